@@ -1,0 +1,81 @@
+/** A container as an engine needs to know it. Its id names it there, so that asking twice makes one. */
+export interface ContainerSpec {
+  id: string
+  tenant_id: string
+  name: string
+  image: string
+  /** Pinned once known, so that a restart runs the same bytes. */
+  image_digest: string | null
+  command: string[]
+  entrypoint: string[]
+  cpu_cores: number
+  memory_mib: number
+  restart_policy: 'always' | 'on_failure' | 'never'
+  ports: PublishedPort[]
+  log_cap_mib: number
+  health_check: HealthCheck | null
+}
+
+/** `host_port` null: the host chooses one and keeps it. */
+export interface PublishedPort {
+  container_port: number
+  protocol: 'tcp' | 'udp'
+  host_port: number | null
+}
+
+export interface HealthCheck {
+  command: string[]
+  interval_sec: number
+  timeout_sec: number
+  retries: number
+  start_period_sec: number
+}
+
+export interface FoundContainer {
+  id: string
+  state: 'created' | 'running' | 'exited'
+  exit_code: number | null
+  oom_killed: boolean
+  restart_count: number
+  started_at: string | null
+  health: 'none' | 'starting' | 'healthy' | 'unhealthy'
+  image_digest: string
+  ports: { container_port: number; protocol: 'tcp' | 'udp'; host_port: number }[]
+}
+
+export interface LogOptions {
+  /** The last so many lines; all of them when undefined. */
+  lines?: number
+  /** Lines at or after this moment. */
+  since?: Date
+  /** Go on with new lines until the signal aborts or the container is removed. */
+  follow?: boolean
+  signal?: AbortSignal
+}
+
+/**
+ * Containers of one host. All calls are idempotent by the container's id, and none touches a container
+ * that does not carry this platform's labels.
+ */
+export interface ContainerEngine {
+  /** Makes the image present; returns its digest. Throws ImageNotFound, EngineUnavailable. */
+  pull(image: string, onProgress: (text: string) => void): Promise<{ image_digest: string }>
+  /**
+   * Creates and starts it, or finds it there and running. A container that exists stopped is started as
+   * it is. Throws PortInUse, CommandFailed, ImageNotFound, EngineUnavailable.
+   */
+  run(spec: ContainerSpec, configVars: Record<string, string>, operationId: string): Promise<FoundContainer>
+  find(id: string): Promise<FoundContainer | null>
+  /** All of this platform's containers, whatever their state. */
+  list(): Promise<FoundContainer[]>
+  /** Waits until it has ended, or kills it after `graceSec`. Nothing to stop is success. */
+  stop(id: string, graceSec: number): Promise<void>
+  /** Applies what the engine can change while it runs: cpu, memory, restart policy. */
+  resize(id: string, size: Pick<ContainerSpec, 'cpu_cores' | 'memory_mib' | 'restart_policy'>): Promise<void>
+  /** Removes it with all that it left on the host. Nothing to remove is success. */
+  remove(id: string): Promise<void>
+  logs(id: string, options: LogOptions): AsyncIterable<{ time: string; stream: 'stdout' | 'stderr'; line: string }>
+  /** Calls back at each change of one of this platform's containers, until aborted. */
+  watch(onChange: (id: string) => void, signal: AbortSignal): Promise<void>
+  info(): Promise<{ name: string; version: string; cpu_cores: number; memory_mib: number; disk_gib: number }>
+}

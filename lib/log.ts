@@ -1,0 +1,38 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { type Logger, pino } from 'pino'
+
+/** The ids that every line written inside a request or an activity carries. */
+export interface LogContext {
+  request_id?: string
+  tenant_id?: string
+  operation_id?: string
+  workflow_id?: string
+}
+
+const context = new AsyncLocalStorage<LogContext>()
+
+/** Runs `work`; all that it logs carries `ids`. */
+export const withLogContext = <T>(ids: LogContext, work: () => T): T =>
+  context.run({ ...context.getStore(), ...ids }, work)
+
+/** Adds ids to the lines of the present request or activity, once they are known. */
+export function addLogContext(ids: LogContext): void {
+  const current = context.getStore()
+  if (current) Object.assign(current, ids)
+}
+
+// Values under these names never reach a log, wherever in a logged object they stand.
+const secretNames = ['password', 'token', 'secret', 'client_secret', 'authorization', 'cookie', 'config_vars']
+
+/** The JSON-lines logger of one role. */
+export const makeLogger = (role: string, level: string): Logger =>
+  pino({
+    level,
+    base: { role, pid: process.pid },
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label) => ({ level: label }) },
+    redact: { paths: secretNames.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]), censor: '[secret]' },
+    mixin: () => ({ ...context.getStore() }),
+  })
+
+export type { Logger }

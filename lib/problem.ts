@@ -1,0 +1,137 @@
+/** One mistake in the caller's input: where (JSON pointer, or the parameter's name) and what. */
+export interface InputError {
+  pointer: string
+  message: string
+}
+
+/** RFC 9457, with the stable `code` that clients branch on. */
+export interface ProblemDocument {
+  type: string
+  title: string
+  status: number
+  code: string
+  detail?: string
+  request_id?: string
+  errors?: InputError[]
+  [extension: string]: unknown
+}
+
+/**
+ * An answer that says no. Everything in it is meant for the caller: no stack, query or host detail.
+ * `headers` go on the HTTP response (`Retry-After`, `WWW-Authenticate`).
+ */
+export class Problem extends Error {
+  override readonly name: string = 'Problem'
+  readonly status: number
+  readonly code: string
+  readonly title: string
+  readonly extensions: Record<string, unknown>
+  readonly headers: Record<string, string>
+
+  constructor(
+    status: number,
+    code: string,
+    title: string,
+    detail?: string,
+    more: { extensions?: Record<string, unknown>; headers?: Record<string, string>; cause?: unknown } = {},
+  ) {
+    super(detail ?? title, { cause: more.cause })
+    this.status = status
+    this.code = code
+    this.title = title
+    this.extensions = more.extensions ?? {}
+    this.headers = more.headers ?? {}
+  }
+
+  document(requestId?: string): ProblemDocument {
+    return {
+      type: `urn:keelson:problem:${this.code}`,
+      title: this.title,
+      status: this.status,
+      code: this.code,
+      ...(this.message === this.title ? {} : { detail: this.message }),
+      ...(requestId ? { request_id: requestId } : {}),
+      ...this.extensions,
+    }
+  }
+}
+
+export class InvalidInput extends Problem {
+  /** 422 for a body that parses and is wrong; 400 for what the query or the syntax got wrong. */
+  constructor(status: 400 | 422, errors: InputError[], detail?: string) {
+    super(status, 'invalid_input', 'The request has mistakes', detail, { extensions: { errors } })
+  }
+}
+
+export class Unauthenticated extends Problem {
+  constructor(detail: string, code = 'unauthenticated') {
+    super(401, code, 'Authentication is required', detail, {
+      headers: { 'WWW-Authenticate': 'Bearer realm="keelson"' },
+    })
+  }
+}
+
+export class PermissionDenied extends Problem {
+  constructor(permission: string) {
+    super(403, 'permission_denied', 'Permission denied', `This needs the permission ${permission}`, {
+      extensions: { permission },
+    })
+  }
+}
+
+/** Also the answer for another tenant's resource: whether it exists is not said. */
+export class NotFound extends Problem {
+  constructor(what: string) {
+    super(404, 'not_found', 'Not found', `No such ${what}`)
+  }
+}
+
+export class NameTaken extends Problem {
+  constructor(what: string, name: string) {
+    super(409, 'name_taken', 'The name is taken', `There is a ${what} named ${name} already`)
+  }
+}
+
+export class StateConflict extends Problem {
+  constructor(verb: string, state: string) {
+    super(409, 'state_conflict', 'Not possible in this state', `Cannot ${verb} while ${state}`, {
+      extensions: { state },
+    })
+  }
+}
+
+export class OperationInProgress extends Problem {
+  constructor(operationId: string) {
+    super(409, 'operation_in_progress', 'Another operation is in progress', undefined, {
+      extensions: { operation_id: operationId },
+    })
+  }
+}
+
+export class QuotaExceeded extends Problem {
+  constructor(limit: string, allowed: number, used: number, asked: number) {
+    super(409, 'quota_exceeded', 'The tenant’s limit is reached', `${limit} is ${allowed}, ${used} in use, ${asked} asked for`, {
+      extensions: { limit, allowed, used, asked },
+    })
+  }
+}
+
+export class IdempotencyMismatch extends Problem {
+  constructor() {
+    super(422, 'idempotency_mismatch', 'The Idempotency-Key was used for another request')
+  }
+}
+
+export class TooManyRequests extends Problem {
+  constructor(retryAfterSec: number) {
+    super(429, 'too_many_requests', 'Too many requests', `Try again in ${retryAfterSec} s`, {
+      headers: { 'Retry-After': String(retryAfterSec) },
+    })
+  }
+}
+
+export class Unavailable extends Problem {
+  constructor(detail: string, cause?: unknown) {
+    super(503, 'unavailable', 'Temporarily unavailable', detail, { headers: { 'Retry-After': '2' }, cause })
+  }
+}

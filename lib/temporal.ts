@@ -1,0 +1,37 @@
+import { Client, Connection } from '@temporalio/client'
+import { type DataConverter, defineSearchAttributeKey, SearchAttributeType } from '@temporalio/common'
+import { EncryptingCodec } from './payload-codec.ts'
+import { readKeyRing } from './seal.ts'
+
+/** All workflow code and the platform's activities run on this queue. */
+export const platformQueue = 'platform'
+
+/** What runs on one host's machine. */
+export const hostQueue = (hostId: string): string => `host-${hostId}`
+
+/** By these, operators list workflows in the Temporal UI. */
+export const searchAttributes = {
+  tenant: defineSearchAttributeKey('KeelsonTenant', SearchAttributeType.KEYWORD),
+  resource: defineSearchAttributeKey('KeelsonResource', SearchAttributeType.KEYWORD),
+  kind: defineSearchAttributeKey('KeelsonKind', SearchAttributeType.KEYWORD),
+}
+
+export interface TemporalSettings {
+  KEELSON_TEMPORAL_ADDRESS: string
+  KEELSON_TEMPORAL_NAMESPACE: string
+  KEELSON_CODEC_KEY_FILE: string
+}
+
+/** What a client and a worker both need, so that each reads what the other wrote. */
+export const dataConverter = (settings: TemporalSettings): DataConverter => ({
+  payloadCodecs: [new EncryptingCodec(readKeyRing(settings.KEELSON_CODEC_KEY_FILE))],
+})
+
+/** A client that connects at its first call, so that a role starts while Temporal is down. */
+export function temporalClient(settings: TemporalSettings): Client {
+  return new Client({
+    connection: Connection.lazy({ address: settings.KEELSON_TEMPORAL_ADDRESS }),
+    namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
+    dataConverter: dataConverter(settings),
+  })
+}
