@@ -1,0 +1,40 @@
+// Builds the one thing that is built: the workflow code, bundled for Temporal's workers, into
+// $KEELSON_STATE/build/workflows.js. Does nothing while its sources are as they were.
+import { createHash } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { glob, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { stateFolder } from '../config.ts'
+
+const repository = fileURLToPath(new URL('..', import.meta.url))
+const entry = join(repository, 'workflows/index.ts')
+
+/** A hash of all that can end up in the bundle: our shared code, and the SDK's by the lock file. */
+async function sourceHash(): Promise<string> {
+  const hash = createHash('sha256')
+  const files = await Array.fromAsync(
+    glob(['workflows/**/*.ts', 'lib/**/*.ts', 'package-lock.json'], { cwd: repository }),
+  )
+  for (const file of files.toSorted()) hash.update(file).update(await readFile(join(repository, file)))
+  return hash.digest('hex')
+}
+
+const folder = resolve(stateFolder(), 'build')
+const bundle = join(folder, 'workflows.js')
+const hash = await sourceHash()
+const builtFrom = await readFile(`${bundle}.hash`, 'utf8').catch(() => '')
+
+if (existsSync(entry) && !(existsSync(bundle) && builtFrom === hash)) {
+  const begun = performance.now()
+  // Loaded only now: it costs more than the check above.
+  const { bundleWorkflowCode, DefaultLogger } = await import('@temporalio/worker')
+  const { code } = await bundleWorkflowCode({ workflowsPath: entry, logger: new DefaultLogger('WARN') })
+  await mkdir(folder, { recursive: true })
+  // Renamed into place, so that a worker starting now reads the old one or the new one, whole.
+  await writeFile(`${bundle}.new`, code)
+  await rename(`${bundle}.new`, bundle)
+  await writeFile(`${bundle}.hash`, hash)
+  console.log(`${'workflow bundle'.padEnd(52)}${((performance.now() - begun) / 1000).toFixed(1)} s`)
+}
+process.exit() // the SDK's native runtime would keep the process alive
