@@ -1,0 +1,34 @@
+import { existsSync } from 'node:fs'
+import { relative } from 'node:path'
+import { ownerFile } from './secrets.ts'
+import type { Layout } from './settings.ts'
+import type { ServerFacts } from './supervisor.ts'
+
+/** What a person sees when the server is up: addresses, how to log in, and commands that work by pasting. */
+export function banner(layout: Layout, facts: ServerFacts, password: string | null, seconds: number): string {
+  const file = ownerFile(layout)
+  const near = relative(process.cwd(), file)
+  const shown = near.startsWith('..') ? file : near
+  const body = existsSync(file) ? `@${shown}` : `'{"email":"${facts.email}","password":"…"}'`
+  const lines = [
+    `Keelson is up (${seconds.toFixed(1)} s).`,
+    '',
+    `  API            ${facts.api_url}/api/v1`,
+    `  API reference  ${facts.docs_url}`,
+    `  Temporal UI    ${facts.temporal_ui_url}`,
+    `  E-mail         ${facts.email}`,
+  ]
+  if (password !== null)
+    lines.push(`  Password       ${password}    (shown this once; kept in ${shown}, for you alone)`)
+  lines.push(
+    '',
+    'Log in and list your containers:',
+    '',
+    `TOKEN=$(curl -s ${facts.api_url}/api/v1/auth/login -H 'content-type: application/json' -d ${body} | sed 's/.*"token":"\\([^"]*\\)".*/\\1/')`,
+    `curl -s ${facts.api_url}/api/v1/containers -H "authorization: Bearer $TOKEN"`,
+    '',
+    'Ctrl-C, or `script/server stop`, stops the platform; containers go on running.',
+    '',
+  )
+  return lines.join('\n')
+}

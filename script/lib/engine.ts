@@ -1,0 +1,130 @@
+import { execFile } from 'node:child_process'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readlink } from 'node:fs/promises'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { type Layout, shortHash } from './settings.ts'
+
+const run = promisify(execFile)
+
+/** What one state folder's own Docker Engine uses, so that two engines share nothing on one machine. */
+export interface OwnEngine {
+  socket: string
+  args: string[]
+}
+
+const bridgeOf = (layout: Layout) => `kl-${shortHash(layout.state)}`
+const socketOf = (layout: Layout) => join(layout.run, 'docker.sock')
+const execRootOf = (layout: Layout) => join(layout.run, 'docker')
+
+/** Whether an engine answers there: `unix://…` or `tcp://…`. */
+export async function engineAnswers(dockerHost: string): Promise<boolean> {
+  const { protocol, pathname, hostname, port } = new URL(dockerHost)
+  if (protocol !== 'unix:' && protocol !== 'tcp:') return false
+  const to = protocol === 'unix:' ? { socketPath: pathname } : { host: hostname, port: port || '2375' }
+  return new Promise((resolve) => {
+    const ping = request({ ...to, path: '/_ping', timeout: 2_000 }, (answer) => {
+      answer.resume()
+      resolve(answer.statusCode === 200)
+    })
+    ping.on('timeout', () => ping.destroy())
+    ping.on('error', () => resolve(false))
+    ping.end()
+  })
+}
+
+/** Where the engine is that this machine already has, if any: by setting, or at its usual addresses. */
+export async function existingEngine(layout: Layout): Promise<string | undefined> {
+  if (layout.dockerHost) return layout.dockerHost
+  for (const address of [process.env['DOCKER_HOST'], 'unix:///var/run/docker.sock']) {
+    if (address && (await engineAnswers(address))) return address
+  }
+  return undefined
+}
+
+/** The engine that script/server runs itself. Ports and addresses of its containers survive its restart. */
+export async function ownEngine(layout: Layout): Promise<OwnEngine> {
+  const net = await subnetOf(layout)
+  const args = [
+    ['--host', `unix://${socketOf(layout)}`],
+    ['--data-root', join(layout.state, 'docker')],
+    ['--exec-root', execRootOf(layout)],
+    ['--pidfile', join(layout.run, 'docker.pid')],
+    ['--bridge', bridgeOf(layout)],
+    // Networks made later come from the same /16: the default pools would meet those of another engine.
+    ['--default-address-pool', `base=${net}.128.0/17,size=24`],
+    ['--log-level', 'warn'],
+    ['--log-opt', 'max-size=10m'],
+    ['--log-opt', 'max-file=5'],
+    ['--live-restore'], // the tenants' containers outlive the engine
+  ]
+  return { socket: socketOf(layout), args: args.flat() }
+}
+
+/** Makes the bridge, and takes away what a dead engine left and a new one would trip over. */
+export async function prepareEngine(layout: Layout): Promise<void> {
+  // Before the engine starts: it would otherwise turn forwarding on itself and make the machine drop all that others forward.
+  if (readFileSync('/proc/sys/net/ipv4/ip_forward', 'utf8').trim() !== '1') {
+    writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
+  }
+  // The engine believes a pid file while anything has that pid, be it a zombie or another program.
+  await dropStalePid(join(layout.run, 'docker.pid'), 'dockerd')
+  await dropStalePid(join(execRootOf(layout), 'containerd/containerd.pid'), 'containerd')
+
+  const bridge = bridgeOf(layout)
+  const net = await subnetOf(layout)
+  await dropForeignMasquerade(`${net}.0.0/17`, bridge)
+  await run('ip', ['link', 'add', bridge, 'type', 'bridge']).catch(() => {}) // it may be there
+  await run('ip', ['addr', 'replace', `${net}.0.1/17`, 'dev', bridge])
+  await run('ip', ['link', 'set', bridge, 'up'])
+}
+
+/** Takes away what `prepareEngine` made outside the state folder. */
+export async function removeBridge(layout: Layout): Promise<void> {
+  await run('ip', ['link', 'delete', bridgeOf(layout)]).catch(() => {}) // it may never have been made
+}
+
+async function dropStalePid(file: string, program: string): Promise<void> {
+  let pid: string
+  try {
+    pid = readFileSync(file, 'utf8').trim()
+  } catch {
+    return
+  }
+  const running = await readlink(`/proc/${pid}/exe`).catch(() => '')
+  if (!running.endsWith(`/${program}`)) rmSync(file, { force: true })
+}
+
+/** The first two bytes of the engine's /16, `10.N`: chosen once, free on this machine then, and kept. */
+async function subnetOf(layout: Layout): Promise<string> {
+  const file = join(layout.state, 'docker.subnet')
+  try {
+    return readFileSync(file, 'utf8').trim()
+  } catch {
+    const { stdout } = await run('ip', ['-4', '-o', 'route'])
+    const start = Number.parseInt(shortHash(layout.state), 16)
+    for (let i = 0; i < 100; i++) {
+      const net = `10.${100 + ((start + i) % 100)}`
+      if (new RegExp(`(^|[ ])(${net.replace('.', '\\.')}\\.|10\\.0\\.0\\.0/8)`, 'm').test(stdout)) continue
+      writeFileSync(file, `${net}\n`)
+      return net
+    }
+    throw new Error(
+      'no subnet 10.100.0.0/16 to 10.199.0.0/16 is free on this machine; set KEELSON_DOCKER_HOST to an engine',
+    )
+  }
+}
+
+/**
+ * An engine that died left its rules. One for the same subnet and another bridge would rewrite the addresses of traffic
+ * between this engine's containers.
+ */
+async function dropForeignMasquerade(subnet: string, bridge: string): Promise<void> {
+  const { stdout } = await run('iptables-save', ['-t', 'nat'])
+  for (const rule of stdout.split('\n')) {
+    if (!rule.startsWith(`-A POSTROUTING -s ${subnet} `) || !rule.endsWith('-j MASQUERADE')) continue
+    if (rule.includes(` -o ${bridge} `)) continue
+    await run('iptables', ['-t', 'nat', '-D', ...rule.split(' ').slice(1)])
+  }
+}

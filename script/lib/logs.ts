@@ -1,0 +1,116 @@
+import { EventEmitter } from 'node:events'
+import {
+  copyFileSync,
+  type FSWatcher,
+  openSync,
+  readFileSync,
+  readSync,
+  statSync,
+  truncateSync,
+  watch,
+} from 'node:fs'
+import { prettyFactory } from 'pino-pretty'
+
+const maxBytes = 20 * 2 ** 20
+
+/** One line of a role's log, as pino writes it. */
+export interface LogEntry {
+  pid?: number
+  msg?: string
+  [field: string]: unknown
+}
+
+/**
+ * A log file that a process writes to by itself, so that the process survives whoever started it. Emits `line` for each
+ * line written from `follow` on.
+ */
+export class LogFile extends EventEmitter<{ line: [string] }> {
+  readonly path: string
+  #fd: number
+  #offset = 0
+  #rest = ''
+  #watcher: FSWatcher | undefined
+
+  constructor(path: string) {
+    super()
+    this.path = path
+    this.#fd = openSync(path, 'a+', 0o600)
+  }
+
+  /** A descriptor for a child's output. Appending, so that truncating the file is enough to start it anew. */
+  get descriptor(): number {
+    return this.#fd
+  }
+
+  /** Keeps the file under some 20 MiB and one older one beside it; a line written in between the two steps is lost. */
+  rotate(): void {
+    if (statSync(this.path).size < maxBytes) return
+    copyFileSync(this.path, `${this.path}.1`)
+    truncateSync(this.path)
+  }
+
+  /** The last lines, for a person who asks why. */
+  tail(lines = 15): string {
+    return readFileSync(this.path, 'utf8').trimEnd().split('\n').slice(-lines).join('\n')
+  }
+
+  /** Begins to emit `line`, for what is written from now on. */
+  follow(): void {
+    if (this.#watcher) return
+    this.#offset = statSync(this.path).size
+    this.#watcher = watch(this.path, () => this.#read())
+  }
+
+  unfollow(): void {
+    this.#watcher?.close()
+    this.#watcher = undefined
+  }
+
+  #read(): void {
+    const { size } = statSync(this.path)
+    if (size < this.#offset) this.#offset = 0
+    const buffer = Buffer.alloc(size - this.#offset)
+    this.#offset += readSync(this.#fd, buffer, 0, buffer.length, this.#offset)
+    const lines = (this.#rest + buffer.toString('utf8')).split('\n')
+    this.#rest = lines.pop() ?? ''
+    for (const line of lines) this.emit('line', line)
+  }
+
+  /** Resolves at the first line from now on that matches. Rejects when `signal` aborts. */
+  async entry(matches: (entry: LogEntry) => boolean, signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const look = (line: string) => {
+      const entry = parse(line)
+      if (entry && matches(entry)) resolve()
+    }
+    const abort = () => reject(signal.reason as Error)
+    this.follow()
+    this.on('line', look)
+    signal.addEventListener('abort', abort)
+    try {
+      await promise
+    } finally {
+      this.off('line', look)
+      signal.removeEventListener('abort', abort)
+    }
+  }
+}
+
+function parse(line: string): LogEntry | undefined {
+  try {
+    return JSON.parse(line) as LogEntry
+  } catch {
+    return undefined
+  }
+}
+
+const pretty = prettyFactory({
+  colorize: true,
+  ignore: 'pid,hostname,role',
+  translateTime: 'SYS:HH:MM:ss.l',
+  singleLine: true,
+})
+
+/** One role's line as a person reads it on a terminal. */
+export const prettyLine = (role: string, line: string): string =>
+  `${role.padEnd(9)} ${parse(line) ? pretty(line).trimEnd() : line}\n`

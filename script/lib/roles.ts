@@ -1,0 +1,222 @@
+import { execFile } from 'node:child_process'
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { type Role as SettingsRole, roleSettings } from '../../config.ts'
+import { engineAnswers, type OwnEngine, prepareEngine } from './engine.ts'
+import type { RoleSpec } from './role.ts'
+import type { MongodbSecrets } from './secrets.ts'
+import { type Layout, tool } from './settings.ts'
+
+const run = promisify(execFile)
+
+/** What any process may have of the operator's environment; no setting of ours is among it. */
+const harmless = [
+  'PATH HOME USER LANG LC_ALL TZ TMPDIR NODE_OPTIONS NODE_EXTRA_CA_CERTS SSL_CERT_FILE SSL_CERT_DIR',
+  'HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy',
+]
+
+function baseEnv(layout: Layout): Record<string, string> {
+  const env: Record<string, string> = { NODE_ENV: 'production' }
+  for (const name of harmless.join(' ').split(' ')) if (process.env[name]) env[name] = process.env[name]
+  env['PATH'] = `${join(layout.tools, 'node/bin')}:${env['PATH'] ?? '/usr/bin:/bin'}:/usr/sbin:/sbin`
+  return env
+}
+
+/** What the roles connect to, known only once the server has looked around. */
+export interface Connections {
+  mongodbUrl: string
+  temporalAddress: string
+  dockerHost: string
+}
+
+/** The MongoDB URL of the server's own MongoDB, in the rights of the platform. */
+export const ownMongodbUrl = (layout: Layout, secrets: MongodbSecrets): string =>
+  `mongodb://keelson:${secrets.appPassword}@127.0.0.1:${layout.mongodbPort}/keelson?replicaSet=rs0&authSource=keelson`
+
+/**
+ * The environment of one role: of all settings only those that config.ts names for it, so that the host gets neither
+ * the MongoDB URL nor the master key. A value set by the operator stands above ours.
+ */
+export function roleEnv(
+  layout: Layout,
+  role: SettingsRole,
+  connections: Connections,
+  more: Record<string, string> = {},
+) {
+  const known: Record<string, string> = {
+    KEELSON_MASTER_KEY_FILE: join(layout.state, 'master.key'),
+    KEELSON_CODEC_KEY_FILE: join(layout.state, 'codec.key'),
+    KEELSON_WORKFLOW_BUNDLE: join(layout.state, 'build/workflows.js'),
+    KEELSON_HOST_STATE: join(layout.state, 'host'),
+    ...operatorSettings(),
+    KEELSON_API_HOST: layout.apiHost,
+    KEELSON_API_PORT: String(layout.apiPort),
+    KEELSON_API_URL: layout.apiUrl,
+    KEELSON_MONGODB_URL: connections.mongodbUrl,
+    KEELSON_TEMPORAL_ADDRESS: connections.temporalAddress,
+    KEELSON_TEMPORAL_NAMESPACE: layout.temporalNamespace,
+    KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
+    KEELSON_DOCKER_HOST: connections.dockerHost,
+    KEELSON_HOST_PORT: String(layout.hostPort),
+    KEELSON_HOST_PORT_RANGE: layout.hostPortRange,
+    ...more,
+  }
+  const env = baseEnv(layout)
+  for (const name of Object.keys(roleSettings[role].shape))
+    if (known[name] !== undefined) env[name] = known[name]
+  return env
+}
+
+function operatorSettings(): Record<string, string> {
+  const set = Object.entries(process.env).filter(
+    ([name, value]) => name.startsWith('KEELSON_') && value !== undefined,
+  )
+  return Object.fromEntries(set) as Record<string, string>
+}
+
+/** MongoDB as a replica set of one, which transactions need, with authentication. */
+export function mongodbRole(layout: Layout): RoleSpec {
+  const data = join(layout.state, 'mongodb')
+  mkdirSync(data, { recursive: true })
+  return {
+    name: 'mongodb',
+    command: tool(layout, 'mongod', 'mongodb'),
+    args: [
+      ['--dbpath', data],
+      ['--bind_ip', '127.0.0.1'],
+      ['--port', String(layout.mongodbPort)],
+      ['--nounixsocket'],
+      ['--replSet', 'rs0'],
+      ['--keyFile', join(layout.state, 'mongodb.keyfile')], // turns authentication on
+      // For one machine that does other things as well; the default is half its memory.
+      ['--wiredTigerCacheSizeGB', '0.25'],
+      ['--oplogSize', '256'],
+      ['--setParameter', 'diagnosticDataCollectionEnabled=false'],
+    ].flat(),
+    env: baseEnv(layout),
+    ready: async ({ signal }) => {
+      const script = join(layout.repository, 'script/mongodb.ts')
+      const args = [script, String(layout.mongodbPort), join(layout.state, 'mongodb.json')]
+      await run(process.execPath, args, { signal, env: baseEnv(layout), timeout: 120_000 })
+    },
+    graceMs: 30_000,
+  }
+}
+
+/** Temporal's development server on a file: everything that has been acknowledged survives kill -9. */
+export function temporalRole(layout: Layout): RoleSpec {
+  const program = tool(layout, 'temporal')
+  const address = `127.0.0.1:${layout.temporalPort}`
+  const namespace = layout.temporalNamespace
+  return {
+    name: 'temporal',
+    command: program,
+    args: [
+      'server start-dev --ip 127.0.0.1 --log-level warn --log-format json'.split(' '),
+      ['--port', String(layout.temporalPort)],
+      ['--ui-port', String(layout.temporalUiPort)],
+      ['--db-filename', join(layout.state, 'temporal.db')],
+      ['--namespace', namespace],
+      ['--ui-codec-endpoint', `${layout.apiUrl}/api/v1/platform/codec`],
+      // Measured: two to three times the throughput of the defaults. Normal is safe against kill -9; a power cut may
+      // lose the last commits, after which the dispatcher starts the operations that are still pending again.
+      ['--sqlite-pragma', 'journal_mode=wal'],
+      ['--sqlite-pragma', 'synchronous=normal'],
+      ...['transfer', 'timer', 'visibility', 'outbound'].map((queue) =>
+        // The default, 20 polls a second, lets each step wait up to 50 ms: a small workflow takes 150 ms instead of 33.
+        ['--dynamic-config-value', `history.${queue}ProcessorMaxPollRPS=200`],
+      ),
+      // One process has nothing to spread over partitions.
+      ['--dynamic-config-value', 'matching.numTaskqueueReadPartitions=1'],
+      ['--dynamic-config-value', 'matching.numTaskqueueWritePartitions=1'],
+      ['--dynamic-config-value', 'system.forceSearchAttributesCacheRefreshOnRead=true'],
+    ].flat(),
+    env: baseEnv(layout),
+    ready: async ({ signal }) => {
+      const cli = (...args: string[]) =>
+        run(program, [...args, '--address', address], { signal, env: baseEnv(layout) })
+      await until(signal, () => cli('operator', 'cluster', 'health'))
+      // The development server keeps finished workflows for a day only, and has no flag for it.
+      await until(signal, () =>
+        cli('operator', 'namespace', 'update', '--namespace', namespace, '--retention', '72h'),
+      )
+    },
+    graceMs: 15_000,
+  }
+}
+
+/** The Docker Engine of a machine that has none. */
+export function dockerRole(layout: Layout, engine: OwnEngine): RoleSpec {
+  return {
+    name: 'docker',
+    command: 'dockerd',
+    args: engine.args,
+    env: baseEnv(layout),
+    prepare: () => prepareEngine(layout),
+    ready: ({ signal }) =>
+      until(signal, async () => {
+        if (!(await engineAnswers(`unix://${engine.socket}`))) throw new Error('the engine does not answer')
+      }),
+    graceMs: 30_000,
+  }
+}
+
+/** An API process, ready when it says so itself. `index` counts from 0. */
+export function apiRole(layout: Layout, connections: Connections, index: number): RoleSpec {
+  const port = layout.apiPort + 10 * index
+  return {
+    ...nodeRole(layout, numbered('api', index), 'api/main.ts'),
+    env: roleEnv(layout, 'api', connections, { KEELSON_API_PORT: String(port) }),
+    ready: ({ signal }) =>
+      until(signal, async () => {
+        const answer = await fetch(`http://127.0.0.1:${port}/healthz`, { signal })
+        if (!answer.ok) throw new Error(`/healthz answers ${answer.status}`)
+      }),
+    graceMs: 15_000,
+  }
+}
+
+export function workerRole(layout: Layout, connections: Connections, index: number): RoleSpec {
+  return {
+    ...nodeRole(layout, numbered('worker', index), 'worker/platform.ts'),
+    env: roleEnv(layout, 'worker', connections),
+    ready: saysReady,
+    graceMs: 15_000,
+  }
+}
+
+/** `token`: what the host enrols with the first time. */
+export function hostRole(layout: Layout, connections: Connections, token: string | null): RoleSpec {
+  return {
+    ...nodeRole(layout, 'host', 'worker/host.ts'),
+    env: roleEnv(layout, 'host', connections, token ? { KEELSON_HOST_TOKEN: token } : {}),
+    ready: saysReady,
+    graceMs: 15_000,
+  }
+}
+
+export const numbered = (role: string, index: number): string => (index === 0 ? role : `${role}-${index + 1}`)
+
+const nodeRole = (layout: Layout, name: string, entry: string) => ({
+  name,
+  command: process.execPath,
+  args: [join(layout.repository, entry)],
+})
+
+const saysReady: RoleSpec['ready'] = ({ pid, log, signal }) =>
+  log.entry((entry) => entry.msg === 'ready' && entry.pid === pid, signal)
+
+/** Tries every 50 ms until `attempt` does not throw. */
+async function until(signal: AbortSignal, attempt: () => Promise<unknown>): Promise<void> {
+  for (;;) {
+    signal.throwIfAborted()
+    try {
+      await attempt()
+      return
+    } catch {
+      await sleep(50, undefined, { signal })
+    }
+  }
+}

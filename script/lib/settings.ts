@@ -1,0 +1,122 @@
+import { createHash } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { z } from 'zod'
+
+const port = z.coerce.number().int().min(1).max(65535).optional()
+
+/** The settings of script/server itself; those of the roles it starts are in config.ts. */
+export const serverSettings = z.object({
+  KEELSON_STATE: z.string().optional().describe('The state folder: data, keys, logs; `.state` in the clone'),
+  KEELSON_TOOLS: z
+    .string()
+    .optional()
+    .describe('Where script/bootstrap keeps its tools; `tools` in the state folder'),
+  KEELSON_PORT_BASE: port.describe('The first port of a block of 1000 that replaces the default ports'),
+  KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
+  KEELSON_API_PORT: port.describe('The port of the first API process; each further one listens 10 above'),
+  KEELSON_API_URL: z.url().optional().describe('How clients reach the API'),
+  KEELSON_HOST_PORT: port.describe('The port of the host’s data plane'),
+  KEELSON_HOST_PORT_RANGE: z.string().optional().describe('Host ports for containers’ published ports'),
+  KEELSON_MONGODB_PORT: port.describe('The port of the server’s own MongoDB'),
+  KEELSON_MONGODB_URL: z.string().optional().describe('A MongoDB to use instead of an own one'),
+  KEELSON_TEMPORAL_PORT: port.describe('The port of the server’s own Temporal'),
+  KEELSON_TEMPORAL_UI_PORT: port.describe('The port of the Temporal UI'),
+  KEELSON_TEMPORAL_ADDRESS: z.string().optional().describe('A Temporal to use instead of an own one'),
+  KEELSON_TEMPORAL_NAMESPACE: z.string().default('keelson').describe('The Temporal namespace'),
+  KEELSON_TEMPORAL_UI_URL: z.url().optional().describe('How operators reach the Temporal UI'),
+  KEELSON_DOCKER_HOST: z.string().optional().describe('A Docker Engine to use instead of an own one'),
+})
+
+/** Where everything is and listens, for one state folder. */
+export interface Layout {
+  repository: string
+  state: string
+  tools: string
+  /** Sockets and pid files: a short path, since a socket's is limited to some 100 bytes. */
+  run: string
+  apiHost: string
+  apiPort: number
+  apiUrl: string
+  hostPort: number
+  hostPortRange: string
+  mongodbPort: number
+  mongodbUrl: string | undefined
+  temporalPort: number
+  temporalUiPort: number
+  temporalAddress: string | undefined
+  temporalNamespace: string
+  temporalUiUrl: string
+  dockerHost: string | undefined
+}
+
+/** Defaults for one machine, or the same in a block of 1000 ports. */
+const defaultPorts = (base?: number) =>
+  base === undefined
+    ? { api: 7080, host: 7081, mongodb: 27080, temporal: 7233, ui: 8233, range: '20000-29999' }
+    : {
+        api: base,
+        host: base + 1,
+        mongodb: base + 2,
+        temporal: base + 3,
+        ui: base + 4,
+        range: `${base + 100}-${base + 999}`,
+      }
+
+/**
+ * Reads the environment; `flags` stand above it.
+ * @throws when a setting is wrong, naming each.
+ */
+export function readLayout(
+  flags: { state?: string | undefined; portBase?: string | undefined } = {},
+): Layout {
+  const given = { ...process.env }
+  if (flags.state) given['KEELSON_STATE'] = flags.state
+  if (flags.portBase) given['KEELSON_PORT_BASE'] = flags.portBase
+  const read = serverSettings.safeParse(given)
+  if (!read.success) throw new Error(`settings are wrong:\n${z.prettifyError(read.error)}`)
+  const set = read.data
+
+  const repository = fileURLToPath(new URL('../..', import.meta.url)).replace(/\/$/, '')
+  const state = resolve(set.KEELSON_STATE ?? join(repository, '.state'))
+  const ports = defaultPorts(set.KEELSON_PORT_BASE)
+  const apiPort = set.KEELSON_API_PORT ?? ports.api
+  const temporalUiPort = set.KEELSON_TEMPORAL_UI_PORT ?? ports.ui
+  return {
+    repository,
+    state,
+    tools: resolve(set.KEELSON_TOOLS ?? join(state, 'tools')),
+    run: runFolder(state),
+    apiHost: set.KEELSON_API_HOST,
+    apiPort,
+    apiUrl: set.KEELSON_API_URL ?? `http://127.0.0.1:${apiPort}`,
+    hostPort: set.KEELSON_HOST_PORT ?? ports.host,
+    hostPortRange: set.KEELSON_HOST_PORT_RANGE ?? ports.range,
+    mongodbPort: set.KEELSON_MONGODB_PORT ?? ports.mongodb,
+    mongodbUrl: set.KEELSON_MONGODB_URL,
+    temporalPort: set.KEELSON_TEMPORAL_PORT ?? ports.temporal,
+    temporalUiPort,
+    temporalAddress: set.KEELSON_TEMPORAL_ADDRESS,
+    temporalNamespace: set.KEELSON_TEMPORAL_NAMESPACE,
+    temporalUiUrl: set.KEELSON_TEMPORAL_UI_URL ?? `http://127.0.0.1:${temporalUiPort}`,
+    dockerHost: set.KEELSON_DOCKER_HOST,
+  }
+}
+
+/** The longest path made under it is some 45 bytes longer; the kernel's limit is 107. */
+function runFolder(state: string): string {
+  const near = join(state, 'run')
+  if (Buffer.byteLength(near) <= 50) return near
+  const id = shortHash(state)
+  return process.getuid?.() === 0 ? `/run/keelson-${id}` : `/tmp/keelson-${process.getuid?.()}-${id}`
+}
+
+/** Eight hex digits that stand for a text: names for what belongs to one state folder. */
+export const shortHash = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 8)
+
+/** The program of that name: bootstrap's own, else the PATH's. */
+export function tool(layout: Layout, name: string, folder = name): string {
+  const own = join(layout.tools, folder, 'bin', name)
+  return existsSync(own) ? own : name
+}

@@ -1,0 +1,250 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, truncateSync } from 'node:fs'
+import { createServer, type Server } from 'node:net'
+import { join } from 'node:path'
+import type { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { type Logger, pino } from 'pino'
+import { type Controlled, serveControl, type Verb } from './control.ts'
+import { existingEngine, ownEngine } from './engine.ts'
+import { LogFile, prettyLine } from './logs.ts'
+import { endRecorded, recordedNames } from './processes.ts'
+import { Role, type RoleSpec, type RoleStatus } from './role.ts'
+import * as roles from './roles.ts'
+import { makeSecrets, ownerFile, writePrivate } from './secrets.ts'
+import { type Layout, shortHash } from './settings.ts'
+
+/** What script/setup.ts prints: the first tenant and its owner; the password only when it has just been made. */
+interface FirstTenant {
+  tenant: string
+  email: string
+  password: string | null
+  host_token: string | null
+}
+
+/** What a client of a running server needs to know: `server.json`, without secrets. */
+export interface ServerFacts {
+  pid: number
+  state: string
+  api_url: string
+  docs_url: string
+  temporal_address: string
+  temporal_namespace: string
+  temporal_ui_url: string
+  docker_host: string
+  tenant: string
+  email: string
+}
+
+/** Who uses others stops before them. */
+const stopOrder = [/^host/, /^worker/, /^api/, /^temporal/, /^mongodb/, /^docker/]
+
+/** Runs every role of the platform on this machine, from start to stop. */
+export class Supervisor implements Controlled {
+  readonly #layout: Layout
+  readonly #counts: { apis: number; workers: number }
+  readonly #logs: string
+  readonly #journal: Logger
+  readonly #roles: Role[] = []
+  readonly #end = Promise.withResolvers<void>()
+  #lock: Server | undefined
+  #control: Server | undefined
+  #stopping: Promise<void> | undefined
+
+  /** `counts`: how many api and worker processes. */
+  constructor(layout: Layout, counts: { apis: number; workers: number }) {
+    this.#layout = layout
+    this.#counts = counts
+    this.#logs = join(layout.state, 'log')
+    mkdirSync(this.#logs, { recursive: true })
+    mkdirSync(layout.run, { recursive: true, mode: 0o700 })
+    this.#journal = pino(
+      { base: { role: 'server' } },
+      pino.destination({ dest: join(this.#logs, 'server.log'), sync: true }),
+    )
+  }
+
+  /**
+   * Starts everything and resolves when all is ready, with the owner's password if it has just been made.
+   * @throws when something does not get ready; what did start keeps running until `stopAll`.
+   */
+  async start(): Promise<{ facts: ServerFacts; password: string | null }> {
+    const layout = this.#layout
+    await this.#takeLock()
+    await this.#endLeftovers()
+    await this.#checkPorts()
+    const secrets = makeSecrets(layout.state)
+    this.#control = await serveControl(layout, this)
+
+    const engines: RoleSpec[] = []
+    if (!layout.mongodbUrl) engines.push(roles.mongodbRole(layout))
+    if (!layout.temporalAddress) engines.push(roles.temporalRole(layout))
+    let dockerHost = await existingEngine(layout)
+    if (!dockerHost) {
+      const own = await ownEngine(layout)
+      engines.push(roles.dockerRole(layout, own))
+      dockerHost = `unix://${own.socket}`
+    }
+    await this.#startRoles(engines)
+
+    const connections = {
+      mongodbUrl: layout.mongodbUrl ?? roles.ownMongodbUrl(layout, secrets),
+      temporalAddress: layout.temporalAddress ?? `127.0.0.1:${layout.temporalPort}`,
+      dockerHost,
+    }
+    writePrivate(join(layout.state, 'mongodb.url'), `${connections.mongodbUrl}\n`)
+    await this.#script('images', ['script/images'], { ...process.env, KEELSON_DOCKER_HOST: dockerHost })
+    const printed = await this.#script(
+      'setup',
+      [process.execPath, 'script/setup.ts'],
+      roles.roleEnv(layout, 'setup', connections),
+    )
+    const first = JSON.parse(printed) as FirstTenant
+    const { email, password } = first
+    if (password) writePrivate(ownerFile(layout), `${JSON.stringify({ email, password })}\n`)
+
+    await this.#startRoles([
+      ...Array.from({ length: this.#counts.apis }, (_, i) => roles.apiRole(layout, connections, i)),
+      ...Array.from({ length: this.#counts.workers }, (_, i) => roles.workerRole(layout, connections, i)),
+      roles.hostRole(layout, connections, first.host_token),
+    ])
+    const facts: ServerFacts = {
+      pid: process.pid,
+      state: layout.state,
+      api_url: layout.apiUrl,
+      docs_url: `${layout.apiUrl}/docs`,
+      temporal_address: connections.temporalAddress,
+      temporal_namespace: layout.temporalNamespace,
+      temporal_ui_url: layout.temporalUiUrl,
+      docker_host: dockerHost,
+      tenant: first.tenant,
+      email,
+    }
+    writePrivate(join(layout.state, 'server.json'), `${JSON.stringify(facts, null, 2)}\n`)
+    return { facts, password }
+  }
+
+  roles(): RoleStatus[] {
+    return this.#roles.map((role) => role.status)
+  }
+
+  async act(name: string, verb: Verb): Promise<RoleStatus> {
+    const role = this.#roles.find((each) => each.spec.name === name)
+    if (!role)
+      throw new Error(`no role ${name}; there are ${this.#roles.map((each) => each.spec.name).join(', ')}`)
+    this.#note('info', `${name}: ${verb}, as asked`)
+    if (verb === 'kill') await role.kill()
+    if (verb === 'stop' || verb === 'restart') await role.stop()
+    if (verb === 'start' || verb === 'restart') await role.start()
+    return role.status
+  }
+
+  /** Resolves when all has stopped, whoever asked for it. */
+  get ended(): Promise<void> {
+    return this.#end.promise
+  }
+
+  /** Stops all in order. The tenants' containers go on running. */
+  async stopAll(): Promise<void> {
+    this.#stopping ??= this.#stopInOrder()
+    await this.#stopping
+  }
+
+  /** For a second, impatient Ctrl-C: ends all at once. Nothing that was acknowledged is lost by it. */
+  async killAll(): Promise<void> {
+    await Promise.all(this.#roles.map((role) => role.kill()))
+  }
+
+  async #stopInOrder(): Promise<void> {
+    for (const names of stopOrder) {
+      await Promise.all(this.#roles.filter((role) => names.test(role.spec.name)).map((role) => role.stop()))
+    }
+    this.#note('info', 'stopped')
+    this.#lock?.close()
+    // Ends only once the request that asked for this stop has its answer.
+    if (this.#control) this.#control.close(() => this.#end.resolve())
+    else this.#end.resolve()
+  }
+
+  async #startRoles(specs: RoleSpec[]): Promise<void> {
+    const started = specs.map((spec) => {
+      if (this.#stopping) throw new Error('stopped while it started')
+      const role = new Role(spec, { run: this.#layout.run, cwd: this.#layout.repository, log: this.#logs })
+      role.on('note', (level, words) => this.#note(level, words))
+      // The engines have much to say that concerns nobody; it is in their files.
+      const ofOurs = spec.command === process.execPath
+      if (ofOurs && process.stdout.isTTY)
+        role.log.on('line', (line) => process.stdout.write(prettyLine(spec.name, line))).follow()
+      this.#roles.push(role)
+      return role.start()
+    })
+    await Promise.all(started)
+  }
+
+  /** Runs a program to its end and returns what it printed; the rest of its output goes to `<name>.log`. */
+  async #script(
+    name: string,
+    [command, ...args]: [string, ...string[]],
+    env: NodeJS.ProcessEnv,
+  ): Promise<string> {
+    const log = new LogFile(join(this.#logs, `${name}.log`))
+    truncateSync(log.path) // each run tells its own story
+    const child = spawn(command, args, {
+      cwd: this.#layout.repository,
+      env,
+      stdio: ['ignore', 'pipe', log.descriptor],
+    })
+    const [printed, [code]] = await Promise.all([text(child.stdout as Readable), once(child, 'close')])
+    if (code !== 0) throw new Error(`${args[0] ?? command} failed. The end of ${log.path}:\n${log.tail()}`)
+    return printed
+  }
+
+  /** One server per state folder. The kernel gives this lock back however the process ends. */
+  async #takeLock(): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const lock = createServer()
+    lock.once('error', () =>
+      reject(new Error(`a server runs on ${this.#layout.state} already: script/server status`)),
+    )
+    lock.listen(`\0keelson-${shortHash(this.#layout.state)}`, resolve) // an address without a file
+    await promise
+    this.#lock = lock
+  }
+
+  async #endLeftovers(): Promise<void> {
+    const left = recordedNames(this.#layout.run)
+    if (left.length === 0) return
+    this.#note('warn', `the last server was killed; ending what it left: ${left.join(', ')}`)
+    for (const names of stopOrder) {
+      await Promise.all(
+        left.filter((name) => names.test(name)).map((name) => endRecorded(this.#layout.run, name, 15_000)),
+      )
+    }
+  }
+
+  /** @throws when another program listens where a role of ours would, which would else look like a crashing role. */
+  async #checkPorts(): Promise<void> {
+    const { apiPort, hostPort, mongodbPort, mongodbUrl, temporalPort, temporalUiPort, temporalAddress } =
+      this.#layout
+    const needed = [hostPort, ...Array.from({ length: this.#counts.apis }, (_, i) => apiPort + 10 * i)]
+    if (!mongodbUrl) needed.push(mongodbPort)
+    if (!temporalAddress) needed.push(temporalPort, temporalUiPort)
+    for (const port of needed) {
+      const probe = createServer()
+      const { promise, resolve, reject } = Promise.withResolvers<void>()
+      probe.once('error', () =>
+        reject(new Error(`port ${port} is in use; choose others: script/server --port-base 21000`)),
+      )
+      probe.listen(port, '127.0.0.1', resolve)
+      await promise
+      probe.close()
+    }
+  }
+
+  /** Says what happened to a person, and keeps it in `server.log`. */
+  #note(level: 'info' | 'warn', words: string): void {
+    this.#journal[level](words)
+    process.stdout.write(`${'server'.padEnd(9)} ${words}\n`)
+  }
+}

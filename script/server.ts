@@ -1,0 +1,121 @@
+// Runs the whole platform on this machine. See `script/server --help`.
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, openSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { banner } from './lib/banner.ts'
+import { askControl, isVerb } from './lib/control.ts'
+import type { RoleStatus } from './lib/role.ts'
+import { type Layout, readLayout } from './lib/settings.ts'
+import { type ServerFacts, Supervisor } from './lib/supervisor.ts'
+
+const usage = `script/server                        run the platform until Ctrl-C
+script/server --detach               the same in the background; returns when all is ready
+script/server --demo                 then make a container, as a client of the API would
+script/server status                 the roles of the running server
+script/server stop                   stop all in order; the tenants' containers go on running
+script/server start|stop|restart|kill ROLE
+
+  --state DIR       the state folder (KEELSON_STATE; default .state)
+  --port-base N     use the 1000 ports from N on, so that two servers can run on one machine (KEELSON_PORT_BASE)
+  --workers N       that many worker processes (1)
+  --apis N          that many API processes, each 10 ports above the one before (1)
+Other settings are environment variables: docs/configuration.md.`
+
+const { values: flags, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    help: { type: 'boolean' },
+    detach: { type: 'boolean' },
+    demo: { type: 'boolean' },
+    yes: { type: 'boolean' },
+    state: { type: 'string' },
+    'port-base': { type: 'string' },
+    workers: { type: 'string', default: '1' },
+    apis: { type: 'string', default: '1' },
+  },
+})
+
+async function main(layout: Layout): Promise<void> {
+  const [command = 'run', role] = positionals
+  if (flags.help) console.log(usage)
+  else if (command === 'run') await (flags.detach ? detach(layout) : run(layout))
+  else if (command === 'status') printRoles(await askControl(layout, 'GET', '/roles'))
+  else if (command === 'stop' && !role) await askControl(layout, 'POST', '/stop')
+  else if (isVerb(command) && role)
+    printRoles([await askControl(layout, 'POST', `/roles/${role}/${command}`)])
+  else throw new Error(`not understood\n${usage}`)
+}
+
+/** Runs in this process until a signal, or a `stop` from elsewhere, has ended everything. */
+async function run(layout: Layout): Promise<void> {
+  const begun = performance.now()
+  const supervisor = new Supervisor(layout, { apis: Number(flags.apis), workers: Number(flags.workers) })
+  let signals = 0
+  const onSignal = () => void (signals++ === 0 ? supervisor.stopAll() : supervisor.killAll())
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal)
+  try {
+    const { facts, password } = await supervisor.start()
+    const started: Started = { facts, password, seconds: (performance.now() - begun) / 1000 }
+    if (process.connected) process.send?.({ started })
+    else if (!process.send) await welcome(layout, started)
+  } catch (error) {
+    if (process.connected) process.send?.({ failed: (error as Error).message })
+    await supervisor.stopAll()
+    throw error
+  }
+  process.channel?.unref() // who waited for a detached server has gone by now
+  await supervisor.ended
+  process.exit()
+}
+
+/** Starts this program again in the background and waits until all is ready there. */
+async function detach(layout: Layout): Promise<void> {
+  mkdirSync(join(layout.state, 'log'), { recursive: true })
+  const output = openSync(join(layout.state, 'log/server.out'), 'a', 0o600)
+  const again = ['--state', layout.state, '--workers', flags.workers, '--apis', flags.apis]
+  if (flags['port-base']) again.push('--port-base', flags['port-base'])
+  const child = spawn(process.execPath, [process.argv[1] as string, ...again], {
+    detached: true,
+    stdio: ['ignore', output, output, 'ipc'],
+  })
+  const ended = once(child, 'exit').then(() => [
+    { failed: `the server ended: see ${layout.state}/log/server.out` },
+  ])
+  const [message] = (await Promise.race([once(child, 'message'), ended])) as [
+    { started?: Started; failed?: string },
+  ]
+  if (!message.started) throw new Error(message.failed)
+  child.disconnect()
+  child.unref()
+  await welcome(layout, message.started)
+}
+
+interface Started {
+  facts: ServerFacts
+  password: string | null
+  seconds: number
+}
+
+async function welcome(layout: Layout, { facts, password, seconds }: Started): Promise<void> {
+  console.log(banner(layout, facts, password, seconds))
+  if (flags.demo) await demo(layout)
+}
+
+/** In a process of its own, since it is a client like any other. */
+async function demo(layout: Layout): Promise<void> {
+  const script = join(layout.repository, 'script/demo.ts')
+  const child = spawn(process.execPath, [script, layout.state], { stdio: 'inherit' })
+  const [code] = await once(child, 'exit')
+  if (code !== 0) throw new Error('the demo failed; the server runs on')
+}
+
+function printRoles(roles: unknown): void {
+  console.table((roles as RoleStatus[]).map(({ name, ...rest }) => ({ role: name, ...rest })))
+}
+
+await main(readLayout({ state: flags.state, portBase: flags['port-base'] })).catch((error: Error) => {
+  console.error(`script/server: ${error.message}`)
+  process.exit(1)
+})
