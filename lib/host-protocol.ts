@@ -3,7 +3,11 @@ import { z } from 'zod'
 // What a host and the API say to each other outside workflows. The paths are in api/compute/host-protocol.ts.
 
 /** An Ed25519 public key. The private half never leaves the host. */
-export const PublicKey = z.strictObject({ kty: z.literal('OKP'), crv: z.literal('Ed25519'), x: z.string().max(64) })
+export const PublicKey = z.strictObject({
+  kty: z.literal('OKP'),
+  crv: z.literal('Ed25519'),
+  x: z.string().max(64),
+})
 
 export const Capacity = z.strictObject({
   cpu_cores: z.number().positive(),

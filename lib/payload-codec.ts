@@ -30,7 +30,9 @@ export class EncryptingCodec implements PayloadCodec {
       const { metadata, data } = payload
       if (!metadata?.['encoding'] || Buffer.from(metadata['encoding']).toString() !== encoding) return payload
       const keyId = Buffer.from(metadata['key_id'] ?? []).toString()
-      return temporal.api.common.v1.Payload.decode(unseal(this.#ring, keyId, data ?? new Uint8Array(), context))
+      return temporal.api.common.v1.Payload.decode(
+        unseal(this.#ring, keyId, data ?? new Uint8Array(), context),
+      )
     })
   }
 }

@@ -110,9 +110,15 @@ export class OperationInProgress extends Problem {
 
 export class QuotaExceeded extends Problem {
   constructor(limit: string, allowed: number, used: number, asked: number) {
-    super(409, 'quota_exceeded', 'The tenant’s limit is reached', `${limit} is ${allowed}, ${used} in use, ${asked} asked for`, {
-      extensions: { limit, allowed, used, asked },
-    })
+    super(
+      409,
+      'quota_exceeded',
+      'The tenant’s limit is reached',
+      `${limit} is ${allowed}, ${used} in use, ${asked} asked for`,
+      {
+        extensions: { limit, allowed, used, asked },
+      },
+    )
   }
 }
 

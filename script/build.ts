@@ -29,7 +29,11 @@ if (existsSync(entry) && !(existsSync(bundle) && builtFrom === hash)) {
   const begun = performance.now()
   // Loaded only now: it costs more than the check above.
   const { bundleWorkflowCode, DefaultLogger } = await import('@temporalio/worker')
-  const { code } = await bundleWorkflowCode({ workflowsPath: entry, logger: new DefaultLogger('WARN') })
+  const { code } = await bundleWorkflowCode({
+    workflowsPath: entry,
+    workflowInterceptorModules: [join(repository, 'workflows/summaries.ts')],
+    logger: new DefaultLogger('WARN'),
+  })
   await mkdir(folder, { recursive: true })
   // Renamed into place, so that a worker starting now reads the old one or the new one, whole.
   await writeFile(`${bundle}.new`, code)

@@ -108,8 +108,6 @@ export function mongodbRole(layout: Layout): RoleSpec {
 /** Temporal's development server on a file: everything that has been acknowledged survives kill -9. */
 export function temporalRole(layout: Layout): RoleSpec {
   const program = tool(layout, 'temporal')
-  const address = `127.0.0.1:${layout.temporalPort}`
-  const namespace = layout.temporalNamespace
   return {
     name: 'temporal',
     command: program,
@@ -118,8 +116,8 @@ export function temporalRole(layout: Layout): RoleSpec {
       ['--port', String(layout.temporalPort)],
       ['--ui-port', String(layout.temporalUiPort)],
       ['--db-filename', join(layout.state, 'temporal.db')],
-      ['--namespace', namespace],
-      ['--ui-codec-endpoint', `${layout.apiUrl}/api/v1/platform/codec`],
+      ['--namespace', layout.temporalNamespace],
+      ['--ui-codec-endpoint', `${layout.apiUrl}/codec`],
       // Measured: two to three times the throughput of the defaults. Normal is safe against kill -9; a power cut may
       // lose the last commits, after which the dispatcher starts the operations that are still pending again.
       ['--sqlite-pragma', 'journal_mode=wal'],
@@ -135,13 +133,8 @@ export function temporalRole(layout: Layout): RoleSpec {
     ].flat(),
     env: baseEnv(layout),
     ready: async ({ signal }) => {
-      const cli = (...args: string[]) =>
-        run(program, [...args, '--address', address], { signal, env: baseEnv(layout) })
-      await until(signal, () => cli('operator', 'cluster', 'health'))
-      // The development server keeps finished workflows for a day only, and has no flag for it.
-      await until(signal, () =>
-        cli('operator', 'namespace', 'update', '--namespace', namespace, '--retention', '72h'),
-      )
+      const ask = ['operator', 'cluster', 'health', '--address', `127.0.0.1:${layout.temporalPort}`]
+      await until(signal, () => run(program, ask, { signal, env: baseEnv(layout) }))
     },
     graceMs: 15_000,
   }

@@ -1,0 +1,66 @@
+import { CancelledFailure, Context } from '@temporalio/activity'
+import { type Client, WorkflowNotFoundError } from '@temporalio/client'
+import type { ProblemDocument } from '../lib/problem.ts'
+import * as operations from '../models/operations.ts'
+import type { Outcome } from '../workflows/durable.ts'
+import { cancelOperation } from '../workflows/starters.ts'
+
+/** How a workflow takes up and closes its operation. */
+export const makeOperationActivities = ({ client }: { client: Client }) => ({
+  async beginOperation(id: string): Promise<{
+    resource_id: string
+    input: Record<string, unknown>
+    before: string
+    supersedes: string | null
+    cancelled: boolean
+  } | null> {
+    const begun = await operations.beginOperation(id)
+    return (
+      begun && {
+        resource_id: begun.resource_id,
+        input: begun.input,
+        before: begun.before.status ?? 'creating',
+        supersedes: begun.supersedes,
+        cancelled: begun.cancel_requested_at !== null,
+      }
+    )
+  },
+
+  noteStep: operations.noteStep,
+
+  /** Ends the workflow of the operation that this one cut off, and waits until it has undone its steps. */
+  async awaitSuperseded(operationId: string): Promise<void> {
+    const workflowId = await operations.workflowOf(operationId)
+    if (!workflowId) return
+    await cancelOperation(client, workflowId)
+    const beat = setInterval(() => Context.current().heartbeat(), 2_000)
+    try {
+      await Promise.race([client.workflow.getHandle(workflowId).result(), Context.current().cancelled])
+    } catch (error) {
+      if (error instanceof CancelledFailure) throw error
+      // It never started, and will not: its operation is closed. Or it ended in failure: it has ended.
+      if (!(error instanceof WorkflowNotFoundError) && !isEnded(error)) throw error
+    } finally {
+      clearInterval(beat)
+    }
+  },
+
+  async operationSucceeded(id: string, outcome: Outcome): Promise<void> {
+    if (outcome === 'deleted') return operations.endOperation(id, { state: 'succeeded', deleted: true })
+    const { status, ...set } = outcome
+    await operations.endOperation(id, { state: 'succeeded', status, set })
+  },
+
+  async operationFailed(
+    id: string,
+    state: 'failed' | 'cancelled',
+    error: ProblemDocument,
+    status: string | null,
+  ): Promise<void> {
+    await operations.endOperation(id, { state, error, ...(status ? { status } : {}) })
+  },
+})
+
+export type OperationActivities = ReturnType<typeof makeOperationActivities>
+
+const isEnded = (error: unknown): boolean => error instanceof Error && error.name === 'WorkflowFailedError'

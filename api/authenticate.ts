@@ -1,0 +1,58 @@
+import type { IncomingMessage } from 'node:http'
+import { decodeJwt, importJWK, jwtVerify } from 'jose'
+import { hostTokenType, internalAudience } from '../lib/host-protocol.ts'
+import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
+import { Host } from '../models/compute/hosts.ts'
+import { identityOf } from '../models/identity/sessions.ts'
+import type { Access, Caller, HostCaller } from './operation.ts'
+
+// Longer than any token of ours: what is longer is refused unread.
+const longestToken = 4096
+
+/** Who is calling. Throws Unauthenticated. Asked anew for each request: what was revoked is refused by the next. */
+export async function authenticate(request: IncomingMessage): Promise<Caller> {
+  const token = bearer(request)
+  const identity = await identityOf(token)
+  if (!identity) throw new Unauthenticated('The token is unknown or has ended')
+  return {
+    kind: 'user',
+    id: identity.user_id,
+    tenant_id: identity.tenant_id,
+    email: identity.email,
+    permissions: identity.permissions,
+    token,
+  }
+}
+
+/** Which host is calling, by a token that it signed with the key it enrolled. Throws Unauthenticated. */
+export async function authenticateHost(request: IncomingMessage): Promise<HostCaller> {
+  const token = bearer(request)
+  try {
+    const host = await Host.findById(decodeJwt(token).sub ?? '').lean()
+    if (!host?.public_key) throw new Error('no such host')
+    await jwtVerify(token, await importJWK(host.public_key, 'EdDSA'), {
+      algorithms: ['EdDSA'],
+      typ: hostTokenType,
+      issuer: host._id,
+      subject: host._id,
+      audience: internalAudience,
+      maxTokenAge: '60 s',
+      clockTolerance: '5 s',
+    })
+    return { kind: 'host', id: host._id }
+  } catch (cause) {
+    throw Object.assign(new Unauthenticated('The host’s token is not valid'), { cause })
+  }
+}
+
+/** Throws PermissionDenied where the operation names a permission that the caller lacks. */
+export function authorize(access: Access, caller: Caller): void {
+  if (typeof access === 'string' && !caller.permissions.has(access)) throw new PermissionDenied(access)
+}
+
+function bearer({ headers }: IncomingMessage): string {
+  const [, token] = /^Bearer +([^\s]+)$/i.exec(headers.authorization ?? '') ?? []
+  if (!token) throw new Unauthenticated('Send a token as Authorization: Bearer <token>')
+  if (token.length > longestToken) throw new Unauthenticated('The token is too long')
+  return token
+}

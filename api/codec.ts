@@ -1,0 +1,87 @@
+import { temporal } from '@temporalio/proto'
+import express, { type Express, type Request, type RequestHandler, type Response } from 'express'
+import type { PayloadCodec } from '@temporalio/common'
+import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
+import { identityOf, openSession } from '../models/identity/sessions.ts'
+import { findByPassword } from '../models/identity/users.ts'
+import { makeLimiter } from './limits.ts'
+
+const cookieName = 'keelson_codec'
+const { Payload, Payloads } = temporal.api.common.v1
+
+const signInPage = (message: string): string => `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Keelson codec</title></head>
+<body><h1>Decode payloads in the Temporal UI</h1><p>${message}</p>
+<form method="post" action="/codec/sign-in">
+<label>E-mail <input name="email" type="email" required autocomplete="username"></label>
+<label>Password <input name="password" type="password" required autocomplete="current-password"></label>
+<button>Sign in</button>
+</form></body></html>
+`
+
+/**
+ * The codec server of the Temporal UI and CLI: decodes payloads for operators and for nobody else. The CLI
+ * sends a token (`--codec-auth`); the UI sends the cookie that the page at /codec sets.
+ */
+export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): void {
+  const limitAttempts = makeLimiter(20, 60)
+  app.use('/codec', allowOrigin(new URL(uiUrl).origin))
+  app.get('/codec', (_request, response) => void response.type('html').send(signInPage('For operators.')))
+  app.post(
+    '/codec/sign-in',
+    express.urlencoded({ extended: false, limit: '4kb' }),
+    async (request, response) => {
+      await limitAttempts(request.socket.remoteAddress ?? '')
+      const { email, password } = request.body as Record<string, unknown>
+      const user =
+        typeof email === 'string' && typeof password === 'string'
+          ? await findByPassword(email, password)
+          : null
+      if (!user) {
+        response.status(401).type('html').send(signInPage('The address or the password is wrong.'))
+        return
+      }
+      const { token, expires_at } = await openSession(user)
+      response.cookie(cookieName, token, {
+        httpOnly: true,
+        sameSite: 'strict',
+        path: '/codec',
+        expires: expires_at,
+      })
+      response.type('html').send(signInPage('Signed in: go back to the Temporal UI.'))
+    },
+  )
+  const readPayloads = express.json({ limit: '4mb' })
+  for (const [path, convert] of [
+    ['/codec/decode', codec.decode.bind(codec)],
+    ['/codec/encode', codec.encode.bind(codec)],
+  ] as const) {
+    app.post(path, requireOperator, readPayloads, async (request: Request, response: Response) => {
+      const { payloads } = Payloads.fromObject(request.body as object)
+      const converted = await convert(payloads.map((payload) => Payload.create(payload)))
+      response.json(Payloads.toObject(Payloads.create({ payloads: converted }), { bytes: String }))
+    })
+  }
+}
+
+const allowOrigin =
+  (origin: string): RequestHandler =>
+  (request, response, next) => {
+    response.set({
+      'Access-Control-Allow-Origin': origin,
+      'Access-Control-Allow-Credentials': 'true',
+      'Access-Control-Allow-Headers': 'content-type, authorization, x-namespace',
+      Vary: 'Origin',
+    })
+    if (request.method === 'OPTIONS') response.status(204).end()
+    else next()
+  }
+
+const requireOperator: RequestHandler = async (request, _response, next) => {
+  const [, bearer] = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '') ?? []
+  const [, cookie] = new RegExp(`(?:^|; )${cookieName}=([^;]+)`).exec(request.headers.cookie ?? '') ?? []
+  const identity = bearer || cookie ? await identityOf(bearer ?? decodeURIComponent(cookie ?? '')) : null
+  if (!identity) throw new Unauthenticated('Sign in at /codec')
+  if (!identity.permissions.has('platform:operations')) throw new PermissionDenied('platform:operations')
+  next()
+}

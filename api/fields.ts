@@ -1,0 +1,35 @@
+import { z } from 'zod'
+
+// The types that many resources share.
+
+export const Id = z.uuid().describe('UUIDv7')
+export const byId = z.strictObject({ id: Id })
+
+export const Name = z
+  .string()
+  .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9 and -, not - at an end')
+  .describe('Unique in the tenant among resources of this kind')
+
+/** Stored with sorted keys, so that equal tags are equal documents. */
+export const Tags = z
+  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$/), z.string().max(255))
+  .refine((tags) => Object.keys(tags).length <= 50, 'at most 50 tags')
+  .transform((tags) => Object.fromEntries(Object.entries(tags).toSorted(([a], [b]) => (a < b ? -1 : 1))))
+
+export const Timestamp = z.iso.datetime().describe('ISO 8601, UTC, milliseconds')
+
+/** What every resource shows. */
+export const resourceView = {
+  id: Id,
+  tenant_id: Id,
+  name: z.string(),
+  tags: z.record(z.string(), z.string()),
+  status: z.string(),
+  status_reason: z.string().nullable().describe('Why the last operation failed'),
+  operation_id: Id.nullable().describe('The open operation'),
+  created_at: Timestamp,
+  updated_at: Timestamp,
+}
+
+export const time = (date: Date): string => date.toISOString()
+export const timeOrNull = (date: Date | null): string | null => date?.toISOString() ?? null

@@ -1,0 +1,151 @@
+import type { Model, QueryFilter } from 'mongoose'
+import { z } from 'zod'
+import type { Permission } from '../models/identity/roles.ts'
+import { type Caller, type Operation, operation } from './operation.ts'
+
+type View = z.ZodObject<z.ZodRawShape>
+type Filter = Record<string, unknown>
+
+const controls = {
+  limit: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .default(20)
+    .transform((limit) => Math.min(limit, 100))
+    .describe('Items to return; more than 100 is 100'),
+  offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0).describe('Items to skip'),
+  order: z.enum(['asc', 'desc']).default('desc'),
+  q: z.string().max(200).optional().describe('Text that some field contains, in any case'),
+}
+
+/**
+ * Declares a list by the interface's conventions: paging, sorting, `q` and a typed exact filter for each
+ * field of the view. `scope` is what the list is always limited to: the caller's tenant, and the parent's id.
+ */
+export function list<
+  D extends { _id: string },
+  V extends View,
+  P extends z.ZodType | undefined = undefined,
+>(of: {
+  path: string
+  permission: Permission
+  summary: string
+  params?: P
+  model: Model<D>
+  view: V
+  toView: (document: D) => z.output<V>
+  /** Where a field of the view stands in the document, if under another name. */
+  stored?: Partial<Record<keyof z.output<V> & string, string>>
+  sortBy?: keyof z.output<V> & string
+  scope: (caller: Caller, params: P extends z.ZodType ? z.output<P> : undefined) => Promise<Filter> | Filter
+  /** For operators' lists, which say aloud that they span tenants. */
+  options?: Record<string, unknown>
+}): Operation {
+  const fields = Object.keys(of.view.shape)
+  const pathOf = (field: string): string => of.stored?.[field] ?? (field === 'id' ? '_id' : field)
+  const typeAt = (path: string): string | undefined => of.model.schema.path(path)?.instance
+  const typeOf = (field: string): string | undefined => typeAt(pathOf(field))
+  const sortable = fields.filter((field) =>
+    ['String', 'Number', 'Date', 'Boolean'].includes(typeOf(field) ?? ''),
+  )
+
+  const query = z.strictObject({
+    ...Object.fromEntries(
+      fields.map((field) => [field, exactly(of.view.shape[field] as z.ZodType).optional()]),
+    ),
+    ...controls,
+    sort_by: z.enum(sortable as [string, ...string[]]).default(of.sortBy ?? 'created_at'),
+  })
+
+  const filterOf = (asked: Filter): Filter[] =>
+    Object.entries(asked)
+      .filter(([field, value]) => fields.includes(field) && !(field in controls) && value !== undefined)
+      .map(([field, value]) => ({
+        [pathOf(field)]: {
+          $eq: typeOf(field) === 'Date' && value !== null ? new Date(value as string) : value,
+        },
+      }))
+
+  return operation({
+    method: 'GET',
+    path: of.path,
+    permission: of.permission,
+    summary: of.summary,
+    params: of.params,
+    query,
+    responses: { 200: z.strictObject({ items: z.array(of.view), total: z.int() }) },
+    handle: async ({ caller, params, query: asked }) => {
+      const { limit, offset, order, sort_by, q } = asked
+      const scope = await of.scope(caller, params)
+      const conditions = [
+        ...filterOf(asked),
+        ...(q ? [contains(q, fields.map(pathOf), typeAt)] : []),
+      ]
+      const filter = { ...scope, ...(conditions.length ? { $and: conditions } : {}) } as QueryFilter<D>
+      const direction = order === 'asc' ? 1 : -1
+      const options = of.options ?? {}
+      const [documents, total] = await Promise.all([
+        limit === 0
+          ? []
+          : of.model
+              .find(filter)
+              .setOptions(options)
+              .sort({ [pathOf(sort_by)]: direction, _id: direction })
+              .skip(offset)
+              .limit(limit)
+              .lean<D[]>(),
+        of.model.countDocuments(filter).setOptions(options),
+      ])
+      return { items: documents.map(of.toView), total }
+    },
+  })
+}
+
+/** Parses a filter's text as the field's own type: as it stands, or as JSON where the field is no text. */
+function exactly(field: z.ZodType): z.ZodType {
+  return z.string().transform((text, context) => {
+    const asText = field.safeParse(text)
+    if (asText.success) return asText.data
+    const asJson = field.safeParse(parseJson(text))
+    if (asJson.success) return asJson.data
+    context.issues.push({
+      code: 'custom',
+      input: text,
+      message: asText.error.issues[0]?.message ?? 'is no value of this field',
+    })
+    return z.NEVER
+  })
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** Some text of the row contains `q`. The text is escaped: it is never a pattern. */
+function contains(q: string, paths: string[], typeAt: (path: string) => string | undefined): Filter {
+  const pattern = q.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`)
+  const texts = paths.filter((path) => ['String', 'Array'].includes(typeAt(path) ?? ''))
+  const inTags = {
+    $expr: {
+      $anyElementTrue: {
+        $map: {
+          input: { $objectToArray: { $ifNull: ['$tags', {}] } },
+          in: {
+            $regexMatch: { input: { $concat: ['$$this.k', '=', '$$this.v'] }, regex: pattern, options: 'i' },
+          },
+        },
+      },
+    },
+  }
+  return {
+    $or: [
+      ...texts.map((path) => ({ [path]: { $regex: pattern, $options: 'i' } })),
+      ...(paths.includes('tags') ? [inTags] : []),
+    ],
+  }
+}

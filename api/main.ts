@@ -1,0 +1,70 @@
+import { createServer } from 'node:http'
+import express from 'express'
+import helmet from 'helmet'
+import { readSettings } from '../config.ts'
+import { makeLogger } from '../lib/log.ts'
+import { dataConverter, temporalClient } from '../lib/temporal.ts'
+import { connectDatabase, disconnectDatabase } from '../models/database.ts'
+import { markDispatched, onAccepted } from '../models/operations.ts'
+import { watchOperations } from '../models/operation-watch.ts'
+import { cancelOperation, startOperation } from '../workflows/starters.ts'
+import { serveCodec } from './codec.ts'
+import { serveDocs } from './docs.ts'
+import { allOperations } from './index.ts'
+import { openApiDocument } from './openapi.ts'
+import { serve } from './router.ts'
+
+// The api role: stateless; as many of them as there is load.
+
+const settings = readSettings('api')
+const log = makeLogger('api', settings.KEELSON_LOG_LEVEL)
+const stopping = new AbortController()
+
+await connectDatabase(settings)
+const temporal = temporalClient(settings)
+
+// The answer does not wait for Temporal: should it be down, a worker's dispatcher starts what is left.
+onAccepted((operation) => {
+  const ids = { operation_id: operation._id, workflow_id: operation.workflow_id }
+  startOperation(temporal, operation)
+    .then(() => markDispatched(operation._id))
+    .catch((error: unknown) => log.warn({ err: error, ...ids }, 'not started; the dispatcher will'))
+})
+
+const operations = allOperations({
+  cancel: (workflowId) => {
+    cancelOperation(temporal, workflowId).catch((error: unknown) =>
+      log.warn({ err: error, workflow_id: workflowId }, 'cancel not passed on; the dispatcher will'),
+    )
+  },
+  workflowUrl: (workflowId) =>
+    `${settings.KEELSON_TEMPORAL_UI_URL}/namespaces/${settings.KEELSON_TEMPORAL_NAMESPACE}/workflows/${workflowId}`,
+})
+
+const app = express()
+app.use(helmet())
+app.get('/healthz', (_request, response) => void response.json({ ok: true }))
+serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
+const [codec] = dataConverter(settings).payloadCodecs ?? []
+if (codec) serveCodec(app, codec, settings.KEELSON_TEMPORAL_UI_URL)
+serve(app, operations, settings, log)
+
+const watching = watchOperations(log, stopping.signal)
+const server = createServer(app)
+server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
+  log.info({ url: settings.KEELSON_API_URL }, 'ready'),
+)
+
+async function stop(): Promise<void> {
+  log.info('stopping')
+  server.close()
+  server.closeIdleConnections()
+  // Requests under way get a moment; those that only wait or follow are cut.
+  await new Promise((resolve) => setTimeout(resolve, 500))
+  stopping.abort()
+  server.closeAllConnections()
+  await watching
+  await temporal.connection.close()
+  await disconnectDatabase()
+}
+for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void stop())

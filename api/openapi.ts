@@ -1,0 +1,153 @@
+import { z } from 'zod'
+import { isStream, type Operation, successOf } from './operation.ts'
+import { ProblemView } from './problems.ts'
+
+type Json = Record<string, unknown>
+
+const statusText: Record<number, string> = {
+  200: 'Done',
+  201: 'Created',
+  202: 'Accepted; follow Operation-Location',
+  204: 'Done',
+  400: 'The query or the syntax is wrong',
+  401: 'Not authenticated',
+  403: 'The permission is missing',
+  404: 'No such thing, or another tenant’s',
+  405: 'Another method',
+  409: 'Not possible now',
+  413: 'The body is too large',
+  415: 'The body is not JSON',
+  422: 'The body is wrong, or the Idempotency-Key was used for another',
+  429: 'Too many requests',
+  500: 'The platform failed',
+  503: 'Temporarily unavailable',
+}
+
+/** The OpenAPI 3.1 document, made from the declarations alone. `url` is where the API is reached. */
+export function openApiDocument(operations: Operation[], url: string): Json {
+  const schemas: Json = {}
+  const paths: Record<string, Json> = {}
+  for (const operation of operations) {
+    const path = (paths[operation.path] ??= {})
+    path[operation.method.toLowerCase()] = describe(operation, schemas)
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Keelson', version: '1', description: 'A multi-tenant cloud platform.' },
+    servers: [{ url }],
+    security: [{ bearer: [] }],
+    paths,
+    components: { schemas, securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
+  }
+}
+
+function describe(operation: Operation, schemas: Json): Json {
+  const { method, path, permission, summary, body } = operation
+  const open = typeof permission === 'object' && permission.for === 'anybody'
+  return {
+    operationId: operationIdOf(operation),
+    tags: [/^\/(?:api\/v1\/|internal\/v1\/)?([^/{]+)/.exec(path)?.[1] ?? 'other'],
+    summary,
+    description:
+      typeof permission === 'string'
+        ? `Needs the permission \`${permission}\`.`
+        : `Needs no permission: ${permission.because}.`,
+    ...(open ? { security: [] } : {}),
+    parameters: parametersOf(operation, schemas),
+    ...(body
+      ? {
+          requestBody: {
+            required: !body.safeParse(undefined).success,
+            content: { 'application/json': { schema: schemaOf(body, 'input', schemas) } },
+          },
+        }
+      : {}),
+    responses: { ...successResponse(operation, schemas), ...refusals(operation, method, open, schemas) },
+  }
+}
+
+/** `GET /api/v1/containers/{id}/logs` → `getContainersIdLogs`. */
+const operationIdOf = ({ method, path }: Operation): string =>
+  method.toLowerCase() +
+  path
+    .replace(/^\/api\/v1/, '')
+    .split(/[^A-Za-z0-9]+/)
+    .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
+    .join('')
+
+function parametersOf({ params, query, method, permission }: Operation, schemas: Json): Json[] {
+  const of = (place: 'path' | 'query', source: z.ZodType | undefined): Json[] => {
+    if (!source) return []
+    const { properties = {}, required = [] } = schemaOf(source, 'input', schemas) as {
+      properties?: Record<string, Json>
+      required?: string[]
+    }
+    return Object.entries(properties).map(([name, schema]) => ({
+      name,
+      in: place,
+      required: place === 'path' || required.includes(name),
+      schema,
+    }))
+  }
+  const idempotent = method === 'POST' && !(typeof permission === 'object' && permission.for !== 'signed-in')
+  const key = {
+    name: 'Idempotency-Key',
+    in: 'header',
+    required: false,
+    description: 'Sent again within 24 h, the first answer is given again and nothing is done twice',
+    schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[\\x21-\\x7e]+$' },
+  }
+  return [...of('path', params), ...of('query', query), ...(idempotent ? [key] : [])]
+}
+
+function successResponse(operation: Operation, schemas: Json): Json {
+  const { status, body } = successOf(operation)
+  const content = isStream(body)
+    ? { [body.stream]: { schema: schemaOf(body.schema, 'output', schemas) } }
+    : body && { 'application/json': { schema: schemaOf(body, 'output', schemas) } }
+  const header = status === 201 ? 'Location' : status === 202 ? 'Operation-Location' : null
+  return {
+    [status]: {
+      description: statusText[status],
+      ...(header ? { headers: { [header]: { schema: { type: 'string' } } } } : {}),
+      ...(content ? { content } : {}),
+    },
+  }
+}
+
+function refusals(
+  { params, permission, path }: Operation,
+  method: string,
+  open: boolean,
+  schemas: Json,
+): Json {
+  const statuses = [400, 429, 500, 503]
+  if (!open || path.includes('login') || path.includes('enrol')) statuses.push(401)
+  if (typeof permission === 'string') statuses.push(403)
+  if (params) statuses.push(404)
+  if (method !== 'GET') statuses.push(409, 413, 415, 422)
+  else statuses.push(409)
+  const schema = schemaOf(ProblemView, 'output', schemas)
+  return Object.fromEntries(
+    statuses
+      .toSorted((a, b) => a - b)
+      .map((status) => [
+        status,
+        { description: statusText[status], content: { 'application/problem+json': { schema } } },
+      ]),
+  )
+}
+
+/** The JSON schema of a type. Those with a name of their own go to the document's components, once. */
+function schemaOf(type: z.ZodType, io: 'input' | 'output', schemas: Json): Json {
+  const made = z.toJSONSchema(type, { io, unrepresentable: 'any', target: 'draft-2020-12' })
+  const { $schema: _, ...schema } = JSON.parse(
+    JSON.stringify(made).replaceAll('"#/$defs/', '"#/components/schemas/'),
+  ) as Json
+  const { $defs, ...rest } = schema
+  Object.assign(schemas, $defs)
+  const id = rest['id']
+  if (typeof id !== 'string') return rest
+  schemas[id] = rest
+  return { $ref: `#/components/schemas/${id}` }
+}

@@ -1,0 +1,122 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { z } from 'zod'
+import type { Permission } from '../models/identity/roles.ts'
+
+/** Who is calling, with what he may do at this moment. */
+export interface Caller {
+  kind: 'user'
+  id: string
+  tenant_id: string
+  email: string
+  permissions: ReadonlySet<Permission>
+  token: string
+}
+
+/** A host, by its own key. */
+export interface HostCaller {
+  kind: 'host'
+  id: string
+}
+
+/** Why an operation needs no permission: nobody has signed in yet, anybody signed in may, or only hosts may. */
+export interface Exemption<For extends 'anybody' | 'signed-in' | 'hosts'> {
+  for: For
+  because: string
+}
+export const anybody = (because: string): Exemption<'anybody'> => ({ for: 'anybody', because })
+export const signedIn = (because: string): Exemption<'signed-in'> => ({ for: 'signed-in', because })
+export const hostsOnly = (because: string): Exemption<'hosts'> => ({ for: 'hosts', because })
+
+export type Access = Permission | Exemption<'anybody'> | Exemption<'signed-in'> | Exemption<'hosts'>
+type CallerFor<A extends Access> =
+  A extends Exemption<'anybody'> ? null : A extends Exemption<'hosts'> ? HostCaller : Caller
+
+/** 201: where the new thing is. */
+export interface Created<T> {
+  location: string
+  body: T
+}
+/** 202: the operation to follow. */
+export interface AcceptedAnswer<T> {
+  operation_id: string
+  body: T
+}
+/** An answer that the handler writes itself, piece by piece. */
+export interface Stream {
+  stream: string
+  schema: z.ZodType
+}
+/** Declares a streamed 200 of this media type; `schema` is one piece of it. */
+export const stream = (mediaType: string, schema: z.ZodType): Stream => ({ stream: mediaType, schema })
+
+type Success = { 200: z.ZodType | Stream } | { 201: z.ZodType } | { 202: z.ZodType } | { 204: null }
+type AnswerOf<S> = S extends { 200: infer T }
+  ? T extends z.ZodType
+    ? z.output<T>
+    : void
+  : S extends { 201: infer T extends z.ZodType }
+    ? Created<z.output<T>>
+    : S extends { 202: infer T extends z.ZodType }
+      ? AcceptedAnswer<z.output<T>>
+      : void
+
+type Parsed<T> = T extends z.ZodType ? z.output<T> : undefined
+
+export interface Declaration<
+  A extends Access,
+  P extends z.ZodType | undefined,
+  Q extends z.ZodType | undefined,
+  B extends z.ZodType | undefined,
+  S extends Success,
+> {
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  /** With `{name}` for parameters. */
+  path: string
+  permission: A
+  summary: string
+  params?: P | undefined
+  query?: Q | undefined
+  body?: B | undefined
+  responses: S
+  /** A limit of its own, per minute and address, for what invites guessing. */
+  attempts_per_min?: number
+  handle(request: {
+    caller: CallerFor<A>
+    params: Parsed<P>
+    query: Parsed<Q>
+    body: Parsed<B>
+    address: string
+    http: { request: IncomingMessage; response: ServerResponse }
+  }): Promise<AnswerOf<S>>
+}
+
+/** One HTTP operation as the router, the document and the tests see it. */
+export type Operation = Declaration<
+  Access,
+  z.ZodType | undefined,
+  z.ZodType | undefined,
+  z.ZodType | undefined,
+  Success
+>
+
+/** Declares one HTTP operation. All that the platform knows of it comes from this value. */
+export function operation<
+  const A extends Access,
+  S extends Success,
+  P extends z.ZodType | undefined = undefined,
+  Q extends z.ZodType | undefined = undefined,
+  B extends z.ZodType | undefined = undefined,
+>(declaration: Declaration<A, P, Q, B, S>): Operation {
+  return declaration
+}
+
+/** The one status that says yes, and what comes with it. */
+export function successOf({ responses }: Operation): {
+  status: 200 | 201 | 202 | 204
+  body: z.ZodType | Stream | null
+} {
+  const [[status, body]] = Object.entries(responses) as [[string, z.ZodType | Stream | null]]
+  return { status: Number(status) as 200 | 201 | 202 | 204, body }
+}
+
+export const isStream = (body: z.ZodType | Stream | null): body is Stream => body !== null && 'stream' in body

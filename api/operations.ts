@@ -1,0 +1,98 @@
+import { z } from 'zod'
+import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
+import { awaitEnd } from '../models/operation-watch.ts'
+import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
+import { list } from './list.ts'
+import { operation } from './operation.ts'
+import { ProblemView } from './problems.ts'
+
+/** What the role that serves these provides: how to reach Temporal and its UI. */
+export interface OperationsContext {
+  cancel: (workflowId: string) => void
+  workflowUrl: (workflowId: string) => string
+}
+
+const OperationView = z
+  .strictObject({
+    id: Id,
+    tenant_id: Id,
+    resource_kind: z.string(),
+    resource_id: Id,
+    resource_name: z.string(),
+    verb: z.string(),
+    state: z.enum(operationStates),
+    step: z.string().nullable().describe('What is being done, in plain words'),
+    error: ProblemView.nullable(),
+    requested_by: Id.nullable().describe('The user; null for the platform’s own repairs'),
+    cancel_requested_at: Timestamp.nullable(),
+    workflow_id: z.string(),
+    workflow_url: z.url().describe('In the Temporal UI, for operators'),
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    started_at: Timestamp.nullable(),
+    ended_at: Timestamp.nullable(),
+  })
+  .meta({ id: 'Operation' })
+
+/** The operations on operations. */
+export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
+  const toView = (document: OperationDocument): z.output<typeof OperationView> => ({
+    id: document._id,
+    tenant_id: document.tenant_id,
+    resource_kind: document.resource_kind,
+    resource_id: document.resource_id,
+    resource_name: document.resource_name,
+    verb: document.verb,
+    state: document.state,
+    step: document.step ?? null,
+    error: document.error,
+    requested_by: document.requested_by,
+    cancel_requested_at: timeOrNull(document.cancel_requested_at),
+    workflow_id: document.workflow_id,
+    workflow_url: workflowUrl(document.workflow_id),
+    created_at: time(document.created_at),
+    updated_at: time(document.updated_at),
+    started_at: timeOrNull(document.started_at),
+    ended_at: timeOrNull(document.ended_at),
+  })
+
+  return [
+    list({
+      path: '/api/v1/operations',
+      permission: 'operations:read',
+      summary: 'List operations',
+      model: Operation,
+      view: OperationView,
+      toView,
+      scope: (caller) => ({ tenant_id: caller.tenant_id }),
+    }),
+
+    operation({
+      method: 'GET',
+      path: '/api/v1/operations/{id}',
+      permission: 'operations:read',
+      summary: 'Get an operation, at once or when it has ended',
+      params: byId,
+      query: z.strictObject({
+        wait: z.coerce.number().min(0).max(60).default(0).describe('Seconds to wait for its end'),
+      }),
+      responses: { 200: OperationView },
+      handle: async ({ caller, params, query }) =>
+        toView(await awaitEnd(caller.tenant_id, params.id, query.wait * 1000)),
+    }),
+
+    operation({
+      method: 'POST',
+      path: '/api/v1/operations/{id}/cancel',
+      permission: 'operations:update',
+      summary: 'Ask an operation to end; what it has done is undone',
+      params: byId,
+      responses: { 202: OperationView },
+      handle: async ({ caller, params }) => {
+        const document = await requestCancel(caller.tenant_id, params.id)
+        cancel(document.workflow_id)
+        return { operation_id: document._id, body: toView(document) }
+      },
+    }),
+  ]
+}

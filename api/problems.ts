@@ -1,0 +1,77 @@
+import type { ErrorRequestHandler } from 'express'
+import mongoose from 'mongoose'
+import { z } from 'zod'
+import type { Logger } from '../lib/log.ts'
+import { type InputError, InvalidInput, Problem, Unavailable } from '../lib/problem.ts'
+
+/** The OpenAPI schema of every answer that says no. */
+export const ProblemView = z
+  .looseObject({
+    type: z.string(),
+    title: z.string(),
+    status: z.int(),
+    code: z.string().describe('Stable; what clients branch on'),
+    detail: z.string().optional(),
+    request_id: z.string().optional(),
+    errors: z.array(z.object({ pointer: z.string(), message: z.string() })).optional(),
+  })
+  .meta({ id: 'Problem' })
+
+/** Parses, or throws InvalidInput with a pointer to each mistake. */
+export function parse<T extends z.ZodType>(schema: T, input: unknown, status: 400 | 422): z.output<T> {
+  const parsed = schema.safeParse(input)
+  if (parsed.success) return parsed.data
+  throw new InvalidInput(status, inputErrors(parsed.error))
+}
+
+const inputErrors = (error: z.ZodError): InputError[] =>
+  error.issues.flatMap((issue) =>
+    issue.code === 'unrecognized_keys'
+      ? issue.keys.map((key) => ({ pointer: pointer([...issue.path, key]), message: 'is not a known field' }))
+      : [{ pointer: pointer(issue.path), message: issue.message }],
+  )
+
+/** RFC 6901. */
+const pointer = (path: PropertyKey[]): string =>
+  path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
+
+/** The last handler: every error becomes a problem document, and only ours say more than that it failed. */
+export const problemHandler =
+  (log: Logger): ErrorRequestHandler =>
+  (error, request, response, _next) => {
+    const problem = toProblem(error)
+    if (problem.status >= 500)
+      log.error({ err: error, method: request.method, path: request.path }, 'request failed')
+    if (response.headersSent) {
+      response.destroy()
+      return
+    }
+    response
+      .status(problem.status)
+      .set(problem.headers)
+      .type('application/problem+json')
+      .send(JSON.stringify(problem.document(response.locals['requestId'] as string | undefined)))
+  }
+
+function toProblem(error: unknown): Problem {
+  if (error instanceof Problem) return error
+  const parser = bodyParserProblem(error)
+  if (parser) return parser
+  const { MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError } = mongoose.mongo
+  const away = [MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError]
+  if (away.some((kind) => error instanceof kind))
+    return new Unavailable('The database does not answer', error)
+  return new Problem(500, 'internal', 'The platform failed', undefined, { cause: error })
+}
+
+/** What express's body parser and router refuse. */
+function bodyParserProblem(error: unknown): Problem | null {
+  if (!(error instanceof Error) || !('status' in error)) return null
+  const type = 'type' in error ? error.type : undefined
+  if (error.status === 413) return new Problem(413, 'too_large', 'The body is too large')
+  if (error.status === 415)
+    return new Problem(415, 'unsupported_media_type', 'The body must be application/json')
+  if (type === 'entity.parse.failed') return new Problem(400, 'invalid_json', 'The body is not JSON')
+  if (error.status === 400) return new Problem(400, 'bad_request', 'The request cannot be read')
+  return null
+}

@@ -1,0 +1,226 @@
+import type { IncomingMessage } from 'node:http'
+import express, { type Express, type Request, type Response, Router } from 'express'
+import { newId } from '../lib/ids.ts'
+import { addLogContext, type Logger, withLogContext } from '../lib/log.ts'
+import { NotFound, Problem } from '../lib/problem.ts'
+import { AuditEvent } from '../models/identity/audit.ts'
+import { once } from '../models/idempotency.ts'
+import { authenticate, authenticateHost, authorize } from './authenticate.ts'
+import { makeLimiter } from './limits.ts'
+import {
+  type AcceptedAnswer,
+  type Caller,
+  type Created,
+  type HostCaller,
+  isStream,
+  type Operation,
+  successOf,
+} from './operation.ts'
+import { parse, problemHandler } from './problems.ts'
+
+export interface RouterSettings {
+  KEELSON_BODY_LIMIT_KIB: number
+  KEELSON_RATE_PER_SEC: number
+}
+
+/** Serves the operations: what each declares is done here, once for all of them. */
+export function serve(app: Express, operations: Operation[], settings: RouterSettings, log: Logger): void {
+  app.disable('x-powered-by')
+  app.set('query parser', 'simple')
+  app.set('etag', false)
+  const readBody = express.json({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, strict: false })
+  const limit = makeLimiter(settings.KEELSON_RATE_PER_SEC, 1)
+
+  app.use((request, response, next) => {
+    const requestId = newId()
+    response.locals['requestId'] = requestId
+    response.set('X-Request-Id', requestId)
+    withLogContext({ request_id: requestId }, () => {
+      if (log.isLevelEnabled('debug')) logEnd(request, response, log)
+      next()
+    })
+  })
+  // A router for each collection: with hundreds of operations, one flat list would be searched for each request.
+  for (const [prefix, group] of byPrefix(operations)) {
+    const router = Router({ caseSensitive: true, strict: true })
+    for (const operation of group) {
+      const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
+      const handle = handlerOf(operation, readBody, limit)
+      router[operation.method.toLowerCase() as 'get'](path, handle)
+    }
+    refuseOtherMethods(router, prefix, group)
+    app.use(prefix, router)
+  }
+  app.use(() => {
+    throw new NotFound('path')
+  })
+  app.use(problemHandler(log))
+}
+
+function handlerOf(
+  operation: Operation,
+  readBody: express.RequestHandler,
+  limit: (key: string) => Promise<void>,
+): (request: Request, response: Response) => Promise<void> {
+  const { permission, method } = operation
+  const success = successOf(operation)
+  const limitAttempts = operation.attempts_per_min ? makeLimiter(operation.attempts_per_min, 60) : null
+
+  return async (request, response) => {
+    const address = request.socket.remoteAddress ?? ''
+    await limitAttempts?.(address)
+    await limit(request.headers.authorization ?? address)
+    const caller = await callerOf(operation, request)
+    if (caller?.kind === 'user') {
+      addLogContext({ tenant_id: caller.tenant_id })
+      authorize(permission, caller)
+      if (method !== 'GET') response.once('finish', () => audit(operation, caller, request, response))
+    }
+    const params = readParams(operation, request)
+    const query = operation.query
+      ? parse(operation.query, request.query, 400)
+      : parseNothing(request.query, 'query', 400)
+    const body = await readInput(operation, request, response, readBody)
+
+    const http = { request, response }
+    const input = { caller: caller as never, params, query, body, address, http } as Parameters<
+      Operation['handle']
+    >[0]
+    const key = method === 'POST' && caller?.kind === 'user' ? request.get('Idempotency-Key') : undefined
+    const answer: unknown =
+      key && caller
+        ? await once(caller.id, checkKey(key), [method, request.originalUrl, body ?? null], () =>
+            operation.handle(input),
+          )
+        : await operation.handle(input)
+    if (!isStream(success.body)) send(response, success.status, answer)
+  }
+}
+
+async function callerOf(
+  { permission }: Operation,
+  request: IncomingMessage,
+): Promise<Caller | HostCaller | null> {
+  if (typeof permission === 'object' && permission.for === 'anybody') return null
+  if (typeof permission === 'object' && permission.for === 'hosts') return authenticateHost(request)
+  return authenticate(request)
+}
+
+/** An id that is no id names nothing: 404, as one that is unknown. */
+function readParams({ params }: Operation, request: Request): unknown {
+  if (!params) return undefined
+  const parsed = params.safeParse({ ...request.params })
+  if (!parsed.success) throw new NotFound('resource')
+  return parsed.data
+}
+
+async function readInput(
+  { body, method }: Operation,
+  request: Request,
+  response: Response,
+  readBody: express.RequestHandler,
+): Promise<unknown> {
+  if (method === 'GET') return undefined
+  const hasBody =
+    request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length'] ?? 0) > 0
+  if (!hasBody) return body ? parse(body, undefined, 422) : undefined
+  if (!request.is('application/json'))
+    throw new Problem(415, 'unsupported_media_type', 'The body must be application/json')
+  await new Promise<void>((resolve, reject) =>
+    readBody(request, response, (error?: unknown) => (error ? reject(error) : resolve())),
+  )
+  return body ? parse(body, request.body, 422) : parseNothing(request.body as object, 'body', 422)
+}
+
+/** Unknown fields are refused, also where none is known. */
+function parseNothing(given: unknown, what: string, status: 400 | 422): undefined {
+  const fields = typeof given === 'object' && given !== null ? Object.keys(given) : ['']
+  if (fields.length === 0) return undefined
+  throw new Problem(status, 'invalid_input', 'The request has mistakes', undefined, {
+    extensions: {
+      errors: fields.map((field) => ({
+        pointer: `/${field}`,
+        message: `is not a known field of the ${what}`,
+      })),
+    },
+  })
+}
+
+function checkKey(key: string): string {
+  if (/^[\x21-\x7e]{1,255}$/.test(key)) return key
+  throw new Problem(
+    400,
+    'invalid_input',
+    'The request has mistakes',
+    'Idempotency-Key must be 1 to 255 visible ASCII characters',
+  )
+}
+
+function send(response: Response, status: 200 | 201 | 202 | 204, answer: unknown): void {
+  response.status(status)
+  if (status === 204) {
+    response.end()
+    return
+  }
+  if (status === 200) {
+    response.json(answer)
+    return
+  }
+  if (status === 201) response.set('Location', (answer as Created<unknown>).location)
+  if (status === 202) {
+    response.set(
+      'Operation-Location',
+      `/api/v1/operations/${(answer as AcceptedAnswer<unknown>).operation_id}`,
+    )
+  }
+  response.json((answer as { body: unknown }).body)
+}
+
+function audit(operation: Operation, caller: Caller, request: Request, response: Response): void {
+  const event = {
+    tenant_id: caller.tenant_id,
+    time: new Date(),
+    actor_id: caller.id,
+    actor_kind: caller.kind,
+    action: `${operation.method} ${operation.path}`,
+    path: request.originalUrl.split('?', 1)[0] ?? '',
+    address: request.socket.remoteAddress ?? '',
+    status: response.statusCode,
+    request_id: String(response.locals['requestId']),
+  }
+  void AuditEvent.create([event])
+}
+
+function byPrefix(operations: Operation[]): Map<string, Operation[]> {
+  return Map.groupBy(
+    operations,
+    ({ path }) => /^\/(?:api\/v1|internal\/v1|[^/]+)(?:\/[^/{]+)?/.exec(path)?.[0] ?? '/',
+  )
+}
+
+/** A path that is there with another method: 405 and which ones there are. */
+function refuseOtherMethods(router: Router, prefix: string, group: Operation[]): void {
+  for (const [path, same] of Map.groupBy(group, (operation) => operation.path)) {
+    const allow = same.map((operation) => operation.method).join(', ')
+    router.all(path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/', () => {
+      throw new Problem(405, 'method_not_allowed', 'The method is not allowed here', `Allowed: ${allow}`, {
+        headers: { Allow: allow },
+      })
+    })
+  }
+}
+
+function logEnd(request: Request, response: Response, log: Logger): void {
+  const began = performance.now()
+  response.once('finish', () =>
+    log.debug(
+      {
+        method: request.method,
+        path: request.path,
+        status: response.statusCode,
+        ms: Math.round(performance.now() - began),
+      },
+      'request',
+    ),
+  )
+}

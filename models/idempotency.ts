@@ -1,0 +1,58 @@
+import { createHash } from 'node:crypto'
+import mongoose, { Schema } from 'mongoose'
+import { IdempotencyMismatch } from '../lib/problem.ts'
+import { transaction } from './database.ts'
+import { sealSecret, unsealSecret } from './secrets.ts'
+
+/** The first answer to a request that carried an Idempotency-Key, sealed, since it may show a secret once. */
+interface IdempotencyDocument {
+  _id: string
+  fingerprint: string
+  answer_sealed: string
+  expires_at: Date
+}
+
+const schema = new Schema<IdempotencyDocument>(
+  {
+    _id: { type: String, required: true },
+    fingerprint: { type: String, required: true },
+    answer_sealed: { type: String, required: true },
+    expires_at: { type: Date, required: true },
+  },
+  { versionKey: false, id: false, collection: 'idempotency_keys' },
+)
+schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
+const IdempotencyKey = mongoose.model<IdempotencyDocument>('IdempotencyKey', schema)
+
+const keptMs = 24 * 3_600_000
+
+/**
+ * Runs `work` once for a key: its effects and its answer are committed together, and whoever comes with the
+ * same key gets that answer. Work that throws leaves no trace, and may be tried again under the same key.
+ * Throws IdempotencyMismatch when the key stood for another request.
+ */
+export async function once<T>(
+  owner: string,
+  key: string,
+  request: unknown,
+  work: () => Promise<T>,
+): Promise<T> {
+  const _id = digest([owner, key])
+  const fingerprint = digest(request)
+  return transaction(async () => {
+    const known = await IdempotencyKey.findById(_id).lean()
+    if (known && known.expires_at.getTime() > Date.now()) {
+      if (known.fingerprint !== fingerprint) throw new IdempotencyMismatch()
+      return unsealSecret<T>(known.answer_sealed, _id)
+    }
+    // Written before the work, so that of many at once all but one meet the conflict here, at no cost.
+    const kept = { fingerprint, answer_sealed: '-', expires_at: new Date(Date.now() + keptMs) }
+    await IdempotencyKey.findOneAndUpdate({ _id }, { $set: kept }, { upsert: true })
+    const answer = await work()
+    await IdempotencyKey.updateOne({ _id }, { $set: { answer_sealed: sealSecret(answer, _id) } })
+    return answer
+  })
+}
+
+const digest = (value: unknown): string =>
+  createHash('sha256').update(JSON.stringify(value)).digest('base64url')

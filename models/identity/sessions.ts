@@ -1,0 +1,83 @@
+import mongoose, { Schema } from 'mongoose'
+import { hashToken, newToken } from '../secrets.ts'
+import { type Permission, permissionsOf } from './roles.ts'
+import { User, type UserDocument } from './users.ts'
+
+/** A login. The token itself is not kept: `_id` is its keyed hash. */
+export interface SessionDocument {
+  _id: string
+  tenant_id: string
+  user_id: string
+  created_at: Date
+  /** Moves on while the session is used, up to `ends_at`. MongoDB removes what has expired. */
+  expires_at: Date
+  ends_at: Date
+}
+
+const schema = new Schema<SessionDocument>(
+  {
+    _id: { type: String, required: true },
+    tenant_id: { type: String, required: true },
+    user_id: { type: String, required: true },
+    created_at: { type: Date, required: true },
+    expires_at: { type: Date, required: true },
+    ends_at: { type: Date, required: true },
+  },
+  { versionKey: false, id: false, collection: 'sessions' },
+)
+schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
+schema.index({ user_id: 1 })
+export const Session = mongoose.model<SessionDocument>('Session', schema)
+
+const hourMs = 3_600_000
+const idleMs = 12 * hourMs
+const longestMs = 7 * 24 * hourMs
+// A session that is used is written to once an hour at most, not on every request.
+const slideAfterMs = hourMs
+
+/** Opens a session; the token is shown to nobody else, and kept nowhere. */
+export async function openSession(user: UserDocument): Promise<{ token: string; expires_at: Date }> {
+  const token = newToken('kls')
+  const now = Date.now()
+  const expires_at = new Date(now + idleMs)
+  await Session.create({
+    _id: hashToken(token),
+    tenant_id: user.tenant_id,
+    user_id: user._id,
+    created_at: new Date(now),
+    expires_at,
+    ends_at: new Date(now + longestMs),
+  })
+  return { token, expires_at }
+}
+
+export interface Identity {
+  tenant_id: string
+  user_id: string
+  email: string
+  permissions: Set<Permission>
+}
+
+/** Who this token stands for, as things are now: a user disabled or robbed of a role is so on the next request. */
+export async function identityOf(token: string): Promise<Identity | null> {
+  const session = await Session.findById(hashToken(token)).lean()
+  const now = Date.now()
+  if (!session || session.expires_at.getTime() <= now) return null
+  const user = await User.findOne({ _id: session.user_id, tenant_id: session.tenant_id }).lean()
+  if (!user || user.disabled) return null
+  const slid = Math.min(now + idleMs, session.ends_at.getTime())
+  if (slid - session.expires_at.getTime() > slideAfterMs) {
+    await Session.updateOne({ _id: session._id }, { $max: { expires_at: new Date(slid) } })
+  }
+  return {
+    tenant_id: user.tenant_id,
+    user_id: user._id,
+    email: user.email,
+    permissions: permissionsOf(user.roles),
+  }
+}
+
+/** Ends the login at once, everywhere. */
+export async function closeSession(token: string): Promise<void> {
+  await Session.deleteOne({ _id: hashToken(token) })
+}

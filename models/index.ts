@@ -1,0 +1,12 @@
+// All models, for those who need every one of them: indexes, and the operation engine's kinds.
+import './activity.ts'
+import './compute/containers.ts'
+import './compute/hosts.ts'
+import './compute/reservations.ts'
+import './idempotency.ts'
+import './identity/audit.ts'
+import './identity/sessions.ts'
+import './identity/signing-keys.ts'
+import './identity/tenants.ts'
+import './identity/users.ts'
+import './operations.ts'

@@ -1,0 +1,322 @@
+import mongoose, { type PipelineStage, Schema } from 'mongoose'
+import { newId } from '../lib/ids.ts'
+import {
+  NameTaken,
+  NotFound,
+  OperationInProgress,
+  Problem,
+  type ProblemDocument,
+  StateConflict,
+} from '../lib/problem.ts'
+import { afterCommit, isDuplicateKey, transaction } from './database.ts'
+import { documentOptions, idField, type Resource, type ResourceDocument, resourceOf } from './resources.ts'
+import { everyTenant, tenantScoped } from './tenant-scope.ts'
+
+export const operationStates = ['pending', 'running', 'succeeded', 'failed', 'cancelled'] as const
+export type OperationState = (typeof operationStates)[number]
+
+/** One accepted piece of work. It is the promise; the workflow is how it is kept. */
+export interface OperationDocument {
+  _id: string
+  tenant_id: string
+  resource_kind: string
+  resource_id: string
+  resource_name: string
+  /** `create`, `stop`, …: with the kind it names the workflow. */
+  verb: string
+  /** What the workflow needs beside the resource. Never a secret: it goes through Temporal. */
+  input: Record<string, unknown>
+  state: OperationState
+  /** True while pending or running, else absent: a unique index over it is the lock on the resource. */
+  open?: true
+  /** True until Temporal has it. */
+  undispatched?: true
+  workflow_id: string
+  /** The operation that this one cut off, and whose workflow it must outlast. */
+  supersedes: string | null
+  requested_by: string | null
+  cancel_requested_at: Date | null
+  /** What the resource goes back to when this fails. */
+  before: { status?: string; [field: string]: unknown }
+  step: string | null
+  error: ProblemDocument | null
+  started_at: Date | null
+  ended_at: Date | null
+  created_at: Date
+  updated_at: Date
+}
+
+const schema = new Schema<OperationDocument>(
+  {
+    _id: idField,
+    tenant_id: { type: String, required: true },
+    resource_kind: { type: String, required: true },
+    resource_id: { type: String, required: true },
+    resource_name: { type: String, required: true },
+    verb: { type: String, required: true },
+    input: { type: Schema.Types.Mixed, default: {} },
+    state: { type: String, required: true, enum: operationStates },
+    open: Boolean,
+    undispatched: Boolean,
+    workflow_id: { type: String, required: true },
+    supersedes: { type: String, default: null },
+    requested_by: { type: String, default: null },
+    cancel_requested_at: { type: Date, default: null },
+    before: { type: Schema.Types.Mixed, default: {} },
+    step: { type: String, default: null },
+    error: { type: Schema.Types.Mixed, default: null },
+    started_at: { type: Date, default: null },
+    ended_at: { type: Date, default: null },
+  },
+  { ...documentOptions, collection: 'operations' },
+)
+tenantScoped(schema)
+// The lock: one open operation a resource.
+schema.index({ resource_id: 1 }, { unique: true, partialFilterExpression: { open: true } })
+schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
+schema.index({ open: 1, started_at: 1 }, { partialFilterExpression: { open: true } })
+schema.index({ tenant_id: 1, created_at: -1, _id: -1 })
+schema.index({ tenant_id: 1, resource_id: 1, created_at: -1 })
+
+export const Operation = mongoose.model<OperationDocument>('Operation', schema)
+
+/** The one who starts accepted operations: set by the role that can (api, worker). */
+let dispatch: (operation: OperationDocument) => void = () => {}
+export const onAccepted = (start: (operation: OperationDocument) => void): void => {
+  dispatch = start
+}
+
+interface Request {
+  resource: Resource
+  tenantId: string
+  requestedBy: string | null
+  input?: Record<string, unknown>
+}
+
+export interface Accepted {
+  document: ResourceDocument
+  operation: OperationDocument
+}
+
+/**
+ * Accepts the creation of a resource. Throws NameTaken. Runs inside the caller's transaction where there is
+ * one, so that quota and other reservations stand or fall with it.
+ */
+export async function acceptCreate(
+  request: Request & { fields: { name: string; tags: Record<string, string> } },
+): Promise<Accepted> {
+  const { resource, tenantId, fields } = request
+  return transaction(async () => {
+    const operation = newOperation(request, newId(), fields.name, 'create')
+    const insert = {
+      ...fields,
+      _id: operation.resource_id,
+      tenant_id: tenantId,
+      status: 'creating',
+      operation_id: operation._id,
+    }
+    try {
+      const created = new resource.model(insert)
+      await created.save()
+      await Operation.create([operation])
+      afterCommit(() => dispatch(operation))
+      return { document: created.toObject(), operation }
+    } catch (error) {
+      if (isDuplicateKey(error) && 'name' in error.keyPattern) throw new NameTaken(resource.kind, fields.name)
+      throw error
+    }
+  })
+}
+
+/**
+ * Accepts a verb on a resource that is there. `set` is what changes at once (the wish: `desired_state`); it
+ * is put back should the operation fail. Throws NotFound, StateConflict, OperationInProgress.
+ */
+export async function acceptVerb(
+  request: Request & { id: string; verb: string; set?: Record<string, unknown> },
+): Promise<Accepted> {
+  const { resource, tenantId, id, verb } = request
+  return transaction(async () => {
+    const found = await resource.model.findOne({ _id: id, tenant_id: tenantId }).lean()
+    if (!found) throw new NotFound(resource.kind)
+    const interrupted = await supersede(resource, found, verb)
+    const status = interrupted ? (interrupted.before.status ?? 'error') : found.status
+    if (!resource.states.from(verb).includes(status)) throw new StateConflict(verb, found.status)
+
+    const set = { ...request.set, status: resource.states.during(verb), status_reason: null }
+    const operation = newOperation(request, id, found.name, verb)
+    operation.before = { ...pick(found, Object.keys(request.set ?? {})), status }
+    operation.supersedes = interrupted?._id ?? null
+    const document = await resource.model
+      .findOneAndUpdate(
+        { _id: id, tenant_id: tenantId },
+        { $set: { ...set, operation_id: operation._id } },
+        { returnDocument: 'after' },
+      )
+      .lean()
+    if (!document) throw new NotFound(resource.kind)
+    await Operation.create([operation])
+    afterCommit(() => dispatch(operation))
+    return { document, operation }
+  })
+}
+
+/** Closes the operation that `verb` cuts in on, and returns it. Its workflow is ended by the new one, before that acts. */
+async function supersede(
+  resource: Resource,
+  found: ResourceDocument,
+  verb: string,
+): Promise<OperationDocument | null> {
+  if (!found.operation_id) return null
+  const open = await Operation.findOne({
+    _id: found.operation_id,
+    tenant_id: found.tenant_id,
+    open: true,
+  }).lean()
+  if (!open) return null
+  if (!resource.states.supersedes(verb) || open.verb === verb) throw new OperationInProgress(open._id)
+  const error = new Problem(409, 'superseded', `Superseded by ${verb}`).document()
+  await Operation.updateOne(
+    { _id: open._id, tenant_id: open.tenant_id, open: true },
+    { $set: { state: 'cancelled', ended_at: new Date(), error }, $unset: { open: 1, undispatched: 1 } },
+  )
+  return open
+}
+
+function newOperation(request: Request, resourceId: string, name: string, verb: string): OperationDocument {
+  const id = newId()
+  const now = new Date()
+  return {
+    _id: id,
+    tenant_id: request.tenantId,
+    resource_kind: request.resource.kind,
+    resource_id: resourceId,
+    resource_name: name,
+    verb,
+    input: request.input ?? {},
+    state: 'pending',
+    open: true,
+    undispatched: true,
+    workflow_id: `${request.resource.kind}-${verb}-${id}`,
+    supersedes: null,
+    requested_by: request.requestedBy,
+    cancel_requested_at: null,
+    before: {},
+    step: null,
+    error: null,
+    started_at: null,
+    ended_at: null,
+    created_at: now,
+    updated_at: now,
+  }
+}
+
+/** Temporal has it: the dispatcher need not look again. */
+export async function markDispatched(id: string): Promise<void> {
+  await Operation.updateOne({ _id: id }, { $unset: { undispatched: 1 } }).setOptions(everyTenant)
+}
+
+/** The workflow takes the work up. Null: the operation is closed already, and nothing may be done for it. */
+export async function beginOperation(id: string): Promise<OperationDocument | null> {
+  return Operation.findOneAndUpdate(
+    { _id: id, open: true },
+    [
+      { $set: { state: 'running', started_at: { $ifNull: ['$started_at', '$$NOW'] } } },
+    ] as PipelineStage.Set[],
+    { returnDocument: 'after', updatePipeline: true },
+  )
+    .setOptions(everyTenant)
+    .lean()
+}
+
+/** Says in plain words what is being done. */
+export async function noteStep(id: string, step: string): Promise<void> {
+  await Operation.updateOne({ _id: id, open: true }, { $set: { step } }).setOptions(everyTenant)
+}
+
+export type Ending =
+  | { state: 'succeeded'; status: string; set?: Record<string, unknown> }
+  | { state: 'succeeded'; deleted: true }
+  | { state: 'failed' | 'cancelled'; error: ProblemDocument; status?: string; set?: Record<string, unknown> }
+
+/**
+ * Closes the operation and settles its resource, in one transaction. Fenced: where the operation is closed
+ * already, or the resource belongs to another one, nothing changes. A failure without a `status` puts
+ * the resource back to what it was.
+ */
+export async function endOperation(id: string, ending: Ending): Promise<void> {
+  await transaction(async () => {
+    const error = ending.state === 'succeeded' ? null : ending.error
+    const operation = await Operation.findOneAndUpdate(
+      { _id: id, open: true },
+      {
+        $set: { state: ending.state, ended_at: new Date(), error },
+        $unset: { open: 1, undispatched: 1, step: 1 },
+      },
+    )
+      .setOptions(everyTenant)
+      .lean()
+    if (!operation) return
+    const { model } = resourceOf(operation.resource_kind)
+    const mine = { _id: operation.resource_id, tenant_id: operation.tenant_id, operation_id: id }
+    if ('deleted' in ending) {
+      await model.deleteOne(mine)
+      return
+    }
+    const wish = ending.state === 'succeeded' ? {} : operation.before
+    const settled = { ...wish, ...ending.set, status: ending.status ?? operation.before.status ?? 'error' }
+    await model.updateOne(mine, {
+      $set: { status_reason: error?.detail ?? error?.title ?? null, ...settled, operation_id: null },
+    })
+  })
+}
+
+/** Asks for an end. Throws NotFound, and StateConflict where it is over or cannot be called off. */
+export async function requestCancel(tenantId: string, id: string): Promise<OperationDocument> {
+  const operation = await Operation.findOne({ _id: id, tenant_id: tenantId }).lean()
+  if (!operation) throw new NotFound('operation')
+  if (!operation.open) throw new StateConflict('cancel', operation.state)
+  if (!resourceOf(operation.resource_kind).states.cancellable(operation.verb)) {
+    throw new StateConflict(`cancel a ${operation.verb}`, operation.state)
+  }
+  const updated = await Operation.findOneAndUpdate(
+    { _id: id, tenant_id: tenantId, open: true },
+    [
+      { $set: { cancel_requested_at: { $ifNull: ['$cancel_requested_at', '$$NOW'] } } },
+    ] as PipelineStage.Set[],
+    { returnDocument: 'after', updatePipeline: true },
+  ).lean()
+  if (!updated) throw new StateConflict('cancel', 'ended')
+  return updated
+}
+
+const pick = (from: object, keys: string[]): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(from).filter(([key]) => keys.includes(key)))
+
+/** The workflow of an operation, or null where there is no such operation. */
+export async function workflowOf(id: string): Promise<string | null> {
+  const operation = await Operation.findById(id, { workflow_id: 1 }).setOptions(everyTenant).lean()
+  return operation?.workflow_id ?? null
+}
+
+const ago = (ms: number): Date => new Date(Date.now() - ms)
+
+/** Accepted operations, the oldest first, that nobody has given to Temporal for so long. */
+export const findUndispatched = (olderMs: number, limit: number): Promise<OperationDocument[]> =>
+  Operation.find({ undispatched: true, created_at: { $lt: ago(olderMs) } })
+    .setOptions(everyTenant)
+    .sort({ created_at: 1 })
+    .limit(limit)
+    .lean()
+
+/** Operations that were asked to end so long ago, and have not. */
+export const findCancelling = (olderMs: number): Promise<OperationDocument[]> =>
+  Operation.find({ open: true, cancel_requested_at: { $lt: ago(olderMs) } })
+    .setOptions(everyTenant)
+    .lean()
+
+/** Operations that Temporal has had for so long without closing them. */
+export const findOpenSince = (olderMs: number): Promise<OperationDocument[]> =>
+  Operation.find({ open: true, undispatched: { $exists: false }, created_at: { $lt: ago(olderMs) } })
+    .setOptions(everyTenant)
+    .lean()

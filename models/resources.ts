@@ -1,0 +1,76 @@
+import { type Model, Schema, type SchemaDefinition } from 'mongoose'
+import { newId } from '../lib/ids.ts'
+import type { States } from './states.ts'
+import { tenantScoped } from './tenant-scope.ts'
+
+/** What every resource has. `_id` is the `id` of the interface. */
+export interface ResourceDocument {
+  _id: string
+  tenant_id: string
+  name: string
+  tags: Record<string, string>
+  status: string
+  status_reason: string | null
+  /** The open operation, which alone may change the resource. */
+  operation_id: string | null
+  created_at: Date
+  updated_at: Date
+}
+
+/** One kind of resource, as the operation engine sees it. */
+export interface Resource {
+  /** As in permissions' singular, workflow names and messages: `container`. */
+  kind: string
+  model: Model<ResourceDocument>
+  states: States
+}
+
+const kinds = new Map<string, Resource>()
+
+/** Makes a kind known to the operation engine, which reads and writes the common fields only. */
+export function defineResource<D extends ResourceDocument>(
+  kind: string,
+  model: Model<D>,
+  states: States,
+): Resource {
+  const resource = { kind, model: model as unknown as Model<ResourceDocument>, states }
+  kinds.set(kind, resource)
+  return resource
+}
+
+/** Throws when no such kind was defined. */
+export function resourceOf(kind: string): Resource {
+  const resource = kinds.get(kind)
+  if (!resource) throw new Error(`no such kind of resource: ${kind}`)
+  return resource
+}
+
+/** The fields of every document of ours: a UUIDv7 and the two timestamps, nothing of mongoose's own. */
+export const documentOptions = {
+  versionKey: false,
+  id: false,
+  minimize: false,
+  timestamps: { createdAt: 'created_at', updatedAt: 'updated_at' },
+} as const
+export const idField = { type: String, default: newId } as const
+
+/** A schema with the common fields, the tenant scope and the indexes that every list needs. */
+export function resourceSchema<D extends ResourceDocument>(
+  fields: Record<Exclude<keyof D, keyof ResourceDocument>, unknown>,
+  states: States,
+): Schema<D> {
+  const common = {
+    _id: idField,
+    tenant_id: { type: String, required: true },
+    name: { type: String, required: true },
+    tags: { type: Schema.Types.Mixed, default: {} },
+    status: { type: String, required: true, enum: states.all },
+    status_reason: { type: String, default: null },
+    operation_id: { type: String, default: null },
+  }
+  const schema = new Schema<D>({ ...common, ...fields } as SchemaDefinition, documentOptions)
+  tenantScoped(schema)
+  schema.index({ tenant_id: 1, name: 1 }, { unique: true }) // names are unique among the living
+  schema.index({ tenant_id: 1, created_at: -1, _id: -1 }) // the default order of lists
+  return schema
+}

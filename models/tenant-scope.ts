@@ -1,0 +1,34 @@
+import type { Aggregate, Query, Schema } from 'mongoose'
+
+/** Says aloud that a query is meant for all tenants: `.setOptions(everyTenant)`. For operators and the platform itself. */
+export const everyTenant = { everyTenant: true }
+
+/** A query would have reached into every tenant's data: a fault of ours, never an answer. */
+export class TenantScopeMissing extends Error {
+  override readonly name = 'TenantScopeMissing'
+}
+
+const queries =
+  /^(find|findOne|findOneAndUpdate|findOneAndDelete|findOneAndReplace|countDocuments|distinct|updateOne|updateMany|replaceOne|deleteOne|deleteMany)$/
+
+/**
+ * Refuses every query without a `tenant_id` in its filter, so that the scope cannot be forgotten: the
+ * mistake fails in the first test that runs the query.
+ */
+export function tenantScoped<D>(schema: Schema<D>): void {
+  schema.pre(queries, { query: true, document: false }, function (this: Query<unknown, unknown>) {
+    const filter: Record<string, unknown> = this.getFilter()
+    if (typeof filter['tenant_id'] !== 'string' && !isEveryTenant(this.getOptions())) {
+      throw new TenantScopeMissing(`${this.model.modelName}: a query without tenant_id`)
+    }
+  })
+  schema.pre('aggregate', function (this: Aggregate<unknown[]>) {
+    const [first] = this.pipeline()
+    const scoped = first && '$match' in first && typeof first.$match['tenant_id'] === 'string'
+    if (!scoped && !isEveryTenant(this.options)) {
+      throw new TenantScopeMissing(`${this.model().modelName}: an aggregation without tenant_id`)
+    }
+  })
+}
+
+const isEveryTenant = (options: object): boolean => 'everyTenant' in options && options.everyTenant === true

@@ -1,0 +1,61 @@
+import { randomBytes } from 'node:crypto'
+import { readSettings, type Settings } from '../config.ts'
+import { connectDatabase, disconnectDatabase, ensureIndexes, transaction } from '../models/database.ts'
+import '../models/index.ts'
+import { Host, newEnrolToken } from '../models/compute/hosts.ts'
+import { ensureSigningKey } from '../models/identity/signing-keys.ts'
+import { Tenant } from '../models/identity/tenants.ts'
+import { hashPassword, User } from '../models/identity/users.ts'
+import { everyTenant } from '../models/tenant-scope.ts'
+import { ensureNamespace } from './lib/namespace.ts'
+
+// Prepares MongoDB and Temporal, and makes the first tenant with its owner. Safe to repeat: what is there
+// stays. Prints one line of JSON; the password and the host's token only when they were made just now.
+
+const settings = readSettings('setup')
+await connectDatabase(settings)
+await ensureIndexes()
+await ensureSigningKey()
+await ensureNamespace(settings)
+const owner = await ensureOwner(settings)
+const host_token = await ensureHost(settings.KEELSON_HOST_NAME)
+console.log(JSON.stringify({ ...owner, host_token }))
+await disconnectDatabase()
+
+interface Owner {
+  tenant: string
+  email: string
+  password: string | null
+}
+
+/** The first owner also runs the platform: he has the role of an operator. */
+async function ensureOwner({
+  KEELSON_OWNER_EMAIL,
+  KEELSON_OWNER_PASSWORD,
+}: Settings<'setup'>): Promise<Owner> {
+  const first = await User.findOne({ roles: 'operator' }).setOptions(everyTenant).lean()
+  if (first) return { tenant: first.tenant_id, email: first.email, password: null }
+  const password = KEELSON_OWNER_PASSWORD ?? randomBytes(15).toString('base64url')
+  const email = KEELSON_OWNER_EMAIL.toLowerCase()
+  const password_hash = await hashPassword(password)
+  return transaction(async () => {
+    const tenant = await new Tenant({ name: 'default' }).save()
+    await new User({
+      tenant_id: tenant._id,
+      email,
+      name: 'Owner',
+      password_hash,
+      roles: ['owner', 'operator'],
+    }).save()
+    return { tenant: tenant._id, email, password }
+  })
+}
+
+/** A token for this machine's host, as long as it has not enrolled. */
+async function ensureHost(name: string): Promise<string | null> {
+  const host = await Host.findOne({ name }).lean()
+  if (host?.public_key) return null
+  const { token, ...kept } = newEnrolToken()
+  await Host.findOneAndUpdate({ name }, { $set: { ...kept, status: 'pending' } }, { upsert: true })
+  return token
+}

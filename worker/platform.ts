@@ -1,0 +1,44 @@
+import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker'
+import { makeContainerActivities } from '../activities/compute/containers.ts'
+import { makeOperationActivities } from '../activities/operations.ts'
+import { readSettings } from '../config.ts'
+import { makeLogger } from '../lib/log.ts'
+import { dataConverter, platformQueue, temporalClient } from '../lib/temporal.ts'
+import { connectDatabase, disconnectDatabase } from '../models/database.ts'
+import { startDispatcher } from './dispatcher.ts'
+
+// The platform worker: all workflow code, the platform's activities, and the dispatcher.
+
+const settings = readSettings('worker')
+const log = makeLogger('worker', settings.KEELSON_LOG_LEVEL)
+Runtime.install({
+  logger: new DefaultLogger('WARN', ({ level, message, meta }) =>
+    log[level === 'ERROR' ? 'error' : 'warn']({ ...meta }, message),
+  ),
+})
+
+await connectDatabase(settings)
+const connection = await NativeConnection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
+const client = temporalClient(settings)
+const worker = await Worker.create({
+  connection,
+  namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
+  taskQueue: platformQueue,
+  workflowBundle: { codePath: settings.KEELSON_WORKFLOW_BUNDLE },
+  activities: { ...makeOperationActivities({ client }), ...makeContainerActivities() },
+  dataConverter: dataConverter(settings),
+  // Each cached workflow holds memory; one that was pushed out is replayed from its short history.
+  maxCachedWorkflows: 500,
+  // After a worker was killed, its workflows wait this long for it before another takes them.
+  stickyQueueScheduleToStartTimeout: '2 s',
+  // Decisions take milliseconds: what is running at a stop has ended by then, and the rest is tried again elsewhere.
+  shutdownGraceTime: '5 s',
+})
+const dispatcher = startDispatcher(client, log)
+log.info('ready')
+
+await worker.run() // until SIGTERM or SIGINT
+await dispatcher.stop()
+await client.connection.close()
+await connection.close()
+await disconnectDatabase()

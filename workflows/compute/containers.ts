@@ -1,0 +1,83 @@
+import { proxyLocalActivities } from '@temporalio/workflow'
+import type { ContainerActivities } from '../../activities/compute/containers.ts'
+import type { ContainerSpec } from '../../drivers/containers.ts'
+import { durable, type Outcome, type Work } from '../durable.ts'
+import { on } from '../hosts.ts'
+
+const platform = proxyLocalActivities<ContainerActivities>({
+  startToCloseTimeout: '10 s', // one or two queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+export const createContainer = durable<{ start: boolean }>(async (work) => {
+  const { id, input, undo, progress } = work
+  if (input.start) return bringUp(work)
+  undo(() => platform.abandonPlacement(id))
+  const { host_id, host_address } = await platform.placeContainer(id)
+  progress('pulling the image')
+  const { image } = await platform.containerSpec(id)
+  const { image_digest } = await on(host_id).pullImage(image)
+  return { status: 'stopped', host_id, host_address, image_digest }
+})
+
+export const startContainer = durable(bringUp)
+
+/** Brings back a container that should run and does not. */
+export const repairContainer = durable(bringUp, { onFailure: 'error' })
+
+async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Promise<Outcome> {
+  undo(() => platform.abandonPlacement(id))
+  const { host_id, host_address } = await platform.placeContainer(id)
+  const spec = await platform.containerSpec(id)
+
+  progress('pulling the image')
+  const { image_digest } = await on(host_id).pullImage(spec.image)
+
+  progress('starting the container')
+  undo(() => on(host_id).stopContainer(id, 0))
+  const found = await on(host_id).runContainer({ ...spec, image_digest }, operation_id)
+  return {
+    // A job may be done before anybody looks.
+    ...(found.state === 'running' ? { status: 'running' } : { status: 'stopped', desired_state: 'stopped' }),
+    host_id,
+    host_address,
+    image_digest: found.image_digest,
+    ports: found.ports,
+    started_at: found.started_at,
+    exit_code: found.exit_code,
+    pending_changes: [],
+  }
+}
+
+export const stopContainer = durable<{ grace_sec: number }>(async ({ id, input, progress }) => {
+  const { host_id } = await platform.placementOf(id)
+  progress('waiting for the container to end')
+  const exit_code = host_id ? await on(host_id).stopContainer(id, input.grace_sec) : null
+  return { status: 'stopped', exit_code }
+})
+
+export const updateContainer = durable<{ changes: Partial<ContainerSpec> }>(async (work) => {
+  const { id, input, before, undo } = work
+  const running = before === 'running'
+  const old = await platform.containerSpec(id)
+  // The size was reserved when the change was accepted; should it fail, the record still says the old one.
+  undo(() => platform.reserveRecordedSize(id))
+  const { host_id } = await platform.placementOf(id)
+  if (host_id && running) {
+    undo(() => on(host_id).resizeContainer(id, old))
+    await on(host_id).resizeContainer(id, { ...old, ...input.changes })
+  }
+  const pending_changes = running ? await platform.pendingChanges(id, Object.keys(input.changes)) : []
+  return { ...input.changes, status: before, pending_changes }
+})
+
+export const deleteContainer = durable(
+  async ({ id, progress }) => {
+    const { host_id } = await platform.placementOf(id)
+    progress('removing the container')
+    if (host_id) await on(host_id).removeContainer(id)
+    await platform.releaseContainer(id)
+    return 'deleted'
+  },
+  { final: true },
+)

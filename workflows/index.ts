@@ -1,0 +1,2 @@
+// All workflows, by the names under which Temporal knows them: <verb><Kind>.
+export * from './compute/containers.ts'
