@@ -29,13 +29,14 @@ async function connect(auth?: { username: string; password: string }): Promise<m
   }
 }
 
-/** Does a step unless it was done before; says what stood against it. */
-async function once(step: Promise<unknown>): Promise<unknown> {
+/** Does a step, and returns null; or what stood against it when it was done before. */
+async function once(step: Promise<unknown>): Promise<number | null> {
   try {
     await step
+    return null
   } catch (error) {
-    if (error instanceof mongo.MongoServerError && Object.values<unknown>(code).includes(error.code))
-      return error.code
+    const refused = error instanceof mongo.MongoServerError && Number(error.code)
+    if (refused && Object.values(code).includes(refused)) return refused
     throw error
   }
 }

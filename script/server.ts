@@ -40,6 +40,7 @@ const { values: flags, positionals } = parseArgs({
 async function main(layout: Layout): Promise<void> {
   const [command = 'run', role] = positionals
   if (flags.help) console.log(usage)
+  else if (command === 'run' && flags.demo && (await isRunning(layout))) await demo(layout)
   else if (command === 'run') await (flags.detach ? detach(layout) : run(layout))
   else if (command === 'status') printRoles(await askControl(layout, 'GET', '/roles'))
   else if (command === 'stop' && !role) await askControl(layout, 'POST', '/stop')
@@ -102,6 +103,12 @@ async function welcome(layout: Layout, { facts, password, seconds }: Started): P
   console.log(banner(layout, facts, password, seconds))
   if (flags.demo) await demo(layout)
 }
+
+const isRunning = (layout: Layout): Promise<boolean> =>
+  askControl(layout, 'GET', '/roles').then(
+    () => true,
+    () => false,
+  )
 
 /** In a process of its own, since it is a client like any other. */
 async function demo(layout: Layout): Promise<void> {
