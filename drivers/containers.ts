@@ -46,10 +46,24 @@ export interface FoundContainer {
 export interface LogOptions {
   /** The last so many lines; all of them when undefined. */
   lines?: number
-  /** Lines at or after this moment. */
-  since?: Date
+  /** Lines at or after this moment: RFC 3339, up to nanoseconds. */
+  since?: string
   /** Go on with new lines until the signal aborts or the container is removed. */
   follow?: boolean
+  signal?: AbortSignal
+}
+
+export interface LogEntry {
+  /** When the engine read the line: RFC 3339, UTC, nanoseconds. Entries sort by it. */
+  time: string
+  stream: 'stdout' | 'stderr'
+  line: string
+}
+
+export interface PullOptions {
+  /** The bytes that the name once stood for; null takes what it stands for now. */
+  digest?: string | null
+  onProgress?: (text: string) => void
   signal?: AbortSignal
 }
 
@@ -58,24 +72,39 @@ export interface LogOptions {
  * that does not carry this platform's labels.
  */
 export interface ContainerEngine {
-  /** Makes the image present; returns its digest. Throws ImageNotFound, EngineUnavailable. */
-  pull(image: string, onProgress: (text: string) => void): Promise<{ image_digest: string }>
+  /**
+   * Makes the image present; returns its digest. What the host has already is not asked of a registry.
+   * Throws ImageNotFound, EngineUnavailable.
+   */
+  pull(image: string, options?: PullOptions): Promise<{ image_digest: string }>
   /**
    * Creates and starts it, or finds it there and running. A container that exists stopped is started as
-   * it is. Throws PortInUse, CommandFailed, ImageNotFound, EngineUnavailable.
+   * it is, with the present size; if anything else of its spec has changed, it is made anew. A job (restart policy other than `always`) that ends at once with 0 is a
+   * success; any other end at once is not. After a failure nothing that this operation made is left.
+   * Throws PortInUse, CommandFailed, ImageNotFound, EngineRefused, EngineUnavailable.
    */
   run(spec: ContainerSpec, configVars: Record<string, string>, operationId: string): Promise<FoundContainer>
   find(id: string): Promise<FoundContainer | null>
   /** All of this platform's containers, whatever their state. */
   list(): Promise<FoundContainer[]>
-  /** Waits until it has ended, or kills it after `graceSec`. Nothing to stop is success. */
-  stop(id: string, graceSec: number): Promise<void>
-  /** Applies what the engine can change while it runs: cpu, memory, restart policy. */
+  /**
+   * Waits until it has ended, or kills it after `graceSec`; it stays ended, even if the engine restarts.
+   * Nothing to stop is success. An aborted call stops waiting: the container ends all the same.
+   */
+  stop(id: string, graceSec: number, signal?: AbortSignal): Promise<void>
+  /**
+   * Applies what the engine can change while it runs: cpu, memory, restart policy. Throws
+   * InstanceNotFound; EngineRefused when more memory is in use than is asked for.
+   */
   resize(id: string, size: Pick<ContainerSpec, 'cpu_cores' | 'memory_mib' | 'restart_policy'>): Promise<void>
   /** Removes it with all that it left on the host. Nothing to remove is success. */
   remove(id: string): Promise<void>
-  logs(id: string, options: LogOptions): AsyncIterable<{ time: string; stream: 'stdout' | 'stderr'; line: string }>
-  /** Calls back at each change of one of this platform's containers, until aborted. */
-  watch(onChange: (id: string) => void, signal: AbortSignal): Promise<void>
+  /** Throws InstanceNotFound. */
+  logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
+  /**
+   * Calls back at each change of one of this platform's containers, until aborted. With null each time it
+   * connects to the engine: anything may have changed before.
+   */
+  watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
   info(): Promise<{ name: string; version: string; cpu_cores: number; memory_mib: number; disk_gib: number }>
 }

@@ -1,0 +1,223 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type Docker from 'dockerode'
+import type { ContainerInspectInfo } from 'dockerode'
+import type { ContainerSpec } from './containers.ts'
+import { statusOf, unless, wordsOf } from './docker-errors.ts'
+import { type LocalImage, localImage } from './docker-images.ts'
+import { readLogs } from './docker-logs.ts'
+import {
+  createOptions,
+  engineName,
+  hasRun,
+  isOurs,
+  labels,
+  ours,
+  restartPolicy,
+  sizeLimits,
+  specHash,
+} from './docker-spec.ts'
+import { CommandFailed, EngineRefused, PortInUse } from './errors.ts'
+import { boundPorts, type ContainerNetwork, portsMatch } from './published-ports.ts'
+
+/** A command that ends sooner has ended "at once". A good start is held up by no more than this. */
+const settleMs = 100
+
+// Each try places the ports anew, knowing which were taken; a host full of foreign listeners ends it.
+const placementTries = 10
+
+/** One call of `run`. */
+export interface Order {
+  spec: ContainerSpec
+  configVars: Record<string, string>
+  operationId: string
+}
+
+/** The container as the engine has it; null when there is none, or one that is not this platform's. */
+export async function look(docker: Docker, id: string): Promise<ContainerInspectInfo | null> {
+  const info = await unless([404], docker.getContainer(engineName(id)).inspect())
+  return info && isOurs([info.Name], info.Config.Labels) ? info : null
+}
+
+/** Creates and starts a container, or takes up what an earlier call left; see ContainerEngine.run. */
+export async function runContainer(
+  docker: Docker,
+  network: ContainerNetwork,
+  order: Order,
+): Promise<ContainerInspectInfo> {
+  const avoid = new Set<string>()
+  for (let tries = 0; tries < placementTries; tries++) {
+    const container = await present(docker, network, order, avoid)
+    if (isUp(container, order) || isDoneJob(container, order)) return container
+    try {
+      await start(docker, container, order)
+      return await settled(docker, container.Id, order)
+    } catch (error) {
+      await withdraw(docker, container, order)
+      const port = clashingPort(error)
+      if (port === undefined) throw error
+      if (hasRun(container) || order.spec.ports.some(({ host_port }) => host_port === port)) {
+        throw new PortInUse(port, error)
+      }
+      for (const protocol of ['tcp', 'udp']) avoid.add(`${port}/${protocol}`)
+    }
+  }
+  throw new PortInUse(null)
+}
+
+/** The container that is there, if it is what was asked for; else a new one. */
+async function present(
+  docker: Docker,
+  network: ContainerNetwork,
+  order: Order,
+  avoid: ReadonlySet<string>,
+): Promise<ContainerInspectInfo> {
+  const { spec, configVars } = order
+  const there = await look(docker, spec.id)
+  if (there?.State.Running) return there
+
+  const image = await localImage(docker, spec.image, spec.image_digest)
+  if (there) {
+    const same =
+      there.Config.Labels[labels.spec] === specHash(spec, configVars, image.digest) &&
+      portsMatch(spec.ports, boundPorts(there.HostConfig.PortBindings ?? {}))
+    if (same) return there
+    await docker.getContainer(there.Id).remove({ force: true, v: true })
+  }
+  const { Id } = await create(docker, network, order, image, avoid)
+  return docker.getContainer(Id).inspect()
+}
+
+async function create(
+  docker: Docker,
+  network: ContainerNetwork,
+  order: Order,
+  image: LocalImage,
+  avoid: ReadonlySet<string>,
+): Promise<{ Id: string }> {
+  const { spec } = order
+  const anyPort = spec.ports.some(({ host_port }) => host_port === null)
+  const taken = anyPort ? new Set([...avoid, ...(await portsInUse(docker))]) : avoid
+  const options = createOptions({ ...order, image, ports: network.place(spec.ports, taken) }, network)
+  try {
+    const { id } = await docker.createContainer(options)
+    return { Id: id }
+  } catch (error) {
+    if (statusOf(error) === 409) {
+      // Another call for the same container was faster.
+      const there = await look(docker, spec.id)
+      if (there) return there
+      throw new EngineRefused('The container’s name is taken on its host', error)
+    }
+    if (/no command specified/i.test(wordsOf(error))) {
+      const message = 'The image has no command of its own, and none was given'
+      throw new CommandFailed('command_not_started', message, null, error)
+    }
+    throw error
+  }
+}
+
+/** The ports of all containers, stopped ones too: those the engine would give away. */
+async function portsInUse(docker: Docker): Promise<Set<string>> {
+  const containers = await docker.listContainers({ all: true, filters: { label: ours } })
+  return new Set(containers.flatMap(({ Labels }) => (Labels[labels.ports] ?? '').split(',').filter(Boolean)))
+}
+
+const isUp = ({ State, HostConfig }: ContainerInspectInfo, { spec }: Order): boolean =>
+  State.Running &&
+  !State.Restarting &&
+  HostConfig.RestartPolicy?.Name === restartPolicy(spec.restart_policy).RestartPolicy.Name
+
+/** Ended when a worker was killed after it had started the job: it must not run twice. */
+const isDoneJob = (info: ContainerInspectInfo, { spec, operationId }: Order): boolean =>
+  info.Config.Labels[labels.operation] === operationId &&
+  spec.restart_policy !== 'always' &&
+  hasRun(info) &&
+  !info.State.Running &&
+  (info.State.ExitCode === 0 || ranMs(info) > settleMs)
+
+const ranMs = ({ State }: ContainerInspectInfo): number =>
+  Date.parse(State.FinishedAt) - Date.parse(State.StartedAt)
+
+async function start(docker: Docker, info: ContainerInspectInfo, { spec }: Order): Promise<void> {
+  const container = docker.getContainer(info.Id)
+  if (hasRun(info)) await container.update(sizeLimits(spec)) // it may have changed since
+  try {
+    await unless([304], container.start())
+  } catch (error) {
+    const status = statusOf(error)
+    // The engine blames what it was asked to run; with 404 too, if the container is there.
+    const refused = status === 400 || (status === 404 && (await look(docker, spec.id)) !== null)
+    if (!refused) throw error
+    throw new CommandFailed('command_not_started', 'The command could not be started', null, error)
+  }
+}
+
+/**
+ * Watches the first moments, and puts the restart policy on a container that survived them: with it, the
+ * engine would start a broken command again and again meanwhile. Throws CommandFailed with its last words.
+ */
+async function settled(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
+  const container = docker.getContainer(engineId)
+  const watch = new AbortController()
+  const { signal } = watch
+  const ended = container.wait({ condition: 'next-exit', abortSignal: signal }).catch(() => undefined)
+  await Promise.race([ended, delay(settleMs, undefined, { signal }).catch(() => undefined)])
+  watch.abort()
+
+  // Asked for itself, since it may have ended before the watch began.
+  const info = await container.inspect()
+  const { Running, Restarting, ExitCode } = info.State
+  if (Running && !Restarting) {
+    if (spec.restart_policy !== 'never') await container.update(restartPolicy(spec.restart_policy))
+    return info
+  }
+  if (ExitCode === 0 && spec.restart_policy !== 'always') return info
+  throw await commandFault(docker, info)
+}
+
+const lastLines = 5
+const lastChars = 500
+
+async function commandFault(docker: Docker, info: ContainerInspectInfo): Promise<CommandFailed> {
+  const { ExitCode: code, OOMKilled } = info.State
+  const lines: string[] = []
+  for await (const { line } of readLogs(docker, info.Id, { lines: lastLines })) lines.push(line)
+  const words = lines.join('\n').slice(-lastChars).trim()
+
+  // The init process runs in the command's place until it has found it.
+  const [, reason] = /\[FATAL tini \(\d+\)\] (.*)/.exec(words) ?? []
+  if (reason)
+    return new CommandFailed('command_not_started', `The command could not be started: ${reason}`, code)
+
+  const why = OOMKilled ? ', for lack of memory' : ''
+  const message = `The command ended at once with exit code ${code}${why}${words ? `: ${words}` : ''}`
+  return new CommandFailed('exited_at_once', message, code)
+}
+
+/**
+ * After a failure: what this operation made, or nobody ever ran, goes; what an earlier operation made stays,
+ * stopped, since it holds the tenant's files.
+ */
+async function withdraw(docker: Docker, info: ContainerInspectInfo, { operationId }: Order): Promise<void> {
+  const container = docker.getContainer(info.Id)
+  if (info.Config.Labels[labels.operation] === operationId || !hasRun(info)) {
+    await unless([404, 409], container.remove({ force: true, v: true })) // 409: being removed already
+  } else {
+    await stopForGood(docker, info.Id, 0)
+  }
+}
+
+/** Stops it so that the engine does not start it again by itself, not even when the engine restarts. */
+export async function stopForGood(docker: Docker, engineId: string, graceSec: number, signal?: AbortSignal) {
+  const container = docker.getContainer(engineId)
+  // `on-failure` brings back, at the engine's next start, what was stopped by a signal.
+  await unless([404], container.update(restartPolicy('never')))
+  const options = { t: graceSec, ...(signal ? { abortSignal: signal } : {}) }
+  await unless([304, 404], container.stop(options))
+}
+
+/** The host port that the engine could not have; undefined when that was not the trouble. */
+function clashingPort(error: unknown): number | undefined {
+  const clash = /:(\d+)(?:\/\w+)?(?: failed)?: .*already (?:allocated|in use)/.exec(wordsOf(error))
+  return clash ? Number(clash[1]) : undefined
+}

@@ -1,0 +1,57 @@
+import Docker from 'dockerode'
+import { readSettings } from '../../config.ts'
+import type { ContainerEngine, ContainerSpec } from '../../drivers/containers.ts'
+import { makeDockerEngine } from '../../drivers/docker.ts'
+import { newId } from '../../lib/ids.ts'
+
+// The real engine, through the driver and beside it.
+
+const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
+export const testPorts = [22000, 22999] as const
+
+export const engine: ContainerEngine = makeDockerEngine({ dockerHost, portRange: testPorts })
+export const makeEngine = (portRange: readonly [number, number]): ContainerEngine =>
+  makeDockerEngine({ dockerHost, portRange })
+
+const url = new URL(dockerHost)
+export const docker =
+  url.protocol === 'unix:'
+    ? new Docker({ socketPath: url.pathname, host: undefined })
+    : new Docker({ host: url.hostname, port: url.port, protocol: 'http' })
+
+/** A tenant of this test run's own, by which all that it made is found and removed. */
+export const testTenant = newId()
+
+/** The spec of a small container with an id of its own; it sleeps unless told otherwise. */
+export const containerSpec = (over: Partial<ContainerSpec> = {}): ContainerSpec => ({
+  id: newId(),
+  tenant_id: testTenant,
+  name: 'test',
+  image: 'busybox',
+  image_digest: null,
+  command: ['sleep', '600'],
+  entrypoint: [],
+  cpu_cores: 0.2,
+  memory_mib: 32,
+  restart_policy: 'always',
+  ports: [],
+  log_cap_mib: 10,
+  health_check: null,
+  ...over,
+})
+
+/** A command of the shell, as a spec. */
+export const shell = (script: string, over: Partial<ContainerSpec> = {}): ContainerSpec =>
+  containerSpec({ command: ['sh', '-c', script], ...over })
+
+/** What the engine itself holds for this container: by label, so that no bookkeeping of ours can hide it. */
+export const onEngine = (id: string) =>
+  docker.listContainers({ all: true, filters: { label: [`keelson.resource=${id}`] } })
+
+export async function removeTestContainers(): Promise<void> {
+  const left = await docker.listContainers({
+    all: true,
+    filters: { label: [`keelson.tenant=${testTenant}`] },
+  })
+  await Promise.all(left.map(({ Id }) => docker.getContainer(Id).remove({ force: true, v: true })))
+}

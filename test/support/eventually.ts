@@ -1,0 +1,29 @@
+import { setTimeout as delay } from 'node:timers/promises'
+
+const everyMs = 20
+
+type Falsy = undefined | null | false
+
+/**
+ * Waits until `check` holds: until it returns something other than undefined, null or false, and does not
+ * throw. Returns that. When the time is up, fails with what it saw last.
+ */
+export async function eventually<T>(
+  check: () => Falsy | T | Promise<Falsy | T>,
+  { withinMs = 5_000 }: { withinMs?: number } = {},
+): Promise<T> {
+  const deadline = Date.now() + withinMs
+  for (;;) {
+    let seen: unknown
+    try {
+      const value = await check()
+      if (value !== undefined && value !== null && value !== false) return value
+      seen = value
+    } catch (error) {
+      seen = error
+    }
+    if (Date.now() > deadline)
+      throw new Error(`not so within ${withinMs} ms: ${String(seen)}`, { cause: seen })
+    await delay(everyMs)
+  }
+}
