@@ -74,7 +74,11 @@ const host = z.object({
   ...common,
   ...temporal,
   KEELSON_API_URL: api.shape.KEELSON_API_URL,
-  KEELSON_HOST_NAME: z.string().default(hostname()).describe('The name under which a new host enrols'),
+  KEELSON_HOST_NAME: z
+    .string()
+    .optional()
+    .transform((name) => name ?? hostname())
+    .describe('The name under which a new host enrols; without it, the machine’s'),
   KEELSON_HOST_TOKEN: z
     .string()
     .optional()

@@ -1,4 +1,4 @@
-import { temporal } from '@temporalio/proto'
+import proto from '@temporalio/proto'
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express'
 import type { PayloadCodec } from '@temporalio/common'
 import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
@@ -7,7 +7,7 @@ import { findByPassword } from '../models/identity/users.ts'
 import { makeLimiter } from './limits.ts'
 
 const cookieName = 'keelson_codec'
-const { Payload, Payloads } = temporal.api.common.v1
+const { Payload, Payloads } = proto.temporal.api.common.v1
 
 const signInPage = (message: string): string => `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Keelson codec</title></head>

@@ -1,5 +1,6 @@
 import type { Model, QueryFilter } from 'mongoose'
 import { z } from 'zod'
+import { countOf } from '../models/counters.ts'
 import type { Permission } from '../models/identity/roles.ts'
 import { type Caller, type Operation, operation } from './operation.ts'
 
@@ -78,10 +79,7 @@ export function list<
     handle: async ({ caller, params, query: asked }) => {
       const { limit, offset, order, sort_by, q } = asked
       const scope = await of.scope(caller, params)
-      const conditions = [
-        ...filterOf(asked),
-        ...(q ? [contains(q, fields.map(pathOf), typeAt)] : []),
-      ]
+      const conditions = [...filterOf(asked), ...(q ? [contains(q, fields.map(pathOf), typeAt)] : [])]
       const filter = { ...scope, ...(conditions.length ? { $and: conditions } : {}) } as QueryFilter<D>
       const direction = order === 'asc' ? 1 : -1
       const options = of.options ?? {}
@@ -95,11 +93,23 @@ export function list<
               .skip(offset)
               .limit(limit)
               .lean<D[]>(),
-        of.model.countDocuments(filter).setOptions(options),
+        totalOf(of.model, filter, options),
       ])
       return { items: documents.map(of.toView), total }
     },
   })
+}
+
+/** All that match. A tenant's whole list is counted already; whatever is filtered is counted now. */
+async function totalOf<D>(
+  model: Model<D>,
+  filter: QueryFilter<D>,
+  options: Record<string, unknown>,
+): Promise<number> {
+  const { tenant_id, ...more } = filter as Filter
+  const known = typeof tenant_id === 'string' && Object.keys(more).length === 0
+  const count = known ? await countOf(model, tenant_id) : null
+  return count ?? model.countDocuments(filter).setOptions(options)
 }
 
 /** Parses a filter's text as the field's own type: as it stands, or as JSON where the field is no text. */

@@ -37,7 +37,11 @@ export function openApiDocument(operations: Operation[], url: string): Json {
     servers: [{ url }],
     security: [{ bearer: [] }],
     paths,
-    components: { schemas, securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
+    components: {
+      schemas,
+      responses: sharedRefusals(schemas),
+      securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
+    },
   }
 }
 
@@ -62,7 +66,7 @@ function describe(operation: Operation, schemas: Json): Json {
           },
         }
       : {}),
-    responses: { ...successResponse(operation, schemas), ...refusals(operation, method, open, schemas) },
+    responses: { ...successResponse(operation, schemas), ...refusals(operation, method, open) },
   }
 }
 
@@ -115,27 +119,20 @@ function successResponse(operation: Operation, schemas: Json): Json {
   }
 }
 
-function refusals(
-  { params, permission, path }: Operation,
-  method: string,
-  open: boolean,
-  schemas: Json,
-): Json {
-  const statuses = [400, 429, 500, 503]
+function refusals({ params, permission, path }: Operation, method: string, open: boolean): Json {
+  const statuses = [400, 409, 429, 500, 503]
   if (!open || path.includes('login') || path.includes('enrol')) statuses.push(401)
   if (typeof permission === 'string') statuses.push(403)
   if (params) statuses.push(404)
-  if (method !== 'GET') statuses.push(409, 413, 415, 422)
-  else statuses.push(409)
-  const schema = schemaOf(ProblemView, 'output', schemas)
-  return Object.fromEntries(
-    statuses
-      .toSorted((a, b) => a - b)
-      .map((status) => [
-        status,
-        { description: statusText[status], content: { 'application/problem+json': { schema } } },
-      ]),
-  )
+  if (method !== 'GET') statuses.push(413, 415, 422)
+  return Object.fromEntries(statuses.map((status) => [status, { $ref: `#/components/responses/${status}` }]))
+}
+
+/** The answers that say no are the same everywhere. */
+function sharedRefusals(schemas: Json): Json {
+  const content = { 'application/problem+json': { schema: schemaOf(ProblemView, 'output', schemas) } }
+  const statuses = Object.entries(statusText).filter(([status]) => Number(status) >= 400)
+  return Object.fromEntries(statuses.map(([status, description]) => [status, { description, content }]))
 }
 
 /** The JSON schema of a type. Those with a name of their own go to the document's components, once. */

@@ -45,7 +45,7 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
-      const handle = handlerOf(operation, readBody, limit)
+      const handle = handlerOf(operation, readBody, limit, log)
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
     refuseOtherMethods(router, prefix, group)
@@ -61,6 +61,7 @@ function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
   limit: (key: string) => Promise<void>,
+  log: Logger,
 ): (request: Request, response: Response) => Promise<void> {
   const { permission, method } = operation
   const success = successOf(operation)
@@ -74,7 +75,7 @@ function handlerOf(
     if (caller?.kind === 'user') {
       addLogContext({ tenant_id: caller.tenant_id })
       authorize(permission, caller)
-      if (method !== 'GET') response.once('finish', () => audit(operation, caller, request, response))
+      if (method !== 'GET') response.once('finish', () => audit(operation, caller, request, response, log))
     }
     const params = readParams(operation, request)
     const query = operation.query
@@ -176,7 +177,13 @@ function send(response: Response, status: 200 | 201 | 202 | 204, answer: unknown
   response.json((answer as { body: unknown }).body)
 }
 
-function audit(operation: Operation, caller: Caller, request: Request, response: Response): void {
+function audit(
+  operation: Operation,
+  caller: Caller,
+  request: Request,
+  response: Response,
+  log: Logger,
+): void {
   const event = {
     tenant_id: caller.tenant_id,
     time: new Date(),
@@ -188,7 +195,9 @@ function audit(operation: Operation, caller: Caller, request: Request, response:
     status: response.statusCode,
     request_id: String(response.locals['requestId']),
   }
-  void AuditEvent.create([event])
+  AuditEvent.create([event]).catch((error: unknown) =>
+    log.error({ err: error, ...event }, 'audit event not stored'),
+  )
 }
 
 function byPrefix(operations: Operation[]): Map<string, Operation[]> {

@@ -1,5 +1,5 @@
 import type { Payload, PayloadCodec } from '@temporalio/common'
-import { temporal } from '@temporalio/proto'
+import proto from '@temporalio/proto'
 import { type KeyRing, seal, unseal } from './seal.ts'
 
 const encoding = 'binary/encrypted'
@@ -19,7 +19,7 @@ export class EncryptingCodec implements PayloadCodec {
 
   async encode(payloads: Payload[]): Promise<Payload[]> {
     return payloads.map((payload) => {
-      const plain = temporal.api.common.v1.Payload.encode(payload).finish()
+      const plain = proto.temporal.api.common.v1.Payload.encode(payload).finish()
       const { keyId, sealed } = seal(this.#ring, plain, context)
       return { metadata: { encoding: text.encode(encoding), key_id: text.encode(keyId) }, data: sealed }
     })
@@ -30,7 +30,7 @@ export class EncryptingCodec implements PayloadCodec {
       const { metadata, data } = payload
       if (!metadata?.['encoding'] || Buffer.from(metadata['encoding']).toString() !== encoding) return payload
       const keyId = Buffer.from(metadata['key_id'] ?? []).toString()
-      return temporal.api.common.v1.Payload.decode(
+      return proto.temporal.api.common.v1.Payload.decode(
         unseal(this.#ring, keyId, data ?? new Uint8Array(), context),
       )
     })

@@ -16,8 +16,7 @@ export async function watchOperations(log: Logger, signal: AbortSignal): Promise
     const close = () => void changes.close()
     signal.addEventListener('abort', close, { once: true })
     try {
-      for await (const change of changes)
-        if ('documentKey' in change) ended.emit(change.documentKey._id)
+      for await (const change of changes) if ('documentKey' in change) ended.emit(change.documentKey._id)
     } catch (error) {
       if (signal.aborted) return
       log.warn({ err: error }, 'the change stream of operations broke; opening another')

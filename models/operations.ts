@@ -8,6 +8,7 @@ import {
   type ProblemDocument,
   StateConflict,
 } from '../lib/problem.ts'
+import { countedByTenant } from './counters.ts'
 import { afterCommit, isDuplicateKey, transaction } from './database.ts'
 import { documentOptions, idField, type Resource, type ResourceDocument, resourceOf } from './resources.ts'
 import { everyTenant, tenantScoped } from './tenant-scope.ts'
@@ -68,9 +69,10 @@ const schema = new Schema<OperationDocument>(
     started_at: { type: Date, default: null },
     ended_at: { type: Date, default: null },
   },
-  { ...documentOptions, collection: 'operations' },
+  documentOptions,
 )
 tenantScoped(schema)
+countedByTenant(schema, 'operations')
 // The lock: one open operation a resource.
 schema.index({ resource_id: 1 }, { unique: true, partialFilterExpression: { open: true } })
 schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })

@@ -1,6 +1,7 @@
 import { type Model, Schema, type SchemaDefinition } from 'mongoose'
 import { newId } from '../lib/ids.ts'
 import type { States } from './states.ts'
+import { countedByTenant } from './counters.ts'
 import { tenantScoped } from './tenant-scope.ts'
 
 /** What every resource has. `_id` is the `id` of the interface. */
@@ -58,6 +59,7 @@ export const idField = { type: String, default: newId } as const
 export function resourceSchema<D extends ResourceDocument>(
   fields: Record<Exclude<keyof D, keyof ResourceDocument>, unknown>,
   states: States,
+  collection: string,
 ): Schema<D> {
   const common = {
     _id: idField,
@@ -70,6 +72,7 @@ export function resourceSchema<D extends ResourceDocument>(
   }
   const schema = new Schema<D>({ ...common, ...fields } as SchemaDefinition, documentOptions)
   tenantScoped(schema)
+  countedByTenant(schema, collection)
   schema.index({ tenant_id: 1, name: 1 }, { unique: true }) // names are unique among the living
   schema.index({ tenant_id: 1, created_at: -1, _id: -1 }) // the default order of lists
   return schema

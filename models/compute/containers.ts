@@ -59,9 +59,9 @@ const schema = resourceSchema<ContainerDocument>(
     health: { type: String, default: 'none' },
   },
   containerStates,
+  'containers',
 )
 schema.index({ host_id: 1 })
-schema.set('collection', 'containers')
 
 export const Container = mongoose.model<ContainerDocument>('Container', schema)
 export const containerResource = defineResource('container', Container, containerStates)

@@ -1,10 +1,10 @@
 import { setTimeout } from 'node:timers/promises'
 import { Connection, isGrpcServiceError } from '@temporalio/client'
-import { temporal } from '@temporalio/proto'
+import proto from '@temporalio/proto'
 import { searchAttributes, type TemporalSettings } from '../../lib/temporal.ts'
 
 const retentionSec = 3 * 86_400
-const alreadyExists: number = 6 // gRPC's code
+const alreadyExists = 6 // gRPC's code
 
 /** Makes the Temporal namespace with its retention and search attributes, or sets them on one that is there. */
 export async function ensureNamespace(settings: TemporalSettings): Promise<void> {
@@ -18,7 +18,7 @@ export async function ensureNamespace(settings: TemporalSettings): Promise<void>
         workflowExecutionRetentionPeriod: config.workflowExecutionRetentionTtl,
       })
     } catch (error) {
-      if (!isGrpcServiceError(error) || error.code !== alreadyExists) throw error
+      if (!isGrpcServiceError(error) || error.code !== (alreadyExists as typeof error.code)) throw error
       await connection.workflowService.updateNamespace({ namespace, config })
     }
     await addSearchAttributes(connection, namespace)
@@ -29,7 +29,7 @@ export async function ensureNamespace(settings: TemporalSettings): Promise<void>
 
 /** A new namespace is known to the frontend some seconds after it was made. */
 async function addSearchAttributes(connection: Connection, namespace: string): Promise<void> {
-  const type = temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+  const type = proto.temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
   const wanted = Object.fromEntries(Object.values(searchAttributes).map(({ name }) => [name, type]))
   const deadline = Date.now() + 30_000
   for (;;) {

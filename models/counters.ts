@@ -1,0 +1,68 @@
+import mongoose, { type Model, Schema } from 'mongoose'
+
+/**
+ * How many documents a tenant has in a collection. Kept beside the documents, in the same transactions,
+ * because counting 100,000 of them takes MongoDB 30 ms, and every list says its total.
+ */
+interface CounterDocument {
+  /** `<collection>:<tenant>:<part>` */
+  _id: string
+  count: number
+}
+
+// A count is spread over so many documents, so that transactions of one tenant seldom meet in one.
+const parts = 32
+
+const counterSchema = new Schema<CounterDocument>(
+  { _id: { type: String, required: true }, count: { type: Number, required: true } },
+  { versionKey: false, id: false, collection: 'counters' },
+)
+const Counter = mongoose.model<CounterDocument>('Counter', counterSchema)
+type Counted = { collection: { collectionName: string } }
+const counted = new Set<string>()
+
+const partId = (collection: string, tenantId: string, part: number): string =>
+  `${collection}:${tenantId}:${part}`
+
+async function add(collection: string, tenantId: string, count: number): Promise<void> {
+  const part = Math.floor(Math.random() * parts)
+  await Counter.updateOne({ _id: partId(collection, tenantId, part) }, { $inc: { count } }, { upsert: true })
+}
+
+/** Counts what is saved and deleted one by one, which must happen in a transaction. */
+export function countedByTenant<D extends { tenant_id: string }>(
+  schema: Schema<D>,
+  collection: string,
+): void {
+  schema.set('collection', collection)
+  counted.add(collection)
+  schema.pre('save', async function () {
+    if (this.isNew) await add(collection, String(this.get('tenant_id')), 1)
+  })
+  schema.post(
+    'deleteOne',
+    { query: true, document: false },
+    async function (result: { deletedCount: number }) {
+      const { tenant_id } = this.getFilter() as { tenant_id: string }
+      if (result.deletedCount) await add(collection, tenant_id, -1)
+    },
+  )
+}
+
+/** The number of a tenant's documents, or null where they are not counted. */
+export async function countOf(model: Counted, tenantId: string): Promise<number | null> {
+  const { collectionName } = model.collection
+  if (!counted.has(collectionName)) return null
+  const ids = Array.from({ length: parts }, (_, part) => partId(collectionName, tenantId, part))
+  const found = await Counter.find({ _id: { $in: ids } }).lean()
+  return found.reduce((sum, { count }) => sum + count, 0)
+}
+
+/** Makes the count of a tenant anew, after documents were put in or taken out behind the models' back. */
+export async function recount<D>(model: Model<D>, tenantId: string): Promise<void> {
+  const { collectionName } = model.collection
+  const count = await model.collection.countDocuments({ tenant_id: tenantId })
+  const others = Array.from({ length: parts - 1 }, (_, part) => partId(collectionName, tenantId, part + 1))
+  await Counter.deleteMany({ _id: { $in: others } })
+  await Counter.updateOne({ _id: partId(collectionName, tenantId, 0) }, { $set: { count } }, { upsert: true })
+}
