@@ -18,7 +18,7 @@ export async function ensureNamespace(settings: TemporalSettings): Promise<void>
         workflowExecutionRetentionPeriod: config.workflowExecutionRetentionTtl,
       })
     } catch (error) {
-      if (!isGrpcServiceError(error) || error.code !== (alreadyExists as typeof error.code)) throw error
+      if (!isGrpcServiceError(error) || !Object.is(error.code, alreadyExists)) throw error
       await connection.workflowService.updateNamespace({ namespace, config })
     }
     await addSearchAttributes(connection, namespace)
