@@ -1,0 +1,38 @@
+import { creates } from './benchmarks/creates.ts'
+import { lists } from './benchmarks/lists.ts'
+import { machine, type Row, table } from './benchmarks/measure.ts'
+import { operations } from './benchmarks/operations.ts'
+import { reads } from './benchmarks/reads.ts'
+import { idleMemory, recovery } from './benchmarks/recovery.ts'
+import { type Stack, startStack } from './benchmarks/stack.ts'
+
+// Measures the platform on this machine, each row side by side with what it is held against, and prints a
+// table. `script/bench reads creates` measures only those.
+
+const portBase = Number(process.env['KEELSON_PORT_BASE'] ?? 28_000)
+const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
+  memory: idleMemory, // first, while nothing has happened yet
+  reads: (stack) => reads(stack, portBase + 90),
+  lists,
+  creates,
+  operations,
+  recovery,
+}
+const wanted = process.argv.slice(2)
+const unknown = wanted.filter((name) => !(name in benches))
+if (unknown.length)
+  throw new Error(`no such bench: ${unknown.join(', ')}; there are ${Object.keys(benches).join(', ')}`)
+
+const stack = await startStack(portBase)
+try {
+  const rows: Row[] = []
+  for (const [name, bench] of Object.entries(benches)) {
+    if (wanted.length && !wanted.includes(name)) continue
+    console.error(`measuring ${name}`)
+    rows.push(...(await bench(stack)))
+  }
+  console.log(`${new Date().toISOString().slice(0, 10)}, ${machine()}\n\n${table(rows)}`)
+} finally {
+  await stack.stop()
+}
+process.exit()

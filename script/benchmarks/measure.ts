@@ -1,0 +1,50 @@
+import { cpus, totalmem } from 'node:os'
+
+/** One row of the table: what was measured, its figures, and what it is held against. */
+export interface Row {
+  what: string
+  unit: string
+  /** One figure a round. */
+  figures: number[]
+  note?: string
+}
+
+/** The middle of the figures; the mean of the two in the middle of an even number. */
+export function median(figures: number[]): number {
+  const sorted = figures.toSorted((a, b) => a - b)
+  const middle = Math.floor(sorted.length / 2)
+  const upper = sorted[middle] ?? Number.NaN
+  return sorted.length % 2 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2
+}
+
+/** The figure below which `share` (0 to 1) of all are. */
+export function quantile(figures: number[], share: number): number {
+  const sorted = figures.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
+}
+
+/** Milliseconds that `work` took. */
+export async function timed(work: () => Promise<unknown>): Promise<number> {
+  const began = performance.now()
+  await work()
+  return performance.now() - began
+}
+
+const show = (figure: number): string =>
+  figure >= 100 ? figure.toFixed(0) : figure.toFixed(figure >= 10 ? 1 : 2)
+
+/** The table as Markdown: minimum, median and maximum of each row. */
+export function table(rows: Row[]): string {
+  const lines = rows.map(({ what, unit, figures, note }) => {
+    const [low, mid, high] = [Math.min(...figures), median(figures), Math.max(...figures)].map(show)
+    return `| ${what} | ${unit} | ${low} | ${mid} | ${high} | ${figures.length} | ${note ?? ''} |`
+  })
+  return ['| what | unit | min | median | max | n | goal |', '|---|---|---|---|---|---|---|', ...lines].join(
+    '\n',
+  )
+}
+
+export const machine = (): string => {
+  const [first] = cpus()
+  return `${cpus().length} × ${first?.model.trim() ?? 'unknown cpu'}, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.versions.node}`
+}

@@ -1,0 +1,63 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import autocannon from 'autocannon'
+import type { Row } from './measure.ts'
+import type { Stack } from './stack.ts'
+
+const rounds = 5
+const roundSec = 5
+const connections = 10
+
+/** `GET /containers/{id}`, in turns with a minimal application that makes the same checks. */
+export async function reads(stack: Stack, port: number): Promise<Row[]> {
+  const { id } = await stack.finish('POST', '/api/v1/containers', {
+    name: 'bench-reads',
+    image: 'busybox',
+    command: ['sleep', '3600'],
+    cpu_cores: 0.1,
+    memory_mib: 16,
+  })
+  const baseline = await startBaseline(stack, port)
+  const ours = { perSec: [] as number[], p50: [] as number[], p99: [] as number[] }
+  const theirs = { perSec: [] as number[], p50: [] as number[], p99: [] as number[] }
+  try {
+    for (let round = 0; round <= rounds; round++) {
+      for (const [origin, into] of [
+        [stack.api, ours],
+        [`http://127.0.0.1:${port}`, theirs],
+      ] as const) {
+        const url = `${origin}/api/v1/containers/${id}`
+        const result = await autocannon({ url, headers: stack.headers, connections, duration: roundSec })
+        if (result.non2xx) throw new Error(`${result.non2xx} answers of ${url} were no 200`)
+        if (round === 0) continue // to warm up
+        into.perSec.push(result.requests.average)
+        into.p50.push(result.latency.p50)
+        into.p99.push(result.latency.p99)
+      }
+    }
+  } finally {
+    baseline.kill()
+    await stack.finish('DELETE', `/api/v1/containers/${id}`)
+  }
+  const ratios = ours.perSec.map((figure, round) => figure / (theirs.perSec[round] ?? Number.NaN))
+  return [
+    { what: 'GET /containers/{id}', unit: 'requests/s', figures: ours.perSec },
+    { what: 'the same, minimal application', unit: 'requests/s', figures: theirs.perSec },
+    { what: 'ratio', unit: '', figures: ratios, note: '≥ 0.8' },
+    { what: 'GET /containers/{id}, p50', unit: 'ms', figures: ours.p50 },
+    { what: 'the same, minimal application, p50', unit: 'ms', figures: theirs.p50 },
+    { what: 'GET /containers/{id}, p99', unit: 'ms', figures: ours.p99 },
+    { what: 'the same, minimal application, p99', unit: 'ms', figures: theirs.p99 },
+  ]
+}
+
+async function startBaseline(stack: Stack, port: number): Promise<ChildProcess> {
+  const script = fileURLToPath(new URL('baseline.ts', import.meta.url))
+  const args = [script, stack.mongodbUrl, stack.masterKeyFile, String(port)]
+  // As the platform's roles run: libraries behave differently otherwise.
+  const env = { ...process.env, NODE_ENV: 'production' }
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'], env })
+  await once(child.stdout, 'data')
+  return child
+}

@@ -1,0 +1,94 @@
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+
+const run = promisify(execFile)
+const repository = fileURLToPath(new URL('../..', import.meta.url))
+const server = join(repository, 'script/server')
+
+/** The platform that is measured: one of its own, beside whatever else runs here. */
+export interface Stack {
+  api: string
+  headers: Record<string, string>
+  dockerHost: string
+  mongodbUrl: string
+  masterKeyFile: string
+  /** `stop`, `start`, `kill` of one role. */
+  role(verb: 'stop' | 'start' | 'kill', name: string): Promise<void>
+  /** Process ids by role. */
+  pids(): Promise<Record<string, number>>
+  request<T>(
+    method: string,
+    path: string,
+    body?: unknown,
+  ): Promise<{ status: number; headers: Headers; body: T }>
+  /** Sends a request that is answered with 202, and waits for the operation's end. */
+  finish(method: string, path: string, body?: unknown): Promise<{ id: string; state: string }>
+  stop(): Promise<void>
+}
+
+/** Whether an operation is over, however it ended. */
+export const isEnded = ({ state }: { state: string }): boolean => state !== 'pending' && state !== 'running'
+
+/** Starts it with room for a thousand containers, and no limit on requests. */
+export async function startStack(portBase: number): Promise<Stack> {
+  const root = process.env['KEELSON_STATE'] ?? join(repository, '.state')
+  const state = join(root, 'bench')
+  const env = {
+    ...process.env,
+    KEELSON_TOOLS: process.env['KEELSON_TOOLS'] ?? join(root, 'tools'),
+    KEELSON_STATE: state,
+    KEELSON_PORT_BASE: String(portBase),
+    KEELSON_RATE_PER_SEC: '1000000',
+    KEELSON_HOST_CPU_CORES: '1000',
+    KEELSON_HOST_MEMORY_MIB: '1000000',
+  }
+  const ask = (...args: string[]) => run(server, args, { env, maxBuffer: 1 << 24 })
+  await ask('--detach')
+  const facts = JSON.parse(readFileSync(join(state, 'server.json'), 'utf8')) as Record<string, string>
+  const api = facts['api_url'] ?? ''
+  const login = await fetch(`${api}/api/v1/auth/login`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: readFileSync(join(state, 'owner.json')),
+  })
+  const { token } = (await login.json()) as { token: string }
+  const headers = { authorization: `Bearer ${token}` }
+
+  const request: Stack['request'] = async <T>(method: string, path: string, body?: unknown) => {
+    const answer = await fetch(api + path, {
+      method,
+      headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+    const text = await answer.text()
+    return { status: answer.status, headers: answer.headers, body: (text ? JSON.parse(text) : null) as T }
+  }
+  return {
+    api,
+    headers,
+    dockerHost: facts['docker_host'] ?? '',
+    mongodbUrl: readFileSync(join(state, 'mongodb.url'), 'utf8').trim(),
+    masterKeyFile: join(state, 'master.key'),
+    role: async (verb, name) => void (await ask(verb, name)),
+    pids: async () => {
+      const { stdout } = await ask('status')
+      const found = [...stdout.matchAll(/^(\S+)\s.*?\b(\d{2,})\b/gm)]
+      return Object.fromEntries(found.map(([, name, pid]) => [name, Number(pid)]))
+    },
+    request,
+    async finish(method, path, body) {
+      const accepted = await request<{ id: string; detail?: string }>(method, path, body)
+      if (accepted.status !== 202)
+        throw new Error(`${method} ${path}: ${accepted.status} ${accepted.body.detail}`)
+      const location = accepted.headers.get('operation-location') ?? ''
+      for (;;) {
+        const { body: operation } = await request<{ state: string }>('GET', `${location}?wait=60`)
+        if (isEnded(operation)) return { id: accepted.body.id, state: operation.state }
+      }
+    },
+    stop: async () => void (await ask('stop')),
+  }
+}
