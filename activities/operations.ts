@@ -33,15 +33,12 @@ export const makeOperationActivities = ({ client }: { client: Client }) => ({
     const workflowId = await operations.workflowOf(operationId)
     if (!workflowId) return
     await cancelOperation(client, workflowId)
-    const beat = setInterval(() => Context.current().heartbeat(), 2_000)
     try {
       await Promise.race([client.workflow.getHandle(workflowId).result(), Context.current().cancelled])
     } catch (error) {
       if (error instanceof CancelledFailure) throw error
       // It never started, and will not: its operation is closed. Or it ended in failure: it has ended.
       if (!(error instanceof WorkflowNotFoundError) && !isEnded(error)) throw error
-    } finally {
-      clearInterval(beat)
     }
   },
 

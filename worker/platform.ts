@@ -1,5 +1,7 @@
 import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker'
 import { makeContainerActivities } from '../activities/compute/containers.ts'
+import { failures } from '../activities/failures.ts'
+import { heartbeats } from '../activities/heartbeats.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
@@ -27,6 +29,7 @@ const worker = await Worker.create({
   workflowBundle: { codePath: settings.KEELSON_WORKFLOW_BUNDLE },
   activities: { ...makeOperationActivities({ client }), ...makeContainerActivities() },
   dataConverter: dataConverter(settings),
+  interceptors: { activity: [heartbeats, failures] },
   // Each cached workflow holds memory; one that was pushed out is replayed from its short history.
   maxCachedWorkflows: 500,
   // After a worker was killed, its workflows wait this long for it before another takes them.

@@ -31,7 +31,7 @@ async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Pro
   const spec = await platform.containerSpec(id)
 
   progress('pulling the image')
-  const { image_digest } = await on(host_id).pullImage(spec.image)
+  const { image_digest } = await on(host_id).pullImage(spec.image, spec.image_digest)
 
   progress('starting the container')
   undo(() => on(host_id).stopContainer(id, 0))
@@ -68,7 +68,8 @@ export const updateContainer = durable<{ changes: Partial<ContainerSpec> }>(asyn
     await on(host_id).resizeContainer(id, { ...old, ...input.changes })
   }
   const pending_changes = running ? await platform.pendingChanges(id, Object.keys(input.changes)) : []
-  return { ...input.changes, status: before, pending_changes }
+  const image_digest = input.changes.image ? null : old.image_digest // another image has not been pulled yet
+  return { ...input.changes, image_digest, status: before, pending_changes }
 })
 
 export const deleteContainer = durable(
