@@ -14,6 +14,7 @@ import {
   ours,
   restartPolicy,
   sizeLimits,
+  startLimits,
   specHash,
 } from './docker-spec.ts'
 import { CommandFailed, EngineRefused, PortInUse } from './errors.ts'
@@ -122,10 +123,12 @@ async function portsInUse(docker: Docker): Promise<Set<string>> {
   return new Set(containers.flatMap(({ Labels }) => (Labels[labels.ports] ?? '').split(',').filter(Boolean)))
 }
 
+/** Runs, and nothing of what `settled` does is left to do. */
 const isUp = ({ State, HostConfig }: ContainerInspectInfo, { spec }: Order): boolean =>
   State.Running &&
   !State.Restarting &&
-  HostConfig.RestartPolicy?.Name === restartPolicy(spec.restart_policy).RestartPolicy.Name
+  HostConfig.RestartPolicy?.Name === restartPolicy(spec.restart_policy).RestartPolicy.Name &&
+  HostConfig.NanoCpus === sizeLimits(spec).NanoCpus
 
 /** Ended when a worker was killed after it had started the job: it must not run twice. */
 const isDoneJob = (info: ContainerInspectInfo, { spec, operationId }: Order): boolean =>
@@ -140,7 +143,7 @@ const ranMs = ({ State }: ContainerInspectInfo): number =>
 
 async function start(docker: Docker, info: ContainerInspectInfo, { spec }: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
-  if (hasRun(info)) await container.update(sizeLimits(spec)) // it may have changed since
+  if (hasRun(info) && !info.State.Running) await container.update(startLimits(spec))
   try {
     await unless([304], container.start())
   } catch (error) {
@@ -160,15 +163,14 @@ async function settled(docker: Docker, engineId: string, { spec }: Order): Promi
   const container = docker.getContainer(engineId)
   const watch = new AbortController()
   const { signal } = watch
-  const ended = container.wait({ condition: 'next-exit', abortSignal: signal }).catch(() => undefined)
+  const ended = container.wait({ condition: 'not-running', abortSignal: signal }).catch(() => undefined)
   await Promise.race([ended, delay(settleMs, undefined, { signal }).catch(() => undefined)])
   watch.abort()
 
-  // Asked for itself, since it may have ended before the watch began.
-  const info = await container.inspect()
+  const info = await container.inspect() // not what the watch said: a busy engine may be late to say it
   const { Running, Restarting, ExitCode } = info.State
   if (Running && !Restarting) {
-    if (spec.restart_policy !== 'never') await container.update(restartPolicy(spec.restart_policy))
+    await container.update({ ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) })
     return info
   }
   if (ExitCode === 0 && spec.restart_policy !== 'always') return info
