@@ -1,0 +1,61 @@
+import { mkdir, open, readFile, rename } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK } from 'jose'
+import { z } from 'zod'
+import { Enrolled, PublicKey } from '../../lib/host-protocol.ts'
+
+/** What makes this machine a host. */
+export interface Credential {
+  hostId: string
+  /** The host's private key; it never leaves the state folder. */
+  key: CryptoKey | Uint8Array
+  /** The API's public keys as of the enrolment. Each report brings the present ones. */
+  jwks: Enrolled['jwks']
+}
+
+/**
+ * The credential in the state folder; without one, enrols. The key is kept before it is sent, so that a host
+ * killed at any point asks again as the same one.
+ */
+export async function enrolled(
+  folder: string,
+  ask: (key: PublicKey) => Promise<Enrolled>,
+): Promise<Credential> {
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  const jwk = await kept(join(folder, 'key.json'), PrivateKey, newKey)
+  const { host_id, jwks } = await kept(join(folder, 'host.json'), Enrolled, () =>
+    ask(PublicKey.strip().parse(jwk)),
+  )
+  return { hostId: host_id, key: await importJWK(jwk, 'EdDSA'), jwks }
+}
+
+const PrivateKey = z.looseObject({ ...PublicKey.shape, d: z.string() })
+
+async function newKey(): Promise<JWK> {
+  const { privateKey } = await generateKeyPair('EdDSA', { crv: 'Ed25519', extractable: true })
+  return exportJWK(privateKey)
+}
+
+/** What the file says; without a file, what `make` gives, once it is safely in the file. */
+async function kept<S extends z.ZodType>(
+  path: string,
+  schema: S,
+  make: () => Promise<unknown>,
+): Promise<z.infer<S>> {
+  const text = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return null
+    throw error
+  })
+  if (text !== null) return schema.parse(JSON.parse(text))
+  const made = schema.parse(await make())
+  const unfinished = `${path}.new`
+  const file = await open(unfinished, 'w', 0o600)
+  try {
+    await file.writeFile(JSON.stringify(made))
+    await file.sync() // before the rename: else a power cut may leave an empty file under the name
+  } finally {
+    await file.close()
+  }
+  await rename(unfinished, path)
+  return made
+}

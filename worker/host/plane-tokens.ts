@@ -1,0 +1,54 @@
+import { createLocalJWKSet, jwtVerify } from 'jose'
+import { type ReportAnswer, planeAudience, planeTokenSec, planeTokenType } from '../../lib/host-protocol.ts'
+import { Unauthenticated, Unavailable } from '../../lib/problem.ts'
+
+const clockToleranceSec = 5
+// Some 3,000 requests a second for as long as a token can be replayed.
+const mostRemembered = 100_000
+const longestToken = 4096
+
+export type PlaneTokens = ReturnType<typeof makePlaneTokens>
+
+/** The tokens with which the API comes to a host's data plane: each for one instance and verb, once. */
+export function makePlaneTokens() {
+  let trusted: { hostId: string; keys: ReturnType<typeof createLocalJWKSet> } | undefined
+  const used = new Map<string, number>() // jti, and when the token has ended; in that order, roughly
+
+  function remember(jti: string, endsAt: number): void {
+    const now = Date.now() / 1000
+    for (const [old, ended] of used) {
+      if (ended > now) break
+      used.delete(old)
+    }
+    if (used.has(jti)) throw new Unauthenticated('The token was used before')
+    if (used.size >= mostRemembered) throw new Unavailable('Too many requests at once')
+    used.set(jti, endsAt + clockToleranceSec)
+  }
+
+  return {
+    /** From now on, tokens for this host that were signed with one of these keys are good. */
+    trust(hostId: string, jwks: ReportAnswer['jwks']): void {
+      trusted = { hostId, keys: createLocalJWKSet(jwks) }
+    },
+
+    /** Uses the token up. Throws Unauthenticated unless it is good for this subject. */
+    async redeem(authorization: string | undefined, subject: string): Promise<void> {
+      const [, token] = /^Bearer +(\S+)$/i.exec(authorization ?? '') ?? []
+      if (!trusted || !token || token.length > longestToken) throw new Unauthenticated('A token is needed')
+      const { payload } = await jwtVerify(token, trusted.keys, {
+        algorithms: ['EdDSA'],
+        typ: planeTokenType,
+        audience: planeAudience(trusted.hostId),
+        subject,
+        requiredClaims: ['exp', 'iat', 'jti'],
+        maxTokenAge: planeTokenSec,
+        clockTolerance: clockToleranceSec,
+      }).catch((cause: unknown) => {
+        throw Object.assign(new Unauthenticated('The token is not valid'), { cause })
+      })
+      const { exp = 0, iat = 0, jti = '' } = payload
+      if (exp - iat > planeTokenSec) throw new Unauthenticated('The token is valid for too long')
+      remember(jti, exp)
+    },
+  }
+}
