@@ -1,13 +1,13 @@
 // Makes a MongoDB that has just started ready for the platform, and ends when it takes writes: replica set, users.
-// Run by script/server at each start of mongod: `mongodb.ts <port> <file of the passwords>`.
+// Run at each start of mongod, on its machine: `mongodb.ts <address others reach it at> <file of the passwords>`.
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { mongo } from 'mongoose'
 import type { MongodbSecrets } from './lib/secrets.ts'
 
-const [, , port, secretsFile] = process.argv
-const address = `127.0.0.1:${port}`
-const { rootPassword, appPassword } = JSON.parse(readFileSync(String(secretsFile), 'utf8')) as MongodbSecrets
+const [, , address = '', secretsFile = ''] = process.argv
+const local = `127.0.0.1:${address.split(':')[1]}`
+const { rootPassword, appPassword } = JSON.parse(readFileSync(secretsFile, 'utf8')) as MongodbSecrets
 
 // What MongoDB answers when a step was done before; the first also means that there are users, who must log in.
 const code = { unauthorized: 13, alreadyInitialized: 23, userExists: 51003 }
@@ -15,7 +15,7 @@ const code = { unauthorized: 13, alreadyInitialized: 23, userExists: 51003 }
 /** Connects straight to this mongod, be it a primary yet or not, as soon as it listens. */
 async function connect(auth?: { username: string; password: string }): Promise<mongo.MongoClient> {
   for (;;) {
-    const client = new mongo.MongoClient(`mongodb://${address}/?directConnection=true`, {
+    const client = new mongo.MongoClient(`mongodb://${local}/?directConnection=true`, {
       serverSelectionTimeoutMS: 200,
       ...(auth && { auth }),
     })
@@ -51,7 +51,7 @@ const rootLogin = { username: 'root', password: rootPassword }
 const guest = await connect()
 const members = [{ _id: 0, host: address }]
 const refused = await once(guest.db('admin').command({ replSetInitiate: { _id: 'rs0', members } }))
-if (refused === code.unauthorized) await correctPort()
+if (refused === code.unauthorized) await correctAddress()
 await becomesPrimary(guest)
 // Until there is a user, MongoDB lets a local client make the first one.
 await once(guest.db('admin').command({ createUser: 'root', pwd: rootPassword, roles: ['root'] }))
@@ -62,8 +62,8 @@ const roles = ['readWrite', 'dbAdmin']
 await once(root.db('keelson').command({ createUser: 'keelson', pwd: appPassword, roles }))
 await root.close()
 
-/** The replica set keeps its member's port: when another was set since, mongod does not find itself in it. */
-async function correctPort(): Promise<void> {
+/** The replica set keeps its member's address: when another port was set since, mongod does not find itself in it. */
+async function correctAddress(): Promise<void> {
   const client = await connect(rootLogin)
   const { config } = await client.db('admin').command({ replSetGetConfig: 1 })
   if (config.members[0].host !== address) {

@@ -98,7 +98,7 @@ export function mongodbRole(layout: Layout): RoleSpec {
     env: baseEnv(layout),
     ready: async ({ signal }) => {
       const script = join(layout.repository, 'script/mongodb.ts')
-      const args = [script, String(layout.mongodbPort), join(layout.state, 'mongodb.json')]
+      const args = [script, `127.0.0.1:${layout.mongodbPort}`, join(layout.state, 'mongodb.json')]
       await run(process.execPath, args, { signal, env: baseEnv(layout), timeout: 120_000 })
     },
     graceMs: 30_000,

