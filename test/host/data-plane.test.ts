@@ -1,0 +1,184 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { type CryptoKey, exportJWK, generateKeyPair, SignJWT, UnsecuredJWT } from 'jose'
+import type { ContainerEngine } from '../../drivers/containers.ts'
+import { planeAudience, planeSubject, planeTokenType } from '../../lib/host-protocol.ts'
+import { newId } from '../../lib/ids.ts'
+import { makeLogger } from '../../lib/log.ts'
+import { type DataPlane, serveDataPlane } from '../../worker/host/data-plane.ts'
+import { makePlaneTokens } from '../../worker/host/plane-tokens.ts'
+import { engine, removeTestContainers, shell } from '../support/containers.ts'
+import { eventually } from '../support/eventually.ts'
+
+const hostId = newId()
+const now = (): number => Math.floor(Date.now() / 1000)
+
+let plane: DataPlane
+let signingKey: CryptoKey
+const tokens = makePlaneTokens()
+
+beforeAll(async () => {
+  const pair = await generateKeyPair('EdDSA', { crv: 'Ed25519' })
+  signingKey = pair.privateKey
+  tokens.trust(hostId, { keys: [{ ...(await exportJWK(pair.publicKey)), kid: 'one', alg: 'EdDSA' }] })
+  const log = makeLogger('host', 'error')
+  plane = await serveDataPlane({ engine, tokens, log }, { address: '127.0.0.1', port: 0 })
+})
+afterAll(() => plane.close())
+afterEach(removeTestContainers)
+
+interface Claims {
+  sub?: string
+  aud?: string
+  iat?: number
+  exp?: number
+  jti?: string | null
+}
+
+/** The token that the API would make for these logs, with what a forger would change. */
+function token(id: string, over: Claims & { typ?: string; key?: CryptoKey } = {}): Promise<string> {
+  const { typ = planeTokenType, key = signingKey, ...claims } = over
+  const honest = {
+    sub: planeSubject(id, 'logs'),
+    aud: planeAudience(hostId),
+    iat: now(),
+    exp: now() + 30,
+    jti: newId(),
+  }
+  const payload = Object.fromEntries(
+    Object.entries({ ...honest, ...claims }).filter(([, value]) => value !== null),
+  )
+  return new SignJWT(payload).setProtectedHeader({ alg: 'EdDSA', kid: 'one', typ }).sign(key)
+}
+
+const ask = (path: string, bearer?: string, signal?: AbortSignal): Promise<Response> =>
+  fetch(`http://127.0.0.1:${plane.port}${path}`, {
+    ...(bearer === undefined ? {} : { headers: { authorization: `Bearer ${bearer}` } }),
+    ...(signal ? { signal } : {}),
+  })
+
+async function running(script: string): Promise<string> {
+  const { id } = await engine.run(shell(script), {}, newId())
+  return id
+}
+
+describe('a token is refused', () => {
+  const id = newId()
+  const refused = async (bearer?: string): Promise<void> => {
+    const answer = await ask(`/instances/${id}/logs`, bearer)
+    expect(answer.status).toBe(401)
+    expect(answer.headers.get('content-type')).toBe('application/problem+json')
+    expect(answer.headers.get('www-authenticate')).toContain('Bearer')
+    expect(await answer.json()).toMatchObject({ code: 'unauthenticated', status: 401 })
+  }
+
+  test('when there is none, and when it is none', async () => {
+    await refused()
+    await refused('')
+    await refused('not.a.token')
+    await refused('x'.repeat(10_000))
+  })
+
+  test('the second time', async () => {
+    const once = await token(id)
+    expect((await ask(`/instances/${id}/logs`, once)).status).toBe(404)
+    await refused(once)
+    const raced = await token(id)
+    const answers = await Promise.all(Array.from({ length: 10 }, () => ask(`/instances/${id}/logs`, raced)))
+    expect(answers.filter(({ status }) => status !== 401)).toHaveLength(1)
+  })
+
+  test.each<[string, Parameters<typeof token>[1]]>([
+    ['for another host', { aud: planeAudience(newId()) }],
+    ['for another instance', { sub: planeSubject(newId(), 'logs') }],
+    ['for another verb', { sub: `${id}:exec` }],
+    ['that has ended', { iat: now() - 60, exp: now() - 30 }],
+    ['that is good for longer than it may be', { exp: now() + 3600 }],
+    ['from the future', { iat: now() + 600, exp: now() + 630 }],
+    ['of another type', { typ: 'at+jwt' }],
+    ['that cannot be told from another', { jti: null }],
+  ])('%s', async (_, over) => refused(await token(id, over)))
+
+  test('that another key signed', async () => {
+    const { privateKey } = await generateKeyPair('EdDSA', { crv: 'Ed25519' })
+    await refused(await token(id, { key: privateKey }))
+  })
+
+  test('that nobody signed', async () => {
+    const claims = {
+      sub: planeSubject(id, 'logs'),
+      aud: planeAudience(hostId),
+      iat: now(),
+      exp: now() + 30,
+      jti: newId(),
+    }
+    await refused(new UnsecuredJWT(claims).encode())
+    const header = Buffer.from(JSON.stringify({ alg: 'none', typ: planeTokenType })).toString('base64url')
+    await refused(`${header}.${Buffer.from(JSON.stringify(claims)).toString('base64url')}.`)
+  })
+})
+
+test('logs come as JSON lines, with `lines` and `since` as asked', async () => {
+  const id = await running('seq 1 5; sleep 600')
+  const lines = async (query = ''): Promise<{ time: string; line: string }[]> => {
+    const answer = await ask(`/instances/${id}/logs${query}`, await token(id))
+    expect(answer.headers.get('content-type')).toBe('application/x-ndjson')
+    return (await answer.text())
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line))
+  }
+  const all = await eventually(async () => {
+    const written = await lines()
+    return written.length === 5 && written
+  })
+  expect(all.map(({ line }) => line)).toEqual(['1', '2', '3', '4', '5'])
+  expect(await lines('?lines=2')).toEqual(all.slice(3))
+  expect(await lines(`?since=${all[1]?.time}`)).toEqual(all.slice(1))
+})
+
+test('following goes on while it is read, and ends on the engine too once the reader has left', async () => {
+  let followed = 0
+  const counting: ContainerEngine = {
+    ...engine,
+    async *logs(id, options) {
+      followed++
+      try {
+        yield* engine.logs(id, options)
+      } finally {
+        followed--
+      }
+    },
+  }
+  const log = makeLogger('host', 'error')
+  const counted = await serveDataPlane({ engine: counting, tokens, log }, { address: '127.0.0.1', port: 0 })
+  try {
+    const id = await running('sleep 600')
+    const reader = new AbortController()
+    const answer = await fetch(`http://127.0.0.1:${counted.port}/instances/${id}/logs?follow=true`, {
+      headers: { authorization: `Bearer ${await token(id)}` },
+      signal: reader.signal,
+    })
+    expect(answer.status).toBe(200) // although nothing was written yet
+    await eventually(() => followed === 1)
+    reader.abort()
+    await eventually(() => followed === 0)
+  } finally {
+    await counted.close()
+  }
+})
+
+test.each(['?lines=x', '?lines=-1', '?since=yesterday', '?follow=maybe', '?other=1'])(
+  '%s is refused',
+  async (query) => {
+    const id = newId()
+    const answer = await ask(`/instances/${id}/logs${query}`, await token(id))
+    expect(answer.status).toBe(400)
+    expect(await answer.json()).toMatchObject({ code: 'invalid_input', errors: [expect.anything()] })
+  },
+)
+
+test('what it does not serve is not found, and its health is for all to see', async () => {
+  expect((await ask('/')).status).toBe(404)
+  expect((await ask(`/instances/${encodeURIComponent('../../info')}/logs`)).status).toBe(404)
+  expect((await ask('/healthz')).status).toBe(200)
+})

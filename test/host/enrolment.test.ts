@@ -1,0 +1,49 @@
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from '@jest/globals'
+import type { PublicKey } from '../../lib/host-protocol.ts'
+import { enrolled } from '../../worker/host/enrolment.ts'
+
+let folder: string
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'keelson-host-'))
+})
+afterEach(() => rm(folder, { recursive: true }))
+
+const state = (): string => join(folder, 'state')
+const answer = { host_id: 'host-1', jwks: { keys: [] } }
+
+test('a host enrols once, and is the same host after a restart', async () => {
+  const first = await enrolled(state(), async () => answer)
+  const second = await enrolled(state(), () => Promise.reject(new Error('asked again')))
+  expect(first.hostId).toBe('host-1')
+  expect(second.hostId).toBe('host-1')
+})
+
+test('a host that was killed while it asked, asks again with the same key', async () => {
+  const keys: PublicKey[] = []
+  const killed = enrolled(state(), (key) => {
+    keys.push(key)
+    return Promise.reject(new Error('killed'))
+  })
+  await expect(killed).rejects.toThrow('killed')
+  await writeFile(join(state(), 'host.json.new'), '{"host_id": "ha') // killed while it wrote
+  await enrolled(state(), async (key) => {
+    keys.push(key)
+    return answer
+  })
+  expect(keys[1]).toEqual(keys[0])
+})
+
+test('the private key is for this user alone, and is not sent', async () => {
+  let sent: unknown
+  await enrolled(state(), async (key) => {
+    sent = key
+    return answer
+  })
+  expect(Object.keys(sent as object).toSorted()).toEqual(['crv', 'kty', 'x'])
+  const path = join(state(), 'key.json')
+  expect((await stat(path)).mode & 0o777).toBe(0o600)
+  expect(JSON.parse(await readFile(path, 'utf8'))).toMatchObject({ kty: 'OKP', d: expect.any(String) })
+})

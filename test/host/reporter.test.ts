@@ -1,0 +1,104 @@
+import { afterEach, expect, test } from '@jest/globals'
+import type { HostReport } from '../../lib/host-protocol.ts'
+import { newId } from '../../lib/ids.ts'
+import { makeLogger } from '../../lib/log.ts'
+import { keepReporting } from '../../worker/host/reporter.ts'
+import { containerSpec, docker, engine, removeTestContainers } from '../support/containers.ts'
+import { eventually } from '../support/eventually.ts'
+
+afterEach(removeTestContainers)
+
+const about = async () => ({
+  data_plane_url: 'http://127.0.0.1:1',
+  address: '127.0.0.1',
+  capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 1 },
+  engine: { name: 'docker', version: '1' },
+})
+
+/** Reports into a list while `work` runs. `accept` may refuse a report by throwing. */
+async function reporting(
+  work: (reports: HostReport[]) => Promise<void>,
+  accept: (report: HostReport) => void | Promise<void> = () => undefined,
+): Promise<void> {
+  const stop = new AbortController()
+  const reports: HostReport[] = []
+  const send = async (report: HostReport) => {
+    await accept(report)
+    reports.push(report)
+    return { jwks: { keys: [] } }
+  }
+  const log = makeLogger('host', 'error')
+  const running = keepReporting({ engine, about, send, onAccepted: () => undefined, log }, stop.signal)
+  try {
+    await work(reports)
+  } finally {
+    stop.abort()
+    await running
+  }
+}
+
+const stateOf = (reports: HostReport[], id: string) =>
+  reports.at(-1)?.instances.find((instance) => instance.id === id)
+
+test('what happens to a container is reported within a second', async () => {
+  const spec = containerSpec({ restart_policy: 'never' })
+  await reporting(async (reports) => {
+    await eventually(() => reports.length > 0)
+    await engine.run(spec, {}, newId())
+    await eventually(() => stateOf(reports, spec.id)?.state === 'running', { withinMs: 1_000 })
+    await docker.getContainer(`keelson-${spec.id}`).kill()
+    const ended = await eventually(
+      () => stateOf(reports, spec.id)?.state === 'exited' && stateOf(reports, spec.id),
+      {
+        withinMs: 1_000,
+      },
+    )
+    expect(ended).toMatchObject({ exit_code: 137, kind: 'container' })
+    await engine.remove(spec.id)
+    await eventually(() => stateOf(reports, spec.id) === undefined, { withinMs: 1_000 })
+  })
+})
+
+test('a report that is not accepted is made up for by the next, which is complete', async () => {
+  const spec = containerSpec()
+  let refusals = 2
+  await engine.run(spec, {}, newId())
+  await reporting(
+    async (reports) => {
+      const known = await eventually(() => stateOf(reports, spec.id))
+      expect(known.state).toBe('running')
+      expect(refusals).toBe(0)
+    },
+    () => {
+      if (refusals === 0) return
+      refusals--
+      throw new Error('the API is away')
+    },
+  )
+})
+
+test('reports never overlap, and are at most some five a second', async () => {
+  const spec = containerSpec()
+  let open = 0
+  let most = 0
+  const times: number[] = []
+  await reporting(
+    async () => {
+      await eventually(() => times.length > 0)
+      for (let round = 0; round < 3; round++) {
+        await engine.run(spec, {}, newId())
+        await engine.remove(spec.id)
+      }
+      await eventually(() => times.length > 3)
+    },
+    async () => {
+      times.push(Date.now())
+      most = Math.max(most, ++open)
+      await engine.info()
+      open--
+    },
+  )
+  expect(most).toBe(1)
+  const gaps = times.slice(1).map((time, index) => time - (times[index] ?? 0))
+  expect(Math.min(...gaps)).toBeGreaterThan(190)
+})
