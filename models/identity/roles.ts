@@ -65,6 +65,13 @@ const builtIn: Record<string, Permission[]> = {
   operator: [...platformPermissions],
 }
 
+const known = new Map<string, ReadonlySet<Permission>>()
+
 /** All that a user with these roles may do. A role that does not exist gives nothing. */
-export const permissionsOf = (roles: string[]): Set<Permission> =>
-  new Set(roles.flatMap((role) => builtIn[role] ?? []))
+export function permissionsOf(roles: string[]): ReadonlySet<Permission> {
+  const builtInRoles = roles.filter((role) => role in builtIn)
+  const key = builtInRoles.join()
+  const permissions = known.get(key) ?? new Set(builtInRoles.flatMap((role) => builtIn[role] ?? []))
+  known.set(key, permissions)
+  return permissions
+}

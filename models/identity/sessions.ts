@@ -55,16 +55,19 @@ export interface Identity {
   tenant_id: string
   user_id: string
   email: string
-  permissions: Set<Permission>
+  permissions: ReadonlySet<Permission>
 }
 
 /** Who this token stands for, as things are now: a user disabled or robbed of a role is so on the next request. */
 export async function identityOf(token: string): Promise<Identity | null> {
-  const session = await Session.findById(hashToken(token)).lean()
+  // One round trip for both: this runs on each request, and a round trip costs more than all the rest.
+  const [session] = await Session.aggregate<SessionDocument & { user: UserDocument[] }>([
+    { $match: { _id: hashToken(token) } },
+    { $lookup: { from: User.collection.name, localField: 'user_id', foreignField: '_id', as: 'user' } },
+  ])
   const now = Date.now()
-  if (!session || session.expires_at.getTime() <= now) return null
-  const user = await User.findOne({ _id: session.user_id, tenant_id: session.tenant_id }).lean()
-  if (!user || user.disabled) return null
+  const user = session?.user[0]
+  if (!session || !user || user.disabled || session.expires_at.getTime() <= now) return null
   const slid = Math.min(now + idleMs, session.ends_at.getTime())
   if (slid - session.expires_at.getTime() > slideAfterMs) {
     await Session.updateOne({ _id: session._id }, { $max: { expires_at: new Date(slid) } })
