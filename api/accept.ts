@@ -20,7 +20,7 @@ export async function create<D extends ResourceDocument, V extends z.ZodType>(
   fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>,
   more: { input?: Record<string, unknown>; reserve?: (id: string) => Promise<void> } = {},
 ): Promise<AcceptedAnswer<z.output<V>>> {
-  return accepting(toView, async () => {
+  return accepting(caller, toView, async () => {
     const accepted = await acceptCreate({ ...by(caller, resource), fields, ...input(more.input) })
     await more.reserve?.(accepted.document._id)
     return accepted
@@ -35,7 +35,7 @@ export async function begin<D extends ResourceDocument, V extends z.ZodType>(
   verb: string,
   more: { input?: Record<string, unknown>; set?: Partial<D>; reserve?: (document: D) => Promise<void> } = {},
 ): Promise<AcceptedAnswer<z.output<V>>> {
-  return accepting(toView, async () => {
+  return accepting(caller, toView, async () => {
     const request = { ...by(caller, resource), id, verb, ...input(more.input) }
     const accepted = await acceptVerb(more.set ? { ...request, set: more.set } : request)
     await more.reserve?.(accepted.document as D)
@@ -44,11 +44,12 @@ export async function begin<D extends ResourceDocument, V extends z.ZodType>(
 }
 
 async function accepting<D extends ResourceDocument, T>(
+  { tenant_id }: Caller,
   toView: (document: D) => T,
   accept: () => Promise<Accepted>,
 ): Promise<AcceptedAnswer<T>> {
   try {
-    const { document, operation } = await transaction(accept)
+    const { document, operation } = await transaction(accept, tenant_id)
     return { operation_id: operation._id, body: toView(document as D) }
   } catch (error) {
     if (error instanceof NoCapacity) throw new Problem(409, error.code, 'No capacity', error.message)

@@ -87,10 +87,11 @@ function handlerOf(
     const input = { caller: caller as never, params, query, body, address, http } as Parameters<
       Operation['handle']
     >[0]
-    const key = method === 'POST' && caller?.kind === 'user' ? request.get('Idempotency-Key') : undefined
+    const user = caller?.kind === 'user' ? caller : null
+    const key = method === 'POST' ? request.get('Idempotency-Key') : undefined
     const answer: unknown =
-      key && caller
-        ? await once(caller.id, checkKey(key), [method, request.originalUrl, body ?? null], () =>
+      key && user
+        ? await once(user, checkKey(key), [method, request.originalUrl, body ?? null], () =>
             operation.handle(input),
           )
         : await operation.handle(input)

@@ -32,12 +32,12 @@ const keptMs = 24 * 3_600_000
  * Throws IdempotencyMismatch when the key stood for another request.
  */
 export async function once<T>(
-  owner: string,
+  owner: { id: string; tenant_id: string },
   key: string,
   request: unknown,
   work: () => Promise<T>,
 ): Promise<T> {
-  const _id = digest([owner, key])
+  const _id = digest([owner.id, key])
   const fingerprint = digest(request)
   return transaction(async () => {
     const known = await IdempotencyKey.findById(_id).lean()
@@ -51,7 +51,7 @@ export async function once<T>(
     const answer = await work()
     await IdempotencyKey.updateOne({ _id }, { $set: { answer_sealed: sealSecret(answer, _id) } })
     return answer
-  })
+  }, owner.tenant_id)
 }
 
 const digest = (value: unknown): string =>

@@ -127,7 +127,7 @@ export async function acceptCreate(
       if (isDuplicateKey(error) && 'name' in error.keyPattern) throw new NameTaken(resource.kind, fields.name)
       throw error
     }
-  })
+  }, tenantId)
 }
 
 /**
@@ -160,7 +160,7 @@ export async function acceptVerb(
     await Operation.create([operation])
     afterCommit(() => dispatch(operation))
     return { document, operation }
-  })
+  }, tenantId)
 }
 
 /** Closes the operation that `verb` cuts in on, and returns it. Its workflow is ended by the new one, before that acts. */

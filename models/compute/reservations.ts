@@ -32,6 +32,9 @@ schema.index({ host_id: 1 })
 schema.index({ tenant_id: 1 })
 export const Reservation = mongoose.model<ReservationDocument>('Reservation', schema)
 
+// Placements meet in the sums of a few hosts.
+const turn = 'reservations'
+
 /** No host has room, or none is there. */
 export class NoCapacity extends Error {
   override readonly name = 'NoCapacity'
@@ -86,7 +89,7 @@ export async function place(instanceId: string, wantedHostId: string | null): Pr
       return host._id
     }
     throw new NoCapacity(explain(hosts.length, held))
-  })
+  }, turn)
 }
 
 /** Gives back all that an instance holds. Nothing held is success. */
@@ -97,7 +100,7 @@ export async function release(instanceId: string): Promise<void> {
     const back = { cpu_milli: -held.cpu_milli, memory_mib: -held.memory_mib }
     await takeQuota(held.tenant_id, back)
     if (held.host_id) await takeRoom(held.host_id, back)
-  })
+  }, turn)
 }
 
 /** One conditional update: whether there was room, and it is taken now. */
