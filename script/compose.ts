@@ -1,0 +1,76 @@
+// What docker-compose.yml needs beside the roles themselves. `compose.ts keys` makes the secrets, each where only those find
+// it that need it; `compose.ts setup` makes the first tenant, and what its host enrols with; `compose.ts worker-polls` fails
+// unless the worker in this container takes work from Temporal.
+import { execFileSync } from 'node:child_process'
+import { chmodSync, chownSync, copyFileSync, existsSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { readSettings } from '../config.ts'
+import { platformQueue } from '../lib/temporal.ts'
+import {
+  keyLine,
+  makeOnce,
+  mongodbKey,
+  type MongodbSecrets,
+  mongodbPasswords,
+  newPassword,
+  writePrivate,
+} from './lib/secrets.ts'
+
+/** The users of the images that read the files. */
+const node = 1000
+const mongod = 999
+
+function makeKeys(): void {
+  for (const key of ['master.key', 'codec.key']) make(`/keys/platform/${key}`, keyLine, node)
+  if (!existsSync('/keys/host/codec.key')) copyFileSync('/keys/platform/codec.key', '/keys/host/codec.key')
+
+  make('/keys/mongodb/keyfile', mongodbKey, mongod)
+  const { appPassword } = JSON.parse(
+    make('/keys/mongodb/passwords.json', mongodbPasswords, 0),
+  ) as MongodbSecrets
+  const url = `mongodb://keelson:${appPassword}@mongodb:27017/keelson?replicaSet=rs0&authSource=keelson`
+  make('/keys/platform/mongodb.url', () => url, node)
+
+  // Read by two images whose users' numbers differ; nobody else mounts this volume.
+  make('/keys/postgres/password', newPassword, 0)
+  chmodSync('/keys/postgres/password', 0o444)
+}
+
+/** Makes a file for one user, unless it is there: an operator's own files stay as they are. */
+function make(path: string, content: () => string, user: number): string {
+  const isNew = !existsSync(path)
+  const made = makeOnce(path, content)
+  if (isNew) chownSync(path, user, user)
+  return made
+}
+
+function setUp(): void {
+  const printed = execFileSync(process.execPath, ['script/setup.ts'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    encoding: 'utf8',
+  })
+  const { host_token, ...first } = JSON.parse(printed) as {
+    email: string
+    password: string | null
+    host_token: string | null
+  }
+  if (host_token) writePrivate('/keys/host/token', host_token)
+  console.log(JSON.stringify(first))
+}
+
+async function workerPolls(): Promise<void> {
+  const { KEELSON_TEMPORAL_ADDRESS: address, KEELSON_TEMPORAL_NAMESPACE: namespace } = readSettings('worker')
+  const { Connection } = await import('@temporalio/client')
+  const { workflowService } = await Connection.connect({ address })
+  const { pollers } = await workflowService.describeTaskQueue({
+    namespace,
+    taskQueue: { name: platformQueue },
+  })
+  const here = pollers.some(({ identity }) => identity?.includes(hostname()))
+  process.exit(here ? 0 : 1)
+}
+
+const [, , command] = process.argv
+if (command === 'keys') makeKeys()
+if (command === 'setup') setUp()
+if (command === 'worker-polls') await workerPolls()
