@@ -9,5 +9,7 @@ export function installTemporalRuntime(log: Logger): void {
   const logger = new DefaultLogger('WARN', ({ level, message, meta }) =>
     log[level === 'ERROR' ? 'error' : 'warn']({ ...meta }, message),
   )
-  Runtime.install({ logger, shutdownSignals: [] })
+  // `forward`: else what its native half says goes to the console, in a form of its own.
+  const logging = { forward: {}, filter: { core: 'WARN', other: 'ERROR' } } as const
+  Runtime.install({ logger, telemetryOptions: { logging }, shutdownSignals: [] })
 }

@@ -29,8 +29,10 @@ export function makeContainerActivities({ engine, configVars }: Parts) {
      * Brings the container up, or finds it up. Called off only while it waits its turn: once begun it is
      * seen through, so that an undo never overtakes it.
      */
-    runContainer: (spec: ContainerSpec, operationId: string): Promise<FoundContainer> =>
-      inTurn(async () => engine.run(spec, await configVars(spec.id), operationId), cancellationSignal()),
+    async runContainer(spec: ContainerSpec, operationId: string): Promise<FoundContainer> {
+      const vars = await configVars(spec.id)
+      return inTurn(() => engine.run(spec, vars, operationId), cancellationSignal())
+    },
 
     /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. */
     async stopContainer(id: string, graceSec: number): Promise<number | null> {

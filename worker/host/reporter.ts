@@ -6,8 +6,10 @@ import type { Logger } from '../../lib/log.ts'
 import { makeBackoff } from '../retry.ts'
 
 const everyMs = 10_000
-// At most five reports a second, however much the engine does.
+// At most five reports a second, however much the engine does; and a fifth of the time at most, since a
+// report that takes long tells that the engine or the API has more to do than to report.
 const leastGapMs = 200
+const gapPerReport = 4
 // Each container costs the engine a call, so between two such lists only what changed is looked at.
 const listEveryMs = 60_000
 
@@ -36,9 +38,11 @@ export async function keepReporting(parts: Parts, signal: AbortSignal): Promise<
   const backoff = makeBackoff()
   while (!signal.aborted) {
     try {
+      const begun = Date.now()
       onAccepted(await send(await observed.report()))
       backoff.reset()
-      await delay(leastGapMs, undefined, { signal })
+      const gapMs = Math.max(leastGapMs, gapPerReport * (Date.now() - begun))
+      await delay(Math.min(gapMs, everyMs), undefined, { signal })
       if (observed.isStale()) continue
       const due = AbortSignal.any([signal, AbortSignal.timeout(everyMs)])
       await once(news, 'change', { signal: due }).catch(() => undefined)
