@@ -39,6 +39,6 @@ if (existsSync(entry) && !(existsSync(bundle) && builtFrom === hash)) {
   await writeFile(`${bundle}.new`, code)
   await rename(`${bundle}.new`, bundle)
   await writeFile(`${bundle}.hash`, hash)
-  console.log(`${'workflow bundle'.padEnd(52)}${((performance.now() - begun) / 1000).toFixed(1)} s`)
+  console.log(`${'workflow bundle'.padEnd(56)} ${((performance.now() - begun) / 1000).toFixed(1)} s`)
 }
 process.exit() // the SDK's native runtime would keep the process alive

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { banner } from './lib/banner.ts'
 import { askControl, isVerb } from './lib/control.ts'
+import { destroy } from './lib/destroy.ts'
 import type { RoleStatus } from './lib/role.ts'
 import { type Layout, readLayout } from './lib/settings.ts'
 import { type ServerFacts, Supervisor } from './lib/supervisor.ts'
@@ -16,6 +17,7 @@ script/server --demo                 then make a container, as a client of the A
 script/server status                 the roles of the running server
 script/server stop                   stop all in order; the tenants' containers go on running
 script/server start|stop|restart|kill ROLE
+script/server destroy --yes          stop all; delete all data, and the containers on the server's own engine
 
   --state DIR       the state folder (KEELSON_STATE; default .state)
   --port-base N     use the 1000 ports from N on, so that two servers can run on one machine (KEELSON_PORT_BASE)
@@ -44,6 +46,7 @@ async function main(layout: Layout): Promise<void> {
   else if (command === 'run') await (flags.detach ? detach(layout) : run(layout))
   else if (command === 'status') printRoles(await askControl(layout, 'GET', '/roles'))
   else if (command === 'stop' && !role) await askControl(layout, 'POST', '/stop')
+  else if (command === 'destroy' && flags.yes) await destroy(layout)
   else if (isVerb(command) && role)
     printRoles([await askControl(layout, 'POST', `/roles/${role}/${command}`)])
   else throw new Error(`not understood\n${usage}`)

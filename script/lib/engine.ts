@@ -80,9 +80,11 @@ export async function prepareEngine(layout: Layout): Promise<void> {
   await run('ip', ['link', 'set', bridge, 'up'])
 }
 
-/** Takes away what `prepareEngine` made outside the state folder. */
+/** Takes away what an engine made outside the state folder: its bridge, and the rules that it leaves when it ends. */
 export async function removeBridge(layout: Layout): Promise<void> {
-  await run('ip', ['link', 'delete', bridgeOf(layout)]).catch(() => {}) // it may never have been made
+  const bridge = bridgeOf(layout)
+  for (const table of ['nat', 'filter']) await dropRules(table, (rule) => rule.split(' ').includes(bridge))
+  await run('ip', ['link', 'delete', bridge]).catch(() => {}) // it may never have been made
 }
 
 async function dropStalePid(file: string, program: string): Promise<void> {
@@ -121,10 +123,16 @@ async function subnetOf(layout: Layout): Promise<string> {
  * between this engine's containers.
  */
 async function dropForeignMasquerade(subnet: string, bridge: string): Promise<void> {
-  const { stdout } = await run('iptables-save', ['-t', 'nat'])
-  for (const rule of stdout.split('\n')) {
-    if (!rule.startsWith(`-A POSTROUTING -s ${subnet} `) || !rule.endsWith('-j MASQUERADE')) continue
-    if (rule.includes(` -o ${bridge} `)) continue
-    await run('iptables', ['-t', 'nat', '-D', ...rule.split(' ').slice(1)])
+  const start = `-A POSTROUTING -s ${subnet} `
+  await dropRules(
+    'nat',
+    (rule) => rule.startsWith(start) && rule.endsWith('MASQUERADE') && !rule.includes(` ${bridge} `),
+  )
+}
+
+async function dropRules(table: string, unwanted: (rule: string) => boolean): Promise<void> {
+  const { stdout } = await run('iptables-save', ['-t', table])
+  for (const rule of stdout.split('\n').filter((line) => line.startsWith('-A ') && unwanted(line))) {
+    await run('iptables', ['--wait', '-t', table, '-D', ...rule.split(' ').slice(1)])
   }
 }

@@ -14,7 +14,7 @@ step() {
   local what=$1 remedy=$2 begun=$EPOCHREALTIME log status=0
   shift 2
   log=$(mktemp)
-  printf '%-52s' "$what"
+  printf '%-56s ' "$what"
   # Not `if ( … )`: a condition would switch errexit off inside. The locks are closed, lest a daemon started by a package hold them.
   set +e
   (set -e; "$@") >"$log" 2>&1 7>&- 8>&-

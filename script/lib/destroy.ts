@@ -1,0 +1,54 @@
+import { execFile } from 'node:child_process'
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { askControl } from './control.ts'
+import { existingEngine, ownEngine, removeBridge } from './engine.ts'
+import { Role } from './role.ts'
+import { dockerRole } from './roles.ts'
+import type { Layout } from './settings.ts'
+
+const run = promisify(execFile)
+
+/**
+ * Takes away all that a server has made on this machine, its tools apart: its own engine with every container on it, its bridge,
+ * and the data in the state folder. On an engine that is not its own it leaves the tenants' containers, which another server
+ * may own, and says so.
+ */
+export async function destroy(layout: Layout): Promise<void> {
+  await askControl(layout, 'POST', '/stop').catch(() => {}) // it may not run
+  const existing = await existingEngine(layout)
+  if (existing)
+    console.log(`The tenants' containers on ${existing} are left: docker ps --filter label=keelson.resource`)
+  else await emptyOwnEngine(layout)
+  for (const mounted of mountsUnder([layout.run, layout.state])) await run('umount', ['--lazy', mounted])
+  for (const entry of readdirSync(layout.state)) {
+    const path = join(layout.state, entry)
+    if (path !== layout.tools) await rm(path, { recursive: true, force: true })
+  }
+  await rm(layout.run, { recursive: true, force: true })
+}
+
+/** Containers outlive their engine, so it has to run once more for them to be removed. */
+async function emptyOwnEngine(layout: Layout): Promise<void> {
+  const log = join(layout.state, 'log')
+  for (const folder of [log, layout.run]) mkdirSync(folder, { recursive: true, mode: 0o700 })
+  const own = await ownEngine(layout)
+  const engine = new Role(dockerRole(layout, own), { run: layout.run, cwd: layout.repository, log })
+  await engine.start()
+  const env = { ...process.env, DOCKER_HOST: `unix://${own.socket}` }
+  const { stdout } = await run('docker', ['ps', '--all', '--quiet'], { env })
+  const containers = stdout.split('\n').filter(Boolean)
+  if (containers.length > 0) await run('docker', ['rm', '--force', '--volumes', ...containers], { env })
+  await engine.stop()
+  await removeBridge(layout)
+}
+
+/** Mount points that would stand in the way of removing the folders, innermost first. */
+function mountsUnder(folders: string[]): string[] {
+  const points = readFileSync('/proc/mounts', 'utf8')
+    .split('\n')
+    .map((line) => line.split(' ')[1] ?? '')
+  return points.filter((point) => folders.some((folder) => point.startsWith(`${folder}/`))).toReversed()
+}
