@@ -26,6 +26,10 @@ const settleMs = 100
 // Each try places the ports anew, knowing which were taken; a host full of foreign listeners ends it.
 const placementTries = 10
 
+// Creating takes the engine some 20 ms, and a second or two when it is busy.
+const shownWithinMs = 5_000
+const lookEveryMs = 20
+
 /** One call of `run`. */
 export interface Order {
   spec: ContainerSpec
@@ -103,18 +107,25 @@ async function create(
     const { id } = await docker.createContainer(options)
     return { Id: id }
   } catch (error) {
-    if (statusOf(error) === 409) {
-      // Another call for the same container was faster.
-      const there = await look(docker, spec.id)
-      if (there) return there
-      throw new EngineRefused('The container’s name is taken on its host', error)
-    }
+    if (statusOf(error) === 409) return madeByAnother(docker, spec.id, error)
     if (/no command specified/i.test(wordsOf(error))) {
       const message = 'The image has no command of its own, and none was given'
       throw new CommandFailed('command_not_started', message, null, error)
     }
     throw error
   }
+}
+
+/** What another call for the same container makes. The engine gives a name away before it shows who has it. */
+async function madeByAnother(docker: Docker, id: string, conflict: unknown): Promise<ContainerInspectInfo> {
+  const deadline = Date.now() + shownWithinMs
+  while (Date.now() < deadline) {
+    const info = await unless([404], docker.getContainer(engineName(id)).inspect())
+    if (info && isOurs([info.Name], info.Config.Labels)) return info
+    if (info) throw new EngineRefused('The container’s name is taken on its host', conflict)
+    await delay(lookEveryMs)
+  }
+  throw conflict
 }
 
 /** The ports of all containers, stopped ones too: those the engine would give away. */
