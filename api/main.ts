@@ -5,14 +5,15 @@ import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
-import { markDispatched, onAccepted } from '../models/operations.ts'
+import { onAccepted } from '../models/operations.ts'
 import { watchOperations } from '../models/operation-watch.ts'
-import { cancelOperation, startOperation } from '../workflows/starters.ts'
+import { cancelOperation } from '../workflows/starters.ts'
 import { serveCodec } from './codec.ts'
 import { serveDocs } from './docs.ts'
 import { allOperations } from './index.ts'
 import { openApiDocument } from './openapi.ts'
 import { serve } from './router.ts'
+import { makeStarter } from './start.ts'
 
 // The api role: stateless; as many of them as there is load.
 
@@ -23,13 +24,7 @@ const stopping = new AbortController()
 await connectDatabase(settings)
 const temporal = temporalClient(settings)
 
-// The answer does not wait for Temporal: should it be down, a worker's dispatcher starts what is left.
-onAccepted((operation) => {
-  const ids = { operation_id: operation._id, workflow_id: operation.workflow_id }
-  startOperation(temporal, operation)
-    .then(() => markDispatched(operation._id))
-    .catch((error: unknown) => log.warn({ err: error, ...ids }, 'not started; the dispatcher will'))
-})
+onAccepted(makeStarter(temporal, log))
 
 const operations = allOperations({
   cancel: (workflowId) => {

@@ -213,9 +213,9 @@ function newOperation(request: Request, resourceId: string, name: string, verb: 
   }
 }
 
-/** Temporal has it: the dispatcher need not look again. */
-export async function markDispatched(id: string): Promise<void> {
-  await Operation.updateOne({ _id: id }, { $unset: { undispatched: 1 } }).setOptions(everyTenant)
+/** Temporal has them: the dispatcher need not look again. */
+export async function markDispatched(ids: string[]): Promise<void> {
+  await Operation.updateMany({ _id: { $in: ids } }, { $unset: { undispatched: 1 } }).setOptions(everyTenant)
 }
 
 /** The workflow takes the work up. Null: the operation is closed already, and nothing may be done for it. */
@@ -224,6 +224,7 @@ export async function beginOperation(id: string): Promise<OperationDocument | nu
     { _id: id, open: true },
     [
       { $set: { state: 'running', started_at: { $ifNull: ['$started_at', '$$NOW'] } } },
+      { $unset: 'undispatched' },
     ] as PipelineStage.Set[],
     { returnDocument: 'after', updatePipeline: true },
   )

@@ -28,7 +28,7 @@ export function startDispatcher(client: Client, log: Logger): { stop(): Promise<
         'starting a left operation',
       )
       await startOperation(client, operation)
-      await operations.markDispatched(operation._id)
+      await operations.markDispatched([operation._id])
     }
     for (const operation of await operations.findCancelling(undispatchedAfterMs)) {
       await cancelOperation(client, operation.workflow_id)

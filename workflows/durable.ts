@@ -85,15 +85,30 @@ export const durable =
     } catch (error) {
       await CancellationScope.nonCancellable(async () => {
         if (undos.length) progress('cleaning up')
-        for (const undo of undos.toReversed()) await undo()
+        const left = await runAll(undos.toReversed())
         const ending = isCancellation(error) ? 'cancelled' : 'failed'
-        await records.operationFailed(operationId, ending, problemOf(error), rules.onFailure ?? null)
+        const status = left.length ? 'error' : (rules.onFailure ?? null)
+        await records.operationFailed(operationId, ending, problemOf(error, left), status)
       })
     }
   }
 
+/** Runs every undo, whatever becomes of the others. Returns why some could not. */
+async function runAll(undos: (() => Promise<unknown>)[]): Promise<ProblemDocument[]> {
+  const left: ProblemDocument[] = []
+  for (const undo of undos) {
+    try {
+      await undo()
+    } catch (error) {
+      left.push(problemOf(error))
+    }
+  }
+  return left
+}
+
 /** What went wrong, for the tenant: the permanent fault of an activity, or that a host did not answer. */
-function problemOf(error: unknown): ProblemDocument {
+function problemOf(error: unknown, left: ProblemDocument[] = []): ProblemDocument {
+  if (left.length) return { ...problemOf(error), not_undone: left }
   if (isCancellation(error)) return problem('cancelled', 'The operation was cancelled')
   const cause = error instanceof ActivityFailure ? error.cause : error
   if (cause instanceof TimeoutFailure) return problem('timed_out', 'The host did not answer in time')

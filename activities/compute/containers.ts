@@ -10,14 +10,12 @@ import { everyTenant } from '../../models/tenant-scope.ts'
 const live = new Set(['cpu_cores', 'memory_mib', 'restart_policy', 'tags', 'name'])
 
 export const makeContainerActivities = () => ({
-  containerSpec: async (id: string): Promise<ContainerSpec> => specOf(await containerOf(id)),
-
-  /** The host that this container is on, or one with room, which is then taken. */
-  async placeContainer(id: string): Promise<{ host_id: string; host_address: string }> {
-    const { wanted_host_id } = await containerOf(id)
-    const host_id = await place(id, wanted_host_id)
+  /** The host that this container is on, or one with room, which is then taken; and what to run there. */
+  async placeContainer(id: string): Promise<{ host_id: string; host_address: string; spec: ContainerSpec }> {
+    const container = await containerOf(id)
+    const host_id = await place(id, container.wanted_host_id)
     const host = await Host.findById(host_id).lean()
-    return { host_id, host_address: host?.address ?? '' }
+    return { host_id, host_address: host?.address ?? '', spec: specOf(container) }
   },
 
   /** Where it is, as far as anything of it may be on a host. */
@@ -40,10 +38,20 @@ export const makeContainerActivities = () => ({
     await resize(id, container.tenant_id, sizeOf(container))
   },
 
-  /** Which fields differ from what runs, once these have changed too. */
-  async pendingChanges(id: string, changed: string[]): Promise<string[]> {
-    const { pending_changes } = await containerOf(id)
-    return [...new Set([...pending_changes, ...changed.filter((field) => !live.has(field))])]
+  /** Where and what it is, and which fields wait for the next start once these have changed too. */
+  async runningContainer(
+    id: string,
+    changed: string[],
+  ): Promise<{ host_id: string; spec: ContainerSpec; pending_changes: string[] }> {
+    const container = await containerOf(id)
+    const { host_id } = container
+    if (host_id === null) throw ApplicationFailure.nonRetryable('The container is on no host', 'not_placed')
+    const waiting = changed.filter((field) => !live.has(field))
+    return {
+      host_id,
+      spec: specOf(container),
+      pending_changes: [...new Set([...container.pending_changes, ...waiting])],
+    }
   },
 })
 

@@ -46,23 +46,33 @@ export class NoCapacity extends Error {
 export async function reserve(instanceId: string, tenantId: string, size: Size): Promise<void> {
   await transaction(async () => {
     const held = await Reservation.findOne({ _id: instanceId, tenant_id: tenantId }).lean()
-    const more = difference(size, held)
-    await takeQuota(tenantId, more)
-    if (held?.host_id && !(await takeRoom(held.host_id, more))) throw new NoCapacity(explain(1, more))
-    await Reservation.updateOne(
-      { _id: instanceId, tenant_id: tenantId },
-      { $set: { ...size } },
-      { upsert: true },
-    )
-  })
+    await hold(instanceId, tenantId, held, size)
+  }, tenantId)
 }
 
 /** Changes what an instance holds; one that holds nothing goes on holding nothing. Throws as `reserve`. */
 export async function resize(instanceId: string, tenantId: string, size: Size): Promise<void> {
   await transaction(async () => {
-    const holds = await Reservation.exists({ _id: instanceId, tenant_id: tenantId })
-    if (holds) await reserve(instanceId, tenantId, size)
-  })
+    const held = await Reservation.findOne({ _id: instanceId, tenant_id: tenantId }).lean()
+    if (held) await hold(instanceId, tenantId, held, size)
+  }, tenantId)
+}
+
+async function hold(
+  instanceId: string,
+  tenantId: string,
+  held: ReservationDocument | null,
+  size: Size,
+): Promise<void> {
+  const more = difference(size, held)
+  if (more.cpu_milli === 0 && more.memory_mib === 0) return
+  await takeQuota(tenantId, more)
+  if (held?.host_id && !(await takeRoom(held.host_id, more))) throw new NoCapacity(explain(1, more))
+  await Reservation.updateOne(
+    { _id: instanceId, tenant_id: tenantId },
+    { $set: { ...size } },
+    { upsert: true },
+  )
 }
 
 /**

@@ -13,10 +13,9 @@ export const createContainer = durable<{ start: boolean }>(async (work) => {
   const { id, input, undo, progress } = work
   if (input.start) return bringUp(work)
   undo(() => platform.abandonPlacement(id))
-  const { host_id, host_address } = await platform.placeContainer(id)
+  const { host_id, host_address, spec } = await platform.placeContainer(id)
   progress('pulling the image')
-  const { image } = await platform.containerSpec(id)
-  const { image_digest } = await on(host_id).pullImage(image)
+  const { image_digest } = await on(host_id).pullImage(spec.image)
   return { status: 'stopped', host_id, host_address, image_digest }
 })
 
@@ -27,8 +26,7 @@ export const repairContainer = durable(bringUp, { onFailure: 'error' })
 
 async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Promise<Outcome> {
   undo(() => platform.abandonPlacement(id))
-  const { host_id, host_address } = await platform.placeContainer(id)
-  const spec = await platform.containerSpec(id)
+  const { host_id, host_address, spec } = await platform.placeContainer(id)
 
   progress('pulling the image')
   const { image_digest } = await on(host_id).pullImage(spec.image, spec.image_digest)
@@ -58,19 +56,21 @@ export const stopContainer = durable<{ grace_sec: number }>(async ({ id, input, 
 
 export const updateContainer = durable<{ changes: Partial<ContainerSpec> }>(async (work) => {
   const { id, input, before, undo } = work
-  const running = before === 'running'
-  const old = await platform.containerSpec(id)
+  const { changes } = input
   // The size was reserved when the change was accepted; should it fail, the record still says the old one.
   undo(() => platform.reserveRecordedSize(id))
-  const { host_id } = await platform.placementOf(id)
-  if (host_id && running) {
-    undo(() => on(host_id).resizeContainer(id, old))
-    await on(host_id).resizeContainer(id, { ...old, ...input.changes })
-  }
-  const pending_changes = running ? await platform.pendingChanges(id, Object.keys(input.changes)) : []
-  const image_digest = input.changes.image ? null : old.image_digest // another image has not been pulled yet
-  return { ...input.changes, image_digest, status: before, pending_changes }
+  const pending_changes = before === 'running' ? await applyLive(work) : []
+  // Another image has not been pulled yet.
+  return { ...changes, ...(changes.image ? { image_digest: null } : {}), status: before, pending_changes }
 })
+
+/** Applies what the engine can change while it runs. Returns what waits for the next start. */
+async function applyLive({ id, input, undo }: Work<{ changes: Partial<ContainerSpec> }>): Promise<string[]> {
+  const { host_id, spec, pending_changes } = await platform.runningContainer(id, Object.keys(input.changes))
+  undo(() => on(host_id).resizeContainer(id, spec))
+  await on(host_id).resizeContainer(id, { ...spec, ...input.changes })
+  return pending_changes
+}
 
 export const deleteContainer = durable(
   async ({ id, progress }) => {
