@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url'
 import { Client, Connection } from '@temporalio/client'
 import { type DataConverter, defineSearchAttributeKey, SearchAttributeType } from '@temporalio/common'
 import { EncryptingCodec } from './payload-codec.ts'
@@ -22,8 +23,12 @@ export interface TemporalSettings {
   KEELSON_CODEC_KEY_FILE: string
 }
 
+/** Also bundled with the workflow code, which makes failures of its own. */
+export const failureConverterPath = fileURLToPath(new URL('failure-converter.ts', import.meta.url))
+
 /** What a client and a worker both need, so that each reads what the other wrote. */
 export const dataConverter = (settings: TemporalSettings): DataConverter => ({
+  failureConverterPath,
   payloadCodecs: [new EncryptingCodec(readKeyRing(settings.KEELSON_CODEC_KEY_FILE))],
 })
 

@@ -6,6 +6,7 @@ import { glob, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { stateFolder } from '../config.ts'
+import { failureConverterPath } from '../lib/temporal.ts'
 
 const repository = fileURLToPath(new URL('..', import.meta.url))
 const entry = join(repository, 'workflows/index.ts')
@@ -31,6 +32,7 @@ if (existsSync(entry) && !(existsSync(bundle) && builtFrom === hash)) {
   const { bundleWorkflowCode, DefaultLogger } = await import('@temporalio/worker')
   const { code } = await bundleWorkflowCode({
     workflowsPath: entry,
+    failureConverterPath,
     workflowInterceptorModules: [join(repository, 'workflows/summaries.ts')],
     logger: new DefaultLogger('WARN'),
   })
