@@ -12,4 +12,6 @@ export const on = (hostId: string) =>
     // A killed host worker is noticed by its silence; its engine's busiest second is shorter than this.
     heartbeatTimeout: '10 s',
     retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
+    // A step that was called off ends before its undo begins, which it would otherwise meet half-way.
+    cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   })

@@ -11,11 +11,14 @@ const live = new Set(['cpu_cores', 'memory_mib', 'restart_policy', 'tags', 'name
 
 export const makeContainerActivities = () => ({
   /** The host that this container is on, or one with room, which is then taken; and what to run there. */
-  async placeContainer(id: string): Promise<{ host_id: string; host_address: string; spec: ContainerSpec }> {
+  async placeContainer(
+    id: string,
+  ): Promise<{ host_id: string; host_address: string; spec: ContainerSpec; is_new: boolean }> {
     const container = await containerOf(id)
     const host_id = await place(id, container.wanted_host_id)
     const host = await Host.findById(host_id).lean()
-    return { host_id, host_address: host?.address ?? '', spec: specOf(container) }
+    const is_new = container.host_id === null
+    return { host_id, host_address: host?.address ?? '', spec: specOf(container), is_new }
   },
 
   /** Where it is, as far as anything of it may be on a host. */

@@ -26,13 +26,14 @@ export const repairContainer = durable(bringUp, { onFailure: 'error' })
 
 async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Promise<Outcome> {
   undo(() => platform.abandonPlacement(id))
-  const { host_id, host_address, spec } = await platform.placeContainer(id)
+  const { host_id, host_address, spec, is_new } = await platform.placeContainer(id)
 
   progress('pulling the image')
   const { image_digest } = await on(host_id).pullImage(spec.image, spec.image_digest)
 
   progress('starting the container')
-  undo(() => on(host_id).stopContainer(id, 0))
+  // One that has run before keeps its files; of one that has not, nothing may stay on a host it then leaves.
+  undo(() => (is_new ? on(host_id).removeContainer(id) : on(host_id).stopContainer(id, 0)))
   const found = await on(host_id).runContainer({ ...spec, image_digest }, operation_id)
   return {
     // A job may be done before anybody looks.
