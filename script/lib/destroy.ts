@@ -4,7 +4,7 @@ import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { askControl } from './control.ts'
-import { existingEngine, ownEngine, removeBridge } from './engine.ts'
+import { hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
 import { Role } from './role.ts'
 import { dockerRole } from './roles.ts'
 import type { Layout } from './settings.ts'
@@ -18,10 +18,11 @@ const run = promisify(execFile)
  */
 export async function destroy(layout: Layout): Promise<void> {
   await askControl(layout, 'POST', '/stop').catch(() => {}) // it may not run
-  const existing = await existingEngine(layout)
-  if (existing)
-    console.log(`The tenants' containers on ${existing} are left: docker ps --filter label=keelson.resource`)
-  else await emptyOwnEngine(layout)
+  if (hasOwnEngine(layout)) await emptyOwnEngine(layout)
+  else
+    console.log(
+      'Containers on an engine that is not ours are left: docker ps --filter label=keelson.resource',
+    )
   for (const mounted of mountsUnder([layout.run, layout.state])) await run('umount', ['--lazy', mounted])
   for (const entry of readdirSync(layout.state)) {
     const path = join(layout.state, entry)

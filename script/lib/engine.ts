@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { readlink } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
@@ -14,7 +14,8 @@ export interface OwnEngine {
   args: string[]
 }
 
-const bridgeOf = (layout: Layout) => `kl-${shortHash(layout.state)}`
+export const bridgeOf = (layout: Layout): string => `kl-${shortHash(layout.state)}`
+const subnetFile = (layout: Layout) => join(layout.state, 'docker.subnet')
 const socketOf = (layout: Layout) => join(layout.run, 'docker.sock')
 const execRootOf = (layout: Layout) => join(layout.run, 'docker')
 
@@ -42,6 +43,9 @@ export async function existingEngine(layout: Layout): Promise<string | undefined
   }
   return undefined
 }
+
+/** Whether this state folder ever had an engine of its own. */
+export const hasOwnEngine = (layout: Layout): boolean => existsSync(subnetFile(layout))
 
 /** The engine that script/server runs itself. Ports and addresses of its containers survive its restart. */
 export async function ownEngine(layout: Layout): Promise<OwnEngine> {
@@ -83,7 +87,11 @@ export async function prepareEngine(layout: Layout): Promise<void> {
 /** Takes away what an engine made outside the state folder: its bridge, and the rules that it leaves when it ends. */
 export async function removeBridge(layout: Layout): Promise<void> {
   const bridge = bridgeOf(layout)
-  for (const table of ['nat', 'filter']) await dropRules(table, (rule) => rule.split(' ').includes(bridge))
+  const net = `${await subnetOf(layout)}.`
+  const isOurs = (rule: string) => rule.split(' ').some((word) => word === bridge || word.startsWith(net))
+  for (const command of ['iptables', 'ip6tables']) {
+    for (const table of ['nat', 'filter', 'raw']) await dropRules(command, table, isOurs)
+  }
   await run('ip', ['link', 'delete', bridge]).catch(() => {}) // it may never have been made
 }
 
@@ -100,7 +108,7 @@ async function dropStalePid(file: string, program: string): Promise<void> {
 
 /** The first two bytes of the engine's /16, `10.N`: chosen once, free on this machine then, and kept. */
 async function subnetOf(layout: Layout): Promise<string> {
-  const file = join(layout.state, 'docker.subnet')
+  const file = subnetFile(layout)
   try {
     return readFileSync(file, 'utf8').trim()
   } catch {
@@ -124,15 +132,14 @@ async function subnetOf(layout: Layout): Promise<string> {
  */
 async function dropForeignMasquerade(subnet: string, bridge: string): Promise<void> {
   const start = `-A POSTROUTING -s ${subnet} `
-  await dropRules(
-    'nat',
-    (rule) => rule.startsWith(start) && rule.endsWith('MASQUERADE') && !rule.includes(` ${bridge} `),
-  )
+  const isForeign = (rule: string) =>
+    rule.startsWith(start) && rule.endsWith('MASQUERADE') && !rule.includes(` ${bridge} `)
+  await dropRules('iptables', 'nat', isForeign)
 }
 
-async function dropRules(table: string, unwanted: (rule: string) => boolean): Promise<void> {
-  const { stdout } = await run('iptables-save', ['-t', table])
+async function dropRules(command: string, table: string, unwanted: (rule: string) => boolean): Promise<void> {
+  const { stdout } = await run(`${command}-save`, ['-t', table])
   for (const rule of stdout.split('\n').filter((line) => line.startsWith('-A ') && unwanted(line))) {
-    await run('iptables', ['--wait', '-t', table, '-D', ...rule.split(' ').slice(1)])
+    await run(command, ['--wait', '-t', table, '-D', ...rule.split(' ').slice(1)])
   }
 }

@@ -139,7 +139,6 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
     await endRecorded(this.#run, name, this.spec.graceMs)
     await this.spec.prepare?.()
     if (!this.#wanted) return 'stopped before it started'
-    this.log.rotate()
     // A process group of its own: Ctrl-C must reach the supervisor alone, which stops the roles in order.
     const child = spawn(command, args, {
       cwd: this.#cwd,

@@ -158,7 +158,7 @@ export function dockerRole(layout: Layout, engine: OwnEngine): RoleSpec {
 
 /** An API process, ready when it says so itself. `index` counts from 0. */
 export function apiRole(layout: Layout, connections: Connections, index: number): RoleSpec {
-  const port = layout.apiPort + 10 * index
+  const port = nthApiPort(layout.apiPort, index)
   return {
     ...nodeRole(layout, numbered('api', index), 'api/main.ts'),
     env: roleEnv(layout, 'api', connections, { KEELSON_API_PORT: String(port) }),
@@ -189,6 +189,9 @@ export function hostRole(layout: Layout, connections: Connections, token: string
     graceMs: 15_000,
   }
 }
+
+/** The data plane's port is next to the first API's. */
+export const nthApiPort = (first: number, index: number): number => first + 10 * index
 
 export const numbered = (role: string, index: number): string => (index === 0 ? role : `${role}-${index + 1}`)
 

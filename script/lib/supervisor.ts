@@ -6,9 +6,10 @@ import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { type Logger, pino } from 'pino'
-import { type Controlled, serveControl, type Verb } from './control.ts'
+import { type Controlled, controlSocket, serveControl, type Verb } from './control.ts'
 import { existingEngine, ownEngine } from './engine.ts'
 import { LogFile, prettyLine } from './logs.ts'
+import { checkPorts } from './ports.ts'
 import { endRecorded, recordedNames } from './processes.ts'
 import { Role, type RoleSpec, type RoleStatus } from './role.ts'
 import * as roles from './roles.ts'
@@ -33,9 +34,12 @@ export interface ServerFacts {
   temporal_namespace: string
   temporal_ui_url: string
   docker_host: string
+  control_socket: string
   tenant: string
   email: string
 }
+
+const rotateEveryMs = 60_000
 
 /** Who uses others stops before them. */
 const stopOrder = [/^host/, /^worker/, /^api/, /^temporal/, /^mongodb/, /^docker/]
@@ -73,9 +77,10 @@ export class Supervisor implements Controlled {
     const layout = this.#layout
     await this.#takeLock()
     await this.#endLeftovers()
-    await this.#checkPorts()
+    await checkPorts(this.#ports())
     const secrets = makeSecrets(layout.state)
     this.#control = await serveControl(layout, this)
+    setInterval(() => this.#roles.forEach((role) => role.log.rotate()), rotateEveryMs).unref()
 
     const engines: RoleSpec[] = []
     if (!layout.mongodbUrl) engines.push(roles.mongodbRole(layout))
@@ -118,6 +123,7 @@ export class Supervisor implements Controlled {
       temporal_namespace: layout.temporalNamespace,
       temporal_ui_url: layout.temporalUiUrl,
       docker_host: dockerHost,
+      control_socket: controlSocket(layout),
       tenant: first.tenant,
       email,
     }
@@ -223,23 +229,16 @@ export class Supervisor implements Controlled {
     }
   }
 
-  /** @throws when another program listens where a role of ours would, which would else look like a crashing role. */
-  async #checkPorts(): Promise<void> {
+  /** The ports that our roles will listen on. */
+  #ports(): number[] {
     const { apiPort, hostPort, mongodbPort, mongodbUrl, temporalPort, temporalUiPort, temporalAddress } =
       this.#layout
-    const needed = [hostPort, ...Array.from({ length: this.#counts.apis }, (_, i) => apiPort + 10 * i)]
-    if (!mongodbUrl) needed.push(mongodbPort)
-    if (!temporalAddress) needed.push(temporalPort, temporalUiPort)
-    for (const port of needed) {
-      const probe = createServer()
-      const { promise, resolve, reject } = Promise.withResolvers<void>()
-      probe.once('error', () =>
-        reject(new Error(`port ${port} is in use; choose others: script/server --port-base 21000`)),
-      )
-      probe.listen(port, '127.0.0.1', resolve)
-      await promise
-      probe.close()
-    }
+    return [
+      hostPort,
+      ...Array.from({ length: this.#counts.apis }, (_, i) => roles.nthApiPort(apiPort, i)),
+      ...(mongodbUrl ? [] : [mongodbPort]),
+      ...(temporalAddress ? [] : [temporalPort, temporalUiPort]),
+    ]
   }
 
   /** Says what happened to a person, and keeps it in `server.log`. */

@@ -1,0 +1,118 @@
+import { execFile } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import type { RoleStatus } from '../../script/lib/role.ts'
+import { askControl } from '../../script/lib/control.ts'
+import { bridgeOf, hasOwnEngine } from '../../script/lib/engine.ts'
+import { readLayout } from '../../script/lib/settings.ts'
+import type { ServerFacts } from '../../script/lib/supervisor.ts'
+import { eventually } from '../support/eventually.ts'
+
+// A server of these tests' own, beside the one that the other tests share: so it is shown by the way that two run on one
+// machine. The folder is deep, as a clone's may be: a socket's path must still fit.
+
+const run = promisify(execFile)
+const portBase = 27_000
+let folder: string
+let state: string
+
+const layout = () => readLayout({ state, portBase: String(portBase) })
+const server = (...args: string[]) => {
+  // None of the settings that are for another server, its engine above all.
+  const others = Object.entries(process.env).filter(([name]) => !name.startsWith('KEELSON_'))
+  const { tools } = readLayout()
+  const own = { KEELSON_STATE: state, KEELSON_PORT_BASE: String(portBase), KEELSON_TOOLS: tools }
+  return run(join(layout().repository, 'script/server'), args, {
+    env: { ...Object.fromEntries(others), ...own },
+  })
+}
+const facts = () => JSON.parse(readFileSync(join(state, 'server.json'), 'utf8')) as ServerFacts
+const roles = async () => (await askControl(layout(), 'GET', '/roles')) as RoleStatus[]
+const pidOf = async (name: string) => (await roles()).find((role) => role.name === name)?.pid ?? 0
+const isAlive = (pid: number) => existsSync(`/proc/${pid}`)
+
+const docker = async (...args: string[]) => {
+  const { stdout } = await run('docker', args, { env: { ...process.env, DOCKER_HOST: facts().docker_host } })
+  return stdout.trim()
+}
+const pidInside = async (container: string) =>
+  Number(await docker('inspect', '-f', '{{.State.Pid}}', container))
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'keelson-server-'))
+  state = join(folder, 'a-folder-with-a-long-name'.repeat(4), 'state')
+  await server('--detach')
+})
+afterAll(async () => {
+  await server('destroy', '--yes')
+  await rm(folder, { recursive: true })
+})
+
+test('a role that crashes is started again, and it is said', async () => {
+  const crashed = await pidOf('worker')
+  process.kill(crashed, 'SIGKILL')
+  const worker = await eventually(
+    async () =>
+      (await roles()).find(
+        ({ name, state: now, pid }) => name === 'worker' && now === 'running' && pid !== crashed,
+      ),
+    { withinMs: 30_000 },
+  )
+  expect(worker.restarts).toBe(1)
+  expect(readFileSync(join(state, 'log/server.log'), 'utf8')).toContain('worker ended by itself (SIGKILL)')
+})
+
+test('a role that was killed by request stays down until it is started', async () => {
+  await server('kill', 'api')
+  await expect(fetch(`${facts().api_url}/healthz`)).rejects.toThrow()
+  await server('start', 'api')
+  expect((await fetch(`${facts().api_url}/healthz`)).status).toBe(200)
+})
+
+test('the host gets neither the address of MongoDB nor the master key', async () => {
+  const environment = readFileSync(`/proc/${await pidOf('host')}/environ`, 'utf8')
+  expect(environment).toContain('KEELSON_DOCKER_HOST=')
+  expect(environment).not.toMatch(/MONGODB|MASTER_KEY/)
+})
+
+test('a second server on the same state folder is refused, and the first goes on', async () => {
+  await expect(server('--detach')).rejects.toThrow('runs on')
+  expect((await fetch(`${facts().api_url}/healthz`)).status).toBe(200)
+})
+
+test('containers run on while the server is stopped, and the next start has them', async () => {
+  const container = await docker('run', '--detach', 'keelson/hello:1')
+  const pid = await pidInside(container)
+  await server('stop')
+  expect(isAlive(pid)).toBe(true)
+  await server('--detach')
+  expect(await pidInside(container)).toBe(pid)
+})
+
+test('the start after a kill -9 of the server ends what it left, and keeps the containers', async () => {
+  const container = await docker('run', '--detach', 'keelson/hello:1')
+  const pid = await pidInside(container)
+  const left = (await roles()).map((role) => role.pid ?? 0)
+  process.kill(facts().pid, 'SIGKILL')
+  await server('--detach')
+  expect(left.filter(isAlive)).toEqual([])
+  expect(await pidInside(container)).toBe(pid)
+})
+
+test('destroy leaves no process, bridge, rule, mount or data', async () => {
+  const pids = (await roles()).map((role) => role.pid ?? 0)
+  const ownEngine = hasOwnEngine(layout())
+  await server('destroy', '--yes')
+  expect(pids.filter(isAlive)).toEqual([])
+  expect(readFileSync('/proc/mounts', 'utf8')).not.toContain(folder)
+  expect(existsSync(join(state, 'mongodb'))).toBe(false)
+  if (ownEngine) {
+    const { stdout: links } = await run('ip', ['-o', 'link'])
+    const { stdout: rules } = await run('iptables-save')
+    expect(links + rules).not.toContain(bridgeOf(layout()))
+  }
+})
