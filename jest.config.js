@@ -1,10 +1,26 @@
-/** Tests run the .ts files as Node 24 does: no transform, ES modules. One at a time: they share one real stack. */
-export default {
+// Tests run the .ts files as Node 24 does: no transform, ES modules. One file at a time: those that need the
+// platform share one real stack, and some kill its parts.
+
+const common = {
   testEnvironment: 'node',
   extensionsToTreatAsEsm: ['.ts'],
   transform: {},
-  testMatch: ['<rootDir>/test/**/*.test.ts'],
   modulePathIgnorePatterns: ['<rootDir>/.state'],
+}
+
+export default {
   maxWorkers: 1,
   testTimeout: 120_000,
+  projects: [
+    { ...common, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },
+    {
+      ...common,
+      displayName: 'stack',
+      testMatch: ['<rootDir>/test/**/*.test.ts'],
+      testPathIgnorePatterns: [String.raw`\.unit\.test\.ts$`],
+      globalSetup: '<rootDir>/test/support/setup.ts',
+      globalTeardown: '<rootDir>/test/support/teardown.ts',
+      setupFilesAfterEnv: ['<rootDir>/test/support/each-file.ts'],
+    },
+  ],
 }

@@ -1,0 +1,97 @@
+import { expect, test } from '@jest/globals'
+import { type ContainerBody, type Json, shell } from '../support/client.ts'
+import { docker, engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// What its owner wishes holds, whatever happens behind the platform's back, and the activity feed says so.
+
+// The host tells of a change at once. Its regular report, 10 s later, is for what got lost.
+const soon = { withinMs: 8_000 }
+
+/** A container that has been left alone for some seconds: a report that contradicts a younger record may be older than it. */
+async function settled(tenant: TestTenant, over: Json = {}): Promise<ContainerBody> {
+  const container = await tenant.containers.make(over)
+  await eventually(() => Date.now() - Date.parse(String(container['updated_at'])) > 2_500)
+  return container
+}
+
+const runningAgain = (tenant: TestTenant, { id, started_at }: ContainerBody): Promise<ContainerBody> =>
+  eventually(async () => {
+    const now = await tenant.containers.get(id)
+    return now.status === 'running' && !now.operation_id && now['started_at'] !== started_at && now
+  }, soon)
+
+const noted = (tenant: TestTenant, id: string, kind: string): Promise<Json> =>
+  eventually(async () => (await tenant.containers.activity(id)).find((event) => event['kind'] === kind), soon)
+
+test('a container that is removed from its host comes back, with its ports', async () => {
+  const tenant = await makeTenant()
+  const before = await settled(tenant, { ports: [{ container_port: 80 }] })
+  await engine.remove(before.id)
+  const after = await runningAgain(tenant, before)
+  expect(after.ports).toEqual(before.ports)
+  expect((await engine.only(before.id)).State.Running).toBe(true)
+  expect(await noted(tenant, before.id, 'repair')).toMatchObject({
+    message: expect.stringMatching(/started again/),
+    data: { operation_id: expect.any(String) },
+  })
+  expect(await tenant.holds()).toEqual({ cpu_milli: 100, memory_mib: 16, reservations: 1 })
+})
+
+test('a container that is killed comes back', async () => {
+  const tenant = await makeTenant()
+  const before = await settled(tenant)
+  await engine.kill(before.id)
+  await runningAgain(tenant, before)
+  expect((await engine.only(before.id)).State.Running).toBe(true)
+  const [event] = await eventually(async () => {
+    const events = await tenant.containers.activity(before.id)
+    return events.length > 0 && events
+  }, soon)
+  expect(event).toMatchObject({
+    kind: expect.stringMatching(/^(repair|restarted)$/),
+    message: expect.any(String),
+  })
+})
+
+test('a container that is stopped on its host comes back', async () => {
+  const tenant = await makeTenant()
+  const before = await settled(tenant)
+  await docker.getContainer((await engine.only(before.id)).Id).stop({ t: 0 })
+  await runningAgain(tenant, before)
+  expect(await noted(tenant, before.id, 'repair')).toMatchObject({ data: { exit_code: expect.any(Number) } })
+})
+
+test('a service that crashes is started again, and counted', async () => {
+  const tenant = await makeTenant()
+  const { id } = await tenant.containers.make(shell('sleep 3; [ -e /ran ] && sleep 3600; touch /ran; exit 4'))
+  const restarted = await eventually(async () => {
+    const now = await tenant.containers.get(id)
+    return Number(now['restart_count']) > 0 && now
+  }, soon)
+  expect(restarted).toMatchObject({ status: 'running', desired_state: 'running' })
+  expect(await noted(tenant, id, 'restarted')).toBeDefined()
+})
+
+test('a job that ends stays ended, and its exit code is kept', async () => {
+  const tenant = await makeTenant()
+  const { id } = await tenant.containers.make(shell('sleep 3; exit 6', { restart_policy: 'never' }))
+  const done = await eventually(async () => {
+    const now = await tenant.containers.get(id)
+    return now.status === 'stopped' && now
+  }, soon)
+  expect(done).toMatchObject({ exit_code: 6, desired_state: 'stopped' })
+  expect(await noted(tenant, id, 'exited')).toMatchObject({ message: expect.stringMatching(/exit code 6/) })
+})
+
+test('a container that was stopped by its owner stays stopped', async () => {
+  const tenant = await makeTenant()
+  const { id } = await tenant.containers.make()
+  await (await tenant.containers.stop(id)).operation.success()
+  const witness = await settled(tenant)
+  await engine.remove(witness.id)
+  await runningAgain(tenant, witness) // by now the host has reported, and what was to be repaired is
+  expect(await tenant.containers.get(id)).toMatchObject({ status: 'stopped', operation_id: null })
+  expect(await tenant.containers.activity(id)).toEqual([])
+})

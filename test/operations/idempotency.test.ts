@@ -1,0 +1,93 @@
+import { beforeAll, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { sleeper } from '../support/client.ts'
+import { engine } from '../support/engine.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+let tenant: TestTenant
+beforeAll(async () => {
+  tenant = await makeTenant({ max_cpu_cores: 2 })
+})
+
+const path = '/api/v1/containers'
+const withKey = (key: string) => ({ 'idempotency-key': key })
+
+test('the same key sent 20 times at once makes one container and 20 equal answers', async () => {
+  const other = await makeTenant()
+  const body = sleeper()
+  const key = withKey(newId())
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, () => other.owner.ask('POST', path, body, key)),
+  )
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 202))
+  expect(new Set(answers.map((answer) => JSON.stringify(answer.body))).size).toBe(1)
+  expect(new Set(answers.map(({ headers }) => headers.get('operation-location'))).size).toBe(1)
+
+  const [first] = answers
+  const operation = await other.owner.get(`${first?.headers.get('operation-location')}?wait=30`)
+  expect(operation).toMatchObject({ state: 'succeeded' })
+  expect(await engine.withLabel('keelson.tenant', other.id)).toHaveLength(1)
+  expect(await other.owner.get(path)).toMatchObject({ total: 1 })
+  expect(await other.holds()).toMatchObject({ cpu_milli: 100, reservations: 1 })
+})
+
+test('the first answer is given again, whatever has become of the container since', async () => {
+  const body = sleeper()
+  const key = withKey(newId())
+  const { id, body: first, operation } = await tenant.containers.create(body, key)
+  await operation.success()
+  expect((await tenant.containers.create(body, key)).body).toEqual(first)
+  await (await tenant.containers.delete(id)).operation.success()
+  expect((await tenant.containers.create(body, key)).body).toEqual(first)
+  expect(await tenant.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
+})
+
+test('another body, or another path, under the same key is refused', async () => {
+  const key = withKey(newId())
+  const { id, operation } = await tenant.containers.create({}, key)
+  const mismatch = { status: 422, body: { code: 'idempotency_mismatch' } }
+  expect(await tenant.owner.ask('POST', path, sleeper(), key)).toMatchObject(mismatch)
+  expect(await tenant.owner.ask('POST', `${path}/${id}/stop`, undefined, key)).toMatchObject(mismatch)
+  await operation.success()
+})
+
+test('a verb under a key is carried out once', async () => {
+  const { id } = await tenant.containers.make()
+  const key = withKey(newId())
+  const stop = () => tenant.owner.begin('POST', `${path}/${id}/stop`, { grace_sec: 0 }, key)
+  const first = await stop()
+  await first.operation.success()
+  const again = await stop()
+  expect(again.operation.id).toBe(first.operation.id)
+  expect(await tenant.containers.get(id)).toMatchObject({ status: 'stopped', operation_id: null })
+})
+
+test('a refused attempt leaves the key free', async () => {
+  const key = withKey(newId())
+  const body = sleeper({ cpu_cores: 1.2 })
+  const held = await tenant.containers.make({ cpu_cores: 1.2, command: ['true'], restart_policy: 'never' })
+  expect(await tenant.owner.ask('POST', path, body, key)).toMatchObject({
+    status: 409,
+    body: { code: 'quota_exceeded' },
+  })
+  await (await tenant.containers.delete(held.id)).operation.success()
+  const { operation } = await tenant.owner.begin('POST', path, body, key)
+  await operation.success()
+})
+
+test('the same key of two callers is two keys', async () => {
+  const key = withKey(newId())
+  const other = await makeTenant()
+  const mine = await tenant.containers.create({}, key)
+  const theirs = await other.containers.create({}, key)
+  expect(theirs.id).not.toBe(mine.id)
+})
+
+test.each([
+  ['two words', 'two words'],
+  ['letters beyond ASCII', '\u00fc'],
+  ['256 characters', 'x'.repeat(256)],
+])('a key of %s is refused', async (_, key) => {
+  const answer = await tenant.owner.ask('POST', path, sleeper(), withKey(key))
+  expect(answer).toMatchObject({ status: 400, body: { code: 'invalid_input' } })
+})

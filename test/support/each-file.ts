@@ -1,0 +1,19 @@
+import { afterAll, beforeAll } from '@jest/globals'
+import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
+import '../../models/index.ts'
+import { startAll } from './platform.ts'
+import { stackSettings } from './stack.ts'
+import { removeTenants } from './tenants.ts'
+
+// Around each file of end-to-end tests.
+
+beforeAll(() => connectDatabase(stackSettings()))
+
+afterAll(async () => {
+  try {
+    await startAll()
+    await removeTenants()
+  } finally {
+    await disconnectDatabase()
+  }
+})

@@ -1,0 +1,27 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { askControl } from '../../script/lib/control.ts'
+import type { RoleStatus } from '../../script/lib/role.ts'
+import { layout } from './stack.ts'
+
+export type RoleName = 'api' | 'worker' | 'host' | 'temporal' | 'mongodb' | 'docker'
+
+const act = (role: RoleName, verb: string): Promise<RoleStatus> =>
+  askControl(layout, 'POST', `/roles/${role}/${verb}`) as Promise<RoleStatus>
+
+/** The processes of the stack. */
+export const platform = {
+  /** kill -9, and nothing starts it again but `start`. */
+  kill: (role: RoleName) => act(role, 'kill'),
+  stop: (role: RoleName) => act(role, 'stop'),
+  /** Resolves when it is ready. */
+  start: (role: RoleName) => act(role, 'start'),
+  roles: () => askControl(layout, 'GET', '/roles') as Promise<RoleStatus[]>,
+  logs: (role: RoleName | 'server') => readFileSync(join(layout.state, `log/${role}.log`), 'utf8'),
+}
+
+/** Starts whatever a failed test left down, so that the next is judged by itself. */
+export async function startAll(): Promise<void> {
+  for (const { name, state } of await platform.roles())
+    if (state === 'stopped') await platform.start(name as RoleName)
+}

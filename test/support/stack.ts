@@ -1,0 +1,119 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readFileSync } from 'node:fs'
+import { cp, readFile, rm } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import Docker from 'dockerode'
+import mongoose from 'mongoose'
+import { stateFolder } from '../../config.ts'
+import { askControl } from '../../script/lib/control.ts'
+import { readLayout, shortHash } from '../../script/lib/settings.ts'
+import type { ServerFacts } from '../../script/lib/supervisor.ts'
+
+// One real stack for all end-to-end tests: `script/server` on a state folder and ports of its own. A run
+// that was interrupted leaves it standing, and the next run begins by taking it away.
+
+process.env['KEELSON_TOOLS'] ??= resolve(stateFolder(), 'tools')
+export const layout = readLayout({
+  state: process.env['KEELSON_TEST_STATE'] ?? resolve(stateFolder(), 'test'),
+  portBase: process.env['KEELSON_TEST_PORT_BASE'] ?? '25000',
+})
+
+/** For who writes tests: the stack stays up between runs (`script/test --keep`). */
+export const keepsStack = process.env['KEELSON_TEST_KEEP'] === '1'
+
+/** Where everything of the running stack is. */
+export const facts = (): ServerFacts =>
+  JSON.parse(readFileSync(join(layout.state, 'server.json'), 'utf8')) as ServerFacts
+
+/** The settings of the platform's own programs, for tests that look behind the API. */
+export const stackSettings = () => ({
+  KEELSON_MONGODB_URL: readFileSync(join(layout.state, 'mongodb.url'), 'utf8').trim(),
+  KEELSON_MASTER_KEY_FILE: join(layout.state, 'master.key'),
+  KEELSON_CODEC_KEY_FILE: join(layout.state, 'codec.key'),
+  KEELSON_TEMPORAL_ADDRESS: facts().temporal_address,
+  KEELSON_TEMPORAL_NAMESPACE: facts().temporal_namespace,
+})
+
+export function dockerOf(dockerHost: string): Docker {
+  const { protocol, pathname, hostname, port } = new URL(dockerHost)
+  if (protocol === 'unix:') return new Docker({ socketPath: pathname, host: undefined })
+  return new Docker({ host: hostname, port, protocol: 'http' })
+}
+
+/** More than any test asks for, on whatever machine the tests run. */
+const settings = {
+  KEELSON_HOST_CPU_CORES: '256',
+  KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
+  KEELSON_RATE_PER_SEC: '100000',
+}
+
+/** The developer's settings are for another stack; only the engine and the tools are shared. */
+function environment(): NodeJS.ProcessEnv {
+  const shared = ['KEELSON_TOOLS', 'KEELSON_DOCKER_HOST']
+  const own = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('KEELSON_') || shared.includes(name),
+  )
+  return { ...Object.fromEntries(own), ...settings }
+}
+
+/** Resolves when every role is ready. */
+export const startStack = (): Promise<void> => server('--detach', '--port-base', String(layout.apiPort))
+
+/** Takes away all that the stack made on this machine; its logs stay beside its folder. Nothing there is success. */
+export async function removeStack(): Promise<void> {
+  if (!existsSync(layout.state)) return
+  await rm(keptLogs, { recursive: true, force: true })
+  await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {}) // it may never have run
+  if (await isRunning()) await removeContainers()
+  const subnet = await readFile(join(layout.state, 'docker.subnet'), 'utf8').catch(() => null)
+  await server('destroy', '--yes')
+  if (subnet) await removeRules(`kl-${shortHash(layout.state)}`, subnet.trim())
+  await rm(layout.state, { recursive: true, force: true })
+}
+
+export const isRunning = (): Promise<boolean> =>
+  askControl(layout, 'GET', '/roles').then(
+    () => true,
+    () => false,
+  )
+
+const keptLogs = `${layout.state}.log`
+
+async function server(...args: string[]): Promise<void> {
+  const child = spawn(join(layout.repository, 'script/server'), [...args, '--state', layout.state], {
+    env: environment(),
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  const [code] = (await once(child, 'exit')) as [number | null]
+  if (code !== 0) throw new Error(`script/server ${args[0]} failed; see ${layout.state}/log`)
+}
+
+/** From an engine that is the machine's own; by tenant, since others may have containers there. */
+async function removeContainers(): Promise<void> {
+  // First who would bring them back.
+  for (const role of ['host', 'worker', 'api']) await askControl(layout, 'POST', `/roles/${role}/kill`)
+  await askControl(layout, 'POST', '/roles/mongodb/start')
+  const client = await new mongoose.mongo.MongoClient(stackSettings().KEELSON_MONGODB_URL).connect()
+  const tenants = await client.db().collection<{ _id: string }>('tenants').distinct('_id')
+  await client.close()
+  const docker = dockerOf(facts().docker_host)
+  const all = await docker.listContainers({ all: true, filters: { label: ['keelson.tenant'] } })
+  const theirs = all.filter(({ Labels }) => tenants.includes(Labels['keelson.tenant'] ?? ''))
+  await Promise.all(theirs.map(({ Id }) => docker.getContainer(Id).remove({ force: true, v: true })))
+}
+
+const run = promisify(execFile)
+
+/** Rules that an engine of our own has made and leaves when it stops. */
+async function removeRules(bridge: string, subnet: string): Promise<void> {
+  const ours = new RegExp(String.raw`^-A .*(${bridge}|\b${subnet}\.\d)`)
+  for (const command of ['iptables', 'ip6tables']) {
+    for (const table of ['raw', 'nat', 'filter']) {
+      const { stdout } = await run(`${command}-save`, ['-t', table])
+      for (const rule of stdout.split('\n').filter((line) => ours.test(line)))
+        await run(command, ['-t', table, '-D', ...rule.split(' ').slice(1)])
+    }
+  }
+}

@@ -1,0 +1,6 @@
+import { keepsStack, removeStack } from './stack.ts'
+
+/** Once, after the last end-to-end test, whatever became of them. */
+export default async function teardown(): Promise<void> {
+  if (!keepsStack) await removeStack()
+}

@@ -1,0 +1,78 @@
+import { newId } from '../../lib/ids.ts'
+import { Container } from '../../models/compute/containers.ts'
+import { Reservation } from '../../models/compute/reservations.ts'
+import { openSession } from '../../models/identity/sessions.ts'
+import { type Limits, Tenant } from '../../models/identity/tenants.ts'
+import { User } from '../../models/identity/users.ts'
+import { Client } from './client.ts'
+import { engine } from './engine.ts'
+import { eventually } from './eventually.ts'
+
+// Tenants and their users, made behind the API, which has no operation for that yet.
+
+export interface TestTenant {
+  id: string
+  /** May do all in the tenant. */
+  owner: Client
+  containers: Client['containers']
+  /** Another user of it with these roles. */
+  user(...roles: string[]): Promise<Client>
+  /** What it holds of its quota and of hosts, by the tenant's sums and by the single reservations. */
+  holds(): Promise<{ cpu_milli: number; memory_mib: number; reservations: number }>
+}
+
+const made: TestTenant[] = []
+
+export async function makeTenant(limits: Partial<Limits> = {}): Promise<TestTenant> {
+  const tenant = await new Tenant({ name: `test-${newId()}`, limits }).save()
+  const user = (...roles: string[]) => makeUser(tenant._id, roles)
+  const owner = await user('owner')
+  const testTenant: TestTenant = {
+    id: tenant._id,
+    owner,
+    containers: owner.containers,
+    user,
+    async holds() {
+      const { cpu_milli = -1, memory_mib = -1 } = (await Tenant.findById(tenant._id).lean())?.usage ?? {}
+      return {
+        cpu_milli,
+        memory_mib,
+        reservations: await Reservation.countDocuments({ tenant_id: tenant._id }),
+      }
+    },
+  }
+  made.push(testTenant)
+  return testTenant
+}
+
+export const holdsNothing = { cpu_milli: 0, memory_mib: 0, reservations: 0 }
+
+/** A user who has logged in. No password: the hash is none that bcrypt makes. */
+export async function makeUser(tenant_id: string, roles: string[]): Promise<Client> {
+  const user = await new User({
+    tenant_id,
+    email: `${newId()}@example.com`,
+    password_hash: '-',
+    roles,
+  }).save()
+  const { token } = await openSession(user.toObject())
+  return new Client(token)
+}
+
+/** An operator of the platform, in a tenant of his own. */
+export const makeOperator = async (): Promise<Client> => (await makeTenant()).user('operator')
+
+/** Deletes the tenants' containers through the API. Fails when anything is left that is theirs. */
+export async function removeTenants(): Promise<void> {
+  for (const tenant of made.splice(0)) {
+    const containers = await Container.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+    const living = containers.filter(({ status }) => status !== 'deleting')
+    const deletions = await Promise.all(living.map(({ _id }) => tenant.containers.delete(_id)))
+    await Promise.all(deletions.map(({ operation }) => operation.end()))
+    await eventually(async () => (await Container.countDocuments({ tenant_id: tenant.id })) === 0, {
+      withinMs: 30_000,
+    })
+    const left = await engine.withLabel('keelson.tenant', tenant.id)
+    if (left.length) throw new Error(`left on the engine: ${left.map(({ Names }) => Names.join()).join(' ')}`)
+  }
+}
