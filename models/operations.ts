@@ -109,7 +109,8 @@ export async function acceptCreate(
 ): Promise<Accepted> {
   const { resource, tenantId, fields } = request
   return transaction(async () => {
-    const operation = newOperation(request, newId(), fields.name, 'create')
+    const operation = newOperation(request, newId(), 'create')
+    operation.resource_name = fields.name
     const insert = {
       ...fields,
       _id: operation.resource_id,
@@ -138,54 +139,69 @@ export async function acceptVerb(
   request: Request & { id: string; verb: string; set?: Record<string, unknown> },
 ): Promise<Accepted> {
   const { resource, tenantId, id, verb } = request
+  const from = resource.states.from(verb)
   return transaction(async () => {
-    const found = await resource.model.findOne({ _id: id, tenant_id: tenantId }).lean()
-    if (!found) throw new NotFound(resource.kind)
-    const interrupted = await supersede(resource, found, verb)
-    const status = interrupted ? (interrupted.before.status ?? 'error') : found.status
-    if (!resource.states.from(verb).includes(status)) throw new StateConflict(verb, found.status)
-
-    const set = { ...request.set, status: resource.states.during(verb), status_reason: null }
-    const operation = newOperation(request, id, found.name, verb)
-    operation.before = { ...pick(found, Object.keys(request.set ?? {})), status }
-    operation.supersedes = interrupted?._id ?? null
-    const document = await resource.model
-      .findOneAndUpdate(
-        { _id: id, tenant_id: tenantId },
-        { $set: { ...set, operation_id: operation._id } },
-        { returnDocument: 'after' },
-      )
-      .lean()
-    if (!document) throw new NotFound(resource.kind)
+    const operation = newOperation(request, id, verb)
+    const set = {
+      ...request.set,
+      status: resource.states.during(verb),
+      status_reason: null,
+      operation_id: operation._id,
+      updated_at: operation.created_at,
+    }
+    const take = (condition: object) =>
+      resource.model
+        .findOneAndUpdate(
+          { _id: id, tenant_id: tenantId, ...condition },
+          { $set: set },
+          { returnDocument: 'before', timestamps: false },
+        )
+        .lean()
+    let before = await take({ operation_id: null, status: { $in: from } })
+    if (!before) {
+      const cutOff = await supersede(resource, tenantId, id, verb)
+      const status = cutOff.before.status ?? 'error'
+      if (!from.includes(status)) throw new StateConflict(verb, status)
+      operation.supersedes = cutOff._id
+      before = await take({ operation_id: cutOff._id })
+      if (!before) throw new NotFound(resource.kind)
+      before.status = status
+    }
+    operation.resource_name = before.name
+    operation.before = { ...pick(before, Object.keys(request.set ?? {})), status: before.status }
     await Operation.create([operation])
     afterCommit(() => dispatch(operation))
-    return { document, operation }
+    return { document: { ...before, ...set }, operation }
   }, tenantId)
 }
 
-/** Closes the operation that `verb` cuts in on, and returns it. Its workflow is ended by the new one, before that acts. */
+/**
+ * Closes the operation that `verb` cuts in on, and returns it. Its workflow is ended by the new one, before
+ * that acts. Throws why the verb cannot be accepted where it may not cut in.
+ */
 async function supersede(
   resource: Resource,
-  found: ResourceDocument,
+  tenantId: string,
+  id: string,
   verb: string,
-): Promise<OperationDocument | null> {
-  if (!found.operation_id) return null
-  const open = await Operation.findOne({
-    _id: found.operation_id,
-    tenant_id: found.tenant_id,
-    open: true,
-  }).lean()
-  if (!open) return null
-  if (!resource.states.supersedes(verb) || open.verb === verb) throw new OperationInProgress(open._id)
+): Promise<OperationDocument> {
+  const found = await resource.model.findOne({ _id: id, tenant_id: tenantId }).lean()
+  if (!found) throw new NotFound(resource.kind)
+  if (!found.operation_id) throw new StateConflict(verb, found.status)
+  const theirs = { _id: found.operation_id, tenant_id: tenantId, open: true as const }
+  const open = await Operation.findOne(theirs).lean()
+  if (!open || open.verb === verb || !resource.states.supersedes(verb)) {
+    throw new OperationInProgress(found.operation_id)
+  }
   const error = new Problem(409, 'superseded', `Superseded by ${verb}`).document()
-  await Operation.updateOne(
-    { _id: open._id, tenant_id: open.tenant_id, open: true },
-    { $set: { state: 'cancelled', ended_at: new Date(), error }, $unset: { open: 1, undispatched: 1 } },
-  )
+  await Operation.updateOne(theirs, {
+    $set: { state: 'cancelled', ended_at: new Date(), error },
+    $unset: { open: 1, undispatched: 1 },
+  })
   return open
 }
 
-function newOperation(request: Request, resourceId: string, name: string, verb: string): OperationDocument {
+function newOperation(request: Request, resourceId: string, verb: string): OperationDocument {
   const id = newId()
   const now = new Date()
   return {
@@ -193,7 +209,7 @@ function newOperation(request: Request, resourceId: string, name: string, verb: 
     tenant_id: request.tenantId,
     resource_kind: request.resource.kind,
     resource_id: resourceId,
-    resource_name: name,
+    resource_name: '',
     verb,
     input: request.input ?? {},
     state: 'pending',

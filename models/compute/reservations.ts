@@ -43,36 +43,26 @@ export class NoCapacity extends Error {
 }
 
 /** Takes quota for an instance. It may hold some already: then the size becomes this. Throws QuotaExceeded, NoCapacity. */
-export async function reserve(instanceId: string, tenantId: string, size: Size): Promise<void> {
-  await transaction(async () => {
-    const held = await Reservation.findOne({ _id: instanceId, tenant_id: tenantId }).lean()
-    await hold(instanceId, tenantId, held, size)
-  }, tenantId)
-}
+export const reserve = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
+  hold(instanceId, tenantId, size, true)
 
 /** Changes what an instance holds; one that holds nothing goes on holding nothing. Throws as `reserve`. */
-export async function resize(instanceId: string, tenantId: string, size: Size): Promise<void> {
-  await transaction(async () => {
-    const held = await Reservation.findOne({ _id: instanceId, tenant_id: tenantId }).lean()
-    if (held) await hold(instanceId, tenantId, held, size)
-  }, tenantId)
-}
+export const resize = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
+  hold(instanceId, tenantId, size, false)
 
-async function hold(
-  instanceId: string,
-  tenantId: string,
-  held: ReservationDocument | null,
-  size: Size,
-): Promise<void> {
-  const more = difference(size, held)
-  if (more.cpu_milli === 0 && more.memory_mib === 0) return
-  await takeQuota(tenantId, more)
-  if (held?.host_id && !(await takeRoom(held.host_id, more))) throw new NoCapacity(explain(1, more))
-  await Reservation.updateOne(
-    { _id: instanceId, tenant_id: tenantId },
-    { $set: { ...size } },
-    { upsert: true },
-  )
+async function hold(instanceId: string, tenantId: string, size: Size, upsert: boolean): Promise<void> {
+  await transaction(async () => {
+    const held = await Reservation.findOneAndUpdate(
+      { _id: instanceId, tenant_id: tenantId },
+      { $set: size },
+      { upsert, returnDocument: 'before' },
+    ).lean()
+    if (!held && !upsert) return
+    const more = difference(size, held)
+    if (more.cpu_milli === 0 && more.memory_mib === 0) return
+    await takeQuota(tenantId, more)
+    if (held?.host_id && !(await takeRoom(held.host_id, more))) throw new NoCapacity(explain(1, more))
+  }, tenantId)
 }
 
 /**
