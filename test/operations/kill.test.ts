@@ -1,0 +1,172 @@
+import { afterEach, describe, expect, test } from '@jest/globals'
+import type { Accepted } from '../support/client.ts'
+import { engine, type Moments } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { platform, type RoleName, startAll } from '../support/platform.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// What was accepted is carried out, exactly once in effect, whatever is killed (-9) in between.
+
+afterEach(startAll)
+
+const roles: RoleName[] = ['worker', 'host', 'temporal', 'mongodb', 'api']
+const isLong = process.env['KEELSON_TEST_LONG'] === '1'
+// A killed host worker is noticed by its silence of 10 s; a machine under load is slow.
+const within = 90_000
+
+/** The record says what the engine says, and there is nothing on the engine that no record knows. */
+async function expectOne(tenant: TestTenant, id: string, status: 'running' | 'stopped'): Promise<void> {
+  const [container, ...more] = await engine.withLabel('keelson.tenant', tenant.id)
+  expect(more).toEqual([])
+  expect(container?.Labels['keelson.resource']).toBe(id)
+  expect(container?.State).toBe(status === 'running' ? 'running' : 'exited')
+  expect(await tenant.containers.get(id)).toMatchObject({
+    status,
+    desired_state: status,
+    status_reason: null,
+    operation_id: null,
+  })
+  expect(await tenant.holds()).toEqual({ cpu_milli: 100, memory_mib: 16, reservations: 1 })
+}
+
+/** Waits until the operation runs. */
+const taken = ({ operation }: Accepted) => eventually(async () => (await operation.now()).state === 'running')
+
+describe('create', () => {
+  const moments = {
+    'its workflow has begun': async (_seen: Moments, accepted: Accepted) => taken(accepted),
+    'its container is made': (seen: Moments) => seen.next('create'),
+    'its container is started': (seen: Moments) => seen.next('start'),
+  }
+  const points = Object.entries(moments).flatMap(([when, moment]) =>
+    roles.map((role) => ({ role, when, moment })),
+  )
+
+  test.each(points)('$role is killed when $when', async ({ role, moment }) => {
+    const tenant = await makeTenant()
+    using seen = await engine.watch(tenant.id)
+    const accepted = await tenant.containers.create()
+    await moment(seen, accepted)
+    await platform.kill(role)
+    await platform.start(role)
+    expect(await accepted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    await expectOne(tenant, accepted.id, 'running')
+    expect(seen.count('create')).toBe(1)
+  })
+
+  test('the api is killed between the transaction and the start of the workflow', async () => {
+    const tenant = await makeTenant()
+    await platform.kill('temporal') // so that the start, which follows the commit, hangs
+    const { id, operation } = await tenant.containers.create()
+    await platform.kill('api')
+    await platform.start('temporal')
+    await platform.start('api')
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+    await expectOne(tenant, id, 'running')
+  })
+
+  test('is accepted while Temporal is down, and carried out once it is back', async () => {
+    const tenant = await makeTenant()
+    await platform.kill('temporal')
+    const { id, operation } = await tenant.containers.create()
+    expect(await operation.now()).toMatchObject({ state: 'pending', started_at: null })
+    expect(await engine.withLabel('keelson.resource', id)).toEqual([])
+    await platform.start('temporal')
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+    await expectOne(tenant, id, 'running')
+  })
+
+  test('goes on when everything is killed at once', async () => {
+    const tenant = await makeTenant()
+    using seen = await engine.watch(tenant.id)
+    const { id, operation } = await tenant.containers.create()
+    await seen.next('create')
+    await Promise.all(roles.map((role) => platform.kill(role)))
+    await Promise.all(
+      roles.filter((role) => role === 'temporal' || role === 'mongodb').map((role) => platform.start(role)),
+    )
+    await Promise.all(roles.map((role) => platform.start(role)))
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+    await expectOne(tenant, id, 'running')
+  })
+})
+
+test('while MongoDB is down the API says so, and when to try again', async () => {
+  const tenant = await makeTenant()
+  await platform.kill('mongodb')
+  const answer = await tenant.owner.ask('GET', '/api/v1/containers')
+  expect(answer).toMatchObject({ status: 503, body: { code: 'unavailable' } })
+  expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0)
+})
+
+describe('every other verb', () => {
+  const verbs = {
+    stop: { moment: 'kill', role: 'host', ends: 'stopped' },
+    start: { moment: 'start', role: 'worker', ends: 'running' },
+    update: { moment: 'update', role: 'temporal', ends: 'running' },
+    delete: { moment: 'destroy', role: 'mongodb', ends: null },
+  } as const
+  type Verb = keyof typeof verbs
+  const points = (Object.keys(verbs) as Verb[]).flatMap((verb) =>
+    (isLong ? roles : [verbs[verb].role]).map((role) => ({ verb, role })),
+  )
+
+  test.each(points)('$verb, while $role is killed in the middle', async ({ verb, role }) => {
+    const { moment, ends } = verbs[verb]
+    const tenant = await makeTenant()
+    const { id } = await tenant.containers.make()
+    if (verb === 'start') await (await tenant.containers.stop(id)).operation.success()
+    using seen = await engine.watch(tenant.id)
+    const { operation } =
+      verb === 'update'
+        ? await tenant.containers.update(id, { memory_mib: 32 })
+        : await tenant.containers[verb](id)
+    await seen.next(moment)
+    await platform.kill(role)
+    await platform.start(role)
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+
+    if (verb === 'update') {
+      expect((await engine.only(id)).HostConfig.Memory).toBe(32 * 2 ** 20)
+      await (await tenant.containers.update(id, { memory_mib: 16 })).operation.success()
+    }
+    if (ends) return expectOne(tenant, id, ends)
+    expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+    expect(await tenant.owner.ask('GET', `/api/v1/containers/${id}`)).toMatchObject({ status: 404 })
+    expect((await tenant.holds()).reservations).toBe(0)
+  })
+})
+
+const seeds = isLong ? Array.from({ length: 20 }, (_, seed) => seed) : []
+const describeLong = isLong ? describe : describe.skip
+describeLong('at any moment', () => {
+  test.each(seeds.length ? seeds : [0])('seed %i: ten creates, three kills', async (seed) => {
+    const random = randomOf(seed)
+    const tenant = await makeTenant()
+    const accepted = await Promise.all(Array.from({ length: 10 }, () => tenant.containers.create()))
+    for (let i = 0; i < 3; i++) {
+      const role = roles[Math.floor(random() * roles.length)] ?? 'worker'
+      await new Promise((resolve) => setTimeout(resolve, random() * 800))
+      await platform.kill(role)
+      await platform.start(role)
+    }
+    const ends = await Promise.all(accepted.map(({ operation }) => operation.end(within)))
+    expect(ends.map(({ state }) => state)).toEqual(ends.map(() => 'succeeded'))
+    const containers = await engine.withLabel('keelson.tenant', tenant.id)
+    expect(new Set(containers.map(({ Labels }) => Labels['keelson.resource']))).toEqual(
+      new Set(accepted.map(({ id }) => id)),
+    )
+    expect(containers).toHaveLength(10)
+  })
+})
+
+/** The same numbers for the same seed (mulberry32). */
+function randomOf(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+}
