@@ -1,5 +1,5 @@
 import { type Row, quantile, timed } from './measure.ts'
-import type { Stack } from './stack.ts'
+import { cpuMs, type Stack } from './stack.ts'
 
 const lanes = 50
 const total = 1_000
@@ -17,6 +17,8 @@ export async function operations(stack: Stack): Promise<Row[]> {
       }),
     ),
   )
+  const pids = await stack.pids()
+  const before = cpuMs(pids)
   const seconds: number[] = []
   const each: number[] = []
   for (let round = 0; round < 3; round++) {
@@ -32,9 +34,15 @@ export async function operations(stack: Stack): Promise<Row[]> {
     )
     seconds.push(all / 1000)
   }
+  const after = cpuMs(pids)
   await Promise.all(made.map(({ id }) => stack.finish('DELETE', `/api/v1/containers/${id}`)))
   return [
     { what: `${total} operations, ${lanes} at a time`, unit: 's', figures: seconds, note: '< 25' },
     { what: 'each of them, p50 and p99', unit: 'ms', figures: [quantile(each, 0.5), quantile(each, 0.99)] },
+    ...Object.keys(pids).map((role) => ({
+      what: `cpu of ${role} for each`,
+      unit: 'ms',
+      figures: [((after[role] ?? 0) - (before[role] ?? 0)) / each.length],
+    })),
   ]
 }

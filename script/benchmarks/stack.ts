@@ -29,6 +29,18 @@ export interface Stack {
   stop(): Promise<void>
 }
 
+// What /proc counts processor time in: 100 a second on every Linux that Node runs on (man 5 proc).
+const tickMs = 10
+
+/** Processor time that each process has used, user and system. */
+export const cpuMs = (pids: Record<string, number>): Record<string, number> =>
+  Object.fromEntries(
+    Object.entries(pids).map(([role, pid]) => {
+      const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
+      return [role, (Number(fields[11]) + Number(fields[12])) * tickMs]
+    }),
+  )
+
 /** Whether an operation is over, however it ended. */
 export const isEnded = ({ state }: { state: string }): boolean => state !== 'pending' && state !== 'running'
 
@@ -46,6 +58,7 @@ export async function startStack(portBase: number): Promise<Stack> {
     KEELSON_HOST_MEMORY_MIB: '1000000',
   }
   const ask = (...args: string[]) => run(server, args, { env, maxBuffer: 1 << 24 })
+  await ask('destroy', '--yes') // what a run that was broken off left
   await ask('--detach')
   const facts = JSON.parse(readFileSync(join(state, 'server.json'), 'utf8')) as Record<string, string>
   const api = facts['api_url'] ?? ''
@@ -75,8 +88,10 @@ export async function startStack(portBase: number): Promise<Stack> {
     role: async (verb, name) => void (await ask(verb, name)),
     pids: async () => {
       const { stdout } = await ask('status')
-      const found = [...stdout.matchAll(/^(\S+)\s.*?\b(\d{2,})\b/gm)]
-      return Object.fromEntries(found.map(([, name, pid]) => [name, Number(pid)]))
+      const found = stdout.matchAll(/'([\w-]+)'\s*│\s*(\d+)/g)
+      return Object.fromEntries(
+        [...found].map(([, name, pid]) => [name, Number(pid)]).filter(([, pid]) => pid),
+      )
     },
     request,
     async finish(method, path, body) {
@@ -89,6 +104,6 @@ export async function startStack(portBase: number): Promise<Stack> {
         if (isEnded(operation)) return { id: accepted.body.id, state: operation.state }
       }
     },
-    stop: async () => void (await ask('stop')),
+    stop: async () => void (await ask('destroy', '--yes')),
   }
 }
