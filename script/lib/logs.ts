@@ -1,12 +1,13 @@
 import { EventEmitter } from 'node:events'
 import {
   copyFileSync,
+  existsSync,
   type FSWatcher,
+  fstatSync,
+  ftruncateSync,
   openSync,
   readFileSync,
   readSync,
-  statSync,
-  truncateSync,
   watch,
 } from 'node:fs'
 import { prettyFactory } from 'pino-pretty'
@@ -44,9 +45,14 @@ export class LogFile extends EventEmitter<{ line: [string] }> {
 
   /** Keeps the file under some 20 MiB and one older one beside it; a line written in between the two steps is lost. */
   rotate(): void {
-    if (statSync(this.path).size < maxBytes) return
+    if (fstatSync(this.#fd).size < maxBytes || !existsSync(this.path)) return
     copyFileSync(this.path, `${this.path}.1`)
-    truncateSync(this.path)
+    ftruncateSync(this.#fd)
+  }
+
+  /** Empties the file. */
+  clear(): void {
+    ftruncateSync(this.#fd)
   }
 
   /** The last lines, for a person who asks why. */
@@ -57,17 +63,12 @@ export class LogFile extends EventEmitter<{ line: [string] }> {
   /** Begins to emit `line`, for what is written from now on. */
   follow(): void {
     if (this.#watcher) return
-    this.#offset = statSync(this.path).size
+    this.#offset = fstatSync(this.#fd).size
     this.#watcher = watch(this.path, () => this.#read())
   }
 
-  unfollow(): void {
-    this.#watcher?.close()
-    this.#watcher = undefined
-  }
-
   #read(): void {
-    const { size } = statSync(this.path)
+    const { size } = fstatSync(this.#fd) // not by path: somebody may have removed the file
     if (size < this.#offset) this.#offset = 0
     const buffer = Buffer.alloc(size - this.#offset)
     this.#offset += readSync(this.#fd, buffer, 0, buffer.length, this.#offset)

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, truncateSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { createServer, type Server } from 'node:net'
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
@@ -166,7 +166,7 @@ export class Supervisor implements Controlled {
     for (const names of stopOrder) {
       await Promise.all(this.#roles.filter((role) => names.test(role.spec.name)).map((role) => role.stop()))
     }
-    this.#note('info', 'stopped')
+    if (this.#roles.length > 0) this.#note('info', 'stopped')
     this.#lock?.close()
     // Ends only once the request that asked for this stop has its answer.
     if (this.#control) this.#control.close(() => this.#end.resolve())
@@ -195,7 +195,7 @@ export class Supervisor implements Controlled {
     env: NodeJS.ProcessEnv,
   ): Promise<string> {
     const log = new LogFile(join(this.#logs, `${name}.log`))
-    truncateSync(log.path) // each run tells its own story
+    log.clear() // each run tells its own story
     const child = spawn(command, args, {
       cwd: this.#layout.repository,
       env,
