@@ -16,11 +16,12 @@ export interface ContainerSpec {
   health_check: HealthCheck | null
 }
 
-/** `host_port` null: the host chooses one and keeps it. */
+/** `host_port` null: the host chooses one, `kept_port` if that is free still. */
 export interface PublishedPort {
   container_port: number
   protocol: 'tcp' | 'udp'
   host_port: number | null
+  kept_port?: number | null
 }
 
 export interface HealthCheck {

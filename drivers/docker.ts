@@ -15,6 +15,8 @@ export interface DockerSettings {
   dockerHost: string
   /** Host ports, both ends included, from which published ports are taken when the tenant names none. */
   portRange: readonly [from: number, to: number]
+  /** The address of this machine on which ports are published. */
+  publishOn: string
 }
 
 // Enough to keep the engine busy while answers travel; it works on few at a time.
@@ -23,9 +25,9 @@ const gibibyte = 1024 ** 3
 const mebibyte = 1024 ** 2
 
 /** Containers by a Docker Engine, 20.10 or later. */
-export function makeDockerEngine({ dockerHost, portRange }: DockerSettings): ContainerEngine {
+export function makeDockerEngine({ dockerHost, portRange, publishOn }: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
-  const network = publishOnHost(portRange)
+  const network = publishOnHost(publishOn, portRange)
 
   return {
     pull: (image, options = {}) =>

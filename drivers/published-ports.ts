@@ -46,8 +46,11 @@ export const boundPorts = (bindings: Record<string, { HostPort: string }[] | nul
     }))
   })
 
-/** Publishes on the host's IPv4 addresses, in the ports `from` to `to` where the tenant names none. */
-export function publishOnHost([from, to]: readonly [from: number, to: number]): ContainerNetwork {
+/** Publishes on an IPv4 address of the host, in the ports `from` to `to` where the tenant names none. */
+export function publishOnHost(
+  address: string,
+  [from, to]: readonly [from: number, to: number],
+): ContainerNetwork {
   // Random, since two creates at once would both take the first free one, and only the engine can tell.
   function anyFree(protocol: string, taken: ReadonlySet<string>): number {
     const count = to - from + 1
@@ -63,7 +66,13 @@ export function publishOnHost([from, to]: readonly [from: number, to: number]): 
     place(asked, taken) {
       const occupied = new Set(taken)
       return asked.map((port) => {
-        const bound = { ...port, host_port: port.host_port ?? anyFree(port.protocol, occupied) }
+        const { container_port, protocol, kept_port: host_port } = port
+        const kept = host_port && !occupied.has(portKey({ host_port, protocol })) ? host_port : null
+        const bound = {
+          container_port,
+          protocol,
+          host_port: port.host_port ?? kept ?? anyFree(protocol, occupied),
+        }
         occupied.add(portKey(bound))
         return bound
       })
@@ -73,7 +82,7 @@ export function publishOnHost([from, to]: readonly [from: number, to: number]): 
       const bindings: Record<string, { HostIp: string; HostPort: string }[]> = {}
       for (const { container_port, protocol, host_port } of ports) {
         // IPv4 only: the engine runs a proxy process for each address family of each port.
-        const place = { HostIp: '0.0.0.0', HostPort: String(host_port) }
+        const place = { HostIp: address, HostPort: String(host_port) }
         ;(bindings[`${container_port}/${protocol}`] ??= []).push(place)
       }
       const exposed = Object.fromEntries(Object.keys(bindings).map((key) => [key, {}]))

@@ -4,6 +4,7 @@ import { heartbeats } from '../activities/heartbeats.ts'
 import { makeContainerActivities } from '../activities/host/containers.ts'
 import { readSettings } from '../config.ts'
 import { makeDockerEngine } from '../drivers/docker.ts'
+import { listenAddress } from '../lib/addresses.ts'
 import type { Capacity } from '../lib/host-protocol.ts'
 import { makeLogger } from '../lib/log.ts'
 import { dataConverter, hostQueue } from '../lib/temporal.ts'
@@ -27,7 +28,11 @@ const { signal } = stopping
 for (const name of ['SIGTERM', 'SIGINT'] as const) process.once(name, () => stopping.abort())
 
 const [from = 0, to = 0] = settings.KEELSON_HOST_PORT_RANGE.split('-').map(Number)
-const engine = makeDockerEngine({ dockerHost: settings.KEELSON_DOCKER_HOST, portRange: [from, to] })
+const engine = makeDockerEngine({
+  dockerHost: settings.KEELSON_DOCKER_HOST,
+  portRange: [from, to],
+  publishOn: listenAddress(settings.KEELSON_HOST_ADDRESS),
+})
 
 const tokens = makePlaneTokens()
 const plane = await serveDataPlane(

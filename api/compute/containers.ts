@@ -106,8 +106,8 @@ const ContainerView = z
       z.strictObject({
         container_port: PortNumber,
         protocol: Protocol,
-        host_address: z.string().nullable(),
         host_port: PortNumber.nullable(),
+        host_address: z.string().nullable(),
       }),
     ),
     health_check: HealthCheck.nullable(),
@@ -140,12 +140,7 @@ const containers = {
     cpu_cores: container.cpu_cores,
     memory_mib: container.memory_mib,
     restart_policy: container.restart_policy,
-    ports: container.ports.map(({ container_port, protocol, host_port }) => ({
-      container_port,
-      protocol,
-      host_address: container.host_address,
-      host_port,
-    })),
+    ports: container.bindings,
     health_check: container.health_check,
     log_cap_mib: container.log_cap_mib,
     host_id: container.host_id,
@@ -172,6 +167,7 @@ export const listContainers = list({
   model: Container,
   view: ContainerView,
   toView: containers.toView,
+  stored: { ports: 'bindings' },
   scope: ({ tenant_id }) => ({ tenant_id }),
 })
 
@@ -191,7 +187,7 @@ export const createContainer = operation({
       desired_state: start ? ('running' as const) : ('stopped' as const),
       host_id: null,
       wanted_host_id: host_id,
-      host_address: null,
+      bindings: spec.ports.map((port) => ({ ...port, host_address: null })),
       pending_changes: [],
       exit_code: null,
       restart_count: 0,

@@ -17,6 +17,14 @@ export const containerStates = states(
 
 type Spec = Omit<ContainerSpec, 'id' | 'tenant_id' | 'name'>
 
+/** Where a published port is reached; nulls until it is. */
+export interface Binding {
+  container_port: number
+  protocol: 'tcp' | 'udp'
+  host_address: string | null
+  host_port: number | null
+}
+
 export interface ContainerDocument extends ResourceDocument, Spec {
   /** Sealed: `sealConfigVars`. */
   config_vars_sealed: string
@@ -24,8 +32,8 @@ export interface ContainerDocument extends ResourceDocument, Spec {
   host_id: string | null
   /** An operator's choice of host, kept. */
   wanted_host_id: string | null
-  /** Where the published ports are reached. */
-  host_address: string | null
+  /** What the published ports (`ports`, as asked for) have become. */
+  bindings: Binding[]
   /** Names of the fields that take effect at the next start. */
   pending_changes: string[]
   exit_code: number | null
@@ -51,7 +59,7 @@ const schema = resourceSchema<ContainerDocument>(
     desired_state: { type: String, required: true, enum: ['running', 'stopped'] },
     host_id: { type: String, default: null },
     wanted_host_id: { type: String, default: null },
-    host_address: { type: String, default: null },
+    bindings: { type: [Mixed], default: [] },
     pending_changes: { type: [String], default: [] },
     exit_code: { type: Number, default: null },
     restart_count: { type: Number, default: 0 },
@@ -84,7 +92,14 @@ export const specOf = (container: ContainerDocument): ContainerSpec => ({
   cpu_cores: container.cpu_cores,
   memory_mib: container.memory_mib,
   restart_policy: container.restart_policy,
-  ports: container.ports,
+  ports: container.ports.map((port) => ({ ...port, kept_port: keptPort(container.bindings, port) })),
   log_cap_mib: container.log_cap_mib,
   health_check: container.health_check,
 })
+
+const keptPort = (
+  bindings: Binding[],
+  { container_port, protocol }: ContainerSpec['ports'][number],
+): number | null =>
+  bindings.find((bound) => bound.container_port === container_port && bound.protocol === protocol)
+    ?.host_port ?? null

@@ -247,7 +247,11 @@ test('a container that is not the platform’s is never touched, whatever its na
 })
 
 test('an engine that is away is worth another try', async () => {
-  const away = makeDockerEngine({ dockerHost: 'unix:///nowhere.sock', portRange: [1, 2] })
+  const away = makeDockerEngine({
+    dockerHost: 'unix:///nowhere.sock',
+    portRange: [1, 2],
+    publishOn: '127.0.0.1',
+  })
   await expect(away.list()).rejects.toMatchObject({ code: 'engine_unavailable', permanent: false })
 })
 

@@ -9,9 +9,13 @@ import { newId } from '../../lib/ids.ts'
 const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
 export const testPorts = [22000, 22999] as const
 
-export const engine: ContainerEngine = makeDockerEngine({ dockerHost, portRange: testPorts })
+export const engine: ContainerEngine = makeDockerEngine({
+  dockerHost,
+  portRange: testPorts,
+  publishOn: '127.0.0.1',
+})
 export const makeEngine = (portRange: readonly [number, number]): ContainerEngine =>
-  makeDockerEngine({ dockerHost, portRange })
+  makeDockerEngine({ dockerHost, portRange, publishOn: '127.0.0.1' })
 
 const url = new URL(dockerHost)
 export const docker =

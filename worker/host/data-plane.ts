@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import { isIP } from 'node:net'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
 import type { ContainerEngine, LogEntry } from '../../drivers/containers.ts'
 import { EngineError } from '../../drivers/errors.ts'
+import { listenAddress } from '../../lib/addresses.ts'
 import { planeSubject } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { InvalidInput, NotFound, Problem, Unavailable } from '../../lib/problem.ts'
@@ -37,8 +37,7 @@ export async function serveDataPlane(
       answer(parts, request, response).catch((error: unknown) => refuse(parts.log, error, response))
     },
   )
-  // A name or an outer address may be none of this machine's own.
-  server.listen(port, isLoopback(address) ? address : undefined)
+  server.listen(port, listenAddress(address))
   await once(server, 'listening')
   const bound = server.address()
   return {
@@ -50,9 +49,6 @@ export async function serveDataPlane(
     },
   }
 }
-
-const isLoopback = (address: string): boolean =>
-  address === 'localhost' || address === '::1' || (isIP(address) === 4 && address.startsWith('127.'))
 
 async function answer(parts: Parts, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const url = new URL(request.url ?? '/', 'http://host')

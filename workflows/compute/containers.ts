@@ -13,10 +13,10 @@ export const createContainer = durable<{ start: boolean }>(async (work) => {
   const { id, input, undo, progress } = work
   if (input.start) return bringUp(work)
   undo(() => platform.abandonPlacement(id))
-  const { host_id, host_address, spec } = await platform.placeContainer(id)
+  const { host_id, spec } = await platform.placeContainer(id)
   progress('pulling the image')
   const { image_digest } = await on(host_id).pullImage(spec.image)
-  return { status: 'stopped', host_id, host_address, image_digest }
+  return { status: 'stopped', host_id, image_digest }
 })
 
 export const startContainer = durable(bringUp)
@@ -39,9 +39,8 @@ async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Pro
     // A job may be done before anybody looks.
     ...(found.state === 'running' ? { status: 'running' } : { status: 'stopped', desired_state: 'stopped' }),
     host_id,
-    host_address,
     image_digest: found.image_digest,
-    ports: found.ports,
+    bindings: found.ports.map((port) => ({ ...port, host_address })),
     started_at: found.started_at,
     exit_code: found.exit_code,
     pending_changes: [],
@@ -61,9 +60,17 @@ export const updateContainer = durable<{ changes: Partial<ContainerSpec> }>(asyn
   // The size was reserved when the change was accepted; should it fail, the record still says the old one.
   undo(() => platform.reserveRecordedSize(id))
   const pending_changes = before === 'running' ? await applyLive(work) : []
-  // Another image has not been pulled yet.
-  return { ...changes, ...(changes.image ? { image_digest: null } : {}), status: before, pending_changes }
+  return { ...changes, ...outdated(changes, before), status: before, pending_changes }
 })
+
+/** What was known of the old image and the old ports, and is so no longer. */
+function outdated({ image, ports }: Partial<ContainerSpec>, before: string): Record<string, unknown> {
+  const unbound = ports?.map((port) => ({ ...port, host_address: null }))
+  return {
+    ...(image ? { image_digest: null } : {}),
+    ...(unbound && before !== 'running' ? { bindings: unbound } : {}),
+  }
+}
 
 /** Applies what the engine can change while it runs. Returns what waits for the next start. */
 async function applyLive({ id, input, undo }: Work<{ changes: Partial<ContainerSpec> }>): Promise<string[]> {
