@@ -1,19 +1,15 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
-import { type Client, type ContainerBody, type Json, shell, sleeper } from '../support/client.ts'
+import { type ContainerBody, shell, sleeper } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What each operation on a container does, and whom and what it refuses.
+// What each operation on a container does, and what it refuses.
 
 let tenant: TestTenant
-let stranger: Client
-let viewer: Client
 beforeAll(async () => {
   tenant = await makeTenant()
-  stranger = (await makeTenant()).owner
-  viewer = await tenant.user('viewer')
 })
 
 const path = '/api/v1/containers'
@@ -226,44 +222,5 @@ describe('delete', () => {
     expect(await engine.withLabel('keelson.resource', id)).toEqual([])
     expect(await other.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
     expect(await other.holds()).toEqual(holdsNothing)
-  })
-})
-
-describe('who may', () => {
-  const calls: { method: string; verb: string; body?: Json }[] = [
-    { method: 'GET', verb: '' },
-    { method: 'PUT', verb: '', body: { cpu_cores: 0.2 } },
-    { method: 'DELETE', verb: '' },
-    { method: 'POST', verb: '/start' },
-    { method: 'POST', verb: '/stop' },
-    { method: 'GET', verb: '/logs' },
-    { method: 'GET', verb: '/activity' },
-  ]
-  let id: string
-  beforeAll(async () => {
-    ;({ id } = await tenant.containers.make())
-  })
-
-  test.each(calls)(
-    '$method …$verb: for another tenant there is no such container',
-    async ({ method, verb, body }) => {
-      const answer = await stranger.ask(method, `${path}/${id}${verb}`, body)
-      const unknown = await stranger.ask(method, `${path}/${newId()}${verb}`, body)
-      expect(answer).toMatchObject({ status: 404, body: { code: 'not_found' } })
-      expect({ ...answer.body, request_id: '' }).toEqual({ ...unknown.body, request_id: '' })
-    },
-  )
-
-  test.each(calls.filter(({ method }) => method !== 'GET'))(
-    '$method …$verb: a viewer may not',
-    async ({ method, verb, body }) => {
-      const answer = await viewer.ask(method, `${path}/${id}${verb}`, body)
-      expect(answer).toMatchObject({ status: 403, body: { code: 'permission_denied' } })
-    },
-  )
-
-  test('a viewer sees, and creates nothing', async () => {
-    expect(await viewer.get(`${path}/${id}`)).toMatchObject({ id, status: 'running', operation_id: null })
-    expect(await viewer.ask('POST', path, sleeper())).toMatchObject({ status: 403 })
   })
 })

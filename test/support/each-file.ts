@@ -2,6 +2,7 @@ import { afterAll, beforeAll } from '@jest/globals'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import '../../models/index.ts'
 import { startAll } from './platform.ts'
+import { removeRows } from './rows.ts'
 import { stackSettings } from './stack.ts'
 import { removeTenants } from './tenants.ts'
 
@@ -12,6 +13,7 @@ beforeAll(() => connectDatabase(stackSettings()))
 afterAll(async () => {
   try {
     await startAll()
+    await removeRows()
     await removeTenants()
   } finally {
     await disconnectDatabase()

@@ -1,0 +1,252 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { noteActivity } from '../../models/activity.ts'
+import type { Client, Json } from '../support/client.ts'
+import { insertContainers } from '../support/rows.ts'
+import { makeOperator, makeTenant } from '../support/tenants.ts'
+
+// The conventions of the interface's lists, on containers; the other lists come from the same declaration.
+
+const path = '/api/v1/containers'
+const host_id = newId()
+let owner: Client
+let tenantId: string
+const special: Json = {
+  name: 'special',
+  status: 'error',
+  status_reason: 'The command ended (a+b)* 100%',
+  tags: { team: 'blue', 'cost-center': '42' },
+  image: 'registry.example.com/team/app:1.2',
+  image_digest: 'sha256:abc',
+  command: ['run', '--fast'],
+  cpu_cores: 0.25,
+  memory_mib: 77,
+  restart_policy: 'never',
+  desired_state: 'running',
+  pending_changes: ['command'],
+  ports: [{ container_port: 80, protocol: 'tcp', host_port: 31_000 }],
+  host_id,
+  host_address: '10.1.2.3',
+  exit_code: 3,
+  restart_count: 5,
+  started_at: new Date('2026-02-03T04:05:06.789Z'),
+  health: 'healthy',
+}
+
+beforeAll(async () => {
+  const [mine, other] = [await makeTenant(), await makeTenant()]
+  ;({ owner, id: tenantId } = mine)
+  const rows = Array.from({ length: 119 }, (_, i) => ({
+    name: `row-${String(i).padStart(3, '0')}`,
+    memory_mib: 16 + (i % 3),
+    created_at: new Date(1_700_000_000_000 + i * 1000),
+    updated_at: new Date(1_700_000_000_000 + i * 1000),
+  }))
+  const at = new Date(1_700_000_500_123)
+  await insertContainers(tenantId, [...rows, { ...special, name: 'special', created_at: at, updated_at: at }])
+  await insertContainers(other.id, [{ name: 'row-foreign' }, { name: 'special' }])
+})
+
+interface Page {
+  items: Json[]
+  total: number
+}
+const list = (query = ''): Promise<Page> => owner.get<Page>(`${path}?${query}`)
+const names = async (query: string): Promise<unknown[]> => (await list(query)).items.map(({ name }) => name)
+
+describe('a page', () => {
+  test('is the 20 newest, with the total of all', async () => {
+    const { items, total } = await list()
+    expect(total).toBe(120)
+    expect(items.map(({ name }) => name)).toEqual([
+      'special',
+      ...Array.from({ length: 19 }, (_, i) => `row-${118 - i}`),
+    ])
+  })
+
+  test('holds as many as asked for, 100 at most, and none for limit=0', async () => {
+    expect((await list('limit=3')).items).toHaveLength(3)
+    expect((await list('limit=5000')).items).toHaveLength(100)
+    expect(await list('limit=0')).toEqual({ items: [], total: 120 })
+  })
+
+  test('begins at the offset; past the end it is empty, with the same total', async () => {
+    expect(await names('limit=2&offset=1')).toEqual(['row-118', 'row-117'])
+    expect(await list('offset=1000')).toEqual({ items: [], total: 120 })
+  })
+
+  test('after page gives every row once, oldest first', async () => {
+    const walked: unknown[] = []
+    for (let offset = 0; offset < 120; offset += 25)
+      walked.push(...(await names(`sort_by=created_at&order=asc&limit=25&offset=${offset}`)))
+    expect(new Set(walked).size).toBe(120)
+    expect([walked[0], walked[119]]).toEqual(['row-000', 'special'])
+  })
+
+  test('never holds another tenant’s row', async () => {
+    const { items } = await list('limit=100&q=foreign')
+    expect(items).toEqual([])
+    const { items: all } = await list('limit=100')
+    expect(new Set(all.map(({ tenant_id }) => tenant_id))).toEqual(new Set([tenantId]))
+    expect(await list(`tenant_id=${newId()}`)).toEqual({ items: [], total: 0 })
+  })
+})
+
+describe('sort', () => {
+  test.each(['name', 'created_at', 'updated_at', 'memory_mib', 'cpu_cores', 'status', 'id'])(
+    'by %s',
+    async (field) => {
+      for (const order of ['asc', 'desc'] as const) {
+        const { items } = await list(`sort_by=${field}&order=${order}&limit=100`)
+        const values = items.map((item) => item[field] as string | number)
+        const sorted = values.toSorted((a, b) => (a < b ? -1 : Number(a > b)))
+        expect(values).toEqual(order === 'asc' ? sorted : sorted.toReversed())
+      }
+    },
+  )
+
+  test.each(['sort_by=nothing', 'sort_by=tags', 'sort_by=config_vars_sealed', 'order=up'])(
+    'refuses %s',
+    async (query) => {
+      expect(await owner.ask('GET', `${path}?${query}`)).toMatchObject({
+        status: 400,
+        body: { code: 'invalid_input' },
+      })
+    },
+  )
+})
+
+describe('a filter', () => {
+  const tags = encodeURIComponent(JSON.stringify(special['tags']))
+  test.each([
+    ['text', 'name=special'],
+    ['one of some values', 'status=error'],
+    ['text that may be null', `status_reason=${encodeURIComponent(String(special['status_reason']))}`],
+    ['a whole number', 'memory_mib=77'],
+    ['a number', 'cpu_cores=0.25'],
+    ['a number that may be null', 'exit_code=3'],
+    ['a count', 'restart_count=5'],
+    ['a time', 'started_at=2026-02-03T04:05:06.789Z'],
+    ['the time of creation', `created_at=${new Date(1_700_000_500_123).toISOString()}`],
+    ['an id', `host_id=${host_id}`],
+    ['an object', `tags=${tags}`],
+    ['an object in another order', `tags=${encodeURIComponent('{"team":"blue","cost-center":"42"}')}`],
+    ['a list', `command=${encodeURIComponent('["run","--fast"]')}`],
+    ['a list of names', `pending_changes=${encodeURIComponent('["command"]')}`],
+    ['several fields, all of which hold', 'status=error&memory_mib=77&name=special'],
+  ])('on %s', async (_, query) => {
+    expect(await names(query)).toEqual(['special'])
+  })
+
+  test('on null', async () => {
+    expect((await list('exit_code=null&limit=0')).total).toBe(119)
+    expect((await list('started_at=null&limit=0')).total).toBe(119)
+  })
+
+  test('is exact: no pattern, no part, no other case', async () => {
+    for (const name of ['spec', 'SPECIAL', 'spec.al', '.*', '/special/'])
+      expect(await list(`name=${encodeURIComponent(name)}`)).toEqual({ items: [], total: 0 })
+  })
+
+  test('combines with another by AND, and total counts what matches before paging', async () => {
+    expect(await list('name=special&memory_mib=16')).toEqual({ items: [], total: 0 })
+    const { items, total } = await list('memory_mib=17&limit=2')
+    expect([items.length, total]).toEqual([2, 40])
+  })
+
+  test.each([
+    'colour=red',
+    'nmae=special',
+    'memory_mib=much',
+    'memory_mib=1.5',
+    'exit_code=',
+    'started_at=yesterday',
+    'started_at=2026-02-03',
+    'host_id=not-an-id',
+    'status=sleeping',
+    'tags=blue',
+    'tags={"a":1}',
+    'command=run',
+    'limit=-1',
+    'limit=many',
+    'offset=-1',
+    'offset=1.5',
+    'limit=1&limit=2',
+    'name[$ne]=special',
+    'name=a&name=b',
+  ])('refuses ?%s with 400 and says where', async (query) => {
+    const answer = await owner.ask('GET', `${path}?${encodeURI(query)}`)
+    expect(answer).toMatchObject({ status: 400, body: { code: 'invalid_input' } })
+    const field = /^[\w$]+(\[\$ne\])?/.exec(query)?.[0]
+    expect(answer.body['errors']).toEqual([{ pointer: `/${field}`, message: expect.any(String) }])
+  })
+})
+
+describe('q', () => {
+  test.each([
+    ['a part of a name', 'spec'],
+    ['in any case', 'SPECIAL'],
+    ['text of any field', 'registry.example.com'],
+    ['text in a list', '--fast'],
+    ['a tag’s key and value', 'team'],
+    ['a tag’s value', 'blue'],
+    ['characters that mean something in a pattern', '(a+b)*'],
+    ['a percent sign', '100%'],
+  ])('finds %s', async (_, q) => {
+    expect(await names(`q=${encodeURIComponent(q)}`)).toEqual(['special'])
+  })
+
+  test.each(['.*', 'spec.al', '^special', 'row-\\d', '[a-z]', '(', '\\'])(
+    'takes %j as it stands',
+    async (q) => {
+      expect(await list(`q=${encodeURIComponent(q)}`)).toMatchObject({ total: q === '(' ? 1 : 0 })
+    },
+  )
+
+  test('combines with filters by AND, sorts and pages', async () => {
+    expect(await list('q=row-&memory_mib=17&limit=1&sort_by=name&order=asc')).toMatchObject({
+      items: [{ name: 'row-001' }],
+      total: 40,
+    })
+  })
+
+  test('does not look into what the row does not show', async () => {
+    expect(await list('q=config_vars')).toEqual({ items: [], total: 0 })
+  })
+})
+
+describe('other lists', () => {
+  test('operations: by verb, state and resource', async () => {
+    const tenant = await makeTenant()
+    const { id } = await tenant.containers.make({ command: ['true'], restart_policy: 'never' })
+    const all = { items: [{ resource_id: id, verb: 'create', state: 'succeeded' }], total: 1 }
+    for (const query of ['', 'verb=create', 'state=succeeded', `resource_id=${id}`, 'error=null', 'q=create'])
+      expect(await tenant.owner.get(`/api/v1/operations?${query}`)).toMatchObject(all)
+    expect(await tenant.owner.get('/api/v1/operations?verb=stop')).toMatchObject({ total: 0 })
+    expect(await tenant.owner.ask('GET', '/api/v1/operations?state=asleep')).toMatchObject({ status: 400 })
+  })
+
+  test('hosts: by boolean and number', async () => {
+    const operator = await makeOperator()
+    const hosts = (query: string) => operator.get<Page>(`/api/v1/platform/hosts?${query}`)
+    const { total } = await hosts('')
+    expect(total).toBeGreaterThan(0)
+    expect(await hosts('cordoned=false')).toMatchObject({ total })
+    expect(await hosts('cordoned=true')).toMatchObject({ total: 0 })
+    expect(await operator.ask('GET', '/api/v1/platform/hosts?cordoned=maybe')).toMatchObject({ status: 400 })
+  })
+
+  test('activity: newest first by its own time', async () => {
+    const { items } = await list('name=special')
+    const resource_id = String(items[0]?.['id'])
+    for (const kind of ['first', 'second'])
+      await noteActivity({ tenant_id: tenantId, resource_id, kind, message: `the ${kind}`, data: {} })
+    const feed = (query: string) => owner.get<Page>(`${path}/${resource_id}/activity?${query}`)
+    expect(await feed('')).toMatchObject({ items: [{ kind: 'second' }, { kind: 'first' }], total: 2 })
+    expect(await feed('kind=first')).toMatchObject({ items: [{ message: 'the first' }], total: 1 })
+    expect(await feed('q=SECOND')).toMatchObject({ items: [{ kind: 'second' }] })
+    expect(await owner.ask('GET', `${path}/${resource_id}/activity?resource_id=x`)).toMatchObject({
+      status: 400,
+    })
+  })
+})

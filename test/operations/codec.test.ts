@@ -1,0 +1,87 @@
+import { Client as Temporal, Connection } from '@temporalio/client'
+import proto from '@temporalio/proto'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { ask, type Client, type Json, type OperationBody } from '../support/client.ts'
+import { stackSettings } from '../support/stack.ts'
+import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// What Temporal keeps can be read by operators and by nobody else.
+
+const { Payload, Payloads } = proto.temporal.api.common.v1
+const secret = 'codec-plain-secret'
+const plain = {
+  name: 'codec-plain-name',
+  image: 'busybox:latest',
+  command: ['sh', '-c', 'sleep 3600 # codec-plain-command'],
+}
+
+let connection: Connection
+let tenant: TestTenant
+let operator: Client
+let operation: OperationBody
+let history: proto.temporal.api.history.v1.IHistory
+
+beforeAll(async () => {
+  ;[tenant, operator] = [await makeTenant(), await makeOperator()]
+  const accepted = await tenant.containers.create({ ...plain, config_vars: { SECRET: secret } })
+  operation = await accepted.operation.success()
+  const settings = stackSettings()
+  connection = await Connection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
+  const temporal = new Temporal({ connection, namespace: settings.KEELSON_TEMPORAL_NAMESPACE })
+  history = await temporal.workflow.getHandle(operation.workflow_id).fetchHistory()
+})
+afterAll(() => connection.close())
+
+/** All payloads in a history, wherever they stand. */
+function payloadsOf(value: unknown): proto.temporal.api.common.v1.IPayload[] {
+  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return []
+  if ('metadata' in value && 'data' in value) return [value as proto.temporal.api.common.v1.IPayload]
+  return Object.values(value).flatMap(payloadsOf)
+}
+const asJson = (payloads: proto.temporal.api.common.v1.IPayload[]): Json =>
+  Payloads.toObject(Payloads.create({ payloads }), { bytes: String })
+const decode = (token: string | undefined, body: Json) => ask('POST', '/codec/decode', { token, body })
+
+test('a history holds no name, image, command or secret of the tenant', async () => {
+  const bytes = Buffer.from(proto.temporal.api.history.v1.History.encode(history).finish()).toString('latin1')
+  for (const text of [plain.name, plain.image, plain.command[2] ?? '', secret])
+    expect(bytes).not.toContain(text)
+  const encodings = payloadsOf(history).map(({ metadata }) =>
+    Buffer.from(metadata?.['encoding'] ?? []).toString(),
+  )
+  expect(encodings).toContain('binary/encrypted')
+})
+
+test('an operator’s token decodes it', async () => {
+  const { status, body } = await decode(operator.token, asJson(payloadsOf(history)))
+  expect(status).toBe(200)
+  const texts = (body['payloads'] as { data?: string }[]).map(({ data }) =>
+    Buffer.from(data ?? '', 'base64').toString(),
+  )
+  expect(texts).toContain(JSON.stringify(operation.id))
+  expect(texts.join('\n')).toContain(plain.image)
+  expect(texts.join('\n')).not.toContain(secret)
+})
+
+test('nobody else’s does', async () => {
+  const body = asJson(payloadsOf(history))
+  const refusals = [
+    { token: undefined, status: 401 },
+    { token: 'kls_unknown', status: 401 },
+    { token: tenant.owner.token, status: 403 },
+    { token: (await tenant.user('viewer')).token, status: 403 },
+  ]
+  for (const { token, status } of refusals) {
+    const answer = await decode(token, body)
+    expect(answer).toMatchObject({ status, body: { status } })
+    expect(JSON.stringify(answer.body)).not.toContain('payloads')
+  }
+})
+
+test('what was changed on the way does not decode', async () => {
+  const [payload] = payloadsOf(history).filter(({ data }) => data && data.length > 40)
+  const data = Uint8Array.from(payload?.data ?? [])
+  data[data.length - 1] = (data.at(-1) ?? 0) ^ 1
+  const answer = await decode(operator.token, asJson([Payload.create({ ...payload, data })]))
+  expect(answer.status).toBeGreaterThanOrEqual(400)
+})
