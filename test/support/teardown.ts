@@ -4,3 +4,6 @@ import { keepsStack, removeStack } from './stack.ts'
 export default async function teardown(): Promise<void> {
   if (!keepsStack) await removeStack()
 }
+
+// Run by script/test when jest was interrupted.
+if (import.meta.main) await teardown()
