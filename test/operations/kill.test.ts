@@ -44,7 +44,7 @@ describe('create', () => {
 
   test.each(points)('$role is killed when $when', async ({ role, moment }) => {
     const tenant = await makeTenant()
-    using seen = await engine.watch(tenant.id)
+    const seen = await engine.watch(tenant.id)
     const accepted = await tenant.containers.create()
     await moment(seen, accepted)
     await platform.kill(role)
@@ -78,7 +78,7 @@ describe('create', () => {
 
   test('goes on when everything is killed at once', async () => {
     const tenant = await makeTenant()
-    using seen = await engine.watch(tenant.id)
+    const seen = await engine.watch(tenant.id)
     const { id, operation } = await tenant.containers.create()
     await seen.next('create')
     await Promise.all(roles.map((role) => platform.kill(role)))
@@ -116,7 +116,7 @@ describe('every other verb', () => {
     const tenant = await makeTenant()
     const { id } = await tenant.containers.make()
     if (verb === 'start') await (await tenant.containers.stop(id)).operation.success()
-    using seen = await engine.watch(tenant.id)
+    const seen = await engine.watch(tenant.id)
     const { operation } =
       verb === 'update'
         ? await tenant.containers.update(id, { memory_mib: 32 })

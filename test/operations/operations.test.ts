@@ -104,7 +104,7 @@ describe('cancel', () => {
 
   test('of a create whose container is made already undoes that too', async () => {
     const other = await makeTenant()
-    using moments = await engine.watch(other.id)
+    const moments = await engine.watch(other.id)
     const { id, operation } = await other.containers.create()
     await moments.next('create')
     await operation.cancel()
@@ -178,7 +178,7 @@ test('delete cuts in on a create under way, and leaves nothing', async () => {
 
 test('delete cuts in on a create at the moment its container is made', async () => {
   const other = await makeTenant()
-  using moments = await engine.watch(other.id)
+  const moments = await engine.watch(other.id)
   const { id } = await other.containers.create()
   await moments.next('create')
   await (await other.containers.delete(id)).operation.success()

@@ -13,7 +13,10 @@ const files = readdirSync(folder)
 const read = (file: string): Recorded => JSON.parse(readFileSync(join(folder, file), 'utf8')) as Recorded
 
 interface Recorded {
-  events: { eventType: string; workflowExecutionStartedEventAttributes?: { workflowType: { name: string } } }[]
+  events: {
+    eventType: string
+    workflowExecutionStartedEventAttributes?: { workflowType: { name: string } }
+  }[]
 }
 
 let code: string

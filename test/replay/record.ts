@@ -55,7 +55,13 @@ const stories: Record<string, () => Promise<Operation>> = {
   },
   'repairContainer.running': async () => {
     const { id } = await containers.make()
-    const request = { resource: containerResource, tenantId: tenant.id, requestedBy: null, id, verb: 'repair' }
+    const request = {
+      resource: containerResource,
+      tenantId: tenant.id,
+      requestedBy: null,
+      id,
+      verb: 'repair',
+    }
     const { operation } = await acceptVerb(request)
     return new Operation(tenant.owner, `/api/v1/operations/${operation._id}`)
   },

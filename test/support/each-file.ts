@@ -1,6 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import '../../models/index.ts'
+import { engine } from './engine.ts'
 import { startAll } from './platform.ts'
 import { removeRows } from './rows.ts'
 import { stackSettings } from './stack.ts'
@@ -11,6 +12,7 @@ import { removeTenants } from './tenants.ts'
 beforeAll(() => connectDatabase(stackSettings()))
 
 afterAll(async () => {
+  engine.endWatches()
   try {
     await startAll()
     await removeRows()

@@ -33,20 +33,27 @@ export const engine = {
     const stream = (await docker.getEvents({
       filters: { type: ['container'], label: [`keelson.tenant=${tenantId}`] },
     })) as Readable
+    watches.add(stream)
     return new Moments(stream)
   },
+
+  /** At the end of a file of tests. */
+  endWatches(): void {
+    for (const stream of watches) stream.destroy()
+    watches.clear()
+  },
 }
+
+const watches = new Set<Readable>()
 
 type Action = 'create' | 'start' | 'die' | 'stop' | 'kill' | 'update' | 'destroy'
 
 /** The engine's events, one tenant's. */
-export class Moments implements Disposable {
-  readonly #stream: Readable
+export class Moments {
   readonly #seen: string[] = []
   #wake = Promise.withResolvers<void>()
 
   constructor(stream: Readable) {
-    this.#stream = stream
     stream.on('error', () => {}) // the engine ends, or the watch
     createInterface({ input: stream }).on('line', (line) => {
       this.#seen.push((JSON.parse(line) as { Action: string }).Action)
@@ -69,9 +76,5 @@ export class Moments implements Disposable {
     } finally {
       clearTimeout(timer)
     }
-  }
-
-  [Symbol.dispose](): void {
-    this.#stream.destroy()
   }
 }
