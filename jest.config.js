@@ -11,6 +11,7 @@ const common = {
 export default {
   maxWorkers: 1,
   testTimeout: 120_000,
+  reporters: ['default', '<rootDir>/test/support/counts.ts'],
   projects: [
     { ...common, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },
     {
