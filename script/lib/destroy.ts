@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { askControl } from './control.ts'
 import { hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
+import { endRecorded, recordedNames } from './processes.ts'
 import { Role } from './role.ts'
 import { dockerRole } from './roles.ts'
 import type { Layout } from './settings.ts'
@@ -18,6 +19,9 @@ const run = promisify(execFile)
  */
 export async function destroy(layout: Layout): Promise<void> {
   await askControl(layout, 'POST', '/stop').catch(() => {}) // it may not run
+  // A server that was killed left its roles running.
+  const left = recordedNames(layout.run)
+  await Promise.all(left.map((name) => endRecorded(layout.run, name, 15_000)))
   if (hasOwnEngine(layout)) await emptyOwnEngine(layout)
   else
     console.log(
