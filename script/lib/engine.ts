@@ -61,6 +61,8 @@ export async function ownEngine(layout: Layout): Promise<OwnEngine> {
     ['--log-level', 'warn'],
     ['--log-opt', 'max-size=10m'],
     ['--log-opt', 'max-file=5'],
+    // Containers of several tenants share the bridge: they meet by published ports, as strangers do.
+    ['--icc=false'],
     ['--live-restore'], // the tenants' containers outlive the engine
   ]
   return { socket: socketOf(layout), args: args.flat() }
