@@ -1,7 +1,6 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import type { ContainerSpec } from '../../drivers/containers.ts'
 import { Container, type ContainerDocument, specOf } from '../../models/compute/containers.ts'
-import { Host } from '../../models/compute/hosts.ts'
 import { place, Reservation, release, resize } from '../../models/compute/reservations.ts'
 import { sizeOf } from '../../models/identity/tenants.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -15,10 +14,9 @@ export const makeContainerActivities = () => ({
     id: string,
   ): Promise<{ host_id: string; host_address: string; spec: ContainerSpec; is_new: boolean }> {
     const container = await containerOf(id)
-    const host_id = await place(id, container.wanted_host_id)
-    const host = await Host.findById(host_id).lean()
+    const host = await place(id, container.wanted_host_id)
     const is_new = container.host_id === null
-    return { host_id, host_address: host?.address ?? '', spec: specOf(container), is_new }
+    return { host_id: host._id, host_address: host.address ?? '', spec: specOf(container), is_new }
   },
 
   /** Where it is, as far as anything of it may be on a host. */

@@ -19,19 +19,23 @@ const startsAtOnce = 2 * availableParallelism()
  */
 export function makeContainerActivities({ engine, configVars }: Parts) {
   const inTurn = makeTurns(startsAtOnce)
+  const pull = (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
+    engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 
   return {
     /** Makes the image present. With a digest, the very bytes that the name once stood for. */
-    pullImage: (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
-      engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() }),
+    pullImage: pull,
 
     /**
-     * Brings the container up, or finds it up. Called off only while it waits its turn: once begun it is
-     * seen through, so that an undo never overtakes it.
+     * Brings the container up, image and all, or finds it up. Called off only until its turn has come: once
+     * begun it is seen through, so that an undo never overtakes it.
      */
     async runContainer(spec: ContainerSpec, operationId: string): Promise<FoundContainer> {
-      const vars = await configVars(spec.id)
-      return inTurn(() => engine.run(spec, vars, operationId), cancellationSignal())
+      const [{ image_digest }, vars] = await Promise.all([
+        pull(spec.image, spec.image_digest),
+        configVars(spec.id),
+      ])
+      return inTurn(() => engine.run({ ...spec, image_digest }, vars, operationId), cancellationSignal())
     },
 
     /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. */

@@ -2,7 +2,7 @@ import mongoose, { Schema } from 'mongoose'
 import { transaction } from '../database.ts'
 import { fits, type Size, takeQuota } from '../identity/tenants.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
-import { Host } from './hosts.ts'
+import { Host, type HostDocument } from './hosts.ts'
 
 /**
  * What one instance holds of its tenant's quota and, once placed, of a host. The one record from which both
@@ -69,11 +69,11 @@ async function hold(instanceId: string, tenantId: string, size: Size, upsert: bo
  * Finds a host with room for an instance and takes the room: the host it is on already, else the one with
  * the most free memory. Throws NoCapacity.
  */
-export async function place(instanceId: string, wantedHostId: string | null): Promise<string> {
+export async function place(instanceId: string, wantedHostId: string | null): Promise<HostDocument> {
   return transaction(async () => {
     const held = await Reservation.findOne({ _id: instanceId }).setOptions(everyTenant).lean()
     if (!held) throw new Error(`instance ${instanceId} holds no reservation`)
-    if (held.host_id) return held.host_id
+    if (held.host_id) return hostOf(held.host_id)
     const hosts = await Host.find({
       status: 'active',
       cordoned: false,
@@ -86,10 +86,16 @@ export async function place(instanceId: string, wantedHostId: string | null): Pr
         { _id: instanceId, tenant_id: held.tenant_id },
         { $set: { host_id: host._id } },
       )
-      return host._id
+      return host
     }
     throw new NoCapacity(explain(hosts.length, held))
   }, turn)
+}
+
+async function hostOf(id: string): Promise<HostDocument> {
+  const host = await Host.findById(id).lean()
+  if (!host) throw new Error(`host ${id} is gone, with instances on it`)
+  return host
 }
 
 /** Gives back all that an instance holds. Nothing held is success. */

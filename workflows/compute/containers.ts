@@ -28,13 +28,10 @@ async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Pro
   undo(() => platform.abandonPlacement(id))
   const { host_id, host_address, spec, is_new } = await platform.placeContainer(id)
 
-  progress('pulling the image')
-  const { image_digest } = await on(host_id).pullImage(spec.image, spec.image_digest)
-
-  progress('starting the container')
+  progress('pulling the image and starting the container')
   // One that has run before keeps its files; of one that has not, nothing may stay on a host it then leaves.
   undo(() => (is_new ? on(host_id).removeContainer(id) : on(host_id).stopContainer(id, 0)))
-  const found = await on(host_id).runContainer({ ...spec, image_digest }, operation_id)
+  const found = await on(host_id).runContainer(spec, operation_id)
   return {
     // A job may be done before anybody looks.
     ...(found.state === 'running' ? { status: 'running' } : { status: 'stopped', desired_state: 'stopped' }),
