@@ -1,4 +1,4 @@
-import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker'
+import { NativeConnection, Runtime, Worker } from '@temporalio/worker'
 import { makeContainerActivities } from '../activities/compute/containers.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
@@ -8,16 +8,13 @@ import { makeLogger } from '../lib/log.ts'
 import { dataConverter, platformQueue, temporalClient } from '../lib/temporal.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { startDispatcher } from './dispatcher.ts'
+import { temporalLogger } from './temporal-runtime.ts'
 
 // The platform worker: all workflow code, the platform's activities, and the dispatcher.
 
 const settings = readSettings('worker')
 const log = makeLogger('worker', settings.KEELSON_LOG_LEVEL)
-Runtime.install({
-  logger: new DefaultLogger('WARN', ({ level, message, meta }) =>
-    log[level === 'ERROR' ? 'error' : 'warn']({ ...meta }, message),
-  ),
-})
+Runtime.install({ logger: temporalLogger(log) })
 
 await connectDatabase(settings)
 const connection = await NativeConnection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
