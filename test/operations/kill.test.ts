@@ -10,7 +10,6 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 afterEach(startAll)
 
 const roles: RoleName[] = ['worker', 'host', 'temporal', 'mongodb', 'api']
-const isLong = process.env['KEELSON_TEST_LONG'] === '1'
 // A killed host worker is noticed by its silence of 10 s; a machine under load is slow.
 const within = 90_000
 
@@ -91,25 +90,26 @@ describe('create', () => {
   })
 })
 
-test('while MongoDB is down the API says so, and when to try again', async () => {
+test('while MongoDB is down the API soon says so, and when to try again', async () => {
   const tenant = await makeTenant()
   await platform.kill('mongodb')
+  const begun = performance.now()
   const answer = await tenant.owner.ask('GET', '/api/v1/containers')
   expect(answer).toMatchObject({ status: 503, body: { code: 'unavailable' } })
   expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0)
+  expect(performance.now() - begun).toBeLessThan(10_000)
 })
 
 describe('every other verb', () => {
+  /** What the engine does in the middle of it, and how the container ends. */
   const verbs = {
-    stop: { moment: 'kill', role: 'host', ends: 'stopped' },
-    start: { moment: 'start', role: 'worker', ends: 'running' },
-    update: { moment: 'update', role: 'temporal', ends: 'running' },
-    delete: { moment: 'destroy', role: 'mongodb', ends: null },
+    stop: { moment: 'kill', ends: 'stopped' },
+    start: { moment: 'start', ends: 'running' },
+    update: { moment: 'update', ends: 'running' },
+    delete: { moment: 'destroy', ends: null },
   } as const
   type Verb = keyof typeof verbs
-  const points = (Object.keys(verbs) as Verb[]).flatMap((verb) =>
-    (isLong ? roles : [verbs[verb].role]).map((role) => ({ verb, role })),
-  )
+  const points = (Object.keys(verbs) as Verb[]).flatMap((verb) => roles.map((role) => ({ verb, role })))
 
   test.each(points)('$verb, while $role is killed in the middle', async ({ verb, role }) => {
     const { moment, ends } = verbs[verb]
@@ -137,27 +137,29 @@ describe('every other verb', () => {
   })
 })
 
-const seeds = isLong ? Array.from({ length: 20 }, (_, seed) => seed) : []
-const describeLong = isLong ? describe : describe.skip
+const describeLong = process.env['KEELSON_TEST_LONG'] === '1' ? describe : describe.skip
 describeLong('at any moment', () => {
-  test.each(seeds.length ? seeds : [0])('seed %i: ten creates, three kills', async (seed) => {
-    const random = randomOf(seed)
-    const tenant = await makeTenant()
-    const accepted = await Promise.all(Array.from({ length: 10 }, () => tenant.containers.create()))
-    for (let i = 0; i < 3; i++) {
-      const role = roles[Math.floor(random() * roles.length)] ?? 'worker'
-      await new Promise((resolve) => setTimeout(resolve, random() * 800))
-      await platform.kill(role)
-      await platform.start(role)
-    }
-    const ends = await Promise.all(accepted.map(({ operation }) => operation.end(within)))
-    expect(ends.map(({ state }) => state)).toEqual(ends.map(() => 'succeeded'))
-    const containers = await engine.withLabel('keelson.tenant', tenant.id)
-    expect(new Set(containers.map(({ Labels }) => Labels['keelson.resource']))).toEqual(
-      new Set(accepted.map(({ id }) => id)),
-    )
-    expect(containers).toHaveLength(10)
-  })
+  test.each(Array.from({ length: 20 }, (_, seed) => seed))(
+    'seed %i: ten creates, three kills',
+    async (seed) => {
+      const random = randomOf(seed)
+      const tenant = await makeTenant()
+      const accepted = await Promise.all(Array.from({ length: 10 }, () => tenant.containers.create()))
+      for (let i = 0; i < 3; i++) {
+        const role = roles[Math.floor(random() * roles.length)] ?? 'worker'
+        await new Promise((resolve) => setTimeout(resolve, random() * 800))
+        await platform.kill(role)
+        await platform.start(role)
+      }
+      const ends = await Promise.all(accepted.map(({ operation }) => operation.end(within)))
+      expect(ends.map(({ state }) => state)).toEqual(ends.map(() => 'succeeded'))
+      const containers = await engine.withLabel('keelson.tenant', tenant.id)
+      expect(new Set(containers.map(({ Labels }) => Labels['keelson.resource']))).toEqual(
+        new Set(accepted.map(({ id }) => id)),
+      )
+      expect(containers).toHaveLength(10)
+    },
+  )
 })
 
 /** The same numbers for the same seed (mulberry32). */
