@@ -22,7 +22,7 @@ interface Recorded {
 let code: string
 beforeAll(async () => {
   const logger = new DefaultLogger('ERROR')
-  Runtime.install({ logger })
+  Runtime.install({ logger, telemetryOptions: { logging: { filter: { core: 'ERROR', other: 'ERROR' } } } })
   const repository = resolve(import.meta.dirname, '../..')
   ;({ code } = await bundleWorkflowCode({
     workflowsPath: join(repository, 'workflows/index.ts'),
