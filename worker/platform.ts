@@ -8,13 +8,14 @@ import { makeLogger } from '../lib/log.ts'
 import { dataConverter, platformQueue, temporalClient } from '../lib/temporal.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { startDispatcher } from './dispatcher.ts'
+import { installTemporalRuntime } from './temporal-runtime.ts'
 import { temporalLogger } from './temporal-runtime.ts'
 
 // The platform worker: all workflow code, the platform's activities, and the dispatcher.
 
 const settings = readSettings('worker')
 const log = makeLogger('worker', settings.KEELSON_LOG_LEVEL)
-Runtime.install({ logger: temporalLogger(log) })
+installTemporalRuntime(log)
 
 await connectDatabase(settings)
 const connection = await NativeConnection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
@@ -37,7 +38,8 @@ const worker = await Worker.create({
 const dispatcher = startDispatcher(client, log)
 log.info('ready')
 
-await worker.run() // until SIGTERM or SIGINT
+for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => worker.shutdown())
+await worker.run()
 await dispatcher.stop()
 await client.connection.close()
 await connection.close()
