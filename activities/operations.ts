@@ -2,8 +2,10 @@ import { CancelledFailure, Context } from '@temporalio/activity'
 import { type Client, WorkflowNotFoundError } from '@temporalio/client'
 import type { ProblemDocument } from '../lib/problem.ts'
 import * as operations from '../models/operations.ts'
-import type { Outcome } from '../workflows/durable.ts'
 import { cancelOperation } from '../workflows/starters.ts'
+
+/** How an operation ended well: the resource's status with the fields that changed, or its end. */
+export type Outcome = { status: string; [field: string]: unknown } | 'deleted'
 
 /** How a workflow takes up and closes its operation. */
 export const makeOperationActivities = ({ client }: { client: Client }) => ({

@@ -8,7 +8,7 @@ import {
   setCurrentDetails,
   TimeoutFailure,
 } from '@temporalio/workflow'
-import type { OperationActivities } from '../activities/operations.ts'
+import type { OperationActivities, Outcome } from '../activities/operations.ts'
 import type { ProblemDocument } from '../lib/problem.ts'
 
 // Short writes to MongoDB, made by the worker that runs the workflow: no round trip through a queue. They
@@ -37,9 +37,6 @@ export interface Work<Input> {
   /** Says in plain words what comes next, to the operation's readers and in the Temporal UI. */
   progress: (step: string) => void
 }
-
-/** How it ended well: the resource's status with the fields that changed, or its end. */
-export type Outcome = { status: string; [field: string]: unknown } | 'deleted'
 
 interface Rules {
   /** The status after a failure. Without it, the resource goes back to what it was. */
@@ -120,7 +117,8 @@ function problemOf(error: unknown, left: ProblemDocument[] = []): ProblemDocumen
 
 const problem = (code: string, detail: string): ProblemDocument => ({
   type: `urn:keelson:problem:${code}`,
-  title: detail,
+  title: 'The operation did not succeed',
+  detail,
   status: code === 'internal' ? 500 : 409,
   code,
 })

@@ -1,7 +1,8 @@
 import { proxyLocalActivities } from '@temporalio/workflow'
 import type { ContainerActivities } from '../../activities/compute/containers.ts'
+import type { Outcome } from '../../activities/operations.ts'
 import type { ContainerSpec } from '../../drivers/containers.ts'
-import { durable, type Outcome, type Work } from '../durable.ts'
+import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 
 const platform = proxyLocalActivities<ContainerActivities>({
