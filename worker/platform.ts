@@ -1,4 +1,4 @@
-import { NativeConnection, Runtime, Worker } from '@temporalio/worker'
+import { NativeConnection, Worker } from '@temporalio/worker'
 import { makeContainerActivities } from '../activities/compute/containers.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
@@ -9,7 +9,6 @@ import { dataConverter, platformQueue, temporalClient } from '../lib/temporal.ts
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { startDispatcher } from './dispatcher.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
-import { temporalLogger } from './temporal-runtime.ts'
 
 // The platform worker: all workflow code, the platform's activities, and the dispatcher.
 

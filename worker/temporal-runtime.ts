@@ -1,18 +1,15 @@
 import { DefaultLogger, Runtime } from '@temporalio/worker'
 import type { Logger } from '../lib/log.ts'
 
-/** Temporal's words in the role's log, with what went wrong in full. */
-export const temporalLogger = (log: Logger): DefaultLogger =>
-  new DefaultLogger('WARN', ({ level, message, meta: { error, ...meta } = {} }) =>
-    log[level === 'ERROR' ? 'error' : 'warn']({ ...meta, ...(error ? { err: error } : {}) }, message),
-  )
-
 /**
  * Temporal's own words go into the role's log, and the role itself says when its worker stops: by default
  * the runtime would end it at a signal, before what else the role does.
  */
 export function installTemporalRuntime(log: Logger): void {
+  const logger = new DefaultLogger('WARN', ({ level, message, meta: { error, ...meta } = {} }) =>
+    log[level === 'ERROR' ? 'error' : 'warn']({ ...meta, ...(error ? { err: error } : {}) }, message),
+  )
   // `forward`: else what its native half says goes to the console, in a form of its own.
   const logging = { forward: {}, filter: { core: 'WARN', other: 'ERROR' } } as const
-  Runtime.install({ logger: temporalLogger(log), telemetryOptions: { logging }, shutdownSignals: [] })
+  Runtime.install({ logger, telemetryOptions: { logging }, shutdownSignals: [] })
 }
