@@ -11,12 +11,13 @@ import { bridgeOf, hasOwnEngine } from '../../script/lib/engine.ts'
 import { readLayout } from '../../script/lib/settings.ts'
 import type { ServerFacts } from '../../script/lib/supervisor.ts'
 import { eventually } from '../support/eventually.ts'
+import { layout as shared } from '../support/stack.ts'
 
 // A server of these tests' own, beside the one that the other tests share: so it is shown by the way that two run on one
 // machine. The folder is deep, as a clone's may be: a socket's path must still fit.
 
 const run = promisify(execFile)
-const portBase = 27_000
+const portBase = shared.apiPort + 2_000 // clear of the block of the server that the other tests share
 let folder: string
 let state: string
 
