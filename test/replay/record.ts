@@ -1,4 +1,4 @@
-// Records anew the histories that test/operations/replay.test.ts replays: `node test/replay/record.ts`, on the
+// Records anew the histories that test/operations/replay.unit.test.ts replays: `node test/replay/record.ts`, on the
 // tests' stack (`script/test --keep` leaves it up). For a workflow that is new. A change to an old one must
 // replay what was recorded before it: that is what `patched` is for.
 import { mkdir, rm, writeFile } from 'node:fs/promises'
@@ -82,13 +82,22 @@ async function whileHostIsAway<T extends { operation: Operation }>(begin: () => 
   return begun
 }
 
-/** As it would be without encryption: what is replayed needs no key. */
+/** As it would be without encryption, so that it is replayed without a key; and without where it was recorded. */
 async function decoded(history: unknown): Promise<void> {
   if (typeof history !== 'object' || history === null || history instanceof Uint8Array) return
   for (const [name, value] of Object.entries(history)) {
-    if (isPayload(value)) Object.assign(history, { [name]: (await codec?.decode([value]))?.[0] ?? value })
+    if (isPayload(value)) Object.assign(history, { [name]: await plain(value) })
+    else if (name === 'stackTrace' || name === 'identity') Object.assign(history, { [name]: '' })
     else await decoded(value)
   }
+}
+
+async function plain(payload: Payload): Promise<Payload> {
+  const [{ metadata, data } = payload] = (await codec?.decode([payload])) ?? []
+  const text = Buffer.from(data ?? []).toString()
+  if (!text.startsWith('{')) return { metadata, data } as Payload
+  const value = JSON.parse(text, (key, inner: unknown) => (key === 'stack_trace' ? '' : inner)) as unknown
+  return { metadata, data: Buffer.from(JSON.stringify(value)) } as Payload
 }
 const [codec] = dataConverter(settings).payloadCodecs ?? []
 const isPayload = (value: unknown): value is Payload =>
