@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { decodeJwt, importJWK, jwtVerify } from 'jose'
 import { hostTokenType, internalAudience } from '../lib/host-protocol.ts'
-import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
+import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
 import { Host } from '../models/compute/hosts.ts'
 import { identityOf } from '../models/identity/sessions.ts'
 import type { Access, Caller, HostCaller } from './operation.ts'
@@ -45,9 +45,12 @@ export async function authenticateHost(request: IncomingMessage): Promise<HostCa
   }
 }
 
-/** Throws PermissionDenied where the operation names a permission that the caller lacks. */
+/** Throws PermissionDenied where the caller lacks the permission, and `users_only` where a machine may not come. */
 export function authorize(access: Access, caller: Caller): void {
   if (typeof access === 'string' && !caller.permissions.has(access)) throw new PermissionDenied(access)
+  if (typeof access === 'object' && access.for === 'users' && caller.kind !== 'user') {
+    throw new Problem(403, 'users_only', 'Only a user may do this, not an API client')
+  }
 }
 
 function bearer({ headers }: IncomingMessage): string {

@@ -93,7 +93,8 @@ function parametersOf({ params, query, method, permission }: Operation, schemas:
       schema,
     }))
   }
-  const idempotent = method === 'POST' && !(typeof permission === 'object' && permission.for !== 'signed-in')
+  const idempotent =
+    method === 'POST' && !(typeof permission === 'object' && ['anybody', 'hosts'].includes(permission.for))
   const key = {
     name: 'Idempotency-Key',
     in: 'header',

@@ -2,15 +2,27 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { z } from 'zod'
 import type { Permission } from '../models/identity/roles.ts'
 
-/** Who is calling, with what he may do at this moment. */
-export interface Caller {
-  kind: 'user'
+interface Known {
   id: string
   tenant_id: string
-  email: string
+  /** What he may do at this moment. */
   permissions: ReadonlySet<Permission>
   token: string
 }
+
+/** A person, by his session. */
+export interface UserCaller extends Known {
+  kind: 'user'
+  email: string
+}
+
+/** A machine, by an access token. */
+export interface ClientCaller extends Known {
+  kind: 'api_client'
+}
+
+/** Who is calling. */
+export type Caller = UserCaller | ClientCaller
 
 /** A host, by its own key. */
 export interface HostCaller {
@@ -18,18 +30,25 @@ export interface HostCaller {
   id: string
 }
 
-/** Why an operation needs no permission: nobody has signed in yet, anybody signed in may, or only hosts may. */
-export interface Exemption<For extends 'anybody' | 'signed-in' | 'hosts'> {
+/** Why an operation needs no permission: nobody has signed in yet, anybody signed in may, each user may, or only hosts. */
+export interface Exemption<For extends 'anybody' | 'signed-in' | 'users' | 'hosts'> {
   for: For
   because: string
 }
 export const anybody = (because: string): Exemption<'anybody'> => ({ for: 'anybody', because })
 export const signedIn = (because: string): Exemption<'signed-in'> => ({ for: 'signed-in', because })
+export const usersOnly = (because: string): Exemption<'users'> => ({ for: 'users', because })
 export const hostsOnly = (because: string): Exemption<'hosts'> => ({ for: 'hosts', because })
 
-export type Access = Permission | Exemption<'anybody'> | Exemption<'signed-in'> | Exemption<'hosts'>
+export type Access = Permission | Exemption<'anybody' | 'signed-in' | 'users' | 'hosts'>
 type CallerFor<A extends Access> =
-  A extends Exemption<'anybody'> ? null : A extends Exemption<'hosts'> ? HostCaller : Caller
+  A extends Exemption<'anybody'>
+    ? null
+    : A extends Exemption<'hosts'>
+      ? HostCaller
+      : A extends Exemption<'users'>
+        ? UserCaller
+        : Caller
 
 /** 201: where the new thing is. */
 export interface Created<T> {

@@ -72,7 +72,7 @@ function handlerOf(
     await limitAttempts?.(address)
     await limit(request.headers.authorization ?? address)
     const caller = await callerOf(operation, request)
-    if (caller?.kind === 'user') {
+    if (caller && caller.kind !== 'host') {
       addLogContext({ tenant_id: caller.tenant_id })
       authorize(permission, caller)
       if (method !== 'GET') response.once('finish', () => audit(operation, caller, request, response, log))
@@ -87,11 +87,11 @@ function handlerOf(
     const input = { caller: caller as never, params, query, body, address, http } as Parameters<
       Operation['handle']
     >[0]
-    const user = caller?.kind === 'user' ? caller : null
+    const owner = caller?.kind === 'host' ? null : caller
     const key = method === 'POST' ? request.get('Idempotency-Key') : undefined
     const answer: unknown =
-      key && user
-        ? await once(user, checkKey(key), [method, request.originalUrl, body ?? null], () =>
+      key && owner
+        ? await once(owner, checkKey(key), [method, request.originalUrl, body ?? null], () =>
             operation.handle(input),
           )
         : await operation.handle(input)

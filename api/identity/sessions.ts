@@ -3,7 +3,7 @@ import { Unauthenticated } from '../../lib/problem.ts'
 import { closeSession, openSession } from '../../models/identity/sessions.ts'
 import { findByPassword } from '../../models/identity/users.ts'
 import { Id, Timestamp, time } from '../fields.ts'
-import { anybody, operation, signedIn } from '../operation.ts'
+import { anybody, operation, usersOnly } from '../operation.ts'
 
 const Account = z
   .strictObject({ id: Id, tenant_id: Id, email: z.string(), permissions: z.array(z.string()) })
@@ -43,7 +43,7 @@ export const sessions = [
   operation({
     method: 'POST',
     path: '/api/v1/auth/logout',
-    permission: signedIn('everybody may end his own session'),
+    permission: usersOnly('everybody may end his own session'),
     summary: 'End this session',
     responses: { 204: null },
     handle: async ({ caller }) => closeSession(caller.token),
@@ -52,7 +52,7 @@ export const sessions = [
   operation({
     method: 'GET',
     path: '/api/v1/account',
-    permission: signedIn('everybody may see who he is'),
+    permission: usersOnly('everybody may see who he is'),
     summary: 'Who is calling, and what he may do',
     responses: { 200: Account },
     handle: async ({ caller }) => ({

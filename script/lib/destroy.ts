@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -28,7 +28,7 @@ export async function destroy(layout: Layout): Promise<void> {
       'Containers on an engine that is not ours are left: docker ps --filter label=keelson.resource',
     )
   for (const mounted of mountsUnder([layout.run, layout.state])) await run('umount', ['--lazy', mounted])
-  for (const entry of readdirSync(layout.state)) {
+  for (const entry of existsSync(layout.state) ? readdirSync(layout.state) : []) {
     const path = join(layout.state, entry)
     if (path !== layout.tools) await rm(path, { recursive: true, force: true })
   }

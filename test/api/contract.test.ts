@@ -29,7 +29,7 @@ const forHosts = operations.filter(
   ({ permission }) => typeof permission === 'object' && permission.for === 'hosts',
 )
 const signedIn = operations.filter(
-  ({ permission }) => typeof permission !== 'object' || permission.for === 'signed-in',
+  ({ permission }) => typeof permission !== 'object' || !['anybody', 'hosts'].includes(permission.for),
 )
 
 let tenant: TestTenant
