@@ -22,6 +22,8 @@ import { boundPorts, type ContainerNetwork, portsMatch } from './published-ports
 
 /** A command that ends sooner has ended "at once". A good start is held up by no more than this. */
 const settleMs = 100
+// What the engine takes to change the limits of a container; the last part of the wait.
+const updateMs = 20
 
 // Each try places the ports anew, knowing which were taken; a host full of foreign listeners ends it.
 const placementTries = 10
@@ -167,32 +169,43 @@ async function start(docker: Docker, info: ContainerInspectInfo, { spec }: Order
 }
 
 /**
- * Watches the first moments, and puts the restart policy on a container that survived them: with it, the
+ * Watches the first moments, and puts the restart policy on a container that survives them: with it, the
  * engine would start a broken command again and again meanwhile. Throws CommandFailed with its last words.
  */
 async function settled(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
   const container = docker.getContainer(engineId)
+  const settledAt = performance.now() + settleMs
   const watch = new AbortController()
   const { signal } = watch
   const ended = container.wait({ condition: 'not-running', abortSignal: signal }).catch(() => undefined)
-  await Promise.race([ended, delay(settleMs, undefined, { signal }).catch(() => undefined)])
+  const endWithin = (ms: number): Promise<{ StatusCode: number } | undefined> =>
+    Promise.race([ended, delay(ms, undefined, { signal }).catch(() => undefined)])
+
+  let end = await endWithin(settleMs - updateMs)
+  if (!end) {
+    // What the engine takes for it is a part of the wait.
+    await container.update({ ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) })
+    end = await endWithin(Math.max(0, settledAt - performance.now()))
+  }
   watch.abort()
 
-  const info = await container.inspect() // not what the watch said: a busy engine may be late to say it
+  const info = await container.inspect() // a busy engine may be late to tell who watches
   const { Running, Restarting, ExitCode } = info.State
-  if (Running && !Restarting) {
-    await container.update({ ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) })
-    return info
-  }
-  if (ExitCode === 0 && spec.restart_policy !== 'always') return info
-  throw await commandFault(docker, info)
+  if (Running && !Restarting && info.RestartCount === 0) return info
+  const code = end?.StatusCode ?? ExitCode
+  if (code === 0 && spec.restart_policy !== 'always') return info
+  throw await commandFault(docker, info, code)
 }
 
 const lastLines = 5
 const lastChars = 500
 
-async function commandFault(docker: Docker, info: ContainerInspectInfo): Promise<CommandFailed> {
-  const { ExitCode: code, OOMKilled } = info.State
+async function commandFault(
+  docker: Docker,
+  info: ContainerInspectInfo,
+  code: number,
+): Promise<CommandFailed> {
+  const { OOMKilled } = info.State
   const lines: string[] = []
   for await (const { line } of readLogs(docker, info.Id, { lines: lastLines })) lines.push(line)
   const words = lines.join('\n').slice(-lastChars).trim()

@@ -10,12 +10,13 @@ import { failureConverterPath } from '../lib/temporal.ts'
 
 const repository = fileURLToPath(new URL('..', import.meta.url))
 const entry = join(repository, 'workflows/index.ts')
+const summaries = join(repository, 'workflows/summaries.ts')
 
 /** A hash of all that can end up in the bundle: our shared code, and the SDK's by the lock file. */
 async function sourceHash(): Promise<string> {
   const hash = createHash('sha256')
   const files = await Array.fromAsync(
-    glob(['workflows/**/*.ts', 'lib/**/*.ts', 'package-lock.json'], { cwd: repository }),
+    glob(['script/build.ts', 'workflows/**/*.ts', 'lib/**/*.ts', 'package-lock.json'], { cwd: repository }),
   )
   for (const file of files.toSorted()) hash.update(file).update(await readFile(join(repository, file)))
   return hash.digest('hex')
@@ -33,7 +34,9 @@ if (existsSync(entry) && !(existsSync(bundle) && builtFrom === hash)) {
   const { code } = await bundleWorkflowCode({
     workflowsPath: entry,
     failureConverterPath,
-    workflowInterceptorModules: [join(repository, 'workflows/summaries.ts')],
+    workflowInterceptorModules: [summaries],
+    // Evaluated once and not for each workflow. They keep no state of their own.
+    preloadModules: [join(repository, 'workflows/sandbox.ts'), entry, summaries],
     logger: new DefaultLogger('WARN'),
   })
   await mkdir(folder, { recursive: true })

@@ -70,22 +70,22 @@ async function hold(instanceId: string, tenantId: string, size: Size, upsert: bo
  * the most free memory. Throws NoCapacity.
  */
 export async function place(instanceId: string, wantedHostId: string | null): Promise<HostDocument> {
+  const wanted = wantedHostId ? { _id: wantedHostId } : {}
+  const [held, hosts] = await Promise.all([
+    Reservation.findOne({ _id: instanceId }).setOptions(everyTenant).lean(),
+    Host.find({ status: 'active', cordoned: false, ...wanted }).lean(),
+  ])
+  if (!held) throw new Error(`instance ${instanceId} holds no reservation`)
+  if (held.host_id) return hostOf(held.host_id)
+  const free = (host: (typeof hosts)[number]) => (host.capacity?.memory_mib ?? 0) - host.reserved.memory_mib
   return transaction(async () => {
-    const held = await Reservation.findOne({ _id: instanceId }).setOptions(everyTenant).lean()
-    if (!held) throw new Error(`instance ${instanceId} holds no reservation`)
-    if (held.host_id) return hostOf(held.host_id)
-    const hosts = await Host.find({
-      status: 'active',
-      cordoned: false,
-      ...(wantedHostId ? { _id: wantedHostId } : {}),
-    }).lean()
-    const free = (host: (typeof hosts)[number]) => (host.capacity?.memory_mib ?? 0) - host.reserved.memory_mib
     for (const host of hosts.toSorted((a, b) => free(b) - free(a))) {
+      // What was read above may have changed: these two conditions decide.
       if (!(await takeRoom(host._id, held))) continue
-      await Reservation.updateOne(
-        { _id: instanceId, tenant_id: held.tenant_id },
-        { $set: { host_id: host._id } },
-      )
+      const { cpu_milli, memory_mib, tenant_id } = held
+      const unplaced = { _id: instanceId, tenant_id, cpu_milli, memory_mib, host_id: null }
+      const placed = await Reservation.updateOne(unplaced, { $set: { host_id: host._id } })
+      if (placed.matchedCount === 0) throw new Error(`the reservation of ${instanceId} changed meanwhile`)
       return host
     }
     throw new NoCapacity(explain(hosts.length, held))

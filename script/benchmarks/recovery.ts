@@ -18,7 +18,7 @@ export async function recovery(stack: Stack): Promise<Row[]> {
         memory_mib: 16,
       }
       const accepted = await stack.request<{ id: string }>('POST', '/api/v1/containers', body)
-      const location = accepted.headers.get('operation-location') ?? ''
+      const location = String(accepted.headers['operation-location'])
       await running(stack, location)
       await stack.role('kill', role)
       const ms = await timed(async () => {

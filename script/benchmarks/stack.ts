@@ -1,6 +1,9 @@
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import http from 'node:http'
 import { join } from 'node:path'
+import { text as readText } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 
@@ -23,7 +26,7 @@ export interface Stack {
     method: string,
     path: string,
     body?: unknown,
-  ): Promise<{ status: number; headers: Headers; body: T }>
+  ): Promise<{ status: number; headers: http.IncomingHttpHeaders; body: T }>
   /** Sends a request that is answered with 202, and waits for the operation's end. */
   finish(method: string, path: string, body?: unknown): Promise<{ id: string; state: string }>
   stop(): Promise<void>
@@ -70,14 +73,23 @@ export async function startStack(portBase: number): Promise<Stack> {
   const { token } = (await login.json()) as { token: string }
   const headers = { authorization: `Bearer ${token}` }
 
+  // Not `fetch`: it takes some 2 ms of the processor that is shared with what is measured.
+  const agent = new http.Agent({ keepAlive: true })
   const request: Stack['request'] = async <T>(method: string, path: string, body?: unknown) => {
-    const answer = await fetch(api + path, {
+    const text = body === undefined ? null : JSON.stringify(body)
+    const asking = http.request(api + path, {
       method,
-      headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      agent,
+      headers: { ...headers, ...(text ? { 'content-type': 'application/json' } : {}) },
     })
-    const text = await answer.text()
-    return { status: answer.status, headers: answer.headers, body: (text ? JSON.parse(text) : null) as T }
+    asking.end(text)
+    const [answer] = (await once(asking, 'response')) as [http.IncomingMessage]
+    const said = await readText(answer)
+    return {
+      status: answer.statusCode ?? 0,
+      headers: answer.headers,
+      body: (said ? JSON.parse(said) : null) as T,
+    }
   }
   return {
     api,
@@ -98,7 +110,7 @@ export async function startStack(portBase: number): Promise<Stack> {
       const accepted = await request<{ id: string; detail?: string }>(method, path, body)
       if (accepted.status !== 202)
         throw new Error(`${method} ${path}: ${accepted.status} ${accepted.body.detail}`)
-      const location = accepted.headers.get('operation-location') ?? ''
+      const location = String(accepted.headers['operation-location'])
       for (;;) {
         const { body: operation } = await request<{ state: string }>('GET', `${location}?wait=60`)
         if (isEnded(operation)) return { id: accepted.body.id, state: operation.state }

@@ -173,7 +173,10 @@ export function apiRole(layout: Layout, connections: Connections, index: number)
 
 export function workerRole(layout: Layout, connections: Connections, index: number): RoleSpec {
   return {
-    ...nodeRole(layout, numbered('worker', index), 'worker/platform.ts'),
+    ...nodeRole(layout, numbered('worker', index), 'worker/platform.ts', [
+      '--import',
+      join(layout.repository, 'worker/workflow-threads.ts'),
+    ]),
     env: roleEnv(layout, 'worker', connections),
     ready: saysReady,
     graceMs: 15_000,
@@ -195,10 +198,10 @@ export const nthApiPort = (first: number, index: number): number => first + 10 *
 
 export const numbered = (role: string, index: number): string => (index === 0 ? role : `${role}-${index + 1}`)
 
-const nodeRole = (layout: Layout, name: string, entry: string) => ({
+const nodeRole = (layout: Layout, name: string, entry: string, options: string[] = []) => ({
   name,
   command: process.execPath,
-  args: [join(layout.repository, entry)],
+  args: [...options, join(layout.repository, entry)],
 })
 
 const saysReady: RoleSpec['ready'] = ({ pid, log, signal }) =>

@@ -13,9 +13,9 @@ const platform = proxyLocalActivities<ContainerActivities>({
 export const createContainer = durable<{ start: boolean }>(async (work) => {
   const { id, input, undo, progress } = work
   if (input.start) return bringUp(work)
+  progress('finding a host and pulling the image')
   undo(() => platform.abandonPlacement(id))
   const { host_id, spec } = await platform.placeContainer(id)
-  progress('pulling the image')
   const { image_digest } = await on(host_id).pullImage(spec.image)
   return { status: 'stopped', host_id, image_digest }
 })
@@ -26,10 +26,11 @@ export const startContainer = durable(bringUp)
 export const repairContainer = durable(bringUp, { onFailure: 'error' })
 
 async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Promise<Outcome> {
+  // Said beside the placing: the host's work would wait for a write that comes after it.
+  progress('finding a host, pulling the image and starting the container')
   undo(() => platform.abandonPlacement(id))
   const { host_id, host_address, spec, is_new } = await platform.placeContainer(id)
 
-  progress('pulling the image and starting the container')
   // One that has run before keeps its files; of one that has not, nothing may stay on a host it then leaves.
   undo(() => (is_new ? on(host_id).removeContainer(id) : on(host_id).stopContainer(id, 0)))
   const found = await on(host_id).runContainer(spec, operation_id)
@@ -46,8 +47,8 @@ async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Pro
 }
 
 export const stopContainer = durable<{ grace_sec: number }>(async ({ id, input, progress }) => {
-  const { host_id } = await platform.placementOf(id)
   progress('waiting for the container to end')
+  const { host_id } = await platform.placementOf(id)
   const exit_code = host_id ? await on(host_id).stopContainer(id, input.grace_sec) : null
   return { status: 'stopped', exit_code }
 })
@@ -80,8 +81,8 @@ async function applyLive({ id, input, undo }: Work<{ changes: Partial<ContainerS
 
 export const deleteContainer = durable(
   async ({ id, progress }) => {
-    const { host_id } = await platform.placementOf(id)
     progress('removing the container')
+    const { host_id } = await platform.placementOf(id)
     if (host_id) await on(host_id).removeContainer(id)
     await platform.releaseContainer(id)
     return 'deleted'
