@@ -49,7 +49,9 @@ export async function once<T>(
     const kept = { fingerprint, answer_sealed: '-', expires_at: new Date(Date.now() + keptMs) }
     await IdempotencyKey.findOneAndUpdate({ _id }, { $set: kept }, { upsert: true })
     const answer = await work()
-    await IdempotencyKey.updateOne({ _id }, { $set: { answer_sealed: sealSecret(answer, _id) } })
+    // An operation that says nothing (204) answers null the second time, which is sent as the same nothing.
+    const answer_sealed = sealSecret(answer ?? null, _id)
+    await IdempotencyKey.updateOne({ _id }, { $set: { answer_sealed } })
     return answer
   }, owner.tenant_id)
 }

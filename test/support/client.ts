@@ -39,11 +39,21 @@ export async function ask(
     token,
     body,
     headers = {},
-  }: { token?: string | undefined; body?: unknown; headers?: Record<string, string> } = {},
+    signal = null,
+    headOnly = false,
+  }: {
+    token?: string | undefined
+    body?: unknown
+    headers?: Record<string, string>
+    signal?: AbortSignal | null
+    /** For what goes on without end: its body is not waited for. */
+    headOnly?: boolean
+  } = {},
 ): Promise<Answer> {
   const raw = typeof body === 'string' || body instanceof Uint8Array
   const answer = await fetch(new URL(path, facts().api_url), {
     method,
+    signal,
     headers: {
       ...(token ? { authorization: `Bearer ${token}` } : {}),
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
@@ -51,6 +61,10 @@ export async function ask(
     },
     ...(body === undefined ? {} : { body: raw ? (body as string) : JSON.stringify(body) }),
   })
+  if (headOnly && answer.ok) {
+    await answer.body?.cancel()
+    return { status: answer.status, headers: answer.headers, body: {} }
+  }
   const text = await answer.text()
   const isJson = /^application\/(problem\+)?json/.test(answer.headers.get('content-type') ?? '')
   return {

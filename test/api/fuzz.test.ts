@@ -1,0 +1,90 @@
+import { randomInt } from 'node:crypto'
+import { beforeAll, expect, test } from '@jest/globals'
+import * as fc from 'fast-check'
+import { openApiDocument } from '../../api/openapi.ts'
+import { isStream, successOf } from '../../api/operation.ts'
+import { ProblemView } from '../../api/problems.ts'
+import { badRequests } from '../support/bad-requests.ts'
+import { type Answer, ask } from '../support/client.ts'
+import { type Belongings, collectionOf, makeOneOfEach } from '../support/belongings.ts'
+import { declared } from '../support/declared.ts'
+import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// Whatever is sent, the answer is one that the document declares: no 5xx, nothing unheard of, no hang.
+
+const requests = process.env['KEELSON_TEST_LONG'] ? 12_000 : 2_000
+const seed = Number(process.env['KEELSON_TEST_SEED'] ?? randomInt(2 ** 31))
+// Longer than the longest wait that may be asked for (`?wait=60`).
+const hangMs = 90_000
+
+const operations = declared.filter(({ path }) => !path.startsWith('/internal/'))
+const document = openApiDocument(operations, 'http://127.0.0.1')
+type Described = { responses: Record<string, { $ref?: string; content?: object }> }
+const paths = document['paths'] as Record<string, Record<string, Described>>
+const shared = (document['components'] as { responses: Described['responses'] }).responses
+
+let tenant: TestTenant
+let operator: string
+let belongings: Belongings
+beforeAll(async () => {
+  // With little quota: what happens to be a good request makes no crowd.
+  tenant = await makeTenant({ max_cpu_cores: 1, max_ram_gib: 1 })
+  belongings = await makeOneOfEach(tenant)
+  operator = (await makeOperator()).token
+})
+
+let sent = 0
+const perOperation = Math.ceil(requests / operations.length)
+
+test.each(operations)(
+  '$name',
+  async (operation) => {
+    const { permission } = operation
+    const isPlatform = typeof permission === 'string' && permission.startsWith('platform:')
+    const ids = belongings[collectionOf(operation.path)] ?? {}
+    const batch = fc.sample(badRequests(operation, ids), { numRuns: perOperation, seed })
+    const streams = isStream(successOf(operation).body)
+    let token = isPlatform ? operator : (await tenant.user('owner')).token
+    for (const request of batch) {
+      const { method, url, headers, body } = request
+      const signal = AbortSignal.timeout(hangMs)
+      // What follows without end is good as soon as it has begun.
+      const answer = await ask(method, url, { token, body, headers, signal, headOnly: streams })
+      sent++
+      const wrong = faultOf(answer, operation)
+      if (wrong)
+        throw new Error(`${wrong} (seed ${seed})\n${JSON.stringify(request)}\n${JSON.stringify(answer.body)}`)
+      // A good request may have ended the session.
+      if (answer.status === 401 && !isPlatform) token = (await tenant.user('owner')).token
+    }
+  },
+  300_000,
+)
+
+test('so many requests were sent', () => {
+  console.log(`${sent} requests, seed ${seed}`)
+  expect(sent).toBeGreaterThanOrEqual(requests)
+})
+
+/** What is wrong with an answer; null when it is as declared. */
+function faultOf({ status, headers, body }: Answer, operation: (typeof operations)[number]): string | null {
+  if (status >= 500) return `${status}`
+  const response = paths[operation.path]?.[operation.method.toLowerCase()]?.responses[status]
+  if (!response) return `${status} is not declared`
+  const declaredAs = response.$ref ? shared[response.$ref.split('/').at(-1) ?? ''] : response
+  const type = headers.get('content-type')?.split(';')[0] ?? ''
+  const types = Object.keys(declaredAs?.content ?? {})
+  if (types.length ? !types.includes(type) : type !== '')
+    return `${status} as ${type}, declared as ${types.join()}`
+  const success = successOf(operation)
+  if (status >= 400) return type.endsWith('problem+json') ? mismatch(ProblemView, body) : null
+  return success.body && !isStream(success.body) ? mismatch(success.body, body) : null
+}
+
+function mismatch(
+  schema: { safeParse(value: unknown): { success: boolean; error?: unknown } },
+  body: unknown,
+) {
+  const parsed = schema.safeParse(body)
+  return parsed.success ? null : `the body is not as declared: ${String(parsed.error)}`
+}

@@ -1,0 +1,75 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { successOf } from '../../api/operation.ts'
+import { type Belongings, collectionOf, makeOneOfEach } from '../support/belongings.ts'
+import { declared } from '../support/declared.ts'
+import type { Client, Json } from '../support/client.ts'
+import { newId } from '../../lib/ids.ts'
+import { refusing } from '../support/refusals.ts'
+import { sampleOf } from '../support/samples.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// What is another tenant's is not there. Every declared operation is tried with ids of a tenant by the owner
+// of another one, who may do all in his own.
+
+let tenant: TestTenant
+let stranger: Client
+let strangerTenant: string
+let theirs: Belongings
+
+beforeAll(async () => {
+  tenant = await makeTenant()
+  const other = await makeTenant()
+  strangerTenant = other.id
+  stranger = other.owner
+  theirs = await makeOneOfEach(tenant)
+})
+
+const forTenants = declared.filter(({ permission }) =>
+  typeof permission === 'string'
+    ? !permission.startsWith('platform:')
+    : ['signed-in', 'users'].includes(permission.for),
+)
+const withParams = forTenants.filter(({ path }) => path.includes('{'))
+const lists = forTenants.filter((operation) => {
+  const { body } = successOf(operation)
+  return operation.method === 'GET' && body !== null && 'shape' in body && 'items' in (body.shape as object)
+})
+
+describe('an id of another tenant is 404, as one that there is not', () => {
+  test.each(withParams)('$name', async ({ method, path, body }) => {
+    const ids = theirs[collectionOf(path)]
+    if (!ids) throw new Error(`${path}: make one in test/support/belongings.ts`)
+    const url = (of: Record<string, string>) =>
+      path.replaceAll(/\{(\w+)\}/g, (_, name: string) => of[name] ?? newId())
+    const sent = body ? sampleOf(body) : undefined
+    const refused = refusing(() => tenant)
+    const answer = await refused(() => stranger.ask(method, url(ids), sent))
+    const unknown = await refused(() => stranger.ask(method, url({}), sent))
+    expect(answer).toMatchObject({ status: 404, body: { code: 'not_found' } })
+    expect({ ...answer.body, request_id: '' }).toEqual({ ...unknown.body, request_id: '' })
+  })
+})
+
+describe('a list shows nothing of another tenant, whatever is asked for', () => {
+  test.each(lists.filter(({ path }) => !path.includes('{')))('$name', async ({ path, query }) => {
+    const ids = Object.values(theirs[collectionOf(path)] ?? {})
+    const fields = Object.keys((query as { shape?: object } | undefined)?.shape ?? {})
+    const asked = ['', 'limit=100&order=asc', 'q=test', `q=${tenant.id}`, 'q=.*']
+    if (fields.includes('tenant_id')) asked.push(`tenant_id=${tenant.id}`)
+    if (fields.includes('id')) asked.push(...ids.map((id) => `id=${id}`))
+    if (fields.includes('name')) asked.push(...ids.map((name) => `name=${name}`))
+    for (const search of asked) {
+      const { items, total } = await stranger.get<{ items: Json[]; total: number }>(`${path}?${search}`)
+      const said = JSON.stringify(items)
+      for (const secret of [tenant.id, ...ids.filter((id) => id.length === 36)])
+        expect(said).not.toContain(secret)
+      for (const item of items) if ('tenant_id' in item) expect(item['tenant_id']).toBe(strangerTenant)
+      if (/^(id|tenant_id)=/.test(search)) expect([search, items, total]).toEqual([search, [], 0])
+    }
+  })
+})
+
+test('the walk finds what there is to walk', () => {
+  expect(withParams.length).toBeGreaterThan(8)
+  expect(lists.length).toBeGreaterThan(2)
+})

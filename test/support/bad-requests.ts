@@ -1,0 +1,148 @@
+import * as fc from 'fast-check'
+import { z } from 'zod'
+import type { Operation } from '../../api/operation.ts'
+
+/** A request as it goes out: the body is text, whatever it says it is. */
+export interface FuzzedRequest {
+  method: string
+  url: string
+  headers: Record<string, string>
+  body: string | undefined
+}
+
+type Schema = Record<string, unknown>
+
+const hostile = fc.constantFrom(
+  '',
+  ' ',
+  '0',
+  '-1',
+  '1e309',
+  'null',
+  'true',
+  '[]',
+  '{"$gt":""}',
+  '__proto__',
+  'constructor',
+  '../../etc/passwd',
+  '%00',
+  'a'.repeat(5000),
+  '\u0000',
+  '\u{1F600}',
+  "' or 1=1 --",
+  '<script>',
+  '(a+)+$',
+  '9'.repeat(400),
+)
+const text = fc.oneof(
+  hostile,
+  fc.string({ maxLength: 40 }),
+  fc.string({ unit: 'binary', maxLength: 20 }),
+  fc.uuid(),
+)
+const json = fc.oneof(
+  fc.jsonValue({ maxDepth: 3 }),
+  fc.constant({ $gt: '' }),
+  fc.constant(JSON.parse('{"__proto__": {"admin": true}}') as object),
+  fc.constant({ constructor: { prototype: { admin: true } } }),
+  hostile,
+)
+
+/** Mostly what the schema asks for, so that the input comes far; now and then something else in a place of it. */
+function near(schema: Schema): fc.Arbitrary<unknown> {
+  return fc.oneof({ weight: 4, arbitrary: shaped(schema) }, { weight: 1, arbitrary: json })
+}
+
+function shaped(schema: Schema): fc.Arbitrary<unknown> {
+  if (Array.isArray(schema['enum'])) return fc.constantFrom(...(schema['enum'] as unknown[]))
+  if ('const' in schema) return fc.constant(schema['const'])
+  const choices = (schema['anyOf'] ?? schema['oneOf']) as Schema[] | undefined
+  if (choices) return fc.oneof(...choices.map(near))
+  switch (schema['type']) {
+    case 'object': {
+      const properties = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>)
+      const known = fc.record(Object.fromEntries(properties.map(([name, of]) => [name, near(of)])), {
+        requiredKeys: (schema['required'] ?? []) as string[],
+      })
+      const more = fc.dictionary(text, json, { maxKeys: 2 })
+      return fc
+        .tuple(known, fc.oneof({ weight: 5, arbitrary: fc.constant({}) }, { weight: 1, arbitrary: more }))
+        .map(([fields, others]) => ({ ...fields, ...others }))
+    }
+    case 'array':
+      return fc.array(near((schema['items'] ?? {}) as Schema), { maxLength: 4 })
+    case 'integer':
+      return fc.oneof(fc.integer({ min: -2, max: 100 }), fc.maxSafeInteger())
+    case 'number':
+      return fc.oneof(fc.integer({ min: -2, max: 100 }), fc.double())
+    case 'boolean':
+      return fc.boolean()
+    case 'null':
+      return fc.constant(null)
+    default:
+      return text
+  }
+}
+
+const schemaOf = (type: z.ZodType): Schema =>
+  z.toJSONSchema(type, { io: 'input', unrepresentable: 'any', reused: 'inline' }) as Schema
+
+/**
+ * Requests for one operation, most of them wrong somewhere: path, query, headers, body. `ids` are path parameters
+ * of something that is there; every other request is about it.
+ */
+export function badRequests(operation: Operation, ids: Record<string, string>): fc.Arbitrary<FuzzedRequest> {
+  const { method, path, query, body } = operation
+  const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
+  const param = text.filter((value) => !/^\.{0,2}$/.test(value)) // what a URL would swallow
+  const params = fc.tuple(
+    ...names.map((name) => fc.oneof(param, ids[name] === undefined ? fc.uuid() : fc.constant(ids[name]))),
+  )
+  const fields = query ? Object.keys(schemaOf(query)['properties'] ?? {}) : []
+  const queries = fc.array(fc.tuple(fc.oneof(fc.constantFrom('limit', ...fields), text), text), {
+    maxLength: 3,
+  })
+  const headers = fc.record(
+    {
+      'idempotency-key': fc.stringMatching(/^[\x20-\x7e]{1,300}$/),
+      'content-type': fc.constantFrom(
+        'application/json',
+        'text/plain',
+        'application/xml',
+        'x',
+        'application/json; charset=x',
+      ),
+      accept: fc.constantFrom('*/*', 'text/html', 'nonsense'),
+      'accept-encoding': fc.constantFrom('gzip', 'nonsense', 'identity'),
+      range: fc.constantFrom('bytes=0-0', 'bytes=-'),
+      'if-none-match': fc.constantFrom('*', '"x"'),
+      'x-forwarded-for': fc.constantFrom('127.0.0.1', 'nonsense'),
+    },
+    { requiredKeys: [] },
+  )
+  const said = body
+    ? near(schemaOf(body)).map((value) => JSON.stringify(value) ?? 'null')
+    : json.map((value) => JSON.stringify(value) ?? '')
+  const bodies =
+    method === 'GET'
+      ? fc.constant(undefined)
+      : fc.oneof(
+          { weight: body ? 8 : 1, arbitrary: said },
+          { weight: 1, arbitrary: text },
+          { weight: 1, arbitrary: fc.constant(undefined) },
+        )
+  return fc.tuple(params, queries, headers, bodies).map(([filling, asked, more, sent]) => {
+    let next = 0
+    const filled = path.replaceAll(/\{\w+\}/g, () => encode(filling[next++] ?? ''))
+    const search = asked.map(([name, value]) => `${encode(name)}=${encode(value)}`).join('&')
+    return {
+      method,
+      url: search ? `${filled}?${search}` : filled,
+      headers: { ...(sent === undefined ? {} : { 'content-type': 'application/json' }), ...more },
+      body: sent,
+    }
+  })
+}
+
+/** Lone surrogates cannot be in a URL. */
+const encode = (value: string): string => encodeURIComponent(value.toWellFormed())
