@@ -59,7 +59,9 @@ function toProblem(error: unknown): Problem {
   if (parser) return parser
   const { MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError } = mongoose.mongo
   const away = [MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError]
-  if (away.some((kind) => error instanceof kind))
+  // A write into a connection that the other end has closed: the driver lets it through as it is.
+  const closed = error instanceof Error && 'code' in error && /^(EPIPE|ECONNRESET)$/.test(String(error.code))
+  if (closed || away.some((kind) => error instanceof kind))
     return new Unavailable('The database does not answer', error)
   return new Problem(500, 'internal', 'The platform failed', undefined, { cause: error })
 }

@@ -184,16 +184,22 @@ async function settled(docker: Docker, engineId: string, { spec }: Order): Promi
   const endWithin = (ms: number): Promise<{ StatusCode: number } | undefined> =>
     Promise.race([ended, delay(ms, undefined, { signal }).catch(() => undefined)])
 
+  let refusal: Error | null = null
   let end = await endWithin(settleMs - updateMs)
   if (!end) {
-    // What the engine takes for it is a part of the wait.
-    await container.update({ ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) })
+    // What the engine takes for it is a part of the wait. It fails on a container that has just ended.
+    const limits = { ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) }
+    refusal = await container.update(limits).then(
+      () => null,
+      (error: Error) => error,
+    )
     end = await endWithin(Math.max(0, settledAt - performance.now()))
   }
   watch.abort()
 
   const info = await container.inspect() // a busy engine may be late to tell who watches
   const { Running, Restarting, ExitCode } = info.State
+  if (Running && refusal) throw refusal
   if (Running && !Restarting && info.RestartCount === 0) return info
   const code = end?.StatusCode ?? ExitCode
   if (code === 0 && spec.restart_policy !== 'always') return info
