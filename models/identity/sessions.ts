@@ -1,6 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { hashToken, newToken } from '../secrets.ts'
-import { type Permission, permissionsOf } from './roles.ts'
+import { lookupCustomRoles, type Permission, permissionsOf, type RoleDocument } from './roles.ts'
 import { User, type UserDocument } from './users.ts'
 
 /** A login. The token itself is not kept: `_id` is its keyed hash. */
@@ -60,10 +60,13 @@ export interface Identity {
 
 /** Who this token stands for, as things are now: a user disabled or robbed of a role is so on the next request. */
 export async function identityOf(token: string): Promise<Identity | null> {
-  // One round trip for both: this runs on each request, and a round trip costs more than all the rest.
-  const [session] = await Session.aggregate<SessionDocument & { user: UserDocument[] }>([
+  // One round trip for all three: this runs on each request, and a round trip costs more than all the rest.
+  const [session] = await Session.aggregate<
+    SessionDocument & { user: UserDocument[]; custom_roles: RoleDocument[] }
+  >([
     { $match: { _id: hashToken(token) } },
     { $lookup: { from: User.collection.name, localField: 'user_id', foreignField: '_id', as: 'user' } },
+    ...lookupCustomRoles(),
   ])
   const now = Date.now()
   const user = session?.user[0]
@@ -76,7 +79,7 @@ export async function identityOf(token: string): Promise<Identity | null> {
     tenant_id: user.tenant_id,
     user_id: user._id,
     email: user.email,
-    permissions: permissionsOf(user.roles),
+    permissions: permissionsOf(user.roles, session.custom_roles),
   }
 }
 
