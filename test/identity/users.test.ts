@@ -1,4 +1,4 @@
-import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { Attempt } from '../../models/identity/attempts.ts'
 import { MailRecord } from '../../models/identity/mails.ts'
@@ -21,7 +21,9 @@ beforeAll(async () => {
   owner = tenant.owner
   admin = await tenant.user('admin')
 })
+// Failures of other tests do not count, nor do these there: all come from one address.
 beforeEach(() => Attempt.deleteMany())
+afterEach(() => Attempt.deleteMany())
 const refused = refusing(() => tenant)
 
 const path = '/api/v1/users'
