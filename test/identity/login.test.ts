@@ -150,6 +150,22 @@ describe('an authenticator', () => {
     expect(await byCode.client.get('/api/v1/account')).toMatchObject({ authenticator: false })
   })
 
+  test('is asked for a code on the codec’s page too', async () => {
+    const { credentials, secret } = await enrolled()
+    const signIn = (form: Record<string, string>) =>
+      ask('POST', '/codec/sign-in', {
+        body: new URLSearchParams(form).toString(),
+        headers: { 'content-type': 'application/x-www-form-urlencoded' },
+      })
+    const without = await signIn(credentials)
+    expect([without.status, without.headers.get('set-cookie')]).toEqual([401, null])
+    const given = await signIn({ ...credentials, otp: codeOf(secret) })
+    expect([given.status, given.headers.get('set-cookie')]).toEqual([
+      200,
+      expect.stringMatching(/^keelson_codec=/),
+    ])
+  })
+
   test('leaves nothing readable in the database', async () => {
     const { id, secret, codes } = await enrolled()
     const kept = JSON.stringify(await Authenticator.findOne({ tenant_id: tenant.id, _id: id }).lean())
