@@ -79,6 +79,19 @@ export class PermissionDenied extends Problem {
   }
 }
 
+/** Nobody gives, changes or takes away what he does not hold himself. */
+export class GrantDenied extends Problem {
+  constructor(missing: string[]) {
+    super(
+      403,
+      'grant_denied',
+      'You do not hold this yourself',
+      `Only who holds it may give, change or take away ${missing.join(', ')}`,
+      { extensions: { permissions: missing } },
+    )
+  }
+}
+
 /** Also the answer for another tenant's resource: whether it exists is not said. */
 export class NotFound extends Problem {
   constructor(what: string) {

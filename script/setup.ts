@@ -3,6 +3,7 @@ import { readSettings, type Settings } from '../config.ts'
 import { connectDatabase, disconnectDatabase, ensureIndexes, transaction } from '../models/database.ts'
 import '../models/index.ts'
 import { Host, newEnrolToken } from '../models/compute/hosts.ts'
+import { ensureBuiltInRoles } from '../models/identity/roles.ts'
 import { ensureSigningKey } from '../models/identity/signing-keys.ts'
 import { Tenant } from '../models/identity/tenants.ts'
 import { hashPassword, User } from '../models/identity/users.ts'
@@ -16,6 +17,7 @@ const settings = readSettings('setup')
 await connectDatabase(settings)
 await ensureIndexes()
 await ensureSigningKey()
+await ensureBuiltInRoles()
 await ensureNamespace(settings)
 const owner = await ensureOwner(settings)
 const host_token = await ensureHost(settings.KEELSON_HOST_NAME)

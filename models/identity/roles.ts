@@ -1,3 +1,11 @@
+import mongoose, { Schema } from 'mongoose'
+import { NameTaken, NotFound, Problem } from '../../lib/problem.ts'
+import { isDuplicateKey } from '../database.ts'
+import { documentOptions } from '../resources.ts'
+import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { changeGrants, mustHold } from './grants.ts'
+import { User } from './users.ts'
+
 /** The rights of tenants' roles. `<resource>:<action>`; operators' begin with `platform:`. */
 const resources = [
   'api_clients',
@@ -65,13 +73,165 @@ const builtIn: Record<string, Permission[]> = {
   operator: [...platformPermissions],
 }
 
+const isBuiltIn = (name: string): boolean => Object.hasOwn(builtIn, name)
+/** What every tenant has, and none can change. */
+export const builtInRoles = ['owner', 'admin', 'developer', 'viewer'] as const
+/** The platform's own role: not in any tenant's list, and not to be given there. */
+export const operatorRole = 'operator'
+
+/** A role of a tenant, or one of the built-in roles, which are kept here for lists alone. */
+export interface RoleDocument {
+  /** `<tenant>:<name>`, so that a request finds a user's roles by their ids. */
+  _id: string
+  /** Null for the built-in roles, which all tenants share. */
+  tenant_id: string | null
+  name: string
+  description: string
+  built_in: boolean
+  permissions: string[]
+  created_at: Date
+  updated_at: Date
+}
+
+const schema = new Schema<RoleDocument>(
+  {
+    _id: { type: String, required: true },
+    tenant_id: { type: String, default: null },
+    name: { type: String, required: true },
+    description: { type: String, default: '' },
+    built_in: { type: Boolean, default: false },
+    permissions: { type: [String], default: [] },
+  },
+  { ...documentOptions, collection: 'roles' },
+)
+tenantScoped(schema)
+schema.index({ tenant_id: 1, created_at: -1 })
+export const Role = mongoose.model<RoleDocument>('Role', schema)
+
+const idOf = (tenantId: string, name: string): string => `${tenantId}:${name}`
+
+/** Writes the built-in roles where lists find them. Setup runs it at each start: a release may change them. */
+export async function ensureBuiltInRoles(): Promise<void> {
+  for (const name of builtInRoles) {
+    const fields = { tenant_id: null, name, built_in: true, permissions: builtIn[name]?.toSorted() ?? [] }
+    await Role.updateOne({ _id: idOf('', name) }, { $set: fields }, { upsert: true }).setOptions(everyTenant)
+  }
+}
+
+/** The tenant's role with this name. Throws NotFound; so it does for the operator's, which is no tenant's. */
+export async function roleNamed(tenantId: string, name: string): Promise<RoleDocument> {
+  const _id = { $in: [idOf(tenantId, name), idOf('', name)] }
+  const role = await Role.findOne({ _id }).setOptions(everyTenant).lean()
+  if (!role) throw new NotFound('role')
+  return role
+}
+
+interface Grantor {
+  tenant_id: string
+  permissions: ReadonlySet<Permission>
+}
+
+/** Throws NameTaken, also for the names of built-in roles, and GrantDenied. */
+export async function createRole(
+  by: Grantor,
+  role: { name: string; description: string; permissions: TenantPermission[] },
+): Promise<RoleDocument> {
+  mustHold(by.permissions, role.permissions)
+  if (isBuiltIn(role.name)) throw new NameTaken('role', role.name)
+  const { tenant_id } = by
+  try {
+    const permissions = sorted(role.permissions)
+    const saved = await new Role({ ...role, permissions, _id: idOf(tenant_id, role.name), tenant_id }).save()
+    return saved.toObject()
+  } catch (error) {
+    if (isDuplicateKey(error)) throw new NameTaken('role', role.name)
+    throw error
+  }
+}
+
+/**
+ * Changes a role. `permissionsFrom` makes the new permissions of the present ones. Who changes it must hold all
+ * that it gives, before and after. Throws NotFound, GrantDenied, and `built_in_role`.
+ */
+export function changeRole(
+  by: Grantor,
+  name: string,
+  change: { description?: string; permissionsFrom?: (present: string[]) => string[] },
+): Promise<RoleDocument> {
+  return changeGrants(by.tenant_id, async () => {
+    const role = await changeable(by, name)
+    const permissions = sorted(change.permissionsFrom?.(role.permissions) ?? role.permissions)
+    mustHold(by.permissions, permissions)
+    const description = change.description ?? role.description
+    const changed = await Role.findOneAndUpdate(
+      { _id: role._id, tenant_id: by.tenant_id },
+      { $set: { permissions, description } },
+      { returnDocument: 'after' },
+    ).lean()
+    if (!changed) throw new NotFound('role')
+    return changed
+  })
+}
+
+/** Throws what changeRole throws, and `role_in_use` while users have it: they would lose rights unseen. */
+export function deleteRole(by: Grantor, name: string): Promise<void> {
+  return changeGrants(by.tenant_id, async () => {
+    const role = await changeable(by, name)
+    const users = await User.countDocuments({ tenant_id: by.tenant_id, roles: name })
+    if (users) {
+      throw new Problem(409, 'role_in_use', 'The role is in use', `${users} users have the role ${name}`, {
+        extensions: { users },
+      })
+    }
+    await Role.deleteOne({ _id: role._id, tenant_id: by.tenant_id })
+  })
+}
+
+async function changeable(by: Grantor, name: string): Promise<RoleDocument> {
+  const role = await roleNamed(by.tenant_id, name)
+  if (role.built_in) {
+    throw new Problem(409, 'built_in_role', 'A built-in role cannot be changed', `${name} is built in`)
+  }
+  mustHold(by.permissions, role.permissions)
+  return role
+}
+
+const sorted = (permissions: string[]): string[] => [...new Set(permissions)].toSorted()
+
+/** The stages by which an aggregation that has `user` finds the tenant's roles of that user, as `custom_roles`. */
+export const lookupCustomRoles = (): mongoose.PipelineStage[] => [
+  {
+    $set: {
+      role_ids: {
+        $map: {
+          input: { $ifNull: [{ $first: '$user.roles' }, []] },
+          in: { $concat: ['$tenant_id', ':', '$$this'] },
+        },
+      },
+    },
+  },
+  {
+    $lookup: { from: Role.collection.name, localField: 'role_ids', foreignField: '_id', as: 'custom_roles' },
+  },
+]
+
+/** The tenant's own roles among these names. */
+export const customRolesNamed = (tenant_id: string, names: string[]): Promise<RoleDocument[]> =>
+  Role.find({ tenant_id, _id: { $in: names.map((name) => idOf(tenant_id, name)) } }).lean()
+
 const known = new Map<string, ReadonlySet<Permission>>()
+const grantable = new Set<string>(tenantPermissions)
+const isGrantable = (permission: string): permission is TenantPermission => grantable.has(permission)
 
 /** All that a user with these roles may do. A role that does not exist gives nothing. */
-export function permissionsOf(roles: string[]): ReadonlySet<Permission> {
-  const builtInRoles = roles.filter((role) => role in builtIn)
-  const key = builtInRoles.join()
-  const permissions = known.get(key) ?? new Set(builtInRoles.flatMap((role) => builtIn[role] ?? []))
+export function permissionsOf(
+  roles: string[],
+  custom: Pick<RoleDocument, 'permissions'>[] = [],
+): ReadonlySet<Permission> {
+  const ours = roles.filter(isBuiltIn)
+  const key = ours.join()
+  const permissions = known.get(key) ?? new Set(ours.flatMap((role) => builtIn[role] ?? []))
   known.set(key, permissions)
-  return permissions
+  if (custom.length === 0) return permissions
+  return new Set([...permissions, ...custom.flatMap((role) => role.permissions.filter(isGrantable))])
 }

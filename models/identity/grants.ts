@@ -1,0 +1,35 @@
+import mongoose, { Schema } from 'mongoose'
+import { GrantDenied } from '../../lib/problem.ts'
+import { transaction } from '../database.ts'
+
+/**
+ * The one rule against climbing: nobody gives, changes or takes away what he does not hold himself. Throws
+ * GrantDenied, which names what is missing.
+ */
+export function mustHold(held: ReadonlySet<string>, wanted: Iterable<string>): void {
+  const missing = [...new Set(wanted)].filter((permission) => !held.has(permission)).toSorted()
+  if (missing.length) throw new GrantDenied(missing)
+}
+
+interface TurnDocument {
+  /** The tenant. */
+  _id: string
+  changes: number
+}
+const schema = new Schema<TurnDocument>(
+  { _id: { type: String, required: true }, changes: { type: Number, required: true } },
+  { versionKey: false, id: false, collection: 'identity_turns' },
+)
+const Turn = mongoose.model<TurnDocument>('IdentityTurn', schema)
+
+/**
+ * A transaction that changes who may do what in a tenant. They go one after another, on all replicas, since
+ * each writes the same document first: two owners who remove each other, or a role that is deleted while it is
+ * given, see one another.
+ */
+export function changeGrants<T>(tenantId: string, work: () => Promise<T>): Promise<T> {
+  return transaction(async () => {
+    await Turn.updateOne({ _id: tenantId }, { $inc: { changes: 1 } }, { upsert: true })
+    return work()
+  }, `grants:${tenantId}`)
+}
