@@ -42,6 +42,10 @@ const api = z.object({
     .url()
     .default('http://127.0.0.1:7080')
     .describe('How clients reach the API; links are made from it'),
+  KEELSON_CONSOLE_URL: z
+    .url()
+    .optional()
+    .describe('Where the links of mails to users lead; without it, KEELSON_API_URL'),
   KEELSON_TEMPORAL_UI_URL: z
     .url()
     .default('http://127.0.0.1:8233')

@@ -2,8 +2,9 @@ import proto from '@temporalio/proto'
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express'
 import type { PayloadCodec } from '@temporalio/common'
 import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
-import { identityOf, openSession } from '../models/identity/sessions.ts'
-import { findByPassword } from '../models/identity/users.ts'
+import { logIn } from '../models/identity/login.ts'
+import { identityOf } from '../models/identity/sessions.ts'
+import { originOf } from './fields.ts'
 import { makeLimiter } from './limits.ts'
 
 const cookieName = 'keelson_codec'
@@ -15,6 +16,7 @@ const signInPage = (message: string): string => `<!doctype html>
 <form method="post" action="/codec/sign-in">
 <label>E-mail <input name="email" type="email" required autocomplete="username"></label>
 <label>Password <input name="password" type="password" required autocomplete="current-password"></label>
+<label>Code, with an authenticator <input name="otp" autocomplete="one-time-code"></label>
 <button>Sign in</button>
 </form></body></html>
 `
@@ -32,16 +34,19 @@ export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): vo
     express.urlencoded({ extended: false, limit: '4kb' }),
     async (request, response) => {
       await limitAttempts(request.socket.remoteAddress ?? '')
-      const { email, password } = request.body as Record<string, unknown>
-      const user =
-        typeof email === 'string' && typeof password === 'string'
-          ? await findByPassword(email, password)
-          : null
-      if (!user) {
-        response.status(401).type('html').send(signInPage('The address or the password is wrong.'))
-        return
-      }
-      const { token, expires_at } = await openSession(user)
+      const { email, password, otp } = request.body as Record<string, unknown>
+      const credentials = { email: text(email), password: text(password), otp: text(otp) || undefined }
+      const origin = originOf(request)
+      const loggedIn = await logIn(credentials, origin).catch((error: unknown) => {
+        if (!(error instanceof Unauthenticated)) throw error
+        response
+          .status(401)
+          .type('html')
+          .send(signInPage(`${error.message}.`))
+        return null
+      })
+      if (!loggedIn) return
+      const { token, expires_at } = loggedIn
       response.cookie(cookieName, token, {
         httpOnly: true,
         sameSite: 'strict',
@@ -63,6 +68,8 @@ export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): vo
     })
   }
 }
+
+const text = (field: unknown): string => (typeof field === 'string' ? field : '')
 
 const allowOrigin =
   (origin: string): RequestHandler =>

@@ -1,4 +1,6 @@
+import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
+import type { Origin } from '../models/identity/browsers.ts'
 
 // The types that many resources share.
 
@@ -33,3 +35,13 @@ export const resourceView = {
 
 export const time = (date: Date): string => date.toISOString()
 export const timeOrNull = (date: Date | null): string | null => date?.toISOString() ?? null
+
+/** From where a request comes, as its user is shown it. */
+export const originOf = ({ socket, headers }: IncomingMessage): Origin => ({
+  address: socket.remoteAddress ?? '',
+  user_agent: (headers['user-agent'] ?? '').slice(0, 200),
+})
+
+export const Email = z.email().max(254)
+/** A password that is chosen now. All of it counts, however long. */
+export const NewPassword = z.string().min(12).max(1024).describe('At least 12 characters; all of them count')

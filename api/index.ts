@@ -11,14 +11,18 @@ import {
 } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
+import { account } from './identity/account.ts'
 import { roles } from './identity/roles.ts'
 import { sessions } from './identity/sessions.ts'
+import { users } from './identity/users.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
 
 /** All HTTP operations: routes, document, permissions and tests come from this list. */
 export const allOperations = (context: OperationsContext): Operation[] => [
   ...sessions,
+  ...account,
+  ...users,
   ...roles,
   listContainers,
   createContainer,

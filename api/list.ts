@@ -2,7 +2,7 @@ import type { Model, QueryFilter } from 'mongoose'
 import { z } from 'zod'
 import { countOf } from '../models/counters.ts'
 import type { Permission } from '../models/identity/roles.ts'
-import { type Caller, type Operation, operation } from './operation.ts'
+import { type Caller, type Exemption, type Operation, operation } from './operation.ts'
 
 type View = z.ZodObject<z.ZodRawShape>
 type Filter = Record<string, unknown>
@@ -30,7 +30,7 @@ export function list<
   P extends z.ZodType | undefined = undefined,
 >(of: {
   path: string
-  permission: Permission
+  permission: Permission | Exemption<'users'>
   summary: string
   params?: P
   model: Model<D>

@@ -5,6 +5,7 @@ import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
+import { useLinks } from '../models/identity/links.ts'
 import { onAccepted } from '../models/operations.ts'
 import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation } from '../workflows/starters.ts'
@@ -22,6 +23,7 @@ const log = makeLogger('api', settings.KEELSON_LOG_LEVEL)
 const stopping = new AbortController()
 
 await connectDatabase(settings)
+useLinks(settings)
 const temporal = temporalClient(settings)
 
 onAccepted(makeStarter(temporal, log))

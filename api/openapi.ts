@@ -123,7 +123,7 @@ function successResponse(operation: Operation, schemas: Json): Json {
 function refusals({ params, permission, path }: Operation, method: string, open: boolean): Json {
   const statuses = [400, 409, 429, 500, 503]
   if (!open || path.includes('login') || path.includes('enrol')) statuses.push(401)
-  if (typeof permission === 'string') statuses.push(403)
+  if (typeof permission === 'string' || permission.for === 'users') statuses.push(403)
   if (params) statuses.push(404)
   if (method !== 'GET') statuses.push(413, 415, 422)
   return Object.fromEntries(statuses.map((status) => [status, { $ref: `#/components/responses/${status}` }]))

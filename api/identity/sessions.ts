@@ -1,19 +1,18 @@
 import { z } from 'zod'
-import { Unauthenticated } from '../../lib/problem.ts'
-import { closeSession, openSession } from '../../models/identity/sessions.ts'
-import { findByPassword } from '../../models/identity/users.ts'
-import { Id, Timestamp, time } from '../fields.ts'
+import { logIn } from '../../models/identity/login.ts'
+import { closeSession } from '../../models/identity/sessions.ts'
+import { Email, Id, originOf, Timestamp, time } from '../fields.ts'
 import { anybody, operation, usersOnly } from '../operation.ts'
-
-const Account = z
-  .strictObject({ id: Id, tenant_id: Id, email: z.string(), permissions: z.array(z.string()) })
-  .meta({ id: 'Account' })
 
 const Login = z
   .strictObject({
     token: z.string().describe('Shown once'),
     token_type: z.literal('Bearer'),
     expires_at: Timestamp,
+    remember_token: z
+      .string()
+      .optional()
+      .describe('Where `remember` was asked for with a code: spares this browser the code for 30 days'),
     user: z.strictObject({ id: Id, tenant_id: Id, email: z.string(), name: z.string() }),
   })
   .meta({ id: 'Login' })
@@ -23,18 +22,23 @@ export const sessions = [
     method: 'POST',
     path: '/api/v1/auth/login',
     permission: anybody('this is where a caller becomes known'),
-    summary: 'Log in with e-mail address and password',
-    body: z.strictObject({ email: z.email().max(254), password: z.string().min(1).max(1024) }),
+    summary: 'Log in with e-mail address and password, and a code where an authenticator is enrolled',
+    body: z.strictObject({
+      email: Email,
+      password: z.string().min(1).max(1024),
+      otp: z.string().min(1).max(32).optional().describe('Of the authenticator app, or a recovery code'),
+      remember_token: z.string().min(1).max(255).optional(),
+      remember: z.boolean().optional().describe('Remember this browser'),
+    }),
     responses: { 200: Login },
-    attempts_per_min: 60,
-    handle: async ({ body }) => {
-      const user = await findByPassword(body.email, body.password)
-      if (!user) throw new Unauthenticated('The address or the password is wrong', 'invalid_credentials')
-      const { token, expires_at } = await openSession(user)
+    attempts_per_min: 300, // against load; guesses are counted by the model
+    handle: async ({ body, http }) => {
+      const { token, expires_at, remember_token, user } = await logIn(body, originOf(http.request))
       return {
         token,
         token_type: 'Bearer' as const,
         expires_at: time(expires_at),
+        ...(remember_token ? { remember_token } : {}),
         user: { id: user._id, tenant_id: user.tenant_id, email: user.email, name: user.name },
       }
     },
@@ -47,19 +51,5 @@ export const sessions = [
     summary: 'End this session',
     responses: { 204: null },
     handle: async ({ caller }) => closeSession(caller.token),
-  }),
-
-  operation({
-    method: 'GET',
-    path: '/api/v1/account',
-    permission: usersOnly('everybody may see who he is'),
-    summary: 'Who is calling, and what he may do',
-    responses: { 200: Account },
-    handle: async ({ caller }) => ({
-      id: caller.id,
-      tenant_id: caller.tenant_id,
-      email: caller.email,
-      permissions: [...caller.permissions].toSorted(),
-    }),
   }),
 ]

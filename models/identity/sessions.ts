@@ -1,11 +1,15 @@
 import mongoose, { Schema } from 'mongoose'
+import { newId } from '../../lib/ids.ts'
 import { hashToken, newToken } from '../secrets.ts'
+import type { Origin } from './browsers.ts'
 import { lookupCustomRoles, type Permission, permissionsOf, type RoleDocument } from './roles.ts'
 import { User, type UserDocument } from './users.ts'
 
 /** A login. The token itself is not kept: `_id` is its keyed hash. */
-export interface SessionDocument {
+export interface SessionDocument extends Origin {
   _id: string
+  /** What its user names it by. */
+  public_id: string
   tenant_id: string
   user_id: string
   created_at: Date
@@ -17,6 +21,9 @@ export interface SessionDocument {
 const schema = new Schema<SessionDocument>(
   {
     _id: { type: String, required: true },
+    public_id: { type: String, required: true },
+    address: { type: String, default: '' },
+    user_agent: { type: String, default: '' },
     tenant_id: { type: String, required: true },
     user_id: { type: String, required: true },
     created_at: { type: Date, required: true },
@@ -36,12 +43,17 @@ const longestMs = 7 * 24 * hourMs
 const slideAfterMs = hourMs
 
 /** Opens a session; the token is shown to nobody else, and kept nowhere. */
-export async function openSession(user: UserDocument): Promise<{ token: string; expires_at: Date }> {
+export async function openSession(
+  user: UserDocument,
+  origin: Origin = { address: '', user_agent: '' },
+): Promise<{ token: string; expires_at: Date }> {
   const token = newToken('kls')
   const now = Date.now()
   const expires_at = new Date(now + idleMs)
   await Session.create({
     _id: hashToken(token),
+    public_id: newId(),
+    ...origin,
     tenant_id: user.tenant_id,
     user_id: user._id,
     created_at: new Date(now),
@@ -70,7 +82,7 @@ export async function identityOf(token: string): Promise<Identity | null> {
   ])
   const now = Date.now()
   const user = session?.user[0]
-  if (!session || !user || user.disabled || session.expires_at.getTime() <= now) return null
+  if (!session || !user || user.status !== 'active' || session.expires_at.getTime() <= now) return null
   const slid = Math.min(now + idleMs, session.ends_at.getTime())
   if (slid - session.expires_at.getTime() > slideAfterMs) {
     await Session.updateOne({ _id: session._id }, { $max: { expires_at: new Date(slid) } })
@@ -86,4 +98,15 @@ export async function identityOf(token: string): Promise<Identity | null> {
 /** Ends the login at once, everywhere. */
 export async function closeSession(token: string): Promise<void> {
   await Session.deleteOne({ _id: hashToken(token) })
+}
+
+/** Ends one of a user's own logins. Whether there was one. */
+export async function closeSessionNamed(user_id: string, public_id: string): Promise<boolean> {
+  return (await Session.deleteOne({ user_id, public_id })).deletedCount === 1
+}
+
+/** Ends all logins of a user, but that with this token. */
+export async function closeSessions(user_id: string, exceptToken?: string): Promise<void> {
+  const others = exceptToken === undefined ? {} : { _id: { $ne: hashToken(exceptToken) } }
+  await Session.deleteMany({ user_id, ...others })
 }

@@ -1,7 +1,10 @@
+import { createHmac } from 'node:crypto'
 import { compare, hash } from 'bcrypt'
 import mongoose, { Schema } from 'mongoose'
 import { documentOptions, idField } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+
+export const userStatuses = ['invited', 'active', 'disabled'] as const
 
 export interface UserDocument {
   _id: string
@@ -9,9 +12,11 @@ export interface UserDocument {
   /** Lower case; unique over all tenants, since a login names no tenant. */
   email: string
   name: string
-  password_hash: string
+  /** Null until the invitation is accepted. */
+  password_hash: string | null
   roles: string[]
-  disabled: boolean
+  /** Only an active user can log in. */
+  status: (typeof userStatuses)[number]
   created_at: Date
   updated_at: Date
 }
@@ -22,9 +27,9 @@ const schema = new Schema<UserDocument>(
     tenant_id: { type: String, required: true },
     email: { type: String, required: true },
     name: { type: String, default: '' },
-    password_hash: { type: String, required: true },
+    password_hash: { type: String, default: null },
     roles: { type: [String], default: [] },
-    disabled: { type: Boolean, default: false },
+    status: { type: String, enum: userStatuses, default: 'active' },
   },
   { ...documentOptions, collection: 'users' },
 )
@@ -35,14 +40,26 @@ export const User = mongoose.model<UserDocument>('User', schema)
 
 // 2^11 rounds: 0.13 s on the machine this was written on, between OWASP's least (10) and what a login bears.
 const rounds = 11
-export const hashPassword = (password: string): Promise<string> => hash(password, rounds)
+export const hashPassword = (password: string): Promise<string> => hash(digest(password), rounds)
+
+/**
+ * bcrypt reads 72 bytes and ignores the rest unsaid, so that it is given 64 that depend on all of the password.
+ * The key sets them apart from plain digests that others may have lost.
+ */
+const digest = (password: string): string =>
+  createHmac('sha384', 'keelson password').update(password.normalize('NFKC')).digest('base64')
 
 // Compared with when there is no such user, so that the answer takes as long.
 const nobody = hashPassword('nobody has this password')
 
-/** The user with this address and password, else null, in the same time whichever is wrong. */
+/** Whether this is the user's password; takes as long where there is no user, or none with a password. */
+export async function hasPassword(user: UserDocument | null, password: string): Promise<boolean> {
+  const right = await compare(digest(password), user?.password_hash ?? (await nobody))
+  return right && Boolean(user?.password_hash)
+}
+
+/** The active user with this address and password, else null, in the same time whichever is wrong. */
 export async function findByPassword(email: string, password: string): Promise<UserDocument | null> {
   const user = await User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
-  const right = await compare(password, user?.password_hash ?? (await nobody))
-  return user && right && !user.disabled ? user : null
+  return (await hasPassword(user, password)) && user?.status === 'active' ? user : null
 }

@@ -114,7 +114,7 @@ describe('a token', () => {
     await client.get(path)
     await User.updateOne({ _id: id }, { $set: { roles: [] } }).setOptions(everyTenant)
     expect(await refused(() => client.ask('GET', path))).toMatchObject({ status: 403 })
-    await User.updateOne({ _id: id }, { $set: { disabled: true } }).setOptions(everyTenant)
+    await User.updateOne({ _id: id }, { $set: { status: 'disabled' } }).setOptions(everyTenant)
     expect(await refused(() => client.ask('GET', path))).toMatchObject({ status: 401 })
   })
 

@@ -1,0 +1,145 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { z } from 'zod'
+import { acceptInvitation, requestReset, resetPassword } from '../../models/identity/accounts.ts'
+import { changeUser, findUser, inviteAgain, inviteUser, removeUser } from '../../models/identity/members.ts'
+import { User, type UserDocument, userStatuses } from '../../models/identity/users.ts'
+import { byId, Email, Id, Name, NewPassword, Timestamp, time } from '../fields.ts'
+import { list } from '../list.ts'
+import { anybody, operation } from '../operation.ts'
+
+const UserView = z
+  .strictObject({
+    id: Id,
+    tenant_id: Id,
+    email: z.string(),
+    name: z.string(),
+    roles: z.array(z.string()),
+    status: z.enum(userStatuses),
+    created_at: Timestamp,
+    updated_at: Timestamp,
+  })
+  .meta({ id: 'User' })
+
+const toView = (user: UserDocument): z.output<typeof UserView> => ({
+  id: user._id,
+  tenant_id: user.tenant_id,
+  email: user.email,
+  name: user.name,
+  roles: user.roles,
+  status: user.status,
+  created_at: time(user.created_at),
+  updated_at: time(user.updated_at),
+})
+
+const FullName = z.string().max(200)
+const Roles = z.array(Name).max(50)
+const WithToken = z.strictObject({ token: z.string().min(1).max(255), password: NewPassword })
+const mailed = anybody('the token that was mailed is the credential')
+
+// Longer than all that is done for a known address, so that the time does not tell whether it is known.
+const resetAnswerMs = 400
+
+export const users = [
+  list({
+    path: '/api/v1/users',
+    permission: 'users:read',
+    summary: 'List the tenant’s users',
+    model: User,
+    view: UserView,
+    toView,
+    scope: (caller) => ({ tenant_id: caller.tenant_id }),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/users',
+    permission: 'users:create',
+    summary: 'Invite a user by e-mail; the caller must hold all that the roles give',
+    body: z.strictObject({ email: Email, name: FullName.default(''), roles: Roles.default([]) }),
+    responses: { 201: UserView },
+    handle: async ({ caller, body }) => {
+      const user = await inviteUser(caller, body)
+      return { location: `/api/v1/users/${user._id}`, body: toView(user) }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/api/v1/users/{id}',
+    permission: 'users:read',
+    summary: 'Get a user',
+    params: byId,
+    responses: { 200: UserView },
+    handle: async ({ caller, params }) => toView(await findUser(caller.tenant_id, params.id)),
+  }),
+
+  operation({
+    method: 'PATCH',
+    path: '/api/v1/users/{id}',
+    permission: 'users:update',
+    summary: 'Change a user’s name or roles, disable or enable him; he has it on his next request',
+    params: byId,
+    body: z.strictObject({
+      name: FullName.optional(),
+      roles: Roles.optional(),
+      disabled: z.boolean().optional(),
+    }),
+    responses: { 200: UserView },
+    handle: async ({ caller, params, body }) => toView(await changeUser(caller, params.id, body)),
+  }),
+
+  operation({
+    method: 'DELETE',
+    path: '/api/v1/users/{id}',
+    permission: 'users:delete',
+    summary: 'Remove a user and end his logins; API clients stay',
+    params: byId,
+    responses: { 204: null },
+    handle: async ({ caller, params }) => removeUser(caller, params.id),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/users/{id}/invite',
+    permission: 'users:create',
+    summary: 'Mail the invitation again; the former one ends',
+    params: byId,
+    responses: { 200: UserView },
+    handle: async ({ caller, params }) => toView(await inviteAgain(caller, params.id)),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/auth/accept-invitation',
+    permission: mailed,
+    summary: 'Accept an invitation: choose a password',
+    body: WithToken,
+    responses: { 204: null },
+    attempts_per_min: 60,
+    handle: async ({ body }) => acceptInvitation(body.token, body.password),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/auth/password-reset',
+    permission: anybody('who has forgotten his password cannot sign in'),
+    summary: 'Mail a link that sets a new password; the answer is the same for unknown addresses',
+    body: z.strictObject({ email: Email }),
+    responses: { 204: null },
+    attempts_per_min: 60,
+    handle: async ({ body }) => {
+      await Promise.all([requestReset(body.email), delay(resetAnswerMs)])
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/auth/password-reset/confirm',
+    permission: mailed,
+    summary: 'Set a new password; all logins end, an authenticator stays',
+    body: WithToken,
+    responses: { 204: null },
+    attempts_per_min: 60,
+    handle: async ({ body }) => resetPassword(body.token, body.password),
+  }),
+]

@@ -1,0 +1,88 @@
+import mongoose, { Schema } from 'mongoose'
+import { RateLimiterMongo, RateLimiterRes } from 'rate-limiter-flexible'
+import { TooManyRequests } from '../../lib/problem.ts'
+
+/** Failures that count, by account and by network address, in the form of rate-limiter-flexible. */
+interface AttemptDocument {
+  key: string
+  points: number
+  expire: Date | null
+}
+const schema = new Schema<AttemptDocument>(
+  { key: { type: String, required: true }, points: Number, expire: Date },
+  { versionKey: false, id: false, collection: 'attempts' },
+)
+schema.index({ key: 1 }, { unique: true })
+schema.index({ expire: 1 }, { expireAfterSeconds: 0 })
+export const Attempt = mongoose.model<AttemptDocument>('Attempt', schema)
+
+const windowSec = 15 * 60
+// In MongoDB, since all replicas of the api count together.
+const makeLimiter = (keyPrefix: string, points: number): RateLimiterMongo =>
+  new RateLimiterMongo({
+    storeClient: mongoose.connection.getClient(),
+    dbName: mongoose.connection.name,
+    tableName: Attempt.collection.name,
+    disableIndexesCreation: true, // the schema has them
+    keyPrefix,
+    points,
+    duration: windowSec,
+  })
+const makeLimiters = () => ({
+  account: makeLimiter('account', 5),
+  address: makeLimiter('address', 20),
+  reset: makeLimiter('reset', 5),
+})
+let made: ReturnType<typeof makeLimiters> | undefined
+const limiters = (): ReturnType<typeof makeLimiters> => (made ??= makeLimiters())
+
+/** What was right as far as it went: neither a failure, nor a success that would clear earlier ones. */
+export class Unfinished extends Error {
+  override readonly name = 'Unfinished'
+}
+
+/**
+ * Runs `work`, which throws where a guess was wrong. After five failures in 15 minutes for an account, known or
+ * not, or 20 from an address, it throws TooManyRequests instead. An attempt counts from its beginning, so that many
+ * at once get no further than one after another; a success clears the account.
+ */
+export async function attempt<T>(email: string, address: string, work: () => Promise<T>): Promise<T> {
+  const { account, address: from } = limiters()
+  const key = email.toLowerCase()
+  await count(from, address)
+  await count(account, key)
+  try {
+    const result = await work()
+    await Promise.all([from.reward(address), account.delete(key)])
+    return result
+  } catch (error) {
+    if (!(error instanceof Unfinished)) throw error
+    await Promise.all([from.reward(address), account.reward(key)])
+    throw error.cause
+  }
+}
+
+/** The owner has shown otherwise who he is. */
+export const clearFailures = async (email: string): Promise<void> => {
+  await limiters().account.delete(email.toLowerCase())
+}
+
+/** Whether a further mail may go to this address: five in 15 minutes, so that nobody is flooded. */
+export async function mayMail(email: string): Promise<boolean> {
+  try {
+    await count(limiters().reset, email.toLowerCase())
+    return true
+  } catch (error) {
+    if (error instanceof TooManyRequests) return false
+    throw error
+  }
+}
+
+async function count(limiter: RateLimiterMongo, key: string): Promise<void> {
+  try {
+    await limiter.consume(key)
+  } catch (refused) {
+    if (!(refused instanceof RateLimiterRes)) throw refused
+    throw new TooManyRequests(Math.max(1, Math.ceil(refused.msBeforeNext / 1000)))
+  }
+}

@@ -1,0 +1,145 @@
+import { InvalidInput, NotFound, Problem, StateConflict } from '../../lib/problem.ts'
+import { isDuplicateKey } from '../database.ts'
+import { endLogins } from './accounts.ts'
+import { removeAuthenticator } from './authenticators.ts'
+import { changeGrants, mustHold } from './grants.ts'
+import { waysToUse } from './links.ts'
+import { queueMail } from './mails.ts'
+import { issueToken } from './one-time-tokens.ts'
+import { builtInRoles, customRolesNamed, operatorRole, type Permission, permissionsOf } from './roles.ts'
+import { User, type UserDocument } from './users.ts'
+
+// What those who manage a tenant's users do with them. Nobody acts on a user who may do more than he.
+
+interface Manager {
+  tenant_id: string
+  email?: string
+  permissions: ReadonlySet<Permission>
+}
+
+/** Throws NotFound, also for another tenant's user. */
+export async function findUser(tenant_id: string, _id: string): Promise<UserDocument> {
+  const user = await User.findOne({ tenant_id, _id }).lean()
+  if (!user) throw new NotFound('user')
+  return user
+}
+
+/** Mails an invitation. Throws GrantDenied, InvalidInput for a role that is none, and `email_taken`. */
+export async function inviteUser(
+  by: Manager,
+  invited: { email: string; name: string; roles: string[] },
+): Promise<UserDocument> {
+  try {
+    return await changeGrants(by.tenant_id, async () => {
+      const roles = [...new Set(invited.roles)]
+      mustHold(by.permissions, await permissionsOfRoles(by.tenant_id, roles))
+      const email = invited.email.toLowerCase()
+      const fields = { ...invited, email, roles, tenant_id: by.tenant_id, status: 'invited' as const }
+      const user = (await new User(fields).save()).toObject()
+      await mailInvitation(user, by)
+      return user
+    })
+  } catch (error) {
+    if (isDuplicateKey(error)) {
+      throw new Problem(
+        409,
+        'email_taken',
+        'The address is taken',
+        'There is a user with this address already',
+      )
+    }
+    throw error
+  }
+}
+
+/** Mails a new link; the former one ends. Throws StateConflict when the user has accepted or is disabled. */
+export function inviteAgain(by: Manager, id: string): Promise<UserDocument> {
+  return changeGrants(by.tenant_id, async () => {
+    const user = await manageable(by, id)
+    if (user.status !== 'invited') throw new StateConflict('invite', user.status)
+    await mailInvitation(user, by)
+    return user
+  })
+}
+
+async function mailInvitation(user: UserDocument, by: Manager): Promise<void> {
+  const token = await issueToken(user, 'invitation')
+  const ways = waysToUse(token, 'accept-invitation', '/api/v1/auth/accept-invitation')
+  await queueMail({
+    to: user.email,
+    subject: 'You are invited to Keelson',
+    text: `${by.email ?? 'Your team'} invites you to Keelson. Within 7 days you can choose a password here:\n\n${ways}`,
+  })
+}
+
+/**
+ * Changes a user; disabling ends his logins. Throws NotFound, GrantDenied when he may do more than the caller, now
+ * or then, InvalidInput for a role that is none, and `last_owner`.
+ */
+export function changeUser(
+  by: Manager,
+  id: string,
+  change: { name?: string | undefined; roles?: string[] | undefined; disabled?: boolean | undefined },
+): Promise<UserDocument> {
+  return changeGrants(by.tenant_id, async () => {
+    const user = await manageable(by, id)
+    const roles = change.roles ? await newRoles(by, user, change.roles) : user.roles
+    const enabled = user.password_hash === null ? 'invited' : 'active'
+    const status = change.disabled === undefined ? user.status : change.disabled ? 'disabled' : enabled
+    const changed = await User.findOneAndUpdate(
+      { tenant_id: by.tenant_id, _id: id },
+      { $set: { name: change.name ?? user.name, roles, status } },
+      { returnDocument: 'after' },
+    ).lean()
+    if (!changed) throw new NotFound('user')
+    await keepAnOwner(user)
+    if (status === 'disabled') await endLogins(user)
+    return changed
+  })
+}
+
+/** Throws NotFound, GrantDenied and `last_owner`. */
+export function removeUser(by: Manager, id: string): Promise<void> {
+  return changeGrants(by.tenant_id, async () => {
+    const user = await manageable(by, id)
+    await User.deleteOne({ tenant_id: by.tenant_id, _id: id })
+    await keepAnOwner(user)
+    await endLogins(user)
+    await removeAuthenticator(user)
+  })
+}
+
+async function manageable(by: Manager, id: string): Promise<UserDocument> {
+  const user = await findUser(by.tenant_id, id)
+  const custom = await customRolesNamed(by.tenant_id, user.roles)
+  mustHold(by.permissions, permissionsOf(user.roles, custom))
+  return user
+}
+
+/** The platform's own role is neither given nor taken here: who has it keeps it. */
+async function newRoles(by: Manager, user: UserDocument, asked: string[]): Promise<string[]> {
+  const kept = user.roles.filter((role) => role === operatorRole)
+  const roles = [...new Set(asked)].filter((role) => !(role === operatorRole && kept.length))
+  mustHold(by.permissions, await permissionsOfRoles(by.tenant_id, roles))
+  return [...roles, ...kept]
+}
+
+async function permissionsOfRoles(tenantId: string, roles: string[]): Promise<ReadonlySet<Permission>> {
+  const custom = await customRolesNamed(tenantId, roles)
+  const names = new Set<string>([...builtInRoles, ...custom.map(({ name }) => name)])
+  const unknown = roles.filter((role) => !names.has(role))
+  if (unknown.length) {
+    throw new InvalidInput(
+      422,
+      unknown.map((role) => ({ pointer: '/roles', message: `there is no role ${role}` })),
+    )
+  }
+  return permissionsOf(roles, custom)
+}
+
+/** In the transaction that changed `before`: somebody who can do everything is left. */
+async function keepAnOwner({ tenant_id, status, roles }: UserDocument): Promise<void> {
+  if (status !== 'active' || !roles.includes('owner')) return
+  if (await User.exists({ tenant_id, status: 'active', roles: 'owner' })) return
+  throw new Problem(409, 'last_owner', 'A tenant keeps an owner', 'Make somebody else an owner first')
+}

@@ -1,0 +1,300 @@
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { Secret, TOTP } from 'otpauth'
+import { newId } from '../../lib/ids.ts'
+import { Attempt, attempt } from '../../models/identity/attempts.ts'
+import { Authenticator } from '../../models/identity/authenticators.ts'
+import { Browser } from '../../models/identity/browsers.ts'
+import { hashPassword, User } from '../../models/identity/users.ts'
+import { type Answer, ask, Client, type Json } from '../support/client.ts'
+import { refusing } from '../support/refusals.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+let tenant: TestTenant
+beforeAll(async () => {
+  tenant = await makeTenant()
+})
+// Failures of other tests do not count, nor do these there: all come from one address.
+beforeEach(() => Attempt.deleteMany())
+afterEach(() => Attempt.deleteMany())
+const refused = refusing(() => tenant)
+
+const password = 'correct horse battery'
+const login = (body: Json): Promise<Answer> => ask('POST', '/api/v1/auth/login', { body })
+
+async function makePerson(chosen = password): Promise<{ email: string; id: string; client: Client }> {
+  const email = `${newId()}@example.com`
+  const password_hash = await hashPassword(chosen)
+  const user = await new User({ tenant_id: tenant.id, email, password_hash, roles: ['viewer'] }).save()
+  const { status, body } = await login({ email, password: chosen })
+  expect(status).toBe(200)
+  return { email, id: user._id, client: new Client(String(body['token'])) }
+}
+
+/** A code of the app for `steps` steps from now. */
+const codeOf = (secret: string, steps = 0): string =>
+  new TOTP({ secret: Secret.fromBase32(secret) }).generate({ timestamp: Date.now() + steps * 30_000 })
+
+async function enrolled() {
+  const person = await makePerson()
+  const { body } = await person.client.ask('POST', '/api/v1/account/authenticator')
+  const secret = String(body['secret'])
+  const otp = codeOf(secret)
+  const confirmed = await person.client.ask('POST', '/api/v1/account/authenticator/confirm', { otp })
+  expect(confirmed).toMatchObject({ status: 200 })
+  // As if it had been long ago: the present code is still to be used.
+  await Authenticator.updateOne({ tenant_id: tenant.id, _id: person.id }, { $set: { last_step: 0 } })
+  const credentials = { email: person.email, password }
+  return {
+    ...person,
+    ...credentials,
+    credentials,
+    secret,
+    codes: confirmed.body['recovery_codes'] as string[],
+  }
+}
+
+async function remembered() {
+  const person = await enrolled()
+  const otp = codeOf(person.secret)
+  const { body } = await login({ ...person.credentials, otp, remember: true })
+  expect(body['remember_token']).toMatch(/^klb_/)
+  return { ...person, remember_token: String(body['remember_token']) }
+}
+
+const fail = (email: string, times: number): Promise<Answer[]> =>
+  Promise.all(Array.from({ length: times }, () => login({ email, password: 'wrong' })))
+const statuses = (answers: Answer[]): number[] =>
+  answers.map(({ status }) => status).toSorted((a, b) => a - b)
+
+describe('an authenticator', () => {
+  test('is enrolled by secret, URL or image, asks for nothing until confirmed, then for a code', async () => {
+    const { email, client } = await makePerson()
+    const { body } = await client.ask('POST', '/api/v1/account/authenticator')
+    const secret = String(body['secret'])
+    const url = new URL(String(body['otpauth_url']))
+    expect([url.protocol, url.searchParams.get('secret'), url.searchParams.get('issuer')]).toEqual([
+      'otpauth:',
+      secret,
+      'Keelson',
+    ])
+    expect(decodeURIComponent(url.pathname)).toContain(email)
+    expect(body['qr_svg']).toMatch(/^<svg/)
+    expect(await login({ email, password })).toMatchObject({ status: 200 })
+
+    const wrong = await refused(() =>
+      client.ask('POST', '/api/v1/account/authenticator/confirm', { otp: codeOf(secret, 50) }),
+    )
+    expect(wrong).toMatchObject({ status: 422 })
+    const otp = codeOf(secret)
+    const confirmed = await client.ask('POST', '/api/v1/account/authenticator/confirm', { otp })
+    expect(new Set(confirmed.body['recovery_codes'] as string[]).size).toBe(10)
+    expect(await client.get('/api/v1/account')).toMatchObject({ authenticator: true })
+    expect(await refused(() => login({ email, password }))).toMatchObject({
+      status: 401,
+      body: { code: 'otp_required' },
+    })
+    expect(await login({ email, password, otp })).toMatchObject({ body: { code: 'invalid_otp' } })
+    expect(await login({ email, password, otp: codeOf(secret, 1) })).toMatchObject({ status: 200 })
+  })
+
+  test('that is confirmed is not replaced by another before it is removed', async () => {
+    const { client, credentials, secret } = await enrolled()
+    const again = await refused(() => client.ask('POST', '/api/v1/account/authenticator'))
+    expect(again).toMatchObject({ status: 409, body: { code: 'authenticator_enrolled' } })
+    expect(await login({ ...credentials, otp: codeOf(secret) })).toMatchObject({ status: 200 })
+  })
+
+  test('has codes that work once, though many use one at once, and none older than one that was used', async () => {
+    const { credentials, secret } = await enrolled()
+    const [now, next] = [codeOf(secret), codeOf(secret, 1)]
+    const answers = await Promise.all([now, now, now].map((otp) => login({ ...credentials, otp })))
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
+    expect(await login({ ...credentials, otp: next })).toMatchObject({ status: 200 })
+    for (const otp of [now, next])
+      expect(await refused(() => login({ ...credentials, otp }))).toMatchObject({
+        status: 401,
+        body: { code: 'invalid_otp' },
+      })
+  })
+
+  test.each([-3, 3])('takes no code that is %d steps away', async (steps) => {
+    const { credentials, secret } = await enrolled()
+    const answer = await refused(() => login({ ...credentials, otp: codeOf(secret, steps) }))
+    expect(answer).toMatchObject({ status: 401, body: { code: 'invalid_otp' } })
+  })
+
+  test('that is lost is replaced by recovery codes, each once', async () => {
+    const { credentials, codes } = await enrolled()
+    const [first = '', second = ''] = codes
+    const answers = await Promise.all([first, first].map((otp) => login({ ...credentials, otp })))
+    expect(answers.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([200, 401])
+    const typed = second.toLowerCase().replace('-', ' ')
+    expect(await login({ ...credentials, otp: typed })).toMatchObject({ status: 200 })
+    expect(await login({ ...credentials, otp: first })).toMatchObject({ status: 401 })
+  })
+
+  test('is removed by the password or a code, not by a session alone', async () => {
+    const byPassword = await enrolled()
+    const path = '/api/v1/account/authenticator'
+    expect(await refused(() => byPassword.client.ask('DELETE', path))).toMatchObject({ status: 422 })
+    const wrong = await refused(() => byPassword.client.ask('DELETE', path, { password: 'a wrong one' }))
+    expect(wrong).toMatchObject({ status: 403, body: { code: 'wrong_password' } })
+    const wrongCode = await refused(() => byPassword.client.ask('DELETE', path, { otp: 'ABCDE-FGHIJ' }))
+    expect(wrongCode).toMatchObject({ status: 403, body: { code: 'wrong_code' } })
+    expect(await byPassword.client.ask('DELETE', path, { password })).toMatchObject({ status: 204 })
+    expect(await login(byPassword.credentials)).toMatchObject({ status: 200 })
+
+    const byCode = await enrolled()
+    const removed = await byCode.client.ask('DELETE', path, { otp: codeOf(byCode.secret) })
+    expect(removed).toMatchObject({ status: 204 })
+    expect(await byCode.client.get('/api/v1/account')).toMatchObject({ authenticator: false })
+  })
+
+  test('leaves nothing readable in the database', async () => {
+    const { id, secret, codes } = await enrolled()
+    const kept = JSON.stringify(await Authenticator.findOne({ tenant_id: tenant.id, _id: id }).lean())
+    for (const text of [secret, ...codes, ...codes.map((code) => code.replace('-', ''))])
+      expect(kept).not.toContain(text)
+  })
+})
+
+describe('a remembered browser', () => {
+  const path = '/api/v1/account/browsers'
+  test('needs no code, until it is forgotten', async () => {
+    const { client, credentials, remember_token, id } = await remembered()
+    expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 200 })
+    const { items } = await client.get<{ items: Json[] }>(path)
+    expect(items).toHaveLength(1)
+    const kept = await Browser.findOne({ tenant_id: tenant.id, user_id: id }).lean()
+    expect(JSON.stringify([items, kept])).not.toContain(remember_token)
+    expect(await client.ask('DELETE', `${path}/${String(items[0]?.['id'])}`)).toMatchObject({ status: 204 })
+    expect(await login({ ...credentials, remember_token })).toMatchObject({ body: { code: 'otp_required' } })
+  })
+
+  test('is one of this user only, for 30 days, and no replacement for the password', async () => {
+    const mine = await remembered()
+    const { remember_token } = mine
+    const other = await enrolled()
+    expect(await login({ ...other.credentials, remember_token })).toMatchObject({ status: 401 })
+    expect(await login({ email: mine.email, password: 'wrong', remember_token })).toMatchObject({
+      body: { code: 'invalid_credentials' },
+    })
+    const { items } = await mine.client.get<{ items: Json[] }>(path)
+    const theirs = await refused(() => other.client.ask('DELETE', `${path}/${String(items[0]?.['id'])}`))
+    expect(theirs).toMatchObject({ status: 404 })
+    const past = { $set: { expires_at: new Date(Date.now() - 1) } }
+    await Browser.updateOne({ tenant_id: tenant.id, user_id: mine.id }, past)
+    expect(await login({ ...mine.credentials, remember_token })).toMatchObject({
+      body: { code: 'otp_required' },
+    })
+  })
+
+  test('is not made by who gave no code', async () => {
+    const plain = await makePerson()
+    const { body } = await login({ email: plain.email, password, remember: true })
+    expect(body).not.toHaveProperty('remember_token')
+  })
+})
+
+describe('a password', () => {
+  test.each(['x'.repeat(80), '密码'.repeat(20)])('longer than 72 bytes counts to its end', async (chosen) => {
+    const { email } = await makePerson(chosen)
+    const answer = await refused(() => login({ email, password: `${chosen.slice(0, -1)}y` }))
+    expect(answer).toMatchObject({ status: 401 })
+    expect(await login({ email, password: `${chosen}y` })).toMatchObject({ status: 401 })
+  })
+
+  test('that is changed ends all other sessions and remembered browsers, and not this session', async () => {
+    const { client, credentials, secret, codes } = await enrolled()
+    const { body } = await login({ ...credentials, otp: codeOf(secret), remember: true })
+    const other = new Client(String(body['token']))
+    const change = { current_password: password, new_password: 'another good password' }
+    expect(await client.ask('POST', '/api/v1/account/password', change)).toMatchObject({ status: 204 })
+    expect(await client.ask('GET', '/api/v1/account')).toMatchObject({ status: 200 })
+    expect(await other.ask('GET', '/api/v1/account')).toMatchObject({ status: 401 })
+    const fresh = { ...credentials, password: change.new_password }
+    const remember_token = String(body['remember_token'])
+    expect(await login({ ...fresh, remember_token })).toMatchObject({ body: { code: 'otp_required' } })
+    expect(await login({ ...fresh, otp: codes[0] })).toMatchObject({ status: 200 })
+    expect(await login({ ...credentials, otp: codes[1] })).toMatchObject({
+      body: { code: 'invalid_credentials' },
+    })
+  })
+
+  test('is changed by who knows the present one, and guessing it is limited', async () => {
+    const { client } = await makePerson()
+    const guess = () =>
+      client.ask('POST', '/api/v1/account/password', {
+        current_password: 'a guess',
+        new_password: 'another good password',
+      })
+    for (let i = 0; i < 5; i++)
+      expect(await refused(guess)).toMatchObject({ status: 403, body: { code: 'wrong_password' } })
+    expect(await refused(guess)).toMatchObject({ status: 429 })
+  })
+})
+
+describe('sessions', () => {
+  test('are listed without their tokens, and ended one by one', async () => {
+    const { client, email } = await makePerson()
+    const other = new Client(String((await login({ email, password })).body['token']))
+    const { items, total } = await client.get<{ items: Json[]; total: number }>('/api/v1/account/sessions')
+    expect(total).toBe(2)
+    expect(JSON.stringify(items)).not.toContain(other.token)
+    const stranger = await makePerson()
+    const newest = `/api/v1/account/sessions/${String(items[0]?.['id'])}`
+    expect(await refused(() => stranger.client.ask('DELETE', newest))).toMatchObject({ status: 404 })
+    expect(await client.ask('DELETE', newest)).toMatchObject({ status: 204 })
+    expect(await other.ask('GET', '/api/v1/account')).toMatchObject({ status: 401 })
+    expect(await client.ask('GET', '/api/v1/account')).toMatchObject({ status: 200 })
+  })
+})
+
+describe('failures', () => {
+  test('of an account are five in 15 minutes, also at once, whether there is such an account or not', async () => {
+    const { email } = await makePerson()
+    for (const address of [email, `${newId()}@example.com`]) {
+      expect(statuses(await fail(address, 8))).toEqual([401, 401, 401, 401, 401, 429, 429, 429])
+      const answer = await refused(() => login({ email: address.toUpperCase(), password }))
+      expect(answer).toMatchObject({ status: 429, body: { code: 'too_many_requests' } })
+      const seconds = Number(answer.headers.get('retry-after'))
+      expect(seconds).toBeGreaterThan(14 * 60)
+      expect(seconds).toBeLessThanOrEqual(15 * 60)
+    }
+  })
+
+  test('before a success are forgiven', async () => {
+    const { email } = await makePerson()
+    for (let round = 0; round < 3; round++) {
+      expect(statuses(await fail(email, 4))).toEqual([401, 401, 401, 401])
+      expect(await login({ email, password })).toMatchObject({ status: 200 })
+    }
+  })
+
+  test('with the code count as those with the password, and asking without a code forgives none', async () => {
+    const { credentials, secret } = await enrolled()
+    for (let i = 0; i < 5; i++) {
+      expect(await login(credentials)).toMatchObject({ body: { code: 'otp_required' } })
+      expect(await login({ ...credentials, otp: '000000' })).toMatchObject({ body: { code: 'invalid_otp' } })
+    }
+    expect(await login({ ...credentials, otp: codeOf(secret) })).toMatchObject({ status: 429 })
+  })
+
+  test('from an address are 20 over all accounts, which no success of its own forgives', async () => {
+    const { email } = await makePerson()
+    for (let i = 0; i < 20; i++) {
+      expect(await login({ email: `${newId()}@example.com`, password })).toMatchObject({ status: 401 })
+      if (i % 5 === 0) expect(await login({ email, password })).toMatchObject({ status: 200 })
+    }
+    expect(await refused(() => login({ email, password }))).toMatchObject({ status: 429 })
+  })
+
+  test('at one replica count at the others', async () => {
+    const { email } = await makePerson()
+    const wrong = new Error('wrong')
+    // This process stands for another replica: the two share nothing but the database.
+    const failing = () => attempt(email, '192.0.2.1', () => Promise.reject(wrong))
+    for (let i = 0; i < 5; i++) await expect(failing()).rejects.toBe(wrong)
+    expect(await login({ email, password })).toMatchObject({ status: 429 })
+  })
+})
