@@ -30,6 +30,12 @@ async function makePerson(chosen = password): Promise<{ email: string; id: strin
   return { email, id: user._id, client: new Client(String(body['token'])) }
 }
 
+const signIn = (form: Record<string, string>) =>
+  ask('POST', '/codec/sign-in', {
+    body: new URLSearchParams(form).toString(),
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+  })
+
 /** A code of the app for `steps` steps from now. */
 const codeOf = (secret: string, steps = 0): string =>
   new TOTP({ secret: Secret.fromBase32(secret) }).generate({ timestamp: Date.now() + steps * 30_000 })
@@ -148,6 +154,17 @@ describe('an authenticator', () => {
     const removed = await byCode.client.ask('DELETE', path, { otp: codeOf(byCode.secret) })
     expect(removed).toMatchObject({ status: 204 })
     expect(await byCode.client.get('/api/v1/account')).toMatchObject({ authenticator: false })
+  })
+
+  test('is asked for a code on the codec’s page too', async () => {
+    const { credentials, secret } = await enrolled()
+    const without = await signIn(credentials)
+    expect([without.status, without.headers.get('set-cookie')]).toEqual([401, null])
+    const given = await signIn({ ...credentials, otp: codeOf(secret) })
+    expect([given.status, given.headers.get('set-cookie')]).toEqual([
+      200,
+      expect.stringMatching(/^keelson_codec=/),
+    ])
   })
 
   test('leaves nothing readable in the database', async () => {
