@@ -68,6 +68,13 @@ const worker = z.object({
   ...common,
   ...mongodb,
   ...temporal,
+  KEELSON_SMTP_URL: z
+    .url()
+    .optional()
+    .describe(
+      'The SMTP server for invitations and resets, `smtps://user:password@host`; without it they go into the worker’s log, links and all',
+    ),
+  KEELSON_MAIL_FROM: z.string().default('Keelson <keelson@localhost>').describe('Whom mail comes from'),
   KEELSON_WORKFLOW_BUNDLE: z
     .string()
     .default('.state/build/workflows.js')

@@ -1,17 +1,22 @@
 import type { IncomingMessage } from 'node:http'
-import { decodeJwt, importJWK, jwtVerify } from 'jose'
+import { decodeJwt, errors, importJWK, jwtVerify } from 'jose'
 import { hostTokenType, internalAudience } from '../lib/host-protocol.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
 import { Host } from '../models/compute/hosts.ts'
-import { identityOf } from '../models/identity/sessions.ts'
+import { machineOf } from '../models/identity/access-tokens.ts'
+import { identityOf, sessionPrefix } from '../models/identity/sessions.ts'
 import type { Access, Caller, HostCaller } from './operation.ts'
 
 // Longer than any token of ours: what is longer is refused unread.
 const longestToken = 4096
 
 /** Who is calling. Throws Unauthenticated. Asked anew for each request: what was revoked is refused by the next. */
-export async function authenticate(request: IncomingMessage): Promise<Caller> {
+export async function authenticate(request: IncomingMessage, issuer: string): Promise<Caller> {
   const token = bearer(request)
+  return token.startsWith(sessionPrefix) ? userOf(token) : clientOf(token, issuer)
+}
+
+async function userOf(token: string): Promise<Caller> {
   const identity = await identityOf(token)
   if (!identity) throw new Unauthenticated('The token is unknown or has ended')
   return {
@@ -22,6 +27,16 @@ export async function authenticate(request: IncomingMessage): Promise<Caller> {
     permissions: identity.permissions,
     token,
   }
+}
+
+async function clientOf(token: string, issuer: string): Promise<Caller> {
+  const machine = await machineOf(token, issuer).catch((cause: unknown) => {
+    if (!(cause instanceof errors.JOSEError)) throw cause
+    throw Object.assign(new Unauthenticated('The token is not valid'), { cause })
+  })
+  if (!machine) throw new Unauthenticated('The token was revoked, or its client is gone')
+  const { client, permissions } = machine
+  return { kind: 'api_client', id: client._id, tenant_id: client.tenant_id, permissions, token }
 }
 
 /** Which host is calling, by a token that it signed with the key it enrolled. Throws Unauthenticated. */

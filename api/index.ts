@@ -14,6 +14,8 @@ import { hosts } from './compute/hosts.ts'
 import { account } from './identity/account.ts'
 import { roles } from './identity/roles.ts'
 import { sessions } from './identity/sessions.ts'
+import { makeApiClients } from './identity/api-clients.ts'
+import { makeOauth } from './identity/oauth.ts'
 import { users } from './identity/users.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
@@ -23,6 +25,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...sessions,
   ...account,
   ...users,
+  ...makeApiClients(context),
+  ...makeOauth(context),
   ...roles,
   listContainers,
   createContainer,

@@ -29,6 +29,7 @@ const temporal = temporalClient(settings)
 onAccepted(makeStarter(temporal, log))
 
 const operations = allOperations({
+  apiUrl: settings.KEELSON_API_URL,
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>
       log.warn({ err: error, workflow_id: workflowId }, 'cancel not passed on; the dispatcher will'),

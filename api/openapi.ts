@@ -46,7 +46,7 @@ export function openApiDocument(operations: Operation[], url: string): Json {
 }
 
 function describe(operation: Operation, schemas: Json): Json {
-  const { method, path, permission, summary, body } = operation
+  const { method, path, permission, summary, body, form } = operation
   const open = typeof permission === 'object' && permission.for === 'anybody'
   return {
     operationId: operationIdOf(operation),
@@ -62,11 +62,15 @@ function describe(operation: Operation, schemas: Json): Json {
       ? {
           requestBody: {
             required: !body.safeParse(undefined).success,
-            content: { 'application/json': { schema: schemaOf(body, 'input', schemas) } },
+            content: {
+              [form ? 'application/x-www-form-urlencoded' : 'application/json']: {
+                schema: schemaOf(body, 'input', schemas),
+              },
+            },
           },
         }
       : {}),
-    responses: { ...successResponse(operation, schemas), ...refusals(operation, method, open) },
+    responses: { ...successResponse(operation, schemas), ...refusals(operation, method, open, schemas) },
   }
 }
 
@@ -120,13 +124,28 @@ function successResponse(operation: Operation, schemas: Json): Json {
   }
 }
 
-function refusals({ params, permission, path }: Operation, method: string, open: boolean): Json {
+function refusals(
+  { params, permission, path, refusal }: Operation,
+  method: string,
+  open: boolean,
+  schemas: Json,
+): Json {
   const statuses = [400, 409, 429, 500, 503]
   if (!open || path.includes('login') || path.includes('enrol')) statuses.push(401)
   if (typeof permission === 'string' || permission.for === 'users') statuses.push(403)
   if (params) statuses.push(404)
   if (method !== 'GET') statuses.push(413, 415, 422)
-  return Object.fromEntries(statuses.map((status) => [status, { $ref: `#/components/responses/${status}` }]))
+  const own = refusal && {
+    description: 'Refused',
+    content: {
+      'application/json': { schema: schemaOf(refusal, 'output', schemas) },
+      'application/problem+json': { schema: schemaOf(ProblemView, 'output', schemas) },
+    },
+  }
+  return {
+    ...Object.fromEntries(statuses.map((status) => [status, { $ref: `#/components/responses/${status}` }])),
+    ...(own ? { 400: own, 401: own } : {}),
+  }
 }
 
 /** The answers that say no are the same everywhere. */

@@ -97,6 +97,10 @@ export interface Declaration<
   query?: Q | undefined
   body?: B | undefined
   responses: S
+  /** The body is a form, as OAuth has it, and fields that are not known are passed over. */
+  form?: true
+  /** How 400 and 401 are said where a standard has a form of its own for it. */
+  refusal?: z.ZodType
   /** A limit of its own, per minute and address, for what invites guessing. */
   attempts_per_min?: number
   handle(request: {

@@ -6,8 +6,9 @@ import { list } from './list.ts'
 import { operation } from './operation.ts'
 import { ProblemView } from './problems.ts'
 
-/** What the role that serves these provides: how to reach Temporal and its UI. */
+/** What the role that serves the operations provides: how it is reached itself, and Temporal and its UI. */
 export interface OperationsContext {
+  apiUrl: string
   cancel: (workflowId: string) => void
   workflowUrl: (workflowId: string) => string
 }

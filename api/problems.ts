@@ -49,8 +49,8 @@ export const problemHandler =
     response
       .status(problem.status)
       .set(problem.headers)
-      .type('application/problem+json')
-      .send(JSON.stringify(problem.document(response.locals['requestId'] as string | undefined)))
+      .type(problem.mediaType)
+      .send(JSON.stringify(problem.answer(response.locals['requestId'] as string | undefined)))
   }
 
 function toProblem(error: unknown): Problem {

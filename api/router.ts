@@ -1,8 +1,9 @@
 import type { IncomingMessage } from 'node:http'
+import { z } from 'zod'
 import express, { type Express, type Request, type Response, Router } from 'express'
 import { newId } from '../lib/ids.ts'
 import { addLogContext, type Logger, withLogContext } from '../lib/log.ts'
-import { NotFound, Problem } from '../lib/problem.ts'
+import { NotFound, Problem, TokenRefused } from '../lib/problem.ts'
 import { AuditEvent } from '../models/identity/audit.ts'
 import { once } from '../models/idempotency.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
@@ -19,6 +20,7 @@ import {
 import { parse, problemHandler } from './problems.ts'
 
 export interface RouterSettings {
+  KEELSON_API_URL: string
   KEELSON_BODY_LIMIT_KIB: number
   KEELSON_RATE_PER_SEC: number
 }
@@ -28,7 +30,8 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
   app.disable('x-powered-by')
   app.set('query parser', 'simple')
   app.set('etag', false)
-  const readBody = express.json({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, strict: false })
+  const readForm = express.urlencoded({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, extended: false })
+  const readJson = express.json({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, strict: false })
   const limit = makeLimiter(settings.KEELSON_RATE_PER_SEC, 1)
 
   app.use((request, response, next) => {
@@ -45,7 +48,13 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
-      const handle = handlerOf(operation, readBody, limit, log)
+      const handle = handlerOf(
+        operation,
+        operation.form ? readForm : readJson,
+        limit,
+        settings.KEELSON_API_URL,
+        log,
+      )
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
     refuseOtherMethods(router, prefix, group)
@@ -61,6 +70,7 @@ function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
   limit: (key: string) => Promise<void>,
+  issuer: string,
   log: Logger,
 ): (request: Request, response: Response) => Promise<void> {
   const { permission, method } = operation
@@ -71,7 +81,7 @@ function handlerOf(
     const address = request.socket.remoteAddress ?? ''
     await limitAttempts?.(address)
     await limit(request.headers.authorization ?? address)
-    const caller = await callerOf(operation, request)
+    const caller = await callerOf(operation, request, issuer)
     if (caller && caller.kind !== 'host') {
       addLogContext({ tenant_id: caller.tenant_id })
       authorize(permission, caller)
@@ -102,10 +112,11 @@ function handlerOf(
 async function callerOf(
   { permission }: Operation,
   request: IncomingMessage,
+  issuer: string,
 ): Promise<Caller | HostCaller | null> {
   if (typeof permission === 'object' && permission.for === 'anybody') return null
   if (typeof permission === 'object' && permission.for === 'hosts') return authenticateHost(request)
-  return authenticate(request)
+  return authenticate(request, issuer)
 }
 
 /** An id that is no id names nothing: 404, as one that is unknown. */
@@ -117,7 +128,7 @@ function readParams({ params }: Operation, request: Request): unknown {
 }
 
 async function readInput(
-  { body, method }: Operation,
+  { body, method, form }: Operation,
   request: Request,
   response: Response,
   readBody: express.RequestHandler,
@@ -125,14 +136,25 @@ async function readInput(
   if (method === 'GET') return undefined
   const hasBody =
     request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length'] ?? 0) > 0
+  if (form && body) {
+    if (hasBody && !request.is('application/x-www-form-urlencoded'))
+      throw new TokenRefused('invalid_request', 'The body must be application/x-www-form-urlencoded')
+    if (hasBody) await read(request, response, readBody)
+    const parsed = body.safeParse({ ...(request.body as object) })
+    if (!parsed.success) throw new TokenRefused('invalid_request', z.prettifyError(parsed.error))
+    return parsed.data
+  }
   if (!hasBody) return body ? parse(body, undefined, 422) : undefined
   if (!request.is('application/json'))
     throw new Problem(415, 'unsupported_media_type', 'The body must be application/json')
-  await new Promise<void>((resolve, reject) =>
-    readBody(request, response, (error?: unknown) => (error ? reject(error) : resolve())),
-  )
+  await read(request, response, readBody)
   return body ? parse(body, request.body, 422) : parseNothing(request.body as object, 'body', 422)
 }
+
+const read = (request: Request, response: Response, readBody: express.RequestHandler): Promise<void> =>
+  new Promise((resolve, reject) =>
+    readBody(request, response, (error?: unknown) => (error ? reject(error) : resolve())),
+  )
 
 /** Unknown fields are refused, also where none is known. */
 function parseNothing(given: unknown, what: string, status: 400 | 422): undefined {

@@ -27,6 +27,7 @@ export class Problem extends Error {
   readonly title: string
   readonly extensions: Record<string, unknown>
   readonly headers: Record<string, string>
+  readonly mediaType: string = 'application/problem+json'
 
   constructor(
     status: number,
@@ -41,6 +42,11 @@ export class Problem extends Error {
     this.title = title
     this.extensions = more.extensions ?? {}
     this.headers = more.headers ?? {}
+  }
+
+  /** What goes out as the body. */
+  answer(requestId?: string): object {
+    return this.document(requestId)
   }
 
   document(requestId?: string): ProblemDocument {
@@ -89,6 +95,24 @@ export class GrantDenied extends Problem {
       `Only who holds it may give, change or take away ${missing.join(', ')}`,
       { extensions: { permissions: missing } },
     )
+  }
+}
+
+/** What the token endpoint says, in OAuth’s own form (RFC 6749, 5.2). */
+export class TokenRefused extends Problem {
+  override readonly mediaType = 'application/json'
+
+  constructor(
+    code: 'invalid_request' | 'invalid_client' | 'invalid_scope' | 'unsupported_grant_type',
+    detail: string,
+  ) {
+    const challenge = { 'WWW-Authenticate': 'Basic realm="keelson"' }
+    const headers = { 'Cache-Control': 'no-store', ...(code === 'invalid_client' ? challenge : {}) }
+    super(code === 'invalid_client' ? 401 : 400, code, 'No token', detail, { headers })
+  }
+
+  override answer(): object {
+    return { error: this.code, error_description: this.message }
   }
 }
 

@@ -14,7 +14,7 @@ const docs = join(fileURLToPath(new URL('..', import.meta.url)), 'docs')
 const never = (): never => {
   throw new Error('the document needs no running platform')
 }
-const operations = allOperations({ cancel: never, workflowUrl: never })
+const operations = allOperations({ apiUrl: 'http://127.0.0.1:7080', cancel: never, workflowUrl: never })
 const made = {
   'configuration.md': configuration(),
   'openapi.json': `${JSON.stringify(openApiDocument(operations, 'http://127.0.0.1:7080'), null, 2)}\n`,

@@ -8,6 +8,7 @@ import { makeLogger } from '../lib/log.ts'
 import { dataConverter, platformQueue, temporalClient } from '../lib/temporal.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { startDispatcher } from './dispatcher.ts'
+import { startMailer } from './mailer.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
 // The platform worker: all workflow code, the platform's activities, and the dispatcher.
@@ -35,11 +36,13 @@ const worker = await Worker.create({
   shutdownGraceTime: '5 s',
 })
 const dispatcher = startDispatcher(client, log)
+const mailer = startMailer(settings, log)
 log.info('ready')
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => worker.shutdown())
 await worker.run()
 await dispatcher.stop()
+await mailer.stop()
 await client.connection.close()
 await connection.close()
 await disconnectDatabase()

@@ -31,6 +31,7 @@ const makeLimiter = (keyPrefix: string, points: number): RateLimiterMongo =>
 const makeLimiters = () => ({
   account: makeLimiter('account', 5),
   address: makeLimiter('address', 20),
+  client: makeLimiter('client', 20),
   reset: makeLimiter('reset', 5),
 })
 let made: ReturnType<typeof makeLimiters> | undefined
@@ -62,6 +63,19 @@ export async function attempt<T>(email: string, address: string, work: () => Pro
   }
 }
 
+/** Runs `work` and counts its failures against the address alone: 20 in 15 minutes. Throws TooManyRequests. */
+export async function attemptFrom<T>(address: string, work: () => Promise<T>): Promise<T> {
+  const { client } = limiters()
+  const seen = await client.get(address)
+  if (seen && seen.remainingPoints <= 0) throw tooMany(seen)
+  try {
+    return await work()
+  } catch (error) {
+    await count(client, address)
+    throw error
+  }
+}
+
 /** The owner has shown otherwise who he is. */
 export const clearFailures = async (email: string): Promise<void> => {
   await limiters().account.delete(email.toLowerCase())
@@ -83,6 +97,9 @@ async function count(limiter: RateLimiterMongo, key: string): Promise<void> {
     await limiter.consume(key)
   } catch (refused) {
     if (!(refused instanceof RateLimiterRes)) throw refused
-    throw new TooManyRequests(Math.max(1, Math.ceil(refused.msBeforeNext / 1000)))
+    throw tooMany(refused)
   }
 }
+
+const tooMany = ({ msBeforeNext }: RateLimiterRes): TooManyRequests =>
+  new TooManyRequests(Math.max(1, Math.ceil(msBeforeNext / 1000)))

@@ -1,5 +1,5 @@
 import mongoose, { Schema } from 'mongoose'
-import { sealSecret } from '../secrets.ts'
+import { sealSecret, unsealSecret } from '../secrets.ts'
 import { idField } from '../resources.ts'
 import { newId } from '../../lib/ids.ts'
 
@@ -15,10 +15,12 @@ export interface MailDocument {
   _id: string
   to: string
   text_sealed: string
-  state: 'waiting' | 'sent' | 'suppressed' | 'failed'
+  state: 'waiting' | 'sent' | 'failed'
   tries: number
   /** Not before this moment; moved on by each try, so that two workers do not send it at once. */
   due_at: Date
+  /** When it is forgotten: a week after it was settled. */
+  expires_at: Date | null
   created_at: Date
 }
 
@@ -30,11 +32,13 @@ const schema = new Schema<MailDocument>(
     state: { type: String, required: true, default: 'waiting' },
     tries: { type: Number, default: 0 },
     due_at: { type: Date, required: true },
+    expires_at: { type: Date, default: null },
     created_at: { type: Date, required: true },
   },
   { versionKey: false, id: false, collection: 'mails' },
 )
 schema.index({ due_at: 1 }, { partialFilterExpression: { state: 'waiting' } })
+schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 export const MailRecord = mongoose.model<MailDocument>('Mail', schema)
 
 /** Accepts a mail. Inside a transaction it goes out only if that commits; a worker sends it soon after. */
@@ -48,4 +52,39 @@ export async function queueMail({ to, subject, text }: Mail): Promise<void> {
     due_at: now,
     created_at: now,
   }).save()
+}
+
+/** A mail in the hands of one worker. */
+export interface ClaimedMail extends Mail {
+  id: string
+  /** This one included. */
+  tries: number
+  /** Whether it is tried again when this fails. */
+  triesLeft: boolean
+}
+
+// After 10 s, 20 s, 40 s, …: ten tries take an hour and a half.
+const firstPauseMs = 10_000
+const mostTries = 10
+const keptMs = 7 * 86_400_000
+
+/** The mail that has waited longest, for this worker alone until it is due again; null when none is due. */
+export async function claimDueMail(): Promise<ClaimedMail | null> {
+  const now = new Date()
+  const pause = { $multiply: [firstPauseMs, { $pow: [2, '$tries'] }] }
+  const mail = await MailRecord.findOneAndUpdate(
+    { state: 'waiting', due_at: { $lte: now } },
+    [{ $set: { tries: { $add: ['$tries', 1] }, due_at: { $add: [now, pause] } } }],
+    { sort: { due_at: 1 }, returnDocument: 'after', updatePipeline: true },
+  ).lean()
+  if (!mail) return null
+  const { _id: id, to, tries, text_sealed } = mail
+  const { subject, text } = unsealSecret<{ subject: string; text: string }>(text_sealed, id)
+  return { id, to, subject, text, tries, triesLeft: tries < mostTries }
+}
+
+/** It went out, or it never will. Its text is forgotten at once. */
+export async function settleMail(id: string, state: 'sent' | 'failed'): Promise<void> {
+  const expires_at = new Date(Date.now() + keptMs)
+  await MailRecord.updateOne({ _id: id }, { $set: { state, text_sealed: '-', expires_at } })
 }

@@ -36,6 +36,9 @@ schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 schema.index({ user_id: 1 })
 export const Session = mongoose.model<SessionDocument>('Session', schema)
 
+/** How a session's token begins, which an access token never does. */
+export const sessionPrefix = 'kls_'
+
 const hourMs = 3_600_000
 const idleMs = 12 * hourMs
 const longestMs = 7 * 24 * hourMs

@@ -1,42 +1,91 @@
-import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK, type SignJWT } from 'jose'
+import {
+  createLocalJWKSet,
+  type CryptoKey,
+  exportJWK,
+  generateKeyPair,
+  importJWK,
+  type JWK,
+  type JWTVerifyGetKey,
+  type SignJWT,
+} from 'jose'
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { isDuplicateKey } from '../database.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 
 /** A key pair with which the platform signs tokens. The private half is sealed. */
-interface SigningKeyDocument {
+export interface SigningKeyDocument {
+  /** The key's id, `kid` in tokens. */
   _id: string
+  /** 1, 2, …; of two rotations at once one gets the number. */
+  generation: number
   public_jwk: JWK
   private_sealed: string
-  active: boolean
+  /** From when on it signs. It is published before, so that who verifies knows it by then. */
+  signs_from: Date
+  /** Until when it is published; null for the newest. MongoDB removes it then. */
+  expires_at: Date | null
   created_at: Date
 }
 
 const schema = new Schema<SigningKeyDocument>(
   {
     _id: { type: String, required: true },
+    generation: { type: Number, required: true },
     public_jwk: { type: Schema.Types.Mixed, required: true },
     private_sealed: { type: String, required: true },
-    active: { type: Boolean, required: true },
+    signs_from: { type: Date, required: true },
+    expires_at: { type: Date, default: null },
     created_at: { type: Date, required: true },
   },
   { versionKey: false, id: false, collection: 'signing_keys' },
 )
-schema.index({ active: 1 }, { unique: true, partialFilterExpression: { active: true } })
+schema.index({ generation: 1 }, { unique: true })
+schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 export const SigningKey = mongoose.model<SigningKeyDocument>('SigningKey', schema)
+
+// Hosts hear of keys every 10 s, other replicas of the api read them anew as often: a minute is plenty.
+const publishedFirstMs = 60_000
+const readAgainMs = 10_000
+// An unknown key id is looked for at most so often, since anybody can send one.
+const lookAgainMs = 1_000
+// Longer than any token lives (access tokens: 1 h).
+const keptMs = 2 * 3_600_000
 
 /** Makes the first key pair. Two at once make one. */
 export async function ensureSigningKey(): Promise<void> {
-  if (await SigningKey.exists({ active: true })) return
+  if (await SigningKey.exists({})) return
+  await insertKey(1, new Date())
+}
+
+/**
+ * Makes the next key pair. It signs a minute from now, when everybody knows it; the present one stays published
+ * until no token that it has signed is good any longer. Returns the new one.
+ */
+export async function rotateSigningKey(): Promise<SigningKeyDocument> {
+  const newest = await SigningKey.findOne().sort({ generation: -1 }).lean()
+  const signs_from = new Date(Date.now() + publishedFirstMs)
+  await insertKey((newest?.generation ?? 0) + 1, signs_from)
+  const expires_at = new Date(signs_from.getTime() + keptMs)
+  const made = await SigningKey.findOne().sort({ generation: -1 }).lean()
+  if (!made) throw new Error('the new signing key is gone')
+  await SigningKey.updateMany(
+    { generation: { $lt: made.generation }, expires_at: null },
+    { $set: { expires_at } },
+  )
+  return made
+}
+
+async function insertKey(generation: number, signs_from: Date): Promise<void> {
   const { publicKey, privateKey } = await generateKeyPair('EdDSA', { extractable: true })
   const kid = newId()
   try {
     await SigningKey.create({
       _id: kid,
+      generation,
       public_jwk: { ...(await exportJWK(publicKey)), kid, alg: 'EdDSA', use: 'sig' },
       private_sealed: sealSecret(await exportJWK(privateKey), kid),
-      active: true,
+      signs_from,
       created_at: new Date(),
     })
   } catch (error) {
@@ -44,24 +93,54 @@ export async function ensureSigningKey(): Promise<void> {
   }
 }
 
+interface KnownKeys {
+  jwks: { keys: Record<string, unknown>[] }
+  verifier: ReturnType<typeof createLocalJWKSet>
+  signers: { kid: string; signs_from: Date; key: Promise<CryptoKey | Uint8Array> }[]
+}
+let known: Promise<KnownKeys> | undefined
+let readAt = 0
+
+/** All keys, read anew when those at hand are older than `ms`. */
+async function keysOfLast(ms: number): Promise<KnownKeys> {
+  if (!known || Date.now() - readAt > ms) {
+    readAt = Date.now()
+    known = readKeys()
+    known.catch(() => (known = undefined))
+  }
+  return known
+}
+
+async function readKeys(): Promise<KnownKeys> {
+  const stored = await SigningKey.find().sort({ generation: -1 }).lean()
+  const jwks = { keys: stored.map((key) => ({ ...key.public_jwk })) }
+  return {
+    jwks,
+    verifier: createLocalJWKSet({ keys: stored.map(({ public_jwk }) => public_jwk) }),
+    signers: stored.map(({ _id: kid, signs_from, private_sealed }) => ({
+      kid,
+      signs_from,
+      key: importJWK(unsealSecret<JWK>(private_sealed, kid), 'EdDSA'),
+    })),
+  }
+}
+
 /** What others verify our tokens with. */
-export async function publicKeys(): Promise<{ keys: Record<string, unknown>[] }> {
-  const keys = await SigningKey.find().lean()
-  return { keys: keys.map((key) => ({ ...key.public_jwk })) }
+export const publicKeys = async (): Promise<KnownKeys['jwks']> => (await keysOfLast(readAgainMs)).jwks
+
+/** The key that a token's header names, for jose; keys that are new here are looked for. */
+export const verificationKey: JWTVerifyGetKey = async (header, token) => {
+  const { jwks } = await keysOfLast(readAgainMs)
+  const isKnown = jwks.keys.some(({ kid }) => kid === header?.kid)
+  const { verifier } = await keysOfLast(isKnown ? readAgainMs : lookAgainMs)
+  return verifier(header, token)
 }
 
-let active: Promise<{ kid: string; key: CryptoKey | Uint8Array }> | undefined
-
-/** Signs with the active key, which is read once. */
+/** Signs with the newest key whose time has come. */
 export async function sign(token: SignJWT, typ: string): Promise<string> {
-  active ??= readActiveKey()
-  const { kid, key } = await active
-  return token.setProtectedHeader({ alg: 'EdDSA', typ, kid }).sign(key)
-}
-
-async function readActiveKey(): Promise<{ kid: string; key: CryptoKey | Uint8Array }> {
-  const stored = await SigningKey.findOne({ active: true }).lean()
-  if (!stored) throw new Error('no signing key: script/setup was not run')
-  const key = await importJWK(unsealSecret<JWK>(stored.private_sealed, stored._id), 'EdDSA')
-  return { kid: stored._id, key }
+  const { signers } = await keysOfLast(readAgainMs)
+  const now = Date.now()
+  const signer = signers.find(({ signs_from }) => signs_from.getTime() <= now)
+  if (!signer) throw new Error('no signing key: script/setup was not run')
+  return token.setProtectedHeader({ alg: 'EdDSA', typ, kid: signer.kid }).sign(await signer.key)
 }

@@ -17,11 +17,13 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 const never = (): never => {
   throw new Error('nothing is called here')
 }
-const operations = allOperations({ cancel: never, workflowUrl: never }).map((operation) => ({
-  ...operation,
-  name: `${operation.method} ${operation.path}`,
-  url: operation.path.replaceAll(/\{\w+\}/g, newId()),
-}))
+const operations = allOperations({ cancel: never, apiUrl: 'http://127.0.0.1', workflowUrl: never }).map(
+  (operation) => ({
+    ...operation,
+    name: `${operation.method} ${operation.path}`,
+    url: operation.path.replaceAll(/\{\w+\}/g, newId()),
+  }),
+)
 const guarded = operations.flatMap(({ permission, ...operation }) =>
   typeof permission === 'string' ? [{ ...operation, permission }] : [],
 )

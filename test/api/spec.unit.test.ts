@@ -10,7 +10,7 @@ import { tenantPermissions, platformPermissions } from '../../models/identity/ro
 const never = (): never => {
   throw new Error('nothing is called here')
 }
-const operations = allOperations({ cancel: never, workflowUrl: never })
+const operations = allOperations({ cancel: never, apiUrl: 'http://127.0.0.1', workflowUrl: never })
 const nameOf = ({ method, path }: { method: string; path: string }): string => `${method} ${path}`
 const declared = new Set(operations.map(nameOf))
 
@@ -23,9 +23,9 @@ const listed = readFileSync(new URL('../spec/operations.tsv', import.meta.url), 
   .map(([method, path, section, status]) => ({ method, path, section, status }))
 
 describe('the interface', () => {
-  test('has 231 operations, 214 of which are still to come', () => {
+  test('has 231 operations, 208 of which are still to come', () => {
     expect(listed).toHaveLength(231)
-    expect(listed.filter(({ status }) => status === 'later')).toHaveLength(214)
+    expect(listed.filter(({ status }) => status === 'later')).toHaveLength(208)
   })
 
   test('what is built is declared with its method and path', () => {

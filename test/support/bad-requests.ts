@@ -92,7 +92,8 @@ const schemaOf = (type: z.ZodType): Schema =>
  * of something that is there; every other request is about it.
  */
 export function badRequests(operation: Operation, ids: Record<string, string>): fc.Arbitrary<FuzzedRequest> {
-  const { method, path, query, body } = operation
+  const { method, path, query, body, form } = operation
+  const mediaType = form ? 'application/x-www-form-urlencoded' : 'application/json'
   const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
   const param = text.filter((value) => !/^\.{0,2}$/.test(value)) // what a URL would swallow
   const params = fc.tuple(
@@ -123,11 +124,16 @@ export function badRequests(operation: Operation, ids: Record<string, string>): 
   const said = body
     ? near(schemaOf(body)).map((value) => JSON.stringify(value) ?? 'null')
     : json.map((value) => JSON.stringify(value) ?? '')
+  const asForm = near(body ? schemaOf(body) : {}).map((value) =>
+    new URLSearchParams(
+      Object.entries(Object(value) as object).map(([name, of]): [string, string] => [name, String(of)]),
+    ).toString(),
+  )
   const bodies =
     method === 'GET'
       ? fc.constant(undefined)
       : fc.oneof(
-          { weight: body ? 8 : 1, arbitrary: said },
+          { weight: body ? 8 : 1, arbitrary: form ? asForm : said },
           { weight: 1, arbitrary: text },
           { weight: 1, arbitrary: fc.constant(undefined) },
         )
@@ -138,7 +144,7 @@ export function badRequests(operation: Operation, ids: Record<string, string>): 
     return {
       method,
       url: search ? `${filled}?${search}` : filled,
-      headers: { ...(sent === undefined ? {} : { 'content-type': 'application/json' }), ...more },
+      headers: { ...(sent === undefined ? {} : { 'content-type': mediaType }), ...more },
       body: sent,
     }
   })

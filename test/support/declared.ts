@@ -9,5 +9,6 @@ const never = (): never => {
 
 export const declared: (Operation & { name: string })[] = allOperations({
   cancel: never,
+  apiUrl: 'http://127.0.0.1',
   workflowUrl: never,
 }).map((operation) => ({ ...operation, name: `${operation.method} ${operation.path}` }))

@@ -58,8 +58,9 @@ function environment(): NodeJS.ProcessEnv {
   return { ...Object.fromEntries(own), ...settings }
 }
 
-/** Resolves when every role is ready. */
-export const startStack = (): Promise<void> => server('--detach', '--port-base', String(layout.apiPort))
+/** Resolves when every role is ready. Two of the api, since what one replica changes must hold on the other. */
+export const startStack = (): Promise<void> =>
+  server('--detach', '--port-base', String(layout.apiPort), '--apis', '2')
 
 /** Takes away all that the stack made on this machine; its logs stay beside its folder. Nothing there is success. */
 export async function removeStack(): Promise<void> {

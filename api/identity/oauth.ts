@@ -1,0 +1,172 @@
+import type { IncomingMessage } from 'node:http'
+import { z } from 'zod'
+import { TokenRefused } from '../../lib/problem.ts'
+import { accessTokenSec, issueAccessToken } from '../../models/identity/access-tokens.ts'
+import { findByCredentials, noteUse } from '../../models/identity/api-clients.ts'
+import { attemptFrom } from '../../models/identity/attempts.ts'
+import { tenantPermissions } from '../../models/identity/roles.ts'
+import {
+  publicKeys,
+  rotateSigningKey,
+  SigningKey,
+  type SigningKeyDocument,
+} from '../../models/identity/signing-keys.ts'
+import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
+import { list } from '../list.ts'
+import { anybody, type Operation, operation } from '../operation.ts'
+
+// Tokens for machines: RFC 6749, client credentials; RFC 8414 for the metadata.
+
+const TokenRequest = z.object({
+  grant_type: z.string().max(100),
+  scope: z.string().max(10_000).optional().describe('Space-separated; without it, all that the client holds'),
+  client_id: z.string().max(100).optional(),
+  client_secret: z.string().max(1000).optional(),
+})
+const Token = z
+  .strictObject({
+    access_token: z.string(),
+    token_type: z.literal('Bearer'),
+    expires_in: z.int().describe('Seconds'),
+    scope: z.string(),
+  })
+  .meta({ id: 'AccessToken' })
+
+const Refusal = z
+  .strictObject({
+    error: z.enum(['invalid_request', 'invalid_client', 'invalid_scope', 'unsupported_grant_type']),
+    error_description: z.string(),
+  })
+  .meta({ id: 'TokenRefusal' })
+
+const SigningKeyView = z
+  .strictObject({
+    id: Id,
+    generation: z.int(),
+    signs_from: Timestamp,
+    expires_at: Timestamp.nullable().describe('Until when tokens of this key are good; null for the newest'),
+    created_at: Timestamp,
+  })
+  .meta({ id: 'SigningKey' })
+const toView = (key: SigningKeyDocument): z.output<typeof SigningKeyView> => ({
+  id: key._id,
+  generation: key.generation,
+  signs_from: time(key.signs_from),
+  expires_at: timeOrNull(key.expires_at),
+  created_at: time(key.created_at),
+})
+
+/** `apiUrl`: how clients reach the API; it issues the tokens, and they are meant for it. */
+export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
+  operation({
+    method: 'POST',
+    path: '/oauth/token',
+    permission: anybody('a client proves itself by its secret here'),
+    summary: 'Get an access token with an API client’s id and secret',
+    form: true,
+    body: TokenRequest,
+    refusal: Refusal,
+    responses: { 200: Token },
+    handle: async ({ body, address, http }) => {
+      http.response.setHeader('Cache-Control', 'no-store')
+      const [id, secret] = credentialsOf(http.request, body)
+      if (body.grant_type !== 'client_credentials') {
+        throw new TokenRefused('unsupported_grant_type', 'Only client_credentials is supported')
+      }
+      const client = await attemptFrom(address, async () => {
+        const found = await findByCredentials(id, secret)
+        if (!found)
+          throw new TokenRefused(
+            'invalid_client',
+            'The client is unknown, has expired, or the secret is wrong',
+          )
+        return found
+      })
+      const asked = body.scope?.split(' ').filter(Boolean) ?? []
+      const missing = asked.filter((scope) => !client.scopes.includes(scope))
+      if (missing.length)
+        throw new TokenRefused('invalid_scope', 'The client does not hold every scope asked for')
+      const scopes = asked.length ? [...new Set(asked)] : client.scopes
+      noteUse(client)
+      return {
+        access_token: await issueAccessToken(client, scopes, apiUrl),
+        token_type: 'Bearer' as const,
+        expires_in: accessTokenSec,
+        scope: scopes.join(' '),
+      }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/.well-known/jwks.json',
+    permission: anybody('public keys are public'),
+    summary: 'The keys with which access tokens are signed',
+    responses: { 200: z.looseObject({ keys: z.array(z.record(z.string(), z.unknown())) }) },
+    handle: publicKeys,
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/.well-known/oauth-authorization-server',
+    permission: anybody('clients find the token endpoint by it'),
+    summary: 'What OAuth clients need to know (RFC 8414)',
+    responses: { 200: z.looseObject({ issuer: z.url(), token_endpoint: z.url(), jwks_uri: z.url() }) },
+    handle: async () => ({
+      issuer: apiUrl,
+      token_endpoint: `${apiUrl}/oauth/token`,
+      jwks_uri: `${apiUrl}/.well-known/jwks.json`,
+      grant_types_supported: ['client_credentials'],
+      response_types_supported: [],
+      token_endpoint_auth_methods_supported: ['client_secret_basic', 'client_secret_post'],
+      scopes_supported: tenantPermissions,
+    }),
+  }),
+
+  list({
+    path: '/api/v1/platform/signing-keys',
+    permission: 'platform:operations',
+    summary: 'List the keys that sign access tokens',
+    model: SigningKey,
+    view: SigningKeyView,
+    toView,
+    scope: () => ({}), // the platform’s own
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/platform/signing-keys/rotate',
+    permission: 'platform:operations',
+    summary: 'Make the next signing key; tokens of the present one stay good until they expire',
+    responses: { 201: SigningKeyView },
+    handle: async () => ({
+      location: '/api/v1/platform/signing-keys',
+      body: toView(await rotateSigningKey()),
+    }),
+  }),
+]
+
+/** By HTTP basic, each part form-encoded (RFC 6749, 2.3.1), or in the body; never both. */
+function credentialsOf(
+  { headers: { authorization } }: IncomingMessage,
+  { client_id, client_secret }: z.output<typeof TokenRequest>,
+): [id: string, secret: string] {
+  if (authorization === undefined) {
+    if (client_id && client_secret) return [client_id, client_secret]
+    throw new TokenRefused('invalid_client', 'Send the client’s id and secret by HTTP basic, or in the form')
+  }
+  if (client_secret !== undefined)
+    throw new TokenRefused('invalid_request', 'Send the secret in one place only')
+  const [, encoded = ''] = /^Basic +([A-Za-z0-9+/=_-]{1,4096})$/i.exec(authorization) ?? []
+  const [, id, secret] = /^([^:]+):(.+)$/s.exec(Buffer.from(encoded, 'base64').toString()) ?? []
+  if (!id || !secret) throw new TokenRefused('invalid_client', 'HTTP basic needs the client’s id and secret')
+  return [decodeForm(id), decodeForm(secret)]
+}
+
+function decodeForm(text: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '))
+  } catch {
+    throw new TokenRefused('invalid_client', 'The credentials are not form-encoded')
+  }
+}

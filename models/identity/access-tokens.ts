@@ -1,0 +1,50 @@
+import { jwtVerify, SignJWT } from 'jose'
+import { newId } from '../../lib/ids.ts'
+import { type ApiClientDocument, effectiveScopes, livingClient, noteUse } from './api-clients.ts'
+import type { Permission } from './roles.ts'
+import { sign, verificationKey } from './signing-keys.ts'
+
+/** What an access token says of its kind, so that no other token of ours passes for one (RFC 9068). */
+export const accessTokenType = 'at+jwt'
+export const accessTokenSec = 3_600
+
+/** A token for these scopes. `issuer` is the API's own address, for which it is also meant. */
+export function issueAccessToken(
+  client: ApiClientDocument,
+  scopes: string[],
+  issuer: string,
+): Promise<string> {
+  const { client_id, tenant_id, token_generation } = client
+  const token = new SignJWT({ client_id, tenant_id, scope: scopes.join(' '), generation: token_generation })
+    .setIssuer(issuer)
+    .setAudience(issuer)
+    .setSubject(client_id)
+    .setJti(newId())
+    .setIssuedAt()
+    .setExpirationTime(`${accessTokenSec} s`)
+  return sign(token, accessTokenType)
+}
+
+export interface Machine {
+  client: ApiClientDocument
+  permissions: ReadonlySet<Permission>
+}
+
+/**
+ * Who this token stands for, as things are now: null when its client was deleted, has expired or had its tokens
+ * revoked; what was taken from the client is gone. Rejects when the token is not one of ours, or no longer good.
+ */
+export async function machineOf(token: string, issuer: string): Promise<Machine | null> {
+  const { payload } = await jwtVerify(token, verificationKey, {
+    algorithms: ['EdDSA'],
+    typ: accessTokenType,
+    issuer,
+    audience: issuer,
+    requiredClaims: ['sub', 'client_id', 'scope', 'jti', 'iat', 'exp'],
+    maxTokenAge: accessTokenSec,
+  })
+  const client = await livingClient(String(payload['client_id']))
+  if (!client || client.token_generation !== payload['generation']) return null
+  noteUse(client)
+  return { client, permissions: effectiveScopes(client, String(payload['scope']).split(' ')) }
+}

@@ -1,0 +1,87 @@
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { createServer } from 'node:net'
+import { pino } from 'pino'
+import { SMTPServer } from 'smtp-server'
+import { newId } from '../../lib/ids.ts'
+import { MailRecord, queueMail } from '../../models/identity/mails.ts'
+import { startMailer } from '../../worker/mailer.ts'
+import { eventually } from '../support/eventually.ts'
+import { platform, startAll } from '../support/platform.ts'
+
+// Mail that was accepted goes out, by SMTP, whoever is killed. The stack's own worker is stopped meanwhile.
+
+const log = pino({ level: 'silent' })
+const got: string[] = []
+let refusing = false
+let server: SMTPServer
+let url: string
+
+beforeAll(async () => {
+  await platform.stop('worker')
+  server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    onData: (stream, _session, done) => {
+      const chunks: Buffer[] = []
+      stream.on('data', (chunk: Buffer) => chunks.push(chunk))
+      stream.on('end', () => {
+        if (!refusing) got.push(Buffer.concat(chunks).toString())
+        done(refusing ? new Error('450 come again') : null)
+      })
+    },
+  })
+  const free = createServer().listen(0, '127.0.0.1')
+  await new Promise((resolve) => free.once('listening', resolve))
+  const { port } = free.address() as { port: number }
+  await new Promise((resolve) => free.close(resolve))
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', () => resolve()))
+  url = `smtp://127.0.0.1:${port}`
+})
+afterAll(async () => {
+  await new Promise<void>((resolve) => server.close(() => resolve()))
+  await startAll()
+})
+
+const settings = () => ({ KEELSON_SMTP_URL: url, KEELSON_MAIL_FROM: 'Keelson <keelson@example.com>' })
+const to = `${newId()}@example.com`
+const record = () => MailRecord.findOne({ to }).sort({ created_at: -1 }).lean()
+const received = () => got.filter((mail) => mail.includes(to))
+
+test('a mail goes out once, though two workers look for it, and its text is forgotten', async () => {
+  await queueMail({ to, subject: 'Hello', text: 'a link that opens an account' })
+  expect(JSON.stringify(await record())).not.toContain('opens an account')
+  const mailers = [startMailer(settings(), log), startMailer(settings(), log)]
+  await eventually(async () => (await record())?.state === 'sent')
+  await Promise.all(mailers.map((mailer) => mailer.stop()))
+  expect(received()).toHaveLength(1)
+  expect(received()[0]).toMatch(/^From: Keelson <keelson@example.com>\r\nTo: .*\r\nSubject: Hello\r\n/m)
+  expect(await record()).toMatchObject({ text_sealed: '-', expires_at: expect.any(Date) })
+})
+
+test('what the server does not take now is tried again, later and later', async () => {
+  refusing = true
+  await queueMail({ to, subject: 'Again', text: 'x' })
+  const mailer = startMailer(settings(), log)
+  await eventually(async () => (await record())?.tries === 1)
+  const { state, due_at, created_at } = (await record()) ?? {}
+  expect(state).toBe('waiting')
+  expect(Number(due_at) - Number(created_at)).toBeGreaterThanOrEqual(10_000)
+  refusing = false
+  await MailRecord.updateOne({ to, state: 'waiting' }, { $set: { due_at: new Date() } })
+  await eventually(async () => (await record())?.state === 'sent')
+  await mailer.stop()
+  expect(received().filter((mail) => mail.includes('Subject: Again'))).toHaveLength(1)
+})
+
+test('a mail whose worker was killed while sending is another worker’s, once it is due again', async () => {
+  await queueMail({ to, subject: 'Killed', text: 'x' })
+  // What a killed worker leaves: claimed, and neither sent nor given up.
+  await MailRecord.updateOne(
+    { to, state: 'waiting' },
+    { $set: { tries: 1, due_at: new Date(Date.now() + 500) } },
+  )
+  const mailer = startMailer(settings(), log)
+  await eventually(async () => (await record())?.state === 'sent')
+  await mailer.stop()
+  expect(await record()).toMatchObject({ tries: 2 })
+})
