@@ -1,4 +1,5 @@
 import { creates } from './benchmarks/creates.ts'
+import { identity } from './benchmarks/identity.ts'
 import { lists } from './benchmarks/lists.ts'
 import { machine, type Row, table } from './benchmarks/measure.ts'
 import { operations } from './benchmarks/operations.ts'
@@ -14,6 +15,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   memory: idleMemory, // first, while nothing has happened yet
   reads: (stack) => reads(stack, portBase + 90),
   lists,
+  identity,
   creates,
   operations,
   recovery,
