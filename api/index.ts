@@ -11,7 +11,9 @@ import {
 } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
+import { limits } from './identity/limits.ts'
 import { sessions } from './identity/sessions.ts'
+import { tenants } from './identity/tenants.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
 
@@ -29,5 +31,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   containerActivity,
   ...makeOperations(context),
   ...hosts,
+  ...limits,
+  ...tenants,
   ...hostProtocol,
 ]

@@ -1,6 +1,9 @@
+import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
-import { NotFound, QuotaExceeded } from '../../lib/problem.ts'
+import { NotFound, Problem, QuotaExceeded } from '../../lib/problem.ts'
+import { isDuplicateKey, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
+import { hashPassword, User, type UserDocument } from './users.ts'
 
 /** What a tenant may hold at most, and what it holds. */
 export interface Limits {
@@ -12,10 +15,13 @@ export interface Limits {
   max_vms_per_vpc: number
 }
 
+export type SomeLimits = { [Name in keyof Limits]?: number | undefined }
+
 export interface TenantDocument {
   _id: string
   name: string
   limits: Limits
+  limits_updated_at: Date
   /** In whole thousandths of a core and MiB, so that sums are exact. */
   usage: { cpu_milli: number; memory_mib: number }
   created_at: Date
@@ -36,11 +42,61 @@ const schema = new Schema<TenantDocument>(
       max_vpcs: whole(10),
       max_vms_per_vpc: whole(250),
     },
+    limits_updated_at: { type: Date, default: Date.now },
     usage: { cpu_milli: whole(0), memory_mib: whole(0) },
   },
   { ...documentOptions, collection: 'tenants' },
 )
 export const Tenant = mongoose.model<TenantDocument>('Tenant', schema)
+
+export interface NewOwner {
+  email: string
+  name?: string | undefined
+  /** Without one, one is made. */
+  password?: string | undefined
+  /** Beside `owner`. */
+  roles?: string[]
+}
+
+/**
+ * Makes a tenant and its first owner, both or neither. `password` is the one that was made, null where one was
+ * given. Throws a 409 where the address is somebody's already.
+ */
+export async function createTenant(
+  fields: { name: string; limits?: SomeLimits | undefined },
+  owner: NewOwner,
+): Promise<{ tenant: TenantDocument; owner: UserDocument; password: string | null }> {
+  const made = owner.password === undefined ? randomBytes(15).toString('base64url') : null
+  const password_hash = await hashPassword(owner.password ?? made ?? '')
+  const email = owner.email.toLowerCase()
+  try {
+    return await transaction(async () => {
+      const tenant = await new Tenant({ name: fields.name, limits: fields.limits ?? {} }).save()
+      const roles = ['owner', ...(owner.roles ?? [])]
+      const user = new User({ tenant_id: tenant._id, email, name: owner.name ?? '', password_hash, roles })
+      await user.save()
+      return { tenant: tenant.toObject(), owner: user.toObject(), password: made }
+    })
+  } catch (error) {
+    if (!isDuplicateKey(error)) throw error
+    throw new Problem(409, 'email_taken', 'The address is taken', 'There is a user with this address already')
+  }
+}
+
+/**
+ * Changes some of a tenant's limits. One that is set below what is in use takes nothing away: what is held stays
+ * held, and only more is refused. Throws NotFound.
+ */
+export async function setLimits(tenantId: string, limits: SomeLimits): Promise<TenantDocument> {
+  const changes = Object.entries(limits).map(([name, value]) => [`limits.${name}`, value] as const)
+  const tenant = await Tenant.findByIdAndUpdate(
+    tenantId,
+    { $set: { ...Object.fromEntries(changes), limits_updated_at: new Date() } },
+    { returnDocument: 'after' },
+  ).lean()
+  if (!tenant) throw new NotFound('tenant')
+  return tenant
+}
 
 /** What an instance takes, of a tenant's quota and of a host's capacity. */
 export interface Size {
