@@ -3,7 +3,7 @@ import { connectDatabase, disconnectDatabase, ensureIndexes } from '../models/da
 import '../models/index.ts'
 import { Host, newEnrolToken } from '../models/compute/hosts.ts'
 import { ensureSigningKey } from '../models/identity/signing-keys.ts'
-import { createTenant } from '../models/identity/tenants.ts'
+import { createTenant, Tenant } from '../models/identity/tenants.ts'
 import { User } from '../models/identity/users.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { ensureNamespace } from './lib/namespace.ts'
@@ -15,6 +15,7 @@ const settings = readSettings('setup')
 await connectDatabase(settings)
 await ensureIndexes()
 await ensureSigningKey()
+await completeTenants()
 await ensureNamespace(settings)
 const owner = await ensureOwner(settings)
 const host_token = await ensureHost(settings.KEELSON_HOST_NAME)
@@ -45,6 +46,18 @@ async function ensureOwner({
   )
   const password = KEELSON_OWNER_PASSWORD ?? made.password
   return { tenant: made.tenant._id, email: made.owner.email, password }
+}
+
+/** Tenants made before they could be deleted had no state. */
+async function completeTenants(): Promise<void> {
+  const common = {
+    tenant_id: '$_id',
+    tags: { $literal: {} },
+    status: 'active',
+    status_reason: null,
+    operation_id: null,
+  }
+  await Tenant.collection.updateMany({ status: { $exists: false } }, [{ $set: common }])
 }
 
 /** A token for this machine's host, as long as it has not enrolled. */

@@ -1,6 +1,16 @@
 import { z } from 'zod'
 import { NotFound } from '../../lib/problem.ts'
-import { createTenant, setLimits, Tenant, type TenantDocument } from '../../models/identity/tenants.ts'
+import { transaction } from '../../models/database.ts'
+import {
+  createTenant,
+  handOver,
+  setLimits,
+  Tenant,
+  type TenantDocument,
+  tenantResource,
+  tenantStates,
+} from '../../models/identity/tenants.ts'
+import { begin } from '../accept.ts'
 import { byId, Id, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
@@ -10,6 +20,9 @@ const TenantView = z
   .strictObject({
     id: Id,
     name: z.string(),
+    status: z.enum(tenantStates.all),
+    status_reason: z.string().nullable().describe('Why its deletion failed'),
+    operation_id: Id.nullable().describe('The open operation'),
     limits: z.strictObject(limitFields),
     usage: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int() }).describe('What its instances hold'),
     created_at: Timestamp,
@@ -20,11 +33,16 @@ const TenantView = z
 const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
   id: tenant._id,
   name: tenant.name,
+  status: tenant.status as (typeof tenantStates.all)[number],
+  status_reason: tenant.status_reason,
+  operation_id: tenant.operation_id,
   limits: limitsOf(tenant),
   usage: { cpu_milli: tenant.usage.cpu_milli, memory_mib: tenant.usage.memory_mib },
   created_at: time(tenant.created_at),
   updated_at: time(tenant.updated_at),
 })
+
+const shown = { resource: tenantResource, view: TenantView, toView }
 
 const TenantName = z.string().trim().min(1).max(100)
 const SomeLimits = z.strictObject(limitFields).partial()
@@ -100,6 +118,20 @@ export const tenants = [
           { returnDocument: 'after' },
         ).lean(),
       ),
+  }),
+
+  operation({
+    method: 'DELETE',
+    path: '/api/v1/platform/tenants/{id}',
+    permission: 'platform:tenants',
+    summary: 'Delete a tenant with all that it owns; its users are shut out at once',
+    params: byId,
+    responses: { 202: TenantView },
+    handle: async ({ caller, params }) =>
+      transaction(async () => {
+        await handOver(params.id, caller.tenant_id)
+        return begin(caller, shown, params.id, 'delete')
+      }, params.id),
   }),
 
   operation({

@@ -1,6 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
 import { hashToken, newToken } from '../secrets.ts'
 import { type Permission, permissionsOf } from './roles.ts'
+import { Tenant, type TenantDocument } from './tenants.ts'
 import { User, type UserDocument } from './users.ts'
 
 /** A login. The token itself is not kept: `_id` is its keyed hash. */
@@ -27,6 +28,7 @@ const schema = new Schema<SessionDocument>(
 )
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 schema.index({ user_id: 1 })
+schema.index({ tenant_id: 1 })
 export const Session = mongoose.model<SessionDocument>('Session', schema)
 
 const hourMs = 3_600_000
@@ -60,14 +62,18 @@ export interface Identity {
 
 /** Who this token stands for, as things are now: a user disabled or robbed of a role is so on the next request. */
 export async function identityOf(token: string): Promise<Identity | null> {
-  // One round trip for both: this runs on each request, and a round trip costs more than all the rest.
-  const [session] = await Session.aggregate<SessionDocument & { user: UserDocument[] }>([
+  // One round trip for all three: this runs on each request, and a round trip costs more than all the rest.
+  const [session] = await Session.aggregate<
+    SessionDocument & { user: UserDocument[]; tenant: TenantDocument[] }
+  >([
     { $match: { _id: hashToken(token) } },
     { $lookup: { from: User.collection.name, localField: 'user_id', foreignField: '_id', as: 'user' } },
+    { $lookup: { from: Tenant.collection.name, localField: 'tenant_id', foreignField: '_id', as: 'tenant' } },
   ])
   const now = Date.now()
   const user = session?.user[0]
   if (!session || !user || user.disabled || session.expires_at.getTime() <= now) return null
+  if (session.tenant[0]?.status !== 'active') return null // it is being deleted
   const slid = Math.min(now + idleMs, session.ends_at.getTime())
   if (slid - session.expires_at.getTime() > slideAfterMs) {
     await Session.updateOne({ _id: session._id }, { $max: { expires_at: new Date(slid) } })

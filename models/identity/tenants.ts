@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
-import { NotFound, Problem, QuotaExceeded } from '../../lib/problem.ts'
+import { NotFound, Problem, QuotaExceeded, StateConflict } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
-import { documentOptions, idField } from '../resources.ts'
+import { defineResource, documentOptions, idField, type ResourceDocument } from '../resources.ts'
+import { states } from '../states.ts'
 import { hashPassword, User, type UserDocument } from './users.ts'
 
 /** What a tenant may hold at most, and what it holds. */
@@ -17,15 +18,21 @@ export interface Limits {
 
 export type SomeLimits = { [Name in keyof Limits]?: number | undefined }
 
-export interface TenantDocument {
-  _id: string
-  name: string
+/** Nobody gets into a tenant that is not active. There is no way back from a deletion, only another try. */
+export const tenantStates = states(
+  { active: { delete: 'deleting' }, error: { delete: 'deleting' } },
+  { final: ['delete'] },
+)
+
+/**
+ * A resource of the operation engine like others. Its `tenant_id` says in which tenant the operations on it are
+ * kept: in itself, and from its deletion on in that of the operator who began it, who reads there how it ended.
+ */
+export interface TenantDocument extends ResourceDocument {
   limits: Limits
   limits_updated_at: Date
   /** In whole thousandths of a core and MiB, so that sums are exact. */
   usage: { cpu_milli: number; memory_mib: number }
-  created_at: Date
-  updated_at: Date
 }
 
 const whole = (value: number) => ({ type: Number, default: value, min: 0 })
@@ -33,7 +40,17 @@ const whole = (value: number) => ({ type: Number, default: value, min: 0 })
 const schema = new Schema<TenantDocument>(
   {
     _id: idField,
+    tenant_id: {
+      type: String,
+      default(this: TenantDocument) {
+        return this._id
+      },
+    },
     name: { type: String, required: true },
+    tags: { type: Schema.Types.Mixed, default: {} },
+    status: { type: String, default: 'active', enum: tenantStates.all },
+    status_reason: { type: String, default: null },
+    operation_id: { type: String, default: null },
     limits: {
       max_cpu_cores: whole(64),
       max_ram_gib: whole(256),
@@ -48,6 +65,27 @@ const schema = new Schema<TenantDocument>(
   { ...documentOptions, collection: 'tenants' },
 )
 export const Tenant = mongoose.model<TenantDocument>('Tenant', schema)
+export const tenantResource = defineResource('tenant', Tenant, tenantStates)
+
+/**
+ * Readies a tenant for the acceptance of its deletion, in the same transaction: what is done to it from now on
+ * is kept with the operator. Throws where operators belong to it: they would lock out themselves, and
+ * the records of what they did would go with them.
+ */
+export async function handOver(id: string, operatorTenantId: string): Promise<void> {
+  const operators = await User.countDocuments({ tenant_id: id, roles: 'operator' })
+  if (operators) {
+    throw new Problem(
+      409,
+      'tenant_has_operators',
+      'The tenant has operators',
+      'Operators of the platform belong to it',
+    )
+  }
+  await Tenant.updateOne({ _id: id }, { $set: { tenant_id: operatorTenantId } })
+  // Its sessions end with the tenant's status; this is so that nobody logs in again.
+  await User.updateMany({ tenant_id: id }, { $set: { disabled: true } })
+}
 
 export interface NewOwner {
   email: string
@@ -110,9 +148,9 @@ export const sizeOf = (spec: { cpu_cores: number; memory_mib: number }): Size =>
 
 /**
  * Takes a part of the tenant's quota, or throws QuotaExceeded: check and change are one conditional update.
- * Negative sizes give back, and always fit.
+ * Negative sizes give back, and always fit. What is new goes into an active tenant only.
  */
-export async function takeQuota(tenantId: string, size: Size): Promise<void> {
+export async function takeQuota(tenantId: string, size: Size, { isNew = false } = {}): Promise<void> {
   const room = {
     $expr: {
       $and: [
@@ -122,13 +160,14 @@ export async function takeQuota(tenantId: string, size: Size): Promise<void> {
     },
   }
   const taken = await Tenant.updateOne(
-    { _id: tenantId, ...room },
+    { _id: tenantId, ...room, ...(isNew ? { status: 'active' } : {}) },
     { $inc: { 'usage.cpu_milli': size.cpu_milli, 'usage.memory_mib': size.memory_mib } },
   )
   if (taken.matchedCount) return
   const tenant = await Tenant.findById(tenantId).lean()
   if (!tenant) throw new NotFound('tenant')
-  const { limits, usage } = tenant
+  const { limits, usage, status } = tenant
+  if (isNew && status !== 'active') throw new StateConflict('take quota', status)
   if (usage.cpu_milli + size.cpu_milli > limits.max_cpu_cores * 1000) {
     throw new QuotaExceeded(
       'max_cpu_cores',

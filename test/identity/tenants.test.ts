@@ -1,21 +1,32 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import mongoose from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { Tenant } from '../../models/identity/tenants.ts'
-import { ask, Client, type Json, sleeper } from '../support/client.ts'
-import { makeOperator, makeTenant } from '../support/tenants.ts'
+import { openSession } from '../../models/identity/sessions.ts'
+import { findByPassword } from '../../models/identity/users.ts'
+import { reserve } from '../../models/compute/reservations.ts'
+import { Client, type Json, Operation, sleeper } from '../support/client.ts'
+import { engine } from '../support/engine.ts'
+import { platform, startAll } from '../support/platform.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Tenants, as operators see them, and what limits them.
 
 const path = '/api/v1/platform/tenants'
 
+let home: TestTenant
 let operator: Client
 beforeAll(async () => {
-  operator = await makeOperator()
+  home = await makeTenant()
+  operator = await home.user('operator')
 })
 
 const email = () => `${newId()}@example.com`
-const login = (address: string, password: string) =>
-  ask('POST', '/api/v1/auth/login', { body: { email: address, password } })
+/** Logs in behind the API, which lets one machine try only so often. Null: no such user, or shut out. */
+async function login(address: string, password: string): Promise<Client | null> {
+  const user = await findByPassword(address, password)
+  return user && new Client((await openSession(user)).token)
+}
 
 interface Made extends Json {
   tenant: { id: string; limits: Json }
@@ -33,12 +44,9 @@ describe('a new tenant', () => {
   test('comes with an owner, who logs in with the password that was made', async () => {
     const address = email()
     const { tenant, password } = await make({ name: 'Example Ltd', owner: { email: address } })
-    const { status, body } = await login(address, password ?? '')
-    expect([status, body]).toEqual([
-      200,
-      expect.objectContaining({ user: expect.objectContaining({ tenant_id: tenant.id }) }),
-    ])
-    const { permissions } = await new Client(String(body['token'])).get('/api/v1/account')
+    const user = await login(address, password ?? '')
+    const { tenant_id, permissions } = (await user?.get('/api/v1/account')) ?? {}
+    expect(tenant_id).toBe(tenant.id)
     expect(permissions).toEqual(expect.arrayContaining(['containers:create', 'users:delete']))
     expect(permissions).not.toContainEqual(expect.stringMatching(/^platform:/))
     expect(JSON.stringify(await operator.get(`${path}/${tenant.id}`))).not.toContain(password)
@@ -52,7 +60,8 @@ describe('a new tenant', () => {
       owner: { email: owner.email.toLowerCase(), name: 'Ada' },
       tenant: { limits: { max_vpcs: 3, max_cpu_cores: 64 } },
     })
-    expect(await login(owner.email, owner.password)).toMatchObject({ status: 200 })
+    expect(await login(owner.email, owner.password)).not.toBeNull()
+    expect(await login(owner.email, 'another password')).toBeNull()
   })
 
   test('with an address that is somebody’s is refused, and leaves no tenant', async () => {
@@ -161,4 +170,133 @@ test('an operator sees the operations of all tenants, or of one', async () => {
   expect(all.items.map(({ id }) => id)).toEqual(expect.arrayContaining(made))
   const ones = await operator.get<List>(`/api/v1/platform/operations?tenant_id=${one.id}`)
   expect([ones.items.map(({ id }) => id), ones.total]).toEqual([[made[0]], 1])
+})
+
+/** Has a tenant's deletion accepted. */
+const begin = async (id: string): Promise<Operation> => {
+  const answer = await operator.ask('DELETE', `${path}/${id}`)
+  expect(answer).toMatchObject({ status: 202, body: { id, status: 'deleting' } })
+  return new Operation(operator, answer.headers.get('operation-location') ?? '')
+}
+
+/** The collections that still have something of the tenant's, looked through behind the models' back. */
+async function left({ id }: TestTenant): Promise<string[]> {
+  const collections = (await mongoose.connection.db?.collections()) ?? []
+  expect(collections.length).toBeGreaterThan(10)
+  const counts = await Promise.all(
+    collections.map(async (collection) => {
+      const its = { $or: [{ tenant_id: id }, { _id: { $regex: id } as never }] }
+      return (await collection.countDocuments(its)) ? [collection.collectionName] : []
+    }),
+  )
+  return counts.flat().toSorted((a, b) => a.localeCompare(b))
+}
+
+describe('deleting a tenant', () => {
+  afterEach(startAll)
+
+  test('removes all that it owns; its operator follows it to the end', async () => {
+    const [tenant, other] = [await makeTenant(), await makeTenant()]
+    await tenant.containers.make()
+    await tenant.containers.create({ start: false }, { 'idempotency-key': newId() })
+    await other.containers.make({ start: false })
+    expect(await left(tenant)).toEqual(
+      expect.arrayContaining([
+        'audit_events',
+        'containers',
+        'counters',
+        'idempotency_keys',
+        'operations',
+        'reservations',
+        'sessions',
+        'tenants',
+        'users',
+      ]),
+    )
+    const theirs = await left(other)
+
+    const operation = await begin(tenant.id)
+    expect(await operation.success()).toMatchObject({
+      resource_kind: 'tenant',
+      resource_id: tenant.id,
+      verb: 'delete',
+      error: null,
+    })
+    expect(await left(tenant)).toEqual(['audit_events']) // who did what is kept
+    expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+    expect(await operator.ask('GET', `${path}/${tenant.id}`)).toMatchObject({ status: 404 })
+    expect(await operator.ask('DELETE', `${path}/${tenant.id}`)).toMatchObject({ status: 404 })
+    expect(await left(other)).toEqual(theirs)
+  })
+
+  test('shuts its users out at once, and takes nothing new', async () => {
+    const password = newId()
+    const address = email()
+    const made = await make({ name: newId(), owner: { email: address, password } })
+    const user = await login(address, password)
+    await user?.get('/api/v1/account')
+    await platform.kill('worker') // so that nothing has been done but to accept it
+    const operation = await begin(made.tenant.id)
+
+    expect(await user?.ask('GET', '/api/v1/account')).toMatchObject({ status: 401 })
+    expect(await login(address, password)).toBeNull()
+    const size = { cpu_milli: 1, memory_mib: 1 }
+    await expect(reserve(newId(), made.tenant.id, size)).rejects.toMatchObject({ code: 'state_conflict' })
+    expect(await operator.ask('DELETE', `${path}/${made.tenant.id}`)).toMatchObject({
+      status: 409,
+      body: { code: 'operation_in_progress', operation_id: operation.id },
+    })
+
+    await platform.start('worker')
+    await operation.success()
+    expect(await login(address, password)).toBeNull()
+    await make({ name: newId(), owner: { email: address } }) // the address is free again
+  })
+
+  test('ends also when the worker is killed in the middle', async () => {
+    const tenant = await makeTenant()
+    await Promise.all([1, 2, 3].map(() => tenant.containers.make()))
+    const seen = await engine.watch(tenant.id)
+    const operation = await begin(tenant.id)
+    await seen.next('destroy')
+    await platform.kill('worker')
+    await platform.start('worker')
+    expect(await operation.end(90_000)).toMatchObject({ state: 'succeeded' })
+    expect(await left(tenant)).toEqual(['audit_events'])
+    expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+  })
+
+  test('cuts off what is under way', async () => {
+    const tenant = await makeTenant()
+    await platform.kill('host')
+    await Promise.all([1, 2].map(() => tenant.containers.create()))
+    const operation = await begin(tenant.id)
+    await platform.start('host')
+    await operation.success()
+    expect(await left(tenant)).toEqual(['audit_events'])
+    expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+  })
+
+  test('is not called off', async () => {
+    const tenant = await makeTenant()
+    await platform.kill('worker')
+    const operation = await begin(tenant.id)
+    const client = await home.user('owner')
+    expect(await client.ask('POST', `${operation.path}/cancel`)).toMatchObject({
+      status: 409,
+      body: { code: 'state_conflict' },
+    })
+    await platform.start('worker')
+    await operation.success()
+  })
+
+  test('is refused where operators belong to it', async () => {
+    const tenant = await makeTenant()
+    await tenant.user('operator')
+    expect(await operator.ask('DELETE', `${path}/${tenant.id}`)).toMatchObject({
+      status: 409,
+      body: { code: 'tenant_has_operators' },
+    })
+    await tenant.owner.get('/api/v1/account')
+  })
 })
