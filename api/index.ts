@@ -17,6 +17,8 @@ import { sessions } from './identity/sessions.ts'
 import { makeApiClients } from './identity/api-clients.ts'
 import { makeOauth } from './identity/oauth.ts'
 import { users } from './identity/users.ts'
+import { limits } from './identity/limits.ts'
+import { tenants } from './identity/tenants.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
 
@@ -39,5 +41,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   containerActivity,
   ...makeOperations(context),
   ...hosts,
+  ...limits,
+  ...tenants,
   ...hostProtocol,
 ]

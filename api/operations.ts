@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
+import { everyTenant } from '../models/tenant-scope.ts'
 import { awaitEnd } from '../models/operation-watch.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
 import { list } from './list.ts'
@@ -66,6 +67,17 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       view: OperationView,
       toView,
       scope: (caller) => ({ tenant_id: caller.tenant_id }),
+    }),
+
+    list({
+      path: '/api/v1/platform/operations',
+      permission: 'platform:operations',
+      summary: 'List the operations of all tenants',
+      model: Operation,
+      view: OperationView,
+      toView,
+      scope: () => ({}), // all tenants': this is for who runs the platform
+      options: everyTenant,
     }),
 
     operation({

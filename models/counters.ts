@@ -58,6 +58,14 @@ export async function countOf(model: Counted, tenantId: string): Promise<number 
   return found.reduce((sum, { count }) => sum + count, 0)
 }
 
+/** Takes away all counts of a tenant that is no more. */
+export async function forgetCounts(tenantId: string): Promise<void> {
+  const ids = [...counted].flatMap((collection) =>
+    Array.from({ length: parts }, (_, part) => partId(collection, tenantId, part)),
+  )
+  await Counter.deleteMany({ _id: { $in: ids } })
+}
+
 /** Makes the count of a tenant anew, after documents were put in or taken out behind the models' back. */
 export async function recount<D>(model: Model<D>, tenantId: string): Promise<void> {
   const { collectionName } = model.collection

@@ -7,6 +7,7 @@ import { sealSecret, unsealSecret } from './secrets.ts'
 /** The first answer to a request that carried an Idempotency-Key, sealed, since it may show a secret once. */
 interface IdempotencyDocument {
   _id: string
+  tenant_id: string
   fingerprint: string
   answer_sealed: string
   expires_at: Date
@@ -15,12 +16,14 @@ interface IdempotencyDocument {
 const schema = new Schema<IdempotencyDocument>(
   {
     _id: { type: String, required: true },
+    tenant_id: { type: String, required: true },
     fingerprint: { type: String, required: true },
     answer_sealed: { type: String, required: true },
     expires_at: { type: Date, required: true },
   },
   { versionKey: false, id: false, collection: 'idempotency_keys' },
 )
+schema.index({ tenant_id: 1 })
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 const IdempotencyKey = mongoose.model<IdempotencyDocument>('IdempotencyKey', schema)
 
@@ -46,7 +49,12 @@ export async function once<T>(
       return unsealSecret<T>(known.answer_sealed, _id)
     }
     // Written before the work, so that of many at once all but one meet the conflict here, at no cost.
-    const kept = { fingerprint, answer_sealed: '-', expires_at: new Date(Date.now() + keptMs) }
+    const kept = {
+      tenant_id: owner.tenant_id,
+      fingerprint,
+      answer_sealed: '-',
+      expires_at: new Date(Date.now() + keptMs),
+    }
     await IdempotencyKey.findOneAndUpdate({ _id }, { $set: kept }, { upsert: true })
     const answer = await work()
     // An operation that says nothing (204) answers null the second time, which is sent as the same nothing.

@@ -78,6 +78,7 @@ schema.index({ resource_id: 1 }, { unique: true, partialFilterExpression: { open
 schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
 schema.index({ open: 1, started_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ tenant_id: 1, created_at: -1, _id: -1 })
+schema.index({ created_at: -1, _id: -1 }) // operators' list, over all tenants
 schema.index({ tenant_id: 1, resource_id: 1, created_at: -1 })
 
 export const Operation = mongoose.model<OperationDocument>('Operation', schema)

@@ -46,6 +46,9 @@ export function resourceOf(kind: string): Resource {
   return resource
 }
 
+/** Every kind that there is. */
+export const allResources = (): Resource[] => [...kinds.values()]
+
 /** The fields of every document of ours: a UUIDv7 and the two timestamps, nothing of mongoose's own. */
 export const documentOptions = {
   versionKey: false,

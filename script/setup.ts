@@ -1,12 +1,11 @@
-import { randomBytes } from 'node:crypto'
 import { readSettings, type Settings } from '../config.ts'
-import { connectDatabase, disconnectDatabase, ensureIndexes, transaction } from '../models/database.ts'
+import { connectDatabase, disconnectDatabase, ensureIndexes } from '../models/database.ts'
 import '../models/index.ts'
 import { Host, newEnrolToken } from '../models/compute/hosts.ts'
 import { ensureBuiltInRoles } from '../models/identity/roles.ts'
 import { ensureSigningKey } from '../models/identity/signing-keys.ts'
-import { Tenant } from '../models/identity/tenants.ts'
-import { hashPassword, User } from '../models/identity/users.ts'
+import { createTenant } from '../models/identity/tenants.ts'
+import { User } from '../models/identity/users.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { ensureNamespace } from './lib/namespace.ts'
 
@@ -37,20 +36,17 @@ async function ensureOwner({
 }: Settings<'setup'>): Promise<Owner> {
   const first = await User.findOne({ roles: 'operator' }).setOptions(everyTenant).lean()
   if (first) return { tenant: first.tenant_id, email: first.email, password: null }
-  const password = KEELSON_OWNER_PASSWORD ?? randomBytes(15).toString('base64url')
-  const email = KEELSON_OWNER_EMAIL.toLowerCase()
-  const password_hash = await hashPassword(password)
-  return transaction(async () => {
-    const tenant = await new Tenant({ name: 'default' }).save()
-    await new User({
-      tenant_id: tenant._id,
-      email,
+  const made = await createTenant(
+    { name: 'default' },
+    {
+      email: KEELSON_OWNER_EMAIL,
       name: 'Owner',
-      password_hash,
-      roles: ['owner', 'operator'],
-    }).save()
-    return { tenant: tenant._id, email, password }
-  })
+      password: KEELSON_OWNER_PASSWORD ?? undefined,
+      roles: ['operator'],
+    },
+  )
+  const password = KEELSON_OWNER_PASSWORD ?? made.password
+  return { tenant: made.tenant._id, email: made.owner.email, password }
 }
 
 /** A token for this machine's host, as long as it has not enrolled. */

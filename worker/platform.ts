@@ -2,6 +2,7 @@ import { NativeConnection, Worker } from '@temporalio/worker'
 import { makeContainerActivities } from '../activities/compute/containers.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
+import { makeTenantActivities } from '../activities/identity/tenants.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
@@ -25,7 +26,11 @@ const worker = await Worker.create({
   namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
   taskQueue: platformQueue,
   workflowBundle: { codePath: settings.KEELSON_WORKFLOW_BUNDLE },
-  activities: { ...makeOperationActivities({ client }), ...makeContainerActivities() },
+  activities: {
+    ...makeOperationActivities({ client }),
+    ...makeContainerActivities(),
+    ...makeTenantActivities(),
+  },
   dataConverter: dataConverter(settings),
   interceptors: { activity: [heartbeats, failures] },
   // Each cached workflow holds memory; one that was pushed out is replayed from its short history.

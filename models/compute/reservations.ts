@@ -60,7 +60,7 @@ async function hold(instanceId: string, tenantId: string, size: Size, upsert: bo
     if (!held && !upsert) return
     const more = difference(size, held)
     if (more.cpu_milli === 0 && more.memory_mib === 0) return
-    await takeQuota(tenantId, more)
+    await takeQuota(tenantId, more, { isNew: !held })
     if (held?.host_id && !(await takeRoom(held.host_id, more))) throw new NoCapacity(explain(1, more))
   }, tenantId)
 }

@@ -33,3 +33,8 @@ export function changeGrants<T>(tenantId: string, work: () => Promise<T>): Promi
     return work()
   }, `grants:${tenantId}`)
 }
+
+/** The tenant is gone. */
+export const forgetGrants = async (tenantId: string): Promise<void> => {
+  await Turn.deleteOne({ _id: tenantId })
+}

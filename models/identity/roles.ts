@@ -70,7 +70,7 @@ const builtIn: Record<string, Permission[]> = {
   developer: tenantPermissions.filter((permission) => !identity.test(permission)),
   viewer: tenantPermissions.filter((permission) => permission.endsWith(':read')),
   /** Runs the platform. Given by setup and by operators only, never by a tenant. */
-  operator: [...platformPermissions],
+  operator: [...platformPermissions, 'operations:read'], // and follows what he began
 }
 
 const isBuiltIn = (name: string): boolean => Object.hasOwn(builtIn, name)

@@ -34,6 +34,7 @@ const schema = new Schema<SessionDocument>(
 )
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 schema.index({ user_id: 1 })
+schema.index({ tenant_id: 1 })
 export const Session = mongoose.model<SessionDocument>('Session', schema)
 
 /** How a session's token begins, which an access token never does. */

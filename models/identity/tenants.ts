@@ -1,6 +1,11 @@
+import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
-import { NotFound, QuotaExceeded } from '../../lib/problem.ts'
-import { documentOptions, idField } from '../resources.ts'
+import { NotFound, Problem, QuotaExceeded, StateConflict } from '../../lib/problem.ts'
+import { isDuplicateKey, transaction } from '../database.ts'
+import { defineResource, documentOptions, idField, type ResourceDocument } from '../resources.ts'
+import { states } from '../states.ts'
+import { ApiClient } from './api-clients.ts'
+import { hashPassword, User, type UserDocument } from './users.ts'
 
 /** What a tenant may hold at most, and what it holds. */
 export interface Limits {
@@ -12,14 +17,23 @@ export interface Limits {
   max_vms_per_vpc: number
 }
 
-export interface TenantDocument {
-  _id: string
-  name: string
+export type SomeLimits = { [Name in keyof Limits]?: number | undefined }
+
+/** Nobody gets into a tenant that is not active. There is no way back from a deletion, only another try. */
+export const tenantStates = states(
+  { active: { delete: 'deleting' }, error: { delete: 'deleting' } },
+  { final: ['delete'] },
+)
+
+/**
+ * A resource of the operation engine like others. Its `tenant_id` says in which tenant the operations on it are
+ * kept: in itself, and from its deletion on in that of the operator who began it, who reads there how it ended.
+ */
+export interface TenantDocument extends ResourceDocument {
   limits: Limits
+  limits_updated_at: Date
   /** In whole thousandths of a core and MiB, so that sums are exact. */
   usage: { cpu_milli: number; memory_mib: number }
-  created_at: Date
-  updated_at: Date
 }
 
 const whole = (value: number) => ({ type: Number, default: value, min: 0 })
@@ -27,7 +41,17 @@ const whole = (value: number) => ({ type: Number, default: value, min: 0 })
 const schema = new Schema<TenantDocument>(
   {
     _id: idField,
+    tenant_id: {
+      type: String,
+      default(this: TenantDocument) {
+        return this._id
+      },
+    },
     name: { type: String, required: true },
+    tags: { type: Schema.Types.Mixed, default: {} },
+    status: { type: String, default: 'active', enum: tenantStates.all },
+    status_reason: { type: String, default: null },
+    operation_id: { type: String, default: null },
     limits: {
       max_cpu_cores: whole(64),
       max_ram_gib: whole(256),
@@ -36,11 +60,83 @@ const schema = new Schema<TenantDocument>(
       max_vpcs: whole(10),
       max_vms_per_vpc: whole(250),
     },
+    limits_updated_at: { type: Date, default: Date.now },
     usage: { cpu_milli: whole(0), memory_mib: whole(0) },
   },
   { ...documentOptions, collection: 'tenants' },
 )
 export const Tenant = mongoose.model<TenantDocument>('Tenant', schema)
+export const tenantResource = defineResource('tenant', Tenant, tenantStates)
+
+/**
+ * Readies a tenant for the acceptance of its deletion, in the same transaction: what is done to it from now on
+ * is kept with the operator. Throws where operators belong to it: they would lock out themselves, and
+ * the records of what they did would go with them.
+ */
+export async function handOver(id: string, operatorTenantId: string): Promise<void> {
+  const operators = await User.countDocuments({ tenant_id: id, roles: 'operator' })
+  if (operators) {
+    throw new Problem(
+      409,
+      'tenant_has_operators',
+      'The tenant has operators',
+      'Operators of the platform belong to it',
+    )
+  }
+  await Tenant.updateOne({ _id: id }, { $set: { tenant_id: operatorTenantId } })
+  // From the next request on nobody gets in, by a session, a new login or a token.
+  await User.updateMany({ tenant_id: id }, { $set: { status: 'disabled' } })
+  await ApiClient.updateMany({ tenant_id: id }, { $set: { expires_at: new Date() } })
+}
+
+export interface NewOwner {
+  email: string
+  name?: string | undefined
+  /** Without one, one is made. */
+  password?: string | undefined
+  /** Beside `owner`. */
+  roles?: string[]
+}
+
+/**
+ * Makes a tenant and its first owner, both or neither. `password` is the one that was made, null where one was
+ * given. Throws a 409 where the address is somebody's already.
+ */
+export async function createTenant(
+  fields: { name: string; limits?: SomeLimits | undefined },
+  owner: NewOwner,
+): Promise<{ tenant: TenantDocument; owner: UserDocument; password: string | null }> {
+  const made = owner.password === undefined ? randomBytes(15).toString('base64url') : null
+  const password_hash = await hashPassword(owner.password ?? made ?? '')
+  const email = owner.email.toLowerCase()
+  try {
+    return await transaction(async () => {
+      const tenant = await new Tenant({ name: fields.name, limits: fields.limits ?? {} }).save()
+      const roles = ['owner', ...(owner.roles ?? [])]
+      const user = new User({ tenant_id: tenant._id, email, name: owner.name ?? '', password_hash, roles })
+      await user.save()
+      return { tenant: tenant.toObject(), owner: user.toObject(), password: made }
+    })
+  } catch (error) {
+    if (!isDuplicateKey(error)) throw error
+    throw new Problem(409, 'email_taken', 'The address is taken', 'There is a user with this address already')
+  }
+}
+
+/**
+ * Changes some of a tenant's limits. One that is set below what is in use takes nothing away: what is held stays
+ * held, and only more is refused. Throws NotFound.
+ */
+export async function setLimits(tenantId: string, limits: SomeLimits): Promise<TenantDocument> {
+  const changes = Object.entries(limits).map(([name, value]) => [`limits.${name}`, value] as const)
+  const tenant = await Tenant.findByIdAndUpdate(
+    tenantId,
+    { $set: { ...Object.fromEntries(changes), limits_updated_at: new Date() } },
+    { returnDocument: 'after' },
+  ).lean()
+  if (!tenant) throw new NotFound('tenant')
+  return tenant
+}
 
 /** What an instance takes, of a tenant's quota and of a host's capacity. */
 export interface Size {
@@ -54,9 +150,9 @@ export const sizeOf = (spec: { cpu_cores: number; memory_mib: number }): Size =>
 
 /**
  * Takes a part of the tenant's quota, or throws QuotaExceeded: check and change are one conditional update.
- * Negative sizes give back, and always fit.
+ * Negative sizes give back, and always fit. What is new goes into an active tenant only.
  */
-export async function takeQuota(tenantId: string, size: Size): Promise<void> {
+export async function takeQuota(tenantId: string, size: Size, { isNew = false } = {}): Promise<void> {
   const room = {
     $expr: {
       $and: [
@@ -66,13 +162,14 @@ export async function takeQuota(tenantId: string, size: Size): Promise<void> {
     },
   }
   const taken = await Tenant.updateOne(
-    { _id: tenantId, ...room },
+    { _id: tenantId, ...room, ...(isNew ? { status: 'active' } : {}) },
     { $inc: { 'usage.cpu_milli': size.cpu_milli, 'usage.memory_mib': size.memory_mib } },
   )
   if (taken.matchedCount) return
   const tenant = await Tenant.findById(tenantId).lean()
   if (!tenant) throw new NotFound('tenant')
-  const { limits, usage } = tenant
+  const { limits, usage, status } = tenant
+  if (isNew && status !== 'active') throw new StateConflict('take quota', status)
   if (usage.cpu_milli + size.cpu_milli > limits.max_cpu_cores * 1000) {
     throw new QuotaExceeded(
       'max_cpu_cores',

@@ -1,5 +1,5 @@
-// Records anew the histories that test/operations/replay.unit.test.ts replays: `node test/replay/record.ts`, on the
-// tests' stack (`script/test --keep` leaves it up). For a workflow that is new. A change to an old one must
+// Records the histories that test/operations/replay.unit.test.ts replays: `node test/replay/record.ts [STORY...]`, all
+// anew or those named, on the tests' stack (`script/test --keep` leaves it up). For a workflow that is new. A change to an old one must
 // replay what was recorded before it: that is what `patched` is for.
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import type { Payload } from '@temporalio/common'
@@ -14,7 +14,7 @@ import { Operation, shell } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
 import { stackSettings } from '../support/stack.ts'
-import { makeTenant, removeTenants } from '../support/tenants.ts'
+import { makeOperator, makeTenant, removeTenants } from '../support/tenants.ts'
 
 type History = proto.temporal.api.history.v1.History
 const folder = new URL('histories/', import.meta.url)
@@ -72,6 +72,12 @@ const stories: Record<string, () => Promise<Operation>> = {
     await platform.start('host')
     return operation
   },
+  'deleteTenant.deleted': async () => {
+    const { id, containers: its } = await makeTenant()
+    await its.make({ start: false })
+    const operator = await makeOperator()
+    return (await operator.begin('DELETE', `/api/v1/platform/tenants/${id}`)).operation
+  },
 }
 
 /** What it begins is held up half-way. */
@@ -104,9 +110,11 @@ const isPayload = (value: unknown): value is Payload =>
   typeof value === 'object' && value !== null && 'metadata' in value && 'data' in value
 
 const temporal = temporalClient(settings)
-await rm(folder, { recursive: true, force: true })
-await mkdir(folder)
+const named = process.argv.slice(2)
+if (named.length === 0) await rm(folder, { recursive: true, force: true })
+await mkdir(folder, { recursive: true })
 for (const [name, story] of Object.entries(stories)) {
+  if (named.length > 0 && !named.includes(name)) continue
   const { workflow_id, state } = await (await story()).end()
   const handle = temporal.workflow.getHandle(workflow_id)
   await handle.result() // closing the operation is not yet the workflow's last event

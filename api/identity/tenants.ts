@@ -1,0 +1,152 @@
+import { z } from 'zod'
+import { NotFound } from '../../lib/problem.ts'
+import { transaction } from '../../models/database.ts'
+import {
+  createTenant,
+  handOver,
+  setLimits,
+  Tenant,
+  type TenantDocument,
+  tenantResource,
+  tenantStates,
+} from '../../models/identity/tenants.ts'
+import { begin } from '../accept.ts'
+import { byId, Id, Timestamp, time } from '../fields.ts'
+import { list } from '../list.ts'
+import { operation } from '../operation.ts'
+import { limitFields, limitsOf, LimitsView, toLimitsView } from './limits.ts'
+
+const TenantView = z
+  .strictObject({
+    id: Id,
+    name: z.string(),
+    status: z.enum(tenantStates.all),
+    status_reason: z.string().nullable().describe('Why its deletion failed'),
+    operation_id: Id.nullable().describe('The open operation'),
+    limits: z.strictObject(limitFields),
+    usage: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int() }).describe('What its instances hold'),
+    created_at: Timestamp,
+    updated_at: Timestamp,
+  })
+  .meta({ id: 'Tenant' })
+
+const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
+  id: tenant._id,
+  name: tenant.name,
+  status: tenant.status as (typeof tenantStates.all)[number],
+  status_reason: tenant.status_reason,
+  operation_id: tenant.operation_id,
+  limits: limitsOf(tenant),
+  usage: { cpu_milli: tenant.usage.cpu_milli, memory_mib: tenant.usage.memory_mib },
+  created_at: time(tenant.created_at),
+  updated_at: time(tenant.updated_at),
+})
+
+const shown = { resource: tenantResource, view: TenantView, toView }
+
+const TenantName = z.string().trim().min(1).max(100)
+const SomeLimits = z.strictObject(limitFields).partial()
+
+export const tenants = [
+  list({
+    path: '/api/v1/platform/tenants',
+    permission: 'platform:tenants',
+    summary: 'List the platform’s tenants',
+    model: Tenant,
+    view: TenantView,
+    toView,
+    scope: () => ({}), // all of them: this is for who runs the platform
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/platform/tenants',
+    permission: 'platform:tenants',
+    summary: 'Make a tenant and its first owner',
+    body: z.strictObject({
+      name: TenantName,
+      owner: z.strictObject({
+        email: z.email().max(254),
+        name: z.string().max(200).optional(),
+        password: NewPassword.optional().describe('Without one, one is made'),
+      }),
+      limits: SomeLimits.optional().describe('Those not given are the platform’s usual ones'),
+    }),
+    responses: {
+      201: z.strictObject({
+        tenant: TenantView,
+        owner: z.strictObject({ id: Id, email: z.string(), name: z.string() }),
+        password: z.string().nullable().describe('Shown once, where one was made'),
+      }),
+    },
+    handle: async ({ body }) => {
+      const { tenant, owner, password } = await createTenant(body, body.owner)
+      return {
+        location: `/api/v1/platform/tenants/${tenant._id}`,
+        body: {
+          tenant: toView(tenant),
+          owner: { id: owner._id, email: owner.email, name: owner.name },
+          password,
+        },
+      }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/api/v1/platform/tenants/{id}',
+    permission: 'platform:tenants',
+    summary: 'Get a tenant',
+    params: byId,
+    responses: { 200: TenantView },
+    handle: async ({ params }) => found(await Tenant.findById(params.id).lean()),
+  }),
+
+  operation({
+    method: 'PATCH',
+    path: '/api/v1/platform/tenants/{id}',
+    permission: 'platform:tenants',
+    summary: 'Rename a tenant',
+    params: byId,
+    body: z.strictObject({ name: TenantName }),
+    responses: { 200: TenantView },
+    handle: async ({ params, body }) =>
+      found(
+        await Tenant.findByIdAndUpdate(
+          params.id,
+          { $set: { name: body.name } },
+          { returnDocument: 'after' },
+        ).lean(),
+      ),
+  }),
+
+  operation({
+    method: 'DELETE',
+    path: '/api/v1/platform/tenants/{id}',
+    permission: 'platform:tenants',
+    summary: 'Delete a tenant with all that it owns; its users are shut out at once',
+    params: byId,
+    responses: { 202: TenantView },
+    handle: async ({ caller, params }) =>
+      transaction(async () => {
+        await handOver(params.id, caller.tenant_id)
+        return begin(caller, shown, params.id, 'delete')
+      }, params.id),
+  }),
+
+  operation({
+    method: 'PUT',
+    path: '/api/v1/platform/tenants/{id}/limits',
+    permission: 'platform:limits',
+    summary: 'Change a tenant’s limits; below what is in use, only more is refused',
+    params: byId,
+    body: SomeLimits,
+    responses: { 200: LimitsView },
+    handle: async ({ params, body }) => toLimitsView(await setLimits(params.id, body)),
+  }),
+]
+
+function found(tenant: TenantDocument | null): z.output<typeof TenantView> {
+  if (!tenant) throw new NotFound('tenant')
+  return toView(tenant)
+}
