@@ -11,7 +11,7 @@ import {
   tenantStates,
 } from '../../models/identity/tenants.ts'
 import { begin } from '../accept.ts'
-import { byId, Id, Timestamp, time } from '../fields.ts'
+import { byId, Id, Timestamp, time, NewPassword } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
 import { limitFields, limitsOf, LimitsView, toLimitsView } from './limits.ts'
