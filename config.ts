@@ -124,6 +124,13 @@ const setup = z.object({
     .min(12)
     .optional()
     .describe('The first owner’s password; without it one is made and printed once'),
+  KEELSON_AUDIT_DAYS: z.coerce
+    .number()
+    .int()
+    .positive()
+    .max(20_000)
+    .default(400)
+    .describe('Days that audit events are kept; set when `script/server` starts'),
   KEELSON_HOST_NAME: host.shape.KEELSON_HOST_NAME,
 })
 

@@ -97,6 +97,8 @@ export interface Declaration<
   query?: Q | undefined
   body?: B | undefined
   responses: S
+  /** A GET whose answer has a secret in it: it is audited as changes are. */
+  reads_secret?: true
   /** A limit of its own, per minute and address, for what invites guessing. */
   attempts_per_min?: number
   handle(request: {

@@ -3,6 +3,7 @@ import { readSettings, type Settings } from '../config.ts'
 import { connectDatabase, disconnectDatabase, ensureIndexes, transaction } from '../models/database.ts'
 import '../models/index.ts'
 import { Host, newEnrolToken } from '../models/compute/hosts.ts'
+import { keepAuditEvents } from '../models/identity/audit.ts'
 import { ensureSigningKey } from '../models/identity/signing-keys.ts'
 import { Tenant } from '../models/identity/tenants.ts'
 import { hashPassword, User } from '../models/identity/users.ts'
@@ -15,6 +16,7 @@ import { ensureNamespace } from './lib/namespace.ts'
 const settings = readSettings('setup')
 await connectDatabase(settings)
 await ensureIndexes()
+await keepAuditEvents(settings.KEELSON_AUDIT_DAYS)
 await ensureSigningKey()
 await ensureNamespace(settings)
 const owner = await ensureOwner(settings)

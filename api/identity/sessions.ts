@@ -1,9 +1,13 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
 import { Unauthenticated } from '../../lib/problem.ts'
 import { closeSession, openSession } from '../../models/identity/sessions.ts'
-import { findByPassword } from '../../models/identity/users.ts'
+import { findByEmail, findByPassword, type UserDocument } from '../../models/identity/users.ts'
+import { audit, type End } from '../audit.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 import { anybody, operation, usersOnly } from '../operation.ts'
+
+const loginPath = '/api/v1/auth/login'
 
 const Account = z
   .strictObject({ id: Id, tenant_id: Id, email: z.string(), permissions: z.array(z.string()) })
@@ -18,18 +22,37 @@ const Login = z
   })
   .meta({ id: 'Login' })
 
+/** Nobody is known yet when a login begins, so that the router cannot write its event. Without the password. */
+async function auditLogin(
+  { _id, tenant_id, email }: UserDocument,
+  end: End,
+  { address, http }: { address: string; http: { request: IncomingMessage; response: ServerResponse } },
+): Promise<void> {
+  const actor = { tenant_id, actor_id: _id, actor_kind: 'user' as const, actor_name: email }
+  await audit({ actor, operation: { method: 'POST', path: loginPath }, address, ...http }, end)
+}
+
 export const sessions = [
   operation({
     method: 'POST',
-    path: '/api/v1/auth/login',
+    path: loginPath,
     permission: anybody('this is where a caller becomes known'),
     summary: 'Log in with e-mail address and password',
     body: z.strictObject({ email: z.email().max(254), password: z.string().min(1).max(1024) }),
     responses: { 200: Login },
     attempts_per_min: 60,
-    handle: async ({ body }) => {
+    handle: async ({ body, address, http }) => {
       const user = await findByPassword(body.email, body.password)
-      if (!user) throw new Unauthenticated('The address or the password is wrong', 'invalid_credentials')
+      if (!user) {
+        const problem = new Unauthenticated('The address or the password is wrong', 'invalid_credentials')
+        const known = await findByEmail(body.email)
+        // Not before the answer: the time it took would tell which addresses are known.
+        http.response.once('finish', () => {
+          if (known) void auditLogin(known, { status: problem.status, problem }, { address, http })
+        })
+        throw problem
+      }
+      await auditLogin(user, { status: 200 }, { address, http })
       const { token, expires_at } = await openSession(user)
       return {
         token,

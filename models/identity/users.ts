@@ -40,9 +40,12 @@ export const hashPassword = (password: string): Promise<string> => hash(password
 // Compared with when there is no such user, so that the answer takes as long.
 const nobody = hashPassword('nobody has this password')
 
+export const findByEmail = (email: string): Promise<UserDocument | null> =>
+  User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
+
 /** The user with this address and password, else null, in the same time whichever is wrong. */
 export async function findByPassword(email: string, password: string): Promise<UserDocument | null> {
-  const user = await User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
+  const user = await findByEmail(email)
   const right = await compare(password, user?.password_hash ?? (await nobody))
   return user && right && !user.disabled ? user : null
 }
