@@ -57,7 +57,7 @@ const api = z.object({
     .int()
     .positive()
     .default(500)
-    .describe('Requests per second and caller, on each api replica'),
+    .describe('Requests per second and caller, on each api replica; an address may make ten times as many'),
 })
 
 const worker = z.object({

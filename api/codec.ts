@@ -4,7 +4,7 @@ import type { PayloadCodec } from '@temporalio/common'
 import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
 import { identityOf, openSession } from '../models/identity/sessions.ts'
 import { findByPassword } from '../models/identity/users.ts'
-import { makeLimiter } from './limits.ts'
+import { makeSharedLimiter } from './limits.ts'
 
 const cookieName = 'keelson_codec'
 const { Payload, Payloads } = proto.temporal.api.common.v1
@@ -24,14 +24,14 @@ const signInPage = (message: string): string => `<!doctype html>
  * sends a token (`--codec-auth`); the UI sends the cookie that the page at /codec sets.
  */
 export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): void {
-  const limitAttempts = makeLimiter(20, 60)
+  const limitAttempts = makeSharedLimiter('sign-in', 20, 60)
   app.use('/codec', allowOrigin(new URL(uiUrl).origin))
   app.get('/codec', (_request, response) => void response.type('html').send(signInPage('For operators.')))
   app.post(
     '/codec/sign-in',
     express.urlencoded({ extended: false, limit: '4kb' }),
     async (request, response) => {
-      await limitAttempts(request.socket.remoteAddress ?? '')
+      await limitAttempts(request.socket.remoteAddress ?? '', response)
       const { email, password } = request.body as Record<string, unknown>
       const user =
         typeof email === 'string' && typeof password === 'string'

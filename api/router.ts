@@ -6,7 +6,7 @@ import { NotFound, Problem } from '../lib/problem.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
-import { makeLimiter } from './limits.ts'
+import { type Limiter, makeLimiter, makeSharedLimiter } from './limits.ts'
 import {
   type AcceptedAnswer,
   type Caller,
@@ -23,6 +23,9 @@ export interface RouterSettings {
   KEELSON_RATE_PER_SEC: number
 }
 
+// Behind one address there may be an office, or a proxy's whole audience.
+const callersPerAddress = 10
+
 /** Serves the operations: what each declares is done here, once for all of them. */
 export function serve(app: Express, operations: Operation[], settings: RouterSettings, log: Logger): void {
   useAuditLog(log)
@@ -30,7 +33,10 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
   app.set('query parser', 'simple')
   app.set('etag', false)
   const readBody = express.json({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, strict: false })
-  const limit = makeLimiter(settings.KEELSON_RATE_PER_SEC, 1)
+  const limits = {
+    address: makeLimiter(settings.KEELSON_RATE_PER_SEC * callersPerAddress, 1),
+    caller: makeLimiter(settings.KEELSON_RATE_PER_SEC, 1),
+  }
 
   app.use((request, response, next) => {
     const requestId = newId()
@@ -46,7 +52,7 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
-      const handle = handlerOf(operation, readBody, limit)
+      const handle = handlerOf(operation, readBody, limits)
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
     refuseOtherMethods(router, prefix, group)
@@ -61,17 +67,21 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
 function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
-  limit: (key: string) => Promise<void>,
+  limits: Record<'address' | 'caller', Limiter>,
 ): (request: Request, response: Response) => Promise<void> {
   const { permission, method } = operation
   const success = successOf(operation)
-  const limitAttempts = operation.attempts_per_min ? makeLimiter(operation.attempts_per_min, 60) : null
+  const limitAttempts = operation.attempts_per_min
+    ? makeSharedLimiter(`${method} ${operation.path}`, operation.attempts_per_min, 60)
+    : null
 
   return async (request, response) => {
     const address = request.socket.remoteAddress ?? ''
-    await limitAttempts?.(address)
-    await limit(request.headers.authorization ?? address)
+    // By address as long as it is not known who calls: a token can be made up anew for each request.
+    await limits.address(address, response)
+    await limitAttempts?.(address, response)
     const caller = await callerOf(operation, request)
+    if (caller) await limits.caller(caller.id, response)
     const owner = caller?.kind === 'host' ? null : caller
     if (owner) addLogContext({ tenant_id: owner.tenant_id })
     // Before the answer is sent, so that nothing is answered of which there is no event.
