@@ -5,6 +5,11 @@ import { z } from 'zod'
 
 const port = (fallback: number) => z.coerce.number().int().min(0).max(65535).default(fallback)
 
+const commaSeparated = z
+  .string()
+  .default('')
+  .transform((text) => text.split(',').flatMap((part) => part.trim() || []))
+
 const common = {
   KEELSON_LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error'])
@@ -46,6 +51,12 @@ const api = z.object({
     .url()
     .default('http://127.0.0.1:8233')
     .describe('How operators reach the Temporal UI; operations link to it'),
+  KEELSON_CORS_ORIGINS: commaSeparated.describe(
+    'Origins whose pages may call the API from a browser, comma separated; without it, none',
+  ),
+  KEELSON_TRUSTED_PROXIES: commaSeparated.describe(
+    'Addresses or CIDRs of proxies whose `X-Forwarded-For` is believed, comma separated; without it, none',
+  ),
   KEELSON_BODY_LIMIT_KIB: z.coerce
     .number()
     .int()

@@ -31,7 +31,7 @@ export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): vo
     '/codec/sign-in',
     express.urlencoded({ extended: false, limit: '4kb' }),
     async (request, response) => {
-      await limitAttempts(request.socket.remoteAddress ?? '', response)
+      await limitAttempts(request.ip ?? '', response)
       const { email, password } = request.body as Record<string, unknown>
       const user =
         typeof email === 'string' && typeof password === 'string'

@@ -76,7 +76,7 @@ function handlerOf(
     : null
 
   return async (request, response) => {
-    const address = request.socket.remoteAddress ?? ''
+    const address = request.ip ?? ''
     // By address as long as it is not known who calls: a token can be made up anew for each request.
     await limits.address(address, response)
     await limitAttempts?.(address, response)

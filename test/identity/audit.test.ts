@@ -32,7 +32,7 @@ describe('an event', () => {
         start: false,
         config_vars: { KEY: 'hidden-value' },
       },
-      { 'user-agent': 'audit-test/1' },
+      { 'user-agent': 'audit-test/1', 'x-forwarded-for': '203.0.113.7' },
     )
     expect(answer.status).toBe(202)
     const [event, ...more] = await ofRequest(answer.headers)
