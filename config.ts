@@ -5,6 +5,11 @@ import { z } from 'zod'
 
 const port = (fallback: number) => z.coerce.number().int().min(0).max(65535).default(fallback)
 
+const commaSeparated = z
+  .string()
+  .default('')
+  .transform((text) => text.split(',').flatMap((part) => part.trim() || []))
+
 const common = {
   KEELSON_LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error'])
@@ -50,6 +55,12 @@ const api = z.object({
     .url()
     .default('http://127.0.0.1:8233')
     .describe('How operators reach the Temporal UI; operations link to it'),
+  KEELSON_CORS_ORIGINS: commaSeparated.describe(
+    'Origins whose pages may call the API from a browser, comma separated; without it, none',
+  ),
+  KEELSON_TRUSTED_PROXIES: commaSeparated.describe(
+    'Addresses or CIDRs of proxies whose `X-Forwarded-For` is believed, comma separated; without it, none',
+  ),
   KEELSON_BODY_LIMIT_KIB: z.coerce
     .number()
     .int()
@@ -61,7 +72,7 @@ const api = z.object({
     .int()
     .positive()
     .default(500)
-    .describe('Requests per second and caller, on each api replica'),
+    .describe('Requests per second and caller, on each api replica; an address may make ten times as many'),
 })
 
 const worker = z.object({
@@ -135,6 +146,13 @@ const setup = z.object({
     .min(12)
     .optional()
     .describe('The first owner’s password; without it one is made and printed once'),
+  KEELSON_AUDIT_DAYS: z.coerce
+    .number()
+    .int()
+    .positive()
+    .max(20_000)
+    .default(400)
+    .describe('Days that audit events are kept; set when `script/server` starts'),
   KEELSON_HOST_NAME: host.shape.KEELSON_HOST_NAME,
 })
 

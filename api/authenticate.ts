@@ -36,7 +36,14 @@ async function clientOf(token: string, issuer: string): Promise<Caller> {
   })
   if (!machine) throw new Unauthenticated('The token was revoked, or its client is gone')
   const { client, permissions } = machine
-  return { kind: 'api_client', id: client._id, tenant_id: client.tenant_id, permissions, token }
+  return {
+    kind: 'api_client',
+    id: client._id,
+    name: client.name,
+    tenant_id: client.tenant_id,
+    permissions,
+    token,
+  }
 }
 
 /** Which host is calling, by a token that it signed with the key it enrolled. Throws Unauthenticated. */

@@ -5,7 +5,7 @@ import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
 import { logIn } from '../models/identity/login.ts'
 import { identityOf } from '../models/identity/sessions.ts'
 import { originOf } from './fields.ts'
-import { makeLimiter } from './limits.ts'
+import { makeSharedLimiter } from './limits.ts'
 
 const cookieName = 'keelson_codec'
 const { Payload, Payloads } = proto.temporal.api.common.v1
@@ -26,14 +26,14 @@ const signInPage = (message: string): string => `<!doctype html>
  * sends a token (`--codec-auth`); the UI sends the cookie that the page at /codec sets.
  */
 export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): void {
-  const limitAttempts = makeLimiter(20, 60)
+  const limitAttempts = makeSharedLimiter('sign-in', 20, 60)
   app.use('/codec', allowOrigin(new URL(uiUrl).origin))
   app.get('/codec', (_request, response) => void response.type('html').send(signInPage('For operators.')))
   app.post(
     '/codec/sign-in',
     express.urlencoded({ extended: false, limit: '4kb' }),
     async (request, response) => {
-      await limitAttempts(request.socket.remoteAddress ?? '')
+      await limitAttempts(request.ip ?? '', response)
       const { email, password, otp } = request.body as Record<string, unknown>
       const credentials = { email: text(email), password: text(password), otp: text(otp) || undefined }
       const origin = originOf(request)

@@ -37,8 +37,8 @@ export const time = (date: Date): string => date.toISOString()
 export const timeOrNull = (date: Date | null): string | null => date?.toISOString() ?? null
 
 /** From where a request comes, as its user is shown it. */
-export const originOf = ({ socket, headers }: IncomingMessage): Origin => ({
-  address: socket.remoteAddress ?? '',
+export const originOf = ({ socket, headers, ip }: IncomingMessage & { ip?: string | undefined }): Origin => ({
+  address: ip ?? socket.remoteAddress ?? '', // `ip` knows of trusted proxies
   user_agent: (headers['user-agent'] ?? '').slice(0, 200),
 })
 

@@ -13,6 +13,7 @@ import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { account } from './identity/account.ts'
 import { roles } from './identity/roles.ts'
+import { auditEvents } from './identity/audit.ts'
 import { sessions } from './identity/sessions.ts'
 import { makeApiClients } from './identity/api-clients.ts'
 import { makeOauth } from './identity/oauth.ts'
@@ -30,6 +31,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeApiClients(context),
   ...makeOauth(context),
   ...roles,
+  ...auditEvents,
   listContainers,
   createContainer,
   getContainer,

@@ -1,4 +1,5 @@
 import { createServer } from 'node:http'
+import cors from 'cors'
 import express from 'express'
 import helmet from 'helmet'
 import { readSettings } from '../config.ts'
@@ -40,7 +41,19 @@ const operations = allOperations({
 })
 
 const app = express()
+app.set('trust proxy', settings.KEELSON_TRUSTED_PROXIES)
 app.use(helmet())
+if (settings.KEELSON_CORS_ORIGINS.length) {
+  app.use(
+    '/api/v1',
+    cors({
+      origin: settings.KEELSON_CORS_ORIGINS,
+      exposedHeaders:
+        'Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,X-Request-Id',
+      maxAge: 600,
+    }),
+  )
+}
 app.get('/healthz', (_request, response) => void response.json({ ok: true }))
 serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
 const [codec] = dataConverter(settings).payloadCodecs ?? []
@@ -48,7 +61,8 @@ if (codec) serveCodec(app, codec, settings.KEELSON_TEMPORAL_UI_URL)
 serve(app, operations, settings, log)
 
 const watching = watchOperations(log, stopping.signal)
-const server = createServer(app)
+// Against requests that come in slowly; how long an answer takes is not limited.
+const server = createServer({ headersTimeout: 20_000, requestTimeout: 120_000 }, app)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
   log.info({ url: settings.KEELSON_API_URL }, 'ready'),
 )

@@ -19,6 +19,7 @@ export interface UserCaller extends Known {
 /** A machine, by an access token. */
 export interface ClientCaller extends Known {
   kind: 'api_client'
+  name: string
 }
 
 /** Who is calling. */
@@ -101,6 +102,8 @@ export interface Declaration<
   form?: true
   /** How 400 and 401 are said where a standard has a form of its own for it. */
   refusal?: z.ZodType
+  /** A GET whose answer has a secret in it: it is audited as changes are. */
+  reads_secret?: true
   /** A limit of its own, per minute and address, for what invites guessing. */
   attempts_per_min?: number
   handle(request: {

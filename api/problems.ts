@@ -53,7 +53,8 @@ export const problemHandler =
       .send(JSON.stringify(problem.answer(response.locals['requestId'] as string | undefined)))
   }
 
-function toProblem(error: unknown): Problem {
+/** What the caller is told of an error. */
+export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error
   const parser = bodyParserProblem(error)
   if (parser) return parser

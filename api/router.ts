@@ -4,10 +4,10 @@ import express, { type Express, type Request, type Response, Router } from 'expr
 import { newId } from '../lib/ids.ts'
 import { addLogContext, type Logger, withLogContext } from '../lib/log.ts'
 import { NotFound, Problem, TokenRefused } from '../lib/problem.ts'
-import { AuditEvent } from '../models/identity/audit.ts'
 import { once } from '../models/idempotency.ts'
+import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
-import { makeLimiter } from './limits.ts'
+import { type Limiter, makeLimiter, makeSharedLimiter } from './limits.ts'
 import {
   type AcceptedAnswer,
   type Caller,
@@ -17,7 +17,7 @@ import {
   type Operation,
   successOf,
 } from './operation.ts'
-import { parse, problemHandler } from './problems.ts'
+import { parse, problemHandler, toProblem } from './problems.ts'
 
 export interface RouterSettings {
   KEELSON_API_URL: string
@@ -25,14 +25,21 @@ export interface RouterSettings {
   KEELSON_RATE_PER_SEC: number
 }
 
+// Behind one address there may be an office, or a proxy's whole audience.
+const callersPerAddress = 10
+
 /** Serves the operations: what each declares is done here, once for all of them. */
 export function serve(app: Express, operations: Operation[], settings: RouterSettings, log: Logger): void {
+  useAuditLog(log)
   app.disable('x-powered-by')
   app.set('query parser', 'simple')
   app.set('etag', false)
   const readForm = express.urlencoded({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, extended: false })
   const readJson = express.json({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, strict: false })
-  const limit = makeLimiter(settings.KEELSON_RATE_PER_SEC, 1)
+  const limits = {
+    address: makeLimiter(settings.KEELSON_RATE_PER_SEC * callersPerAddress, 1),
+    caller: makeLimiter(settings.KEELSON_RATE_PER_SEC, 1),
+  }
 
   app.use((request, response, next) => {
     const requestId = newId()
@@ -48,13 +55,8 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
-      const handle = handlerOf(
-        operation,
-        operation.form ? readForm : readJson,
-        limit,
-        settings.KEELSON_API_URL,
-        log,
-      )
+      const readBody = operation.form ? readForm : readJson
+      const handle = handlerOf(operation, readBody, limits, settings.KEELSON_API_URL)
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
     refuseOtherMethods(router, prefix, group)
@@ -69,24 +71,50 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
 function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
-  limit: (key: string) => Promise<void>,
+  limits: Record<'address' | 'caller', Limiter>,
   issuer: string,
-  log: Logger,
 ): (request: Request, response: Response) => Promise<void> {
   const { permission, method } = operation
   const success = successOf(operation)
-  const limitAttempts = operation.attempts_per_min ? makeLimiter(operation.attempts_per_min, 60) : null
+  const limitAttempts = operation.attempts_per_min
+    ? makeSharedLimiter(`${method} ${operation.path}`, operation.attempts_per_min, 60)
+    : null
 
   return async (request, response) => {
-    const address = request.socket.remoteAddress ?? ''
-    await limitAttempts?.(address)
-    await limit(request.headers.authorization ?? address)
+    const address = request.ip ?? ''
+    // By address as long as it is not known who calls: a token can be made up anew for each request.
+    await limits.address(address, response)
+    await limitAttempts?.(address, response)
     const caller = await callerOf(operation, request, issuer)
-    if (caller && caller.kind !== 'host') {
-      addLogContext({ tenant_id: caller.tenant_id })
-      authorize(permission, caller)
-      if (method !== 'GET') response.once('finish', () => audit(operation, caller, request, response, log))
+    if (caller) await limits.caller(caller.id, response)
+    const owner = caller?.kind === 'host' ? null : caller
+    if (owner) addLogContext({ tenant_id: owner.tenant_id })
+    // Before the answer is sent, so that nothing is answered of which there is no event.
+    const end = async (how: End) => {
+      if (!owner || !isAudited(operation)) return
+      const params = { ...request.params }
+      await audit({ actor: actorOf(owner), operation, request, response, address, params }, how)
     }
+    let answer: unknown
+    try {
+      answer = await answerTo(request, response, caller, address)
+    } catch (error) {
+      const problem = toProblem(error)
+      await end({ status: problem.status, problem })
+      throw error
+    }
+    await end({ status: success.status, answer })
+    if (!isStream(success.body)) send(response, success.status, answer)
+  }
+
+  async function answerTo(
+    request: Request,
+    response: Response,
+    caller: Caller | HostCaller | null,
+    address: string,
+  ): Promise<unknown> {
+    const owner = caller?.kind === 'host' ? null : caller
+    if (owner) authorize(permission, owner)
     const params = readParams(operation, request)
     const query = operation.query
       ? parse(operation.query, request.query, 400)
@@ -97,15 +125,11 @@ function handlerOf(
     const input = { caller: caller as never, params, query, body, address, http } as Parameters<
       Operation['handle']
     >[0]
-    const owner = caller?.kind === 'host' ? null : caller
     const key = method === 'POST' ? request.get('Idempotency-Key') : undefined
-    const answer: unknown =
-      key && owner
-        ? await once(owner, checkKey(key), [method, request.originalUrl, body ?? null], () =>
-            operation.handle(input),
-          )
-        : await operation.handle(input)
-    if (!isStream(success.body)) send(response, success.status, answer)
+    if (!key || !owner) return operation.handle(input)
+    return once(owner, checkKey(key), [method, request.originalUrl, body ?? null], () =>
+      operation.handle(input),
+    )
   }
 }
 
@@ -198,29 +222,6 @@ function send(response: Response, status: 200 | 201 | 202 | 204, answer: unknown
     )
   }
   response.json((answer as { body: unknown }).body)
-}
-
-function audit(
-  operation: Operation,
-  caller: Caller,
-  request: Request,
-  response: Response,
-  log: Logger,
-): void {
-  const event = {
-    tenant_id: caller.tenant_id,
-    time: new Date(),
-    actor_id: caller.id,
-    actor_kind: caller.kind,
-    action: `${operation.method} ${operation.path}`,
-    path: request.originalUrl.split('?', 1)[0] ?? '',
-    address: request.socket.remoteAddress ?? '',
-    status: response.statusCode,
-    request_id: String(response.locals['requestId']),
-  }
-  AuditEvent.create([event]).catch((error: unknown) =>
-    log.error({ err: error, ...event }, 'audit event not stored'),
-  )
 }
 
 function byPrefix(operations: Operation[]): Map<string, Operation[]> {

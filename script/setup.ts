@@ -3,6 +3,7 @@ import { connectDatabase, disconnectDatabase, ensureIndexes } from '../models/da
 import '../models/index.ts'
 import { Host, newEnrolToken } from '../models/compute/hosts.ts'
 import { ensureBuiltInRoles } from '../models/identity/roles.ts'
+import { keepAuditEvents } from '../models/identity/audit.ts'
 import { ensureSigningKey } from '../models/identity/signing-keys.ts'
 import { createTenant } from '../models/identity/tenants.ts'
 import { User } from '../models/identity/users.ts'
@@ -15,6 +16,7 @@ import { ensureNamespace } from './lib/namespace.ts'
 const settings = readSettings('setup')
 await connectDatabase(settings)
 await ensureIndexes()
+await keepAuditEvents(settings.KEELSON_AUDIT_DAYS)
 await ensureSigningKey()
 await ensureBuiltInRoles()
 await ensureNamespace(settings)

@@ -2,6 +2,8 @@ import mongoose, { Schema } from 'mongoose'
 import { idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 
+export const outcomes = ['succeeded', 'refused', 'failed'] as const
+
 /** Who did what, to which resource, from where, and how it ended. Never what was in the request. */
 export interface AuditEventDocument {
   _id: string
@@ -9,13 +11,21 @@ export interface AuditEventDocument {
   time: Date
   actor_id: string
   actor_kind: 'user' | 'api_client'
+  /** The e-mail address or the client's name as it was then. */
+  actor_name: string
   action: string
+  resource_kind: string
+  resource_id: string | null
   path: string
   address: string
+  user_agent: string
   status: number
+  outcome: (typeof outcomes)[number]
+  problem_code: string | null
   request_id: string
 }
 
+const text = { type: String, default: '' } // may be empty, which `required` would refuse
 const schema = new Schema<AuditEventDocument>(
   {
     _id: idField,
@@ -23,14 +33,36 @@ const schema = new Schema<AuditEventDocument>(
     time: { type: Date, required: true },
     actor_id: { type: String, required: true },
     actor_kind: { type: String, required: true },
+    actor_name: text,
     action: { type: String, required: true },
+    resource_kind: { type: String, required: true },
+    resource_id: { type: String, default: null },
     path: { type: String, required: true },
-    address: { type: String, required: true },
+    address: text,
+    user_agent: text,
     status: { type: Number, required: true },
+    outcome: { type: String, enum: outcomes, required: true },
+    problem_code: { type: String, default: null },
     request_id: { type: String, required: true },
   },
   { versionKey: false, id: false, collection: 'audit_events' },
 )
 tenantScoped(schema)
-schema.index({ tenant_id: 1, time: -1 })
+schema.index({ tenant_id: 1, time: -1, _id: -1 })
 export const AuditEvent = mongoose.model<AuditEventDocument>('AuditEvent', schema)
+
+const optionsConflict = 85
+
+/** Lets MongoDB delete events that are older, also those that are there already. Safe to repeat. */
+export async function keepAuditEvents(days: number): Promise<void> {
+  const expireAfterSeconds = days * 86_400
+  try {
+    await AuditEvent.collection.createIndex({ time: 1 }, { name: 'retention', expireAfterSeconds })
+  } catch (error) {
+    if (!(error instanceof mongoose.mongo.MongoServerError && error.code === optionsConflict)) throw error
+    await mongoose.connection.db?.command({
+      collMod: AuditEvent.collection.collectionName,
+      index: { name: 'retention', expireAfterSeconds },
+    })
+  }
+}

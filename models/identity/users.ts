@@ -58,8 +58,11 @@ export async function hasPassword(user: UserDocument | null, password: string): 
   return right && Boolean(user?.password_hash)
 }
 
+export const findByEmail = (email: string): Promise<UserDocument | null> =>
+  User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
+
 /** The active user with this address and password, else null, in the same time whichever is wrong. */
 export async function findByPassword(email: string, password: string): Promise<UserDocument | null> {
-  const user = await User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
+  const user = await findByEmail(email)
   return (await hasPassword(user, password)) && user?.status === 'active' ? user : null
 }

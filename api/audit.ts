@@ -1,0 +1,96 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Logger } from '../lib/log.ts'
+import type { Problem } from '../lib/problem.ts'
+import { AuditEvent, type AuditEventDocument } from '../models/identity/audit.ts'
+import type { AcceptedAnswer, Caller, Created, Operation } from './operation.ts'
+
+type Actor = Pick<AuditEventDocument, 'tenant_id' | 'actor_id' | 'actor_kind' | 'actor_name'>
+
+/** What is done to the platform is recorded, and who was shown a secret. */
+export const isAudited = ({ method, reads_secret }: Operation): boolean =>
+  method !== 'GET' || reads_secret === true
+
+export const actorOf = (caller: Caller): Actor => ({
+  tenant_id: caller.tenant_id,
+  actor_id: caller.id,
+  actor_kind: caller.kind,
+  actor_name: caller.kind === 'user' ? caller.email : caller.name,
+})
+
+export interface Attempt {
+  actor: Actor
+  operation: Pick<Operation, 'method' | 'path'>
+  request: IncomingMessage & { originalUrl?: string }
+  response: ServerResponse
+  address: string
+  /** The path's parameters. */
+  params?: Record<string, unknown>
+}
+
+/** How it ended: the status, and the answer or the problem. */
+export interface End {
+  status: number
+  answer?: unknown
+  problem?: Problem
+}
+
+let log: Logger | undefined
+
+/** Where events go that could not be stored; called once, when the API is served. */
+export function useAuditLog(logger: Logger): void {
+  log = logger
+}
+
+/**
+ * Stores the event of one attempt. Resolves also where that failed: what was done is done, and its caller is told so;
+ * the log then has the event.
+ */
+export async function audit(attempt: Attempt, end: End): Promise<void> {
+  const event = eventOf(attempt, end)
+  try {
+    await AuditEvent.create([event])
+  } catch (error) {
+    log?.error({ err: error, event }, 'audit event not stored')
+  }
+}
+
+function eventOf(
+  { actor, operation, request, response, address, params = {} }: Attempt,
+  { status, answer, problem }: End,
+): Omit<AuditEventDocument, '_id'> {
+  return {
+    ...actor,
+    time: new Date(),
+    action: `${operation.method} ${operation.path}`,
+    resource_kind: resourceKindOf(operation.path),
+    resource_id: resourceIdOf(operation.path, params, status, answer),
+    path: ((request.originalUrl ?? request.url ?? '').split('?', 1)[0] ?? '').slice(0, 1024),
+    address,
+    user_agent: (request.headers['user-agent'] ?? '').slice(0, 256),
+    status,
+    outcome: status < 400 ? 'succeeded' : status < 500 ? 'refused' : 'failed',
+    problem_code: problem?.code ?? null,
+    request_id: String(response.getHeader('X-Request-Id')),
+  }
+}
+
+/** `/api/v1/containers/{id}/start` → `container`; `/api/v1/account/password` → `account` */
+export function resourceKindOf(path: string): string {
+  const [, parent] = /^.*\/([^/{}]+)\/\{\w+\}/.exec(path) ?? []
+  const [, collection] = /^\/(?:api\/v1\/)?(?:platform\/)?([^/]+)/.exec(path) ?? []
+  return (parent ?? collection ?? path).replace(/s$/, '').replaceAll('-', '_')
+}
+
+/** The last thing that the path names, else what was created. */
+function resourceIdOf(
+  path: string,
+  params: Record<string, unknown>,
+  status: number,
+  answer: unknown,
+): string | null {
+  const [, name] = /^.*\{(\w+)\}/.exec(path) ?? []
+  if (name !== undefined) return typeof params[name] === 'string' ? params[name].slice(0, 256) : null
+  if (status === 201) return (answer as Created<unknown>).location.split('/').at(-1) ?? null
+  if (status === 202) return (answer as AcceptedAnswer<{ id?: string }>).body.id ?? null
+  return null
+}

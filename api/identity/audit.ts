@@ -1,0 +1,42 @@
+import { z } from 'zod'
+import { AuditEvent, outcomes } from '../../models/identity/audit.ts'
+import { Id, Timestamp, time } from '../fields.ts'
+import { list } from '../list.ts'
+
+const AuditEventView = z
+  .strictObject({
+    id: Id,
+    tenant_id: Id,
+    time: Timestamp,
+    actor_id: z.string(),
+    actor_kind: z.enum(['user', 'api_client']),
+    actor_name: z.string().describe('E-mail address or name as it was then'),
+    action: z.string().describe('Method and path of the operation'),
+    resource_kind: z.string(),
+    resource_id: z.string().nullable(),
+    path: z.string(),
+    address: z.string(),
+    user_agent: z.string(),
+    status: z.int(),
+    outcome: z.enum(outcomes),
+    problem_code: z.string().nullable(),
+    request_id: z.string(),
+  })
+  .meta({ id: 'AuditEvent' })
+
+export const auditEvents = [
+  list({
+    path: '/api/v1/audit-events',
+    permission: 'audit:read',
+    summary: 'List who did what: changes, reads of secrets, and attempts at them',
+    model: AuditEvent,
+    view: AuditEventView,
+    toView: ({ _id, ...event }): z.output<typeof AuditEventView> => ({
+      id: _id,
+      ...event,
+      time: time(event.time),
+    }),
+    sortBy: 'time',
+    scope: ({ tenant_id }) => ({ tenant_id }),
+  }),
+]

@@ -1,0 +1,111 @@
+import { randomInt } from 'node:crypto'
+import { request } from 'node:http'
+import { describe, expect, test } from '@jest/globals'
+import { type Limiter, makeLimiter, makeSharedLimiter } from '../../api/limits.ts'
+import { newId } from '../../lib/ids.ts'
+import { eventually } from '../support/eventually.ts'
+import { facts } from '../support/stack.ts'
+import { makeTenant } from '../support/tenants.ts'
+
+/** How many of `count` requests with this key are let through, and the last answer's headers. */
+async function use(limiter: Limiter, key: string, count: number) {
+  const headers: Record<string, unknown> = {}
+  const response = { setHeader: (name: string, value: unknown) => (headers[name] = value) }
+  let passed = 0
+  let refusal: unknown
+  for (let i = 0; i < count; i++) {
+    try {
+      await limiter(key, response as never)
+      passed++
+    } catch (error) {
+      refusal = error
+    }
+  }
+  return { passed, headers, refusal }
+}
+
+const tooMany = { status: 429, headers: { 'Retry-After': expect.stringMatching(/^[1-9]\d*$/) } }
+
+describe('a limit', () => {
+  test('lets through so many of each key, and says what is left', async () => {
+    const limiter = makeLimiter(3, 600)
+    expect(await use(limiter, 'a', 1)).toMatchObject({
+      passed: 1,
+      headers: { 'RateLimit-Limit': 3, 'RateLimit-Remaining': 2, 'RateLimit-Reset': expect.any(Number) },
+    })
+    expect(await use(limiter, 'a', 5)).toMatchObject({
+      passed: 2,
+      refusal: tooMany,
+      headers: { 'RateLimit-Remaining': 0 },
+    })
+    expect(await use(limiter, 'b', 1)).toMatchObject({ passed: 1 })
+  })
+
+  test('of attempts is one for all replicas', async () => {
+    const name = newId()
+    const [one, other] = [makeSharedLimiter(name, 5, 600), makeSharedLimiter(name, 5, 600)]
+    expect((await use(one, 'a', 3)).passed).toBe(3)
+    expect(await use(other, 'a', 3)).toMatchObject({ passed: 2, refusal: tooMany })
+    expect(await use(one, 'a', 2)).toMatchObject({ passed: 0, refusal: tooMany })
+    expect((await use(one, 'b', 1)).passed).toBe(1)
+  })
+})
+
+/** From an address of its own, so that no other test is limited by what is done here. */
+const askFrom = (
+  localAddress: string,
+  method: string,
+  path: string,
+  headers: Record<string, string> = {},
+  body = '',
+): Promise<{ status: number; headers: Record<string, unknown> }> =>
+  new Promise((resolve, reject) => {
+    const sent = request(new URL(path, facts().api_url), { method, localAddress, headers }, (answer) => {
+      answer.resume().once('end', () => resolve({ status: answer.statusCode ?? 0, headers: answer.headers }))
+    })
+    sent.once('error', reject).end(body)
+  })
+
+const login = (address: string) =>
+  askFrom(address, 'POST', '/api/v1/auth/login', { 'content-type': 'application/json' }, '{}')
+const askAsNobody = (address: string) =>
+  askFrom(address, 'GET', '/api/v1/account', { authorization: `Bearer ${newId()}` })
+
+/** None that a run before has used up. */
+const anyAddress = () => `127.${randomInt(1, 255)}.${randomInt(255)}.${randomInt(1, 255)}`
+
+const left = ({ headers }: { headers: Record<string, unknown> }) => Number(headers['ratelimit-remaining'])
+
+describe('requests', () => {
+  test('are counted by caller, wherever he calls from', async () => {
+    const { owner } = await makeTenant()
+    const headers = { authorization: `Bearer ${owner.token}` }
+    await eventually(async () => {
+      const first = await askFrom('127.0.0.98', 'GET', '/api/v1/account', headers)
+      const second = await askFrom('127.0.0.99', 'GET', '/api/v1/account', headers)
+      expect(first.headers['ratelimit-limit']).toBe('100000')
+      return left(second) === left(first) - 1 // unless a second began between them
+    })
+  })
+
+  test('with made-up tokens are counted by address', async () => {
+    await eventually(async () => {
+      const [first, second] = [await askAsNobody('127.0.0.97'), await askAsNobody('127.0.0.97')]
+      expect(second.status).toBe(401)
+      return left(second) === left(first) - 1
+    })
+  })
+
+  test('to log in are refused once there were too many from an address', async () => {
+    const address = anyAddress()
+    const answers = []
+    for (let i = 0; i < 610; i++) answers.push(await login(address)) // two windows' worth, should one end meanwhile
+    const refused = answers.filter(({ status }) => status === 429)
+    expect(answers[0]).toMatchObject({ status: 422, headers: { 'ratelimit-limit': '300' } })
+    expect(refused.length).toBeGreaterThan(0)
+    expect(refused[0]?.headers).toMatchObject({
+      'ratelimit-remaining': '0',
+      'retry-after': expect.stringMatching(/^[1-9]\d*$/),
+    })
+  })
+})
