@@ -1,5 +1,5 @@
 // Tests run the .ts files as Node 24 does: no transform, ES modules. One file at a time: those that need the
-// platform share one real stack, and some kill its parts.
+// platform share one real stack, and some kill its parts. Two files at a time takes two stacks: script/test.
 
 const common = {
   testEnvironment: 'node',
@@ -10,7 +10,8 @@ const common = {
 
 export default {
   maxWorkers: 1,
-  testTimeout: 120_000,
+  testTimeout: 300_000,
+  testSequencer: '<rootDir>/test/support/order.ts',
   reporters: ['default', '<rootDir>/test/support/counts.ts'],
   projects: [
     { ...common, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },

@@ -13,16 +13,23 @@ export interface Shown<D extends ResourceDocument, V extends z.ZodType> {
   toView: (document: D) => z.output<V>
 }
 
-/** Accepts the creation of a resource; `reserve` takes quota in the same transaction. */
+/** Accepts the creation of a resource; `reserve` takes quota in the same transaction, and may return what it wrote besides. */
 export async function create<D extends ResourceDocument, V extends z.ZodType>(
   caller: Caller,
   { resource, toView }: Shown<D, V>,
   fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>,
-  more: { input?: Record<string, unknown>; reserve?: (id: string) => Promise<void> } = {},
+  more: {
+    /** Where it is not `create`. */
+    verb?: string
+    input?: Record<string, unknown>
+    /** What it returns is shown at once. */
+    reserve?: (document: D) => Promise<Partial<D> | void>
+  } = {},
 ): Promise<AcceptedAnswer<z.output<V>>> {
   return accepting(caller, toView, async () => {
-    const accepted = await acceptCreate({ ...by(caller, resource), fields, ...input(more.input) })
-    await more.reserve?.(accepted.document._id)
+    const verb = more.verb === undefined ? {} : { verb: more.verb }
+    const accepted = await acceptCreate({ ...by(caller, resource), fields, ...verb, ...input(more.input) })
+    Object.assign(accepted.document, await more.reserve?.(accepted.document as D))
     return accepted
   })
 }
@@ -43,7 +50,8 @@ export async function begin<D extends ResourceDocument, V extends z.ZodType>(
   })
 }
 
-async function accepting<D extends ResourceDocument, T>(
+/** Accepts in one transaction, and answers with what was accepted. */
+export async function accepting<D extends ResourceDocument, T>(
   { tenant_id }: Caller,
   toView: (document: D) => T,
   accept: () => Promise<Accepted>,

@@ -1,14 +1,22 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from '../lib/log.ts'
-import type { Problem } from '../lib/problem.ts'
+import { Problem } from '../lib/problem.ts'
 import { AuditEvent, type AuditEventDocument } from '../models/identity/audit.ts'
-import type { AcceptedAnswer, Caller, Created, Operation } from './operation.ts'
+import {
+  type AcceptedAnswer,
+  type Caller,
+  type Created,
+  isSocket,
+  type Operation,
+  successOf,
+} from './operation.ts'
 
-type Actor = Pick<AuditEventDocument, 'tenant_id' | 'actor_id' | 'actor_kind' | 'actor_name'>
+/** Whose event it is. */
+export type Actor = Pick<AuditEventDocument, 'tenant_id' | 'actor_id' | 'actor_kind' | 'actor_name'>
 
-/** What is done to the platform is recorded, and who was shown a secret. */
-export const isAudited = ({ method, reads_secret }: Operation): boolean =>
-  method !== 'GET' || reads_secret === true
+/** What is done to the platform is recorded, who was shown a secret, and who opened what he may type into. */
+export const isAudited = (operation: Operation): boolean =>
+  operation.method !== 'GET' || operation.reads_secret === true || isSocket(successOf(operation).body)
 
 export const actorOf = (caller: Caller): Actor => ({
   tenant_id: caller.tenant_id,
@@ -54,6 +62,32 @@ export async function audit(attempt: Attempt, end: End): Promise<void> {
   }
 }
 
+/**
+ * Audits what somebody does who becomes known by it, so that the router cannot: a login, a token. `findActor`: whom it is
+ * about, null for nobody that there is. A failure is stored after the answer, since the time it took would tell who
+ * is known.
+ */
+export async function auditing<T>(
+  attempt: Pick<Attempt, 'operation' | 'address'> & { http: Pick<Attempt, 'request' | 'response'> },
+  findActor: () => Promise<Actor | null>,
+  work: () => Promise<T>,
+): Promise<T> {
+  const { http, ...rest } = attempt
+  const end = async (how: End): Promise<void> => {
+    const actor = await findActor().catch(() => null)
+    if (actor) await audit({ actor, ...rest, ...http }, how)
+  }
+  try {
+    const done = await work()
+    await end({ status: 200 })
+    return done
+  } catch (problem) {
+    if (problem instanceof Problem)
+      http.response.once('finish', () => void end({ status: problem.status, problem }))
+    throw problem
+  }
+}
+
 function eventOf(
   { actor, operation, request, response, address, params = {} }: Attempt,
   { status, answer, problem }: End,
@@ -91,6 +125,6 @@ function resourceIdOf(
   const [, name] = /^.*\{(\w+)\}/.exec(path) ?? []
   if (name !== undefined) return typeof params[name] === 'string' ? params[name].slice(0, 256) : null
   if (status === 201) return (answer as Created<unknown>).location.split('/').at(-1) ?? null
-  if (status === 202) return (answer as AcceptedAnswer<{ id?: string }>).body.id ?? null
+  if (status === 202) return (answer as AcceptedAnswer<{ id?: string } | undefined>).body?.id ?? null
   return null
 }

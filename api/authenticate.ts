@@ -75,8 +75,24 @@ export function authorize(access: Access, caller: Caller): void {
   }
 }
 
+// How a browser sends a token with a WebSocket, for which it can set no header.
+const tokenProtocol = 'bearer.'
+
+/** The subprotocol to answer with: a browser takes no answer without one that it offered. */
+export const bearerProtocol = (offered: Iterable<string>): string | false =>
+  [...offered].find((name) => name.startsWith(tokenProtocol)) ?? false
+
+function inProtocol(header = ''): string {
+  const offered = header.split(',').map((name) => name.trim())
+  return (bearerProtocol(offered) || '').slice(tokenProtocol.length)
+}
+
 function bearer({ headers }: IncomingMessage): string {
-  const [, token] = /^Bearer +([^\s]+)$/i.exec(headers.authorization ?? '') ?? []
+  const { authorization } = headers
+  const token =
+    authorization === undefined
+      ? inProtocol(headers['sec-websocket-protocol'])
+      : /^Bearer +([^\s]+)$/i.exec(authorization)?.[1]
   if (!token) throw new Unauthenticated('Send a token as Authorization: Bearer <token>')
   if (token.length > longestToken) throw new Unauthenticated('The token is too long')
   return token

@@ -1,25 +1,26 @@
-import {
-  containerActivity,
-  containerLogs,
-  createContainer,
-  deleteContainer,
-  getContainer,
-  listContainers,
-  startContainer,
-  stopContainer,
-  updateContainer,
-} from './compute/containers.ts'
+import { containers } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
+import { machineProtocol } from './compute/machine-protocol.ts'
+import { microvms } from './compute/microvms.ts'
+import { vms } from './compute/vms.ts'
 import { account } from './identity/account.ts'
 import { roles } from './identity/roles.ts'
 import { auditEvents } from './identity/audit.ts'
 import { sessions } from './identity/sessions.ts'
 import { makeApiClients } from './identity/api-clients.ts'
+import { encryptionKey } from './identity/encryption-key.ts'
 import { makeOauth } from './identity/oauth.ts'
 import { users } from './identity/users.ts'
 import { limits } from './identity/limits.ts'
 import { tenants } from './identity/tenants.ts'
+import { subnets } from './network/subnets.ts'
+import { vpcs } from './network/vpcs.ts'
+import { mailSuppressions } from './mail/suppressions.ts'
+import { makeMailWebhook } from './mail/webhook.ts'
+import { diskProtocol } from './storage/disk-protocol.ts'
+import { disks } from './storage/disks.ts'
+import { snapshots } from './storage/snapshots.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
 
@@ -30,20 +31,23 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...users,
   ...makeApiClients(context),
   ...makeOauth(context),
+  ...encryptionKey,
   ...roles,
   ...auditEvents,
-  listContainers,
-  createContainer,
-  getContainer,
-  updateContainer,
-  deleteContainer,
-  startContainer,
-  stopContainer,
-  containerLogs,
-  containerActivity,
+  ...containers,
+  ...microvms,
+  ...vms,
+  ...disks,
+  ...snapshots,
   ...makeOperations(context),
+  ...vpcs,
+  ...subnets,
   ...hosts,
   ...limits,
   ...tenants,
+  ...makeMailWebhook(context),
+  ...mailSuppressions,
   ...hostProtocol,
+  ...diskProtocol,
+  ...machineProtocol,
 ]

@@ -1,20 +1,26 @@
-import { createServer } from 'node:http'
 import cors from 'cors'
 import express from 'express'
 import helmet from 'helmet'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
+import { serveMetrics } from '../lib/metrics.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
+import { makeWebSockets } from '../lib/websockets.ts'
+import { useBlobStores } from '../models/blobs.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { useLinks } from '../models/identity/links.ts'
 import { onAccepted } from '../models/operations.ts'
 import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation } from '../workflows/starters.ts'
+import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
 import { serveDocs } from './docs.ts'
 import { allOperations } from './index.ts'
+import { makeMailTopic } from './mail/topic.ts'
 import { openApiDocument } from './openapi.ts'
 import { serve } from './router.ts'
+import { makeServer } from './server.ts'
+import { socketPaths } from './sockets.ts'
 import { makeStarter } from './start.ts'
 
 // The api role: stateless; as many of them as there is load.
@@ -24,6 +30,7 @@ const log = makeLogger('api', settings.KEELSON_LOG_LEVEL)
 const stopping = new AbortController()
 
 await connectDatabase(settings)
+await useBlobStores(settings)
 useLinks(settings)
 const temporal = temporalClient(settings)
 
@@ -31,6 +38,7 @@ onAccepted(makeStarter(temporal, log))
 
 const operations = allOperations({
   apiUrl: settings.KEELSON_API_URL,
+  mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>
       log.warn({ err: error, workflow_id: workflowId }, 'cancel not passed on; the dispatcher will'),
@@ -58,11 +66,12 @@ app.get('/healthz', (_request, response) => void response.json({ ok: true }))
 serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
 const [codec] = dataConverter(settings).payloadCodecs ?? []
 if (codec) serveCodec(app, codec, settings.KEELSON_TEMPORAL_UI_URL)
-serve(app, operations, settings, log)
+const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)
+serve(app, operations, settings, sockets, log)
 
+const scraped = await serveMetrics('api', settings, log)
 const watching = watchOperations(log, stopping.signal)
-// Against requests that come in slowly; how long an answer takes is not limited.
-const server = createServer({ headersTimeout: 20_000, requestTimeout: 120_000 }, app)
+const server = makeServer(app, settings, sockets, log)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
   log.info({ url: settings.KEELSON_API_URL }, 'ready'),
 )
@@ -71,11 +80,14 @@ async function stop(): Promise<void> {
   log.info('stopping')
   server.close()
   server.closeIdleConnections()
+  sockets.close('the platform is stopping')
   // Requests under way get a moment; those that only wait or follow are cut.
   await new Promise((resolve) => setTimeout(resolve, 500))
   stopping.abort()
+  sockets.terminate()
   server.closeAllConnections()
   await watching
+  await scraped.close()
   await temporal.connection.close()
   await disconnectDatabase()
 }

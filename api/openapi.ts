@@ -1,27 +1,52 @@
 import { z } from 'zod'
-import { isStream, type Operation, successOf } from './operation.ts'
+import { isSocket, isStream, type Operation, successOf } from './operation.ts'
 import { ProblemView } from './problems.ts'
 
 type Json = Record<string, unknown>
 
 const statusText: Record<number, string> = {
+  101: 'A WebSocket',
   200: 'Done',
   201: 'Created',
   202: 'Accepted; follow Operation-Location',
   204: 'Done',
   400: 'The query or the syntax is wrong',
   401: 'Not authenticated',
-  403: 'The permission is missing',
+  403: 'Not allowed: the problem says which permission is missing, or why else',
   404: 'No such thing, or another tenant’s',
   405: 'Another method',
   409: 'Not possible now',
   413: 'The body is too large',
   415: 'The body is not JSON',
   422: 'The body is wrong, or the Idempotency-Key was used for another',
+  426: 'A request that opens no WebSocket',
   429: 'Too many requests',
   500: 'The platform failed',
   503: 'Temporarily unavailable',
 }
+
+const knownHeaders: Record<string, [type: 'integer' | 'string', about: string]> = {
+  'X-Request-Id': ['string', 'Names this request in logs and audit events'],
+  'RateLimit-Limit': ['integer', 'Requests that are allowed in the present window'],
+  'RateLimit-Remaining': ['integer', 'Those that are left'],
+  'RateLimit-Reset': ['integer', 'Seconds until the window ends'],
+  'Retry-After': ['integer', 'Seconds to wait before the next attempt'],
+  'WWW-Authenticate': ['string', 'How to authenticate'],
+  Allow: ['string', 'The methods that there are'],
+  Upgrade: ['string', 'What there is instead'],
+  Location: ['string', 'Where the new thing is'],
+  'Operation-Location': ['string', 'The operation to follow'],
+}
+const always = ['X-Request-Id', 'RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset']
+const ofRefusals: Record<number, string[]> = {
+  401: ['WWW-Authenticate'],
+  405: ['Allow'],
+  426: ['Upgrade'],
+  429: ['Retry-After'],
+  503: ['Retry-After'],
+}
+const headersOf = (names: string[]): Json =>
+  Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 
 /** The OpenAPI 3.1 document, made from the declarations alone. `url` is where the API is reached. */
 export function openApiDocument(operations: Operation[], url: string): Json {
@@ -40,13 +65,24 @@ export function openApiDocument(operations: Operation[], url: string): Json {
     components: {
       schemas,
       responses: sharedRefusals(schemas),
+      headers: Object.fromEntries(
+        Object.entries(knownHeaders).map(([name, [type, description]]) => [
+          name,
+          { description, schema: { type } },
+        ]),
+      ),
       securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
     },
   }
 }
 
 function describe(operation: Operation, schemas: Json): Json {
-  const { method, path, permission, summary, body, form } = operation
+  const { method, path, permission, summary, body, form, bytes, media_types = [] } = operation
+  const mediaTypes = form
+    ? ['application/x-www-form-urlencoded']
+    : bytes
+      ? [bytes.media_type]
+      : ['application/json', ...media_types]
   const open = typeof permission === 'object' && permission.for === 'anybody'
   return {
     operationId: operationIdOf(operation),
@@ -62,11 +98,9 @@ function describe(operation: Operation, schemas: Json): Json {
       ? {
           requestBody: {
             required: !body.safeParse(undefined).success,
-            content: {
-              [form ? 'application/x-www-form-urlencoded' : 'application/json']: {
-                schema: schemaOf(body, 'input', schemas),
-              },
-            },
+            content: Object.fromEntries(
+              mediaTypes.map((type) => [type, { schema: schemaOf(body, 'input', schemas) }]),
+            ),
           },
         }
       : {}),
@@ -111,29 +145,27 @@ function parametersOf({ params, query, method, permission }: Operation, schemas:
 
 function successResponse(operation: Operation, schemas: Json): Json {
   const { status, body } = successOf(operation)
+  if (isSocket(body)) return { [status]: { description: `${statusText[status]}: ${body.socket}` } }
   const content = isStream(body)
     ? { [body.stream]: { schema: schemaOf(body.schema, 'output', schemas) } }
     : body && { 'application/json': { schema: schemaOf(body, 'output', schemas) } }
-  const header = status === 201 ? 'Location' : status === 202 ? 'Operation-Location' : null
+  const own = status === 201 ? ['Location'] : status === 202 ? ['Operation-Location'] : []
   return {
     [status]: {
       description: statusText[status],
-      ...(header ? { headers: { [header]: { schema: { type: 'string' } } } } : {}),
+      headers: headersOf([...always, ...own]),
       ...(content ? { content } : {}),
     },
   }
 }
 
-function refusals(
-  { params, permission, path, refusal }: Operation,
-  method: string,
-  open: boolean,
-  schemas: Json,
-): Json {
-  const statuses = [400, 409, 429, 500, 503]
+function refusals(operation: Operation, method: string, open: boolean, schemas: Json): Json {
+  const { params, permission, path, refusal, refuses = [] } = operation
+  const statuses: number[] = [400, 409, 429, 500, 503, ...refuses]
   if (!open || path.includes('login') || path.includes('enrol')) statuses.push(401)
   if (typeof permission === 'string' || permission.for === 'users') statuses.push(403)
   if (params) statuses.push(404)
+  if (isSocket(successOf(operation).body)) statuses.push(426)
   if (method !== 'GET') statuses.push(413, 415, 422)
   const own = refusal && {
     description: 'Refused',
@@ -152,7 +184,12 @@ function refusals(
 function sharedRefusals(schemas: Json): Json {
   const content = { 'application/problem+json': { schema: schemaOf(ProblemView, 'output', schemas) } }
   const statuses = Object.entries(statusText).filter(([status]) => Number(status) >= 400)
-  return Object.fromEntries(statuses.map(([status, description]) => [status, { description, content }]))
+  return Object.fromEntries(
+    statuses.map(([status, description]) => {
+      const headers = headersOf([...always, ...(ofRefusals[Number(status)] ?? [])])
+      return [status, { description, headers, content }]
+    }),
+  )
 }
 
 /** The JSON schema of a type. Those with a name of their own go to the document's components, once. */

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { WebSocket } from 'ws'
 import type { z } from 'zod'
 import type { Permission } from '../models/identity/roles.ts'
 
@@ -56,7 +57,7 @@ export interface Created<T> {
   location: string
   body: T
 }
-/** 202: the operation to follow. */
+/** 202: the operation to follow; an undefined body is an empty one. */
 export interface AcceptedAnswer<T> {
   operation_id: string
   body: T
@@ -69,16 +70,30 @@ export interface Stream {
 /** Declares a streamed 200 of this media type; `schema` is one piece of it. */
 export const stream = (mediaType: string, schema: z.ZodType): Stream => ({ stream: mediaType, schema })
 
-type Success = { 200: z.ZodType | Stream } | { 201: z.ZodType } | { 202: z.ZodType } | { 204: null }
-type AnswerOf<S> = S extends { 200: infer T }
-  ? T extends z.ZodType
-    ? z.output<T>
-    : void
-  : S extends { 201: infer T extends z.ZodType }
-    ? Created<z.output<T>>
-    : S extends { 202: infer T extends z.ZodType }
-      ? AcceptedAnswer<z.output<T>>
+/** A WebSocket instead of an answer. */
+export interface Socket {
+  socket: string
+}
+/** Declares a WebSocket, and what passes through it. The handler refuses, or returns what is done once it is open. */
+export const socket = (about: string): Socket => ({ socket: about })
+
+type Success =
+  | { 101: Socket }
+  | { 200: z.ZodType | Stream }
+  | { 201: z.ZodType }
+  | { 202: z.ZodType | null }
+  | { 204: null }
+type AnswerOf<S> = S extends { 101: Socket }
+  ? (client: WebSocket) => void
+  : S extends { 200: infer T }
+    ? T extends z.ZodType
+      ? z.output<T>
       : void
+    : S extends { 201: infer T extends z.ZodType }
+      ? Created<z.output<T>>
+      : S extends { 202: infer T }
+        ? AcceptedAnswer<T extends z.ZodType ? z.output<T> : undefined>
+        : void
 
 type Parsed<T> = T extends z.ZodType ? z.output<T> : undefined
 
@@ -100,6 +115,12 @@ export interface Declaration<
   responses: S
   /** The body is a form, as OAuth has it, and fields that are not known are passed over. */
   form?: true
+  /** Under which media types the JSON body may come as well. */
+  media_types?: string[]
+  /** The body is no JSON but bytes of this type, with a limit of their own. */
+  bytes?: { media_type: string; at_most_kib: number }
+  /** Statuses of its own refusals, where those that follow from the rest are not all. */
+  refuses?: (403 | 404)[]
   /** How 400 and 401 are said where a standard has a form of its own for it. */
   refusal?: z.ZodType
   /** A GET whose answer has a secret in it: it is audited as changes are. */
@@ -138,11 +159,13 @@ export function operation<
 
 /** The one status that says yes, and what comes with it. */
 export function successOf({ responses }: Operation): {
-  status: 200 | 201 | 202 | 204
-  body: z.ZodType | Stream | null
+  status: 101 | 200 | 201 | 202 | 204
+  body: z.ZodType | Stream | Socket | null
 } {
-  const [[status, body]] = Object.entries(responses) as [[string, z.ZodType | Stream | null]]
-  return { status: Number(status) as 200 | 201 | 202 | 204, body }
+  const [[status, body]] = Object.entries(responses) as [[string, z.ZodType | Stream | Socket | null]]
+  return { status: Number(status) as 101 | 200 | 201 | 202 | 204, body }
 }
 
-export const isStream = (body: z.ZodType | Stream | null): body is Stream => body !== null && 'stream' in body
+type Body = ReturnType<typeof successOf>['body']
+export const isStream = (body: Body): body is Stream => body !== null && 'stream' in body
+export const isSocket = (body: Body): body is Socket => body !== null && 'socket' in body

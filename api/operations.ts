@@ -2,16 +2,19 @@ import { z } from 'zod'
 import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { awaitEnd } from '../models/operation-watch.ts'
+import type { MailTopic } from './mail/topic.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
 import { list } from './list.ts'
 import { operation } from './operation.ts'
 import { ProblemView } from './problems.ts'
 
-/** What the role that serves the operations provides: how it is reached itself, and Temporal and its UI. */
+/** What the role that serves the operations provides: how it is reached itself, Temporal and its UI, the mail topic. */
 export interface OperationsContext {
   apiUrl: string
   cancel: (workflowId: string) => void
   workflowUrl: (workflowId: string) => string
+  /** Whose notifications of mail are taken. */
+  mailTopic?: MailTopic | null
 }
 
 const OperationView = z

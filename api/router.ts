@@ -3,7 +3,9 @@ import { z } from 'zod'
 import express, { type Express, type Request, type Response, Router } from 'express'
 import { newId } from '../lib/ids.ts'
 import { addLogContext, type Logger, withLogContext } from '../lib/log.ts'
+import { metrics } from '../lib/metrics.ts'
 import { NotFound, Problem, TokenRefused } from '../lib/problem.ts'
+import type { WebSockets } from '../lib/websockets.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
@@ -13,14 +15,17 @@ import {
   type Caller,
   type Created,
   type HostCaller,
+  isSocket,
   isStream,
   type Operation,
   successOf,
 } from './operation.ts'
 import { parse, problemHandler, toProblem } from './problems.ts'
+import { attend, checkOrigin, type ServeSocket } from './sockets.ts'
 
 export interface RouterSettings {
   KEELSON_API_URL: string
+  KEELSON_CORS_ORIGINS: string[]
   KEELSON_BODY_LIMIT_KIB: number
   KEELSON_RATE_PER_SEC: number
 }
@@ -29,13 +34,23 @@ export interface RouterSettings {
 const callersPerAddress = 10
 
 /** Serves the operations: what each declares is done here, once for all of them. */
-export function serve(app: Express, operations: Operation[], settings: RouterSettings, log: Logger): void {
+export function serve(
+  app: Express,
+  operations: Operation[],
+  settings: RouterSettings,
+  sockets: WebSockets,
+  log: Logger,
+): void {
   useAuditLog(log)
   app.disable('x-powered-by')
   app.set('query parser', 'simple')
   app.set('etag', false)
   const readForm = express.urlencoded({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, extended: false })
-  const readJson = express.json({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, strict: false })
+  const readJson = express.json({
+    limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`,
+    strict: false,
+    type: () => true, // which it may be is the operation's to say
+  })
   const limits = {
     address: makeLimiter(settings.KEELSON_RATE_PER_SEC * callersPerAddress, 1),
     caller: makeLimiter(settings.KEELSON_RATE_PER_SEC, 1),
@@ -55,8 +70,8 @@ export function serve(app: Express, operations: Operation[], settings: RouterSet
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
-      const readBody = operation.form ? readForm : readJson
-      const handle = handlerOf(operation, readBody, limits, settings.KEELSON_API_URL)
+      const readBody = operation.form ? readForm : operation.bytes ? bytesReader(operation.bytes) : readJson
+      const handle = handlerOf(operation, readBody, limits, settings, sockets)
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
     refuseOtherMethods(router, prefix, group)
@@ -72,15 +87,19 @@ function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
   limits: Record<'address' | 'caller', Limiter>,
-  issuer: string,
+  settings: RouterSettings,
+  sockets: WebSockets,
 ): (request: Request, response: Response) => Promise<void> {
   const { permission, method } = operation
   const success = successOf(operation)
+  const issuer = settings.KEELSON_API_URL
   const limitAttempts = operation.attempts_per_min
     ? makeSharedLimiter(`${method} ${operation.path}`, operation.attempts_per_min, 60)
     : null
 
   return async (request, response) => {
+    const measured = metrics.httpRequests.startTimer({ operation: `${method} ${operation.path}` })
+    response.once('close', () => measured({ status: response.statusCode }))
     const address = request.ip ?? ''
     // By address as long as it is not known who calls: a token can be made up anew for each request.
     await limits.address(address, response)
@@ -104,7 +123,15 @@ function handlerOf(
       throw error
     }
     await end({ status: success.status, answer })
-    if (!isStream(success.body)) send(response, success.status, answer)
+    if (isSocket(success.body)) {
+      const stillAllowed = async () => {
+        const now = await callerOf(operation, request, issuer)
+        if (now && now.kind !== 'host') authorize(permission, now)
+      }
+      const headers = { 'X-Request-Id': String(response.locals['requestId']) }
+      const serveSocket = attend(answer as ServeSocket, stillAllowed)
+      sockets.accept(request, response, serveSocket, headers)
+    } else if (!isStream(success.body)) send(response, success.status, answer)
   }
 
   async function answerTo(
@@ -115,6 +142,7 @@ function handlerOf(
   ): Promise<unknown> {
     const owner = caller?.kind === 'host' ? null : caller
     if (owner) authorize(permission, owner)
+    if (isSocket(success.body)) checkOrigin(request, settings)
     const params = readParams(operation, request)
     const query = operation.query
       ? parse(operation.query, request.query, 400)
@@ -152,7 +180,7 @@ function readParams({ params }: Operation, request: Request): unknown {
 }
 
 async function readInput(
-  { body, method, form }: Operation,
+  { body, method, form, bytes, media_types = [] }: Operation,
   request: Request,
   response: Response,
   readBody: express.RequestHandler,
@@ -169,11 +197,15 @@ async function readInput(
     return parsed.data
   }
   if (!hasBody) return body ? parse(body, undefined, 422) : undefined
-  if (!request.is('application/json'))
-    throw new Problem(415, 'unsupported_media_type', 'The body must be application/json')
+  const [mediaType = '', ...others] = bytes ? [bytes.media_type] : ['application/json', ...media_types]
+  if (!request.is([mediaType, ...others]))
+    throw new Problem(415, 'unsupported_media_type', `The body must be ${mediaType}`)
   await read(request, response, readBody)
   return body ? parse(body, request.body, 422) : parseNothing(request.body as object, 'body', 422)
 }
+
+const bytesReader = ({ at_most_kib }: NonNullable<Operation['bytes']>): express.RequestHandler =>
+  express.raw({ limit: `${at_most_kib}kb`, type: () => true, inflate: false })
 
 const read = (request: Request, response: Response, readBody: express.RequestHandler): Promise<void> =>
   new Promise((resolve, reject) =>
@@ -204,7 +236,7 @@ function checkKey(key: string): string {
   )
 }
 
-function send(response: Response, status: 200 | 201 | 202 | 204, answer: unknown): void {
+function send(response: Response, status: number, answer: unknown): void {
   response.status(status)
   if (status === 204) {
     response.end()
@@ -221,7 +253,10 @@ function send(response: Response, status: 200 | 201 | 202 | 204, answer: unknown
       `/api/v1/operations/${(answer as AcceptedAnswer<unknown>).operation_id}`,
     )
   }
-  response.json((answer as { body: unknown }).body)
+  const { body } = answer as { body: unknown }
+  // Null when it is a stored answer that is given again.
+  if (body === undefined || body === null) response.end()
+  else response.json(body)
 }
 
 function byPrefix(operations: Operation[]): Map<string, Operation[]> {

@@ -16,13 +16,14 @@ const lastRetryMs = 5_000
 /** Calls back at each change, with null at each connection; connects again, backing off, until aborted. */
 export async function watchContainers(
   docker: Docker,
+  hostId: string,
   onChange: (id: string | null) => void,
   signal: AbortSignal,
 ): Promise<void> {
   let retryMs = firstRetryMs
   while (!signal.aborted) {
     try {
-      const stream = await openEvents(docker, { label: ours }, signal)
+      const stream = await openEvents(docker, { label: ours(hostId) }, signal)
       onChange(null)
       retryMs = firstRetryMs
       for await (const event of jsonLines(stream, EngineEvent)) {

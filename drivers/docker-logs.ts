@@ -3,6 +3,7 @@ import type Docker from 'dockerode'
 import type { LogEntry, LogOptions } from './containers.ts'
 import { startsAgain } from './docker-events.ts'
 import { openStream } from './docker-streams.ts'
+import { engineTime, exactTime } from './docker-times.ts'
 
 /** A longer line comes in pieces, so that a reader's memory has a bound. */
 const maxLineBytes = 64 * 1024
@@ -82,14 +83,3 @@ async function* frames(stream: Readable): AsyncGenerator<{ name: LogEntry['strea
     buffer = buffer.subarray(at)
   }
 }
-
-/** RFC 3339 as the engine writes it: UTC, nine decimals. Such times sort as strings. */
-function exactTime(time: string): string {
-  const [, seconds, decimals = '', zone] = /^(.{19})(?:\.(\d+))?(Z|[+-]\d\d:\d\d)$/i.exec(time) ?? []
-  const utc = new Date(`${seconds}${zone}`).toISOString() // a RangeError when it is no time
-  return `${utc.slice(0, 19)}.${decimals.slice(0, 9).padEnd(9, '0')}Z`
-}
-
-/** The same as the engine takes it: seconds, and nine decimals. */
-const engineTime = (time: string): string =>
-  `${Math.floor(Date.parse(`${time.slice(0, 19)}Z`) / 1000)}.${time.slice(20, 29)}`

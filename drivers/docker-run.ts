@@ -3,20 +3,31 @@ import type Docker from 'dockerode'
 import type { ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec } from './containers.ts'
 import { statusOf, unless, wordsOf } from './docker-errors.ts'
+import { commandFault } from './docker-faults.ts'
 import { type LocalImage, localImage } from './docker-images.ts'
-import { readLogs } from './docker-logs.ts'
+import { clashingPort, placePorts } from './docker-ports.ts'
 import {
   createOptions,
   engineName,
   hasRun,
   isOurs,
   labels,
-  ours,
   restartPolicy,
   sizeLimits,
   startLimits,
   specHash,
 } from './docker-spec.ts'
+import {
+  hasNetwork,
+  isJoined,
+  joining,
+  joins,
+  lookAtPause,
+  presentPause,
+  removeAny,
+  startPause,
+  stopPause,
+} from './docker-pause.ts'
 import { CommandFailed, EngineRefused, PortInUse } from './errors.ts'
 import { boundPorts, type ContainerNetwork, portsMatch } from './published-ports.ts'
 
@@ -37,15 +48,28 @@ const lookEveryMs = 20
 
 /** One call of `run`. */
 export interface Order {
+  hostId: string
   spec: ContainerSpec
   configVars: Record<string, string>
   operationId: string
+  logBacklogMib: number
+  beforeRemoval: BeforeRemoval
+  pauseImage: string
+  /** Called with a process in the namespace of a container with a `network`, before that starts. */
+  onNetwork: (pid: number) => Promise<void>
 }
 
-/** The container as the engine has it; null when there is none, or one that is not this platform's. */
-export async function look(docker: Docker, id: string): Promise<ContainerInspectInfo | null> {
+/** Is called with a container that has ended and is about to be removed, and stays if this throws: for what it wrote. */
+export type BeforeRemoval = (id: string) => Promise<void>
+
+/** The container as the engine has it; null when there is none, or one that is not this host's. */
+export async function lookAt(
+  docker: Docker,
+  hostId: string,
+  id: string,
+): Promise<ContainerInspectInfo | null> {
   const info = await unless([404], docker.getContainer(engineName(id)).inspect())
-  return info && isOurs([info.Name], info.Config.Labels) ? info : null
+  return info && isOurs(hostId, [info.Name], info.Config.Labels) ? info : null
 }
 
 /** Creates and starts a container, or takes up what an earlier call left; see ContainerEngine.run. */
@@ -56,16 +80,28 @@ export async function runContainer(
 ): Promise<ContainerInspectInfo> {
   const avoid = new Set<string>()
   for (let tries = 0; tries < placementTries; tries++) {
-    const container = await present(docker, network, order, avoid)
-    if (isUp(container, order) || isDoneJob(container, order)) return container
+    const there = order.spec.network ? await running(docker, order) : null
+    if (there && isUp(there, order)) return there
+    let pause: ContainerInspectInfo | null = null
+    let container: ContainerInspectInfo | null = null
     try {
+      if (order.spec.network && !(there && !isJoined(there))) {
+        pause = await presentPause(docker, network, order, () =>
+          placePorts(docker, network, order.spec, avoid),
+        )
+        await order.onNetwork(await startPause(docker, pause))
+      }
+      container = await present(docker, network, { ...order, pause }, avoid)
+      if (isUp(container, order) || isDoneJob(container, order)) return container
       await start(docker, container, order)
       return await settled(docker, container.Id, order)
     } catch (error) {
-      await withdraw(docker, container, order)
+      if (container) await withdraw(docker, container, order)
+      if (pause) await withdrawPause(docker, pause, order)
       const port = clashingPort(error)
       if (port === undefined) throw error
-      if (hasRun(container) || order.spec.ports.some(({ host_port }) => host_port === port)) {
+      const kept = pause ?? container
+      if ((kept && hasRun(kept)) || order.spec.ports.some(({ host_port }) => host_port === port)) {
         throw new PortInUse(port, error)
       }
       for (const protocol of ['tcp', 'udp']) avoid.add(`${port}/${protocol}`)
@@ -74,45 +110,62 @@ export async function runContainer(
   throw new PortInUse(null)
 }
 
+/** The container if it runs. One that has lost its network is ended: only a start gives it another. */
+async function running(docker: Docker, { hostId, spec }: Order): Promise<ContainerInspectInfo | null> {
+  const there = await lookAt(docker, hostId, spec.id)
+  if (!there?.State.Running) return null
+  if (!isJoined(there) || hasNetwork(there, await lookAtPause(docker, hostId, spec.id))) return there
+  await stopForGood(docker, there.Id, lostGraceSec)
+  return null
+}
+
+const lostGraceSec = 1
+
+/** An order, and the pause that the container joins. */
+type Joining = Order & { pause: ContainerInspectInfo | null }
+
 /** The container that is there, if it is what was asked for; else a new one. */
 async function present(
   docker: Docker,
   network: ContainerNetwork,
-  order: Order,
+  order: Joining,
   avoid: ReadonlySet<string>,
 ): Promise<ContainerInspectInfo> {
-  const { spec, configVars } = order
-  const there = await look(docker, spec.id)
-  if (there?.State.Running) return there
+  const { spec, configVars, pause } = order
+  let there = await lookAt(docker, order.hostId, spec.id)
+  if (there?.State.Running) {
+    there = await running(docker, order)
+    if (there) return there
+    there = await lookAt(docker, order.hostId, spec.id)
+  }
 
   const image = await localImage(docker, spec.image, spec.image_digest)
   if (there) {
-    const same =
-      there.Config.Labels[labels.spec] === specHash(spec, configVars, image.digest) &&
-      portsMatch(spec.ports, boundPorts(there.HostConfig.PortBindings ?? {}))
-    if (same) return there
+    const placed = pause
+      ? joins(there, pause)
+      : !isJoined(there) && portsMatch(spec.ports, boundPorts(there.HostConfig.PortBindings ?? {}))
+    if (placed && there.Config.Labels[labels.spec] === specHash(spec, configVars, image.digest)) return there
+    await order.beforeRemoval(spec.id)
     await docker.getContainer(there.Id).remove({ force: true, v: true })
   }
-  const { Id } = await create(docker, network, order, image, avoid)
+  const { Id } = await create(docker, network, { ...order, image }, avoid)
   return docker.getContainer(Id).inspect()
 }
 
 async function create(
   docker: Docker,
   network: ContainerNetwork,
-  order: Order,
-  image: LocalImage,
+  order: Joining & { image: LocalImage },
   avoid: ReadonlySet<string>,
 ): Promise<{ Id: string }> {
-  const { spec } = order
-  const anyPort = spec.ports.some(({ host_port }) => host_port === null)
-  const taken = anyPort ? new Set([...avoid, ...(await portsInUse(docker))]) : avoid
-  const options = createOptions({ ...order, image, ports: network.place(spec.ports, taken) }, network)
+  const { pause } = order
+  const ports = pause ? [] : await placePorts(docker, network, order.spec, avoid)
+  const options = createOptions({ ...order, ports, joined: pause ? joining(order.spec.id) : null }, network)
   try {
     const { id } = await docker.createContainer(options)
     return { Id: id }
   } catch (error) {
-    if (statusOf(error) === 409) return madeByAnother(docker, spec.id, error)
+    if (statusOf(error) === 409) return madeByAnother(docker, order, error)
     if (/no command specified/i.test(wordsOf(error))) {
       const message = 'The image has no command of its own, and none was given'
       throw new CommandFailed('command_not_started', message, null, error)
@@ -122,21 +175,19 @@ async function create(
 }
 
 /** What another call for the same container makes. The engine gives a name away before it shows who has it. */
-async function madeByAnother(docker: Docker, id: string, conflict: unknown): Promise<ContainerInspectInfo> {
+async function madeByAnother(
+  docker: Docker,
+  { hostId, spec: { id } }: Order,
+  conflict: unknown,
+): Promise<ContainerInspectInfo> {
   const deadline = Date.now() + shownWithinMs
   while (Date.now() < deadline) {
     const info = await unless([404], docker.getContainer(engineName(id)).inspect())
-    if (info && isOurs([info.Name], info.Config.Labels)) return info
+    if (info && isOurs(hostId, [info.Name], info.Config.Labels)) return info
     if (info) throw new EngineRefused('The container’s name is taken on its host', conflict)
     await delay(lookEveryMs)
   }
   throw conflict
-}
-
-/** The ports of all containers, stopped ones too: those the engine would give away. */
-async function portsInUse(docker: Docker): Promise<Set<string>> {
-  const containers = await docker.listContainers({ all: true, filters: { label: ours } })
-  return new Set(containers.flatMap(({ Labels }) => (Labels[labels.ports] ?? '').split(',').filter(Boolean)))
 }
 
 /** Runs, and nothing of what `settled` does is left to do. */
@@ -157,7 +208,7 @@ const isDoneJob = (info: ContainerInspectInfo, { spec, operationId }: Order): bo
 const ranMs = ({ State }: ContainerInspectInfo): number =>
   Date.parse(State.FinishedAt) - Date.parse(State.StartedAt)
 
-async function start(docker: Docker, info: ContainerInspectInfo, { spec }: Order): Promise<void> {
+async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
   if (hasRun(info) && !info.State.Running) await container.update(startLimits(spec))
   try {
@@ -165,7 +216,7 @@ async function start(docker: Docker, info: ContainerInspectInfo, { spec }: Order
   } catch (error) {
     const status = statusOf(error)
     // The engine blames what it was asked to run; with 404 too, if the container is there.
-    const refused = status === 400 || (status === 404 && (await look(docker, spec.id)) !== null)
+    const refused = status === 400 || (status === 404 && (await lookAt(docker, hostId, spec.id)) !== null)
     if (!refused) throw error
     throw new CommandFailed('command_not_started', 'The command could not be started', null, error)
   }
@@ -206,40 +257,29 @@ async function settled(docker: Docker, engineId: string, { spec }: Order): Promi
   throw await commandFault(docker, info, code)
 }
 
-const lastLines = 5
-const lastChars = 500
-
-async function commandFault(
-  docker: Docker,
-  info: ContainerInspectInfo,
-  code: number,
-): Promise<CommandFailed> {
-  const { OOMKilled } = info.State
-  const lines: string[] = []
-  for await (const { line } of readLogs(docker, info.Id, { lines: lastLines })) lines.push(line)
-  const words = lines.join('\n').slice(-lastChars).trim()
-
-  // The init process runs in the command's place until it has found it.
-  const [, reason] = /\[FATAL tini \(\d+\)\] (.*)/.exec(words) ?? []
-  if (reason)
-    return new CommandFailed('command_not_started', `The command could not be started: ${reason}`, code)
-
-  const why = OOMKilled ? ', for lack of memory' : ''
-  const message = `The command ended at once with exit code ${code}${why}${words ? `: ${words}` : ''}`
-  return new CommandFailed('exited_at_once', message, code)
-}
-
 /**
  * After a failure: what this operation made, or nobody ever ran, goes; what an earlier operation made stays,
  * stopped, since it holds the tenant's files.
  */
-async function withdraw(docker: Docker, info: ContainerInspectInfo, { operationId }: Order): Promise<void> {
+async function withdraw(docker: Docker, info: ContainerInspectInfo, order: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
-  if (info.Config.Labels[labels.operation] === operationId || !hasRun(info)) {
+  if (info.Config.Labels[labels.operation] === order.operationId || !hasRun(info)) {
+    await stopForGood(docker, info.Id, 0)
+    await order.beforeRemoval(order.spec.id)
     await unless([404, 409], container.remove({ force: true, v: true })) // 409: being removed already
   } else {
     await stopForGood(docker, info.Id, 0)
   }
+}
+
+/** One that has no container to keep its files for goes; else it waits, stopped, for the next start. */
+async function withdrawPause(
+  docker: Docker,
+  pause: ContainerInspectInfo,
+  { hostId, spec }: Order,
+): Promise<void> {
+  if (await lookAt(docker, hostId, spec.id)) await stopPause(docker, hostId, spec.id)
+  else await removeAny(docker, pause.Id)
 }
 
 /** Stops it so that the engine does not start it again by itself, not even when the engine restarts. */
@@ -249,10 +289,4 @@ export async function stopForGood(docker: Docker, engineId: string, graceSec: nu
   await unless([404], container.update(restartPolicy('never')))
   const options = { t: graceSec, ...(signal ? { abortSignal: signal } : {}) }
   await unless([304, 404], container.stop(options))
-}
-
-/** The host port that the engine could not have; undefined when that was not the trouble. */
-function clashingPort(error: unknown): number | undefined {
-  const clash = /:(\d+)(?:\/\w+)?(?: failed)?: .*already (?:allocated|in use)/.exec(wordsOf(error))
-  return clash ? Number(clash[1]) : undefined
 }

@@ -1,33 +1,72 @@
 import { statfs } from 'node:fs/promises'
 import Docker from 'dockerode'
-import type { ContainerEngine } from './containers.ts'
-import { asEngineError, asking, statusOf, unless, wordsOf } from './docker-errors.ts'
+import type { ContainerEngine, EngineDescription, FoundContainer } from './containers.ts'
+import { connection } from './docker-connection.ts'
+import { asEngineError, asking, unless, wordsOf } from './docker-errors.ts'
 import { watchContainers } from './docker-events.ts'
+import { openTerminal } from './docker-exec.ts'
 import { pullImage } from './docker-images.ts'
 import { readLogs } from './docker-logs.ts'
-import { look, runContainer, stopForGood } from './docker-run.ts'
-import { isOurs, ours, restartPolicy, sizeLimits, toFound } from './docker-spec.ts'
+import {
+  isJoined,
+  lookAtPause,
+  pair,
+  removeAny,
+  stopPause,
+  toFoundAlone,
+  toFoundWith,
+} from './docker-pause.ts'
+import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './docker-run.ts'
+import { portsInUse } from './docker-ports.ts'
+import { makeSampler } from './docker-samples.ts'
+import { labels, ours, restartPolicy, sizeLimits } from './docker-spec.ts'
 import { EngineRefused, InstanceNotFound } from './errors.ts'
 import { publishOnHost } from './published-ports.ts'
 
 export interface DockerSettings {
+  /** Whose containers these are. */
+  hostId: string
   /** `unix:///path`, or `http(s)://` or `tcp://` with host and port. */
   dockerHost: string
   /** Host ports, both ends included, from which published ports are taken when the tenant names none. */
   portRange: readonly [from: number, to: number]
   /** The address of this machine on which ports are published. */
   publishOn: string
+  /** Host ports that another engine of this host has given away, as `portKey`s. */
+  portsElsewhere?: () => Promise<string[]>
+  /** Output beyond a container's cap that may wait on the host for its archive; 0: the engine drops it at once. */
+  logBacklogMib?: number
+  beforeRemoval?: BeforeRemoval
+  /** What has a `sleep` and waits for those that join it. */
+  pauseImage?: string
 }
 
 // Enough to keep the engine busy while answers travel; it works on few at a time.
 const inspectsAtOnce = 8
+const samplesAtOnce = 8
 const gibibyte = 1024 ** 3
 const mebibyte = 1024 ** 2
 
 /** Containers by a Docker Engine, 20.10 or later. */
-export function makeDockerEngine({ dockerHost, portRange, publishOn }: DockerSettings): ContainerEngine {
+export function makeDockerEngine({
+  hostId,
+  dockerHost,
+  portRange,
+  publishOn,
+  portsElsewhere = async () => [],
+  logBacklogMib = 0,
+  beforeRemoval = async () => {},
+  pauseImage = 'busybox:latest',
+}: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
-  const network = publishOnHost(publishOn, portRange)
+  const look = (id: string) => lookAt(docker, hostId, id)
+  const network = publishOnHost({ address: publishOn, range: portRange, elsewhere: portsElsewhere })
+  const sampler = makeSampler()
+  const found = async (info: Docker.ContainerInspectInfo): Promise<FoundContainer> =>
+    toFoundWith(
+      info,
+      isJoined(info) ? await lookAtPause(docker, hostId, info.Config.Labels[labels.resource] ?? '') : null,
+    )
 
   return {
     pull: (image, options = {}) =>
@@ -36,34 +75,57 @@ export function makeDockerEngine({ dockerHost, portRange, publishOn }: DockerSet
         return { image_digest: digest }
       }, options.signal),
 
-    run: (spec, configVars, operationId) =>
-      asking(async () => toFound(await runContainer(docker, network, { spec, configVars, operationId }))),
+    run: (spec, configVars, operationId, onNetwork = async () => {}) =>
+      asking(async () => {
+        const order = {
+          hostId,
+          spec,
+          configVars,
+          operationId,
+          logBacklogMib,
+          beforeRemoval,
+          pauseImage,
+          onNetwork,
+        }
+        return found(await runContainer(docker, network, order))
+      }),
 
     find: (id) =>
       asking(async () => {
-        const info = await look(docker, id)
-        return info && toFound(info)
+        const info = await look(id)
+        if (info) return found(info)
+        const alone = await lookAtPause(docker, hostId, id)
+        return alone && toFoundAlone(alone)
       }),
 
     list: () =>
       asking(async () => {
-        const summaries = await docker.listContainers({ all: true, filters: { label: ours } })
-        const ids = summaries.filter(({ Names, Labels }) => isOurs(Names, Labels)).map(({ Id }) => Id)
-        const found = await mapAtOnce(ids, inspectsAtOnce, (id) =>
-          unless([404], docker.getContainer(id).inspect()),
+        const summaries = await docker.listContainers({ all: true, filters: { label: ours(hostId) } })
+        const all = await mapAtOnce(summaries, inspectsAtOnce, ({ Id }) =>
+          unless([404], docker.getContainer(Id).inspect()),
         )
-        return found.flatMap((info) => (info ? [toFound(info)] : []))
+        return pair(
+          hostId,
+          all.flatMap((info) => info ?? []),
+        )
       }),
+
+    sample: async (containers) => {
+      sampler.keep(containers)
+      const samples = await mapAtOnce(containers, samplesAtOnce, sampler.sampleOf)
+      return samples.filter((sample) => sample !== null)
+    },
 
     stop: (id, graceSec, signal) =>
       asking(async () => {
-        const info = await look(docker, id)
+        const info = await look(id)
         if (info?.State.Running) await stopForGood(docker, info.Id, graceSec, signal)
+        await stopPause(docker, hostId, id)
       }, signal),
 
     resize: (id, size) =>
       asking(async () => {
-        const info = await look(docker, id)
+        const info = await look(id)
         if (!info) throw new InstanceNotFound(id)
         // A stopped container has no restart policy on the engine; the next start gives it one.
         const policy = info.State.Running ? restartPolicy(size.restart_policy) : {}
@@ -75,22 +137,27 @@ export function makeDockerEngine({ dockerHost, portRange, publishOn }: DockerSet
         }
       }),
 
-    remove: (id) =>
+    remove: (id, { engineId, discard = false } = {}) =>
       asking(async () => {
-        const info = await look(docker, id)
-        if (!info) return
-        const container = docker.getContainer(info.Id)
-        try {
-          await unless([404], container.remove({ force: true, v: true }))
-        } catch (error) {
-          if (statusOf(error) !== 409) throw error
-          await unless([404], container.wait({ condition: 'removed' })) // another call removes it
+        const [info, pause] = [await look(id), await lookAtPause(docker, hostId, id)]
+        if (engineId !== undefined && engineId !== (info ?? pause)?.Id) return
+        if (info && !discard) {
+          await stopForGood(docker, info.Id, 0)
+          await beforeRemoval(id)
         }
+        for (const one of [info, pause]) if (one) await removeAny(docker, one.Id)
+      }),
+
+    exec: (id, command, size) =>
+      asking(async () => {
+        const info = await look(id)
+        if (!info) throw new InstanceNotFound(id)
+        return openTerminal(docker, { id, engineId: info.Id }, command, size)
       }),
 
     async *logs(id, options) {
       try {
-        const info = await look(docker, id)
+        const info = await look(id)
         if (!info) throw new InstanceNotFound(id)
         yield* readLogs(docker, info.Id, options)
       } catch (error) {
@@ -98,38 +165,26 @@ export function makeDockerEngine({ dockerHost, portRange, publishOn }: DockerSet
       }
     },
 
-    watch: (onChange, signal) => watchContainers(docker, onChange, signal),
+    portsGiven: () => asking(() => portsInUse(docker)),
 
-    info: () =>
-      asking(async () => {
-        const { ServerVersion, NCPU, MemTotal, DockerRootDir } = await docker.info()
-        // In a container of its own the worker does not see the engine's folder, but sits on the same disk.
-        const disk = await statfs(DockerRootDir).catch(() => statfs('/'))
-        return {
-          name: 'docker',
-          version: ServerVersion,
-          cpu_cores: NCPU,
-          memory_mib: Math.floor(MemTotal / mebibyte),
-          disk_gib: Math.floor((disk.blocks * disk.bsize) / gibibyte),
-        }
-      }),
+    watch: (onChange, signal) => watchContainers(docker, hostId, onChange, signal),
   }
 }
 
-/**
- * No timeout of the client's own: a stop may take its grace, a pull minutes, a log as long as it is read.
- * No connection is kept either: one that the engine closed when it restarted would fail the next call. Not
- * by an agent: dockerode's debug output formats all options of each call, and an agent took 0.2 s a start.
- */
-function connection(dockerHost: string): Docker.DockerOptions {
-  const url = new URL(dockerHost)
-  const { hostname: host, port } = url
-  const headers = { Connection: 'close' }
-  // `host` is said aloud, since dockerode fills what is left out from DOCKER_HOST.
-  if (url.protocol === 'unix:') return { socketPath: url.pathname, host: undefined, headers }
-  if (url.protocol === 'https:') return { host, port: port || 2376, protocol: 'https', headers }
-  return { host, port: port || 2375, protocol: 'http', headers }
-}
+/** What the engine is and what its machine has. Throws EngineUnavailable. */
+export const describeDocker = (dockerHost: string): Promise<EngineDescription> =>
+  asking(async () => {
+    const { ServerVersion, NCPU, MemTotal, DockerRootDir } = await new Docker(connection(dockerHost)).info()
+    // In a container of its own the worker does not see the engine's folder, but sits on the same disk.
+    const disk = await statfs(DockerRootDir).catch(() => statfs('/'))
+    return {
+      name: 'docker',
+      version: ServerVersion,
+      cpu_cores: NCPU,
+      memory_mib: Math.floor(MemTotal / mebibyte),
+      disk_gib: Math.floor((disk.blocks * disk.bsize) / gibibyte),
+    }
+  })
 
 async function mapAtOnce<T, R>(items: T[], width: number, work: (item: T) => Promise<R>): Promise<R[]> {
   const results: R[] = []

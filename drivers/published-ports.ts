@@ -5,6 +5,16 @@ import { PortInUse } from './errors.ts'
 /** A published port whose place on the host is known. */
 export type BoundPort = PublishedPort & { host_port: number }
 
+/** Where on its host what instances publish is. */
+export interface Publishing {
+  /** Of this machine, IPv4. */
+  address: string
+  /** Host ports, both ends included, that are taken where the tenant names none. */
+  range: readonly [from: number, to: number]
+  /** `portKey`s that another engine of this host has given away. */
+  elsewhere?: () => Promise<string[]>
+}
+
 /**
  * How a container is reached from outside. Today its ports are published on its host; a VPC's interface
  * takes this place. It speaks the engine's vocabulary and calls nothing.
@@ -12,6 +22,8 @@ export type BoundPort = PublishedPort & { host_port: number }
 export interface ContainerNetwork {
   /** Gives each port its place on the host; `taken` holds `portKey`s. Throws PortInUse(null) when none is free. */
   place(asked: PublishedPort[], taken: ReadonlySet<string>): BoundPort[]
+  /** `portKey`s that another engine of this host has given away. */
+  elsewhere(): Promise<string[]>
   /** What the engine's create call needs for these ports. */
   createOptions(ports: BoundPort[]): {
     ExposedPorts: Record<string, Record<string, never>>
@@ -46,11 +58,12 @@ export const boundPorts = (bindings: Record<string, { HostPort: string }[] | nul
     }))
   })
 
-/** Publishes on an IPv4 address of the host, in the ports `from` to `to` where the tenant names none. */
-export function publishOnHost(
-  address: string,
-  [from, to]: readonly [from: number, to: number],
-): ContainerNetwork {
+/** Publishes on an address of the host. */
+export function publishOnHost({
+  address,
+  range: [from, to],
+  elsewhere = async () => [],
+}: Publishing): ContainerNetwork {
   // Random, since two creates at once would both take the first free one, and only the engine can tell.
   function anyFree(protocol: string, taken: ReadonlySet<string>): number {
     const count = to - from + 1
@@ -63,6 +76,8 @@ export function publishOnHost(
   }
 
   return {
+    elsewhere,
+
     place(asked, taken) {
       const occupied = new Set(taken)
       return asked.map((port) => {

@@ -116,6 +116,13 @@ export class TokenRefused extends Problem {
   }
 }
 
+/** Not from the mail topic, or not now. Why is not said: whoever sends it may be anybody. */
+export class NotificationRefused extends Problem {
+  constructor() {
+    super(403, 'notification_refused', 'The notification is refused')
+  }
+}
+
 /** Also the answer for another tenant's resource: whether it exists is not said. */
 export class NotFound extends Problem {
   constructor(what: string) {
@@ -162,6 +169,15 @@ export class QuotaExceeded extends Problem {
 export class IdempotencyMismatch extends Problem {
   constructor() {
     super(422, 'idempotency_mismatch', 'The Idempotency-Key was used for another request')
+  }
+}
+
+/** What is there is a WebSocket, and the request is none of its handshakes. */
+export class UpgradeRequired extends Problem {
+  constructor() {
+    super(426, 'upgrade_required', 'This is a WebSocket', 'Connect with a WebSocket client, version 13', {
+      headers: { Upgrade: 'websocket', Connection: 'Upgrade', 'Sec-WebSocket-Version': '13' },
+    })
   }
 }
 

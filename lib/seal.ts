@@ -1,5 +1,5 @@
 import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 
 /** 256-bit keys by id. `current` seals; all of them open, so that a key can be replaced while old data is about. */
 export interface KeyRing {
@@ -13,18 +13,28 @@ const tagBytes = 16
 
 /**
  * Reads a key file: one `<key id>:<32 bytes in base64>` a line, the first being the current key; a bare
- * base64 line has the id `1`.
+ * base64 line has the id `1`. Warns where others than its owner may read it.
  */
 export function readKeyRing(path: string): KeyRing {
+  const mode = statSync(path).mode & 0o777
+  if (mode & 0o077) {
+    process.emitWarning(`${path} holds keys and is open to others (mode ${mode.toString(8)}): chmod 600`)
+  }
+  return parseKeyRing(readFileSync(path, 'utf8'), path)
+}
+
+/** What a key file holds; commas stand for ends of lines. Errors name `source` and the place, never what is there. */
+export function parseKeyRing(text: string, source: string): KeyRing {
+  const lines = text.split(/[\n,]/).map((line) => line.trim())
   const keys = new Map<string, KeyObject>()
-  for (const line of readFileSync(path, 'utf8').split('\n').filter(Boolean)) {
-    const [id, encoded] = line.includes(':') ? (line.split(':', 2) as [string, string]) : ['1', line]
-    const key = Buffer.from(encoded.trim(), 'base64')
-    if (key.length !== 32) throw new Error(`key ${id} in ${path} has ${key.length} bytes instead of 32`)
-    keys.set(id, createSecretKey(key))
+  for (const [index, line] of lines.filter(Boolean).entries()) {
+    const [, id = '1', key] = /^(?:([\w-]+):)?([A-Za-z0-9+/]{43}=?)$/.exec(line) ?? []
+    if (!key) throw new Error(`${source}: key ${index + 1} is not <id>:<32 bytes in base64>`)
+    if (keys.has(id)) throw new Error(`${source}: key ${index + 1} has the id of another one`)
+    keys.set(id, createSecretKey(Buffer.from(key, 'base64')))
   }
   const current = keys.keys().next().value
-  if (current === undefined) throw new Error(`no key in ${path}`)
+  if (current === undefined) throw new Error(`${source}: no key`)
   return { current, keys }
 }
 
@@ -54,10 +64,13 @@ export function sealJson(ring: KeyRing, value: unknown, context: string): string
 }
 
 export function unsealJson<T>(ring: KeyRing, stored: string, context: string): T {
-  const dot = stored.indexOf('.')
-  const plain = unseal(ring, stored.slice(0, dot), Buffer.from(stored.slice(dot + 1), 'base64url'), context)
-  return JSON.parse(plain.toString()) as T
+  const keyId = keyIdOf(stored)
+  const sealed = Buffer.from(stored.slice(keyId.length + 1), 'base64url')
+  return JSON.parse(unseal(ring, keyId, sealed, context).toString()) as T
 }
+
+/** The id of the key that opens what `sealJson` made. */
+export const keyIdOf = (stored: string): string => stored.slice(0, Math.max(0, stored.indexOf('.')))
 
 function keyOf(ring: KeyRing, id: string): KeyObject {
   const key = ring.keys.get(id)

@@ -1,7 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import mongoose from 'mongoose'
-import PQueue from 'p-queue'
-import { useMasterKeys } from './secrets.ts'
+import { makeLines } from '../lib/lines.ts'
+import { parseKeyRing, readKeyRing } from '../lib/seal.ts'
+import { openDataKeys, useMasterKeys } from './data-keys.ts'
 
 // Every query made inside `transaction` belongs to it, without a session being handed around.
 mongoose.set('transactionAsyncLocalStorage', true)
@@ -15,12 +16,18 @@ const running = new AsyncLocalStorage<Commit>()
 
 export interface DatabaseSettings {
   KEELSON_MONGODB_URL: string
+  /** Stands above the file. */
+  KEELSON_MASTER_KEY?: string | undefined
   KEELSON_MASTER_KEY_FILE: string
 }
 
-/** Connects this process. Rejects when MongoDB does not answer within 5 s. */
+/**
+ * Connects this process, and reads the keys of its secrets. Rejects when MongoDB does not answer within 5 s, and when
+ * there is no master key that opens them.
+ */
 export async function connectDatabase(settings: DatabaseSettings): Promise<void> {
-  useMasterKeys(settings.KEELSON_MASTER_KEY_FILE)
+  const { KEELSON_MASTER_KEY: given, KEELSON_MASTER_KEY_FILE: path } = settings
+  useMasterKeys(() => (given ? parseKeyRing(given, 'KEELSON_MASTER_KEY') : readKeyRing(path)))
   await mongoose.connect(settings.KEELSON_MONGODB_URL, {
     // An acknowledged write survives kill -9 and a change of primary.
     writeConcern: { w: 'majority', journal: true },
@@ -30,6 +37,7 @@ export async function connectDatabase(settings: DatabaseSettings): Promise<void>
     serverSelectionTimeoutMS: 5_000,
     appName: 'keelson',
   })
+  await openDataKeys()
 }
 
 export const disconnectDatabase = (): Promise<void> => mongoose.disconnect()
@@ -53,20 +61,10 @@ export async function ensureIndexes(): Promise<void> {
  */
 export async function transaction<T>(work: () => Promise<T>, turn?: string): Promise<T> {
   if (running.getStore()) return work()
-  return turn === undefined ? commit(work) : inTurn(turn, () => commit(work))
+  return turn === undefined ? commit(work) : inLine(turn, () => commit(work))
 }
 
-const lines = new Map<string, PQueue>()
-
-async function inTurn<T>(turn: string, work: () => Promise<T>): Promise<T> {
-  const line = lines.get(turn) ?? new PQueue({ concurrency: 1 })
-  lines.set(turn, line)
-  try {
-    return await line.add(work)
-  } finally {
-    if (line.size === 0 && line.pending === 0) lines.delete(turn)
-  }
-}
+const inLine = makeLines()
 
 async function commit<T>(work: () => Promise<T>): Promise<T> {
   const present: Commit = { afterwards: [] }
@@ -90,3 +88,10 @@ export function afterCommit(effect: () => void): void {
 /** Whether MongoDB refused a write because a unique index holds the value already. */
 export const isDuplicateKey = (error: unknown): error is { keyPattern: Record<string, unknown> } =>
   error instanceof mongoose.mongo.MongoServerError && error.code === 11000
+
+/**
+ * One document of any tenant as the driver reads it, in half the time that it takes through mongoose: for what is
+ * asked on each request, by a key that no two tenants share. Not part of a transaction.
+ */
+export const readOne = <D>(model: mongoose.Model<D>, filter: Record<string, string>): Promise<D | null> =>
+  model.collection.findOne<D>(filter as object)

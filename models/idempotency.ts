@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { IdempotencyMismatch } from '../lib/problem.ts'
 import { transaction } from './database.ts'
+import { sealedField } from './sealed-fields.ts'
 import { sealSecret, unsealSecret } from './secrets.ts'
 
 /** The first answer to a request that carried an Idempotency-Key, sealed, since it may show a secret once. */
@@ -26,6 +27,7 @@ const schema = new Schema<IdempotencyDocument>(
 schema.index({ tenant_id: 1 })
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 const IdempotencyKey = mongoose.model<IdempotencyDocument>('IdempotencyKey', schema)
+sealedField(IdempotencyKey, 'answer_sealed')
 
 const keptMs = 24 * 3_600_000
 
@@ -46,7 +48,7 @@ export async function once<T>(
     const known = await IdempotencyKey.findById(_id).lean()
     if (known && known.expires_at.getTime() > Date.now()) {
       if (known.fingerprint !== fingerprint) throw new IdempotencyMismatch()
-      return unsealSecret<T>(known.answer_sealed, _id)
+      return await unsealSecret<T>(known.answer_sealed, _id)
     }
     // Written before the work, so that of many at once all but one meet the conflict here, at no cost.
     const kept = {
@@ -58,7 +60,7 @@ export async function once<T>(
     await IdempotencyKey.findOneAndUpdate({ _id }, { $set: kept }, { upsert: true })
     const answer = await work()
     // An operation that says nothing (204) answers null the second time, which is sent as the same nothing.
-    const answer_sealed = sealSecret(answer ?? null, _id)
+    const answer_sealed = await sealSecret(answer ?? null, _id)
     await IdempotencyKey.updateOne({ _id }, { $set: { answer_sealed } })
     return answer
   }, owner.tenant_id)

@@ -1,7 +1,7 @@
 import mongoose, { type PipelineStage, Schema } from 'mongoose'
 import { newId } from '../lib/ids.ts'
+import { metrics } from '../lib/metrics.ts'
 import {
-  NameTaken,
   NotFound,
   OperationInProgress,
   Problem,
@@ -9,8 +9,15 @@ import {
   StateConflict,
 } from '../lib/problem.ts'
 import { countedByTenant } from './counters.ts'
-import { afterCommit, isDuplicateKey, transaction } from './database.ts'
-import { documentOptions, idField, type Resource, type ResourceDocument, resourceOf } from './resources.ts'
+import { afterCommit, transaction } from './database.ts'
+import {
+  documentOptions,
+  idField,
+  named,
+  type Resource,
+  type ResourceDocument,
+  resourceOf,
+} from './resources.ts'
 import { everyTenant, tenantScoped } from './tenant-scope.ts'
 
 export const operationStates = ['pending', 'running', 'succeeded', 'failed', 'cancelled'] as const
@@ -89,6 +96,11 @@ export const onAccepted = (start: (operation: OperationDocument) => void): void 
   dispatch = start
 }
 
+function accepted(operation: OperationDocument): void {
+  metrics.operationsAccepted.inc({ kind: operation.resource_kind, verb: operation.verb })
+  dispatch(operation)
+}
+
 interface Request {
   resource: Resource
   tenantId: string
@@ -102,15 +114,15 @@ export interface Accepted {
 }
 
 /**
- * Accepts the creation of a resource. Throws NameTaken. Runs inside the caller's transaction where there is
+ * Accepts the creation of a resource, by this verb where it is not `create`. Throws NameTaken. Runs inside the caller's transaction where there is
  * one, so that quota and other reservations stand or fall with it.
  */
 export async function acceptCreate(
-  request: Request & { fields: { name: string; tags: Record<string, string> } },
+  request: Request & { fields: { name: string; tags: Record<string, string> }; verb?: string },
 ): Promise<Accepted> {
-  const { resource, tenantId, fields } = request
+  const { resource, tenantId, fields, verb = 'create' } = request
   return transaction(async () => {
-    const operation = newOperation(request, newId(), 'create')
+    const operation = newOperation(request, newId(), verb)
     operation.resource_name = fields.name
     const insert = {
       ...fields,
@@ -119,16 +131,11 @@ export async function acceptCreate(
       status: 'creating',
       operation_id: operation._id,
     }
-    try {
-      const created = new resource.model(insert)
-      await created.save()
-      await Operation.create([operation])
-      afterCommit(() => dispatch(operation))
-      return { document: created.toObject(), operation }
-    } catch (error) {
-      if (isDuplicateKey(error) && 'name' in error.keyPattern) throw new NameTaken(resource.kind, fields.name)
-      throw error
-    }
+    const created = new resource.model(insert)
+    await named(resource.kind, fields.name, () => created.save())
+    await Operation.create([operation])
+    afterCommit(() => accepted(operation))
+    return { document: created.toObject(), operation }
   }, tenantId)
 }
 
@@ -168,10 +175,11 @@ export async function acceptVerb(
       if (!before) throw new NotFound(resource.kind)
       before.status = status
     }
+    if (verb === 'delete') await resource.mayDelete(before)
     operation.resource_name = before.name
     operation.before = { ...pick(before, Object.keys(request.set ?? {})), status: before.status }
     await Operation.create([operation])
-    afterCommit(() => dispatch(operation))
+    afterCommit(() => accepted(operation))
     return { document: { ...before, ...set }, operation }
   }, tenantId)
 }
@@ -191,7 +199,9 @@ async function supersede(
   if (!found.operation_id) throw new StateConflict(verb, found.status)
   const theirs = { _id: found.operation_id, tenant_id: tenantId, open: true as const }
   const open = await Operation.findOne(theirs).lean()
-  if (!open || open.verb === verb || !resource.states.supersedes(verb)) {
+  // It may be another resource's, which has taken this one along.
+  const isItsOwn = open?.resource_id === id
+  if (!open || !isItsOwn || open.verb === verb || !resource.states.supersedes(verb)) {
     throw new OperationInProgress(found.operation_id)
   }
   const error = new Problem(409, 'superseded', `Superseded by ${verb}`).document()
@@ -277,7 +287,12 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
       .setOptions(everyTenant)
       .lean()
     if (!operation) return
-    const { model } = resourceOf(operation.resource_kind)
+    afterCommit(() => {
+      const { resource_kind: kind, verb, created_at } = operation
+      const tookSec = (Date.now() - created_at.getTime()) / 1000
+      metrics.operationsEnded.observe({ kind, verb, state: ending.state }, tookSec)
+    })
+    const { model, comesToRest } = resourceOf(operation.resource_kind)
     const mine = { _id: operation.resource_id, tenant_id: operation.tenant_id, operation_id: id }
     if ('deleted' in ending) {
       await model.deleteOne(mine)
@@ -288,6 +303,7 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
     await model.updateOne(mine, {
       $set: { status_reason: error?.detail ?? error?.title ?? null, ...settled, operation_id: null },
     })
+    await comesToRest?.({ _id: operation.resource_id, tenant_id: operation.tenant_id })
   })
 }
 
@@ -313,6 +329,10 @@ export async function requestCancel(tenantId: string, id: string): Promise<Opera
 const pick = (from: object, keys: string[]): Record<string, unknown> =>
   Object.fromEntries(Object.entries(from).filter(([key]) => keys.includes(key)))
 
+/** Of whichever tenant; null where there is no such operation. */
+export const findOperation = (id: string): Promise<OperationDocument | null> =>
+  Operation.findById(id).setOptions(everyTenant).lean()
+
 /** The workflow of an operation, or null where there is no such operation. */
 export async function workflowOf(id: string): Promise<string | null> {
   const operation = await Operation.findById(id, { workflow_id: 1 }).setOptions(everyTenant).lean()
@@ -322,6 +342,9 @@ export async function workflowOf(id: string): Promise<string | null> {
 const ago = (ms: number): Date => new Date(Date.now() - ms)
 
 /** Accepted operations, the oldest first, that nobody has given to Temporal for so long. */
+export const countWaiting = (): Promise<number> =>
+  Operation.countDocuments({ undispatched: true }).setOptions(everyTenant).exec()
+
 export const findUndispatched = (olderMs: number, limit: number): Promise<OperationDocument[]> =>
   Operation.find({ undispatched: true, created_at: { $lt: ago(olderMs) } })
     .setOptions(everyTenant)

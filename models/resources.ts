@@ -1,5 +1,7 @@
 import { type Model, Schema, type SchemaDefinition } from 'mongoose'
 import { newId } from '../lib/ids.ts'
+import { NameTaken } from '../lib/problem.ts'
+import { isDuplicateKey } from './database.ts'
 import type { States } from './states.ts'
 import { countedByTenant } from './counters.ts'
 import { tenantScoped } from './tenant-scope.ts'
@@ -24,6 +26,15 @@ export interface Resource {
   kind: string
   model: Model<ResourceDocument>
   states: States
+  /**
+   * The platform's own: no tenant's deletion touches it. Its `tenant_id` says only in which tenant the operations on it
+   * are kept, that of the operator who began the last.
+   */
+  of_platform: boolean
+  /** Run in the transaction that ends an operation on it, where what it comes to rest as also follows from other records. */
+  comesToRest?: (resource: { _id: string; tenant_id: string }) => Promise<void>
+  /** Throws a 409 while something needs this one; asked in the transaction that accepts its deletion. */
+  mayDelete: (document: ResourceDocument) => Promise<void>
 }
 
 const kinds = new Map<string, Resource>()
@@ -33,11 +44,41 @@ export function defineResource<D extends ResourceDocument>(
   kind: string,
   model: Model<D>,
   states: States,
+  { of_platform = false, ...more }: Partial<Pick<Resource, 'of_platform' | 'comesToRest'>> = {},
 ): Resource {
-  const resource = { kind, model: model as unknown as Model<ResourceDocument>, states }
+  const common = model as unknown as Model<ResourceDocument>
+  const resource: Resource = { kind, model: common, states, of_platform, mayDelete: async () => {}, ...more }
   kinds.set(kind, resource)
   return resource
 }
+
+/** A resource is not deleted while `check` throws: said by what is kept in it, which knows it, and not the other way. */
+export function keptBy(resource: Resource, check: Resource['mayDelete']): void {
+  const before = resource.mayDelete
+  resource.mayDelete = async (document) => {
+    await before(document)
+    await check(document)
+  }
+}
+
+/** Writes a name that has to be unique. Throws NameTaken. */
+export async function named<T>(what: string, name: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    if (isDuplicateKey(error) && 'name' in error.keyPattern) throw new NameTaken(what, name)
+    throw error
+  }
+}
+
+/** The fields of a resource of the platform's own, but its `_id`, name and other fields. */
+export const platformFields = (states: States) => ({
+  tenant_id: { type: String, default: '' },
+  tags: { type: Schema.Types.Mixed, default: {} },
+  status: { type: String, required: true, enum: states.all },
+  status_reason: { type: String, default: null },
+  operation_id: { type: String, default: null },
+})
 
 /** Throws when no such kind was defined. */
 export function resourceOf(kind: string): Resource {

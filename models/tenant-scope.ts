@@ -3,6 +3,10 @@ import type { Aggregate, Query, Schema } from 'mongoose'
 /** Says aloud that a query is meant for all tenants: `.setOptions(everyTenant)`. For operators and the platform itself. */
 export const everyTenant = { everyTenant: true }
 
+/** Where the records of a model name their tenant; null when they are nobody's. Of a time series it is in the `meta` field. */
+export const tenantField = (schema: Schema): 'tenant_id' | 'meta.tenant_id' | null =>
+  (['tenant_id', 'meta.tenant_id'] as const).find((path) => schema.path(path)) ?? null
+
 /** A query would have reached into every tenant's data: a fault of ours, never an answer. */
 export class TenantScopeMissing extends Error {
   override readonly name = 'TenantScopeMissing'
@@ -16,15 +20,16 @@ const queries =
  * mistake fails in the first test that runs the query.
  */
 export function tenantScoped<D>(schema: Schema<D>): void {
+  const field = tenantField(schema as Schema) ?? 'tenant_id'
   schema.pre(queries, { query: true, document: false }, function (this: Query<unknown, unknown>) {
     const filter: Record<string, unknown> = this.getFilter()
-    if (typeof filter['tenant_id'] !== 'string' && !isEveryTenant(this.getOptions())) {
+    if (typeof filter[field] !== 'string' && !isEveryTenant(this.getOptions())) {
       throw new TenantScopeMissing(`${this.model.modelName}: a query without tenant_id`)
     }
   })
   schema.pre('aggregate', function (this: Aggregate<unknown[]>) {
     const [first] = this.pipeline()
-    const scoped = first && '$match' in first && typeof first.$match['tenant_id'] === 'string'
+    const scoped = first && '$match' in first && typeof first.$match[field] === 'string'
     if (!scoped && !isEveryTenant(this.options)) {
       throw new TenantScopeMissing(`${this.model().modelName}: an aggregation without tenant_id`)
     }

@@ -1,7 +1,12 @@
 import { creates } from './benchmarks/creates.ts'
+import { disks } from './benchmarks/disks.ts'
 import { identity } from './benchmarks/identity.ts'
 import { lists } from './benchmarks/lists.ts'
+import { logs } from './benchmarks/logs.ts'
+import { machines } from './benchmarks/machines.ts'
 import { machine, type Row, table } from './benchmarks/measure.ts'
+import { metrics } from './benchmarks/metrics.ts'
+import { networks } from './benchmarks/networks.ts'
 import { operations } from './benchmarks/operations.ts'
 import { reads } from './benchmarks/reads.ts'
 import { idleMemory, recovery } from './benchmarks/recovery.ts'
@@ -15,8 +20,13 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   memory: idleMemory, // first, while nothing has happened yet
   reads: (stack) => reads(stack, portBase + 90),
   lists,
+  metrics,
+  logs,
   identity,
   creates,
+  networks,
+  disks,
+  machines,
   operations,
   recovery,
 }

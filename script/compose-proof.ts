@@ -86,6 +86,7 @@ function up(): void {
     TEMPORAL_UI_PORT: String(layout.temporalUiPort),
     KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
     DOCKER_SOCKET: String(process.env['DOCKER_HOST']).replace('unix://', ''),
+    DOCKER_ROOT: docker('info', '--format', '{{.DockerRootDir}}').trim(),
   })
   compose('up', '--detach', '--wait', '--scale', 'worker=3')
 }

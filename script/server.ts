@@ -23,6 +23,9 @@ script/server destroy --yes          stop all; delete all data, and the containe
   --port-base N     use the 1000 ports from N on, so that two servers can run on one machine (KEELSON_PORT_BASE)
   --workers N       that many worker processes (1)
   --apis N          that many API processes, each 10 ports above the one before (1)
+  --hosts N         that many hosts: this machine, and further ones as network namespaces on it, for development (1)
+Each role serves /metrics for Prometheus on 127.0.0.1, so far above the first API's port: api 5, worker 6, host 7, and each
+further one of them 10 more.
 Other settings are environment variables: docs/configuration.md.`
 
 const { values: flags, positionals } = parseArgs({
@@ -36,6 +39,7 @@ const { values: flags, positionals } = parseArgs({
     'port-base': { type: 'string' },
     workers: { type: 'string', default: '1' },
     apis: { type: 'string', default: '1' },
+    hosts: { type: 'string', default: '1' },
   },
 })
 
@@ -55,7 +59,8 @@ async function main(layout: Layout): Promise<void> {
 /** Runs in this process until a signal, or a `stop` from elsewhere, has ended everything. */
 async function run(layout: Layout): Promise<void> {
   const begun = performance.now()
-  const supervisor = new Supervisor(layout, { apis: Number(flags.apis), workers: Number(flags.workers) })
+  const counts = { apis: Number(flags.apis), workers: Number(flags.workers), hosts: Number(flags.hosts) }
+  const supervisor = new Supervisor(layout, counts)
   let signals = 0
   const onSignal = () => void (signals++ === 0 ? supervisor.stopAll() : supervisor.killAll())
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal)
@@ -79,6 +84,7 @@ async function detach(layout: Layout): Promise<void> {
   mkdirSync(join(layout.state, 'log'), { recursive: true })
   const output = openSync(join(layout.state, 'log/server.out'), 'a', 0o600)
   const again = ['--state', layout.state, '--workers', flags.workers, '--apis', flags.apis]
+  again.push('--hosts', flags.hosts)
   if (flags['port-base']) again.push('--port-base', flags['port-base'])
   const child = spawn(process.execPath, [process.argv[1] as string, ...again], {
     detached: true,

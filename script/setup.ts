@@ -4,6 +4,7 @@ import '../models/index.ts'
 import { Host, newEnrolToken } from '../models/compute/hosts.ts'
 import { ensureBuiltInRoles } from '../models/identity/roles.ts'
 import { keepAuditEvents } from '../models/identity/audit.ts'
+import { ensureEncryptionKey } from '../models/identity/encryption-key.ts'
 import { ensureSigningKey } from '../models/identity/signing-keys.ts'
 import { createTenant } from '../models/identity/tenants.ts'
 import { User } from '../models/identity/users.ts'
@@ -11,18 +12,21 @@ import { everyTenant } from '../models/tenant-scope.ts'
 import { ensureNamespace } from './lib/namespace.ts'
 
 // Prepares MongoDB and Temporal, and makes the first tenant with its owner. Safe to repeat: what is there
-// stays. Prints one line of JSON; the password and the host's token only when they were made just now.
+// stays. Prints one line of JSON; the password and the hosts' tokens only when they were made just now.
 
 const settings = readSettings('setup')
 await connectDatabase(settings)
 await ensureIndexes()
 await keepAuditEvents(settings.KEELSON_AUDIT_DAYS)
 await ensureSigningKey()
+await ensureEncryptionKey()
 await ensureBuiltInRoles()
 await ensureNamespace(settings)
 const owner = await ensureOwner(settings)
 const host_token = await ensureHost(settings.KEELSON_HOST_NAME)
-console.log(JSON.stringify({ ...owner, host_token }))
+const further_tokens: Record<string, string | null> = {}
+for (const name of settings.KEELSON_FURTHER_HOST_NAMES) further_tokens[name] = await ensureHost(name)
+console.log(JSON.stringify({ ...owner, host_token, further_tokens }))
 await disconnectDatabase()
 
 interface Owner {
@@ -51,7 +55,7 @@ async function ensureOwner({
   return { tenant: made.tenant._id, email: made.owner.email, password }
 }
 
-/** A token for this machine's host, as long as it has not enrolled. */
+/** A token for the host of this name, as long as it has not enrolled. */
 async function ensureHost(name: string): Promise<string | null> {
   const host = await Host.findOne({ name }).lean()
   if (host?.public_key) return null

@@ -2,6 +2,7 @@ import { setTimeout } from 'node:timers/promises'
 import { createTransport } from 'nodemailer'
 import type { Logger } from '../lib/log.ts'
 import { claimDueMail, type ClaimedMail, settleMail } from '../models/identity/mails.ts'
+import { isSuppressed } from '../models/mail/suppressions.ts'
 
 export interface MailerSettings {
   KEELSON_SMTP_URL?: string | undefined
@@ -34,6 +35,11 @@ export function startMailer(settings: MailerSettings, log: Logger): { stop: () =
   async function deliver(mail: ClaimedMail): Promise<void> {
     const ids = { mail_id: mail.id, tries: mail.tries }
     try {
+      if (await isSuppressed(mail.to)) {
+        await settleMail(mail.id, 'suppressed')
+        log.info(ids, 'mail not sent: its address gets no more mail')
+        return
+      }
       await send(mail)
       await settleMail(mail.id, 'sent')
       log.info(ids, 'mail sent')

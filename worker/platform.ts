@@ -1,14 +1,26 @@
 import { NativeConnection, Worker } from '@temporalio/worker'
 import { makeContainerActivities } from '../activities/compute/containers.ts'
+import { makePlatformHostActivities } from '../activities/compute/hosts.ts'
+import { makeInstanceDiskActivities } from '../activities/compute/instance-disks.ts'
+import { makeMachineActivities } from '../activities/compute/machines.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
+import { makeEncryptionKeyActivities } from '../activities/identity/encryption-key.ts'
 import { makeTenantActivities } from '../activities/identity/tenants.ts'
+import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
+import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
+import { makeDiskActivities } from '../activities/storage/disks.ts'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
+import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { dataConverter, platformQueue, temporalClient } from '../lib/temporal.ts'
+import { useBlobStores } from '../models/blobs.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
+import { countWaiting } from '../models/operations.ts'
 import { startDispatcher } from './dispatcher.ts'
+import { watchHosts } from './reachability.ts'
+import { startLogKeeper } from './log-keeper.ts'
 import { startMailer } from './mailer.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
@@ -16,9 +28,10 @@ import { installTemporalRuntime } from './temporal-runtime.ts'
 
 const settings = readSettings('worker')
 const log = makeLogger('worker', settings.KEELSON_LOG_LEVEL)
-installTemporalRuntime(log)
+installTemporalRuntime(log, settings)
 
 await connectDatabase(settings)
+await useBlobStores(settings)
 const connection = await NativeConnection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
 const client = temporalClient(settings)
 const worker = await Worker.create({
@@ -28,11 +41,17 @@ const worker = await Worker.create({
   workflowBundle: { codePath: settings.KEELSON_WORKFLOW_BUNDLE },
   activities: {
     ...makeOperationActivities({ client }),
+    ...makeMachineActivities(),
     ...makeContainerActivities(),
+    ...makeInstanceDiskActivities(),
+    ...makeDiskActivities(),
+    ...makePlatformHostActivities(),
+    ...makePlatformNetworkActivities(),
     ...makeTenantActivities(),
+    ...makeEncryptionKeyActivities(),
   },
   dataConverter: dataConverter(settings),
-  interceptors: { activity: [heartbeats, failures] },
+  interceptors: { activity: [measured, heartbeats, failures] },
   // Each cached workflow holds memory; one that was pushed out is replayed from its short history.
   maxCachedWorkflows: 500,
   // After a worker was killed, its workflows wait this long for it before another takes them.
@@ -42,12 +61,23 @@ const worker = await Worker.create({
 })
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
+const hosts = watchHosts(log)
+const logs = startLogKeeper(settings, log)
+gauge(
+  'keelson_operations_waiting',
+  'Operations that are accepted and not handed to Temporal yet',
+  countWaiting,
+)
+const scraped = await serveMetrics('worker', settings, log)
 log.info('ready')
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => worker.shutdown())
 await worker.run()
+await scraped.close()
 await dispatcher.stop()
 await mailer.stop()
+await hosts.stop()
+await logs.stop()
 await client.connection.close()
 await connection.close()
 await disconnectDatabase()

@@ -34,6 +34,8 @@ export interface Work<Input> {
   before: string
   /** Registers how to take back the step that follows. Before the step, since it may be half done when it fails. */
   undo: (step: () => Promise<unknown>) => void
+  /** The step after which there is no way back: what was registered is undone no more, and nothing is called off. */
+  settle: (step: () => Promise<unknown>) => Promise<void>
   /** Says in plain words what comes next, to the operation's readers and in the Temporal UI. */
   progress: (step: string) => void
 }
@@ -66,6 +68,10 @@ export const durable =
       input: operation.input as Input,
       before: operation.before,
       undo: (step) => undos.push(step),
+      async settle(step) {
+        await CancellationScope.nonCancellable(step)
+        undos.length = 0
+      },
       progress,
     }
     const steps = rules.final

@@ -1,8 +1,8 @@
-import { proxyActivities } from '@temporalio/workflow'
+import { type ActivityOptions, proxyActivities } from '@temporalio/workflow'
 import type { HostActivities } from '../activities/host/index.ts'
 
 /** The activities of one host's machine. */
-export const on = (hostId: string) =>
+export const on = (hostId: string, more: Partial<ActivityOptions> = {}) =>
   proxyActivities<HostActivities>({
     taskQueue: `host-${hostId}`,
     // A host that is away this long will not be back soon; until then its return is waited for.
@@ -14,4 +14,5 @@ export const on = (hostId: string) =>
     retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
     // A step that was called off ends before its undo begins, which it would otherwise meet half-way.
     cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+    ...more,
   })

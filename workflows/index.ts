@@ -1,3 +1,10 @@
 // All workflows, by the names under which Temporal knows them: <verb><Kind>.
 export * from './compute/containers.ts'
+export * from './compute/hosts.ts'
+export * from './compute/microvms.ts'
+export * from './compute/vms.ts'
+export * from './identity/encryption-key.ts'
 export * from './identity/tenants.ts'
+export * from './storage/disks.ts'
+export * from './network/subnets.ts'
+export * from './network/vpcs.ts'

@@ -25,7 +25,7 @@ export async function startOperation(client: Client, operation: Startable): Prom
       workflowIdConflictPolicy: 'USE_EXISTING',
       // A worker killed in the middle of a decision is noticed after this; a decision takes milliseconds.
       workflowTaskTimeout: '5 s',
-      staticSummary: `${capital(verb)} ${kind} ${resource_name}`,
+      staticSummary: `${capital(verb).replaceAll('_', ' ')} ${kind} ${resource_name}`,
       typedSearchAttributes: new TypedSearchAttributes([
         { key: searchAttributes.tenant, value: operation.tenant_id },
         { key: searchAttributes.resource, value: resource_id },
@@ -47,8 +47,10 @@ export async function cancelOperation(client: Client, workflowId: string): Promi
   }
 }
 
-/** `container`, `create` → `createContainer`. */
-export const workflowType = (kind: string, verb: string): string =>
-  verb + kind.split('_').map(capital).join('')
+/** `container`, `create` → `createContainer`; `container`, `attach_disk` → `attachDiskContainer`. */
+export function workflowType(kind: string, verb: string): string {
+  const [first = '', ...others] = `${verb}_${kind}`.split('_')
+  return first + others.map(capital).join('')
+}
 
 const capital = (word: string): string => word.charAt(0).toUpperCase() + word.slice(1)

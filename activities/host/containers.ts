@@ -1,13 +1,20 @@
 import { availableParallelism } from 'node:os'
 import { cancellationSignal, heartbeat } from '@temporalio/activity'
 import type { ContainerEngine, ContainerSpec, FoundContainer } from '../../drivers/containers.ts'
-import { makeTurns } from './turns.ts'
+import type { HostedDisks } from './disk-mounts.ts'
+import type { Networks } from './networks.ts'
+import { makeSlots } from './slots.ts'
 
 interface Parts {
   engine: ContainerEngine
   /** Fetched when the container is made, so that secrets never pass through Temporal. */
   configVars: (instanceId: string) => Promise<Record<string, string>>
+  hosted: HostedDisks
+  networks: Pick<Networks, 'ready' | 'attachTo'>
 }
+
+/** With the disks that it is to have. */
+type Ordered = ContainerSpec & { disks?: { disk_id: string; mount_path: string; read_only: boolean }[] }
 
 // The engine spends CPU on each start, and slows all of them down when there are many: 40 at once took 39 s
 // on two cores, four at a time 8 s.
@@ -17,8 +24,8 @@ const startsAtOnce = 2 * availableParallelism()
  * What a host does with containers. Each step may be run again, by this worker or the next: it looks before
  * it acts. The faults are drivers/errors.ts.
  */
-export function makeContainerActivities({ engine, configVars }: Parts) {
-  const inTurn = makeTurns(startsAtOnce)
+export function makeContainerActivities({ engine, configVars, hosted, networks }: Parts) {
+  const inSlot = makeSlots(startsAtOnce)
   const pull = (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
     engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 
@@ -30,25 +37,41 @@ export function makeContainerActivities({ engine, configVars }: Parts) {
      * Brings the container up, image and all, or finds it up. Called off only until its turn has come: once
      * begun it is seen through, so that an undo never overtakes it.
      */
-    async runContainer(spec: ContainerSpec, operationId: string): Promise<FoundContainer> {
+    async runContainer({ disks = [], ...spec }: Ordered, operationId: string): Promise<FoundContainer> {
       const [{ image_digest }, vars] = await Promise.all([
         pull(spec.image, spec.image_digest),
         configVars(spec.id),
+        spec.network ? networks.ready(spec.id) : undefined,
       ])
-      return inTurn(() => engine.run({ ...spec, image_digest }, vars, operationId), cancellationSignal())
+      const onNetwork = (pid: number): Promise<void> => networks.attachTo(spec.id, pid)
+      return inSlot(async () => {
+        const mounts = await hosted.mountsFor(spec.id, disks, operationId)
+        return engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork)
+      }, cancellationSignal())
     },
 
-    /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. */
-    async stopContainer(id: string, graceSec: number): Promise<number | null> {
+    /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. Its disks are free then. */
+    async stopContainer(id: string, graceSec: number, diskIds: string[] = []): Promise<number | null> {
       await engine.stop(id, graceSec, cancellationSignal())
+      await hosted.detachAll(diskIds)
       return (await engine.find(id))?.exit_code ?? null
     },
 
     resizeContainer: (id: string, size: Parameters<ContainerEngine['resize']>[1]): Promise<void> =>
       engine.resize(id, size),
 
-    /** Removes the container and all it left on this host. Succeeds when there is nothing to remove. */
-    removeContainer: (id: string): Promise<void> => inTurn(() => engine.remove(id), cancellationSignal()),
+    /**
+     * Removes the container and all it left on this host; its output is archived first, unless that is to go as well.
+     * Succeeds when there is nothing to remove.
+     */
+    async removeContainer(
+      id: string,
+      options: { discard?: boolean; disk_ids?: string[] } = {},
+    ): Promise<void> {
+      const { discard = false, disk_ids = [] } = options
+      await inSlot(() => engine.remove(id, { discard }), cancellationSignal())
+      await hosted.detachAll(disk_ids)
+    },
 
     findContainer: (id: string): Promise<FoundContainer | null> => engine.find(id),
   }

@@ -2,7 +2,6 @@ import { Context } from '@temporalio/activity'
 import { Problem } from '../../lib/problem.ts'
 import '../../models/index.ts'
 import { removeTenantRecords } from '../../models/identity/tenant-records.ts'
-import { tenantResource } from '../../models/identity/tenants.ts'
 import { acceptVerb } from '../../models/operations.ts'
 import { allResources, type Resource } from '../../models/resources.ts'
 
@@ -14,7 +13,7 @@ export const makeTenantActivities = () => ({
    * cannot be deleted yet (another needs it, its host is away) is tried again.
    */
   async deleteResources(tenantId: string): Promise<void> {
-    const resources = allResources().filter(({ kind }) => kind !== tenantResource.kind)
+    const resources = allResources().filter(({ of_platform }) => !of_platform)
     for (;;) {
       const left = await Promise.all(resources.map((resource) => beginDeletions(resource, tenantId)))
       if (left.every((count) => count === 0)) return

@@ -1,18 +1,34 @@
 import { z } from 'zod'
-import { Enrolled, Enrolment, HostReport, ReportAnswer } from '../../lib/host-protocol.ts'
+import {
+  Enrolled,
+  Enrolment,
+  HostNetworks,
+  HostReport,
+  HostSamples,
+  LogPiece,
+  LogPieceTaken,
+  logPieceBodyKib,
+  logPieceType,
+  ReportAnswer,
+} from '../../lib/host-protocol.ts'
 import { NotFound, Unauthenticated } from '../../lib/problem.ts'
-import { Container, openConfigVars } from '../../models/compute/containers.ts'
 import { enrolHost } from '../../models/compute/hosts.ts'
-import { Reservation } from '../../models/compute/reservations.ts'
+import { findInstance } from '../../models/compute/instance-kinds.ts'
+import { isFormerHost, keepPiece } from '../../models/compute/log-archive.ts'
+import { noteGap } from '../../models/compute/log-gaps.ts'
+import { strangersOn } from '../../models/compute/reservations.ts'
 import { observe } from '../../models/compute/observe.ts'
+import { recordSamples } from '../../models/compute/samples.ts'
+import { openUserData, type VmDocument } from '../../models/compute/vms.ts'
+import { networksOf } from '../../models/network/host-networks.ts'
 import { publicKeys } from '../../models/identity/signing-keys.ts'
-import { everyTenant } from '../../models/tenant-scope.ts'
 import { byId, Id } from '../fields.ts'
 import { anybody, type HostCaller, hostsOnly, operation } from '../operation.ts'
 
 // What hosts call: the internal API. A host reaches its own things only.
 
-const own = (caller: HostCaller, id: string): void => {
+/** Throws NotFound for what is another host's. */
+export const own = (caller: HostCaller, id: string): void => {
   if (caller.id !== id) throw new NotFound('host')
 }
 
@@ -42,8 +58,36 @@ export const hostProtocol = [
     responses: { 200: ReportAnswer },
     handle: async ({ caller, params, body }) => {
       own(caller, params.id)
-      await observe(params.id, body)
-      return { jwks: await publicKeys() }
+      const answer = await observe(params.id, body)
+      const { version } = await networksOf(params.id)
+      return { ...answer, jwks: await publicKeys(), networks: version }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/internal/v1/hosts/{id}/networks',
+    permission: hostsOnly('a host is told of the networks that are to be on it'),
+    summary: 'The VPCs, subnets and NICs that a host is to have, whole',
+    params: byId,
+    responses: { 200: HostNetworks },
+    handle: async ({ caller, params }) => {
+      own(caller, params.id)
+      return networksOf(params.id)
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/internal/v1/hosts/{id}/samples',
+    permission: hostsOnly('a host tells of its own instances'),
+    summary: 'What the instances on a host have used',
+    params: byId,
+    body: HostSamples,
+    responses: { 204: null },
+    handle: async ({ caller, params, body }) => {
+      own(caller, params.id)
+      await recordSamples(params.id, body.samples)
     },
   }),
 
@@ -51,19 +95,48 @@ export const hostProtocol = [
     method: 'GET',
     path: '/internal/v1/hosts/{id}/instances/{instance_id}/config-vars',
     permission: hostsOnly('secrets go to the host that runs the instance, and nowhere else'),
-    summary: 'The config vars of an instance on this host',
+    summary: 'The secrets of an instance on this host: its config vars, and what cloud-init is to do',
     params: z.strictObject({ id: Id, instance_id: Id }),
-    responses: { 200: z.strictObject({ config_vars: z.record(z.string(), z.string()) }) },
+    responses: {
+      200: z.strictObject({
+        config_vars: z.record(z.string(), z.string()),
+        user_data: z.string().nullable(),
+      }),
+    },
     handle: async ({ caller, params }) => {
       own(caller, params.id)
-      if (
-        !(await Reservation.exists({ _id: params.instance_id, host_id: params.id }).setOptions(everyTenant))
-      ) {
-        throw new NotFound('instance')
+      const [stranger] = await strangersOn(params.id, [params.instance_id])
+      if (stranger) throw new NotFound('instance')
+      const found = await findInstance(params.instance_id)
+      if (!found) throw new NotFound('instance')
+      const { kind, instance } = found
+      return {
+        config_vars: await kind.openConfigVars(instance),
+        user_data: kind.kind === 'vm' ? await openUserData(instance as VmDocument) : null,
       }
-      const container = await Container.findById(params.instance_id).setOptions(everyTenant).lean()
-      if (!container) throw new NotFound('instance')
-      return { config_vars: openConfigVars(container) }
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/internal/v1/hosts/{id}/instances/{instance_id}/log-pieces',
+    permission: hostsOnly('a host archives the output of instances that it has or had'),
+    summary: 'A part of what an instance wrote, before its host drops it',
+    params: z.strictObject({ id: Id, instance_id: Id }),
+    query: LogPiece,
+    body: z.instanceof(Buffer).meta({ type: 'string', format: 'binary' }),
+    bytes: { media_type: logPieceType, at_most_kib: logPieceBodyKib },
+    responses: { 200: LogPieceTaken },
+    handle: async ({ caller, params: { id, instance_id }, query, body }) => {
+      own(caller, id)
+      const [stranger] = await strangersOn(id, [instance_id])
+      if (stranger && !(await isFormerHost(instance_id, id))) throw new NotFound('instance')
+      const instance = (await findInstance(instance_id))?.instance
+      // Its output goes with it: what the host has of it, the host may drop.
+      if (!instance || instance.status === 'deleting') throw new NotFound('instance')
+      if (query.after_gap === 'true') await noteGap(instance)
+      const written = { tenant_id: instance.tenant_id, instance_id, host_id: id }
+      return { kept_to: await keepPiece(written, query, body) }
     },
   }),
 ]

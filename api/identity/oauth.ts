@@ -2,7 +2,12 @@ import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { TokenRefused } from '../../lib/problem.ts'
 import { accessTokenSec, issueAccessToken } from '../../models/identity/access-tokens.ts'
-import { findByCredentials, noteUse } from '../../models/identity/api-clients.ts'
+import {
+  type ApiClientDocument,
+  findByClientId,
+  findByCredentials,
+  noteUse,
+} from '../../models/identity/api-clients.ts'
 import { attemptFrom } from '../../models/identity/attempts.ts'
 import { tenantPermissions } from '../../models/identity/roles.ts'
 import {
@@ -11,11 +16,14 @@ import {
   SigningKey,
   type SigningKeyDocument,
 } from '../../models/identity/signing-keys.ts'
+import { type Actor, auditing } from '../audit.ts'
 import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { anybody, type Operation, operation } from '../operation.ts'
 
 // Tokens for machines: RFC 6749, client credentials; RFC 8414 for the metadata.
+
+const tokenPath = '/oauth/token'
 
 const TokenRequest = z.object({
   grant_type: z.string().max(100),
@@ -60,7 +68,7 @@ const toView = (key: SigningKeyDocument): z.output<typeof SigningKeyView> => ({
 export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
   operation({
     method: 'POST',
-    path: '/oauth/token',
+    path: tokenPath,
     permission: anybody('a client proves itself by its secret here'),
     summary: 'Get an access token with an API client’s id and secret',
     form: true,
@@ -73,20 +81,14 @@ export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
       if (body.grant_type !== 'client_credentials') {
         throw new TokenRefused('unsupported_grant_type', 'Only client_credentials is supported')
       }
-      const client = await attemptFrom(address, async () => {
-        const found = await findByCredentials(id, secret)
-        if (!found)
-          throw new TokenRefused(
-            'invalid_client',
-            'The client is unknown, has expired, or the secret is wrong',
-          )
-        return found
-      })
-      const asked = body.scope?.split(' ').filter(Boolean) ?? []
-      const missing = asked.filter((scope) => !client.scopes.includes(scope))
-      if (missing.length)
-        throw new TokenRefused('invalid_scope', 'The client does not hold every scope asked for')
-      const scopes = asked.length ? [...new Set(asked)] : client.scopes
+      const { client, scopes } = await auditing(
+        { operation: { method: 'POST', path: tokenPath }, address, http },
+        () => actorWith(id),
+        async () => {
+          const found = await attemptFrom(address, () => clientWith(id, secret))
+          return { client: found, scopes: scopesAsked(found, body.scope) }
+        },
+      )
       noteUse(client)
       return {
         access_token: await issueAccessToken(client, scopes, apiUrl),
@@ -145,6 +147,26 @@ export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
     }),
   }),
 ]
+
+async function clientWith(id: string, secret: string): Promise<ApiClientDocument> {
+  const client = await findByCredentials(id, secret)
+  if (client) return client
+  throw new TokenRefused('invalid_client', 'The client is unknown, has expired, or the secret is wrong')
+}
+
+/** All that the client holds where none is named; refused whole where one is not held. */
+function scopesAsked(client: ApiClientDocument, scope = ''): string[] {
+  const asked = [...new Set(scope.split(' ').filter(Boolean))]
+  if (asked.every((one) => client.scopes.includes(one))) return asked.length ? asked : client.scopes
+  throw new TokenRefused('invalid_scope', 'The client does not hold every scope asked for')
+}
+
+async function actorWith(client_id: string): Promise<Actor | null> {
+  const client = await findByClientId(client_id)
+  if (!client) return null
+  const { tenant_id, _id: actor_id, name: actor_name } = client
+  return { tenant_id, actor_id, actor_kind: 'api_client', actor_name }
+}
 
 /** By HTTP basic, each part form-encoded (RFC 6749, 2.3.1), or in the body; never both. */
 function credentialsOf(

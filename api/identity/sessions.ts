@@ -1,10 +1,8 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
-import { Problem } from '../../lib/problem.ts'
 import { logIn } from '../../models/identity/login.ts'
 import { closeSession } from '../../models/identity/sessions.ts'
 import { findByEmail } from '../../models/identity/users.ts'
-import { audit, type End } from '../audit.ts'
+import { type Actor, auditing } from '../audit.ts'
 import { Email, Id, originOf, Timestamp, time } from '../fields.ts'
 import { anybody, operation, usersOnly } from '../operation.ts'
 
@@ -23,17 +21,10 @@ const Login = z
   })
   .meta({ id: 'Login' })
 
-/** Nobody is known yet when a login begins, so that the router cannot write its event. Without the password. */
-async function auditLogin(
-  email: string,
-  end: End,
-  { address, http }: { address: string; http: { request: IncomingMessage; response: ServerResponse } },
-): Promise<void> {
-  const user = await findByEmail(email).catch(() => null) // of whom nobody knows there is no event
-  if (!user) return
-  const { _id: actor_id, tenant_id, email: actor_name } = user
-  const actor = { tenant_id, actor_id, actor_kind: 'user' as const, actor_name }
-  await audit({ actor, operation: { method: 'POST', path: loginPath }, address, ...http }, end)
+async function actorWith(email: string): Promise<Actor | null> {
+  const user = await findByEmail(email)
+  if (!user) return null
+  return { tenant_id: user.tenant_id, actor_id: user._id, actor_kind: 'user', actor_name: user.email }
 }
 
 export const sessions = [
@@ -52,15 +43,11 @@ export const sessions = [
     responses: { 200: Login },
     attempts_per_min: 300, // against load; guesses are counted by the model
     handle: async ({ body, address, http }) => {
-      const end = (how: End) => auditLogin(body.email, how, { address, http })
-      const loggedIn = await logIn(body, originOf(http.request)).catch((error: unknown) => {
-        // Not before the answer: the time it took would tell which addresses are known.
-        if (error instanceof Problem)
-          http.response.once('finish', () => void end({ status: error.status, problem: error }))
-        throw error
-      })
-      await end({ status: 200 })
-      const { token, expires_at, remember_token, user } = loggedIn
+      const { token, expires_at, remember_token, user } = await auditing(
+        { operation: { method: 'POST', path: loginPath }, address, http },
+        () => actorWith(body.email),
+        () => logIn(body, originOf(http.request)),
+      )
       return {
         token,
         token_type: 'Bearer' as const,

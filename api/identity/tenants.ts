@@ -24,7 +24,9 @@ const TenantView = z
     status_reason: z.string().nullable().describe('Why its deletion failed'),
     operation_id: Id.nullable().describe('The open operation'),
     limits: z.strictObject(limitFields),
-    usage: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int() }).describe('What its instances hold'),
+    usage: z
+      .strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() })
+      .describe('What its instances and disks hold'),
     created_at: Timestamp,
     updated_at: Timestamp,
   })
@@ -37,7 +39,11 @@ const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
   status_reason: tenant.status_reason,
   operation_id: tenant.operation_id,
   limits: limitsOf(tenant),
-  usage: { cpu_milli: tenant.usage.cpu_milli, memory_mib: tenant.usage.memory_mib },
+  usage: {
+    cpu_milli: tenant.usage.cpu_milli,
+    memory_mib: tenant.usage.memory_mib,
+    disk_gib: tenant.usage.disk_gib ?? 0,
+  },
   created_at: time(tenant.created_at),
   updated_at: time(tenant.updated_at),
 })

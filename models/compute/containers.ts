@@ -1,69 +1,67 @@
 import mongoose, { Schema } from 'mongoose'
 import type { ContainerSpec } from '../../drivers/containers.ts'
-import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
-import { sealSecret, unsealSecret } from '../secrets.ts'
+import { sizeOf } from '../identity/tenants.ts'
+import { defineResource, resourceSchema } from '../resources.ts'
 import { states } from '../states.ts'
+import {
+  attaching,
+  defineInstance,
+  type InstanceDocument,
+  instanceFields,
+  type PlacedSpec,
+} from './instances.ts'
+import { type Binding, withKept } from './ports.ts'
 
 /** Which verbs are allowed when. The table is the only place that knows. */
 export const containerStates = states(
   {
     creating: {},
-    running: { stop: 'stopping', update: 'updating', repair: 'starting', delete: 'deleting' },
-    stopped: { start: 'starting', update: 'updating', delete: 'deleting' },
-    error: { start: 'starting', update: 'updating', delete: 'deleting' },
+    running: {
+      stop: 'stopping',
+      update: 'updating',
+      repair: 'starting',
+      reschedule: 'rescheduling',
+      delete: 'deleting',
+      ...attaching,
+    },
+    stopped: {
+      start: 'starting',
+      update: 'updating',
+      reschedule: 'rescheduling',
+      delete: 'deleting',
+      ...attaching,
+    },
+    error: {
+      start: 'starting',
+      update: 'updating',
+      reschedule: 'rescheduling',
+      delete: 'deleting',
+      ...attaching,
+    },
+    // It ran when its host was heard of last. It may run still: on another host once this one is given up.
+    unreachable: { reschedule: 'rescheduling', delete: 'deleting' },
   },
   { supersede: ['delete'], final: ['delete'] },
 )
 
-type Spec = Omit<ContainerSpec, 'id' | 'tenant_id' | 'name'>
-
-/** Where a published port is reached; nulls until it is. */
-export interface Binding {
-  container_port: number
-  protocol: 'tcp' | 'udp'
-  host_address: string | null
-  host_port: number | null
-}
-
-export interface ContainerDocument extends ResourceDocument, Spec {
-  /** Sealed: `sealConfigVars`. */
-  config_vars_sealed: string
+export interface ContainerDocument
+  extends InstanceDocument,
+    Pick<ContainerSpec, 'command' | 'entrypoint' | 'ports' | 'health_check'> {
   desired_state: 'running' | 'stopped'
-  host_id: string | null
-  /** An operator's choice of host, kept. */
-  wanted_host_id: string | null
   /** What the published ports (`ports`, as asked for) have become. */
   bindings: Binding[]
-  /** Names of the fields that take effect at the next start. */
-  pending_changes: string[]
-  exit_code: number | null
-  restart_count: number
-  started_at: Date | null
   health: 'none' | 'starting' | 'healthy' | 'unhealthy'
 }
 
 const { Mixed } = Schema.Types
 const schema = resourceSchema<ContainerDocument>(
   {
-    image: { type: String, required: true },
-    image_digest: { type: String, default: null },
+    ...instanceFields,
     command: { type: [String], default: [] },
     entrypoint: { type: [String], default: [] },
-    cpu_cores: { type: Number, required: true },
-    memory_mib: { type: Number, required: true },
-    restart_policy: { type: String, required: true },
     ports: { type: [Mixed], default: [] },
-    log_cap_mib: { type: Number, required: true },
     health_check: { type: Mixed, default: null },
-    config_vars_sealed: { type: String, required: true },
-    desired_state: { type: String, required: true, enum: ['running', 'stopped'] },
-    host_id: { type: String, default: null },
-    wanted_host_id: { type: String, default: null },
     bindings: { type: [Mixed], default: [] },
-    pending_changes: { type: [String], default: [] },
-    exit_code: { type: Number, default: null },
-    restart_count: { type: Number, default: 0 },
-    started_at: { type: Date, default: null },
     health: { type: String, default: 'none' },
   },
   containerStates,
@@ -74,14 +72,10 @@ schema.index({ host_id: 1 })
 export const Container = mongoose.model<ContainerDocument>('Container', schema)
 export const containerResource = defineResource('container', Container, containerStates)
 
-const configVarsOf = (tenantId: string): string => `containers.config_vars:${tenantId}`
-export const sealConfigVars = (tenantId: string, vars: Record<string, string>): string =>
-  sealSecret(vars, configVarsOf(tenantId))
-export const openConfigVars = (container: ContainerDocument): Record<string, string> =>
-  unsealSecret(container.config_vars_sealed, configVarsOf(container.tenant_id))
+/** What a host needs to know to run it. */
+export type PlacedContainer = ContainerSpec & PlacedSpec
 
-/** What the engine needs to know; config vars are fetched by the host itself. */
-export const specOf = (container: ContainerDocument): ContainerSpec => ({
+const specOf = (container: ContainerDocument): PlacedContainer => ({
   id: container._id,
   tenant_id: container.tenant_id,
   name: container.name,
@@ -92,14 +86,20 @@ export const specOf = (container: ContainerDocument): ContainerSpec => ({
   cpu_cores: container.cpu_cores,
   memory_mib: container.memory_mib,
   restart_policy: container.restart_policy,
-  ports: container.ports.map((port) => ({ ...port, kept_port: keptPort(container.bindings, port) })),
+  ports: withKept(container.ports, container.bindings),
   log_cap_mib: container.log_cap_mib,
   health_check: container.health_check,
+  disks: container.disks ?? [], // not in records of before disks
 })
 
-const keptPort = (
-  bindings: Binding[],
-  { container_port, protocol }: ContainerSpec['ports'][number],
-): number | null =>
-  bindings.find((bound) => bound.container_port === container_port && bound.protocol === protocol)
-    ?.host_port ?? null
+export const containerKind = defineInstance({
+  kind: 'container',
+  title: 'container',
+  model: Container,
+  resource: containerResource,
+  moves_whole: false,
+  live: new Set(['cpu_cores', 'memory_mib', 'restart_policy', 'tags', 'name']),
+  sizeOf,
+  specOf,
+})
+export const { sealConfigVars, openConfigVars } = containerKind

@@ -1,14 +1,36 @@
 import mongoose, { Schema } from 'mongoose'
-import type { Capacity, Enrolment, PublicKey } from '../../lib/host-protocol.ts'
+import type {
+  Capacity,
+  Enrolment,
+  InstanceKindName,
+  MachinesOfHost,
+  PublicKey,
+} from '../../lib/host-protocol.ts'
+import { NotFound } from '../../lib/problem.ts'
+import type { Size } from '../identity/tenants.ts'
 import { hashToken, newToken } from '../secrets.ts'
-import { documentOptions, idField } from '../resources.ts'
+import {
+  defineResource,
+  documentOptions,
+  idField,
+  platformFields,
+  type ResourceDocument,
+} from '../resources.ts'
+import { states } from '../states.ts'
 
-/** A machine that runs tenants' instances. It belongs to the platform, not to a tenant. */
-export interface HostDocument {
-  _id: string
-  name: string
-  /** `pending` until it has enrolled. */
-  status: 'pending' | 'active'
+/** `pending` until it has enrolled; `unreachable` while it does not report. */
+export const hostStates = states({
+  pending: {},
+  active: { evacuate: 'evacuating' },
+  unreachable: { evacuate: 'evacuating' },
+})
+
+/**
+ * A machine that runs tenants' instances. It belongs to the platform: its `tenant_id` says only in which operator's
+ * tenant the operations on it are kept.
+ */
+export interface HostDocument extends ResourceDocument {
+  /** Takes no new instances. */
   cordoned: boolean
   /** Keyed hash of the one-time token, and when it ends. */
   token_hash: string | null
@@ -18,19 +40,25 @@ export interface HostDocument {
   address: string | null
   capacity: Capacity | null
   engine: { name: string; version: string } | null
-  /** Sums over the reservations on this host, in whole thousandths of a core and MiB. */
-  reserved: { cpu_milli: number; memory_mib: number }
+  /** What runs its microVMs and VMs. */
+  machines: MachinesOfHost | null
+  /** What can run on it. */
+  kinds: InstanceKindName[]
+  /** By which other hosts reach its part of a VPC; null: they do not. */
+  underlay_address: string | null
+  /** Sums over the reservations on this host. */
+  reserved: Size
   last_report_at: Date | null
-  created_at: Date
-  updated_at: Date
+  /** Since when its silence counts (reachability.ts), whatever is being done with it; null while it reports. */
+  unreachable_since: Date | null
 }
 
 const Mixed = Schema.Types.Mixed
 const schema = new Schema<HostDocument>(
   {
     _id: idField,
+    ...platformFields(hostStates),
     name: { type: String, required: true },
-    status: { type: String, required: true, enum: ['pending', 'active'] },
     cordoned: { type: Boolean, default: false },
     token_hash: { type: String, default: null },
     token_expires_at: { type: Date, default: null },
@@ -39,14 +67,23 @@ const schema = new Schema<HostDocument>(
     address: { type: String, default: null },
     capacity: { type: Mixed, default: null },
     engine: { type: Mixed, default: null },
-    reserved: { cpu_milli: { type: Number, default: 0 }, memory_mib: { type: Number, default: 0 } },
+    machines: { type: Mixed, default: null },
+    kinds: { type: [String], default: ['container'] },
+    underlay_address: { type: String, default: null },
+    reserved: {
+      cpu_milli: { type: Number, default: 0 },
+      memory_mib: { type: Number, default: 0 },
+      disk_gib: { type: Number, default: 0 },
+    },
     last_report_at: { type: Date, default: null },
+    unreachable_since: { type: Date, default: null },
   },
   { ...documentOptions, collection: 'hosts' },
 )
 schema.index({ name: 1 }, { unique: true })
 schema.index({ token_hash: 1 }, { sparse: true })
 export const Host = mongoose.model<HostDocument>('Host', schema)
+export const hostResource = defineResource('host', Host, hostStates, { of_platform: true })
 
 const tokenLivesMs = 24 * 3_600_000
 
@@ -71,4 +108,21 @@ export async function enrolHost(enrolment: Enrolment): Promise<HostDocument | nu
     { $set: { status: 'active', public_key, capacity, data_plane_url, address } },
     { returnDocument: 'after' },
   ).lean()
+}
+
+/** Closes a host to new instances, or opens it. Throws NotFound. */
+export async function setCordon(id: string, cordoned: boolean): Promise<HostDocument> {
+  const host = await Host.findByIdAndUpdate(id, { $set: { cordoned } }, { returnDocument: 'after' }).lean()
+  if (!host) throw new NotFound('host')
+  return host
+}
+
+/**
+ * Readies a host for the acceptance of its evacuation, in the same transaction: it takes nothing new, and what is done
+ * to it is kept with this operator. Throws NotFound.
+ */
+export async function readyToEvacuate(id: string, operatorTenantId: string): Promise<void> {
+  const set = { cordoned: true, tenant_id: operatorTenantId }
+  const { matchedCount } = await Host.updateOne({ _id: id }, { $set: set })
+  if (!matchedCount) throw new NotFound('host')
 }

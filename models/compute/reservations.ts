@@ -1,20 +1,22 @@
 import mongoose, { Schema } from 'mongoose'
+import { NotFound, OperationInProgress, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
-import { fits, type Size, takeQuota } from '../identity/tenants.ts'
+import { diskSize, fits, type Size, takeQuota } from '../identity/tenants.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
-import { Host, type HostDocument } from './hosts.ts'
+import { Host } from './hosts.ts'
+import { noteFormerHost } from './log-archive.ts'
 
 /**
- * What one instance holds of its tenant's quota and, once placed, of a host. The one record from which both
+ * What one instance or disk holds of its tenant's quota and, once placed, of a host. The one record from which both
  * sums can be made again; it and they change together or not at all.
  */
-export interface ReservationDocument {
-  /** The instance's id: an instance holds once, however often it asks. */
+export interface ReservationDocument extends Size {
+  /** The holder's id: it holds once, however often it asks. */
   _id: string
   tenant_id: string
-  cpu_milli: number
-  memory_mib: number
   host_id: string | null
+  /** While it moves: the host it goes to, where it holds the same. */
+  target_host_id: string | null
 }
 
 const schema = new Schema<ReservationDocument>(
@@ -23,7 +25,9 @@ const schema = new Schema<ReservationDocument>(
     tenant_id: { type: String, required: true },
     cpu_milli: { type: Number, required: true },
     memory_mib: { type: Number, required: true },
+    disk_gib: { type: Number, default: 0 },
     host_id: { type: String, default: null },
+    target_host_id: { type: String, default: null },
   },
   { versionKey: false, id: false, collection: 'reservations' },
 )
@@ -32,8 +36,8 @@ schema.index({ host_id: 1 })
 schema.index({ tenant_id: 1 })
 export const Reservation = mongoose.model<ReservationDocument>('Reservation', schema)
 
-// Placements meet in the sums of a few hosts.
-const turn = 'reservations'
+/** Placements meet in the sums of a few hosts. */
+export const placementTurn = 'reservations'
 
 /** No host has room, or none is there. */
 export class NoCapacity extends Error {
@@ -50,6 +54,19 @@ export const reserve = (instanceId: string, tenantId: string, size: Size): Promi
 export const resize = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
   hold(instanceId, tenantId, size, false)
 
+/** Gives back what an instance holds beyond this size; it takes nothing, and so never fails for want of room. */
+export async function shrink(instanceId: string, tenantId: string, size: Size): Promise<void> {
+  await transaction(async () => {
+    const held = await Reservation.findOne({ _id: instanceId, tenant_id: tenantId }).lean()
+    if (!held) return
+    await resize(
+      instanceId,
+      tenantId,
+      combined((amount) => Math.min(held[amount] ?? 0, size[amount])),
+    )
+  }, tenantId)
+}
+
 async function hold(instanceId: string, tenantId: string, size: Size, upsert: boolean): Promise<void> {
   await transaction(async () => {
     const held = await Reservation.findOneAndUpdate(
@@ -59,43 +76,68 @@ async function hold(instanceId: string, tenantId: string, size: Size, upsert: bo
     ).lean()
     if (!held && !upsert) return
     const more = difference(size, held)
-    if (more.cpu_milli === 0 && more.memory_mib === 0) return
+    if (amounts.every((amount) => more[amount] === 0)) return
     await takeQuota(tenantId, more, { isNew: !held })
-    if (held?.host_id && !(await takeRoom(held.host_id, more))) throw new NoCapacity(explain(1, more))
+    for (const hostId of held ? hostsOf(held) : []) {
+      if (!(await takeRoom(hostId, more))) throw new NoCapacity(lacking(more))
+    }
   }, tenantId)
 }
 
-/**
- * Finds a host with room for an instance and takes the room: the host it is on already, else the one with
- * the most free memory. Throws NoCapacity.
- */
-export async function place(instanceId: string, wantedHostId: string | null): Promise<HostDocument> {
-  const wanted = wantedHostId ? { _id: wantedHostId } : {}
-  const [held, hosts] = await Promise.all([
-    Reservation.findOne({ _id: instanceId }).setOptions(everyTenant).lean(),
-    Host.find({ status: 'active', cordoned: false, ...wanted }).lean(),
-  ])
-  if (!held) throw new Error(`instance ${instanceId} holds no reservation`)
-  if (held.host_id) return hostOf(held.host_id)
-  const free = (host: (typeof hosts)[number]) => (host.capacity?.memory_mib ?? 0) - host.reserved.memory_mib
-  return transaction(async () => {
-    for (const host of hosts.toSorted((a, b) => free(b) - free(a))) {
-      // What was read above may have changed: these two conditions decide.
-      if (!(await takeRoom(host._id, held))) continue
-      const { cpu_milli, memory_mib, tenant_id } = held
-      const unplaced = { _id: instanceId, tenant_id, cpu_milli, memory_mib, host_id: null }
-      const placed = await Reservation.updateOne(unplaced, { $set: { host_id: host._id } })
-      if (placed.matchedCount === 0) throw new Error(`the reservation of ${instanceId} changed meanwhile`)
-      return host
+/** They are where they were to go; what they held where they were is given back. */
+export const arrive = (...ids: string[]): Promise<void> =>
+  giveUp(ids, ({ host_id, target_host_id }) =>
+    target_host_id ? { left: host_id, now: { host_id: target_host_id, target_host_id: null } } : null,
+  )
+
+/** They stay where they are; what they held elsewhere is given back. */
+export const stay = (...ids: string[]): Promise<void> =>
+  giveUp(ids, ({ target_host_id }) =>
+    target_host_id ? { left: target_host_id, now: { target_host_id: null } } : null,
+  )
+
+type Move = { left: string | null; now: Partial<ReservationDocument> }
+
+async function giveUp(ids: string[], moveOf: (held: ReservationDocument) => Move | null): Promise<void> {
+  await transaction(async () => {
+    const all = await Reservation.find({ _id: { $in: ids } })
+      .setOptions(everyTenant)
+      .lean()
+    for (const held of all) {
+      const move = moveOf(held)
+      if (!move) continue
+      await Reservation.updateOne({ _id: held._id, tenant_id: held.tenant_id }, { $set: move.now })
+      if (!move.left) continue
+      await takeRoom(move.left, negative(held))
+      await noteFormerHost(held._id, held.tenant_id, move.left)
     }
-    throw new NoCapacity(explain(hosts.length, held))
-  }, turn)
+  }, placementTurn)
 }
 
-async function hostOf(id: string): Promise<HostDocument> {
-  const host = await Host.findById(id).lean()
-  if (!host) throw new Error(`host ${id} is gone, with instances on it`)
-  return host
+/** Where it holds room: one host, or two while it moves. */
+export const hostsOf = ({
+  host_id,
+  target_host_id,
+}: Pick<ReservationDocument, 'host_id' | 'target_host_id'>): string[] =>
+  [host_id, target_host_id].filter((id) => id !== null)
+
+/** What an instance or a disk holds, which must be something. */
+export async function heldBy(instanceId: string): Promise<ReservationDocument> {
+  const held = await Reservation.findOne({ _id: instanceId }).setOptions(everyTenant).lean()
+  if (!held) throw new Error(`${instanceId} holds no reservation`)
+  return held
+}
+
+/** Those of these instances that hold nothing of the host, though they are there: moved away, or deleted. */
+export async function strangersOn(hostId: string, instanceIds: string[]): Promise<string[]> {
+  const here = await Reservation.find(
+    { _id: { $in: instanceIds }, $or: [{ host_id: hostId }, { target_host_id: hostId }] },
+    { _id: 1 },
+  )
+    .setOptions(everyTenant)
+    .lean()
+  const known = new Set(here.map(({ _id }) => _id))
+  return instanceIds.filter((id) => !known.has(id))
 }
 
 /** Gives back all that an instance holds. Nothing held is success. */
@@ -103,35 +145,70 @@ export async function release(instanceId: string): Promise<void> {
   await transaction(async () => {
     const held = await Reservation.findOneAndDelete({ _id: instanceId }).setOptions(everyTenant).lean()
     if (!held) return
-    const back = { cpu_milli: -held.cpu_milli, memory_mib: -held.memory_mib }
-    await takeQuota(held.tenant_id, back)
-    if (held.host_id) await takeRoom(held.host_id, back)
-  }, turn)
+    await takeQuota(held.tenant_id, negative(held))
+    for (const hostId of hostsOf(held)) await takeRoom(hostId, negative(held))
+  }, placementTurn)
 }
 
-/** One conditional update: whether there was room, and it is taken now. */
-async function takeRoom(hostId: string, { cpu_milli, memory_mib }: Size): Promise<boolean> {
+/** One conditional update: whether there was room, and `condition` held, and it is taken now. */
+export async function takeRoom(
+  hostId: string,
+  size: Size,
+  condition: { status?: string; cordoned?: boolean } = {},
+): Promise<boolean> {
+  const room = amounts.map((amount) => fits(size[amount] ?? 0, `$reserved.${amount}`, capacities[amount]))
+  const more = amounts.map((amount) => [`reserved.${amount}`, size[amount] ?? 0] as const)
   const taken = await Host.updateOne(
-    {
-      _id: hostId,
-      $expr: {
-        $and: [
-          fits(cpu_milli, '$reserved.cpu_milli', { $multiply: ['$capacity.cpu_cores', 1000] }),
-          fits(memory_mib, '$reserved.memory_mib', '$capacity.memory_mib'),
-        ],
-      },
-    },
-    { $inc: { 'reserved.cpu_milli': cpu_milli, 'reserved.memory_mib': memory_mib } },
+    { _id: hostId, ...condition, $expr: { $and: room } },
+    { $inc: Object.fromEntries(more) },
   )
   return taken.matchedCount === 1
 }
 
-const difference = (size: Size, held: Size | null): Size => ({
-  cpu_milli: size.cpu_milli - (held?.cpu_milli ?? 0),
-  memory_mib: size.memory_mib - (held?.memory_mib ?? 0),
-})
+/** What a host has of each. */
+const capacities = {
+  cpu_milli: { $multiply: ['$capacity.cpu_cores', 1000] },
+  memory_mib: '$capacity.memory_mib',
+  disk_gib: '$capacity.disk_gib',
+}
+const amounts = Object.keys(capacities) as (keyof Size)[]
 
-const explain = (hosts: number, { cpu_milli, memory_mib }: Size): string =>
-  hosts === 0
-    ? 'No host takes new instances'
-    : `No host has ${cpu_milli / 1000} cpu cores and ${memory_mib} MiB of memory free`
+// A reservation of before there were disks has no such amount.
+const combined = (of: (amount: keyof Size) => number): Size => ({
+  cpu_milli: of('cpu_milli'),
+  memory_mib: of('memory_mib'),
+  disk_gib: of('disk_gib'),
+})
+const difference = (size: Size, held: Size | null): Size =>
+  combined((amount) => size[amount] - (held?.[amount] ?? 0))
+const negative = (size: Size): Size => difference(diskSize(0), size)
+export const sumOf = (sizes: Size[]): Size =>
+  combined((amount) => sizes.reduce((sum, size) => sum + (size[amount] ?? 0), 0))
+
+export function lacking({ cpu_milli, memory_mib, disk_gib }: Size): string {
+  const parts = [
+    ...(cpu_milli || memory_mib ? [`${cpu_milli / 1000} cpu cores and ${memory_mib} MiB of memory`] : []),
+    ...(disk_gib ? [`${disk_gib} GiB of disk`] : []),
+  ]
+  return `No host has ${parts.join(' and ')} free`
+}
+
+/**
+ * Removes a host that nothing is on: its key is good no longer. Throws NotFound and `host_in_use`; whoever places
+ * something on it meanwhile finds no room there.
+ */
+export async function deleteHost(id: string): Promise<void> {
+  await transaction(async () => {
+    const host = await Host.findOneAndDelete({ _id: id, operation_id: null }).lean()
+    if (!host) {
+      const busy = await Host.findById(id).lean()
+      throw busy?.operation_id ? new OperationInProgress(busy.operation_id) : new NotFound('host')
+    }
+    const here = { $or: [{ host_id: id }, { target_host_id: id }] }
+    const instances = await Reservation.countDocuments(here).setOptions(everyTenant)
+    if (instances === 0) return
+    throw new Problem(409, 'host_in_use', 'The host is in use', `${instances} instances are on it`, {
+      extensions: { instances },
+    })
+  }, placementTurn)
+}

@@ -1,9 +1,9 @@
 import mongoose, { Schema } from 'mongoose'
 import { NameTaken, NotFound } from '../../lib/problem.ts'
-import { isDuplicateKey } from '../database.ts'
+import { isDuplicateKey, readOne } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { hashToken, newToken } from '../secrets.ts'
-import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { tenantScoped } from '../tenant-scope.ts'
 import { mustHold } from './grants.ts'
 import { type Permission, type TenantPermission, tenantPermissions } from './roles.ts'
 
@@ -123,9 +123,13 @@ export async function findByCredentials(
   return client && client.secret_hash === hashToken(secret) ? client : null
 }
 
+/** The client with this id, whether it may still have tokens or not. */
+export const findByClientId = (client_id: string): Promise<ApiClientDocument | null> =>
+  readOne(ApiClient, { client_id })
+
 /** The client as it is now; null once it was deleted or has expired. */
 export async function livingClient(client_id: string): Promise<ApiClientDocument | null> {
-  const client = await ApiClient.findOne({ client_id }).setOptions(everyTenant).lean()
+  const client = await findByClientId(client_id)
   if (!client || (client.expires_at && client.expires_at.getTime() <= Date.now())) return null
   return client
 }

@@ -3,6 +3,7 @@ import mongoose, { Schema } from 'mongoose'
 import { Secret, TOTP } from 'otpauth'
 import { Problem } from '../../lib/problem.ts'
 import { isDuplicateKey } from '../database.ts'
+import { sealedField } from '../sealed-fields.ts'
 import { hashToken, sealSecret, unsealSecret } from '../secrets.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import type { UserDocument } from './users.ts'
@@ -34,6 +35,7 @@ const schema = new Schema<AuthenticatorDocument>(
 )
 tenantScoped(schema)
 export const Authenticator = mongoose.model<AuthenticatorDocument>('Authenticator', schema)
+sealedField(Authenticator, 'secret_sealed')
 
 type Owner = Pick<UserDocument, '_id' | 'tenant_id'>
 const of = ({ _id, tenant_id }: Owner) => ({ _id, tenant_id })
@@ -48,7 +50,7 @@ export async function enrolAuthenticator(
   user: Owner & Pick<UserDocument, 'email'>,
 ): Promise<{ secret: string; otpauth_url: string }> {
   const secret = new Secret({ size: 20 })
-  const secret_sealed = sealSecret(secret.base32, user._id)
+  const secret_sealed = await sealSecret(secret.base32, user._id)
   try {
     await Authenticator.updateOne(
       { ...of(user), confirmed: false },
@@ -68,7 +70,7 @@ const recoveryCodes = 10
 /** Takes the enrolled secret into use; the recovery codes are shown this once. Null where the code is wrong. */
 export async function confirmAuthenticator(user: Owner, code: string): Promise<string[] | null> {
   const pending = await Authenticator.findOne({ ...of(user), confirmed: false }).lean()
-  const last_step = pending && stepOf(pending, code)
+  const last_step = pending && (await stepOf(pending, code))
   if (!pending || last_step === null) return null
   const codes = Array.from({ length: recoveryCodes }, newRecoveryCode)
   const recovery_hashes = codes.map(hashOf)
@@ -76,7 +78,8 @@ export async function confirmAuthenticator(user: Owner, code: string): Promise<s
     { ...of(user), confirmed: false, secret_sealed: pending.secret_sealed },
     { $set: { confirmed: true, last_step, recovery_hashes } },
   )
-  return matchedCount ? codes : null
+  // Enrolled or confirmed anew meanwhile, or its secret was sealed anew: as it is now, it is looked at again.
+  return matchedCount ? codes : confirmAuthenticator(user, code)
 }
 
 /** Uses a code of the app or a recovery code up. False where it is wrong or was used before. */
@@ -91,7 +94,7 @@ export async function useCode(user: Owner, code: string): Promise<boolean> {
     return used.modifiedCount === 1
   }
   const authenticator = await Authenticator.findOne(enrolled).lean()
-  const step = authenticator && stepOf(authenticator, code)
+  const step = authenticator && (await stepOf(authenticator, code))
   if (step === null) return false
   const used = await Authenticator.updateOne(
     { ...enrolled, last_step: { $lt: step } },
@@ -105,8 +108,8 @@ export async function removeAuthenticator(user: Owner): Promise<void> {
 }
 
 /** The step the code belongs to, at most one from the present, since clocks differ; else null. */
-function stepOf({ _id, secret_sealed }: AuthenticatorDocument, code: string): number | null {
-  const totp = totpOf(Secret.fromBase32(unsealSecret<string>(secret_sealed, _id)))
+async function stepOf({ _id, secret_sealed }: AuthenticatorDocument, code: string): Promise<number | null> {
+  const totp = totpOf(Secret.fromBase32(await unsealSecret<string>(secret_sealed, _id)))
   const timestamp = Date.now()
   const delta = totp.validate({ token: code, timestamp, window: 1 })
   return delta === null ? null : totp.counter({ timestamp }) + delta

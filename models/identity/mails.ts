@@ -1,4 +1,5 @@
 import mongoose, { Schema } from 'mongoose'
+import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { idField } from '../resources.ts'
 import { newId } from '../../lib/ids.ts'
@@ -15,7 +16,8 @@ export interface MailDocument {
   _id: string
   to: string
   text_sealed: string
-  state: 'waiting' | 'sent' | 'failed'
+  /** `suppressed`: its address is one that gets no more mail (models/mail/suppressions.ts). */
+  state: 'waiting' | 'sent' | 'failed' | 'suppressed'
   tries: number
   /** Not before this moment; moved on by each try, so that two workers do not send it at once. */
   due_at: Date
@@ -40,6 +42,7 @@ const schema = new Schema<MailDocument>(
 schema.index({ due_at: 1 }, { partialFilterExpression: { state: 'waiting' } })
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 export const MailRecord = mongoose.model<MailDocument>('Mail', schema)
+sealedField(MailRecord, 'text_sealed')
 
 /** Accepts a mail. Inside a transaction it goes out only if that commits; a worker sends it soon after. */
 export async function queueMail({ to, subject, text }: Mail): Promise<void> {
@@ -48,7 +51,7 @@ export async function queueMail({ to, subject, text }: Mail): Promise<void> {
   await new MailRecord({
     _id,
     to,
-    text_sealed: sealSecret({ subject, text }, _id),
+    text_sealed: await sealSecret({ subject, text }, _id),
     due_at: now,
     created_at: now,
   }).save()
@@ -79,12 +82,12 @@ export async function claimDueMail(): Promise<ClaimedMail | null> {
   ).lean()
   if (!mail) return null
   const { _id: id, to, tries, text_sealed } = mail
-  const { subject, text } = unsealSecret<{ subject: string; text: string }>(text_sealed, id)
+  const { subject, text } = await unsealSecret<{ subject: string; text: string }>(text_sealed, id)
   return { id, to, subject, text, tries, triesLeft: tries < mostTries }
 }
 
 /** It went out, or it never will. Its text is forgotten at once. */
-export async function settleMail(id: string, state: 'sent' | 'failed'): Promise<void> {
+export async function settleMail(id: string, state: 'sent' | 'failed' | 'suppressed'): Promise<void> {
   const expires_at = new Date(Date.now() + keptMs)
   await MailRecord.updateOne({ _id: id }, { $set: { state, text_sealed: '-', expires_at } })
 }

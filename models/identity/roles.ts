@@ -198,23 +198,6 @@ async function changeable(by: Grantor, name: string): Promise<RoleDocument> {
 
 const sorted = (permissions: string[]): string[] => [...new Set(permissions)].toSorted()
 
-/** The stages by which an aggregation that has `user` finds the tenant's roles of that user, as `custom_roles`. */
-export const lookupCustomRoles = (): mongoose.PipelineStage[] => [
-  {
-    $set: {
-      role_ids: {
-        $map: {
-          input: { $ifNull: [{ $first: '$user.roles' }, []] },
-          in: { $concat: ['$tenant_id', ':', '$$this'] },
-        },
-      },
-    },
-  },
-  {
-    $lookup: { from: Role.collection.name, localField: 'role_ids', foreignField: '_id', as: 'custom_roles' },
-  },
-]
-
 /** The tenant's own roles among these names. */
 export const customRolesNamed = (tenant_id: string, names: string[]): Promise<RoleDocument[]> =>
   Role.find({ tenant_id, _id: { $in: names.map((name) => idOf(tenant_id, name)) } }).lean()
@@ -234,4 +217,9 @@ export function permissionsOf(
   known.set(key, permissions)
   if (custom.length === 0) return permissions
   return new Set([...permissions, ...custom.flatMap((role) => role.permissions.filter(isGrantable))])
+}
+
+/** What a user of the tenant with these roles may do at this moment. Costs no query where all are built in. */
+export async function permissionsNow(tenant_id: string, roles: string[]): Promise<ReadonlySet<Permission>> {
+  return permissionsOf(roles, roles.every(isBuiltIn) ? [] : await customRolesNamed(tenant_id, roles))
 }

@@ -11,6 +11,7 @@ import {
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { isDuplicateKey } from '../database.ts'
+import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 
 /** A key pair with which the platform signs tokens. The private half is sealed. */
@@ -43,6 +44,7 @@ const schema = new Schema<SigningKeyDocument>(
 schema.index({ generation: 1 }, { unique: true })
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 export const SigningKey = mongoose.model<SigningKeyDocument>('SigningKey', schema)
+sealedField(SigningKey, 'private_sealed')
 
 // Hosts hear of keys every 10 s, other replicas of the api read them anew as often: a minute is plenty.
 const publishedFirstMs = 60_000
@@ -84,7 +86,7 @@ async function insertKey(generation: number, signs_from: Date): Promise<void> {
       _id: kid,
       generation,
       public_jwk: { ...(await exportJWK(publicKey)), kid, alg: 'EdDSA', use: 'sig' },
-      private_sealed: sealSecret(await exportJWK(privateKey), kid),
+      private_sealed: await sealSecret(await exportJWK(privateKey), kid),
       signs_from,
       created_at: new Date(),
     })
@@ -96,7 +98,7 @@ async function insertKey(generation: number, signs_from: Date): Promise<void> {
 interface KnownKeys {
   jwks: { keys: Record<string, unknown>[] }
   verifier: ReturnType<typeof createLocalJWKSet>
-  signers: { kid: string; signs_from: Date; key: Promise<CryptoKey | Uint8Array> }[]
+  signers: { kid: string; signs_from: Date; key: CryptoKey | Uint8Array }[]
 }
 let known: Promise<KnownKeys> | undefined
 let readAt = 0
@@ -117,11 +119,13 @@ async function readKeys(): Promise<KnownKeys> {
   return {
     jwks,
     verifier: createLocalJWKSet({ keys: stored.map(({ public_jwk }) => public_jwk) }),
-    signers: stored.map(({ _id: kid, signs_from, private_sealed }) => ({
-      kid,
-      signs_from,
-      key: importJWK(unsealSecret<JWK>(private_sealed, kid), 'EdDSA'),
-    })),
+    signers: await Promise.all(
+      stored.map(async ({ _id: kid, signs_from, private_sealed }) => ({
+        kid,
+        signs_from,
+        key: await importJWK(await unsealSecret<JWK>(private_sealed, kid), 'EdDSA'),
+      })),
+    ),
   }
 }
 
@@ -142,5 +146,5 @@ export async function sign(token: SignJWT, typ: string): Promise<string> {
   const now = Date.now()
   const signer = signers.find(({ signs_from }) => signs_from.getTime() <= now)
   if (!signer) throw new Error('no signing key: script/setup was not run')
-  return token.setProtectedHeader({ alg: 'EdDSA', typ, kid: signer.kid }).sign(await signer.key)
+  return token.setProtectedHeader({ alg: 'EdDSA', typ, kid: signer.kid }).sign(signer.key)
 }

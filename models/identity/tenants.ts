@@ -2,7 +2,13 @@ import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { NotFound, Problem, QuotaExceeded, StateConflict } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
-import { defineResource, documentOptions, idField, type ResourceDocument } from '../resources.ts'
+import {
+  defineResource,
+  documentOptions,
+  idField,
+  platformFields,
+  type ResourceDocument,
+} from '../resources.ts'
 import { states } from '../states.ts'
 import { ApiClient } from './api-clients.ts'
 import { hashPassword, User, type UserDocument } from './users.ts'
@@ -32,8 +38,9 @@ export const tenantStates = states(
 export interface TenantDocument extends ResourceDocument {
   limits: Limits
   limits_updated_at: Date
-  /** In whole thousandths of a core and MiB, so that sums are exact. */
-  usage: { cpu_milli: number; memory_mib: number }
+  usage: Size
+  /** Counts creations of VPCs, so that two at once meet in it. */
+  vpc_turns: number
 }
 
 const whole = (value: number) => ({ type: Number, default: value, min: 0 })
@@ -41,6 +48,7 @@ const whole = (value: number) => ({ type: Number, default: value, min: 0 })
 const schema = new Schema<TenantDocument>(
   {
     _id: idField,
+    ...platformFields(tenantStates),
     tenant_id: {
       type: String,
       default(this: TenantDocument) {
@@ -48,10 +56,7 @@ const schema = new Schema<TenantDocument>(
       },
     },
     name: { type: String, required: true },
-    tags: { type: Schema.Types.Mixed, default: {} },
     status: { type: String, default: 'active', enum: tenantStates.all },
-    status_reason: { type: String, default: null },
-    operation_id: { type: String, default: null },
     limits: {
       max_cpu_cores: whole(64),
       max_ram_gib: whole(256),
@@ -61,12 +66,13 @@ const schema = new Schema<TenantDocument>(
       max_vms_per_vpc: whole(250),
     },
     limits_updated_at: { type: Date, default: Date.now },
-    usage: { cpu_milli: whole(0), memory_mib: whole(0) },
+    usage: { cpu_milli: whole(0), memory_mib: whole(0), disk_gib: whole(0) },
+    vpc_turns: whole(0),
   },
   { ...documentOptions, collection: 'tenants' },
 )
 export const Tenant = mongoose.model<TenantDocument>('Tenant', schema)
-export const tenantResource = defineResource('tenant', Tenant, tenantStates)
+export const tenantResource = defineResource('tenant', Tenant, tenantStates, { of_platform: true })
 
 /**
  * Readies a tenant for the acceptance of its deletion, in the same transaction: what is done to it from now on
@@ -138,49 +144,53 @@ export async function setLimits(tenantId: string, limits: SomeLimits): Promise<T
   return tenant
 }
 
-/** What an instance takes, of a tenant's quota and of a host's capacity. */
+/**
+ * What an instance or a disk takes, of a tenant's quota and of a host's capacity: whole thousandths of a core, MiB and
+ * GiB, so that sums are exact.
+ */
 export interface Size {
   cpu_milli: number
   memory_mib: number
+  disk_gib: number
 }
 export const sizeOf = (spec: { cpu_cores: number; memory_mib: number }): Size => ({
   cpu_milli: Math.round(spec.cpu_cores * 1000),
   memory_mib: spec.memory_mib,
+  disk_gib: 0,
 })
+export const diskSize = (disk_gib: number): Size => ({ cpu_milli: 0, memory_mib: 0, disk_gib })
+
+/** The limit on each sum, and how many of the sum's unit make one of the limit's. */
+const limitsOfSums = {
+  cpu_milli: { limit: 'max_cpu_cores', units: 1000 },
+  memory_mib: { limit: 'max_ram_gib', units: 1024 },
+  disk_gib: { limit: 'max_storage_gib', units: 1 },
+} as const
+const sums = Object.entries(limitsOfSums) as [keyof Size, (typeof limitsOfSums)[keyof Size]][]
 
 /**
  * Takes a part of the tenant's quota, or throws QuotaExceeded: check and change are one conditional update.
  * Negative sizes give back, and always fit. What is new goes into an active tenant only.
  */
 export async function takeQuota(tenantId: string, size: Size, { isNew = false } = {}): Promise<void> {
-  const room = {
-    $expr: {
-      $and: [
-        fits(size.cpu_milli, '$usage.cpu_milli', { $multiply: ['$limits.max_cpu_cores', 1000] }),
-        fits(size.memory_mib, '$usage.memory_mib', { $multiply: ['$limits.max_ram_gib', 1024] }),
-      ],
-    },
-  }
+  const room = sums.map(([sum, { limit, units }]) =>
+    fits(size[sum], `$usage.${sum}`, { $multiply: [`$limits.${limit}`, units] }),
+  )
+  const more = sums.map(([sum]) => [`usage.${sum}`, size[sum]] as const)
   const taken = await Tenant.updateOne(
-    { _id: tenantId, ...room, ...(isNew ? { status: 'active' } : {}) },
-    { $inc: { 'usage.cpu_milli': size.cpu_milli, 'usage.memory_mib': size.memory_mib } },
+    { _id: tenantId, $expr: { $and: room }, ...(isNew ? { status: 'active' } : {}) },
+    { $inc: Object.fromEntries(more) },
   )
   if (taken.matchedCount) return
   const tenant = await Tenant.findById(tenantId).lean()
   if (!tenant) throw new NotFound('tenant')
   const { limits, usage, status } = tenant
   if (isNew && status !== 'active') throw new StateConflict('take quota', status)
-  if (usage.cpu_milli + size.cpu_milli > limits.max_cpu_cores * 1000) {
-    throw new QuotaExceeded(
-      'max_cpu_cores',
-      limits.max_cpu_cores,
-      usage.cpu_milli / 1000,
-      size.cpu_milli / 1000,
-    )
-  }
-  throw new QuotaExceeded('max_ram_gib', limits.max_ram_gib, usage.memory_mib / 1024, size.memory_mib / 1024)
+  const short = sums.find(([sum, { limit, units }]) => usage[sum] + size[sum] > limits[limit] * units)
+  const [sum, { limit, units }] = short ?? ['memory_mib', limitsOfSums.memory_mib]
+  throw new QuotaExceeded(limit, limits[limit], usage[sum] / units, size[sum] / units)
 }
 
 /** An aggregation expression: whether `asked` more goes into `allowed`. Giving back always does. */
 export const fits = (asked: number, used: string, allowed: unknown): unknown =>
-  asked <= 0 ? true : { $lte: [{ $add: [used, asked] }, allowed] }
+  asked <= 0 ? true : { $lte: [{ $add: [{ $ifNull: [used, 0] }, asked] }, allowed] }

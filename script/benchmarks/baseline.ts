@@ -1,14 +1,12 @@
 import { createHmac } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import express from 'express'
 import { MongoClient } from 'mongodb'
 
 // What the API is held against: the least that answers `GET /containers/{id}` with the same checks, written
 // by hand: the session by its token's keyed hash, the living user and his permission, the tenant's container.
 
-const [mongodbUrl = '', keyFile = '', port = ''] = process.argv.slice(2)
-const line = readFileSync(keyFile, 'utf8').trim()
-const key = Buffer.from(line.slice(line.indexOf(':') + 1), 'base64')
+const [mongodbUrl = '', port = ''] = process.argv.slice(2)
+const key = Buffer.from(process.env['HASH_KEY'] ?? '', 'base64')
 const client = await MongoClient.connect(mongodbUrl)
 const db = client.db()
 const sessions = db.collection<{ _id: string; user_id: string; tenant_id: string; expires_at: Date }>(

@@ -7,8 +7,11 @@ const perRound = 400
 const tokenLanes = 10
 const tokensPerRound = 500
 
+// A parameter that no route has: the same refusal comes from each, after authentication where there is any.
+const refused = '?unknown=1'
+
 /**
- * What authentication adds to a request: two routes whose handlers ask MongoDB nothing, one for anybody, one by a
+ * What authentication adds to a request that is then refused in the same words: a route for anybody, and one by a
  * session and by an access token, in turns, one request at a time. And tokens issued in a second.
  */
 export async function identity(stack: Stack): Promise<Row[]> {
@@ -19,7 +22,12 @@ export async function identity(stack: Stack): Promise<Row[]> {
     machine,
   )
   const agent = new http.Agent({ keepAlive: true, maxSockets: tokenLanes })
-  const send = (path: string, headers: Record<string, string>, form?: string): Promise<string> =>
+  const send = (
+    path: string,
+    headers: Record<string, string>,
+    form?: string,
+    status = 200,
+  ): Promise<string> =>
     new Promise((resolve, reject) => {
       const asking = http.request(
         stack.api + path,
@@ -29,7 +37,7 @@ export async function identity(stack: Stack): Promise<Row[]> {
           answer.on('data', (chunk: Buffer) => chunks.push(chunk))
           answer.on('end', () => {
             const said = Buffer.concat(chunks).toString()
-            if (answer.statusCode === 200) resolve(said)
+            if (answer.statusCode === status) resolve(said)
             else reject(new Error(`${path}: ${answer.statusCode} ${said}`))
           })
         },
@@ -45,16 +53,17 @@ export async function identity(stack: Stack): Promise<Row[]> {
   }
 
   const access = { authorization: `Bearer ${await issue()}` }
-  const open = '/.well-known/oauth-authorization-server'
-  const guarded = '/api/v1/api-clients/scopes'
+  const open = `/.well-known/oauth-authorization-server${refused}`
+  const guarded = `/api/v1/api-clients/scopes${refused}`
+  const refusal = (path: string, headers: Record<string, string>) => send(path, headers, undefined, 400)
   const p50 = { none: [] as number[], session: [] as number[], access: [] as number[] }
   const perSec: number[] = []
   for (let round = 0; round <= rounds; round++) {
     const took = { none: [] as number[], session: [] as number[], access: [] as number[] }
     for (let turn = 0; turn < perRound; turn++) {
-      took.none.push(await timed(() => send(open, {})))
-      took.session.push(await timed(() => send(guarded, stack.headers)))
-      took.access.push(await timed(() => send(guarded, access)))
+      took.none.push(await timed(() => refusal(open, {})))
+      took.session.push(await timed(() => refusal(guarded, stack.headers)))
+      took.access.push(await timed(() => refusal(guarded, access)))
     }
     const lane = async () => {
       for (let turn = 0; turn < tokensPerRound / tokenLanes; turn++) await issue()

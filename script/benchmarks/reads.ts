@@ -2,6 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import autocannon from 'autocannon'
+import { hashKey } from '../../models/data-keys.ts'
+import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import type { Row } from './measure.ts'
 import type { Stack } from './stack.ts'
 
@@ -54,10 +56,21 @@ export async function reads(stack: Stack, port: number): Promise<Row[]> {
 
 async function startBaseline(stack: Stack, port: number): Promise<ChildProcess> {
   const script = fileURLToPath(new URL('baseline.ts', import.meta.url))
-  const args = [script, stack.mongodbUrl, stack.masterKeyFile, String(port)]
   // As the platform's roles run: libraries behave differently otherwise.
-  const env = { ...process.env, NODE_ENV: 'production' }
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'], env })
+  const env = { ...process.env, NODE_ENV: 'production', HASH_KEY: await readHashKey(stack) }
+  const child = spawn(process.execPath, [script, stack.mongodbUrl, String(port)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env,
+  })
   await once(child.stdout, 'data')
   return child
+}
+
+async function readHashKey({ mongodbUrl, masterKeyFile }: Stack): Promise<string> {
+  await connectDatabase({ KEELSON_MONGODB_URL: mongodbUrl, KEELSON_MASTER_KEY_FILE: masterKeyFile })
+  try {
+    return hashKey().export().toString('base64')
+  } finally {
+    await disconnectDatabase()
+  }
 }

@@ -4,9 +4,13 @@ import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { askControl } from './control.ts'
+import { removeDisks } from './disks.ts'
 import { hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
+import { removeHostNetworks, removeMachineNetworks } from './host-networks.ts'
+import { removeMachines } from './machines.ts'
 import { endRecorded, recordedNames } from './processes.ts'
-import { Role } from './role.ts'
+import { furtherEngineRole, furtherIndexes, makeFurtherHosts, removeFurtherHosts } from './further-hosts.ts'
+import { Role, type RoleSpec } from './role.ts'
 import { dockerRole } from './roles.ts'
 import type { Layout } from './settings.ts'
 
@@ -22,11 +26,15 @@ export async function destroy(layout: Layout): Promise<void> {
   // A server that was killed left its roles running.
   const left = recordedNames(layout.run)
   await Promise.all(left.map((name) => endRecorded(layout.run, name, 15_000)))
+  await removeMachines(layout)
+  await removeMachineNetworks(layout)
+  await emptyFurtherHosts(layout)
   if (hasOwnEngine(layout)) await emptyOwnEngine(layout)
   else
     console.log(
       'Containers on an engine that is not ours are left: docker ps --filter label=keelson.resource',
     )
+  await removeDisks(layout)
   for (const mounted of mountsUnder([layout.run, layout.state])) await run('umount', ['--lazy', mounted])
   for (const entry of existsSync(layout.state) ? readdirSync(layout.state) : []) {
     const path = join(layout.state, entry)
@@ -35,19 +43,37 @@ export async function destroy(layout: Layout): Promise<void> {
   await rm(layout.run, { recursive: true, force: true })
 }
 
-/** Containers outlive their engine, so it has to run once more for them to be removed. */
+async function emptyFurtherHosts(layout: Layout): Promise<void> {
+  const last = Math.max(1, ...furtherIndexes(layout))
+  for (const host of await makeFurtherHosts(layout, last)) {
+    await removeHostNetworks(join(layout.state, `host-${host.index}`), host.namespace)
+    await empty(layout, furtherEngineRole(layout, host), host.socket).catch((error: Error) =>
+      console.log(`What is on the engine of host ${host.index} could not be removed: ${error.message}`),
+    )
+  }
+  await removeFurtherHosts(layout)
+}
+
 async function emptyOwnEngine(layout: Layout): Promise<void> {
+  const own = await ownEngine(layout)
+  await empty(layout, dockerRole(layout, own), own.socket)
+  await removeBridge(layout)
+}
+
+/** Containers outlive their engine, so it has to run once more for them to be removed. */
+async function empty(layout: Layout, spec: RoleSpec, socket: string): Promise<void> {
   const log = join(layout.state, 'log')
   for (const folder of [log, layout.run]) mkdirSync(folder, { recursive: true, mode: 0o700 })
-  const own = await ownEngine(layout)
-  const engine = new Role(dockerRole(layout, own), { run: layout.run, cwd: layout.repository, log })
-  await engine.start()
-  const env = { ...process.env, DOCKER_HOST: `unix://${own.socket}` }
-  const { stdout } = await run('docker', ['ps', '--all', '--quiet'], { env })
-  const containers = stdout.split('\n').filter(Boolean)
-  if (containers.length > 0) await run('docker', ['rm', '--force', '--volumes', ...containers], { env })
-  await engine.stop()
-  await removeBridge(layout)
+  const engine = new Role(spec, { run: layout.run, cwd: layout.repository, log })
+  try {
+    await engine.start()
+    const env = { ...process.env, DOCKER_HOST: `unix://${socket}` }
+    const { stdout } = await run('docker', ['ps', '--all', '--quiet'], { env })
+    const containers = stdout.split('\n').filter(Boolean)
+    if (containers.length > 0) await run('docker', ['rm', '--force', '--volumes', ...containers], { env })
+  } finally {
+    await engine.stop() // else it is started again and again, and this program never ends
+  }
 }
 
 /** Mount points that would stand in the way of removing the folders, innermost first. */

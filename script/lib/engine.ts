@@ -74,9 +74,7 @@ export async function prepareEngine(layout: Layout): Promise<void> {
   if (readFileSync('/proc/sys/net/ipv4/ip_forward', 'utf8').trim() !== '1') {
     writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
   }
-  // The engine believes a pid file while anything has that pid, be it a zombie or another program.
-  await dropStalePid(join(layout.run, 'docker.pid'), 'dockerd')
-  await dropStalePid(join(execRootOf(layout), 'containerd/containerd.pid'), 'containerd')
+  await dropStalePids(join(layout.run, 'docker.pid'), execRootOf(layout))
 
   const bridge = bridgeOf(layout)
   const net = await subnetOf(layout)
@@ -95,6 +93,12 @@ export async function removeBridge(layout: Layout): Promise<void> {
     for (const table of ['nat', 'filter', 'raw']) await dropRules(command, table, isOurs)
   }
   await run('ip', ['link', 'delete', bridge]).catch(() => {}) // it may never have been made
+}
+
+/** The engine believes a pid file while anything has that pid, be it a zombie or another program. */
+export async function dropStalePids(pidFile: string, execRoot: string): Promise<void> {
+  await dropStalePid(pidFile, 'dockerd')
+  await dropStalePid(join(execRoot, 'containerd/containerd.pid'), 'containerd')
 }
 
 async function dropStalePid(file: string, program: string): Promise<void> {

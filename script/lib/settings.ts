@@ -19,6 +19,7 @@ export const serverSettings = z.object({
   KEELSON_API_URL: z.url().optional().describe('How clients reach the API'),
   KEELSON_HOST_PORT: port.describe('The port of the host’s data plane'),
   KEELSON_HOST_PORT_RANGE: z.string().optional().describe('Host ports for containers’ published ports'),
+  KEELSON_VXLAN_PORT: port.describe('The UDP port of VPCs between hosts'),
   KEELSON_MONGODB_PORT: port.describe('The port of the server’s own MongoDB'),
   KEELSON_MONGODB_URL: z.string().optional().describe('A MongoDB to use instead of an own one'),
   KEELSON_TEMPORAL_PORT: port.describe('The port of the server’s own Temporal'),
@@ -41,6 +42,8 @@ export interface Layout {
   apiUrl: string
   hostPort: number
   hostPortRange: string
+  diskPorts: string
+  vxlanPort: number
   mongodbPort: number
   mongodbUrl: string | undefined
   temporalPort: number
@@ -54,14 +57,25 @@ export interface Layout {
 /** Defaults for one machine, or the same in a block of 1000 ports. */
 const defaultPorts = (base?: number) =>
   base === undefined
-    ? { api: 7080, host: 7081, mongodb: 27080, temporal: 7233, ui: 8233, range: '20000-29999' }
+    ? {
+        api: 7080,
+        host: 7081,
+        mongodb: 27080,
+        temporal: 7233,
+        ui: 8233,
+        vxlan: 4789,
+        range: '20000-29999',
+        disks: '30000-30099',
+      }
     : {
         api: base,
         host: base + 1,
         mongodb: base + 2,
         temporal: base + 3,
         ui: base + 4,
+        vxlan: base + 5,
         range: `${base + 100}-${base + 999}`,
+        disks: `${base + 72}-${base + 99}`,
       }
 
 /**
@@ -93,6 +107,8 @@ export function readLayout(
     apiUrl: set.KEELSON_API_URL ?? `http://127.0.0.1:${apiPort}`,
     hostPort: set.KEELSON_HOST_PORT ?? ports.host,
     hostPortRange: set.KEELSON_HOST_PORT_RANGE ?? ports.range,
+    diskPorts: ports.disks,
+    vxlanPort: set.KEELSON_VXLAN_PORT ?? ports.vxlan,
     mongodbPort: set.KEELSON_MONGODB_PORT ?? ports.mongodb,
     mongodbUrl: set.KEELSON_MONGODB_URL,
     temporalPort: set.KEELSON_TEMPORAL_PORT ?? ports.temporal,
@@ -111,6 +127,17 @@ function runFolder(state: string): string {
   const id = shortHash(state)
   return process.getuid?.() === 0 ? `/run/keelson-${id}` : `/tmp/keelson-${process.getuid?.()}-${id}`
 }
+
+/**
+ * Where the disks of a host (1 for this machine's) are mounted: below /run, which a boot empties, and short, since it holds
+ * sockets.
+ */
+export const disksRun = (layout: Layout, index: number): string => `${disksRunOf(layout)}/${index}`
+export const disksRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-disks`
+
+/** The same of microVMs and VMs, for their sockets. */
+export const machinesRun = (layout: Layout, index: number): string => `${machinesRunOf(layout)}/${index}`
+export const machinesRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-machines`
 
 /** Eight hex digits that stand for a text: names for what belongs to one state folder. */
 export const shortHash = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 8)

@@ -8,6 +8,13 @@ import { text } from 'node:stream/consumers'
 import { type Logger, pino } from 'pino'
 import { type Controlled, controlSocket, serveControl, type Verb } from './control.ts'
 import { existingEngine, ownEngine } from './engine.ts'
+import {
+  copyImages,
+  furtherEngineRole,
+  furtherHostRole,
+  makeFurtherHosts,
+  planePort,
+} from './further-hosts.ts'
 import { LogFile, prettyLine } from './logs.ts'
 import { checkPorts } from './ports.ts'
 import { endRecorded, recordedNames } from './processes.ts'
@@ -22,6 +29,7 @@ interface FirstTenant {
   email: string
   password: string | null
   host_token: string | null
+  further_tokens: Record<string, string | null>
 }
 
 /** What a client of a running server needs to know: `server.json`, without secrets. */
@@ -35,8 +43,17 @@ export interface ServerFacts {
   temporal_ui_url: string
   docker_host: string
   control_socket: string
+  /** How many there are. */
+  hosts: number
   tenant: string
   email: string
+}
+
+/** How many api and worker processes, and hosts; the first host is this machine. */
+export interface Counts {
+  apis: number
+  workers: number
+  hosts: number
 }
 
 const rotateEveryMs = 60_000
@@ -47,7 +64,7 @@ const stopOrder = [/^host/, /^worker/, /^api/, /^temporal/, /^mongodb/, /^docker
 /** Runs every role of the platform on this machine, from start to stop. */
 export class Supervisor implements Controlled {
   readonly #layout: Layout
-  readonly #counts: { apis: number; workers: number }
+  readonly #counts: Counts
   readonly #logs: string
   readonly #journal: Logger
   readonly #roles: Role[] = []
@@ -56,8 +73,7 @@ export class Supervisor implements Controlled {
   #control: Server | undefined
   #stopping: Promise<void> | undefined
 
-  /** `counts`: how many api and worker processes. */
-  constructor(layout: Layout, counts: { apis: number; workers: number }) {
+  constructor(layout: Layout, counts: Counts) {
     this.#layout = layout
     this.#counts = counts
     this.#logs = join(layout.state, 'log')
@@ -91,6 +107,8 @@ export class Supervisor implements Controlled {
       engines.push(roles.dockerRole(layout, own))
       dockerHost = `unix://${own.socket}`
     }
+    const further = await makeFurtherHosts(layout, this.#counts.hosts)
+    engines.push(...further.map((host) => furtherEngineRole(layout, host)))
     await this.#startRoles(engines)
 
     const connections = {
@@ -100,10 +118,12 @@ export class Supervisor implements Controlled {
     }
     writePrivate(join(layout.state, 'mongodb.url'), `${connections.mongodbUrl}\n`)
     await this.#script('images', ['script/images'], { ...process.env, KEELSON_DOCKER_HOST: dockerHost })
+    await copyImages(dockerHost, further, ['busybox:latest', 'keelson/hello:1'])
+    const names = further.map(({ name }) => name).join(',')
     const printed = await this.#script(
       'setup',
       [process.execPath, 'script/setup.ts'],
-      roles.roleEnv(layout, 'setup', connections),
+      roles.roleEnv(layout, 'setup', connections, { KEELSON_FURTHER_HOST_NAMES: names }),
     )
     const first = JSON.parse(printed) as FirstTenant
     const { email, password } = first
@@ -112,7 +132,10 @@ export class Supervisor implements Controlled {
     await this.#startRoles([
       ...Array.from({ length: this.#counts.apis }, (_, i) => roles.apiRole(layout, connections, i)),
       ...Array.from({ length: this.#counts.workers }, (_, i) => roles.workerRole(layout, connections, i)),
-      roles.hostRole(layout, connections, first.host_token),
+      roles.hostRole(layout, connections, first.host_token, further[0]?.machine ?? null),
+      ...further.map((host) =>
+        furtherHostRole(layout, connections, host, first.further_tokens[host.name] ?? null),
+      ),
     ])
     const facts: ServerFacts = {
       pid: process.pid,
@@ -124,6 +147,7 @@ export class Supervisor implements Controlled {
       temporal_ui_url: layout.temporalUiUrl,
       docker_host: dockerHost,
       control_socket: controlSocket(layout),
+      hosts: this.#counts.hosts,
       tenant: first.tenant,
       email,
     }
@@ -233,9 +257,16 @@ export class Supervisor implements Controlled {
   #ports(): number[] {
     const { apiPort, hostPort, mongodbPort, mongodbUrl, temporalPort, temporalUiPort, temporalAddress } =
       this.#layout
+    const { apis, workers, hosts } = this.#counts
+    const metricsPorts = Object.entries({ api: apis, worker: workers, host: hosts }).flatMap(
+      ([role, count]) =>
+        Array.from({ length: count }, (_, i) => roles.metricsPort(this.#layout, role as 'api', i)),
+    )
     return [
       hostPort,
+      ...Array.from({ length: this.#counts.hosts - 1 }, (_, i) => planePort(this.#layout, i + 2)),
       ...Array.from({ length: this.#counts.apis }, (_, i) => roles.nthApiPort(apiPort, i)),
+      ...metricsPorts,
       ...(mongodbUrl ? [] : [mongodbPort]),
       ...(temporalAddress ? [] : [temporalPort, temporalUiPort]),
     ]

@@ -54,9 +54,10 @@ describe('a list shows nothing of another tenant, whatever is asked for', () => 
   test.each(lists.filter(({ path }) => !path.includes('{')))('$name', async ({ path, query }) => {
     const ids = Object.values(theirs[collectionOf(path)] ?? {})
     const fields = Object.keys((query as { shape?: object } | undefined)?.shape ?? {})
-    const asked = ['', 'limit=100&order=asc', 'q=test', `q=${tenant.id}`, 'q=.*']
+    const searches = ['limit=100&order=asc', 'q=test', `q=${tenant.id}`, 'q=.*']
+    const asked = ['', ...(query ? searches : [])] // the images of VMs are few, and everybody's
     if (fields.includes('tenant_id')) asked.push(`tenant_id=${tenant.id}`)
-    if (fields.includes('id')) asked.push(...ids.map((id) => `id=${id}`))
+    if (fields.includes('id')) asked.push(...ids.filter((id) => id.length === 36).map((id) => `id=${id}`))
     if (fields.includes('name')) asked.push(...ids.map((name) => `name=${name}`))
     for (const search of asked) {
       const { items, total } = await stranger.get<{ items: Json[]; total: number }>(`${path}?${search}`)

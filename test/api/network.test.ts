@@ -1,41 +1,42 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { AuditEvent } from '../../models/identity/audit.ts'
-import { eventually } from '../support/eventually.ts'
-import { layout, stackSettings } from '../support/stack.ts'
+import { type OwnApi, startOwnApi } from '../support/own-api.ts'
 import { makeTenant } from '../support/tenants.ts'
 
 // An api of its own, with other settings, on the stack's database.
 
-const port = layout.apiPort + 70
-const url = `http://127.0.0.1:${port}`
 const origin = 'https://console.example.com'
-let api: ChildProcess
+let api: OwnApi
 
 beforeAll(async () => {
-  const env = {
-    ...stackSettings(),
-    KEELSON_API_PORT: String(port),
+  api = await startOwnApi({
     KEELSON_CORS_ORIGINS: `${origin}, https://other.example.com`,
     KEELSON_TRUSTED_PROXIES: '127.0.0.0/8',
-  }
-  api = spawn(process.execPath, ['api/main.ts'], { env, cwd: layout.repository, stdio: 'ignore' })
-  await eventually(async () => (await fetch(`${url}/healthz`)).ok, { withinMs: 30_000 })
+  })
 })
+afterAll(() => api.stop())
 
-afterAll(async () => {
-  api.kill('SIGTERM')
-  if (api.exitCode === null) await once(api, 'exit')
-})
-
-const askFrom = (from: string) => fetch(`${url}/api/v1/account`, { headers: { origin: from } })
+const askFrom = (from: string) => fetch(`${api.url}/api/v1/account`, { headers: { origin: from } })
 
 describe('CORS', () => {
   test('lets a listed origin in, and shows it the headers that clients need', async () => {
     const { headers } = await askFrom(origin)
     expect(headers.get('access-control-allow-origin')).toBe(origin)
     expect(headers.get('access-control-expose-headers')).toMatch(/Operation-Location.*X-Request-Id/)
+  })
+
+  test('answers a browser that asks first, before it sends a token', async () => {
+    const { status, headers } = await fetch(`${api.url}/api/v1/containers`, {
+      method: 'OPTIONS',
+      headers: {
+        origin,
+        'access-control-request-method': 'POST',
+        'access-control-request-headers': 'authorization,content-type,idempotency-key',
+      },
+    })
+    expect([status, headers.get('access-control-allow-origin')]).toEqual([204, origin])
+    expect(headers.get('access-control-allow-methods')).toContain('POST')
+    expect(headers.get('access-control-allow-headers')).toBe('authorization,content-type,idempotency-key')
   })
 
   test('lets no other in', async () => {
@@ -45,7 +46,7 @@ describe('CORS', () => {
 
 test('the address is the one that a trusted proxy forwards, not what the client adds', async () => {
   const { owner, id } = await makeTenant()
-  const answer = await fetch(`${url}/api/v1/containers`, {
+  const answer = await fetch(`${api.url}/api/v1/containers`, {
     method: 'POST',
     headers: { authorization: `Bearer ${owner.token}`, 'x-forwarded-for': '198.51.100.1, 203.0.113.7' },
   })

@@ -12,6 +12,7 @@ const calls: { method: string; verb: string; body?: Json }[] = [
   { method: 'POST', verb: '/start' },
   { method: 'POST', verb: '/stop' },
   { method: 'GET', verb: '/logs' },
+  { method: 'GET', verb: '/metrics' },
   { method: 'GET', verb: '/activity' },
 ]
 const path = '/api/v1/containers'

@@ -44,9 +44,11 @@ test('lines: the last so many', async () => {
 
 test('since: what was written at that moment or later', async () => {
   const all = await lines()
-  const third = all[2]
-  const later = await lines(`?since=${encodeURIComponent(third?.time ?? '')}`)
-  expect(later).toEqual(all.slice(2))
+  const third = all[2]?.time ?? ''
+  // The engine's order is not that of the times: two streams are read side by side.
+  const expected = all.filter(({ time = '' }) => time >= third)
+  expect(expected.length).toBeGreaterThanOrEqual(3)
+  expect(await lines(`?since=${encodeURIComponent(third)}`)).toEqual(expected)
   expect(await lines('?since=2999-01-01T00:00:00Z')).toEqual([])
 })
 

@@ -17,7 +17,7 @@ async function read(id: string, options: LogOptions = {}): Promise<LogEntry[]> {
 /** Runs a script to its end. */
 async function ran(script: string): Promise<string> {
   const { id } = await engine.run(job(script), {}, newId())
-  await eventually(async () => (await engine.find(id))?.state === 'exited', { withinMs: 30_000 })
+  await eventually(async () => (await engine.find(id))?.state === 'exited')
   return id
 }
 

@@ -11,6 +11,8 @@ import {
   onEngine,
   removeTestContainers,
   shell,
+  testHost,
+  testPorts,
 } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -246,8 +248,31 @@ test('a container that is not the platform’s is never touched, whatever its na
   }
 })
 
+test('two hosts on one engine know and touch their own containers only', async () => {
+  const spec = containerSpec()
+  const mine = await engine.run(spec, {}, newId())
+  const other = makeEngine(testPorts, newId())
+  expect(await other.find(spec.id)).toBeNull()
+  expect((await other.list()).map(({ id }) => id)).not.toContain(spec.id)
+  await other.stop(spec.id, 0)
+  await other.remove(spec.id)
+  expect(await engine.find(spec.id)).toMatchObject({ state: 'running', engine_id: mine.engine_id })
+})
+
+test('a removal of the container that was there before leaves the one that was made since', async () => {
+  const spec = containerSpec()
+  const first = await engine.run(spec, {}, newId())
+  await engine.remove(spec.id)
+  const second = await engine.run(spec, {}, newId())
+  await engine.remove(spec.id, { engineId: first.engine_id })
+  expect(await engine.find(spec.id)).toMatchObject({ engine_id: second.engine_id })
+  await engine.remove(spec.id, { engineId: second.engine_id })
+  expect(await engine.find(spec.id)).toBeNull()
+})
+
 test('an engine that is away is worth another try', async () => {
   const away = makeDockerEngine({
+    hostId: testHost,
     dockerHost: 'unix:///nowhere.sock',
     portRange: [1, 2],
     publishOn: '127.0.0.1',

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import { failureOf } from '../../activities/failures.ts'
-import { makeTurns } from '../../activities/host/turns.ts'
+import { makeSlots } from '../../activities/host/slots.ts'
 import { EngineUnavailable, PortInUse } from '../../drivers/errors.ts'
 
 test('a permanent fault is not tried again and says its code; another is; what is no fault is left alone', () => {
@@ -18,15 +18,15 @@ test('a permanent fault is not tried again and says its code; another is; what i
   expect(failureOf(cause)).toBe(cause)
 })
 
-describe('turns', () => {
+describe('slots', () => {
   const never = new AbortController().signal
 
   test('are taken in order, so many at once', async () => {
-    const inTurn = makeTurns(2)
+    const inSlot = makeSlots(2)
     const begun: number[] = []
     const ends: (() => void)[] = []
     const all = [0, 1, 2, 3].map((number) =>
-      inTurn(() => {
+      inSlot(() => {
         begun.push(number)
         return new Promise<void>((resolve) => ends.push(resolve))
       }, never),
@@ -43,15 +43,15 @@ describe('turns', () => {
   })
 
   test('are not lost by work that fails, nor by who leaves the line', async () => {
-    const inTurn = makeTurns(1)
+    const inSlot = makeSlots(1)
     const leaving = new AbortController()
-    const failing = inTurn(() => Promise.reject(new Error('failed')), never)
-    const left = inTurn(() => Promise.resolve('left'), leaving.signal)
-    const last = inTurn(() => Promise.resolve('last'), never)
+    const failing = inSlot(() => Promise.reject(new Error('failed')), never)
+    const left = inSlot(() => Promise.resolve('left'), leaving.signal)
+    const last = inSlot(() => Promise.resolve('last'), never)
     leaving.abort(new Error('called off'))
     await expect(failing).rejects.toThrow('failed')
     await expect(left).rejects.toThrow('called off')
     expect(await last).toBe('last')
-    expect(await inTurn(() => Promise.resolve('free'), never)).toBe('free')
+    expect(await inSlot(() => Promise.resolve('free'), never)).toBe('free')
   })
 })

@@ -6,7 +6,7 @@ import { newId } from '../../lib/ids.ts'
 import { makeLogger } from '../../lib/log.ts'
 import { type DataPlane, serveDataPlane } from '../../worker/host/data-plane.ts'
 import { makePlaneTokens } from '../../worker/host/plane-tokens.ts'
-import { engine, removeTestContainers, shell } from '../support/containers.ts'
+import { engine, files, removeTestContainers, shell } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
 
 const hostId = newId()
@@ -21,7 +21,7 @@ beforeAll(async () => {
   signingKey = pair.privateKey
   tokens.trust(hostId, { keys: [{ ...(await exportJWK(pair.publicKey)), kid: 'one', alg: 'EdDSA' }] })
   const log = makeLogger('host', 'error')
-  plane = await serveDataPlane({ engine, tokens, log }, { address: '127.0.0.1', port: 0 })
+  plane = await serveDataPlane({ engine, files, tokens, log }, { address: '127.0.0.1', port: 0 })
 })
 afterAll(() => plane.close())
 afterEach(removeTestContainers)
@@ -117,6 +117,21 @@ describe('a token is refused', () => {
   })
 })
 
+test('a token for one verb opens no other', async () => {
+  const id = newId()
+  expect((await ask(`/instances/${id}/console`, await token(id))).status).toBe(401)
+  const forConsole = { sub: planeSubject(id, 'console') }
+  expect((await ask(`/instances/${id}/logs`, await token(id, forConsole))).status).toBe(401)
+})
+
+test('a console’s token is good once, whatever became of it', async () => {
+  const id = newId()
+  const bearer = await token(id, { sub: planeSubject(id, 'console') })
+  const first = await ask(`/instances/${id}/console`, bearer)
+  expect([first.status, first.headers.get('upgrade')]).toEqual([426, 'websocket'])
+  expect((await ask(`/instances/${id}/console`, bearer)).status).toBe(401)
+})
+
 test('logs come as JSON lines, with `lines` and `since` as asked', async () => {
   const id = await running('seq 1 5; sleep 600')
   const lines = async (query = ''): Promise<{ time: string; line: string }[]> => {
@@ -150,7 +165,10 @@ test('following goes on while it is read, and ends on the engine too once the re
     },
   }
   const log = makeLogger('host', 'error')
-  const counted = await serveDataPlane({ engine: counting, tokens, log }, { address: '127.0.0.1', port: 0 })
+  const counted = await serveDataPlane(
+    { engine: counting, files, tokens, log },
+    { address: '127.0.0.1', port: 0 },
+  )
   try {
     const id = await running('sleep 600')
     const reader = new AbortController()

@@ -13,7 +13,12 @@ const about = async () => ({
   address: '127.0.0.1',
   capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 1 },
   engine: { name: 'docker', version: '1' },
+  machines: null,
+  kinds: ['container' as const],
+  underlay_address: null,
 })
+
+const ignore = () => undefined
 
 /** Reports into a list while `work` runs. `accept` may refuse a report by throwing. */
 async function reporting(
@@ -25,10 +30,13 @@ async function reporting(
   const send = async (report: HostReport) => {
     await accept(report)
     reports.push(report)
-    return { jwks: { keys: [] } }
+    return { jwks: { keys: [] }, not_yours: [], disks_not_yours: [], disks: [], networks: '' }
   }
   const log = makeLogger('host', 'error')
-  const running = keepReporting({ engine, about, send, onAccepted: () => undefined, log }, stop.signal)
+  const running = keepReporting(
+    { engine, about, disks: async () => [], send, onSeen: ignore, onAccepted: ignore, log },
+    stop.signal,
+  )
   try {
     await work(reports)
   } finally {
@@ -40,22 +48,23 @@ async function reporting(
 const stateOf = (reports: HostReport[], id: string) =>
   reports.at(-1)?.instances.find((instance) => instance.id === id)
 
-test('what happens to a container is reported within a second', async () => {
+// Half of the time between two reports that come by the clock; a busy machine takes a second or two.
+const soon = { withinMs: 5_000 }
+
+test('what happens to a container is reported when it happens', async () => {
   const spec = containerSpec({ restart_policy: 'never' })
   await reporting(async (reports) => {
     await eventually(() => reports.length > 0)
     await engine.run(spec, {}, newId())
-    await eventually(() => stateOf(reports, spec.id)?.state === 'running', { withinMs: 1_000 })
+    await eventually(() => stateOf(reports, spec.id)?.state === 'running', soon)
     await docker.getContainer(`keelson-${spec.id}`).kill()
     const ended = await eventually(
       () => stateOf(reports, spec.id)?.state === 'exited' && stateOf(reports, spec.id),
-      {
-        withinMs: 1_000,
-      },
+      soon,
     )
     expect(ended).toMatchObject({ exit_code: 137, kind: 'container' })
     await engine.remove(spec.id)
-    await eventually(() => stateOf(reports, spec.id) === undefined, { withinMs: 1_000 })
+    await eventually(() => stateOf(reports, spec.id) === undefined, soon)
   })
 })
 
@@ -94,7 +103,7 @@ test('reports never overlap, and are at most some five a second', async () => {
     async () => {
       times.push(Date.now())
       most = Math.max(most, ++open)
-      await engine.info()
+      await engine.list()
       open--
     },
   )

@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { hashPassword, User } from '../../models/identity/users.ts'
 import { ask, type Client, type Json } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
+import { makeMachine, requestToken } from '../support/api-clients.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 const path = '/api/v1/audit-events'
@@ -118,6 +119,20 @@ describe('a login', () => {
       problem_code: 'invalid_credentials',
     })
     expect(JSON.stringify(found)).not.toMatch(/password/)
+  })
+})
+
+describe('a token’s issue', () => {
+  test('is an event of the client’s tenant, refused or not, without the secret', async () => {
+    const machine = await makeMachine(owner, ['containers:read'])
+    const issued = await requestToken(machine)
+    expect(await ofRequest(issued.headers)).toMatchObject([
+      { actor_kind: 'api_client', action: 'POST /oauth/token', outcome: 'succeeded', status: 200 },
+    ])
+    const refused = await requestToken({ ...machine, client_secret: 'kcs_a-wrong-secret' })
+    const event = await eventually(async () => (await ofRequest(refused.headers))[0])
+    expect(event).toMatchObject({ outcome: 'refused', status: 401, problem_code: 'invalid_client' })
+    expect(JSON.stringify(event)).not.toContain('wrong-secret')
   })
 })
 

@@ -4,6 +4,7 @@ import { pino } from 'pino'
 import { SMTPServer } from 'smtp-server'
 import { newId } from '../../lib/ids.ts'
 import { MailRecord, queueMail } from '../../models/identity/mails.ts'
+import { suppress } from '../../models/mail/suppressions.ts'
 import { startMailer } from '../../worker/mailer.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform, startAll } from '../support/platform.ts'
@@ -84,4 +85,15 @@ test('a mail whose worker was killed while sending is another worker’s, once i
   await eventually(async () => (await record())?.state === 'sent')
   await mailer.stop()
   expect(await record()).toMatchObject({ tries: 2 })
+})
+
+test('an address that gets no more mail gets none, also what was waiting for it already', async () => {
+  const gone = `${newId()}@example.com`
+  await queueMail({ to: gone, subject: 'Waiting', text: 'a link that opens an account' })
+  await suppress([gone.toUpperCase()], { reason: 'complaint', detail: null })
+  const mailer = startMailer(settings(), log)
+  const settled = await eventually(() => MailRecord.findOne({ to: gone, state: { $ne: 'waiting' } }).lean())
+  await mailer.stop()
+  expect(settled).toMatchObject({ state: 'suppressed', text_sealed: '-', expires_at: expect.any(Date) })
+  expect(got.filter((mail) => mail.includes(gone))).toEqual([])
 })

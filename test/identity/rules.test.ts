@@ -1,12 +1,14 @@
 import { beforeAll, expect, test } from '@jest/globals'
 import { allowInsecureRequests, clientCredentialsGrant, discovery } from 'openid-client'
+import { newId } from '../../lib/ids.ts'
 import { platformPermissions, tenantPermissions } from '../../models/identity/roles.ts'
 import { type Answer, ask, type Client } from '../support/client.ts'
 import { declared } from '../support/declared.ts'
 import { eventually } from '../support/eventually.ts'
-import { makeMachine, type Machine, replicas, requestToken, tokenOf } from '../support/machines.ts'
+import { makeMachine, type Machine, replicas, requestToken, tokenOf } from '../support/api-clients.ts'
 import { facts } from '../support/stack.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
+import { bounce, notification, openTopic, post, signed } from '../support/topic.ts'
 
 // The twelve rules of the interface's Authentication section, in its order. What one replica of the api changes,
 // the other knows on the next request.
@@ -201,6 +203,23 @@ test('rule 10: last_used_at is kept, and written once a minute at most', async (
   const noted = await read()
   await Promise.all(Array.from({ length: 10 }, () => at(second, token)))
   expect(await read()).toBe(noted)
+})
+
+test('rule 11: the mail receiver needs no token: a message counts by its signature and its topic', async () => {
+  const topic = await openTopic()
+  try {
+    const message = notification(bounce([`${newId()}@example.com`]))
+    const good = signed(message, topic.signer)
+    const bearer = { authorization: `Bearer ${owner.token}` }
+    const refused = { status: 403, body: { code: 'notification_refused' } }
+    expect(await post({ ...good, Signature: '' }, first, bearer)).toMatchObject(refused)
+    const foreign = signed({ ...message, TopicArn: `${message['TopicArn']}-2` }, topic.signer)
+    expect(await post(foreign, first, bearer)).toMatchObject(refused)
+    expect(await post(good, second)).toMatchObject({ status: 200, body: { ok: true, recorded: 1 } })
+    expect(await post(good, first)).toMatchObject({ status: 200, body: { ok: true, ignored: true } })
+  } finally {
+    await topic.close()
+  }
 })
 
 test('rule 12: a client that was given days to live has an end, one that was not has none', async () => {

@@ -5,7 +5,7 @@ import { newId } from '../../lib/ids.ts'
 import { SigningKey } from '../../models/identity/signing-keys.ts'
 import { unsealSecret } from '../../models/secrets.ts'
 import { ask, type Client } from '../support/client.ts'
-import { makeMachine, tokenOf } from '../support/machines.ts'
+import { makeMachine, tokenOf } from '../support/api-clients.ts'
 import { facts } from '../support/stack.ts'
 import { makeOperator, makeTenant } from '../support/tenants.ts'
 
@@ -26,7 +26,7 @@ beforeAll(async () => {
   if (!key) throw new Error('no signing key')
   kid = key._id
   publicJwk = key.public_jwk
-  ours = unsealSecret<JWK>(key.private_sealed, key._id)
+  ours = await unsealSecret<JWK>(key.private_sealed, key._id)
 })
 
 const status = async (sent: string, path = '/api/v1/containers'): Promise<number> =>

@@ -1,7 +1,9 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
+import { isLong } from '../support/long.ts'
 import type { Accepted } from '../support/client.ts'
 import { engine, type Moments } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { randomOf } from '../support/random.ts'
 import { platform, type RoleName, startAll } from '../support/platform.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -135,7 +137,7 @@ describe('every other verb', () => {
   })
 })
 
-const describeLong = process.env['KEELSON_TEST_LONG'] === '1' ? describe : describe.skip
+const describeLong = isLong ? describe : describe.skip
 describeLong('at any moment', () => {
   test.each(Array.from({ length: 20 }, (_, seed) => seed))(
     'seed %i: ten creates, three kills',
@@ -159,14 +161,3 @@ describeLong('at any moment', () => {
     },
   )
 })
-
-/** The same numbers for the same seed (mulberry32). */
-function randomOf(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
-}

@@ -53,7 +53,7 @@ describe('an operation under way', () => {
     expect(await tenant.owner.get(`${operation.path}?wait=0.5`)).toMatchObject({ ended_at: null })
     expect(performance.now() - begun).toBeGreaterThan(450)
     expect(await tenant.owner.get(`${operation.path}?wait=30`)).toMatchObject({ state: 'succeeded' })
-    expect(performance.now() - begun).toBeLessThan(10_000)
+    expect(performance.now() - begun).toBeLessThan(30_000)
     expect(await tenant.owner.ask('GET', `${operation.path}?wait=61`)).toMatchObject({ status: 400 })
   })
 
@@ -124,18 +124,15 @@ describe('cancel', () => {
     await running(operation)
     await operation.cancel()
     expect(await operation.end()).toMatchObject({ state: 'cancelled' })
-    await eventually(
-      async () => {
-        const { status, desired_state, operation_id } = await tenant.containers.get(id)
-        return (
-          status === 'running' &&
-          desired_state === 'running' &&
-          !operation_id &&
-          (await engine.only(id)).State.Running
-        )
-      },
-      { withinMs: 40_000 },
-    )
+    await eventually(async () => {
+      const { status, desired_state, operation_id } = await tenant.containers.get(id)
+      return (
+        status === 'running' &&
+        desired_state === 'running' &&
+        !operation_id &&
+        (await engine.only(id)).State.Running
+      )
+    })
   })
 
   test('is refused for what is over, and for a delete', async () => {

@@ -2,27 +2,33 @@
 // anew or those named, on the tests' stack (`script/test --keep` leaves it up). For a workflow that is new. A change to an old one must
 // replay what was recorded before it: that is what `patched` is for.
 import { mkdir, rm, writeFile } from 'node:fs/promises'
-import type { Payload } from '@temporalio/common'
 import { historyToJSON } from '@temporalio/common/lib/proto-utils.js'
-import type proto from '@temporalio/proto'
-import { dataConverter, temporalClient } from '../../lib/temporal.ts'
+import { temporalClient } from '../../lib/temporal.ts'
 import { containerResource } from '../../models/compute/containers.ts'
+import { microvmKind } from '../../models/compute/microvms.ts'
+import { vmKind } from '../../models/compute/vms.ts'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import '../../models/index.ts'
 import { acceptVerb } from '../../models/operations.ts'
-import { Operation, shell } from '../support/client.ts'
+import type { Resource } from '../../models/resources.ts'
+import { type Json, Operation, shell } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
+import { decodedHistory } from '../support/histories.ts'
+import { allHosts, closeFurther, open } from '../support/hosts.ts'
+import { outputOf } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
 import { stackSettings } from '../support/stack.ts'
 import { makeOperator, makeTenant, removeTenants } from '../support/tenants.ts'
+import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-type History = proto.temporal.api.history.v1.History
 const folder = new URL('histories/', import.meta.url)
 
 const settings = stackSettings()
 await connectDatabase(settings)
-const tenant = await makeTenant()
-const { containers } = tenant
+const tenant = await makeTenant({ max_vpcs: 100 })
+const { containers, microvms, vms, disks, owner } = tenant
+// A VM's image is made first.
+const longMs = 900_000
 
 /** Each story's operation; its history is kept under the story's name. */
 const stories: Record<string, () => Promise<Operation>> = {
@@ -53,17 +59,62 @@ const stories: Record<string, () => Promise<Operation>> = {
     const { id } = await containers.make({ start: false })
     return (await containers.update(id, { memory_mib: 32 })).operation
   },
-  'repairContainer.running': async () => {
+  'repairContainer.running': async () => repaired(containerResource, (await containers.make()).id),
+  'rescheduleContainer.running': async () => {
     const { id } = await containers.make()
-    const request = {
-      resource: containerResource,
-      tenantId: tenant.id,
-      requestedBy: null,
-      id,
-      verb: 'repair',
-    }
-    const { operation } = await acceptVerb(request)
-    return new Operation(tenant.owner, `/api/v1/operations/${operation._id}`)
+    await open((await allHosts()).slice(1))
+    return (await containers.reschedule(id)).operation
+  },
+  'rescheduleContainer.failed': async () => {
+    const { id } = await containers.make()
+    return (await containers.reschedule(id)).operation
+  },
+  'rescheduleContainer.disks': async () => {
+    const { id } = await withDisk()
+    await open((await allHosts()).slice(1))
+    return (await containers.reschedule(id)).operation
+  },
+  'createContainer.disks': async () => {
+    const { id: disk_id } = await disks.make()
+    return (await containers.create({ disks: [{ disk_id, mount_path: '/data' }] })).operation
+  },
+  'attachDiskContainer.running': async () => {
+    const { id } = await containers.make()
+    return (await containers.attach(id, (await disks.make()).id)).operation
+  },
+  'attachDiskContainer.failed': async () => {
+    const { id } = await containers.make()
+    return (await containers.attach(id, (await disks.make()).id, '/etc/passwd')).operation
+  },
+  'detachDiskContainer.running': async () => {
+    const { id, disk } = await withDisk()
+    return (await containers.detach(id, disk)).operation
+  },
+  'createDisk.available': async () => (await disks.create()).operation,
+  'createDisk.restored': async () => {
+    const { id } = await disks.make()
+    await (await disks.snapshot(id, 'kept')).operation.success()
+    return (await disks.restore(id, 'kept')).operation
+  },
+  'updateDisk.available': async () =>
+    (await disks.update((await disks.make()).id, { size_gib: 2 })).operation,
+  'snapshotDisk.attached': async () => (await disks.snapshot((await withDisk()).disk, 'kept')).operation,
+  'removeSnapshotDisk.available': async () => {
+    const { id } = await disks.make()
+    await (await disks.snapshot(id, 'kept')).operation.success()
+    return (await disks.removeSnapshot(id, 'kept')).operation
+  },
+  'migrateDisk.available': async () => {
+    const { id } = await disks.make()
+    const further = (await allHosts()).slice(1)
+    await open(further)
+    return (await disks.migrate(id, further[0]?.id ?? '')).operation
+  },
+  'deleteDisk.deleted': async () => (await disks.delete((await disks.make()).id)).operation,
+  'evacuateHost.active': async () => {
+    const [, second] = await allHosts()
+    const operator = await makeOperator()
+    return (await operator.begin('POST', `/api/v1/platform/hosts/${second?.id}/evacuate`)).operation
   },
   'deleteContainer.deleted': async () => (await containers.delete((await containers.make()).id)).operation,
   'deleteContainer.superseding': async () => {
@@ -78,6 +129,171 @@ const stories: Record<string, () => Promise<Operation>> = {
     const operator = await makeOperator()
     return (await operator.begin('DELETE', `/api/v1/platform/tenants/${id}`)).operation
   },
+  'createContainer.nic': async () => (await containers.create(await withNic())).operation,
+  'rescheduleContainer.nic': async () => {
+    const { id } = await containers.make(await withNic())
+    await open((await allHosts()).slice(1))
+    return (await containers.reschedule(id)).operation
+  },
+  'deleteContainer.nic': async () =>
+    (await containers.delete((await containers.make(await withNic())).id)).operation,
+  'attachNicContainer.running': async () => {
+    const { id } = await containers.make()
+    return (await owner.begin('POST', `/api/v1/containers/${id}/nics`, await newNic())).operation
+  },
+  'attachNicContainer.cancelled': async () => {
+    const { id } = await containers.make()
+    const nic = await newNic()
+    const { operation } = await whileHostIsAway(() =>
+      owner.begin('POST', `/api/v1/containers/${id}/nics`, nic),
+    )
+    await operation.cancel()
+    await platform.start('host')
+    return operation
+  },
+  'detachNicContainer.running': async () => {
+    const { id, nics } = (await containers.make(await withNic())) as Member
+    return (await owner.begin('DELETE', `/api/v1/containers/${id}/nics/${nics[0]?.id}`)).operation
+  },
+  'createMicrovm.running': async () => (await microvms.create()).operation,
+  'createMicrovm.failed': async () => (await microvms.create({ command: ['no-such-command'] })).operation,
+  'startMicrovm.running': async () => {
+    const { id } = await microvms.make({ start: false })
+    return (await microvms.start(id)).operation
+  },
+  'stopMicrovm.stopped': async () => (await microvms.stop((await microvms.make()).id)).operation,
+  'updateMicrovm.running': async () =>
+    (await microvms.update((await microvms.make()).id, { memory_mib: 80 })).operation,
+  'rebootMicrovm.running': async () => (await microvms.reboot((await microvms.make()).id)).operation,
+  'suspendMicrovm.suspended': async () => (await microvms.suspend((await microvms.make()).id)).operation,
+  'resumeMicrovm.running': async () => (await microvms.resume(await suspended())).operation,
+  'forkMicrovm.running': async () => (await microvms.fork(await suspended())).operation,
+  'repairMicrovm.running': async () => repaired(microvmKind.resource, (await microvms.make()).id),
+  'rescheduleMicrovm.running': async () => {
+    const { id } = await microvms.make()
+    await open((await allHosts()).slice(1))
+    return (await microvms.reschedule(id)).operation
+  },
+  'rescheduleMicrovm.suspended': async () => {
+    const id = await suspended()
+    await open((await allHosts()).slice(1))
+    return (await microvms.reschedule(id)).operation
+  },
+  'deleteMicrovm.deleted': async () => (await microvms.delete((await microvms.make()).id)).operation,
+  'attachDiskMicrovm.running': async () => {
+    const { id } = await microvms.make()
+    return (await microvms.attach(id, (await disks.make()).id)).operation
+  },
+  'detachDiskMicrovm.running': async () => {
+    const { id: disk_id } = await disks.make()
+    const { id } = await microvms.make({ disks: [{ disk_id, mount_path: '/data' }] })
+    return (await microvms.detach(id, disk_id)).operation
+  },
+  'attachNicMicrovm.running': async () => {
+    const { id } = await microvms.make()
+    return (await owner.begin('POST', `/api/v1/microvms/${id}/nics`, await newNic())).operation
+  },
+  'detachNicMicrovm.running': async () => {
+    const { id, nics } = (await microvms.make(await withNic())) as Member
+    return (await owner.begin('DELETE', `/api/v1/microvms/${id}/nics/${nics[0]?.id}`)).operation
+  },
+  'createVm.running': async () => (await vms.create()).operation,
+  'updateVm.running': async () => (await vms.update(await runningVm(), { memory_mib: 600 })).operation,
+  'rebootVm.running': async () => (await vms.reboot(await runningVm(), { grace_sec: 0 })).operation,
+  'suspendVm.suspended': async () => (await vms.suspend(await runningVm())).operation,
+  'resumeVm.running': async () => {
+    const id = await runningVm()
+    await (await vms.suspend(id)).operation.success()
+    return (await vms.resume(id)).operation
+  },
+  'attachDiskVm.running': async () => {
+    const id = await runningVm()
+    return (await vms.attach(id, (await disks.make()).id)).operation
+  },
+  'detachDiskVm.running': async () => {
+    const id = await runningVm()
+    const { id: disk } = await disks.make()
+    await (await vms.attach(id, disk, '/other')).operation.success()
+    return (await vms.detach(id, disk)).operation
+  },
+  'attachNicVm.running': async () =>
+    (await owner.begin('POST', `/api/v1/vms/${await runningVm()}/nics`, await newNic())).operation,
+  'detachNicVm.running': async () => {
+    const { id, nics } = (await vms.make(await withNic(), longMs)) as Member
+    // It lets go of a NIC once its system is up.
+    await eventually(() => outputOf(tenant, id, 'echo up', 'vms'), { withinMs: longMs })
+    return (await owner.begin('DELETE', `/api/v1/vms/${id}/nics/${nics[0]?.id}`)).operation
+  },
+  'repairVm.running': async () => repaired(vmKind.resource, await runningVm()),
+  'stopVm.stopped': async () => (await vms.stop(await runningVm())).operation,
+  'startVm.running': async () => {
+    const id = await runningVm()
+    await (await vms.stop(id)).operation.success()
+    return (await vms.start(id)).operation
+  },
+  'rescheduleVm.running': async () => {
+    const id = await runningVm()
+    await open((await allHosts()).slice(1))
+    return (await vms.reschedule(id)).operation
+  },
+  'deleteVm.deleted': async () => {
+    const id = await runningVm()
+    theVm = null
+    return (await vms.delete(id)).operation
+  },
+  'updateSubnet.available': async () => onSubnet('PUT', '', { nat: false }),
+  'attachDhcpSubnet.available': async () => onSubnet('POST', '/dhcp-config', { domain_name: 'example' }),
+  'detachDhcpSubnet.available': async () => onSubnet('DELETE', '/dhcp-config'),
+  'deleteSubnet.deleted': async () =>
+    (await owner.begin('DELETE', `/api/v1/subnets/${(await newNic()).subnet_id}`)).operation,
+  'deleteVpc.deleted': async () =>
+    (await owner.begin('DELETE', `/api/v1/vpcs/${(await makeVpc(tenant)).id}`)).operation,
+  'rotateEncryptionKey.active': async () =>
+    (await (await makeOperator()).begin('POST', '/api/v1/platform/encryption-key/rotate')).operation,
+}
+
+/** As a report of its host would have it. */
+async function repaired(resource: Resource, id: string): Promise<Operation> {
+  const request = { resource, tenantId: tenant.id, requestedBy: null, id, verb: 'repair' }
+  const { operation } = await acceptVerb(request)
+  return new Operation(tenant.owner, `/api/v1/operations/${operation._id}`)
+}
+
+let theVm: string | null = null
+/** One VM for all their stories: a dozen that boot at once take minutes. */
+async function runningVm(): Promise<string> {
+  theVm ??= (await vms.make({}, longMs)).id
+  const { status } = await vms.get(theVm)
+  if (status === 'suspended') await (await vms.resume(theVm)).operation.success()
+  if (status === 'stopped') await (await vms.start(theVm)).operation.success(longMs)
+  return theVm
+}
+
+async function suspended(): Promise<string> {
+  const { id } = await microvms.make()
+  await (await microvms.suspend(id)).operation.success()
+  return id
+}
+
+/** A container that runs with a disk. */
+async function withDisk(): Promise<{ id: string; disk: string }> {
+  const { id: disk } = await disks.make()
+  const { id } = await containers.make({ disks: [{ disk_id: disk, mount_path: '/data' }] })
+  return { id, disk }
+}
+
+/** In a subnet of its own. */
+async function newNic(): Promise<{ subnet_id: string }> {
+  const { id } = await makeVpc(tenant)
+  return { subnet_id: (await makeSubnet(tenant, id)).id }
+}
+const withNic = async () => ({ nics: [await newNic()] })
+
+/** A change to a subnet with a member. */
+async function onSubnet(method: string, path: string, body?: Json): Promise<Operation> {
+  const nic = await newNic()
+  await containers.make({ nics: [nic] })
+  return (await owner.begin(method, `/api/v1/subnets/${nic.subnet_id}${path}`, body)).operation
 }
 
 /** What it begins is held up half-way. */
@@ -88,26 +304,23 @@ async function whileHostIsAway<T extends { operation: Operation }>(begin: () => 
   return begun
 }
 
-/** As it would be without encryption, so that it is replayed without a key; and without where it was recorded. */
-async function decoded(history: unknown): Promise<void> {
-  if (typeof history !== 'object' || history === null || history instanceof Uint8Array) return
-  for (const [name, value] of Object.entries(history)) {
-    if (isPayload(value)) Object.assign(history, { [name]: await plain(value) })
-    else if (name === 'stackTrace' || name === 'identity') Object.assign(history, { [name]: '' })
-    else await decoded(value)
+/** Without where it was recorded, in every payload too. */
+function anonymous(part: unknown): void {
+  if (typeof part !== 'object' || part === null || part instanceof Uint8Array) return
+  for (const [name, value] of Object.entries(part)) {
+    if (name === 'stackTrace' || name === 'identity') Object.assign(part, { [name]: '' })
+    else if (name === 'data' && value instanceof Uint8Array)
+      Object.assign(part, { data: withoutTrace(value) })
+    else anonymous(value)
   }
 }
 
-async function plain(payload: Payload): Promise<Payload> {
-  const [{ metadata, data } = payload] = (await codec?.decode([payload])) ?? []
-  const text = Buffer.from(data ?? []).toString()
-  if (!text.startsWith('{')) return { metadata, data } as Payload
+function withoutTrace(data: Uint8Array): Uint8Array {
+  const text = Buffer.from(data).toString()
+  if (!text.startsWith('{')) return data
   const value = JSON.parse(text, (key, inner: unknown) => (key === 'stack_trace' ? '' : inner)) as unknown
-  return { metadata, data: Buffer.from(JSON.stringify(value)) } as Payload
+  return Buffer.from(JSON.stringify(value))
 }
-const [codec] = dataConverter(settings).payloadCodecs ?? []
-const isPayload = (value: unknown): value is Payload =>
-  typeof value === 'object' && value !== null && 'metadata' in value && 'data' in value
 
 const temporal = temporalClient(settings)
 const named = process.argv.slice(2)
@@ -115,14 +328,15 @@ if (named.length === 0) await rm(folder, { recursive: true, force: true })
 await mkdir(folder, { recursive: true })
 for (const [name, story] of Object.entries(stories)) {
   if (named.length > 0 && !named.includes(name)) continue
-  const { workflow_id, state } = await (await story()).end()
-  const handle = temporal.workflow.getHandle(workflow_id)
-  await handle.result() // closing the operation is not yet the workflow's last event
-  const history = (await handle.fetchHistory()) as History
-  await decoded(history)
+  const { workflow_id, state } = await (await story()).end(longMs)
+  // Closing the operation is not yet the workflow's last event.
+  await temporal.workflow.getHandle(workflow_id).result()
+  const history = await decodedHistory(temporal, workflow_id) // so that it is replayed without a key
+  anonymous(history)
   const text = JSON.stringify(JSON.parse(historyToJSON(history)), null, 2)
   await writeFile(new URL(`${name}.json`, folder), `${text}\n`)
   console.log(`${name}: ${state}, ${history.events.length} events`)
+  await closeFurther()
 }
 await removeTenants()
 await temporal.connection.close()

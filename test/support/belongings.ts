@@ -1,16 +1,29 @@
 import { newId } from '../../lib/ids.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
-import { makeMachine } from './machines.ts'
+import { makeMachine } from './api-clients.ts'
 import type { TestTenant } from './tenants.ts'
+import { makeSubnet, makeVpc, type Member } from './vpcs.ts'
 
 /** Path parameters by the collection that a path begins with: `containers` → `{ id }`. */
 export type Belongings = Record<string, Record<string, string>>
 
 /** Makes one thing of each kind for a tenant, for tests that walk all operations. A new kind is added here. */
 export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
-  const container = await tenant.containers.create({ start: false })
+  const vpc = await makeVpc(tenant)
+  const subnet = await makeSubnet(tenant, vpc.id)
+  const container = await tenant.containers.create({ start: false, nics: [{ subnet_id: subnet.id }] })
   await container.operation.success()
+  const [nic] = ((await tenant.containers.get(container.id)) as Member).nics
+  const disk = await tenant.disks.make()
+  await (await tenant.disks.snapshot(disk.id, 'kept')).operation.success()
+  await (await tenant.containers.attach(container.id, disk.id)).operation.success()
+  const microvm = await tenant.microvms.create({ start: false, nics: [{ subnet_id: subnet.id }] })
+  await microvm.operation.success()
+  const [tap] = ((await tenant.microvms.get(microvm.id)) as Member).nics
+  const vm = await tenant.vms.create({ start: false, nics: [{ subnet_id: subnet.id }] })
+  await vm.operation.success()
+  const [port] = ((await tenant.vms.get(vm.id)) as Member).nics
   const { id: client } = await makeMachine(tenant.owner, ['containers:read'])
   const role = { name: `role-${newId().slice(-12)}`, permissions: ['containers:read'] }
   await tenant.owner.ask('POST', '/api/v1/roles', role)
@@ -25,7 +38,12 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'api-clients': { id: client },
     roles: { name: role.name, permission: 'containers:read' },
     users: { id: user.id },
-    containers: { id: container.id },
+    containers: { id: container.id, disk_id: disk.id, nic_id: nic?.id ?? '' },
+    microvms: { id: microvm.id, disk_id: disk.id, nic_id: tap?.id ?? '' },
+    vms: { id: vm.id, disk_id: disk.id, nic_id: port?.id ?? '' },
+    disks: { id: disk.id, name: 'kept' },
+    vpcs: { id: vpc.id },
+    subnets: { id: subnet.id },
     operations: { id: container.operation.id },
   }
 }

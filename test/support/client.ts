@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { newId } from '../../lib/ids.ts'
+import { plant } from './planted.ts'
 import { facts } from './stack.ts'
 
 export type Json = Record<string, unknown>
@@ -17,8 +18,23 @@ export interface ContainerBody extends Json {
   status: string
   status_reason: string | null
   operation_id: string | null
+  host_id: string | null
+  started_at: string | null
   ports: { container_port: number; host_address: string; host_port: number }[]
   pending_changes: string[]
+}
+
+/** A disk as the API shows it: what tests read of it. */
+export interface DiskBody extends Json {
+  id: string
+  name: string
+  status: string
+  status_reason: string | null
+  operation_id: string | null
+  host_id: string
+  size_gib: number
+  attached_to: { kind: string; id: string; mount_path: string; read_only: boolean } | null
+  condition: string
 }
 
 export interface OperationBody extends Json {
@@ -67,11 +83,13 @@ export async function ask(
   }
   const text = await answer.text()
   const isJson = /^application\/(problem\+)?json/.test(answer.headers.get('content-type') ?? '')
-  return {
+  const read: Answer = {
     status: answer.status,
     headers: answer.headers,
     body: (isJson ? JSON.parse(text) : { text }) as Json,
   }
+  plant(token, body, read)
+  return read
 }
 
 /** A small container that sleeps until it is stopped, named like no other. */
@@ -81,6 +99,22 @@ export const sleeper = (over: Json = {}): Json => ({
   command: ['sleep', '3600'],
   cpu_cores: 0.1,
   memory_mib: 16,
+  ...over,
+})
+
+/** The same as a microVM. */
+export const sleepingGuest = (over: Json = {}): Json => ({
+  ...sleeper({ cpu_cores: 1, memory_mib: 64, root_disk_gib: 1 }),
+  ...over,
+})
+
+/** A small VM, which takes half a minute to be up. */
+export const smallVm = (over: Json = {}): Json => ({
+  name: `test-${newId().slice(-12)}`,
+  image: 'debian-12',
+  cpu_cores: 1,
+  memory_mib: 512,
+  root_disk_gib: 3,
   ...over,
 })
 
@@ -126,23 +160,80 @@ export class Client {
     }
   }
 
-  readonly containers = {
-    create: (over: Json = {}, headers?: Record<string, string>) =>
-      this.begin('POST', '/api/v1/containers', sleeper(over), headers),
+  readonly containers = this.#instances('containers', sleeper)
+
+  readonly microvms = {
+    ...this.#machines('microvms', sleepingGuest),
+    fork: (id: string, over: Json = {}) =>
+      this.begin('POST', `/api/v1/microvms/${id}/fork`, { name: `test-${newId().slice(-12)}`, ...over }),
+  }
+
+  readonly vms = this.#machines('vms', smallVm)
+
+  /** What microVMs and VMs have. */
+  #machines(plural: string, fresh: (over: Json) => Json) {
+    const path = `/api/v1/${plural}`
+    return {
+      ...this.#instances(plural, fresh),
+      reboot: (id: string, body: Json = { grace_sec: 5 }) => this.begin('POST', `${path}/${id}/reboot`, body),
+      suspend: (id: string) => this.begin('POST', `${path}/${id}/suspend`),
+      resume: (id: string) => this.begin('POST', `${path}/${id}/resume`),
+    }
+  }
+
+  /** What every kind of instance has; `fresh`: the body of a small one, with what is given instead. */
+  #instances(plural: string, fresh: (over: Json) => Json) {
+    const path = `/api/v1/${plural}`
+    const get = (id: string) => this.get<ContainerBody>(`${path}/${id}`)
+    const create = (over: Json = {}, headers?: Record<string, string>) =>
+      this.begin('POST', path, fresh(over), headers)
+    return {
+      create,
+      /** Created, and its operation ended well. */
+      make: async (over: Json = {}, withinMs?: number): Promise<ContainerBody> => {
+        const { id, operation } = await create(over)
+        await operation.success(withinMs)
+        return get(id)
+      },
+      get,
+      update: (id: string, changes: Json) => this.begin('PUT', `${path}/${id}`, changes),
+      start: (id: string) => this.begin('POST', `${path}/${id}/start`),
+      stop: (id: string, body: Json = { grace_sec: 0 }) => this.begin('POST', `${path}/${id}/stop`, body),
+      reschedule: (id: string, body: Json = { grace_sec: 0 }) =>
+        this.begin('POST', `${path}/${id}/reschedule`, body),
+      delete: (id: string) => this.begin('DELETE', `${path}/${id}`),
+      attach: (id: string, disk_id: string, mount_path = '/data', more: Json = {}) =>
+        this.begin('POST', `${path}/${id}/disks`, { disk_id, mount_path, ...more }),
+      detach: (id: string, disk_id: string) => this.begin('DELETE', `${path}/${id}/disks/${disk_id}`),
+      activity: async (id: string) =>
+        (await this.get<{ items: Json[] }>(`${path}/${id}/activity?order=asc`)).items,
+    }
+  }
+
+  readonly disks = {
+    create: (over: Json = {}) =>
+      this.begin('POST', '/api/v1/disks', { name: `test-${newId().slice(-12)}`, size_gib: 1, ...over }),
     /** Created, and its operation ended well. */
-    make: async (over: Json = {}): Promise<ContainerBody> => {
-      const { id, operation } = await this.containers.create(over)
+    make: async (over: Json = {}): Promise<DiskBody> => {
+      const { id, operation } = await this.disks.create(over)
       await operation.success()
-      return this.containers.get(id)
+      return this.disks.get(id)
     },
-    get: (id: string) => this.get<ContainerBody>(`/api/v1/containers/${id}`),
-    update: (id: string, changes: Json) => this.begin('PUT', `/api/v1/containers/${id}`, changes),
-    start: (id: string) => this.begin('POST', `/api/v1/containers/${id}/start`),
-    stop: (id: string, body: Json = { grace_sec: 0 }) =>
-      this.begin('POST', `/api/v1/containers/${id}/stop`, body),
-    delete: (id: string) => this.begin('DELETE', `/api/v1/containers/${id}`),
-    activity: async (id: string) =>
-      (await this.get<{ items: Json[] }>(`/api/v1/containers/${id}/activity?order=asc`)).items,
+    get: (id: string) => this.get<DiskBody>(`/api/v1/disks/${id}`),
+    update: (id: string, changes: Json) => this.begin('PUT', `/api/v1/disks/${id}`, changes),
+    delete: (id: string) => this.begin('DELETE', `/api/v1/disks/${id}`),
+    snapshot: (id: string, name: string) => this.begin('POST', `/api/v1/disks/${id}/snapshots`, { name }),
+    snapshots: async (id: string) =>
+      (await this.get<{ items: Json[] }>(`/api/v1/disks/${id}/snapshots?order=asc`)).items,
+    removeSnapshot: (id: string, name: string) =>
+      this.begin('DELETE', `/api/v1/disks/${id}/snapshots/${name}`),
+    /** `id` is the new disk's. */
+    restore: async (id: string, name: string): Promise<Accepted> => {
+      const accepted = await this.begin('POST', `/api/v1/disks/${id}/snapshots/${name}/restore`)
+      return { ...accepted, id: String(accepted.body['new_disk_id']) }
+    },
+    migrate: (id: string, target_host_id: string, more: Json = {}) =>
+      this.begin('POST', `/api/v1/disks/${id}/migrate`, { target_host_id, ...more }),
   }
 }
 
@@ -173,7 +264,7 @@ export class Operation {
   }
 
   /** The operation once it has ended. An API that is away meanwhile is asked again, as a good client does. */
-  async end(withinMs = 60_000): Promise<OperationBody> {
+  async end(withinMs = 120_000): Promise<OperationBody> {
     const deadline = Date.now() + withinMs
     for (;;) {
       const left = Math.max(1, Math.min(30, Math.ceil((deadline - Date.now()) / 1000)))

@@ -2,20 +2,27 @@ import Docker from 'dockerode'
 import { readSettings } from '../../config.ts'
 import type { ContainerEngine, ContainerSpec } from '../../drivers/containers.ts'
 import { makeDockerEngine } from '../../drivers/docker.ts'
+import { logFolder, makeDockerLogFiles } from '../../drivers/docker-log-files.ts'
+import type { LogFiles } from '../../drivers/log-files.ts'
 import { newId } from '../../lib/ids.ts'
 
 // The real engine, through the driver and beside it.
 
 const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
 export const testPorts = [22000, 22999] as const
+export const testHost = newId()
 
-export const engine: ContainerEngine = makeDockerEngine({
+/** `hostId`: whose containers they are; a host of this test run's own. */
+export const makeEngine = (
+  portRange: readonly [number, number] = testPorts,
+  hostId: string = testHost,
+): ContainerEngine => makeDockerEngine({ hostId, dockerHost, portRange, publishOn: '127.0.0.1' })
+export const engine: ContainerEngine = makeEngine()
+export const files: LogFiles = makeDockerLogFiles({
+  hostId: testHost,
   dockerHost,
-  portRange: testPorts,
-  publishOn: '127.0.0.1',
+  folder: await logFolder(dockerHost),
 })
-export const makeEngine = (portRange: readonly [number, number]): ContainerEngine =>
-  makeDockerEngine({ dockerHost, portRange, publishOn: '127.0.0.1' })
 
 const url = new URL(dockerHost)
 export const docker =

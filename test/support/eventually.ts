@@ -1,6 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
 const everyMs = 20
+// For what never comes, not a measure of speed: on a busy machine what takes a second may take twenty.
+const patienceMs = 120_000
 
 type Falsy = undefined | null | false
 
@@ -10,7 +12,7 @@ type Falsy = undefined | null | false
  */
 export async function eventually<T>(
   check: () => Falsy | T | Promise<Falsy | T>,
-  { withinMs = 5_000 }: { withinMs?: number } = {},
+  { withinMs = patienceMs }: { withinMs?: number } = {},
 ): Promise<T> {
   const deadline = Date.now() + withinMs
   for (;;) {

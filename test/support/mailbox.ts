@@ -5,13 +5,20 @@ import { platform } from './platform.ts'
 /** The mails to this address so far, oldest first: a stack without an SMTP server has them in its worker's log. */
 export async function mailsTo(to: string): Promise<{ subject: string; text: string }[]> {
   await eventually(async () => !(await MailRecord.exists({ to, state: 'waiting' })))
-  const entries = platform
+  const sent = await MailRecord.countDocuments({ to, state: 'sent' })
+  return eventually(() => {
+    const mails = logged(to)
+    return mails.length >= sent ? mails : null // the log is written a moment later
+  })
+}
+
+const logged = (to: string): { subject: string; text: string }[] =>
+  platform
     .logs('worker')
     .split('\n')
     .filter((line) => line.includes(to))
     .map((line) => JSON.parse(line) as { to?: string; subject: string; text: string })
-  return entries.filter((entry) => entry.to === to)
-}
+    .filter((entry) => entry.to === to)
 
 /** The one-time token of the last mail to this address. */
 export async function mailedToken(to: string): Promise<string> {

@@ -4,7 +4,9 @@ import { askControl } from '../../script/lib/control.ts'
 import type { RoleStatus } from '../../script/lib/role.ts'
 import { layout } from './stack.ts'
 
-export type RoleName = 'api' | 'worker' | 'host' | 'temporal' | 'mongodb' | 'docker'
+export type RoleName =
+  | ('api' | 'api-2' | 'worker' | 'host' | 'temporal' | 'mongodb' | 'docker')
+  | `${'host' | 'docker'}-${number}`
 
 const act = (role: RoleName, verb: string): Promise<RoleStatus> =>
   askControl(layout, 'POST', `/roles/${role}/${verb}`) as Promise<RoleStatus>

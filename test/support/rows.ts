@@ -17,7 +17,7 @@ export async function insertContainers(
     memory_mib: 16,
     restart_policy: 'always',
     log_cap_mib: 64,
-    config_vars_sealed: sealConfigVars(tenant_id, {}),
+    config_vars_sealed: await sealConfigVars(tenant_id, {}),
     desired_state: 'stopped',
   }
   await Container.insertMany(

@@ -10,6 +10,7 @@ import { stateFolder } from '../../config.ts'
 import { askControl } from '../../script/lib/control.ts'
 import { readLayout, shortHash } from '../../script/lib/settings.ts'
 import type { ServerFacts } from '../../script/lib/supervisor.ts'
+import { isLong } from './long.ts'
 
 // One real stack for all end-to-end tests: `script/server` on a state folder and ports of its own. A run
 // that was interrupted leaves it standing, and the next run begins by taking it away.
@@ -42,11 +43,23 @@ export function dockerOf(dockerHost: string): Docker {
   return new Docker({ host: hostname, port, protocol: 'http' })
 }
 
+/** The topic that reports on mail. Its host is a server that the tests open (test/support/topic.ts). */
+export const mailTopic = {
+  arn: 'arn:aws:sns:eu-west-1:123456789012:mail-events',
+  port: layout.apiPort + 71,
+  caFile: join(layout.state, 'mail-topic-ca.pem'),
+}
+
 /** More than any test asks for, on whatever machine the tests run. */
 const settings = {
+  KEELSON_MAIL_TOPIC_ARN: mailTopic.arn,
+  KEELSON_MAIL_TOPIC_HOST: `localhost:${mailTopic.port}`,
+  KEELSON_MAIL_TOPIC_CA_FILE: mailTopic.caFile,
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',
+  // So that a test can write more in a moment; in the long forms what everybody has.
+  KEELSON_LOG_BACKLOG_MIB: isLong ? '512' : '96',
 }
 
 /** The developer's settings are for another stack; only the engine and the tools are shared. */
@@ -58,9 +71,32 @@ function environment(): NodeJS.ProcessEnv {
   return { ...Object.fromEntries(own), ...settings }
 }
 
-/** Resolves when every role is ready. Two of the api, since what one replica changes must hold on the other. */
-export const startStack = (): Promise<void> =>
-  server('--detach', '--port-base', String(layout.apiPort), '--apis', '2')
+/** This machine, and as many further ones as the tests of several hosts need. */
+const wantedHosts = 3
+
+/**
+ * Resolves when every role is ready. Two of the api, since what one replica changes must hold on the other. The further
+ * hosts are closed: the tests of several hosts open them (test/support/hosts.ts). Where the machine does not let
+ * network namespaces be made there is one host, and those tests are skipped.
+ */
+export async function startStack(): Promise<void> {
+  try {
+    await startServer(wantedHosts)
+  } catch (error) {
+    console.warn(`no further hosts on this machine: ${(error as Error).message}`)
+    await removeStack()
+    await startServer(1)
+  }
+  const client = await new mongoose.mongo.MongoClient(stackSettings().KEELSON_MONGODB_URL).connect()
+  await client
+    .db()
+    .collection('hosts')
+    .updateMany({ name: /-\d$/ }, { $set: { cordoned: true } })
+  await client.close()
+}
+
+const startServer = (hosts: number): Promise<void> =>
+  server('--detach', '--port-base', String(layout.apiPort), '--apis', '2', '--hosts', String(hosts))
 
 /** Takes away all that the stack made on this machine; its logs stay beside its folder. Nothing there is success. */
 export async function removeStack(): Promise<void> {

@@ -1,9 +1,10 @@
 import { newId } from '../../lib/ids.ts'
-import { Container } from '../../models/compute/containers.ts'
+import { allKinds } from '../../models/compute/instance-kinds.ts'
 import { Reservation } from '../../models/compute/reservations.ts'
 import { openSession } from '../../models/identity/sessions.ts'
 import { type Limits, Tenant } from '../../models/identity/tenants.ts'
 import { User } from '../../models/identity/users.ts'
+import { Disk } from '../../models/storage/disks.ts'
 import { Client } from './client.ts'
 import { engine } from './engine.ts'
 import { eventually } from './eventually.ts'
@@ -15,8 +16,13 @@ export interface TestTenant {
   /** May do all in the tenant. */
   owner: Client
   containers: Client['containers']
+  microvms: Client['microvms']
+  vms: Client['vms']
+  disks: Client['disks']
   /** Another user of it with these roles. */
   user(...roles: string[]): Promise<Client>
+  /** The same of disks. */
+  storage(): Promise<{ disk_gib: number; reservations: number }>
   /** What it holds of its quota and of hosts, by the tenant's sums and by the single reservations. */
   holds(): Promise<{ cpu_milli: number; memory_mib: number; reservations: number }>
 }
@@ -31,13 +37,26 @@ export async function makeTenant(limits: Partial<Limits> = {}): Promise<TestTena
     id: tenant._id,
     owner,
     containers: owner.containers,
+    microvms: owner.microvms,
+    vms: owner.vms,
+    disks: owner.disks,
     user,
+    async storage() {
+      const reservations = await Reservation.find({ tenant_id: tenant._id, disk_gib: { $gt: 0 } }).lean()
+      const { disk_gib = -1 } = (await Tenant.findById(tenant._id).lean())?.usage ?? {}
+      const sum = reservations.reduce((all, held) => all + held.disk_gib, 0)
+      if (sum !== disk_gib) throw new Error(`the sum says ${disk_gib}, the reservations ${sum}`)
+      return { disk_gib, reservations: reservations.length }
+    },
     async holds() {
       const { cpu_milli = -1, memory_mib = -1 } = (await Tenant.findById(tenant._id).lean())?.usage ?? {}
       return {
         cpu_milli,
         memory_mib,
-        reservations: await Reservation.countDocuments({ tenant_id: tenant._id }),
+        reservations: await Reservation.countDocuments({
+          tenant_id: tenant._id,
+          disk_gib: { $not: { $gt: 0 } },
+        }),
       }
     },
   }
@@ -62,16 +81,23 @@ export async function makeUser(tenant_id: string, roles: string[]): Promise<Clie
 /** An operator of the platform, in a tenant of his own. */
 export const makeOperator = async (): Promise<Client> => (await makeTenant()).user('operator')
 
-/** Deletes the tenants' containers through the API. Fails when anything is left that is theirs. */
+/** Deletes the tenants' instances and disks through the API. Fails when anything is left that is theirs. */
 export async function removeTenants(): Promise<void> {
   for (const tenant of made.splice(0)) {
-    const containers = await Container.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
-    const living = containers.filter(({ status }) => status !== 'deleting')
-    const deletions = await Promise.all(living.map(({ _id }) => tenant.containers.delete(_id)))
-    await Promise.all(deletions.map(({ operation }) => operation.end()))
-    await eventually(async () => (await Container.countDocuments({ tenant_id: tenant.id })) === 0, {
-      withinMs: 30_000,
-    })
+    for (const { model, kind } of allKinds) {
+      const instances = await model.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+      const living = instances.filter(({ status }) => status !== 'deleting')
+      const deletions = await Promise.all(
+        living.map(({ _id }) => tenant.owner.begin('DELETE', `/api/v1/${kind}s/${_id}`)),
+      )
+      await Promise.all(deletions.map(({ operation }) => operation.end()))
+      await eventually(async () => (await model.countDocuments({ tenant_id: tenant.id })) === 0)
+    }
+    const disks = await Disk.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+    const there = disks.filter(({ status }) => status !== 'deleting')
+    const removals = await Promise.all(there.map(({ _id }) => tenant.disks.delete(_id)))
+    await Promise.all(removals.map(({ operation }) => operation.end()))
+    await eventually(async () => (await Disk.countDocuments({ tenant_id: tenant.id })) === 0)
     const left = await engine.withLabel('keelson.tenant', tenant.id)
     if (left.length) throw new Error(`left on the engine: ${left.map(({ Names }) => Names.join()).join(' ')}`)
   }

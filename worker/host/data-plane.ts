@@ -3,26 +3,32 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
-import type { ContainerEngine, LogEntry } from '../../drivers/containers.ts'
+import type { LogEntry } from '../../drivers/containers.ts'
 import { EngineError } from '../../drivers/errors.ts'
+import type { InstanceEngine } from '../../drivers/instances.ts'
+import type { LogFiles } from '../../drivers/log-files.ts'
 import { listenAddress } from '../../lib/addresses.ts'
-import { planeSubject } from '../../lib/host-protocol.ts'
+import { planeSubject, type PlaneVerb } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
-import { InvalidInput, NotFound, Problem, Unavailable } from '../../lib/problem.ts'
+import { InvalidInput, NotFound, Problem, Unavailable, UpgradeRequired } from '../../lib/problem.ts'
+import { asksForWebSocket, makeWebSockets } from '../../lib/websockets.ts'
+import { ConsoleQuery, type Consoles, makeConsoles } from './consoles.ts'
+import { sendFilesLeft } from './files-left.ts'
 import type { PlaneTokens } from './plane-tokens.ts'
 
 // Node's own pause between keep-alive probes is two hours: a reader that vanished would be served that long.
 const probeEveryMs = 30_000
 
 interface Parts {
-  engine: ContainerEngine
+  engine: Pick<InstanceEngine, 'find' | 'logs' | 'exec' | 'console'>
+  files: LogFiles
   tokens: PlaneTokens
   log: Logger
 }
 
 export interface DataPlane {
   port: number
-  /** Ends all streams. */
+  /** Ends all streams and consoles. */
   close(): Promise<void>
 }
 
@@ -31,12 +37,16 @@ export async function serveDataPlane(
   parts: Parts,
   { address, port }: { address: string; port: number },
 ): Promise<DataPlane> {
-  const server = createServer(
-    { keepAlive: true, keepAliveInitialDelay: probeEveryMs },
-    (request, response) => {
-      answer(parts, request, response).catch((error: unknown) => refuse(parts.log, error, response))
-    },
-  )
+  const sockets = makeWebSockets(() => true)
+  const consoles = makeConsoles({ engine: parts.engine, log: parts.log, sockets })
+  const handler = (request: IncomingMessage, response: ServerResponse): void => {
+    answer({ ...parts, consoles }, request, response).catch((error: unknown) =>
+      refuse(parts.log, error, response),
+    )
+  }
+  const keepAlive = { keepAlive: true, keepAliveInitialDelay: probeEveryMs }
+  const server = createServer({ ...keepAlive, ...sockets.serverOptions }, handler)
+  sockets.attach(server, handler)
   server.listen(port, listenAddress(address))
   await once(server, 'listening')
   const bound = server.address()
@@ -45,20 +55,37 @@ export async function serveDataPlane(
     async close() {
       server.close()
       server.closeAllConnections()
+      await consoles.close()
+      sockets.terminate()
       await once(server, 'close')
     },
   }
 }
 
-async function answer(parts: Parts, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function answer(
+  { engine, files, tokens, consoles }: Parts & { consoles: Consoles },
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   const url = new URL(request.url ?? '/', 'http://host')
   if (request.method !== 'GET') throw new NotFound('operation')
   if (url.pathname === '/healthz') return void response.end('ok\n')
 
-  const [, id] = /^\/instances\/([\w-]{1,64})\/logs$/.exec(url.pathname) ?? []
+  const [, id, verb] = /^\/instances\/([\w-]{1,64})\/(logs|archive|console)$/.exec(url.pathname) ?? []
   if (id === undefined) throw new NotFound('operation')
-  await parts.tokens.redeem(request.headers.authorization, planeSubject(id, 'logs'))
-  await sendLogs(parts.engine, id, logQuery(url.searchParams), response)
+  await tokens.redeem(request.headers.authorization, planeSubject(id, verb as PlaneVerb))
+  if (verb === 'logs') {
+    await sendLogs(engine, id, read(LogQuery, Object.fromEntries(url.searchParams)), response)
+    return
+  }
+  if (verb === 'archive') {
+    await sendFilesLeft(files, id, response)
+    return
+  }
+  if (!asksForWebSocket(request)) throw new UpgradeRequired()
+  const { command: _, ...size } = Object.fromEntries(url.searchParams)
+  const query = read(ConsoleQuery, { ...size, command: url.searchParams.getAll('command') })
+  await consoles.open(id, query, request, response)
 }
 
 const LogQuery = z.strictObject({
@@ -67,20 +94,20 @@ const LogQuery = z.strictObject({
   follow: z.enum(['true', 'false']).default('false'),
 })
 
-function logQuery(params: URLSearchParams): z.infer<typeof LogQuery> {
-  const { data, error } = LogQuery.safeParse(Object.fromEntries(params))
-  if (data) return data
+function read<S extends z.ZodType>(schema: S, params: object): z.output<S> {
+  const { data, error } = schema.safeParse(params)
+  if (!error) return data
   const errors = error.issues.map(({ path, message }) => ({ pointer: path.join('.'), message }))
   throw new InvalidInput(400, errors)
 }
 
 async function sendLogs(
-  engine: ContainerEngine,
+  engine: Pick<InstanceEngine, 'find' | 'logs'>,
   id: string,
   { lines, since, follow }: z.infer<typeof LogQuery>,
   response: ServerResponse,
 ): Promise<void> {
-  // Before the first byte: a container without output says nothing for as long as it lives.
+  // Before the first byte: an instance without output says nothing for as long as it lives.
   if (!(await engine.find(id))) throw new NotFound('instance')
   const gone = new AbortController()
   response.on('close', () => gone.abort())
@@ -113,6 +140,7 @@ function refuse(log: Logger, error: unknown, response: ServerResponse): void {
 
 function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
-  if (error instanceof EngineError) return new Unavailable('The container engine does not answer', error)
+  if (error instanceof EngineError)
+    return new Unavailable('The engine of the instance does not answer', error)
   return new Problem(500, 'internal', 'Internal error')
 }

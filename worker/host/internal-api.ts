@@ -1,11 +1,19 @@
 import { SignJWT } from 'jose'
 import { z } from 'zod'
 import {
+  DiskTransfer,
+  DiskWish,
   Enrolled,
   type Enrolment,
+  HostNetworks,
   type HostReport,
+  type HostSamples,
   hostTokenType,
   internalAudience,
+  type LogPiece,
+  LogPieceTaken,
+  logPieceType,
+  MachineTransfer,
   ReportAnswer,
 } from '../../lib/host-protocol.ts'
 import type { Credential } from './enrolment.ts'
@@ -53,14 +61,62 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     report: async (report: HostReport): Promise<ReportAnswer> =>
       call(at('reports'), ReportAnswer, post(report), await token()),
 
-    configVars: async (instanceId: string): Promise<Record<string, string>> => {
-      const path = `instances/${encodeURIComponent(instanceId)}/config-vars`
-      return (await call(at(path), ConfigVars, {}, await token())).config_vars
+    samples: async (samples: HostSamples): Promise<void> => {
+      await call(at('samples'), z.undefined(), post(samples), await token())
     },
+
+    /** Null: the disk is none of this host's. */
+    wishOf: async (diskId: string): Promise<DiskWish | null> =>
+      (await call(at(disk(diskId)), Wish, {}, await token())).wish,
+
+    offer: async (diskId: string, transfer: DiskTransfer): Promise<void> => {
+      const put = { ...post(transfer), method: 'PUT' }
+      await call(at(`${disk(diskId)}/transfer`), z.undefined(), put, await token())
+    },
+
+    transferOf: async (diskId: string): Promise<DiskTransfer> =>
+      call(at(`${disk(diskId)}/transfer`), DiskTransfer, {}, await token()),
+
+    progress: async (diskId: string, percent: number): Promise<void> => {
+      await call(at(`${disk(diskId)}/progress`), z.undefined(), post({ percent }), await token())
+    },
+
+    /** Up to where the archive has the file now; null where nobody wants the container's output any more. */
+    logPiece: async (instanceId: string, piece: LogPiece, body: Buffer): Promise<number | null> => {
+      const path = `${instance(instanceId)}/log-pieces`
+      const query = new URLSearchParams(
+        Object.entries(piece).map(([name, value]): [string, string] => [name, String(value)]),
+      )
+      const init = { method: 'POST', headers: { 'content-type': logPieceType }, body: new Uint8Array(body) }
+      try {
+        return (await call(at(`${path}?${query.toString()}`), LogPieceTaken, init, await token())).kept_to
+      } catch (error) {
+        if (error instanceof InternalApiFault && error.status === 404) return null
+        throw error
+      }
+    },
+    networks: async (): Promise<HostNetworks> => call(at('networks'), HostNetworks, {}, await token()),
+
+    secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>
+      call(at(`${instance(instanceId)}/config-vars`), Secrets, {}, await token()),
+
+    offerMachine: async (instanceId: string, source: MachineTransfer): Promise<void> => {
+      const put = { ...post(source), method: 'PUT' }
+      await call(at(`${instance(instanceId)}/transfer`), z.undefined(), put, await token())
+    },
+
+    sourceOfMachine: async (instanceId: string): Promise<MachineTransfer> =>
+      call(at(`${instance(instanceId)}/transfer`), MachineTransfer, {}, await token()),
   }
 }
 
-const ConfigVars = z.object({ config_vars: z.record(z.string(), z.string()) })
+const disk = (id: string): string => `disks/${encodeURIComponent(id)}`
+const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
+const Wish = z.object({ wish: DiskWish.nullable() })
+const Secrets = z.object({
+  config_vars: z.record(z.string(), z.string()),
+  user_data: z.string().nullable().default(null),
+})
 const Refusal = z.object({ code: z.string(), title: z.string() })
 
 const post = (body: unknown): RequestInit => ({
@@ -82,7 +138,7 @@ async function call<S extends z.ZodType>(
     throw new InternalApiFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
   }
   const response = await fetch(url, { ...init, headers, signal }).catch(away)
-  const body: unknown = await response.json().catch(away)
+  const body: unknown = response.status === 204 ? undefined : await response.json().catch(away)
   if (response.ok) return schema.parse(body)
   const refusal = Refusal.catch({ code: 'refused', title: response.statusText }).parse(body)
   throw new InternalApiFault(response.status, refusal.code, `The platform’s API refused: ${refusal.title}`)

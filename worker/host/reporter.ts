@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { ContainerEngine, FoundContainer } from '../../drivers/containers.ts'
+import type { FoundInstance, InstanceEngine } from '../../drivers/instances.ts'
 import type { HostReport, ObservedInstance, ReportAnswer } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeBackoff } from '../retry.ts'
@@ -10,15 +10,21 @@ const everyMs = 10_000
 // report that takes long tells that the engine or the API has more to do than to report.
 const leastGapMs = 200
 const gapPerReport = 4
-// Each container costs the engine a call, so between two such lists only what changed is looked at.
+// Each instance costs its engine a call, so between two such lists only what changed is looked at.
 const listEveryMs = 60_000
 
+type About = Omit<HostReport, 'instances' | 'disks'>
+
 interface Parts {
-  engine: ContainerEngine
-  /** What the report says beside the instances. */
-  about: () => Promise<Omit<HostReport, 'instances'>>
+  engine: Pick<InstanceEngine, 'list' | 'find' | 'remove' | 'watch'>
+  /** What the report says beside the instances and disks. */
+  about: () => Promise<About>
+  /** The disks that are here. */
+  disks: () => Promise<HostReport['disks']>
+  /** What is here now, before it is told; also while nobody can be told. */
+  onSeen: (found: FoundInstance[]) => void
   send: (report: HostReport) => Promise<ReportAnswer>
-  onAccepted: (answer: ReportAnswer) => void
+  onAccepted: (answer: ReportAnswer, found: FoundInstance[]) => void
   log: Logger
 }
 
@@ -27,7 +33,7 @@ interface Parts {
  * report is complete, so one that is lost needs no making up for.
  */
 export async function keepReporting(parts: Parts, signal: AbortSignal): Promise<void> {
-  const { engine, send, onAccepted, log } = parts
+  const { engine, send, onSeen, onAccepted, log } = parts
   const observed = makeObserver(parts)
   const news = new EventEmitter<{ change: [] }>()
   const watching = engine.watch((id) => {
@@ -35,11 +41,31 @@ export async function keepReporting(parts: Parts, signal: AbortSignal): Promise<
     news.emit('change')
   }, signal)
 
+  const removals = new Map<string, Promise<void>>()
+
+  /** The very instances that were reported: one that came back meanwhile is another. */
+  function remove(found: Map<string, FoundInstance>, ids: string[]): void {
+    for (const id of ids) {
+      if (removals.has(id)) continue
+      log.warn({ instance_id: id }, 'removing an instance that is not this host’s any more')
+      // Beside the reports: its output is archived first, however much there is.
+      const removal = engine
+        .remove(id, { engineId: found.get(id)?.engine_id })
+        .catch((error: unknown) => log.warn({ err: error, instance_id: id }, 'not removed; trying again'))
+        .finally(() => removals.delete(id))
+      removals.set(id, removal)
+    }
+  }
+
   const backoff = makeBackoff()
   while (!signal.aborted) {
     try {
       const begun = Date.now()
-      onAccepted(await send(await observed.report()))
+      const report = await observed.report()
+      onSeen([...report.found.values()])
+      const answer = await send(report.sent)
+      onAccepted(answer, [...report.found.values()])
+      remove(report.found, answer.not_yours)
       backoff.reset()
       const gapMs = Math.max(leastGapMs, gapPerReport * (Date.now() - begun))
       await delay(Math.min(gapMs, everyMs), undefined, { signal })
@@ -54,20 +80,21 @@ export async function keepReporting(parts: Parts, signal: AbortSignal): Promise<
     }
   }
   await watching
+  await Promise.all(removals.values())
 }
 
-/** The present state of all containers, kept up to date by looking at those that changed. */
-function makeObserver({ engine, about }: Pick<Parts, 'engine' | 'about'>) {
-  let found = new Map<string, FoundContainer>()
-  let host: Omit<HostReport, 'instances'>
+/** The present state of all instances, kept up to date by looking at those that changed. */
+function makeObserver({ engine, about, disks }: Pick<Parts, 'engine' | 'about' | 'disks'>) {
+  let found = new Map<string, FoundInstance>()
+  let host: About
   let listedAt = 0
   const changed = new Set<string>()
 
   async function list(): Promise<void> {
     listedAt = Date.now()
     changed.clear()
-    const [containers, description] = await Promise.all([engine.list(), about()])
-    found = new Map(containers.map((container) => [container.id, container]))
+    const [instances, description] = await Promise.all([engine.list(), about()])
+    found = new Map(instances.map((instance) => [instance.id, instance]))
     host = description
   }
 
@@ -75,8 +102,8 @@ function makeObserver({ engine, about }: Pick<Parts, 'engine' | 'about'>) {
     const ids = [...changed]
     changed.clear() // before looking: what changes meanwhile is looked at again
     for (const id of ids) {
-      const container = await engine.find(id)
-      if (container) found.set(id, container)
+      const instance = await engine.find(id)
+      if (instance) found.set(id, instance)
       else found.delete(id)
     }
   }
@@ -88,21 +115,22 @@ function makeObserver({ engine, about }: Pick<Parts, 'engine' | 'about'>) {
       else changed.add(id)
     },
     isStale: (): boolean => listedAt === 0 || changed.size > 0,
-    async report(): Promise<HostReport> {
+    async report(): Promise<{ sent: HostReport; found: Map<string, FoundInstance> }> {
       if (Date.now() - listedAt > listEveryMs) await list()
       else await lookAtChanged()
-      return { ...host, instances: [...found.values()].map(toObserved) }
+      const sent = { ...host, instances: [...found.values()].map(toObserved), disks: await disks() }
+      return { sent, found: new Map(found) }
     },
   }
 }
 
-const toObserved = (container: FoundContainer): ObservedInstance => ({
-  id: container.id,
-  kind: 'container',
-  state: container.state,
-  exit_code: container.exit_code,
-  oom_killed: container.oom_killed,
-  restart_count: container.restart_count,
-  started_at: container.started_at,
-  health: container.health,
+const toObserved = (found: FoundInstance): ObservedInstance => ({
+  id: found.id,
+  kind: found.kind,
+  state: found.state,
+  exit_code: found.exit_code,
+  oom_killed: found.oom_killed,
+  restart_count: found.restart_count,
+  started_at: found.started_at,
+  health: found.health,
 })

@@ -1,12 +1,12 @@
-/** Runs `work` when its turn comes; rejects with the signal's reason when that aborts first. */
-export type InTurn = <T>(work: () => Promise<T>, signal: AbortSignal) => Promise<T>
+/** Runs `work` once a slot is free; rejects with the signal's reason when that aborts first. */
+export type InSlot = <T>(work: () => Promise<T>, signal: AbortSignal) => Promise<T>
 
 /** At most `width` at once; the others wait in line. */
-export function makeTurns(width: number): InTurn {
+export function makeSlots(width: number): InSlot {
   const line = new Set<() => void>()
   let free = width
 
-  const turn = (signal: AbortSignal): Promise<void> =>
+  const slot = (signal: AbortSignal): Promise<void> =>
     new Promise((resolve, reject) => {
       const called = (): void => {
         signal.removeEventListener('abort', left)
@@ -23,13 +23,13 @@ export function makeTurns(width: number): InTurn {
   return async (work, signal) => {
     signal.throwIfAborted()
     if (free > 0) free--
-    else await turn(signal)
+    else await slot(signal)
     try {
       return await work()
     } finally {
       const [next] = line
       if (next) {
-        line.delete(next) // the turn passes on, without becoming free
+        line.delete(next) // the slot passes on, without becoming free
         next()
       } else free++
     }

@@ -1,0 +1,165 @@
+import { ApplicationFailure } from '@temporalio/activity'
+import { findInstance, type Instance } from '../../models/compute/instance-kinds.ts'
+import { likeOf, type PlacedSpec } from '../../models/compute/instances.ts'
+import { removeArchive } from '../../models/compute/log-archive.ts'
+import { place, placeElsewhere } from '../../models/compute/placement.ts'
+import { hostsOf, Reservation, release, resize } from '../../models/compute/reservations.ts'
+import { cutOff, resolverOf } from '../../models/network/host-networks.ts'
+import { releaseNics } from '../../models/network/nics.ts'
+import { disksOf, freeDisks } from '../../models/storage/attachments.ts'
+import { arriveTogether, stayTogether, takeDisks } from '../../models/storage/moves.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { networkHosts } from '../network/networks.ts'
+import { answering } from './answering.ts'
+import { followDisks, needsDisksThere, permanently, readyDisks } from './disk-hosts.ts'
+
+export const makeInstanceActivities = () => ({
+  /** The host that this instance is on, or one with room, which is then taken; and what to run there. */
+  async placeInstance(id: string): Promise<Placed> {
+    const one = await instanceOf(id)
+    const { kind, instance } = one
+    const diskHost = await readyDisks(one)
+    const moved = diskHost !== null && (await followDisks(one, diskHost))
+    const host = await place(id, {
+      kind: kind.kind,
+      hostId: diskHost ?? instance.wanted_host_id,
+      apartFrom: await likeOf(kind, instance),
+    })
+    if (host.unreachable_since) {
+      const detail = `The host of the ${kind.title} does not answer; reschedule it to have it on another`
+      throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
+    }
+    const is_new = instance.host_id === null || moved
+    const host_id = host._id
+    return { host_id, host_address: host.address ?? '', is_new, ...(await withNetwork(one, [host_id])) }
+  },
+
+  /** Where it is, as far as anything of it may be on a host; null too where the host is given up for now. */
+  async placementOf(
+    id: string,
+  ): Promise<{ host_id: string | null; disk_ids: string[]; network_hosts: string[] }> {
+    const { instance } = await instanceOf(id)
+    const held = await Reservation.findOne({ _id: id, tenant_id: instance.tenant_id }).lean()
+    const disk_ids = (await disksOf(instance)).map(({ _id }) => _id)
+    const network_hosts = instance.nics.length ? await networkHosts(id) : []
+    return { host_id: await answering(held?.host_id ?? instance.host_id), disk_ids, network_hosts }
+  },
+
+  /**
+   * Takes room on another host, for its disks too, which from then on the operation has. `from_host_id`: where it is
+   * now, null if that host does not answer.
+   */
+  async placeInstanceElsewhere(id: string, wantedHostId: string | null, operationId: string): Promise<Move> {
+    const one = await instanceOf(id)
+    const { kind, instance } = one
+    const from_host_id = await answering(instance.host_id)
+    if (kind.moves_whole && from_host_id === null) throw cannotLeave(one)
+    await needsDisksThere(one, from_host_id)
+    const disks = await permanently(() => takeDisks(instance, operationId))
+    const wish = { kind: kind.kind, hostId: wantedHostId, apartFrom: await likeOf(kind, instance) }
+    const host = await placeElsewhere([id, ...disks.map(({ _id }) => _id)], wish)
+    if (instance.host_id && !from_host_id) await cutOff(id, instance.host_id)
+    return {
+      from_host_id,
+      disks: disks.map(({ _id, name }) => ({ id: _id, name })),
+      host_id: host._id,
+      host_address: host.address ?? '',
+      ...(await withNetwork(one, [host._id])),
+      runs: instance.desired_state === 'running',
+    }
+  },
+
+  /** It is where it was to go. What is left of it where it was goes at that host's next report. */
+  arriveInstance: (id: string, operationId: string): Promise<void> => arriveTogether(operationId, id),
+
+  /** It stays where it is, with its disks. */
+  stayInstance: (id: string, operationId: string): Promise<void> => stayTogether(operationId, id),
+
+  /** Gives back what it holds, unless it lives on a host already and only its start failed. */
+  async abandonPlacement(id: string): Promise<void> {
+    const { instance } = await instanceOf(id)
+    if (instance.host_id === null) await release(id)
+  },
+
+  /** Gives back what a deleted instance holds, and lets its archived output go. Its disks stay, for others to have. */
+  async releaseInstance(id: string): Promise<void> {
+    const { instance } = await instanceOf(id)
+    await freeDisks(instance)
+    await removeArchive(id)
+    const held = instance.nics.length ? await Reservation.findById(id).setOptions(everyTenant).lean() : null
+    for (const hostId of held ? hostsOf(held) : []) if (!(await answering(hostId))) await cutOff(id, hostId)
+    await release(id)
+    await releaseNics(id)
+  },
+
+  async reserveRecordedSize(id: string): Promise<void> {
+    const { kind, instance } = await instanceOf(id)
+    await resize(id, instance.tenant_id, kind.sizeOf(instance))
+  },
+
+  /** Where and what it is, and which fields wait for the next start once these have changed too. */
+  async runningInstance(
+    id: string,
+    changed: string[],
+  ): Promise<{ host_id: string; spec: PlacedSpec; pending_changes: string[] }> {
+    const { kind, instance } = await instanceOf(id)
+    const { host_id } = instance
+    if (host_id === null)
+      throw ApplicationFailure.nonRetryable(`The ${kind.title} is on no host`, 'not_placed')
+    const waiting = changed.filter((field) => !kind.live.has(field))
+    return {
+      host_id,
+      spec: kind.specOf(instance),
+      pending_changes: [...new Set([...instance.pending_changes, ...waiting])],
+    }
+  },
+})
+
+export type InstanceActivities = ReturnType<typeof makeInstanceActivities>
+
+/** `S`: what a host needs to know of this kind. */
+export interface Placed<S extends PlacedSpec = PlacedSpec> {
+  host_id: string
+  host_address: string
+  spec: S
+  /** Nothing of it was on that host before. */
+  is_new: boolean
+  network_hosts: string[]
+}
+
+export interface Move<S extends PlacedSpec = PlacedSpec> {
+  from_host_id: string | null
+  host_id: string
+  host_address: string
+  spec: S
+  runs: boolean
+  /** None in what was recorded before there were disks. */
+  disks?: { id: string; name: string }[]
+  network_hosts: string[]
+}
+
+async function instanceOf(id: string): Promise<Instance> {
+  const one = await findInstance(id)
+  if (!one) throw ApplicationFailure.nonRetryable('The instance is gone', 'not_found')
+  return one
+}
+
+/** What it wrote is on its host and nowhere else. */
+function cannotLeave({ kind: { title }, instance }: Instance): ApplicationFailure {
+  if (instance.host_id === null)
+    return ApplicationFailure.nonRetryable(`The ${title} is on no host yet: start it`, 'not_placed')
+  const detail = `The ${title} is on a host that does not answer, with its root disk`
+  return ApplicationFailure.nonRetryable(detail, 'host_unreachable')
+}
+
+/** What to run, and which other hosts that answer are to know of its NICs. */
+async function withNetwork(
+  { kind, instance }: Instance,
+  except: string[],
+): Promise<{ spec: PlacedSpec; network_hosts: string[] }> {
+  const spec = kind.specOf(instance)
+  if (instance.nics.length === 0) return { spec, network_hosts: [] }
+  const { _id, tenant_id } = instance
+  const [network, hosts] = await Promise.all([resolverOf(tenant_id, _id), networkHosts(_id)])
+  return { spec: { ...spec, network }, network_hosts: hosts.filter((id) => !except.includes(id)) }
+}

@@ -1,0 +1,127 @@
+import type { BindMount } from '../../drivers/containers.ts'
+import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
+import { DiskMigrating, DiskNotFound, InstanceNotRunning } from '../../drivers/errors.ts'
+import { type InstanceEngine, isMachine } from '../../drivers/instances.ts'
+import type { MachineDisk, MachineEngine } from '../../drivers/machines.ts'
+import type { DiskWish } from '../../lib/host-protocol.ts'
+import { makeLines } from '../../lib/lines.ts'
+
+// Who mounts and unmounts on a host: activities, and the host itself when it puts something right. What each does is right
+// only for as long as the record says the same, so the record is asked once a disk's turn has come, and the disk is the
+// asker's until it is done.
+
+interface Parts {
+  disks: Disks & DiskTransfers
+  engine: Pick<InstanceEngine, 'find'>
+  /** Null: this host has none. */
+  machines: Pick<MachineEngine, 'attachDisk' | 'detachDisk' | 'find' | 'growDisk'> | null
+  /** What the record says of a disk on this host; null: it is none of this host's. */
+  wishOf: (diskId: string) => Promise<DiskWish | null>
+}
+
+interface Mount {
+  disk_id: string
+  mount_path: string
+  read_only: boolean
+}
+
+export type HostedDisks = ReturnType<typeof makeHostedDisks>
+
+export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
+  const inLine = makeLines()
+
+  async function needs(diskId: string, instanceId: string, operationId?: string): Promise<DiskWish> {
+    const wish = await wishOf(diskId)
+    if (wish?.instance_id !== instanceId) throw new DiskNotFound(diskId)
+    if (wish.moved_by !== null && wish.moved_by !== operationId) throw new DiskMigrating(diskId)
+    return wish
+  }
+
+  async function mountIn(wish: DiskWish): Promise<void> {
+    const { disk_id, instance_id, mount_path, read_only } = wish
+    const found = instance_id === null ? null : await engine.find(instance_id)
+    if (!found?.pid || mount_path === null) throw new InstanceNotRunning(instance_id ?? '')
+    if (!isMachine(found)) await disks.attach(disk_id, { pid: found.pid, mount_path, read_only })
+    else await machines?.attachDisk(found.id, { mount_path, read_only, ...(await plugged(disk_id)) })
+  }
+
+  const plugged = async (disk_id: string): Promise<Pick<MachineDisk, 'disk_id' | 'socket'>> => ({
+    disk_id,
+    ...(await disks.plug(disk_id)),
+  })
+
+  /** Takes it out of the machine that runs with it, if any does, and off the host. */
+  async function detach(diskId: string, instanceId?: string): Promise<void> {
+    if (machines && instanceId !== undefined && (await machines.find(instanceId)))
+      await machines.detachDisk(instanceId, diskId)
+    await disks.detach(diskId)
+  }
+
+  async function clear(id: string): Promise<void> {
+    await disks.stopServing(id)
+    await disks.detach(id)
+    await disks.remove(id)
+  }
+
+  return {
+    inLine,
+
+    /** Serves a container's disks, and says which folders it is to be made with. Throws DiskNotFound, DiskMigrating. */
+    mountsFor: (instanceId: string, mounts: Mount[], operationId: string): Promise<BindMount[]> =>
+      Promise.all(
+        mounts.map(({ disk_id, mount_path, read_only }) =>
+          inLine(disk_id, async () => {
+            await needs(disk_id, instanceId, operationId)
+            const { host_path } = await disks.attach(disk_id)
+            return { host_path, mount_path, read_only }
+          }),
+        ),
+      ),
+
+    /** The same for a machine: where it finds each. */
+    socketsFor: (instanceId: string, mounts: Mount[], operationId: string): Promise<MachineDisk[]> =>
+      Promise.all(
+        mounts.map(({ disk_id, mount_path, read_only }) =>
+          inLine(disk_id, async () => {
+            await needs(disk_id, instanceId, operationId)
+            return { mount_path, read_only, ...(await plugged(disk_id)) }
+          }),
+        ),
+      ),
+
+    /** Mounts a disk in an instance that runs. Throws InstanceNotRunning too. */
+    mountLive: (diskId: string, instanceId: string): Promise<void> =>
+      inLine(diskId, async () => mountIn(await needs(diskId, instanceId))),
+
+    /** Also out of a machine that runs with it, where it is said which. */
+    detach: (diskId: string, instanceId?: string): Promise<void> =>
+      inLine(diskId, () => detach(diskId, instanceId)),
+
+    /** Lets the machine that runs with it, if any does, see its present size. */
+    async showGrown(diskId: string): Promise<void> {
+      const instanceId = machines && (await wishOf(diskId))?.instance_id
+      if (!instanceId) return
+      const machine = await machines.find(instanceId)
+      if (machine?.state === 'running') await machines.growDisk(instanceId, diskId)
+    },
+
+    async detachAll(diskIds: string[]): Promise<void> {
+      await Promise.all(diskIds.map((id) => inLine(id, () => disks.detach(id))))
+    },
+
+    remove: (diskId: string): Promise<void> => inLine(diskId, () => clear(diskId)),
+
+    /** Brings a disk to what the record says of it now. */
+    putRight: (diskId: string): Promise<'removed' | DiskWish['should']> =>
+      inLine(diskId, async () => {
+        const wish = await wishOf(diskId)
+        if (!wish) {
+          await clear(diskId)
+          return 'removed'
+        }
+        if (wish.should === 'attached') await mountIn(wish)
+        if (wish.should === 'detached') await disks.detach(diskId)
+        return wish.should
+      }),
+  }
+}

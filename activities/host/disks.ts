@@ -1,0 +1,93 @@
+import { cancellationSignal } from '@temporalio/activity'
+import type { Disks, DiskSpec, DiskTransfers } from '../../drivers/disks.ts'
+import { DiskAttached } from '../../drivers/errors.ts'
+import type { InstanceEngine } from '../../drivers/instances.ts'
+import type { DiskTransfer, DiskWish } from '../../lib/host-protocol.ts'
+import type { HostedDisks } from './disk-mounts.ts'
+
+/** What a host asks and tells the API of its disks. */
+export interface DiskApi {
+  wishOf: (diskId: string) => Promise<DiskWish | null>
+  /** The key of a migration goes from host to API to host, so that it is in no workflow's history. */
+  offer: (diskId: string, transfer: DiskTransfer) => Promise<void>
+  transferOf: (diskId: string) => Promise<DiskTransfer>
+  progress: (diskId: string, percent: number) => Promise<void>
+}
+
+interface Parts {
+  disks: Disks & DiskTransfers
+  engine: Pick<InstanceEngine, 'find'>
+  hosted: HostedDisks
+  api: DiskApi
+}
+
+const mebibyte = 1024 ** 2
+const progressEveryMs = 1_000
+
+/**
+ * What a host does with disks. Each step may be run again, by this worker or the next; the driver looks before it acts.
+ */
+export function makeDiskActivities({ disks, engine, hosted, api }: Parts) {
+  return {
+    createDisk: (spec: DiskSpec): Promise<void> =>
+      hosted.inLine(spec.id, async () => {
+        await disks.create(spec, { signal: cancellationSignal() })
+      }),
+
+    async resizeDisk(id: string, sizeGib: number): Promise<void> {
+      await disks.resize(id, sizeGib)
+      await hosted.showGrown(id)
+    },
+
+    /** With its snapshots, and whatever else of it is on this host. Succeeds when there is nothing to remove. */
+    removeDisk: (id: string): Promise<void> => hosted.remove(id),
+
+    async takeSnapshot(id: string, name: string): Promise<{ used_bytes: number; taken_at: string }> {
+      const { allocated_bytes, taken_at } = await disks.snapshot(id, name)
+      return { used_bytes: allocated_bytes, taken_at }
+    },
+
+    removeSnapshot: (id: string, name: string): Promise<void> => disks.removeSnapshot(id, name),
+
+    attachDisk: (id: string, instanceId: string): Promise<void> => hosted.mountLive(id, instanceId),
+
+    detachDisk: (id: string, instanceId?: string): Promise<void> => hosted.detach(id, instanceId),
+
+    /** Detaches a disk that nothing uses, as that of an instance which has ended by itself. Throws DiskAttached. */
+    releaseDisk: (id: string): Promise<void> =>
+      hosted.inLine(id, async () => {
+        const wish = await api.wishOf(id)
+        const instance = wish?.instance_id ? await engine.find(wish.instance_id) : null
+        if (instance?.state === 'running') throw new DiskAttached(id)
+        await disks.detach(id)
+      }),
+
+    /** Lets another host read it for so long, and tells the API how. */
+    async serveDisk(id: string, seconds: number): Promise<void> {
+      await api.offer(id, await disks.serve(id, seconds))
+    },
+
+    stopServingDisk: (id: string): Promise<void> => disks.stopServing(id),
+
+    /** Copies it from the host that serves it, and compares both. Called off, it leaves nothing. */
+    pullDisk: (id: string, { bandwidth_mib_per_sec: limit }: Limits): Promise<void> =>
+      hosted.inLine(id, async () => {
+        const source = await api.transferOf(id)
+        let toldAt = 0
+        await disks.pull(id, source, {
+          signal: cancellationSignal(),
+          ...(limit ? { bytesPerSec: limit * mebibyte } : {}),
+          onProgress(percent) {
+            if (Date.now() - toldAt < progressEveryMs) return
+            toldAt = Date.now()
+            // Only told to those who watch: without it nothing is amiss.
+            api.progress(id, percent).catch(() => {})
+          },
+        })
+      }),
+  }
+}
+
+interface Limits {
+  bandwidth_mib_per_sec: number | null
+}

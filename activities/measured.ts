@@ -1,0 +1,20 @@
+import { Context } from '@temporalio/activity'
+import type { ActivityInterceptors } from '@temporalio/worker'
+import { metrics } from '../lib/metrics.ts'
+
+/** For a worker's `interceptors.activity`, as the first: how long each step takes, and how it ends. */
+export const measured = (): ActivityInterceptors => ({
+  inbound: {
+    async execute(input, next) {
+      const end = metrics.activities.startTimer({ activity: Context.current().info.activityType })
+      try {
+        const result = await next(input)
+        end({ outcome: 'completed' })
+        return result
+      } catch (error) {
+        end({ outcome: 'failed' })
+        throw error
+      }
+    },
+  },
+})

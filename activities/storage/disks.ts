@@ -1,0 +1,79 @@
+import { ApplicationFailure } from '@temporalio/activity'
+import { Reservation, release } from '../../models/compute/reservations.ts'
+import { Disk, type DiskDocument } from '../../models/storage/disks.ts'
+import { arriveTogether, stayTogether } from '../../models/storage/moves.ts'
+import { dropSnapshot, holdRoom, recordSnapshot, Snapshot } from '../../models/storage/snapshots.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { answering } from '../compute/answering.ts'
+
+export const makeDiskActivities = () => ({
+  /** The host that has it, which must answer; and its size as recorded. */
+  async diskPlace(id: string): Promise<{ host_id: string; size_gib: number }> {
+    const { host_id, size_gib } = await diskOf(id)
+    const there = await answering(host_id)
+    if (there) return { host_id: there, size_gib }
+    const detail = 'The host of the disk does not answer'
+    throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
+  },
+
+  /** The hosts that may have something of it and answer. The others remove it when they are back. */
+  async hostsOfDisk(id: string): Promise<{ host_ids: string[] }> {
+    const { host_id, tenant_id } = await diskOf(id)
+    const held = await Reservation.findOne({ _id: id, tenant_id }).lean()
+    const all = new Set([held?.host_id ?? host_id, held?.target_host_id ?? null])
+    const there = await Promise.all([...all].map(answering))
+    return { host_ids: there.filter((one) => one !== null) }
+  },
+
+  /** Gives back what it holds, and forgets its snapshots. */
+  async releaseDisk(id: string): Promise<void> {
+    const { tenant_id } = await diskOf(id)
+    await release(id)
+    await Snapshot.deleteMany({ tenant_id, disk_id: id })
+  },
+
+  /** Reserves what the record says, after a change that was not carried out. */
+  async holdRecordedRoom(id: string): Promise<void> {
+    await holdRoom(await diskOf(id))
+  },
+
+  async snapshotTaken(id: string, name: string, taken: Taken): Promise<void> {
+    await recordSnapshot(await diskOf(id), name, taken)
+  },
+
+  /** Forgets a snapshot; with `madeBy`, only one that this operation made. */
+  async forgetSnapshot(id: string, name: string, madeBy: string | null): Promise<void> {
+    await dropSnapshot(await diskOf(id), name, madeBy ?? undefined)
+  },
+
+  /** From where to where a disk goes. Room there was taken when the migration was accepted. */
+  async diskMove(id: string): Promise<{ from_host_id: string; host_id: string; name: string }> {
+    const { host_id, tenant_id, name } = await diskOf(id)
+    const held = await Reservation.findOne({ _id: id, tenant_id }).lean()
+    const target = held?.target_host_id
+    if (!target) throw ApplicationFailure.nonRetryable('The disk goes nowhere', 'not_placed')
+    const from = await answering(host_id)
+    if (!from) {
+      const detail = 'The host of the disk does not answer, and nobody else has it'
+      throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
+    }
+    return { from_host_id: from, host_id: target, name }
+  },
+
+  diskArrived: (operationId: string): Promise<void> => arriveTogether(operationId),
+
+  diskStays: (operationId: string): Promise<void> => stayTogether(operationId),
+})
+
+interface Taken {
+  used_bytes: number
+  taken_at: string
+}
+
+export type DiskActivities = ReturnType<typeof makeDiskActivities>
+
+async function diskOf(id: string): Promise<DiskDocument> {
+  const disk = await Disk.findById(id).setOptions(everyTenant).lean()
+  if (!disk) throw ApplicationFailure.nonRetryable('The disk is gone', 'not_found')
+  return disk
+}

@@ -1,0 +1,44 @@
+import { z } from 'zod'
+import { setConfigVars } from '../../models/compute/instances.ts'
+import { byId } from '../fields.ts'
+import { type Operation, operation } from '../operation.ts'
+import { ConfigVars, instanceOf, type ShownInstance } from './instances.ts'
+
+const ConfigVarsView = z.strictObject({ config_vars: ConfigVars }).meta({ id: 'ConfigVars' })
+
+/** An instance's environment variables. They are in no view of it, since they hold its secrets. */
+export const configVars = (shown: ShownInstance, { plural, kind, kind: { title } } = shown): Operation[] => [
+  operation({
+    method: 'GET',
+    path: `/api/v1/${plural}/{id}/config-vars`,
+    permission: `${plural}:read`,
+    summary: `Get a ${title}’s config vars; each read is audited`,
+    params: byId,
+    responses: { 200: ConfigVarsView },
+    reads_secret: true,
+    handle: async ({ caller, params }) => ({
+      config_vars: await kind.openConfigVars(await instanceOf(shown, caller, params.id)),
+    }),
+  }),
+
+  operation({
+    method: 'PUT',
+    path: `/api/v1/${plural}/{id}/config-vars`,
+    permission: `${plural}:update`,
+    summary: `Replace all config vars; a ${title} that runs has them from its next start on`,
+    params: byId,
+    body: z.strictObject({ config_vars: ConfigVars }),
+    responses: {
+      200: z.strictObject({
+        config_vars: ConfigVars,
+        needs_restart: z
+          .boolean()
+          .describe(`The ${title} runs with the former ones until it is stopped and started`),
+      }),
+    },
+    handle: async ({ caller, params, body: { config_vars } }) => ({
+      config_vars,
+      needs_restart: await setConfigVars(kind, await instanceOf(shown, caller, params.id), config_vars),
+    }),
+  }),
+]

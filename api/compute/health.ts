@@ -1,0 +1,14 @@
+import { z } from 'zod'
+import { Arguments } from './instances.ts'
+
+// Whether what runs in an instance is well, as a command in it says.
+
+export const HealthCheck = z.strictObject({
+  command: Arguments.min(1),
+  interval_sec: z.int().min(1).max(3600).default(10),
+  timeout_sec: z.int().min(1).max(600).default(5),
+  retries: z.int().min(1).max(100).default(3),
+  start_period_sec: z.int().min(0).max(3600).default(0),
+})
+
+export const Health = z.enum(['none', 'starting', 'healthy', 'unhealthy'])

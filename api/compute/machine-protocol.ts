@@ -1,0 +1,63 @@
+import { z } from 'zod'
+import { MachineTransfer } from '../../lib/host-protocol.ts'
+import { NotFound } from '../../lib/problem.ts'
+import { findInstance } from '../../models/compute/instance-kinds.ts'
+import type { InstanceKind } from '../../models/compute/instances.ts'
+import { type MachineDocument, openMachineSource, sealMachineSource } from '../../models/compute/machines.ts'
+import { Reservation } from '../../models/compute/reservations.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { Id } from '../fields.ts'
+import { type HostCaller, hostsOnly, operation } from '../operation.ts'
+import { own } from './host-protocol.ts'
+
+// What hosts ask and tell of machines that move between them.
+
+const byInstance = z.strictObject({ id: Id, instance_id: Id })
+const path = '/internal/v1/hosts/{id}/instances/{instance_id}/transfer'
+
+/** A machine on its way, for the host at this end of it. Throws NotFound. */
+async function moving(
+  caller: HostCaller,
+  { id, instance_id }: z.output<typeof byInstance>,
+  end: 'host_id' | 'target_host_id',
+): Promise<{ kind: InstanceKind; machine: MachineDocument }> {
+  own(caller, id)
+  const held = await Reservation.findOne({ _id: instance_id, [end]: id, target_host_id: { $ne: null } })
+    .setOptions(everyTenant)
+    .lean()
+  const found = held && (await findInstance(instance_id))
+  if (!found || found.kind.kind === 'container') throw new NotFound('move')
+  return { kind: found.kind, machine: found.instance as MachineDocument }
+}
+
+export const machineProtocol = [
+  operation({
+    method: 'PUT',
+    path,
+    permission: hostsOnly('the host that a machine leaves says where it serves it, and by which key'),
+    summary: 'Where the host to which a machine moves finds it',
+    params: byInstance,
+    body: MachineTransfer,
+    responses: { 204: null },
+    handle: async ({ caller, params, body }) => {
+      const { kind, machine } = await moving(caller, params, 'host_id')
+      const { _id, tenant_id, operation_id } = machine
+      const transfer_sealed = await sealMachineSource(_id, body)
+      await kind.model.updateOne({ _id, tenant_id, operation_id }, { $set: { transfer_sealed } })
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path,
+    permission: hostsOnly('the key of a move goes to the host that pulls the machine, and nowhere else'),
+    summary: 'Where this host finds a machine that comes to it',
+    params: byInstance,
+    responses: { 200: MachineTransfer },
+    handle: async ({ caller, params }) => {
+      const { machine } = await moving(caller, params, 'target_host_id')
+      if (machine.transfer_sealed === '-') throw new NotFound('transfer')
+      return openMachineSource(machine)
+    },
+  }),
+]

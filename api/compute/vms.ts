@@ -1,0 +1,169 @@
+import { z } from 'zod'
+import { resize } from '../../models/compute/reservations.ts'
+import { countInVpc, sealUserData, type VmDocument, vmImages, vmKind } from '../../models/compute/vms.ts'
+import { begin, create } from '../accept.ts'
+import { byId, Id } from '../fields.ts'
+import { operation } from '../operation.ts'
+import { mayChooseHost } from './hosts.ts'
+import { instanceDisks } from './instance-disks.ts'
+import { instanceNics } from './instance-nics.ts'
+import { instanceObservation } from './instance-observation.ts'
+import { newborn, showInstance, takeForNew } from './instances.ts'
+import {
+  creatableMachine,
+  log_cap_mib,
+  machineOperations,
+  machineView,
+  mustNotShrink,
+  serialConsole,
+  sizes as sizesOfMachines,
+  tags,
+  toMachineView,
+} from './machines.ts'
+
+// The least that Debian starts and goes on in, and the least that its image fits in.
+const sizes = {
+  ...sizesOfMachines,
+  memory_mib: z.int().min(256).max(4_194_304),
+  root_disk_gib: z.int().min(2).max(65_536),
+}
+
+/** A line for `authorized_keys`, without options: those could do more than let somebody in. */
+const SshKey = z
+  .string()
+  .max(2048)
+  .regex(
+    /^(ssh-(ed25519|rsa)|ecdsa-sha2-nistp\d{3}|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com) [A-Za-z0-9+/]{16,}={0,2}( [^\p{Cc}]*)?$/u,
+    'must be a public key of OpenSSH',
+  )
+
+const maxUserDataBytes = 16_384
+
+// Nothing runs by a command of the platform's in a VM, which would have config vars: what it is to do is its user data.
+const { config_vars: _, ...creatable } = creatableMachine
+
+const CreateVm = z.strictObject({
+  ...creatable,
+  ...sizes,
+  image: z.enum(vmImages.map(({ name }) => name)),
+  root_disk_gib: sizes.root_disk_gib.default(4).describe('It grows at the next start, and never shrinks'),
+  ssh_keys: z.array(SshKey).max(20).default([]).describe('Who may log in as `debian`'),
+  user_data: z
+    .string()
+    .refine((text) => Buffer.byteLength(text) <= maxUserDataBytes, `at most ${maxUserDataBytes} bytes`)
+    .nullable()
+    .default(null)
+    .describe('For cloud-init. No answer shows it, since it may hold secrets'),
+  vpc_id: Id.nullable().default(null).describe('Without it, that of its NICs'),
+})
+
+const UpdateVm = z.strictObject({ ...sizes, log_cap_mib, tags }).partial()
+
+const VmView = z
+  .strictObject({ ...machineView, ssh_keys: z.array(z.string()), vpc_id: Id.nullable() })
+  .meta({ id: 'Vm' })
+
+const own = {
+  kind: vmKind,
+  resource: vmKind.resource,
+  plural: 'vms' as const,
+  staysBehind: 'its root disk, memory and disks go with it',
+  console: serialConsole('VM'),
+  disks: {
+    attach: 'Attach a disk to a VM, whose system mounts it: at once where it runs, else at its start',
+    detach: 'Detach a disk, which the VM’s system should have unmounted before',
+  },
+  stored: {},
+  view: VmView,
+  toView: (vm: VmDocument): z.output<typeof VmView> => ({
+    ...toMachineView(vm),
+    ssh_keys: vm.ssh_keys,
+    vpc_id: vm.vpc_id,
+  }),
+}
+const shown = showInstance(own)
+
+const createVm = operation({
+  method: 'POST',
+  path: '/api/v1/vms',
+  permission: 'vms:create',
+  summary: 'Create a VM of one of the platform’s images, and start it',
+  body: CreateVm,
+  responses: { 202: VmView },
+  refuses: [404],
+  handle: async ({ caller, body: { start, host_id, nics, user_data, vpc_id, ...spec } }) => {
+    const { tenant_id } = caller
+    mayChooseHost(caller, host_id)
+    const fields = {
+      ...spec,
+      ...newborn(start, host_id),
+      command: [],
+      entrypoint: [],
+      restart_policy: 'always' as const,
+      vpc_id: null, // until it is counted there
+      config_vars_sealed: await vmKind.sealConfigVars(tenant_id, {}),
+      user_data_sealed: await sealUserData(tenant_id, user_data),
+      transfer_sealed: '-',
+    }
+    return create(caller, own, fields, {
+      input: { start },
+      reserve: async (vm) => {
+        const placed = { vpc_id: await countInVpc(vm, vpc_id) }
+        await vmKind.model.updateOne({ _id: vm._id, tenant_id }, { $set: placed }, { timestamps: false })
+        return { ...placed, ...(await takeForNew(vmKind, { ...vm, ...placed }, { host_id, nics })) }
+      },
+    })
+  },
+})
+
+const updateVm = operation({
+  method: 'PUT',
+  path: '/api/v1/vms/{id}',
+  permission: 'vms:update',
+  summary: 'Change a VM: its tags at once, its size at the next start',
+  params: byId,
+  body: UpdateVm,
+  responses: { 202: VmView },
+  handle: ({ caller, params, body }) =>
+    begin(caller, own, params.id, 'update', {
+      input: { changes: body },
+      reserve: (vm) => {
+        mustNotShrink(vm, body)
+        return resize(params.id, caller.tenant_id, vmKind.sizeOf({ ...vm, ...body } as VmDocument))
+      },
+    }),
+})
+
+const listVmImages = operation({
+  method: 'GET',
+  path: '/api/v1/vms/images',
+  permission: 'vms:read',
+  summary: 'List what VMs can be made of',
+  responses: {
+    200: z.strictObject({
+      items: z.array(z.strictObject({ name: z.string(), title: z.string() })),
+      total: z.int(),
+    }),
+  },
+  handle: async () => ({ items: [...vmImages], total: vmImages.length }),
+})
+
+const common = machineOperations(shown)
+
+export const vms = [
+  listVmImages, // before one with the id `images` is looked for
+  common.list,
+  createVm,
+  common.get,
+  updateVm,
+  common.delete,
+  common.start,
+  common.stop,
+  common.reboot,
+  common.suspend,
+  common.resume,
+  common.reschedule,
+  ...instanceNics(shown),
+  ...instanceObservation(shown),
+  ...instanceDisks(shown),
+]

@@ -1,0 +1,66 @@
+import { z } from 'zod'
+import { keysInUse } from '../../models/data-keys.ts'
+import { transaction } from '../../models/database.ts'
+import {
+  type EncryptionKeyDocument,
+  encryptionKeyId,
+  encryptionKeyResource,
+  encryptionKeyStates,
+  getEncryptionKey,
+  keepRotationIn,
+} from '../../models/identity/encryption-key.ts'
+import { begin } from '../accept.ts'
+import { Id, Timestamp, time } from '../fields.ts'
+import { operation } from '../operation.ts'
+
+const EncryptionKeyView = z
+  .strictObject({
+    id: Id,
+    status: z.enum(encryptionKeyStates.all),
+    status_reason: z.string().nullable().describe('Why the last rotation failed'),
+    operation_id: Id.nullable().describe('The open operation'),
+    data_key_id: Id.describe('The data key that encrypts'),
+    created_at: Timestamp.describe('When that data key was made'),
+    master_key_ids: z.array(z.string()).describe('The master keys that are still needed'),
+  })
+  .meta({ id: 'EncryptionKey' })
+
+const viewWith =
+  ({ current, masterKeyIds }: Awaited<ReturnType<typeof keysInUse>>) =>
+  (key: EncryptionKeyDocument): z.output<typeof EncryptionKeyView> => ({
+    id: key._id,
+    status: key.status as (typeof encryptionKeyStates.all)[number],
+    status_reason: key.status_reason,
+    operation_id: key.operation_id,
+    data_key_id: current._id,
+    created_at: time(current.created_at),
+    master_key_ids: masterKeyIds,
+  })
+
+export const encryptionKey = [
+  operation({
+    method: 'GET',
+    path: '/api/v1/platform/encryption-key',
+    permission: 'platform:operations',
+    summary: 'Get what secrets are encrypted with: ids, no keys',
+    responses: { 200: EncryptionKeyView },
+    handle: async () => viewWith(await keysInUse())(await getEncryptionKey()),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/platform/encryption-key/rotate',
+    permission: 'platform:operations',
+    summary:
+      'Make a new data key and encrypt all secrets with it; the first master key then wraps all data keys',
+    responses: { 202: EncryptionKeyView },
+    handle: async ({ caller }) => {
+      const toView = viewWith(await keysInUse())
+      const shown = { resource: encryptionKeyResource, view: EncryptionKeyView, toView }
+      return transaction(async () => {
+        await keepRotationIn(caller.tenant_id)
+        return begin(caller, shown, encryptionKeyId, 'rotate')
+      }, encryptionKeyId)
+    },
+  }),
+]

@@ -1,0 +1,52 @@
+import { z } from 'zod'
+import {
+  liftSuppression,
+  MailSuppression,
+  type MailSuppressionDocument,
+  suppressionReasons,
+} from '../../models/mail/suppressions.ts'
+import { byId, Id, Timestamp, time } from '../fields.ts'
+import { list } from '../list.ts'
+import { operation } from '../operation.ts'
+
+const SuppressionView = z
+  .strictObject({
+    id: Id,
+    address: z.string(),
+    reason: z.enum(suppressionReasons),
+    detail: z.string().nullable().describe('What kind of bounce or complaint, in the mail service’s words'),
+    created_at: Timestamp,
+    updated_at: Timestamp.describe('When it was reported last'),
+  })
+  .meta({ id: 'MailSuppression' })
+
+const toView = (suppression: MailSuppressionDocument): z.output<typeof SuppressionView> => ({
+  id: suppression._id,
+  address: suppression.address,
+  reason: suppression.reason,
+  detail: suppression.detail,
+  created_at: time(suppression.created_at),
+  updated_at: time(suppression.updated_at),
+})
+
+export const mailSuppressions = [
+  list({
+    path: '/api/v1/platform/mail-suppressions',
+    permission: 'platform:operations',
+    summary: 'List the addresses that get no more mail',
+    model: MailSuppression,
+    view: SuppressionView,
+    toView,
+    scope: () => ({}), // the platform’s own: an address is suppressed for all tenants
+  }),
+
+  operation({
+    method: 'DELETE',
+    path: '/api/v1/platform/mail-suppressions/{id}',
+    permission: 'platform:operations',
+    summary: 'Let mail go to an address again',
+    params: byId,
+    responses: { 204: null },
+    handle: async ({ params }) => liftSuppression(params.id),
+  }),
+]

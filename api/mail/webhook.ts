@@ -1,0 +1,53 @@
+import { z } from 'zod'
+import { NotFound } from '../../lib/problem.ts'
+import { handleOnce, wasHandled } from '../../models/mail/notifications.ts'
+import { suppress } from '../../models/mail/suppressions.ts'
+import { anybody, type Operation, operation } from '../operation.ts'
+import { SnsMessage, suppressionsIn } from './messages.ts'
+import { goodUntil, type MailTopic } from './topic.ts'
+
+const Result = z
+  .strictObject({
+    ok: z.boolean(),
+    confirmed: z.boolean().describe('The topic’s subscription was confirmed'),
+    ignored: z.boolean().describe('Nothing follows from the message, or it has come before'),
+    recorded: z.int().describe('Addresses recorded for no further mailing'),
+  })
+  .meta({ id: 'MailNotificationResult' })
+
+const done: z.output<typeof Result> = { ok: true, confirmed: false, ignored: false, recorded: 0 }
+const ignored = { ...done, ignored: true }
+
+/** `mailTopic`: whose messages are taken; without one there is no receiver. */
+export const makeMailWebhook = ({ mailTopic }: { mailTopic?: MailTopic | null }): Operation[] => [
+  operation({
+    method: 'POST',
+    path: '/api/v1/mailsvc/webhook',
+    permission: anybody('each message is signed, and of the one topic that is set'),
+    summary: 'Receive an SNS message about mail: bounces and complaints end further mailing',
+    body: SnsMessage,
+    media_types: ['text/plain'], // SNS’s own
+    responses: { 200: Result },
+    refuses: [403, 404],
+    attempts_per_min: 600, // SNS comes with everybody’s bounces from few addresses
+    handle: async ({ body: message }) => {
+      // 404 and not 503: nothing is to come again for as long as no topic is set.
+      if (!mailTopic) throw new NotFound('mail topic')
+      await mailTopic.check(message)
+
+      if (message.Type === 'SubscriptionConfirmation') {
+        if (await wasHandled(message.MessageId)) return ignored
+        await mailTopic.confirm(message)
+        await handleOnce(message.MessageId, goodUntil(message), async () => {})
+        return { ...done, confirmed: true }
+      }
+
+      const found = message.Type === 'Notification' ? suppressionsIn(message.Message) : null
+      if (!found) return ignored
+      const isFirst = await handleOnce(message.MessageId, goodUntil(message), () =>
+        suppress(found.addresses, found.cause),
+      )
+      return isFirst ? { ...done, recorded: found.addresses.length } : ignored
+    },
+  }),
+]

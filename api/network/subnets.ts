@@ -1,0 +1,166 @@
+import { z } from 'zod'
+import { defaultDomain } from '../../models/network/dhcp.ts'
+import { mayHaveDhcp } from '../../models/network/nics.ts'
+import {
+  createSubnet,
+  Subnet,
+  type SubnetDocument,
+  subnetOf,
+  subnetResource,
+  subnetStates,
+} from '../../models/network/subnets.ts'
+import { named } from '../../models/resources.ts'
+import { begin } from '../accept.ts'
+import { byId, Id, Name, resourceView, Tags, time } from '../fields.ts'
+import { list } from '../list.ts'
+import { operation } from '../operation.ts'
+import { IpAddress, MacAddress, PrivateCidr } from './fields.ts'
+
+const Nat = z.boolean().describe('Whether members reach the outside, by their host’s address')
+
+const Domain = z
+  .string()
+  .max(200)
+  .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/)
+
+const DhcpConfig = z
+  .strictObject({
+    range_start: IpAddress.nullable()
+      .default(null)
+      .describe('Addresses lent to interfaces that are no NIC of an instance; null lends none'),
+    range_end: IpAddress.nullable().default(null),
+    lease_time_sec: z.int().min(120).max(31_536_000).default(3600),
+    dns_servers: z.array(IpAddress).max(8).default([]).describe('Asked for names that are no member’s'),
+    domain_name: Domain.default(defaultDomain),
+    static_leases: z
+      .array(z.strictObject({ mac_address: MacAddress, ip_address: IpAddress }))
+      .max(256)
+      .default([]),
+  })
+  .meta({ id: 'DhcpConfig' })
+
+const SubnetView = z
+  .strictObject({
+    ...resourceView,
+    status: z.enum(subnetStates.all),
+    vpc_id: Id,
+    cidr: z.string(),
+    gateway_ip: z.string(),
+    nat: Nat,
+    dhcp_config: DhcpConfig.nullable(),
+  })
+  .meta({ id: 'Subnet' })
+
+const toView = (subnet: SubnetDocument): z.output<typeof SubnetView> => ({
+  id: subnet._id,
+  tenant_id: subnet.tenant_id,
+  name: subnet.name,
+  tags: subnet.tags,
+  status: subnet.status as z.output<typeof SubnetView>['status'],
+  status_reason: subnet.status_reason,
+  operation_id: subnet.operation_id,
+  vpc_id: subnet.vpc_id,
+  cidr: subnet.cidr,
+  gateway_ip: subnet.gateway_ip,
+  nat: subnet.nat,
+  dhcp_config: subnet.dhcp_config,
+  created_at: time(subnet.created_at),
+  updated_at: time(subnet.updated_at),
+})
+
+const shown = { resource: subnetResource, view: SubnetView, toView }
+
+export const subnets = [
+  list({
+    path: '/api/v1/subnets',
+    permission: 'subnets:read',
+    summary: 'List subnets',
+    model: Subnet,
+    view: SubnetView,
+    toView,
+    scope: ({ tenant_id }) => ({ tenant_id }),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/subnets',
+    permission: 'subnets:create',
+    summary: 'Create a subnet of a VPC; hosts have it once an instance needs it',
+    body: z.strictObject({
+      name: Name,
+      vpc_id: Id,
+      cidr: PrivateCidr(8, 29),
+      gateway_ip: IpAddress.nullable().default(null).describe('Without it, the first address'),
+      nat: Nat.default(true),
+      tags: Tags.default({}),
+    }),
+    responses: { 201: SubnetView },
+    refuses: [404],
+    handle: async ({ caller, body }) => {
+      const subnet = await createSubnet(caller.tenant_id, body)
+      return { location: `/api/v1/subnets/${subnet._id}`, body: toView(subnet) }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/api/v1/subnets/{id}',
+    permission: 'subnets:read',
+    summary: 'Get a subnet',
+    params: byId,
+    responses: { 200: SubnetView },
+    handle: async ({ caller, params }) => toView(await subnetOf(caller.tenant_id, params.id)),
+  }),
+
+  operation({
+    method: 'PUT',
+    path: '/api/v1/subnets/{id}',
+    permission: 'subnets:update',
+    summary: 'Change a subnet’s name, tags or way out, on all its hosts',
+    params: byId,
+    body: z.strictObject({ name: Name, tags: Tags, nat: Nat }).partial(),
+    responses: { 202: SubnetView },
+    handle: ({ caller, params, body }) =>
+      named('subnet', body.name ?? '', () =>
+        begin(caller, shown, params.id, 'update', { set: body as Partial<SubnetDocument> }),
+      ),
+  }),
+
+  operation({
+    method: 'DELETE',
+    path: '/api/v1/subnets/{id}',
+    permission: 'subnets:delete',
+    summary: 'Delete a subnet without NICs',
+    params: byId,
+    responses: { 202: SubnetView },
+    handle: ({ caller, params }) => begin(caller, shown, params.id, 'delete'),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/subnets/{id}/dhcp-config',
+    permission: 'subnets:update',
+    summary: 'Attach a DHCP config, in the place of one that is there',
+    params: byId,
+    body: DhcpConfig,
+    responses: { 202: SubnetView },
+    handle: ({ caller, params, body }) =>
+      begin<SubnetDocument, typeof SubnetView>(caller, shown, params.id, 'attach_dhcp', {
+        set: { dhcp_config: body },
+        reserve: (subnet) => mayHaveDhcp(subnet, body),
+      }),
+  }),
+
+  operation({
+    method: 'DELETE',
+    path: '/api/v1/subnets/{id}/dhcp-config',
+    permission: 'subnets:update',
+    summary: 'Detach the DHCP config: the subnet goes by the defaults',
+    params: byId,
+    responses: { 202: SubnetView },
+    handle: ({ caller, params }) =>
+      begin<SubnetDocument, typeof SubnetView>(caller, shown, params.id, 'detach_dhcp', {
+        set: { dhcp_config: null },
+      }),
+  }),
+]

@@ -1,0 +1,66 @@
+import { readFileSync, statSync } from 'node:fs'
+import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import type { Logger } from '../lib/log.ts'
+import type { WebSockets } from '../lib/websockets.ts'
+
+export interface ServerSettings {
+  KEELSON_TLS_CERT_FILE?: string | undefined
+  KEELSON_TLS_KEY_FILE?: string | undefined
+}
+
+// Against requests that come in slowly; how long an answer takes is not limited.
+const limits = {
+  headersTimeout: 20_000,
+  requestTimeout: 120_000,
+  connectionsCheckingInterval: 5_000,
+  // Longer than proxies and clients keep an idle connection, a minute at most: who closes first must not be the one who is
+  // asked, or a request that is on its way is lost.
+  keepAliveTimeout: 75_000,
+}
+
+// Two files are looked at, not read.
+const lookEveryMs = 5_000
+
+/** HTTP, or HTTPS where a certificate is set. Throws where its files cannot be read or do not fit each other. */
+export function makeServer(
+  handler: RequestListener,
+  settings: ServerSettings,
+  sockets: WebSockets,
+  log: Logger,
+): Server {
+  const server = listening(handler, settings, { ...limits, ...sockets.serverOptions }, log)
+  sockets.attach(server, handler)
+  return server
+}
+
+function listening(
+  handler: RequestListener,
+  settings: ServerSettings,
+  options: ServerOptions,
+  log: Logger,
+): Server {
+  const { KEELSON_TLS_CERT_FILE: certFile, KEELSON_TLS_KEY_FILE: keyFile } = settings
+  if (!certFile && !keyFile) return createServer(options, handler)
+  if (!certFile || !keyFile) throw new Error('KEELSON_TLS_CERT_FILE and KEELSON_TLS_KEY_FILE go together')
+  const read = () => ({ cert: readFileSync(certFile), key: readFileSync(keyFile) })
+  const changed = () => statSync(certFile).mtimeMs + statSync(keyFile).mtimeMs
+  const server = createTlsServer({ ...options, minVersion: 'TLSv1.2', ...read() }, handler)
+
+  let seen = changed()
+  const look = setInterval(() => {
+    try {
+      const now = changed()
+      if (now === seen) return
+      server.setSecureContext({ minVersion: 'TLSv1.2', ...read() })
+      seen = now
+      log.info('new TLS certificate in use')
+    } catch (error) {
+      // Halfway through a renewal the two do not fit: the old ones serve on until the next look.
+      log.warn({ err: error }, 'new TLS certificate not usable')
+    }
+  }, lookEveryMs)
+  look.unref()
+  server.once('close', () => clearInterval(look))
+  return server
+}

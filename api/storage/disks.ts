@@ -1,0 +1,234 @@
+import { z } from 'zod'
+import { instanceKindNames } from '../../lib/host-protocol.ts'
+import { InvalidInput, NotFound, Problem, StateConflict } from '../../lib/problem.ts'
+import { place } from '../../models/compute/placement.ts'
+import { placementTurn, reserve } from '../../models/compute/reservations.ts'
+import { transaction } from '../../models/database.ts'
+import { diskSize } from '../../models/identity/tenants.ts'
+import { Disk, type DiskDocument, diskResource, diskStates } from '../../models/storage/disks.ts'
+import { acceptMigration } from '../../models/storage/moves.ts'
+import { holdRoom, snapshotOf } from '../../models/storage/snapshots.ts'
+import { accepting, begin, create } from '../accept.ts'
+import { activityList } from '../activity.ts'
+import { mayChooseHost } from '../compute/hosts.ts'
+import { byId, Id, Name, resourceView, Tags, time } from '../fields.ts'
+import { list } from '../list.ts'
+import { type AcceptedAnswer, type Caller, operation } from '../operation.ts'
+
+// The least that an XFS goes onto, and the most that is sensible in one file.
+const SizeGib = z.int().min(1).max(65_536)
+/** As disks' hosts keep them as files. */
+export const SnapshotName = z
+  .string()
+  .regex(/^[a-zA-Z0-9][\w.-]{0,62}$/, 'must be 1 to 63 of A-Z, a-z, 0-9, _, . and -')
+
+const CreateDisk = z
+  .strictObject({
+    name: Name,
+    size_gib: SizeGib.optional().describe('Without it, as large as the snapshot'),
+    from_snapshot: z
+      .strictObject({ disk_id: Id, name: SnapshotName })
+      .nullable()
+      .default(null)
+      .describe('Begin with what this snapshot holds, on the same host'),
+    tags: Tags.default({}),
+    host_id: Id.nullable().default(null).describe('For operators: the host to be on'),
+  })
+  .refine(({ size_gib, from_snapshot }) => size_gib !== undefined || from_snapshot, {
+    path: ['size_gib'],
+    message: 'is required without from_snapshot',
+  })
+
+const DiskView = z
+  .strictObject({
+    ...resourceView,
+    status: z.enum(diskStates.all),
+    size_gib: z.int(),
+    host_id: Id.nullable(),
+    attached_to: z
+      .strictObject({
+        kind: z.enum(instanceKindNames),
+        id: Id,
+        mount_path: z.string(),
+        read_only: z.boolean(),
+      })
+      .nullable(),
+    condition: z.enum(['sound', 'broken', 'missing']).describe('As its host sees it'),
+  })
+  .meta({ id: 'Disk' })
+
+export const shownDisk = {
+  resource: diskResource,
+  view: DiskView,
+  toView: (disk: DiskDocument): z.output<typeof DiskView> => ({
+    id: disk._id,
+    tenant_id: disk.tenant_id,
+    name: disk.name,
+    tags: disk.tags,
+    status: disk.status as z.output<typeof DiskView>['status'],
+    status_reason: disk.status_reason,
+    operation_id: disk.operation_id,
+    size_gib: disk.size_gib,
+    host_id: disk.host_id,
+    attached_to: disk.attached_to && {
+      kind: disk.attached_to.kind,
+      id: disk.attached_to.id,
+      mount_path: disk.attached_to.mount_path,
+      read_only: disk.attached_to.read_only,
+    },
+    condition: disk.condition,
+    created_at: time(disk.created_at),
+    updated_at: time(disk.updated_at),
+  }),
+}
+
+/** The caller's own. Throws NotFound. */
+export async function diskOf({ tenant_id }: Caller, id: string): Promise<DiskDocument> {
+  const disk = await Disk.findOne({ _id: id, tenant_id }).lean()
+  if (!disk) throw new NotFound('disk')
+  return disk
+}
+
+/**
+ * Accepts a new disk, empty or with what a snapshot holds; room for it is taken on a host at once, so that a host that is
+ * full is no surprise later.
+ */
+export const createFrom = (
+  caller: Caller,
+  { size_gib, from_snapshot: from, host_id, ...fields }: z.output<typeof CreateDisk>,
+): Promise<AcceptedAnswer<z.output<typeof DiskView>>> =>
+  transaction(async () => {
+    const source = from && (await sourceOf(caller, from))
+    const size = size_gib ?? source?.size_gib ?? 0
+    if (source && size < source.size_gib) throw tooSmall(`its snapshot has ${source.size_gib} GiB`)
+    if (source && host_id && host_id !== source.host_id)
+      throw new Problem(409, 'snapshot_elsewhere', 'The snapshot is on another host')
+    const unplaced = { host_id: null, attached_to: null, condition: 'sound', transfer_sealed: '-' } as const
+    return create(
+      caller,
+      shownDisk,
+      { ...fields, size_gib: size, ...unplaced },
+      {
+        input: { from: from && { disk_id: from.disk_id, snapshot: from.name } },
+        reserve: async (disk) => {
+          const { _id, tenant_id } = disk
+          await reserve(_id, tenant_id, diskSize(size))
+          disk.host_id = (await place(_id, { hostId: source?.host_id ?? host_id }))._id
+          await Disk.updateOne({ _id, tenant_id }, { $set: { host_id: disk.host_id } })
+        },
+      },
+    )
+  }, placementTurn)
+
+async function sourceOf(caller: Caller, { disk_id, name }: { disk_id: string; name: string }) {
+  const disk = await diskOf(caller, disk_id)
+  const { size_gib } = await snapshotOf(disk, name)
+  if (['migrating', 'deleting'].includes(disk.status)) throw new StateConflict('copy a snapshot', disk.status)
+  return { host_id: disk.host_id, size_gib }
+}
+
+const tooSmall = (why: string): InvalidInput =>
+  new InvalidInput(422, [{ pointer: '/size_gib', message: `is too small: ${why}` }])
+
+export const disks = [
+  list({
+    path: '/api/v1/disks',
+    permission: 'disks:read',
+    summary: 'List disks',
+    model: Disk,
+    view: DiskView,
+    toView: shownDisk.toView,
+    scope: ({ tenant_id }) => ({ tenant_id }),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/disks',
+    permission: 'disks:create',
+    summary: 'Create a disk, empty or from a snapshot',
+    body: CreateDisk,
+    responses: { 202: DiskView },
+    handle: ({ caller, body }) => {
+      mayChooseHost(caller, body.host_id)
+      return createFrom(caller, body)
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/api/v1/disks/{id}',
+    permission: 'disks:read',
+    summary: 'Get a disk',
+    params: byId,
+    responses: { 200: DiskView },
+    handle: async ({ caller, params }) => shownDisk.toView(await diskOf(caller, params.id)),
+  }),
+
+  activityList({
+    path: '/api/v1/disks/{id}/activity',
+    permission: 'disks:read',
+    summary: 'What happened to a disk that nobody asked for',
+    ownerOf: diskOf,
+  }),
+
+  operation({
+    method: 'PUT',
+    path: '/api/v1/disks/{id}',
+    permission: 'disks:update',
+    summary: 'Change a disk: it grows also while it is in use, and never shrinks',
+    params: byId,
+    body: z.strictObject({ size_gib: SizeGib, tags: Tags }).partial(),
+    responses: { 202: DiskView },
+    handle: ({ caller, params, body }) =>
+      begin(caller, shownDisk, params.id, 'update', {
+        input: { changes: body },
+        reserve: async (disk) => {
+          const { size_gib } = body
+          if (size_gib === undefined) return
+          if (size_gib < disk.size_gib) throw tooSmall(`the disk has ${disk.size_gib} GiB, and never shrinks`)
+          await holdRoom({ ...disk, size_gib })
+        },
+      }),
+  }),
+
+  operation({
+    method: 'DELETE',
+    path: '/api/v1/disks/{id}',
+    permission: 'disks:delete',
+    summary: 'Delete a disk that nothing is attached to, with its snapshots',
+    params: byId,
+    responses: { 202: DiskView },
+    handle: ({ caller, params }) =>
+      begin(caller, shownDisk, params.id, 'delete', {
+        reserve: async ({ attached_to }) => {
+          if (attached_to) throw new StateConflict('delete', 'attached')
+        },
+      }),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/disks/{id}/migrate',
+    permission: 'disks:update',
+    summary: 'Move a disk to another host; refused while an instance runs with it',
+    params: byId,
+    body: z.strictObject({
+      target_host_id: Id,
+      bandwidth_mib_per_sec: z
+        .int()
+        .min(1)
+        .max(100_000)
+        .nullable()
+        .default(null)
+        .describe('Without it, as fast as it goes'),
+    }),
+    responses: { 202: null },
+    handle: ({ caller, params, body }) =>
+      accepting(
+        caller,
+        () => undefined,
+        () =>
+          acceptMigration({ tenantId: caller.tenant_id, requestedBy: caller.id, id: params.id, input: body }),
+      ),
+  }),
+]

@@ -1,0 +1,40 @@
+import { access, constants } from 'node:fs/promises'
+import { join } from 'node:path'
+import { environment } from './programs.ts'
+
+const forDisks = ['qemu-storage-daemon', 'qemu-img', 'mkfs.xfs', 'xfs_growfs', 'losetup'].concat([
+  'mount',
+  'umount',
+  'fsfreeze',
+  'perl',
+  'timeout',
+])
+const devices = ['/dev/fuse', '/dev/loop-control']
+
+/** What this machine lacks to have disks, in words; empty when it lacks nothing. */
+export const missingForDisks = (): Promise<string[]> => missing(forDisks, devices)
+
+/** The same to have microVMs. */
+export const missingForMachines = (guest: string): Promise<string[]> =>
+  missing(['qemu-system-x86_64', 'qemu-img', 'mkfs.ext4'], ['/dev/net/tun', join(guest, 'vmlinuz')])
+
+/** The same to have VMs too, whose images `build` makes. */
+export const missingForVms = (build: string): Promise<string[]> =>
+  missing(['mmdebstrap', 'unshare', 'depmod', 'chroot'], [build])
+
+async function missing(programs: string[], paths: string[]): Promise<string[]> {
+  const folders = environment.PATH.split(':')
+  const lacking = process.getuid?.() === 0 ? [] : ['the rights of root']
+  for (const program of programs) {
+    const places = folders.map((folder) => join(folder, program))
+    if (!(await found(places, constants.X_OK))) lacking.push(`the program ${program}`)
+  }
+  for (const path of paths) if (!(await found([path], constants.F_OK))) lacking.push(path)
+  return lacking
+}
+
+const found = (paths: string[], mode: number): Promise<boolean> =>
+  Promise.any(paths.map((path) => access(path, mode))).then(
+    () => true,
+    () => false,
+  )

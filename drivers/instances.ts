@@ -1,0 +1,66 @@
+import type { Duplex } from 'node:stream'
+import type {
+  ContainerEngine,
+  ContainerSample,
+  FoundContainer,
+  LogEntry,
+  LogOptions,
+  Terminal,
+  TerminalSize,
+} from './containers.ts'
+import type { LogFiles } from './log-files.ts'
+import type { FoundMachine, MachineEngine } from './machines.ts'
+
+/** An instance as its engine has it, of whichever kind. */
+export type FoundInstance = FoundContainer | FoundMachine
+
+/** What is alike in all engines: enough to look after what runs, whatever it is. See ContainerEngine and MachineEngine. */
+export interface InstanceEngine {
+  find(id: string): Promise<FoundInstance | null>
+  list(): Promise<FoundInstance[]>
+  sample(found: FoundInstance[]): Promise<ContainerSample[]>
+  remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
+  exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
+  /** The serial line of a kind that has one. */
+  console?(id: string): Promise<Duplex>
+  logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
+  watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
+}
+
+const isContainer = (found: FoundInstance): found is FoundContainer => found.kind === 'container'
+export const isMachine = (found: FoundInstance): found is FoundMachine => found.kind !== 'container'
+
+/** The engines of a host as one: each instance is its who has it. `machines` null: this host has none. */
+export function joinEngines(containers: ContainerEngine, machines: MachineEngine | null): InstanceEngine {
+  if (!machines) return containers
+  /** Machines first, since they are asked for without a round trip. */
+  const engineOf = async (id: string): Promise<InstanceEngine> =>
+    (await machines.find(id)) ? machines : containers
+  return {
+    find: async (id) => (await machines.find(id)) ?? containers.find(id),
+    list: async () => (await Promise.all([containers.list(), machines.list()])).flat(),
+    sample: async (found) =>
+      (
+        await Promise.all([
+          containers.sample(found.filter(isContainer)),
+          machines.sample(found.filter(isMachine)),
+        ])
+      ).flat(),
+    remove: async (id, options) => (await engineOf(id)).remove(id, options),
+    exec: async (id, command, size) => (await engineOf(id)).exec(id, command, size),
+    console: (id) => machines.console(id),
+    async *logs(id, options) {
+      yield* (await engineOf(id)).logs(id, options)
+    },
+    watch: async (onChange, signal) => {
+      await Promise.all([containers.watch(onChange, signal), machines.watch(onChange, signal)])
+    },
+  }
+}
+
+/** The files of both, which are of one form. `machines`: asked each time, since it may come later. */
+export const joinLogFiles = (containers: LogFiles, machines: () => LogFiles | null): LogFiles => ({
+  ...containers,
+  sourceOf: async (id) => (await machines()?.sourceOf(id)) ?? containers.sourceOf(id),
+  hasFull: (engineId) => containers.hasFull(engineId) || (machines()?.hasFull(engineId) ?? false),
+})

@@ -1,0 +1,3 @@
+module keelson/agent
+
+go 1.25

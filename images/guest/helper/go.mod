@@ -1,0 +1,3 @@
+module keelson/helper
+
+go 1.25

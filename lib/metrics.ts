@@ -1,0 +1,106 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import { collectDefaultMetrics, Counter, Gauge, Histogram, register } from 'prom-client'
+import { listenAddress } from './addresses.ts'
+import type { Logger } from './log.ts'
+
+// What each role counts, for Prometheus. No label names a tenant or a resource: who may read this may not read those, and
+// their number has no bound.
+
+const seconds = {
+  short: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60],
+  long: [0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 1800],
+}
+
+export const metrics = {
+  httpRequests: new Histogram({
+    name: 'keelson_http_request_duration_seconds',
+    help: 'From a request to the end of its answer; what streams takes as long as it is read',
+    labelNames: ['operation', 'status'] as const,
+    buckets: seconds.short,
+  }),
+  operationsAccepted: new Counter({
+    name: 'keelson_operations_accepted_total',
+    help: 'Operations that this process accepted',
+    labelNames: ['kind', 'verb'] as const,
+  }),
+  operationsEnded: new Histogram({
+    name: 'keelson_operation_duration_seconds',
+    help: 'From the acceptance of an operation to its end, by how it ended; of those that this process ended',
+    labelNames: ['kind', 'verb', 'state'] as const,
+    buckets: seconds.long,
+  }),
+  activities: new Histogram({
+    name: 'keelson_activity_duration_seconds',
+    help: 'How long a step of a workflow ran, and whether it failed',
+    labelNames: ['activity', 'outcome'] as const,
+    buckets: seconds.short,
+  }),
+  logBytes: new Counter({
+    name: 'keelson_log_archived_bytes_total',
+    help: 'Containers’ output that this host brought to the archive, as it was in the engine’s files',
+  }),
+  logPieces: new Counter({
+    name: 'keelson_log_archived_pieces_total',
+    help: 'In how many pieces',
+  }),
+}
+
+/** A number that is asked for at each scrape, or one for each value of a label. What cannot be had is left out. */
+export function gauge(
+  name: string,
+  help: string,
+  ask: () => Promise<number> | number | Map<string, number>,
+  label?: string,
+): void {
+  const made = new Gauge({
+    name,
+    help,
+    labelNames: label ? [label] : [],
+    async collect() {
+      made.reset()
+      const value = await Promise.resolve(ask()).catch(() => new Map<string, number>())
+      if (typeof value === 'number') made.set(value)
+      else if (label) for (const [of, count] of value) made.set({ [label]: of }, count)
+      else made.remove()
+    },
+  })
+}
+
+/** Serves `/metrics`, with the process's own beside ours. Where the port is taken, the role runs without. */
+export async function serveMetrics(
+  role: string,
+  settings: { KEELSON_METRICS_ADDRESS: string; KEELSON_METRICS_PORT: number },
+  log: Logger,
+): Promise<{ close: () => Promise<void> }> {
+  register.setDefaultLabels({ role })
+  collectDefaultMetrics()
+  const server = createServer((request, response) => {
+    if (request.method !== 'GET' || request.url !== '/metrics') {
+      response.writeHead(404).end()
+      return
+    }
+    register.metrics().then(
+      (text) => response.writeHead(200, { 'content-type': register.contentType }).end(text),
+      (error: unknown) => {
+        log.error({ err: error }, 'the metrics cannot be told')
+        response.writeHead(500).end()
+      },
+    )
+  })
+  const { KEELSON_METRICS_ADDRESS: address, KEELSON_METRICS_PORT: port } = settings
+  try {
+    server.listen(port, listenAddress(address))
+    await once(server, 'listening')
+  } catch (error) {
+    log.error({ err: error, address, port }, 'no metrics: the address cannot be listened on')
+  }
+  return {
+    async close() {
+      if (!server.listening) return
+      server.close()
+      server.closeAllConnections()
+      await once(server, 'close')
+    },
+  }
+}

@@ -1,0 +1,175 @@
+import { type Model, Schema } from 'mongoose'
+import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import { NotFound, OperationInProgress } from '../../lib/problem.ts'
+import type { Size } from '../identity/tenants.ts'
+import { type AskedNic, type NicView, takeNics } from '../network/nics.ts'
+import type { Resource, ResourceDocument } from '../resources.ts'
+import { sealedField } from '../sealed-fields.ts'
+import { sealSecret, unsealSecret } from '../secrets.ts'
+import type { DiskMount } from '../storage/disks.ts'
+
+// What containers, microVMs and VMs have in common: all but their engine. What is said here of an instance holds for each kind
+// (instance-kinds.ts).
+
+export interface InstanceDocument extends ResourceDocument {
+  image: string
+  /** Pinned once known, so that a restart runs the same bytes. */
+  image_digest: string | null
+  cpu_cores: number
+  memory_mib: number
+  restart_policy: 'always' | 'on_failure' | 'never'
+  log_cap_mib: number
+  /** Sealed: `sealConfigVars` of its kind. */
+  config_vars_sealed: string
+  desired_state: 'running' | 'stopped' | 'suspended'
+  host_id: string | null
+  /** An operator's choice of host, kept. */
+  wanted_host_id: string | null
+  /** Shown here; which instance has a disk is in the disk's own record. */
+  disks: DiskMount[]
+  /** As its NICs' own records have them (models/network/nics.ts), for lists. */
+  nics: NicView[]
+  /** Names of the fields that take effect at the next start. */
+  pending_changes: string[]
+  exit_code: number | null
+  restart_count: number
+  started_at: Date | null
+  /** What it was started with, where a change of size waits for the next start; null while that does not matter. */
+  runs_with: { cpu_cores: number; memory_mib: number } | null
+}
+
+/** The schema's part for these, but for `disks` of records from before there were any. */
+export const instanceFields = {
+  image: { type: String, required: true },
+  image_digest: { type: String, default: null },
+  cpu_cores: { type: Number, required: true },
+  memory_mib: { type: Number, required: true },
+  restart_policy: { type: String, required: true },
+  log_cap_mib: { type: Number, required: true },
+  config_vars_sealed: { type: String, required: true },
+  desired_state: { type: String, required: true, enum: ['running', 'stopped', 'suspended'] },
+  host_id: { type: String, default: null },
+  wanted_host_id: { type: String, default: null },
+  disks: { type: [Schema.Types.Mixed], default: [] },
+  nics: { type: [Schema.Types.Mixed], default: [] },
+  pending_changes: { type: [String], default: [] },
+  exit_code: { type: Number, default: null },
+  restart_count: { type: Number, default: 0 },
+  started_at: { type: Date, default: null },
+  runs_with: { type: Schema.Types.Mixed, default: null },
+}
+
+/** Verbs that each kind has in each state at rest on a host. */
+export const attaching = {
+  attach_disk: 'updating',
+  detach_disk: 'updating',
+  attach_nic: 'updating',
+  detach_nic: 'updating',
+} as const
+
+/** What a workflow and a host need to know of every instance. */
+export interface PlacedSpec {
+  id: string
+  image: string
+  image_digest: string | null
+  cpu_cores: number
+  memory_mib: number
+  restart_policy: InstanceDocument['restart_policy']
+  disks: DiskMount[]
+  /** What it reads as its resolver, where it has NICs. */
+  network?: { dns_server: string; search_domain: string } | null
+}
+
+/** One kind of instance, as all that is common sees it. */
+export interface InstanceKind extends Declared<InstanceDocument> {
+  sealConfigVars: (tenantId: string, vars: Record<string, string>) => Promise<string>
+  openConfigVars: (instance: InstanceDocument) => Promise<Record<string, string>>
+}
+
+/** What one kind has of its own. */
+interface Declared<D extends InstanceDocument> {
+  kind: InstanceKindName
+  /** In sentences: `container`. */
+  title: string
+  model: Model<D>
+  resource: Resource
+  /** Fields whose change takes effect while it runs; the others wait for its next start. */
+  live: ReadonlySet<string>
+  /** Whether what it wrote outside its disks moves with it: then it cannot leave a host that does not answer. */
+  moves_whole: boolean
+  /** What it holds of its tenant's quota and of its host. */
+  sizeOf: (instance: D) => Size
+  /** In the transaction that gives it NICs: what follows for its record. May refuse. */
+  onNics?: (instance: D) => Promise<Partial<D>>
+  /** In the transaction that takes a NIC from it. May refuse. */
+  mayLoseNic?: (instance: D) => void
+  /** What its host needs to know to run it. Config vars are fetched by the host itself. */
+  specOf: (instance: D) => PlacedSpec
+}
+
+/** Makes a kind of it, which the table has to list (instance-kinds.ts). */
+export function defineInstance<D extends InstanceDocument>(declared: Declared<D>): InstanceKind {
+  const kind = declared as unknown as Declared<InstanceDocument>
+  const contextOf = (tenantId: string): string =>
+    `${kind.model.collection.collectionName}.config_vars:${tenantId}`
+  sealedField(kind.model, 'config_vars_sealed', ({ tenant_id }) => contextOf(tenant_id))
+  return {
+    ...kind,
+    sealConfigVars: (tenantId, vars) => sealSecret(vars, contextOf(tenantId)),
+    openConfigVars: ({ config_vars_sealed, tenant_id }) =>
+      unsealSecret(config_vars_sealed, contextOf(tenant_id)),
+  }
+}
+
+/** Gives an instance that is being created its NICs, in the same transaction. Throws as `takeNics`. */
+export async function takeInstanceNics(
+  { kind, model, onNics }: InstanceKind,
+  instance: InstanceDocument,
+  asked: Omit<AskedNic, 'id'>[],
+): Promise<Partial<InstanceDocument>> {
+  const { _id: id, name, tenant_id } = instance
+  const nics = await takeNics(
+    { id, kind, name, tenant_id },
+    asked.map((nic) => ({ id: null, ...nic })),
+  )
+  const more = { nics, ...(await onNics?.(instance)) }
+  await model.updateOne({ _id: id, tenant_id }, { $set: more }, { timestamps: false })
+  return more
+}
+
+/** The tenant's others of this kind with the same tags, which are better on another host; none without tags. */
+export async function likeOf(
+  { model }: InstanceKind,
+  { _id, tenant_id, tags }: InstanceDocument,
+): Promise<string[]> {
+  if (Object.keys(tags).length === 0) return []
+  const like = await model.find({ tenant_id, tags, _id: { $ne: _id } }, { _id: 1 }).lean()
+  return like.map((other) => other._id)
+}
+
+const started = ['running', 'unreachable', 'suspended']
+
+/**
+ * Replaces the config vars. Nothing can change the environment of a process that runs: where one does, they wait for its
+ * next start, and the answer is true. Throws OperationInProgress: what is under way may have read the former ones.
+ */
+export async function setConfigVars(
+  kind: InstanceKind,
+  { _id, tenant_id, status }: InstanceDocument,
+  vars: Record<string, string>,
+): Promise<boolean> {
+  const { model, title, sealConfigVars } = kind
+  const waits = started.includes(status)
+  const { matchedCount } = await model.updateOne(
+    { _id, tenant_id, status, operation_id: null },
+    {
+      $set: { config_vars_sealed: await sealConfigVars(tenant_id, vars) },
+      ...(waits ? { $addToSet: { pending_changes: 'config_vars' } } : {}),
+    },
+  )
+  if (matchedCount) return waits
+  const now = await model.findOne({ _id, tenant_id }).lean()
+  if (now?.operation_id) throw new OperationInProgress(now.operation_id)
+  if (now) return setConfigVars(kind, now, vars) // it changed between the two queries
+  throw new NotFound(title)
+}

@@ -1,0 +1,18 @@
+import { Activity, noteActivity } from '../activity.ts'
+import type { InstanceDocument } from './instances.ts'
+
+const kind = 'output_dropped'
+// While it lasts, each file that comes has a gap before it.
+const saidEveryMs = 600_000
+
+/** Says in an instance's feed that its host had to drop output, at most every ten minutes. */
+export async function noteGap({
+  _id,
+  tenant_id,
+}: Pick<InstanceDocument, '_id' | 'tenant_id'>): Promise<void> {
+  const recent = { time: { $gt: new Date(Date.now() - saidEveryMs) } }
+  if (await Activity.exists({ tenant_id, resource_id: _id, kind, ...recent })) return
+  const message =
+    'Output came faster than it could be archived, or the archive was away for too long: some may be lost'
+  await noteActivity({ tenant_id, resource_id: _id, kind, message, data: {} })
+}

@@ -1,0 +1,135 @@
+import mongoose from 'mongoose'
+import type { MachineKind, MachineSource, MachineSpec } from '../../drivers/machines.ts'
+import { type Size, sizeOf } from '../identity/tenants.ts'
+import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { sealedField } from '../sealed-fields.ts'
+import { sealSecret, unsealSecret } from '../secrets.ts'
+import { states } from '../states.ts'
+import {
+  attaching,
+  defineInstance,
+  type InstanceDocument,
+  instanceFields,
+  type PlacedSpec,
+} from './instances.ts'
+import { shrink } from './reservations.ts'
+
+// MicroVMs and VMs: instances with a kernel of their own, which can be suspended.
+
+const always = { update: 'updating', reschedule: 'rescheduling', delete: 'deleting' } as const
+
+/** Which verbs are allowed when. The table is the only place that knows. */
+export const machineStates = states(
+  {
+    creating: {},
+    running: {
+      ...always,
+      ...attaching,
+      stop: 'stopping',
+      reboot: 'rebooting',
+      suspend: 'suspending',
+      repair: 'starting',
+    },
+    // Its memory is in a file, with its devices as they were: none comes or goes.
+    suspended: { ...always, resume: 'resuming', stop: 'stopping' },
+    stopped: { ...always, ...attaching, start: 'starting' },
+    error: { ...always, ...attaching, start: 'starting' },
+    // It ran when its host was heard of last, and its root disk is there.
+    unreachable: { reschedule: 'rescheduling', delete: 'deleting' },
+  },
+  // Of these there is no half: it runs or it is suspended, whatever is asked meanwhile.
+  { supersede: ['delete'], final: ['delete', 'suspend', 'resume'] },
+)
+
+export interface MachineDocument extends InstanceDocument, Pick<MachineSpec, 'root_disk_gib'> {
+  command: string[]
+  entrypoint: string[]
+  /** While it goes to another host: where that finds it. Sealed: `sealMachineSource`; `-` for none. */
+  transfer_sealed: string
+}
+
+/** The schema's part for these. */
+const machineFields = {
+  ...instanceFields,
+  command: { type: [String], default: [] },
+  entrypoint: { type: [String], default: [] },
+  root_disk_gib: { type: Number, required: true },
+  transfer_sealed: { type: String, default: '-' },
+}
+
+/** What its host needs to know of it; what is on the host itself (taps, sockets) the host adds. */
+export type PlacedMachine = Omit<MachineSpec, 'nics' | 'disks'> & PlacedSpec
+
+/** `more`: fields of this kind alone, and what it has of its own. */
+export function defineMachine<D extends MachineDocument>(
+  kind: MachineKind,
+  title: string,
+  more: {
+    fields?: Record<string, unknown>
+    specOf?: (machine: D) => Partial<PlacedMachine>
+    onNics?: (machine: D) => Promise<Partial<D>>
+    mayLoseNic?: (machine: D) => void
+  } = {},
+) {
+  const collection = `${kind}s`
+  const fields = { ...machineFields, ...more.fields } as Parameters<typeof resourceSchema<D>>[0]
+  const schema = resourceSchema<D>(fields, machineStates, collection)
+  schema.index({ host_id: 1 })
+  const model = mongoose.model<D>(kind === 'vm' ? 'Vm' : 'Microvm', schema)
+  const resource = defineResource(kind, model, machineStates, {
+    async comesToRest({ _id, tenant_id }) {
+      const machine = await model.findOne({ _id, tenant_id }).lean<D>()
+      if (machine) await shrink(_id, tenant_id, sizeOfMachine(machine))
+    },
+  })
+  sealedField(model, 'transfer_sealed', transferContext)
+  return defineInstance<D>({
+    kind,
+    title,
+    model,
+    resource,
+    moves_whole: true,
+    live: new Set(['restart_policy', 'tags', 'name']),
+    sizeOf: sizeOfMachine,
+    specOf: (machine) => ({ ...specOfMachine(kind, machine), ...more.specOf?.(machine) }),
+    ...(more.onNics ? { onNics: more.onNics } : {}),
+    ...(more.mayLoseNic ? { mayLoseNic: more.mayLoseNic } : {}),
+  })
+}
+
+/**
+ * The larger of what it runs with and what it is to run with next; of one that is, or is to be, suspended, only room for
+ * its root disk.
+ */
+function sizeOfMachine(machine: MachineDocument): Size {
+  const { desired_state, cpu_cores, memory_mib, runs_with, root_disk_gib: disk_gib } = machine
+  if (desired_state === 'suspended') return { cpu_milli: 0, memory_mib: 0, disk_gib }
+  const largest = {
+    cpu_cores: Math.max(cpu_cores, runs_with?.cpu_cores ?? 0),
+    memory_mib: Math.max(memory_mib, runs_with?.memory_mib ?? 0),
+  }
+  return { ...sizeOf(largest), disk_gib }
+}
+
+const specOfMachine = (kind: MachineKind, machine: MachineDocument): PlacedMachine => ({
+  id: machine._id,
+  tenant_id: machine.tenant_id,
+  name: machine.name,
+  kind,
+  image: machine.image,
+  image_digest: machine.image_digest,
+  command: machine.command,
+  entrypoint: machine.entrypoint,
+  cpu_cores: machine.cpu_cores,
+  memory_mib: machine.memory_mib,
+  root_disk_gib: machine.root_disk_gib,
+  restart_policy: machine.restart_policy,
+  log_cap_mib: machine.log_cap_mib,
+  disks: machine.disks,
+})
+
+const transferContext = ({ _id }: Pick<ResourceDocument, '_id'>): string => `machines.transfer:${_id}`
+export const sealMachineSource = (id: string, source: MachineSource): Promise<string> =>
+  sealSecret(source, transferContext({ _id: id }))
+export const openMachineSource = ({ _id, transfer_sealed }: MachineDocument): Promise<MachineSource> =>
+  unsealSecret(transfer_sealed, transferContext({ _id }))

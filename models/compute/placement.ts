@@ -1,0 +1,117 @@
+import { transaction } from '../database.ts'
+import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import type { Size } from '../identity/tenants.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { Host, type HostDocument } from './hosts.ts'
+import {
+  heldBy,
+  hostsOf,
+  lacking,
+  NoCapacity,
+  placementTurn,
+  Reservation,
+  type ReservationDocument,
+  sumOf,
+  takeRoom,
+} from './reservations.ts'
+
+// Which host an instance or a disk goes to.
+
+/** Which hosts an instance may go to, and which it should. */
+export interface Wish {
+  /** What is to run there; a disk is kept anywhere. */
+  kind?: InstanceKindName
+  /** An operator's choice: this one or none. */
+  hostId?: string | null
+  /** Instances that it should not meet: hosts with fewer of them come first. */
+  apartFrom?: string[]
+}
+
+/** Finds a host with room for an instance or a disk and takes the room: the host it is on already, else the best. Throws NoCapacity. */
+export async function place(instanceId: string, wish: Wish): Promise<HostDocument> {
+  const held = await heldBy(instanceId)
+  if (held.host_id) return hostOf(held.host_id)
+  return takeBest([held], wish, 'host_id')
+}
+
+/**
+ * Finds another host with room for these together, which are on one, and takes the room there too. Throws NoCapacity.
+ * Once they are there `arrive` gives up the former one; `stay` gives up the new one.
+ */
+export async function placeElsewhere(ids: [string, ...string[]], wish: Wish): Promise<HostDocument> {
+  const held = await Promise.all(ids.map(heldBy))
+  const target = held[0]?.target_host_id
+  return target ? hostOf(target) : takeBest(held, wish, 'target_host_id')
+}
+
+/** The hosts by how few of its like they have, then by how much memory is free; the first with room is taken. */
+async function takeBest(
+  held: ReservationDocument[],
+  { kind = 'container', hostId, apartFrom = [] }: Wish,
+  field: 'host_id' | 'target_host_id',
+): Promise<HostDocument> {
+  const [hosts, crowd] = await Promise.all([
+    Host.find({
+      public_key: { $ne: null },
+      ...(hostId ? { _id: hostId } : {}),
+      ...(kind === 'container' ? {} : { kinds: kind }), // every host has those
+    }).lean(),
+    crowdOf(apartFrom),
+  ])
+  const size = sumOf(held)
+  const others = hosts.filter(({ _id }) => held.every(({ host_id }) => _id !== host_id))
+  const isOpen = { status: 'active', cordoned: false }
+  const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
+  const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
+  const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
+  return transaction(async () => {
+    for (const host of best) {
+      // What was read above may have changed: these two conditions decide.
+      if (!(await takeRoom(host._id, size, isOpen))) continue
+      for (const { _id, cpu_milli, memory_mib, disk_gib, tenant_id, host_id } of held) {
+        const unplaced = { _id, tenant_id, cpu_milli, memory_mib, disk_gib, host_id, [field]: null }
+        const placed = await Reservation.updateOne(unplaced, { $set: { [field]: host._id } })
+        if (placed.matchedCount === 0) throw new Error(`the reservation of ${_id} changed meanwhile`)
+      }
+      return host
+    }
+    throw new NoCapacity(explain(others, open.length, size))
+  }, placementTurn)
+}
+
+/** Of what is scarcest for what is to be placed: of memory for instances, of disk room for a disk alone. */
+const free = ({ capacity, reserved }: HostDocument, { memory_mib }: Size): number =>
+  memory_mib
+    ? (capacity?.memory_mib ?? 0) - reserved.memory_mib
+    : (capacity?.disk_gib ?? 0) - (reserved.disk_gib ?? 0)
+
+/** How many of these instances each host has. */
+async function crowdOf(instanceIds: string[]): Promise<Map<string, number>> {
+  if (instanceIds.length === 0) return new Map()
+  const held = await Reservation.find({ _id: { $in: instanceIds } }, { host_id: 1, target_host_id: 1 })
+    .setOptions(everyTenant)
+    .lean()
+  const counts = new Map<string, number>()
+  for (const hostId of held.flatMap(hostsOf)) counts.set(hostId, (counts.get(hostId) ?? 0) + 1)
+  return counts
+}
+
+async function hostOf(id: string): Promise<HostDocument> {
+  const host = await Host.findById(id).lean()
+  if (!host) throw new Error(`host ${id} is gone, with instances on it`)
+  return host
+}
+
+/** Why none fits, without naming the hosts, which are no tenant's business. */
+function explain(hosts: HostDocument[], open: number, size: Size): string {
+  const count = (is: (host: HostDocument) => boolean): number => hosts.filter(is).length
+  const closed = [
+    [count(({ status }) => status !== 'active'), 'do not answer or are being emptied'],
+    [count(({ status, cordoned }) => status === 'active' && cordoned), 'are closed to new instances'],
+  ] as const
+  const reasons = closed.flatMap(([many, why]) => (many ? [`${many} ${why}`] : []))
+  if (open) reasons.unshift(`${open} have too little left`)
+  if (reasons.length === 0) return 'No host takes new instances'
+  const what = open ? lacking(size) : 'No host takes new instances'
+  return `${what}: of ${hosts.length}, ${reasons.join(', ')}`
+}

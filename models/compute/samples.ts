@@ -1,0 +1,97 @@
+import mongoose, { Schema } from 'mongoose'
+import { type InstanceSample, sampleEveryMs } from '../../lib/host-protocol.ts'
+import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { Reservation } from './reservations.ts'
+
+/**
+ * What an instance had used by a time. A row holds counters and not what was used since the row before: so one that is
+ * missing or there twice changes no sum, whoever was killed when, and the record by minute is of the same rows, only
+ * fewer of them.
+ */
+export interface SampleDocument {
+  meta: { tenant_id: string; instance_id: string }
+  time: Date
+  /** Names the run: with each, the counters begin at 0. */
+  started_at: Date
+  cpu_ms: number
+  memory_bytes: number
+  net_rx_bytes: number
+  net_tx_bytes: number
+  disk_read_bytes: number
+  disk_write_bytes: number
+}
+
+const daySec = 86_400
+
+/** Two records, by how often they have a row and how long they keep it. */
+export const records = {
+  raw: { model: record('Sample', 'samples', daySec), everyMs: sampleEveryMs, keptSec: daySec },
+  byMinute: {
+    model: record('MinuteSample', 'samples_by_minute', 15 * daySec),
+    everyMs: 60_000,
+    keptSec: 15 * daySec,
+  },
+}
+
+function record(
+  name: string,
+  collection: string,
+  expireAfterSeconds: number,
+): mongoose.Model<SampleDocument> {
+  const counter = { type: Number, required: true }
+  const schema = new Schema<SampleDocument>(
+    {
+      meta: {
+        tenant_id: { type: String, required: true },
+        instance_id: { type: String, required: true },
+      },
+      time: { type: Date, required: true },
+      started_at: { type: Date, required: true },
+      cpu_ms: counter,
+      memory_bytes: counter,
+      net_rx_bytes: counter,
+      net_tx_bytes: counter,
+      disk_read_bytes: counter,
+      disk_write_bytes: counter,
+    },
+    {
+      versionKey: false,
+      id: false,
+      collection,
+      timeseries: {
+        timeField: 'time',
+        metaField: 'meta',
+        granularity: collection === 'samples' ? 'seconds' : 'minutes',
+      },
+      expireAfterSeconds,
+    },
+  )
+  tenantScoped(schema)
+  schema.index({ 'meta.tenant_id': 1, 'meta.instance_id': 1, time: 1 })
+  return mongoose.model<SampleDocument>(name, schema)
+}
+
+/** Stores what a host says of the instances that are on it; of others it is not believed. */
+export async function recordSamples(hostId: string, samples: InstanceSample[]): Promise<void> {
+  const held = await Reservation.find(
+    {
+      _id: { $in: samples.map(({ id }) => id) },
+      $or: [{ host_id: hostId }, { target_host_id: hostId }],
+    },
+    { tenant_id: 1 },
+  )
+    .setOptions(everyTenant)
+    .lean()
+  const tenants = new Map(held.map(({ _id, tenant_id }) => [_id, tenant_id]))
+  const toRow = (sample: InstanceSample): SampleDocument[] => {
+    const { id, time, started_at, by_minute: _, ...used } = sample
+    const tenant_id = tenants.get(id)
+    if (!tenant_id) return []
+    const meta = { tenant_id, instance_id: id }
+    return [{ meta, time: new Date(time), started_at: new Date(started_at), ...used }]
+  }
+  const rows = samples.flatMap(toRow)
+  const ofMinute = samples.filter(({ by_minute }) => by_minute).flatMap(toRow)
+  if (rows.length) await records.raw.model.collection.insertMany(rows, { ordered: false })
+  if (ofMinute.length) await records.byMinute.model.collection.insertMany(ofMinute, { ordered: false })
+}

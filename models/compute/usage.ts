@@ -1,0 +1,107 @@
+import { records, type SampleDocument } from './samples.ts'
+
+const counters = ['cpu_ms', 'net_rx_bytes', 'net_tx_bytes', 'disk_read_bytes', 'disk_write_bytes'] as const
+type Counted = Record<(typeof counters)[number], number>
+
+/** What was used in one step of time. */
+export interface UsedInStep {
+  /** The step's begin. */
+  time: Date
+  /** The mean of its rows. */
+  memory_bytes: number
+  /** Null in the first step where there is no row to count from. */
+  counted: (Counted & { over_ms: number }) | null
+}
+
+interface Range {
+  fromMs: number
+  toMs: number
+  stepMs: number
+}
+
+/** One run's last row of a step; counters never fall within a run. */
+interface StepOfRun extends Counted {
+  _id: { run: Date; step: Date }
+  time: Date
+  rows: number
+  /** Of all its rows together. */
+  memory_bytes: number
+}
+
+/** Where MongoDB begins to count steps. */
+const originMs = Date.UTC(2000, 0, 1)
+
+/**
+ * What an instance used in each step that has a part between `fromMs` and `toMs`. Steps are of the clock and whole. Those
+ * without a row are left out; what was counted meanwhile is in the first step after.
+ */
+export async function usageOf(
+  { tenant_id, instance_id }: SampleDocument['meta'],
+  record: keyof typeof records,
+  { fromMs, toMs, stepMs }: Range,
+): Promise<UsedInStep[]> {
+  const firstMs = originMs + Math.floor((fromMs - originMs) / stepMs) * stepMs
+  const endMs = originMs + Math.ceil((toMs - originMs) / stepMs) * stepMs
+  const { model, everyMs } = records[record]
+  // A row tells of the time before it: put back by half of that, it falls into the step that it tells most of.
+  const backMs = everyMs / 2
+  // The first step counts from a row before it.
+  const sinceMs = firstMs - 3 * everyMs
+  const time = { $gte: new Date(sinceMs + backMs), $lt: new Date(endMs + backMs) }
+  const step = {
+    $dateTrunc: { date: { $subtract: ['$time', backMs] }, unit: 'second', binSize: stepMs / 1000 },
+  }
+  const rows = await model.aggregate<StepOfRun>([
+    { $match: { 'meta.tenant_id': tenant_id, 'meta.instance_id': instance_id, time } },
+    {
+      $group: {
+        _id: { run: '$started_at', step },
+        time: { $max: '$time' },
+        rows: { $sum: 1 },
+        memory_bytes: { $sum: '$memory_bytes' },
+        ...Object.fromEntries(counters.map((name) => [name, { $max: `$${name}` }])),
+      },
+    },
+    { $sort: { '_id.run': 1, '_id.step': 1 } },
+  ])
+  return inSteps(rows, sinceMs).filter((used) => used.time.getTime() >= firstMs)
+}
+
+/** From what had been counted by the end of each step to what was counted in it. In a step there may be several runs. */
+function inSteps(rows: StepOfRun[], sinceMs: number): UsedInStep[] {
+  const steps = Map.groupBy(countedBy(rows, sinceMs), ({ row }) => row._id.step.getTime())
+  const all = [...steps].map(([step, parts]): UsedInStep => {
+    const rowCount = sum(parts.map(({ row }) => row.rows))
+    const known = parts.flatMap(({ counted }) => counted ?? [])
+    return {
+      time: new Date(step),
+      memory_bytes: sum(parts.map(({ row }) => row.memory_bytes)) / rowCount,
+      counted: known.length ? known.reduce(together) : null,
+    }
+  })
+  return all.toSorted((a, b) => a.time.getTime() - b.time.getTime())
+}
+
+function countedBy(rows: StepOfRun[], sinceMs: number) {
+  return rows.map((row, i) => {
+    const { run } = row._id
+    const before = rows[i - 1]
+    const nothing = { time: run, ...mapCounters(() => 0) }
+    const begun = run.getTime() >= sinceMs ? nothing : null
+    const base = before?._id.run.getTime() === run.getTime() ? before : begun
+    if (!base) return { row, counted: null }
+    const over_ms = Math.max(1, row.time.getTime() - base.time.getTime())
+    return { row, counted: { over_ms, ...mapCounters((name) => Math.max(0, row[name] - base[name])) } }
+  })
+}
+
+type CountedInStep = NonNullable<UsedInStep['counted']>
+const together = (a: CountedInStep, b: CountedInStep): CountedInStep => ({
+  over_ms: a.over_ms + b.over_ms,
+  ...mapCounters((name) => a[name] + b[name]),
+})
+
+const mapCounters = (of: (name: keyof Counted) => number): Counted =>
+  Object.fromEntries(counters.map((name) => [name, of(name)])) as Counted
+
+const sum = (figures: number[]): number => figures.reduce((all, figure) => all + figure, 0)

@@ -1,0 +1,64 @@
+import { Problem, QuotaExceeded } from '../../lib/problem.ts'
+import { Tenant } from '../identity/tenants.ts'
+import { Nic } from '../network/nics.ts'
+import { enterVpc, vpcResource } from '../network/vpcs.ts'
+import { keptBy } from '../resources.ts'
+import { sealedField } from '../sealed-fields.ts'
+import { sealSecret, unsealSecret } from '../secrets.ts'
+import { defineMachine, type MachineDocument } from './machines.ts'
+
+/** What VMs can be made of: what their engine can make, in a tenant's words. */
+export const vmImages = [{ name: 'debian-12', title: 'Debian 12, with cloud-init' }] as const
+
+/** A machine with a whole system, which cloud-init sets up. */
+export interface VmDocument extends MachineDocument {
+  /** Lines for `authorized_keys`. */
+  ssh_keys: string[]
+  /** For cloud-init; it may hold passwords. Sealed: `sealUserData`; `-` for none. */
+  user_data_sealed: string
+  /** Where its NICs are, and where it counts; of one that never had any, null unless it was said. */
+  vpc_id: string | null
+}
+
+export const vmKind = defineMachine<VmDocument>('vm', 'VM', {
+  fields: {
+    ssh_keys: { type: [String], default: [] },
+    user_data_sealed: { type: String, default: '-' },
+    vpc_id: { type: String, default: null },
+  },
+  specOf: ({ ssh_keys }) => ({ ssh_keys }),
+  onNics: async (vm) => {
+    const nic = await Nic.findOne({ tenant_id: vm.tenant_id, instance_id: vm._id }).lean()
+    return { vpc_id: await countInVpc(vm, nic?.vpc_id ?? null) }
+  },
+})
+const Vm = vmKind.model
+
+/** Once it is in a VPC it stays there. Throws NotFound, QuotaExceeded, a 409 for another one. */
+export async function countInVpc(
+  { _id, tenant_id, vpc_id: before }: Pick<VmDocument, '_id' | 'tenant_id' | 'vpc_id'>,
+  vpcId: string | null,
+): Promise<string | null> {
+  if (vpcId === null || vpcId === before) return before
+  if (before !== null)
+    throw new Problem(409, 'other_vpc', 'The subnet is of another VPC', 'The VM is in another VPC')
+  await enterVpc(tenant_id, vpcId) // two at once meet here, and the second counts the first
+  const used = await Vm.countDocuments({ tenant_id, vpc_id: vpcId, _id: { $ne: _id } } as object)
+  const allowed = (await Tenant.findById(tenant_id).lean())?.limits.max_vms_per_vpc ?? 0
+  if (used >= allowed) throw new QuotaExceeded('max_vms_per_vpc', allowed, used, 1)
+  return vpcId
+}
+
+keptBy(vpcResource, async ({ _id, tenant_id }) => {
+  const vms = await Vm.countDocuments({ tenant_id, vpc_id: _id } as object)
+  if (vms) throw new Problem(409, 'vpc_in_use', 'The VPC is in use', `${vms} VMs are in it`)
+})
+
+const contextOf = (tenantId: string): string => `vms.user_data:${tenantId}`
+sealedField(Vm, 'user_data_sealed', ({ tenant_id }) => contextOf(tenant_id))
+export const sealUserData = async (tenantId: string, text: string | null): Promise<string> =>
+  text === null ? '-' : sealSecret(text, contextOf(tenantId))
+
+/** Null where there is none. */
+export const openUserData = async ({ user_data_sealed, tenant_id }: VmDocument): Promise<string | null> =>
+  user_data_sealed === '-' ? null : unsealSecret(user_data_sealed, contextOf(tenant_id))

@@ -1,0 +1,52 @@
+import { type Cidr, contains, parseCidr, toNumber } from '../../lib/ipv4.ts'
+import { type InputError, InvalidInput } from '../../lib/problem.ts'
+
+/** What a subnet's DHCP says to those who ask it. */
+export interface DhcpConfig {
+  /** Lent to NICs that nobody listed; null lends nothing. */
+  range_start: string | null
+  range_end: string | null
+  lease_time_sec: number
+  /** Asked for names that are no member's; empty: the platform's own. */
+  dns_servers: string[]
+  domain_name: string
+  static_leases: { mac_address: string; ip_address: string }[]
+}
+
+export const defaultDomain = 'internal'
+
+/** Whether it is the range's to lend. */
+export function isLent({ range_start, range_end }: DhcpConfig, address: number): boolean {
+  if (range_start === null || range_end === null) return false
+  return address >= toNumber(range_start) && address <= toNumber(range_end)
+}
+
+/** Whether an instance may have it: inside, and neither the network's, the broadcast's nor the gateway's. */
+export const isForMembers = ({ first, last }: Cidr, gateway_ip: string, address: number): boolean =>
+  address > first && address < last && address !== toNumber(gateway_ip)
+
+/** Throws InvalidInput where it does not fit the subnet. */
+export function checkDhcpConfig(subnet: { cidr: string; gateway_ip: string }, config: DhcpConfig): void {
+  const cidr = parseCidr(subnet.cidr)
+  const errors: InputError[] = []
+  const say = (pointer: string, message: string) => errors.push({ pointer, message })
+  const inside = (pointer: string, address: string) => {
+    const fits = cidr && contains(cidr, address) && isForMembers(cidr, subnet.gateway_ip, toNumber(address))
+    if (!fits) say(pointer, `must be an address of ${subnet.cidr}, not its first, last or gateway’s`)
+  }
+  const { range_start: start, range_end: end, static_leases } = config
+  if ((start === null) !== (end === null)) say('/range_end', 'a range has a start and an end')
+  if (start !== null && end !== null) {
+    inside('/range_start', start)
+    inside('/range_end', end)
+    if (toNumber(start) > toNumber(end)) say('/range_end', 'must not lie before range_start')
+    if (isLent(config, toNumber(subnet.gateway_ip)))
+      say('/range_start', 'the range holds the gateway’s address')
+  }
+  static_leases.forEach(({ ip_address }, i) => inside(`/static_leases/${i}/ip_address`, ip_address))
+  for (const field of ['mac_address', 'ip_address'] as const) {
+    if (new Set(static_leases.map((lease) => lease[field])).size < static_leases.length)
+      say('/static_leases', `the same ${field} stands there twice`)
+  }
+  if (errors.length) throw new InvalidInput(422, errors)
+}

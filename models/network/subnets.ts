@@ -1,0 +1,145 @@
+import mongoose, { Schema } from 'mongoose'
+import { holds, overlap, parseCidr, toAddress } from '../../lib/ipv4.ts'
+import { InvalidInput, NotFound, Problem, StateConflict } from '../../lib/problem.ts'
+import { isDuplicateKey, transaction } from '../database.ts'
+import { defineResource, keptBy, named, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { states } from '../states.ts'
+import type { DhcpConfig } from './dhcp.ts'
+import { enterVpc, vpcResource } from './vpcs.ts'
+
+// No change is called off: whoever does not want it makes the opposite one.
+export const subnetStates = states(
+  {
+    available: {
+      update: 'updating',
+      attach_dhcp: 'updating',
+      detach_dhcp: 'updating',
+      delete: 'deleting',
+    },
+  },
+  { final: ['update', 'attach_dhcp', 'detach_dhcp', 'delete'] },
+)
+
+/** A range of its VPC's addresses, in which instances have NICs. */
+export interface SubnetDocument extends ResourceDocument {
+  vpc_id: string
+  cidr: string
+  gateway_ip: string
+  /** Whether members reach the outside. */
+  nat: boolean
+  dhcp_config: DhcpConfig | null
+  /** Its number between hosts (VXLAN): no other subnet's, of whichever tenant. */
+  vni: number
+  /** See VpcDocument. */
+  turns: number
+}
+
+const schema = resourceSchema<SubnetDocument>(
+  {
+    vpc_id: { type: String, required: true },
+    cidr: { type: String, required: true },
+    gateway_ip: { type: String, required: true },
+    nat: { type: Boolean, required: true },
+    dhcp_config: { type: Schema.Types.Mixed, default: null },
+    vni: { type: Number, required: true },
+    turns: { type: Number, default: 0 },
+  },
+  subnetStates,
+  'subnets',
+)
+schema.index({ vpc_id: 1 })
+schema.index({ vni: 1 }, { unique: true })
+export const Subnet = mongoose.model<SubnetDocument>('Subnet', schema)
+
+export const subnetResource = defineResource('subnet', Subnet, subnetStates)
+
+keptBy(vpcResource, async ({ _id, tenant_id }) => {
+  const subnets = await Subnet.countDocuments({ tenant_id, vpc_id: _id })
+  if (subnets) throw new Problem(409, 'vpc_in_use', 'The VPC is in use', `It has ${subnets} subnets`)
+})
+
+/** The tenant's own. Throws NotFound. */
+export async function subnetOf(tenant_id: string, _id: string): Promise<SubnetDocument> {
+  const subnet = await Subnet.findOne({ _id, tenant_id }).lean()
+  if (!subnet) throw new NotFound('subnet')
+  return subnet
+}
+
+type NewSubnet = Pick<SubnetDocument, 'name' | 'tags' | 'vpc_id' | 'cidr' | 'nat'> & {
+  /** Null: the first address. */
+  gateway_ip: string | null
+}
+
+/** Throws InvalidInput, NotFound (the VPC), NameTaken, and a 409 where another subnet has some of the addresses. */
+export async function createSubnet(tenant_id: string, fields: NewSubnet): Promise<SubnetDocument> {
+  for (;;) {
+    const vni = await nextVni()
+    try {
+      return await named('subnet', fields.name, () =>
+        transaction(() => insertSubnet(tenant_id, { ...fields, vni }), tenant_id),
+      )
+    } catch (error) {
+      // The numbers have come round, and this one is in use still.
+      if (!isDuplicateKey(error) || !('vni' in error.keyPattern)) throw error
+    }
+  }
+}
+
+async function insertSubnet(tenant_id: string, fields: NewSubnet & { vni: number }): Promise<SubnetDocument> {
+  const vpc = await enterVpc(tenant_id, fields.vpc_id)
+  const [whole, own] = [parseCidr(vpc.cidr), parseCidr(fields.cidr)]
+  if (!whole || !own || !holds(whole, own)) throw mistake('/cidr', `must lie in the VPC’s ${vpc.cidr}`)
+  const gateway_ip = fields.gateway_ip ?? toAddress(own.first + 1)
+  const gateway = parseCidr(gateway_ip)
+  if (!gateway || gateway.first <= own.first || gateway.first >= own.last)
+    throw mistake('/gateway_ip', 'must be an address of the subnet, neither its first nor its last')
+  for (const other of await Subnet.find({ tenant_id, vpc_id: vpc._id }).lean()) {
+    const theirs = parseCidr(other.cidr)
+    if (theirs && overlap(own, theirs)) {
+      const detail = `The subnet ${other.name} has ${other.cidr} already`
+      throw new Problem(409, 'cidr_overlaps', 'The addresses are taken', detail)
+    }
+  }
+  const subnet = await new Subnet({ ...fields, gateway_ip, tenant_id, status: 'available' }).save()
+  return subnet.toObject()
+}
+
+/**
+ * The subnet, for something new in it: until the transaction's end nobody else puts something there, or deletes it. Throws
+ * NotFound, StateConflict.
+ */
+export async function enterSubnet(tenant_id: string, _id: string): Promise<SubnetDocument> {
+  const subnet = await Subnet.findOneAndUpdate(
+    { _id, tenant_id, status: { $ne: 'deleting' } },
+    { $inc: { turns: 1 } },
+    { timestamps: false },
+  ).lean()
+  if (subnet) return subnet
+  throw new StateConflict('use the subnet', (await subnetOf(tenant_id, _id)).status)
+}
+
+const mistake = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])
+
+interface CounterDocument {
+  _id: string
+  last: number
+}
+const Counter = mongoose.model<CounterDocument>(
+  'NetworkCounter',
+  new Schema<CounterDocument>(
+    { _id: { type: String, required: true }, last: { type: Number, required: true } },
+    { versionKey: false, id: false, collection: 'network_counters' },
+  ),
+)
+
+const vnis = 2 ** 24 - 1
+
+/** The one that was used least recently: a host that was away when its subnet was deleted may have it still. */
+async function nextVni(): Promise<number> {
+  const { last } = await Counter.findOneAndUpdate(
+    { _id: 'vni' },
+    { $inc: { last: 1 } },
+    { upsert: true, returnDocument: 'after' },
+  ).lean()
+  return ((last - 1) % vnis) + 1
+}

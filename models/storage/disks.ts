@@ -1,0 +1,90 @@
+import mongoose, { type PipelineStage, Schema } from 'mongoose'
+import type { DiskSource } from '../../drivers/disks.ts'
+import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { sealedField } from '../sealed-fields.ts'
+import { sealSecret, unsealSecret } from '../secrets.ts'
+import { states } from '../states.ts'
+
+const changes = {
+  update: 'resizing',
+  snapshot: 'snapshotting',
+  remove_snapshot: 'snapshotting',
+  migrate: 'migrating',
+} as const
+
+/** Which verbs are allowed when. The table is the only place that knows. */
+export const diskStates = states(
+  {
+    creating: {},
+    available: { ...changes, delete: 'deleting' },
+    attached: changes,
+    error: { update: 'resizing', migrate: 'migrating', delete: 'deleting' },
+  },
+  { supersede: ['delete'], final: ['delete'] },
+)
+
+/** Where a disk is in an instance. */
+export interface Mount {
+  mount_path: string
+  read_only: boolean
+}
+
+/** As the instance's record has it. */
+export interface DiskMount extends Mount {
+  disk_id: string
+}
+
+/** As the disk's record has it. */
+export interface AttachedTo extends Mount {
+  kind: InstanceKindName
+  id: string
+  /** Which operation attached it: that one alone may take it back. */
+  operation_id: string
+}
+
+export interface DiskDocument extends ResourceDocument {
+  size_gib: number
+  host_id: string | null
+  /** At most one instance has it: this is the one record of which. */
+  attached_to: AttachedTo | null
+  /** As its host sees it. */
+  condition: 'sound' | 'broken' | 'missing'
+  /** While it migrates: where the target finds it. Sealed: `sealSource`; `-` for none. */
+  transfer_sealed: string
+}
+
+const { Mixed } = Schema.Types
+const schema = resourceSchema<DiskDocument>(
+  {
+    size_gib: { type: Number, required: true },
+    host_id: { type: String, default: null },
+    attached_to: { type: Mixed, default: null },
+    condition: { type: String, default: 'sound' },
+    transfer_sealed: { type: String, default: '-' },
+  },
+  diskStates,
+  'disks',
+)
+schema.index({ host_id: 1 })
+schema.index({ tenant_id: 1, 'attached_to.id': 1 })
+
+export const Disk = mongoose.model<DiskDocument>('Disk', schema)
+export const diskResource = defineResource('disk', Disk, diskStates, { comesToRest: settleStatus })
+
+/** At rest a disk is attached or available, as the record says at this moment: its instance may have gone meanwhile. */
+async function settleStatus({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
+  const status = { $cond: [{ $eq: [{ $ifNull: ['$attached_to', null] }, null] }, 'available', 'attached'] }
+  await Disk.updateOne(
+    { _id, tenant_id, operation_id: null, status: { $in: ['available', 'attached'] } },
+    [{ $set: { status } }] as PipelineStage.Set[],
+    { updatePipeline: true },
+  )
+}
+
+const sourceOf = (tenantId: string): string => `disks.transfer:${tenantId}`
+sealedField(Disk, 'transfer_sealed', ({ tenant_id }) => sourceOf(tenant_id))
+export const sealSource = (tenantId: string, source: DiskSource): Promise<string> =>
+  sealSecret(source, sourceOf(tenantId))
+export const openSource = ({ tenant_id, transfer_sealed }: DiskDocument): Promise<DiskSource> =>
+  unsealSecret(transfer_sealed, sourceOf(tenant_id))

@@ -1,0 +1,88 @@
+import type { DiskWish, ObservedDisk } from '../../lib/host-protocol.ts'
+import { noteActivity } from '../activity.ts'
+import { findInstances } from '../compute/instance-kinds.ts'
+import { strangersOn } from '../compute/reservations.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { Disk, type DiskDocument } from './disks.ts'
+
+// A host looks at its disks every few seconds, so that a report may tell of a moment so long ago.
+const settledMs = 15_000
+
+/**
+ * Takes in which disks a host has. Returns those that it must remove, since they are its own no longer, and what it is
+ * to see to itself: an instance that its engine has started again needs its disks.
+ */
+export async function observeDisks(
+  hostId: string,
+  seen: ObservedDisk[],
+): Promise<{ disks_not_yours: string[]; disks: DiskWish[] }> {
+  const states = new Map(seen.map(({ id, state }) => [id, state]))
+  const settled = await Disk.find({
+    host_id: hostId,
+    operation_id: null,
+    status: { $in: ['available', 'attached'] },
+  })
+    .setOptions(everyTenant)
+    .lean()
+  for (const disk of settled) await compare(disk, states.get(disk._id))
+  const ids = [...states.keys()]
+  if (ids.length === 0) return { disks_not_yours: [], disks: [] }
+  return { disks_not_yours: await strangersOn(hostId, ids), disks: await wishesOf(hostId, ids) }
+}
+
+const conditions = {
+  sound: { reason: null, message: 'The disk is there again' },
+  broken: { reason: 'The process that serves the disk has ended; its host brings it back', message: null },
+  missing: { reason: 'The disk is missing on its host', message: null },
+} as const
+
+async function compare(disk: DiskDocument, state: ObservedDisk['state'] | undefined): Promise<void> {
+  const condition =
+    state === undefined || state === 'leftover' ? 'missing' : state === 'broken' ? state : 'sound'
+  const { _id, tenant_id, attached_to, name, updated_at } = disk
+  if (condition === 'missing' && updated_at.getTime() > Date.now() - settledMs) return
+  if (condition === (disk.condition ?? 'sound')) return
+  const { reason, message } = conditions[condition]
+  const changed = await Disk.updateOne(
+    { _id, tenant_id, operation_id: null, updated_at },
+    { $set: { condition, status_reason: reason } },
+  )
+  if (changed.modifiedCount === 0) return
+  for (const resource_id of [_id, ...(attached_to ? [attached_to.id] : [])]) {
+    const text = `Disk ${name}: ${message ?? reason}`
+    await noteActivity({
+      tenant_id,
+      resource_id,
+      kind: `disk_${condition}`,
+      message: text,
+      data: { disk_id: _id },
+    })
+  }
+}
+
+/** What is to be with these disks of a host; nothing is said of those that are not its own. */
+export async function wishesOf(hostId: string, ids: string[]): Promise<DiskWish[]> {
+  const strangers = new Set(await strangersOn(hostId, ids))
+  const own = ids.filter((id) => !strangers.has(id))
+  const disks = await Disk.find({ _id: { $in: own } })
+    .setOptions(everyTenant)
+    .lean()
+  const owners = disks.flatMap(({ attached_to }) => attached_to?.id ?? [])
+  const instances = owners.length ? await findInstances({ _id: { $in: owners } }) : []
+  const byId = new Map(instances.map(({ instance }) => [instance._id, instance]))
+  return disks.map(({ _id, attached_to, status, operation_id, host_id }) => {
+    const instance = attached_to ? byId.get(attached_to.id) : undefined
+    // What is suspended goes on with its disks as they are.
+    const isHeld = Boolean(instance?.operation_id) || instance?.status === 'suspended'
+    const busy = status === 'migrating' || host_id !== hostId || isHeld
+    const runs = instance !== undefined && ['running', 'unreachable'].includes(instance.status)
+    return {
+      disk_id: _id,
+      instance_id: attached_to?.id ?? null,
+      mount_path: attached_to?.mount_path ?? null,
+      read_only: attached_to?.read_only ?? false,
+      moved_by: status === 'migrating' ? operation_id : null,
+      should: busy ? 'as_is' : runs ? 'attached' : 'detached',
+    }
+  })
+}

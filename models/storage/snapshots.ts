@@ -1,0 +1,102 @@
+import mongoose, { Schema } from 'mongoose'
+import { newId } from '../../lib/ids.ts'
+import { NameTaken, NotFound } from '../../lib/problem.ts'
+import { resize } from '../compute/reservations.ts'
+import { isDuplicateKey, transaction } from '../database.ts'
+import { diskSize } from '../identity/tenants.ts'
+import { documentOptions, idField } from '../resources.ts'
+import { tenantScoped } from '../tenant-scope.ts'
+import type { DiskDocument } from './disks.ts'
+
+/** What a disk held at a moment, kept under a name. It lies on the disk's host and goes where the disk goes. */
+export interface SnapshotDocument {
+  _id: string
+  tenant_id: string
+  disk_id: string
+  name: string
+  status: 'creating' | 'available'
+  /** Of the disk at that moment. */
+  size_gib: number
+  /** What it takes on its host; null until it is taken. */
+  used_bytes: number | null
+  /** What is reserved for it beside the disk's own size: until it is taken, the most that it may come to. */
+  reserved_gib: number
+  taken_at: Date | null
+  /** Which took it: only that one takes it back. */
+  operation_id: string
+  created_at: Date
+  updated_at: Date
+}
+
+const schema = new Schema<SnapshotDocument>(
+  {
+    _id: idField,
+    tenant_id: { type: String, required: true },
+    disk_id: { type: String, required: true },
+    name: { type: String, required: true },
+    status: { type: String, required: true },
+    size_gib: { type: Number, required: true },
+    used_bytes: { type: Number, default: null },
+    reserved_gib: { type: Number, required: true },
+    taken_at: { type: Date, default: null },
+    operation_id: { type: String, required: true },
+  },
+  { ...documentOptions, collection: 'disk_snapshots' },
+)
+tenantScoped(schema)
+schema.index({ tenant_id: 1, disk_id: 1, name: 1 }, { unique: true })
+export const Snapshot = mongoose.model<SnapshotDocument>('Snapshot', schema)
+
+type Owner = Pick<DiskDocument, '_id' | 'tenant_id'>
+
+/** Reserves what a disk takes with its snapshots. Throws QuotaExceeded, NoCapacity. */
+export async function holdRoom({ _id, tenant_id, size_gib }: Owner & { size_gib: number }): Promise<void> {
+  const snapshots = await Snapshot.find({ tenant_id, disk_id: _id }, { reserved_gib: 1 }).lean()
+  const all = snapshots.reduce((sum, { reserved_gib }) => sum + reserved_gib, size_gib)
+  await resize(_id, tenant_id, diskSize(all))
+}
+
+/** Notes a snapshot that is to be taken, and reserves for it. Inside the acceptance's transaction. Throws NameTaken too. */
+export async function addSnapshot(disk: DiskDocument, name: string): Promise<void> {
+  const { _id: disk_id, tenant_id, size_gib, operation_id } = disk
+  const fields = { tenant_id, disk_id, name, size_gib, reserved_gib: size_gib, operation_id }
+  try {
+    await new Snapshot({ _id: newId(), status: 'creating', ...fields }).save()
+  } catch (error) {
+    if (isDuplicateKey(error)) throw new NameTaken('snapshot', name)
+    throw error
+  }
+  await holdRoom(disk)
+}
+
+/** It is taken: what it does not need is given back. */
+export async function recordSnapshot(
+  disk: DiskDocument,
+  name: string,
+  { used_bytes, taken_at }: { used_bytes: number; taken_at: string },
+): Promise<void> {
+  const reserved_gib = Math.ceil(used_bytes / 1024 ** 3)
+  await transaction(async () => {
+    await Snapshot.updateOne(
+      { tenant_id: disk.tenant_id, disk_id: disk._id, name },
+      { $set: { status: 'available', used_bytes, reserved_gib, taken_at: new Date(taken_at) } },
+    )
+    await holdRoom(disk)
+  }, disk.tenant_id)
+}
+
+/** Forgets it, and gives back what was reserved for it. With `madeBy`, only if that operation made it. */
+export async function dropSnapshot(disk: DiskDocument, name: string, madeBy?: string): Promise<void> {
+  const by = madeBy === undefined ? {} : { operation_id: madeBy }
+  await transaction(async () => {
+    await Snapshot.deleteOne({ tenant_id: disk.tenant_id, disk_id: disk._id, name, ...by })
+    await holdRoom(disk)
+  }, disk.tenant_id)
+}
+
+/** One that has been taken. Throws NotFound. */
+export async function snapshotOf({ _id, tenant_id }: Owner, name: string): Promise<SnapshotDocument> {
+  const found = await Snapshot.findOne({ tenant_id, disk_id: _id, name, status: 'available' }).lean()
+  if (!found) throw new NotFound('snapshot')
+  return found
+}

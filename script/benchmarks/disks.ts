@@ -1,0 +1,105 @@
+import { execFile } from 'node:child_process'
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import type { DiskTransfers, Disks } from '../../drivers/disks.ts'
+import { makeQcow2Disks } from '../../drivers/qcow2.ts'
+import { type Row, timed } from './measure.ts'
+import type { Stack } from './stack.ts'
+
+const run = promisify(execFile)
+const rounds = 5
+const mebibytes = 500
+// What a file system writes of itself, in tests no more than some MiB.
+const noise = 'noise'
+
+/** Attaching by the API; writing and migrating by the driver, against a plain file and `qemu-img convert`. */
+export async function disks(stack: Stack): Promise<Row[]> {
+  const folder = await mkdtemp(join(tmpdir(), 'keelson-bench-'))
+  try {
+    // In memory, so that making it up takes no part in what is measured.
+    const source = await mkdtemp(join('/dev/shm', 'keelson-bench-'))
+    try {
+      await run('dd', ['if=/dev/urandom', `of=${join(source, noise)}`, 'bs=1M', `count=${mebibytes}`])
+      return [...(await attaches(stack)), ...(await writesAndMoves(folder, join(source, noise)))]
+    } finally {
+      await rm(source, { recursive: true })
+    }
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}
+
+/** Live, to a container that runs. */
+async function attaches(stack: Stack): Promise<Row[]> {
+  const figures: number[] = []
+  const container = await stack.finish('POST', '/api/v1/containers', {
+    name: 'bench-disks',
+    image: 'busybox',
+    command: ['sleep', '3600'],
+    cpu_cores: 0.1,
+    memory_mib: 16,
+  })
+  const disk = await stack.finish('POST', '/api/v1/disks', { name: 'bench-disks', size_gib: 1 })
+  const path = `/api/v1/containers/${container.id}/disks`
+  for (let round = 0; round < 4 * rounds; round++) {
+    const body = { disk_id: disk.id, mount_path: '/data' }
+    figures.push(await timed(() => stack.finish('POST', path, body)))
+    await stack.finish('DELETE', `${path}/${disk.id}`)
+  }
+  await stack.finish('DELETE', `/api/v1/containers/${container.id}`)
+  await stack.finish('DELETE', `/api/v1/disks/${disk.id}`)
+  return [{ what: 'disk attached to a running container', unit: 'ms', figures }]
+}
+
+async function writesAndMoves(folder: string, source: string): Promise<Row[]> {
+  const [here, there] = [await host(join(folder, 'here')), await host(join(folder, 'there'))]
+  const figures = { plain: [], disk: [], convert: [], move: [] } as Record<string, number[]>
+  const note = (name: string, ms: number): void => void figures[name]?.push((1_000 * mebibytes) / ms)
+  const plain = join(folder, 'plain')
+  for (let round = 0; round <= rounds; round++) {
+    const id = `bench-${round}`
+    await here.disks.create({ id, size_gib: 1 })
+    const { host_path } = await here.disks.attach(id)
+    const write = (file: string) => run('dd', [`if=${source}`, `of=${file}`, 'bs=1M', 'conv=fsync'])
+    const [onPlain, onDisk] = [
+      await timed(() => write(plain)),
+      await timed(() => write(join(host_path, noise))),
+    ]
+    await here.disks.detach(id)
+
+    const image = join(here.folder, id, 'disk.qcow2')
+    const converted = await timed(() => run('qemu-img', ['convert', '-O', 'raw', image, `${plain}.raw`]))
+    const moved = await timed(async () => {
+      await there.disks.pull(id, await here.disks.serve(id, 600))
+      await here.disks.stopServing(id)
+    })
+    for (const one of [here, there]) await one.disks.remove(id)
+    await rm(plain)
+    await rm(`${plain}.raw`)
+    if (round === 0) continue // to warm up
+    note('plain', onPlain)
+    note('disk', onDisk)
+    note('convert', converted)
+    note('move', moved)
+  }
+  const of = (name: string): number[] => figures[name] ?? []
+  const ratio = (name: string, other: string): number[] =>
+    of(name).map((figure, round) => figure / (of(other)[round] ?? Number.NaN))
+  return [
+    { what: 'written to a plain file, and synced', unit: 'MiB/s', figures: of('plain') },
+    { what: 'written to a disk, and synced', unit: 'MiB/s', figures: of('disk') },
+    { what: 'ratio', unit: '', figures: ratio('disk', 'plain'), note: '≥ 0.5' },
+    { what: 'qemu-img convert -O raw', unit: 'MiB/s', figures: of('convert') },
+    { what: 'migrated: encrypted, and checked at both ends', unit: 'MiB/s', figures: of('move') },
+    { what: 'ratio', unit: '', figures: ratio('move', 'convert'), note: '≥ 0.9' },
+  ]
+}
+
+async function host(path: string): Promise<{ folder: string; disks: Disks & DiskTransfers }> {
+  const folder = join(path, 'disks')
+  await mkdir(folder, { recursive: true })
+  const serveOn = { address: '127.0.0.1', ports: [28_700, 28_799] } as const
+  return { folder, disks: makeQcow2Disks({ folder, run: join(path, 'run'), serveOn }) }
+}

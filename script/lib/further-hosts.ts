@@ -1,0 +1,155 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readdirSync } from 'node:fs'
+import { hostname, networkInterfaces } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { dropStalePids, engineAnswers } from './engine.ts'
+import { makeHosts, openHosts, removeHosts } from './hosts.ts'
+import { type Connections, metricsSetting, nodeRole, roleEnv, baseEnv, saysReady, until } from './roles.ts'
+import type { RoleSpec } from './role.ts'
+import { disksRun, machinesRun, type Layout, shortHash } from './settings.ts'
+
+// Hosts beside this machine's own, for `script/server --hosts N`: network namespaces, each with an engine, a state folder
+// and a credential of its own. The host's program itself runs on the machine, where it reaches the API and Temporal.
+
+const run = promisify(execFile)
+
+export interface FurtherHost {
+  /** From 2 on: the first host is the machine. */
+  index: number
+  name: string
+  namespace: string
+  address: string
+  socket: string
+  /** The machine's own address on the network between the hosts. */
+  machine: string | null
+}
+
+const nameOf = (layout: Layout): string => `kl-${shortHash(layout.state)}`
+/** A /24 of the state folder's own, out of a range that is for benchmarks between machines and met nowhere else (RFC 2544). */
+const networkOf = (layout: Layout): string =>
+  `198.18.${Number.parseInt(shortHash(layout.state).slice(0, 2), 16)}.0/24`
+const engineFolder = (layout: Layout, index: number): string => join(layout.state, `docker-${index}`)
+const runFolder = (layout: Layout, index: number): string => join(layout.run, `docker-${index}`)
+
+/** Makes the namespaces of the hosts 2 to `count`, and what they need to reach the machine and the outside. */
+export async function makeFurtherHosts(layout: Layout, count: number): Promise<FurtherHost[]> {
+  if (count < 2) return []
+  if (process.getuid?.() !== 0)
+    throw new Error('--hosts needs root: each further host is a network namespace')
+  const made = await makeHosts(nameOf(layout), count - 1, { network: networkOf(layout), machine: true })
+  await openHosts(made)
+  return made.hosts.map(({ namespace, address }, i) => ({
+    index: i + 2,
+    name: `${hostname()}-${i + 2}`,
+    namespace,
+    address,
+    socket: join(layout.run, `docker-${i + 2}.sock`),
+    machine: made.underlay.machine?.address ?? null,
+  }))
+}
+
+/** The Docker Engine of a further host. It sees the host's network and nothing of the machine's. */
+export function furtherEngineRole(layout: Layout, { index, namespace, socket }: FurtherHost): RoleSpec {
+  const exec = runFolder(layout, index)
+  const pidFile = join(layout.run, `docker-${index}.pid`)
+  const args = [
+    ['--host', `unix://${socket}`],
+    ['--data-root', engineFolder(layout, index)],
+    ['--exec-root', exec],
+    ['--pidfile', pidFile],
+    // The same on each host: they are in networks of their own.
+    ['--bip', '172.31.255.1/24'],
+    ['--log-level', 'warn'],
+    ['--log-opt', 'max-size=10m'],
+    ['--log-opt', 'max-file=5'],
+    ['--icc=false'],
+    ['--live-restore'],
+  ]
+  return {
+    name: `docker-${index}`,
+    command: 'nsenter',
+    // Not `ip netns exec`, which mounts a /sys of its own, where the engine does not find its cgroups.
+    args: [`--net=/run/netns/${namespace}`, 'dockerd', ...args.flat()],
+    env: baseEnv(layout),
+    prepare: async () => {
+      mkdirSync(exec, { recursive: true })
+      await dropStalePids(pidFile, exec)
+    },
+    ready: ({ signal }) =>
+      until(signal, async () => {
+        if (!(await engineAnswers(`unix://${socket}`))) throw new Error('the engine does not answer')
+      }),
+    graceMs: 30_000,
+  }
+}
+
+/** `token`: what the host enrols with the first time. */
+export function furtherHostRole(
+  layout: Layout,
+  connections: Connections,
+  { index, name, address, socket, namespace }: FurtherHost,
+  token: string | null,
+): RoleSpec {
+  const more = {
+    KEELSON_HOST_NAME: name,
+    KEELSON_HOST_STATE: join(layout.state, `host-${index}`),
+    KEELSON_HOST_DISKS: join(layout.state, `host-${index}/disks`),
+    KEELSON_HOST_DISKS_RUN: disksRun(layout, index),
+    KEELSON_HOST_MACHINES: join(layout.state, `host-${index}/machines`),
+    KEELSON_HOST_MACHINES_RUN: machinesRun(layout, index),
+    KEELSON_HOST_ADDRESS: address,
+    KEELSON_HOST_PLANE_ADDRESS: '127.0.0.1',
+    KEELSON_HOST_PORT: String(planePort(layout, index)),
+    KEELSON_DOCKER_HOST: `unix://${socket}`,
+    KEELSON_HOST_NAMESPACE: namespace,
+    // What the machine reaches itself is behind their default route.
+    KEELSON_NETWORK_REFUSED: [...machinesNetworks(), process.env['KEELSON_NETWORK_REFUSED'] ?? ''].join(','),
+    ...metricsSetting(layout, 'host', index - 1),
+    ...(token ? { KEELSON_HOST_TOKEN: token } : {}),
+  }
+  return {
+    ...nodeRole(layout, `host-${index}`, 'worker/host.ts'),
+    env: roleEnv(layout, 'host', connections, more),
+    ready: saysReady,
+    graceMs: 15_000,
+  }
+}
+
+/** Whole networks: there are containers beside the machine's own address on its engine's bridge. */
+const machinesNetworks = (): string[] =>
+  Object.values(networkInterfaces())
+    .flat()
+    .flatMap((one) => (one?.family === 'IPv4' && one.cidr && !one.internal ? [one.cidr] : []))
+
+export const planePort = (layout: Layout, index: number): number => layout.hostPort + 10 * (index - 1)
+
+/** Gives the hosts' engines the images that the first has, since they start empty. */
+export async function copyImages(from: string, hosts: FurtherHost[], images: string[]): Promise<void> {
+  for (const { socket } of hosts) {
+    const env = { ...process.env, DOCKER_HOST: `unix://${socket}` }
+    const there = await run('docker', ['image', 'inspect', ...images], { env }).catch(() => null)
+    if (there) continue
+    const save = spawn('docker', ['save', ...images], {
+      env: { ...process.env, DOCKER_HOST: from },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    const load = spawn('docker', ['load', '--quiet'], { env, stdio: [save.stdout, 'ignore', 'inherit'] })
+    const [code] = (await once(load, 'exit')) as [number | null]
+    if (code !== 0) throw new Error(`the images ${images.join(' ')} were not loaded`)
+  }
+}
+
+/** The hosts that this state folder has engines of. */
+export function furtherIndexes(layout: Layout): number[] {
+  const entries = existsSync(layout.state) ? readdirSync(layout.state) : []
+  return entries.flatMap((entry) => Number(/^docker-(\d+)$/.exec(entry)?.[1] ?? []))
+}
+
+/** Removes the namespaces, once nothing runs in them. */
+export async function removeFurtherHosts(layout: Layout): Promise<void> {
+  const count = Math.max(1, ...furtherIndexes(layout))
+  if (count < 2) return
+  await removeHosts(await makeHosts(nameOf(layout), count - 1, { network: networkOf(layout), machine: true }))
+}

@@ -1,0 +1,358 @@
+import { createHash } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { AuditEvent } from '../../models/identity/audit.ts'
+import { User } from '../../models/identity/users.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { isLong } from '../support/long.ts'
+import { type ContainerBody, shell } from '../support/client.ts'
+import {
+  closeConsoles,
+  type Console,
+  type ConsoleOptions,
+  openConsole,
+  refusedConsole,
+} from '../support/console.ts'
+import { docker, engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeMachine, replicas, tokenOf } from '../support/api-clients.ts'
+import { platform, startAll } from '../support/platform.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// A terminal in a container, as its client sees it.
+
+let tenant: TestTenant
+let container: ContainerBody
+beforeAll(async () => {
+  tenant = await makeTenant()
+  container = await tenant.containers.make({ cpu_cores: 1, memory_mib: 64 })
+})
+afterEach(startAll)
+afterAll(closeConsoles)
+
+const open = (options: ConsoleOptions = {}, id = container.id): Promise<Console> =>
+  openConsole(id, { token: tenant.owner.token, ...options })
+const refused = (options: ConsoleOptions = {}, id = container.id) =>
+  refusedConsole(id, { token: tenant.owner.token, ...options })
+const running = (...command: string[]) =>
+  `?${new URLSearchParams(command.map((word): [string, string] => ['command', word])).toString()}`
+
+const sha256 = (of: Buffer): string => createHash('sha256').update(of).digest('hex')
+
+/** The commands that run in the container, as the engine sees them. */
+async function processes(id = container.id): Promise<string[]> {
+  const { Id } = await engine.only(id)
+  const { Processes } = (await docker.getContainer(Id).top({ ps_args: '-eo pid,args' })) as {
+    Processes: string[][]
+  }
+  return Processes.map(([, args = '']) => args)
+}
+/** Resolves once nothing runs there but what the container is for. */
+const nothingLeft = (id = container.id): Promise<unknown> =>
+  eventually(async () => {
+    const left = (await processes(id)).filter((args) => !/sleep 3600|docker-init/.test(args))
+    if (left.length) throw new Error(`left: ${left.join(', ')}`)
+    return true
+  })
+
+describe('a terminal', () => {
+  test('echoes, answers, and says with which code the shell has ended', async () => {
+    const terminal = await open()
+    terminal.type("echo 'one'' two'\n")
+    await terminal.shows('one two')
+    terminal.type('exit 7\n')
+    expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 7' })
+  })
+
+  test('has the size that was asked for, and each later one', async () => {
+    const terminal = await open({ query: '?cols=101&rows=31' })
+    terminal.type('stty size\n')
+    await terminal.shows('31 101')
+    terminal.resize(140, 50)
+    terminal.type('stty size\n')
+    await terminal.shows('50 140')
+    terminal.socket.close()
+  })
+
+  test('ctrl-C interrupts what runs, and the shell goes on', async () => {
+    const terminal = await open()
+    terminal.type('sleep 777\n')
+    await eventually(async () => (await processes()).includes('sleep 777'))
+    terminal.type('\x03')
+    terminal.type('echo went $((1+1)) on\n')
+    await terminal.shows('went 2 on')
+    expect(await processes()).not.toContain('sleep 777')
+    terminal.socket.close()
+  })
+
+  test('takes and gives UTF-8 whose bytes lie in several frames', async () => {
+    const terminal = await open({ query: running('cat') })
+    for (const byte of Buffer.from('grüße, 世界 🌍\n')) terminal.type(Buffer.from([byte]))
+    await terminal.shows(/grüße, 世界 🌍\r\ngrüße, 世界 🌍\r\n/)
+    terminal.type('\x04')
+    expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 0' })
+  })
+
+  test('runs a program that takes the whole screen, and draws it anew for another size', async () => {
+    const terminal = await open({ query: `${running('vi', '/tmp/poem')}&cols=80&rows=24` })
+    await terminal.shows('\x1b[24;1H')
+    terminal.type('iroses are red')
+    await terminal.shows('roses are red')
+    terminal.resize(100, 33)
+    await terminal.shows('\x1b[32;1H~')
+    terminal.type('\x1b')
+    await terminal.shows('\x1b[33;1H\x1b[K- /tmp/poem') // no longer inserting
+    terminal.type(':wq\r')
+    expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 0' })
+    const written = await open({ query: running('cat', '/tmp/poem') })
+    await written.shows('roses are red\r\n')
+  })
+
+  test('gives 10 MB whole to a reader that pauses', async () => {
+    const blocks = 160
+    const make = 'seq 1 20000 | head -c 65536 >/tmp/block'
+    const write = `stty -opost; i=0; while [ $i -lt ${blocks} ]; do cat /tmp/block; i=$((i+1)); done`
+    const terminal = await open({ query: running('sh', '-c', `${make}; ${write}`) })
+    for (let i = 0; i < 4; i++) {
+      terminal.socket.pause()
+      await delay(300)
+      terminal.socket.resume()
+      await delay(20)
+    }
+    expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 0' })
+    const text = Array.from({ length: 20_000 }, (_, i) => `${i + 1}\n`).join('')
+    const block = Buffer.from(text).subarray(0, 65_536)
+    expect(terminal.bytes.length).toBe(blocks * block.length)
+    expect(sha256(terminal.bytes)).toBe(sha256(Buffer.concat(Array.from({ length: blocks }, () => block))))
+  })
+
+  test('makes a command wait that writes without end to a reader that does not read', async () => {
+    const terminal = await open({ query: running('sh', '-c', 'stty -opost; yes | tee /tmp/written') })
+    terminal.socket.pause()
+    const size = async (): Promise<number> => {
+      const other = await open({ query: running('sh', '-c', 'stat -c %s /tmp/written') })
+      await other.closed
+      return Number(other.text)
+    }
+    const settled = await eventually(async () => {
+      const before = await size()
+      await delay(500)
+      return before > 0 && (await size()) === before && before
+    })
+    expect(settled).toBeLessThan(64 * 1024 * 1024)
+    terminal.socket.terminate()
+    await eventually(async () => !(await processes()).some((args) => args.includes('yes')))
+  })
+
+  test('stays when nothing passes', async () => {
+    const terminal = await open()
+    await terminal.shows('#')
+    await delay(isLong ? 10 * 60_000 : 3_000)
+    terminal.type('echo still $((40+2))\n')
+    await terminal.shows('still 42')
+    terminal.socket.close()
+  }, 900_000)
+
+  test('of a command that is not there says so', async () => {
+    const terminal = await open({ query: running('/no/such') })
+    const { code, reason } = await terminal.closed
+    expect([code, reason]).toEqual([1000, expect.stringMatching(/^exit code 12[67]$/)])
+    expect(terminal.text).toContain('no such file')
+  })
+})
+
+describe('nothing is left in the container', () => {
+  test.each([
+    ['closed', (terminal: Console) => terminal.socket.close()],
+    ['gone without a word', (terminal: Console) => terminal.socket.terminate()],
+  ])('when the client has %s', async (_, leave) => {
+    const terminal = await open()
+    terminal.type('sleep 888 & sleep 889\n')
+    await eventually(async () => (await processes()).includes('sleep 889'))
+    leave(terminal)
+    await nothingLeft()
+    expect(await processes()).toContain('sleep 3600')
+  })
+
+  test('when the client leaves before it was answered', async () => {
+    const opening = Array.from({ length: 4 }, () => open().catch(() => null))
+    await delay(5)
+    closeConsoles()
+    await Promise.all(opening)
+    closeConsoles()
+    await nothingLeft()
+  })
+})
+
+describe('the close code says why', () => {
+  test('1000, with the code of a kill, when the container is stopped', async () => {
+    const { id } = await tenant.containers.make()
+    const terminal = await open({}, id)
+    await terminal.shows('#')
+    await (await tenant.containers.stop(id)).operation.success()
+    expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 137' })
+  })
+
+  test('1001 when the api stops', async () => {
+    const terminal = await open({ api: replicas()[1] })
+    await terminal.shows('#')
+    await platform.stop('api-2')
+    expect(await terminal.closed).toEqual({ code: 1001, reason: 'the platform is stopping' })
+    await nothingLeft()
+  })
+
+  test('1001 when the host stops', async () => {
+    const terminal = await open()
+    await terminal.shows('#')
+    await platform.stop('host')
+    expect(await terminal.closed).toEqual({ code: 1001, reason: 'the host is stopping' })
+    await nothingLeft()
+  })
+
+  test('1011 when the host is killed, 503 while it is away', async () => {
+    const { id } = await tenant.containers.make() // nobody is left to end what runs there
+    const terminal = await open({}, id)
+    await terminal.shows('#')
+    await platform.kill('host')
+    expect(await terminal.closed).toEqual({ code: 1011, reason: 'the host has gone' })
+    expect(await refused({}, id)).toMatchObject({ status: 503, body: { code: 'unavailable' } })
+  })
+
+  test('1003 when a text frame is not understood', async () => {
+    const terminal = await open()
+    terminal.socket.send('{"type": "resize", "cols": 0, "rows": 1}')
+    expect(await terminal.closed).toMatchObject({ code: 1003 })
+  })
+
+  test('1008 when the session was ended, or the permission taken away', async () => {
+    const [one, other] = [await tenant.user('owner'), await tenant.user('owner')]
+    const terminals = [await open({ token: one.token }), await open({ token: other.token })]
+    expect(await one.ask('POST', '/api/v1/auth/logout')).toMatchObject({ status: 204 })
+    const { id } = await other.get<{ id: string }>('/api/v1/account')
+    await User.updateOne({ _id: id }, { $set: { roles: ['viewer'] } }).setOptions(everyTenant)
+    expect(await Promise.all(terminals.map(({ closed }) => closed))).toEqual([
+      { code: 1008, reason: 'the token has ended' },
+      { code: 1008, reason: 'the permission was taken away' },
+    ])
+    await nothingLeft()
+  })
+})
+
+describe('who may', () => {
+  test('another tenant’s container is not there', async () => {
+    const stranger = (await makeTenant()).owner
+    expect(await refused({ token: stranger.token })).toMatchObject({
+      status: 404,
+      body: { code: 'not_found' },
+    })
+  })
+
+  test('not without the permission', async () => {
+    const viewer = await tenant.user('viewer')
+    const answer = await refused({ token: viewer.token })
+    expect(answer).toMatchObject({ status: 403, body: { permission: 'containers:console' } })
+  })
+
+  test('not without a token, or with one that is none', async () => {
+    expect(await refusedConsole(container.id, {})).toMatchObject({ status: 401 })
+    expect(await refusedConsole(container.id, { protocols: ['bearer.nonsense'] })).toMatchObject({
+      status: 401,
+    })
+  })
+
+  test('a machine with the scope, and none without', async () => {
+    const machine = await makeMachine(tenant.owner, ['containers:read', 'containers:console'])
+    const terminal = await open({ token: await tokenOf(machine), query: running('echo', 'from a machine') })
+    await terminal.shows('from a machine')
+    const less = await tokenOf(machine, 'containers:read')
+    expect(await refused({ token: less })).toMatchObject({ status: 403 })
+  })
+
+  test('a browser, by a subprotocol, and its token is in no log', async () => {
+    const { token } = await tenant.user('owner')
+    const terminal = await openConsole(container.id, { protocols: [`bearer.${token}`] })
+    expect(terminal.socket.protocol).toBe(`bearer.${token}`)
+    await terminal.shows('#')
+    terminal.socket.close()
+    for (const role of ['api', 'host'] as const) expect(platform.logs(role)).not.toContain(token)
+  })
+
+  test('no page of another origin', async () => {
+    const answer = await refused({ headers: { origin: 'https://example.com' } })
+    expect(answer).toMatchObject({ status: 403, body: { code: 'origin_denied' } })
+    const own = await open({ headers: { origin: replicas()[0] }, query: running('true') })
+    expect(await own.closed).toMatchObject({ code: 1000 })
+  })
+
+  test('who opened one is in the audit trail, and who was refused', async () => {
+    const user = await tenant.user('owner')
+    const viewer = await tenant.user('viewer')
+    await (await open({ token: user.token, query: running('true') })).closed
+    await refused({ token: viewer.token })
+    const accounts = await Promise.all([user, viewer].map((of) => of.get<{ id: string }>('/api/v1/account')))
+    const events = await Promise.all(
+      accounts.map(({ id }) => AuditEvent.findOne({ tenant_id: tenant.id, actor_id: id }).lean()),
+    )
+    const action = 'GET /api/v1/containers/{id}/console'
+    expect(events).toEqual([
+      expect.objectContaining({ action, resource_id: container.id, status: 101, outcome: 'succeeded' }),
+      expect.objectContaining({ action, resource_id: container.id, status: 403, outcome: 'refused' }),
+    ])
+  })
+})
+
+describe('refused before it is opened', () => {
+  test('a request that is no handshake: 426', async () => {
+    const path = `/api/v1/containers/${container.id}/console`
+    const { status, headers, body } = await tenant.owner.ask('GET', path)
+    expect([status, headers.get('upgrade'), body['code']]).toEqual([426, 'websocket', 'upgrade_required'])
+  })
+
+  test('a handshake on what is no WebSocket is answered as ever', async () => {
+    const socket = `${replicas()[0]}/api/v1/containers/${container.id}`
+    const { promise, resolve } = Promise.withResolvers<number>()
+    const { request } = await import('node:http')
+    const headers = {
+      connection: 'Upgrade',
+      upgrade: 'websocket',
+      authorization: `Bearer ${tenant.owner.token}`,
+    }
+    const sent = request(socket, { headers }, (answer) => {
+      answer.resume()
+      resolve(answer.statusCode ?? 0)
+    })
+    sent.end()
+    expect(await promise).toBe(200)
+  })
+
+  test('a container that is not running: 409', async () => {
+    const { id } = await tenant.containers.make({ start: false })
+    expect(await refused({}, id)).toMatchObject({
+      status: 409,
+      body: { code: 'state_conflict', state: 'stopped' },
+    })
+  })
+
+  test.each(['?cols=0', '?rows=many', '?width=1', '?command=%00', `?command=${'x'.repeat(9000)}`])(
+    '%s: 400',
+    async (query) => {
+      expect(await refused({ query })).toMatchObject({ status: 400, body: { code: 'invalid_input' } })
+    },
+  )
+
+  test('more than ten at once: 409, and one more once one has ended', async () => {
+    const { id } = await tenant.containers.make(shell('sleep 3600', { memory_mib: 64 }))
+    const terminals = await Promise.all(Array.from({ length: 10 }, () => open({}, id)))
+    expect(await refused({}, id)).toMatchObject({ status: 409, body: { code: 'too_many_consoles' } })
+    terminals[0]?.socket.close()
+    await eventually(() => open({}, id))
+  })
+})
+
+test('each replica opens consoles', async () => {
+  for (const api of replicas()) {
+    const terminal = await open({ api, query: running('echo', 'here') })
+    await terminal.closed
+    expect(terminal.text).toContain('here')
+  }
+})

@@ -1,0 +1,268 @@
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { makeContainerActivities } from '../../activities/compute/containers.ts'
+import { newId } from '../../lib/ids.ts'
+import { Host } from '../../models/compute/hosts.ts'
+import { Reservation } from '../../models/compute/reservations.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import type { Client, ContainerBody, Json } from '../support/client.ts'
+import { eventually } from '../support/eventually.ts'
+import { describeHosts, first, hosts, second, third } from '../support/describe-hosts.ts'
+import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
+import { platform } from '../support/platform.ts'
+import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+
+// Several hosts: placement, moves, loss and return. The further ones are network namespaces, which takes root.
+
+let operator: Client
+let tenant: TestTenant
+
+beforeAll(async () => {
+  operator = await makeOperator()
+  tenant = await makeTenant()
+})
+
+const hostPath = ({ id }: TestHost): string => `/api/v1/platform/hosts/${id}`
+
+/** Runs once, there and nowhere else, and the record says so. Leftovers go with their hosts' next reports. */
+async function expectAt(
+  id: string,
+  host: TestHost,
+  state: 'running' | 'exited' = 'running',
+): Promise<ContainerBody> {
+  await eventually(async () => {
+    const places = await placesOf(id)
+    return places.length === 1 && places[0]?.host === host.id && places[0].state === state
+  })
+  const container = await tenant.containers.get(id)
+  expect(container).toMatchObject({ host_id: host.id, operation_id: null })
+  const held = await Reservation.findById(id).setOptions(everyTenant).lean()
+  expect(held).toMatchObject({ host_id: host.id, target_host_id: null })
+  return container
+}
+
+/** What the hosts' records count is what the reservations add up to. */
+async function expectSums(): Promise<void> {
+  for (const { id } of hosts) {
+    const held = await Reservation.find({ $or: [{ host_id: id }, { target_host_id: id }] })
+      .setOptions(everyTenant)
+      .lean()
+    const sum = (of: (one: { cpu_milli: number; memory_mib: number }) => number) =>
+      held.reduce((all, one) => all + of(one), 0)
+    expect(await operator.get(`/api/v1/platform/hosts/${id}`)).toMatchObject({
+      reserved: { cpu_milli: sum((one) => one.cpu_milli), memory_mib: sum((one) => one.memory_mib) },
+    })
+  }
+}
+
+const makeOn = async (host: TestHost, over: Json = {}): Promise<ContainerBody> => {
+  await open([host])
+  const container = await tenant.containers.make(over)
+  await open(hosts)
+  expect(container.host_id).toBe(host.id)
+  return container
+}
+
+describeHosts('placement', () => {
+  test('keeps containers with equal tags apart', async () => {
+    await open(hosts)
+    const tags = { app: newId() }
+    const made = []
+    for (let i = 0; i < 3; i++) made.push(await tenant.containers.make({ tags }))
+    expect(new Set(made.map(({ host_id }) => host_id)).size).toBe(3)
+  })
+
+  test('says why no host fits, without naming one', async () => {
+    await open([])
+    const { operation } = await tenant.containers.create()
+    const { error } = await operation.end()
+    expect(error).toMatchObject({ code: 'no_capacity' })
+    expect(error?.detail).toBe('No host takes new instances: of 3, 3 are closed to new instances')
+    for (const { name } of hosts) expect(error?.detail).not.toContain(name)
+  })
+})
+
+describeHosts('reschedule', () => {
+  test('moves a running container with its name, image and config vars, and its ports lead there', async () => {
+    const before = await makeOn(first, {
+      image: 'keelson/hello:1',
+      command: [],
+      config_vars: { KEPT: 'yes' },
+      ports: [{ container_port: 8080 }],
+    })
+    await open([second])
+    await (await tenant.containers.reschedule(before.id)).operation.success()
+    const after = await expectAt(before.id, second)
+    expect(after).toMatchObject({
+      name: before.name,
+      status: 'running',
+      image_digest: before['image_digest'],
+    })
+    const [port] = after.ports
+    const answer = await fetch(`http://${port?.host_address}:${port?.host_port}/`)
+    expect(await answer.text()).toContain(before.name)
+    const [{ Id } = { Id: '' }] = await second.engine.listContainers({
+      filters: { label: [`keelson.resource=${before.id}`] },
+    })
+    expect((await second.engine.getContainer(Id).inspect()).Config.Env).toContain('KEPT=yes')
+    await expectSums()
+  })
+
+  test('moves a stopped one, which stays stopped and starts where it is then', async () => {
+    const { id } = await makeOn(first, { start: false })
+    await open([second])
+    await (await tenant.containers.reschedule(id)).operation.success()
+    expect(await tenant.containers.get(id)).toMatchObject({ status: 'stopped', host_id: second.id })
+    await (await tenant.containers.start(id)).operation.success()
+    await expectAt(id, second)
+  })
+
+  test('without another host it fails, and the container runs on untouched', async () => {
+    const before = await makeOn(first)
+    await open([first])
+    const { error } = await (await tenant.containers.reschedule(before.id)).operation.end()
+    expect(error).toMatchObject({ code: 'no_capacity' })
+    expect((await expectAt(before.id, first)).started_at).toBe(before.started_at)
+    await expectSums()
+  })
+
+  test('that fails on the new host brings it back to the old one', async () => {
+    const port = 20_000 + Math.floor(Math.random() * 1_000)
+    const ports = [{ container_port: 80, host_port: port }]
+    await makeOn(second, { ports })
+    const { id } = await makeOn(first, { ports })
+    await open([second])
+    const { error } = await (await tenant.containers.reschedule(id)).operation.end()
+    expect(error).toMatchObject({ code: 'port_in_use' })
+    expect(await expectAt(id, first)).toMatchObject({ status: 'running' })
+    await expectSums()
+  })
+
+  test('stops it first also on a host whose reports could not be heard for a while', async () => {
+    const { id } = await makeOn(first)
+    await open([second])
+    // As after the platform was away itself. The host's next report puts it right.
+    await Host.updateOne({ _id: first.id }, { $set: { last_report_at: new Date(Date.now() - 60_000) } })
+    const activities = makeContainerActivities()
+    expect(await activities.placeContainerElsewhere(id, null, newId())).toMatchObject({
+      from_host_id: first.id,
+      host_id: second.id,
+    })
+    await activities.stayContainer(id, newId())
+    await expectSums()
+  })
+
+  test('to a host of one’s choice is for operators', async () => {
+    const { id } = await makeOn(first)
+    const path = `/api/v1/containers/${id}/reschedule`
+    expect(await tenant.owner.ask('POST', path, { host_id: second.id })).toMatchObject({
+      status: 403,
+      body: { permission: 'platform:hosts' },
+    })
+  })
+
+  test.each(['worker', 'api', 'temporal', 'mongodb', 'host', 'host-2', 'docker-2'] as const)(
+    'is carried out once though %s is killed in the middle',
+    async (role) => {
+      const { id } = await makeOn(first)
+      await open([second])
+      const { operation } = await tenant.containers.reschedule(id)
+      await eventually(async () => (await operation.now()).step !== null)
+      await platform.kill(role)
+      await platform.start(role)
+      expect(await operation.end()).toMatchObject({ state: 'succeeded', error: null })
+      await expectAt(id, second)
+      await expectSums()
+    },
+  )
+})
+
+describeHosts('a host', () => {
+  afterAll(async () => {
+    await removeTenants()
+    await closeFurther()
+  })
+
+  test('that falls silent is unreachable; what is moved away or deleted meanwhile it removes when it is back', async () => {
+    const stays = await makeOn(second)
+    const moves = await makeOn(second)
+    const goes = await makeOn(second)
+    const idle = await makeOn(second, { start: false })
+    await open([first, second])
+    await platform.kill(second.roles.host) // what runs there runs on, as behind a broken line
+    for (const { id } of [stays, moves, goes]) {
+      await eventually(async () => (await tenant.containers.get(id)).status === 'unreachable')
+    }
+    expect(await operator.get(hostPath(second))).toMatchObject({ status: 'unreachable' })
+    expect(await tenant.containers.activity(stays.id)).toMatchObject([{ kind: 'unreachable' }])
+    const stop = await tenant.owner.ask('POST', `/api/v1/containers/${stays.id}/stop`)
+    expect(stop).toMatchObject({ status: 409, body: { code: 'state_conflict', state: 'unreachable' } })
+    const start = await (await tenant.containers.start(idle.id)).operation.end()
+    expect(start.error).toMatchObject({ code: 'host_unreachable' })
+
+    await (await tenant.containers.reschedule(moves.id)).operation.success()
+    expect(await tenant.containers.get(moves.id)).toMatchObject({ status: 'running', host_id: first.id })
+    await (await tenant.containers.delete(goes.id)).operation.success()
+    expect(await placesOf(goes.id)).toHaveLength(1) // which nobody could reach
+
+    await platform.start(second.roles.host)
+    await expectAt(moves.id, first)
+    await eventually(async () => (await placesOf(goes.id)).length === 0)
+    await eventually(async () => (await tenant.containers.get(stays.id)).status === 'running')
+    expect((await expectAt(stays.id, second)).started_at).toBe(stays.started_at)
+    expect((await tenant.containers.activity(stays.id)).map(({ kind }) => kind)).toEqual([
+      'unreachable',
+      'reachable',
+    ])
+    expect(await operator.get(hostPath(second))).toMatchObject({ status: 'active' })
+    await expectSums()
+  })
+
+  test('is evacuated: all that is there moves, and it stays closed', async () => {
+    const ids = []
+    for (let i = 0; i < 4; i++) ids.push((await makeOn(third)).id)
+    ids.push((await makeOn(third, { start: false })).id)
+    const inUse = await operator.ask('DELETE', hostPath(third))
+    expect(inUse).toMatchObject({ status: 409, body: { code: 'host_in_use' } })
+    await open([second, third])
+    const { operation, body } = await operator.begin('POST', `${hostPath(third)}/evacuate`)
+    expect(body).toMatchObject({ status: 'evacuating', cordoned: true })
+    await operation.success()
+    for (const id of ids) expect(await tenant.containers.get(id)).toMatchObject({ host_id: second.id })
+    for (const id of ids.slice(0, 4)) await expectAt(id, second)
+    expect(await operator.get(hostPath(third))).toMatchObject({
+      status: 'active',
+      cordoned: true,
+      reserved: { cpu_milli: 0, memory_mib: 0 },
+    })
+    await expectSums()
+  })
+
+  test('with nowhere to go the evacuation says so, and all runs on', async () => {
+    const before = await makeOn(third)
+    await open([third])
+    const { operation } = await operator.begin('POST', `${hostPath(third)}/evacuate`)
+    const { error } = await operation.end()
+    expect(error).toMatchObject({ code: 'not_evacuated' })
+    expect(error?.detail).toMatch(/^1 of the host’s instances and disks could not be moved: No host takes/)
+    expect((await expectAt(before.id, third)).started_at).toBe(before.started_at)
+  })
+
+  test('is closed and opened by operators', async () => {
+    for (const [verb, cordoned] of [
+      ['cordon', true],
+      ['uncordon', false],
+    ] as const) {
+      const answer = await operator.ask('POST', `${hostPath(third)}/${verb}`)
+      expect(answer).toMatchObject({ status: 200, body: { cordoned } })
+    }
+  })
+
+  test('that was announced and never came is deleted', async () => {
+    const name = `host-${newId().slice(-12)}`
+    const { headers } = await operator.ask('POST', '/api/v1/platform/hosts', { name })
+    const path = headers.get('location') ?? ''
+    expect(await operator.ask('DELETE', path)).toMatchObject({ status: 204 })
+    for (const method of ['GET', 'DELETE'])
+      expect(await operator.ask(method, path)).toMatchObject({ status: 404 })
+  })
+})

@@ -1,0 +1,48 @@
+import { describe, expect, test } from '@jest/globals'
+import * as fc from 'fast-check'
+import { makeLineJoiner } from '../../api/compute/log-lines.ts'
+
+// From the engine's entries to what was written.
+
+const entry = (log: string, stream = 'stdout'): string =>
+  `${JSON.stringify({ log, stream, time: '2026-01-01T00:00:00Z' })}\n`
+
+/** What comes out, where the entries come in parts of these lengths. */
+function joined(text: string, lengths: number[] = []): string {
+  const joiner = makeLineJoiner()
+  const bytes = Buffer.from(text)
+  let out = ''
+  let at = 0
+  for (const length of [...lengths, bytes.length]) {
+    out += joiner.push(bytes.subarray(at, at + length)).toString()
+    at += length
+  }
+  return out + joiner.end().toString()
+}
+
+describe('the lines', () => {
+  test('are whole, though the engine cut them and the other stream wrote in between', () => {
+    const entries = [entry('long '), entry('an error\n', 'stderr'), entry('line\n'), entry('next\n')]
+    expect(joined(entries.join(''))).toBe('an error\nlong line\nnext\n')
+  })
+
+  test('are the same wherever the bytes are cut, also within a letter', () => {
+    const text = [entry('grüße 👋\n'), entry('a part, '), entry('the rest\n'), entry('no end')].join('')
+    fc.assert(
+      fc.property(fc.array(fc.nat({ max: 40 })), (lengths) => {
+        expect(joined(text, lengths)).toBe('grüße 👋\na part, the rest\nno end')
+      }),
+    )
+  })
+
+  test('say where an entry is damaged, and go on after it', () => {
+    const text = `${entry('one\n')}{"log":"tw\n${entry('three\n')}{"log":"fo`
+    expect(joined(text)).toBe('one\n[keelson: an entry is damaged]\nthree\n[keelson: an entry is damaged]\n')
+  })
+
+  test('of more than a MiB come as they are, so that memory has a bound', () => {
+    const part = 'x'.repeat(16 * 1024)
+    const text = entry(part).repeat(65) + entry('an error\n', 'stderr') + entry('end\n')
+    expect(joined(text)).toBe(`${part.repeat(65)}an error\nend\n`)
+  })
+})

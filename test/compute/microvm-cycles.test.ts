@@ -1,0 +1,103 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { shell } from '../support/client.ts'
+import { closeConsoles } from '../support/console.ts'
+import { describeHosts, first, second } from '../support/describe-hosts.ts'
+import { closeFurther, open } from '../support/hosts.ts'
+import { runInside } from '../support/inside.ts'
+import { isLong } from '../support/long.ts'
+import { clockOff, countedBy, countsOn, inSequence, linesOf, outputOf } from '../support/microvms.ts'
+import { randomOf } from '../support/random.ts'
+import { withRootDisk } from '../support/root-disks.ts'
+import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+import { addressOf, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
+
+// Suspended and resumed again and again, at random moments, a microVM loses nothing of what it does, and nobody but its clock
+// tells it: its disk, its output and its connections are as if there had been no suspension.
+
+const within = 180_000
+jest.setTimeout(600_000)
+
+const port = 7
+/** Takes one connection in all its life, ends with it, and answers with what it is sent. */
+const echo = `exec nc -l -p ${port} -e sh -c 'while read -r n; do echo $n >>/heard; echo $n; done'`
+
+/**
+ * Counts over one connection, which it never opens anew: each number is synced on its disk, comes back from the neighbour, and
+ * is said then.
+ */
+const counting = (neighbour: string) => `
+mkfifo /to /from
+nc ${neighbour} ${port} </to >/from &
+exec 3>/to 4</from
+n=0
+while :; do
+  n=$((n+1))
+  echo $n >>/numbers
+  sync /numbers
+  echo $n >&3
+  read -r answer <&4 || { echo 'the connection has ended' >&2; exit 1; }
+  [ "$answer" = $n ] || { echo "$answer came back for $n" >&2; exit 1; }
+  echo $n
+  sleep 0.05
+done`
+
+const numbersIn = (text: string): number[] => text.trim().split('\n').map(Number)
+
+const [cycles, seeds] = isLong ? [10, [1, 2, 3]] : [3, [1]]
+
+let tenant: TestTenant
+
+describeHosts('a microVM that is suspended and resumed', () => {
+  beforeAll(async () => {
+    tenant = await makeTenant()
+  })
+  afterAll(async () => {
+    closeConsoles()
+    await removeTenants()
+    await closeFurther()
+  })
+
+  test.each(seeds)(
+    `seed %i: ${cycles} times counts on over the same connection, no number lost and none twice, its clock right, its disk clean`,
+    async (seed) => {
+      const random = randomOf(seed)
+      const subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id
+      const nics = [{ subnet_id: subnet }]
+      await open([second])
+      const made = await tenant.containers.make(shell(echo, { nics, restart_policy: 'never' }))
+      await open([first])
+      const command = ['sh', '-c', counting(addressOf(made as Member))]
+      const { id, operation } = await tenant.microvms.create({ command, nics, restart_policy: 'never' })
+      await operation.success(within)
+      await countsOn(tenant, id)
+
+      for (let cycle = 0; cycle < cycles; cycle++) {
+        await delay(random() * 2_000)
+        await (await tenant.microvms.suspend(id)).operation.success(within)
+        await delay(random() * 2_000)
+        await (await tenant.microvms.resume(id)).operation.success(within)
+        expect(await clockOff(tenant, id)).toBeLessThan(1_000)
+        await countsOn(tenant, id)
+      }
+
+      expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', restart_count: 0 })
+      expect(await tenant.containers.get(made.id)).toMatchObject({ status: 'running', restart_count: 0 })
+      expect(await outputOf(tenant, id, 'dmesg | grep -iE "(EXT4|I/O|blk).*error" || true')).toBe('')
+      const said = await countedBy(tenant, id)
+      expect(said).toEqual(inSequence(said))
+      expect((await linesOf(tenant, id)).filter(({ stream }) => stream === 'stderr')).toEqual([])
+      const heard = numbersIn(await runInside(second.engine, `keelson-${made.id}`, 'cat /heard'))
+      expect(heard).toEqual(inSequence(heard))
+      expect(heard.length).toBeGreaterThanOrEqual(said.length)
+
+      await (await tenant.microvms.stop(id, { grace_sec: 5 })).operation.success(within)
+      await withRootDisk(id, async (disk) => {
+        expect(await disk.faults()).toBe('')
+        const written = numbersIn(await disk.read('/numbers'))
+        expect(written).toEqual(inSequence(written))
+        expect(written.length).toBeGreaterThanOrEqual(heard.length)
+      })
+    },
+  )
+})

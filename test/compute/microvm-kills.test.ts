@@ -1,0 +1,144 @@
+import { afterAll, afterEach, describe, expect, jest, test } from '@jest/globals'
+import { isLong } from '../support/long.ts'
+import type { Accepted } from '../support/client.ts'
+import { closeConsoles } from '../support/console.ts'
+import { eventually } from '../support/eventually.ts'
+import { counter, countedBy, countsOn, guests, inSequence } from '../support/microvms.ts'
+import { platform, type RoleName, startAll } from '../support/platform.ts'
+import { randomOf } from '../support/random.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// What was accepted is carried out, exactly once in effect, whatever is killed (-9) in between; and no guest is ever
+// restarted because the platform was. A guest takes seconds here: the short form has one moment of each verb.
+
+afterEach(startAll)
+afterAll(closeConsoles)
+
+const roles: RoleName[] = isLong ? ['worker', 'host', 'api', 'temporal', 'mongodb'] : ['host']
+// A killed host worker is noticed by its silence of 10 s; then it is done again, and a guest boots slowly.
+const within = 180_000
+jest.setTimeout(600_000)
+
+const taken = ({ operation }: Accepted) => eventually(async () => (await operation.now()).state === 'running')
+const started = (id: string) => eventually(async () => (await guests(id)).length > 0)
+const ended = (id: string) => eventually(async () => (await guests(id)).length === 0)
+
+/** It runs once, as the record says. */
+async function expectOne(tenant: TestTenant, id: string): Promise<void> {
+  expect(await tenant.microvms.get(id)).toMatchObject({
+    status: 'running',
+    desired_state: 'running',
+    status_reason: null,
+    operation_id: null,
+  })
+  expect(await guests(id)).toHaveLength(1)
+}
+
+describe.each(roles)('%s is killed', (role) => {
+  const killed = async (accepted: Accepted, state = 'succeeded'): Promise<void> => {
+    await platform.kill(role)
+    await platform.start(role)
+    expect(await accepted.operation.end(within)).toMatchObject({ state })
+  }
+
+  test('while one is created: it runs once; and later: it goes on as if nothing had been', async () => {
+    const tenant = await makeTenant()
+    const accepted = await tenant.microvms.create(counter)
+    await started(accepted.id)
+    await killed(accepted)
+    await expectOne(tenant, accepted.id)
+    const pids = await guests(accepted.id)
+    await countsOn(tenant, accepted.id)
+    await platform.kill(role)
+    await platform.start(role)
+    const numbers = await countsOn(tenant, accepted.id)
+    expect(numbers).toEqual(inSequence(numbers))
+    expect(await guests(accepted.id)).toEqual(pids)
+  })
+
+  test('while it is suspended, resumed and forked: each comes to its end, and no number is lost', async () => {
+    const tenant = await makeTenant()
+    const { id } = await tenant.microvms.make(counter)
+    await countsOn(tenant, id)
+    const suspension = await tenant.microvms.suspend(id)
+    await taken(suspension)
+    await killed(suspension)
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'suspended', operation_id: null })
+    await ended(id)
+
+    const fork = await tenant.microvms.fork(id)
+    await started(fork.id)
+    await killed(fork)
+    await expectOne(tenant, fork.id)
+
+    const resumption = await tenant.microvms.resume(id)
+    await started(id)
+    await killed(resumption)
+    await expectOne(tenant, id)
+    const numbers = await countsOn(tenant, id)
+    expect(numbers).toEqual(inSequence(numbers))
+  })
+})
+
+test('a guest whose process is killed while it is suspended runs or is suspended in the end, and the record says which', async () => {
+  const tenant = await makeTenant()
+  const { id } = await tenant.microvms.make()
+  const [pid = 0] = await guests(id)
+  const { operation } = await tenant.microvms.suspend(id)
+  await eventually(async () => (await operation.now()).state !== 'pending')
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // It was quicker.
+  }
+  await operation.end(within)
+  await eventually(
+    async () => {
+      const { status, operation_id } = await tenant.microvms.get(id)
+      const running = (await guests(id)).length
+      return (
+        operation_id === null &&
+        ((status === 'suspended' && running === 0) || (status === 'running' && running === 1))
+      )
+    },
+    { withinMs: within },
+  )
+})
+
+test('deleted in the middle of its creation, or of its suspension, it leaves nothing', async () => {
+  const tenant = await makeTenant()
+  const first = await tenant.microvms.create()
+  await started(first.id)
+  await (await tenant.microvms.delete(first.id)).operation.success(within)
+  const { id } = await tenant.microvms.make()
+  await tenant.microvms.suspend(id)
+  await (await tenant.microvms.delete(id)).operation.success(within)
+  expect(await guests(first.id)).toEqual([])
+  expect(await guests(id)).toEqual([])
+  expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+})
+
+const describeLong = isLong ? describe : describe.skip
+describeLong('at any moment', () => {
+  test.each(Array.from({ length: 6 }, (_, seed) => seed))(
+    'seed %i: three suspensions, a kill in each and in each resumption, and no number lost',
+    async (seed) => {
+      const random = randomOf(seed)
+      const tenant = await makeTenant()
+      const { id } = await tenant.microvms.make(counter)
+      for (let cycle = 0; cycle < 3; cycle++) {
+        await countsOn(tenant, id)
+        for (const begin of [() => tenant.microvms.suspend(id), () => tenant.microvms.resume(id)]) {
+          const { operation } = await begin()
+          await new Promise((resolve) => setTimeout(resolve, random() * 1_500))
+          const role = roles[Math.floor(random() * roles.length)] ?? 'host'
+          await platform.kill(role)
+          await platform.start(role)
+          await operation.success(within)
+        }
+      }
+      const numbers = await countedBy(tenant, id)
+      expect(numbers).toEqual(inSequence(numbers))
+    },
+  )
+})

@@ -1,0 +1,172 @@
+import { rm } from 'node:fs/promises'
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { machinesRun } from '../../script/lib/settings.ts'
+import type { Client, Operation } from '../support/client.ts'
+import { closeConsoles } from '../support/console.ts'
+import { describeHosts, first, second } from '../support/describe-hosts.ts'
+import { eventually } from '../support/eventually.ts'
+import { expectNoNetworks } from '../support/host-networks.ts'
+import { closeFurther, open } from '../support/hosts.ts'
+import { isLong } from '../support/long.ts'
+import { machineFiles, machineTraces } from '../support/machine-traces.ts'
+import {
+  bootId,
+  counter,
+  countedBy,
+  countsOn,
+  guests,
+  inSequence,
+  killProcesses,
+  outputOf,
+} from '../support/microvms.ts'
+import { platform } from '../support/platform.ts'
+import { layout } from '../support/stack.ts'
+import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+import { makeSubnet, makeVpc } from '../support/vpcs.ts'
+
+// A host is lost while it has microVMs: its program alone, cut off from the platform while they run on, or all of it, as without
+// power. They are nowhere else meanwhile, and whole when it is back.
+
+// The second host, which is a network namespace, by its index.
+const there = 2
+const within = 180_000
+jest.setTimeout(600_000)
+
+let tenant: TestTenant
+let operator: Client
+let subnet: string
+
+const statusOf = async (id: string): Promise<string> => (await tenant.microvms.get(id)).status
+const comesTo = (id: string, status: string) =>
+  eventually(async () => (await statusOf(id)) === status, { withinMs: within })
+const refused = async ({ operation }: { operation: Operation }): Promise<void> =>
+  expect(await operation.end(within)).toMatchObject({ state: 'failed', error: { code: 'host_unreachable' } })
+
+async function makeThere(count: number): Promise<string[]> {
+  await open([second])
+  const nics = [{ subnet_id: subnet }]
+  const made = await Promise.all(
+    Array.from({ length: count }, () => tenant.microvms.create({ ...counter, nics })),
+  )
+  for (const { operation } of made) await operation.success(within)
+  return made.map(({ id }) => id)
+}
+
+const suspended = async (id: string): Promise<void> => {
+  await countsOn(tenant, id)
+  await (await tenant.microvms.suspend(id)).operation.success(within)
+}
+
+/** It has gone on where it was, and nowhere else. */
+async function expectUnbroken(id: string): Promise<void> {
+  const numbers = await countsOn(tenant, id)
+  expect(numbers).toEqual(inSequence(numbers))
+  expect([...machineFiles(id).keys()]).toEqual([there])
+  expect(await guests(id)).toHaveLength(1)
+}
+
+describeHosts('a lost host', () => {
+  beforeAll(async () => {
+    operator = await makeOperator()
+    tenant = await makeTenant()
+    subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id
+  })
+  afterAll(async () => {
+    closeConsoles()
+    await removeTenants()
+    await eventually(() => expectNoNetworks(second, tenant.id))
+    await closeFurther()
+  })
+
+  test('has its microVMs as they were when it is back: one that runs, one suspended; of one deleted meanwhile nothing', async () => {
+    const [runs = '', rests = '', goes = ''] = await makeThere(3)
+    await suspended(rests)
+    await countsOn(tenant, runs)
+    const boot = await bootId(tenant, runs)
+    const pids = await guests(runs)
+
+    await platform.kill(second.roles.host)
+    await comesTo(runs, 'unreachable')
+    expect(await statusOf(rests)).toBe('suspended')
+    await refused(await tenant.microvms.resume(rests))
+    await open([first])
+    await refused(await tenant.microvms.reschedule(runs))
+    const path = `/api/v1/platform/hosts/${second.id}/evacuate`
+    const evacuation = await (await operator.begin('POST', path)).operation.end(within)
+    expect(evacuation).toMatchObject({ state: 'failed', error: { code: 'not_evacuated' } })
+    await (await tenant.microvms.delete(goes)).operation.success(within)
+    expect(await statusOf(runs)).toBe('unreachable')
+    expect(await statusOf(rests)).toBe('suspended')
+    expect(await guests(runs)).toEqual(pids)
+    expect([...machineFiles(runs).keys()]).toEqual([there])
+
+    await platform.start(second.roles.host)
+    await comesTo(runs, 'running')
+    expect(await guests(runs)).toEqual(pids)
+    expect(await bootId(tenant, runs)).toBe(boot)
+    await expectUnbroken(runs)
+    await (await tenant.microvms.resume(rests)).operation.success(within)
+    await expectUnbroken(rests)
+    await eventually(async () => (await machineTraces(goes)).length === 0)
+  })
+
+  const inLong = isLong ? test : test.skip
+
+  inLong.each(['suspend', 'resume', 'create'] as const)(
+    'in the middle of a %s: that comes to its end when the host is back, once',
+    async (verb) => {
+      const [id = ''] = verb === 'create' ? [] : await makeThere(1)
+      if (verb === 'resume') await suspended(id)
+      if (verb === 'suspend') await countsOn(tenant, id)
+      await open([second])
+      const accepted = await (verb === 'create' ? tenant.microvms.create(counter) : tenant.microvms[verb](id))
+      if (verb === 'suspend')
+        await eventually(async () => (await accepted.operation.now()).state !== 'pending')
+      else await eventually(async () => (await guests(accepted.id)).length > 0)
+      await platform.kill(second.roles.host)
+      const at = `/api/v1/platform/hosts/${second.id}`
+      await eventually(async () => (await operator.get(at))['status'] === 'unreachable', { withinMs: within })
+      expect(await accepted.operation.now()).toMatchObject({ state: 'running' })
+      await platform.start(second.roles.host)
+      await accepted.operation.success(within)
+      if (verb === 'suspend') await (await tenant.microvms.resume(id)).operation.success(within)
+      await expectUnbroken(accepted.id)
+    },
+  )
+
+  inLong('that lost its power starts what ran from its disk, and resumes what was suspended', async () => {
+    const [runs = '', rests = '', wakes = ''] = await makeThere(3)
+    for (const id of [rests, wakes]) await suspended(id)
+    await countsOn(tenant, runs)
+    const { operation } = await tenant.microvms.resume(wakes)
+    await eventually(async () => (await guests(wakes)).length > 0)
+    await platform.kill(second.roles.host)
+    for (const id of [runs, wakes]) await killProcesses(id)
+    await rm(machinesRun(layout, there), { recursive: true, force: true })
+    await comesTo(runs, 'unreachable')
+
+    await platform.start(second.roles.host)
+    await operation.end(within)
+    await eventually(async () => (await guests(runs)).length === 1, { withinMs: within })
+    await comesTo(runs, 'running')
+    const numbers = await countsOn(tenant, runs)
+    expect(new Set(numbers).size).toBe(numbers.length)
+    expect(Number(await outputOf(tenant, runs, 'cat /count'))).toBeGreaterThanOrEqual(numbers.at(-1) ?? 0)
+    await (await tenant.microvms.resume(rests)).operation.success(within)
+    await expectUnbroken(rests)
+
+    // Whether it had written to its disk before decides which: the record says so, and it is one of them.
+    const status = await eventually(
+      async () => {
+        const now = await statusOf(wakes)
+        return (await guests(wakes)).length === (now === 'running' ? 1 : 0) && now
+      },
+      { withinMs: within },
+    )
+    if (status === 'running') await expectUnbroken(wakes)
+    else if (status === 'suspended') await (await tenant.microvms.resume(wakes)).operation.success(within)
+    else await (await tenant.microvms.start(wakes)).operation.success(within)
+    const counted = await countedBy(tenant, wakes)
+    expect(new Set(counted).size).toBe(counted.length)
+  })
+})

@@ -1,0 +1,96 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { closeConsoles } from '../support/console.ts'
+import { describeHosts, first, second } from '../support/describe-hosts.ts'
+import { eventually } from '../support/eventually.ts'
+import { closeFurther, open } from '../support/hosts.ts'
+import { archived, numbers } from '../support/log-archive.ts'
+import { isLong } from '../support/long.ts'
+import { machineFiles, machineTraces } from '../support/machine-traces.ts'
+import { counter, countsOn, guests, inSequence, outputOf } from '../support/microvms.ts'
+import { platform } from '../support/platform.ts'
+import { randomOf } from '../support/random.ts'
+import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+
+// A microVM goes to another host with all that it has: its root disk, its memory, its disks.
+
+// A copy that breaks off is begun anew; a host's program that was killed is missed after 10 s.
+const within = 240_000
+jest.setTimeout(600_000)
+
+let tenant: TestTenant
+
+describeHosts('a move', () => {
+  beforeAll(async () => {
+    tenant = await makeTenant()
+  })
+  afterAll(async () => {
+    closeConsoles()
+    await removeTenants()
+    await closeFurther()
+  })
+
+  test('of one that runs: it goes on counting there, without a number lost; then suspended, then stopped, and back', async () => {
+    await open([first])
+    const { id: disk } = await tenant.disks.make()
+    const disks = [{ disk_id: disk, mount_path: '/data' }]
+    const { id } = await tenant.microvms.make({ ...counter, disks })
+    await outputOf(tenant, id, 'echo kept >/data/file; sync')
+    await countsOn(tenant, id)
+    await open([second])
+    await (await tenant.microvms.reschedule(id)).operation.success()
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', host_id: second.id })
+    expect(await tenant.disks.get(disk)).toMatchObject({ status: 'attached', host_id: second.id })
+    const counted = await countsOn(tenant, id)
+    // It may have said the first of them where it was before.
+    expect(counted).toEqual(inSequence(counted).map((number) => number + (counted[0] ?? 0) - 1))
+    expect(await outputOf(tenant, id, 'cat /data/file')).toBe('kept')
+    expect(await guests(id)).toHaveLength(1)
+
+    await (await tenant.microvms.suspend(id)).operation.success()
+    await open([first])
+    await (await tenant.microvms.reschedule(id)).operation.success()
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'suspended', host_id: first.id })
+    await (await tenant.microvms.resume(id)).operation.success()
+    await countsOn(tenant, id)
+
+    await (await tenant.microvms.stop(id)).operation.success()
+    await open([second])
+    await (await tenant.microvms.reschedule(id)).operation.success()
+    await (await tenant.microvms.start(id)).operation.success()
+    expect(Number(await outputOf(tenant, id, 'cat /count'))).toBeGreaterThan(6)
+    await eventually(async () => (await guests(id)).length === 1)
+
+    // What it wrote where it was has been archived, and nothing of it is left there.
+    await eventually(() => [...machineFiles(id).keys()].join() === '2')
+    const all = numbers(await archived(tenant.owner, id, 'microvms'))
+    expect(all.slice(0, 6)).toEqual([1, 2, 3, 4, 5, 6])
+    expect(all).toEqual([...new Set(all)].toSorted((a, b) => a - b))
+  })
+
+  const inLong = isLong ? test : test.skip
+  const roles = ['worker', 'api', 'temporal', 'mongodb', 'host', 'host-2'] as const
+  const kills = roles.flatMap((role) => [0, 1, 2].map((seed) => ({ role, seed })))
+
+  inLong.each(kills)(
+    'while $role is killed, seed $seed, comes to its end, and no number is lost',
+    async ({ role, seed }) => {
+      await open([first])
+      const { id } = await tenant.microvms.make(counter)
+      await countsOn(tenant, id)
+      await open([second])
+      const { operation } = await tenant.microvms.reschedule(id)
+      await delay(randomOf(seed)() * 6_000)
+      await platform.kill(role)
+      await platform.start(role)
+      await operation.success(within)
+      expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', host_id: second.id })
+      const counted = await countsOn(tenant, id)
+      expect(counted).toEqual(inSequence(counted).map((number) => number + (counted[0] ?? 0) - 1))
+      await eventually(() => [...machineFiles(id).keys()].join() === '2')
+      expect(await guests(id)).toHaveLength(1)
+      await (await tenant.microvms.delete(id)).operation.success(within)
+      await eventually(async () => (await machineTraces(id)).length === 0)
+    },
+  )
+})

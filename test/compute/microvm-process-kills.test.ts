@@ -1,0 +1,205 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, expect, jest, test } from '@jest/globals'
+import { closeConsoles } from '../support/console.ts'
+import type { Accepted } from '../support/client.ts'
+import { describeHosts, first, hosts, second } from '../support/describe-hosts.ts'
+import { tracesOf } from '../support/disk-traces.ts'
+import { eventually } from '../support/eventually.ts'
+import { expectNoNetworks, networkThings } from '../support/host-networks.ts'
+import { closeFurther, open } from '../support/hosts.ts'
+import { isLong } from '../support/long.ts'
+import { hasMachineFile, machineFiles, machineTraces } from '../support/machine-traces.ts'
+import { counter, countedBy, countsOn, guests, killProcesses, outputOf } from '../support/microvms.ts'
+import { randomOf } from '../support/random.ts'
+import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
+
+// QEMU itself is killed (-9) at each step of what is done with a microVM: in the end it is what its record says, once, with all
+// that it had synced; and once it is deleted nothing is left of it.
+
+const within = 180_000
+jest.setTimeout(600_000)
+
+interface Scene {
+  tenant: TestTenant
+  /** The one that is there before; empty where there is none. */
+  id: string
+  subnet: string
+  disk: string | null
+}
+
+interface Story {
+  /** From which state it begins. */
+  from: 'nothing' | 'running' | 'suspended'
+  begin: (scene: Scene) => Promise<Accepted>
+  /** When it is killed, at most so many milliseconds later. */
+  moments: Record<string, (id: string) => boolean | Promise<boolean>>
+  longestMs: number
+  /** Whether it has a disk of its own beside its root disk. */
+  withDisk: boolean
+  /** How it may end; what is killed while it is suspended may come up again by a repair. */
+  ends: ('running' | 'suspended' | 'stopped')[]
+}
+
+const isThere = async (id: string): Promise<boolean> => (await guests(id)).length > 0
+const isWritten = (id: string): boolean => hasMachineFile(id, 'memory.part') || hasMachineFile(id, 'memory')
+const isWhole = (id: string): boolean => hasMachineFile(id, 'memory')
+
+const stories: Record<string, Story> = {
+  create: {
+    withDisk: false,
+    from: 'nothing',
+    begin: ({ tenant, subnet }) => tenant.microvms.create({ ...counter, nics: [{ subnet_id: subnet }] }),
+    moments: { 'its process is there': isThere },
+    longestMs: 5_000,
+    ends: ['running'],
+  },
+  suspend: {
+    withDisk: true,
+    from: 'running',
+    begin: ({ tenant, id }) => tenant.microvms.suspend(id),
+    moments: {
+      'it is accepted': () => true,
+      'its memory is written': isWritten,
+      'its memory is whole': isWhole,
+    },
+    longestMs: 300,
+    ends: ['running', 'suspended'],
+  },
+  resume: {
+    withDisk: true,
+    from: 'suspended',
+    begin: ({ tenant, id }) => tenant.microvms.resume(id),
+    moments: { 'its process is there': isThere },
+    longestMs: 2_000,
+    // Once it has written to its disk, its memory is of no use; it is for its owner to start it.
+    ends: ['running', 'stopped'],
+  },
+  fork: {
+    withDisk: false,
+    from: 'suspended',
+    begin: ({ tenant, id }) => tenant.microvms.fork(id),
+    moments: { 'the other’s process is there': isThere },
+    longestMs: 2_000,
+    ends: ['running'],
+  },
+  reboot: {
+    withDisk: true,
+    from: 'running',
+    begin: ({ tenant, id }) => tenant.microvms.reboot(id),
+    moments: { 'it is accepted': () => true },
+    longestMs: 8_000,
+    ends: ['running'],
+  },
+  reschedule: {
+    withDisk: true,
+    from: 'running',
+    begin: ({ tenant, id }) => tenant.microvms.reschedule(id),
+    moments: {
+      'its memory is written where it was': isWritten,
+      'it is there on its new host': async (id) => machineFiles(id).has(2) && (await isThere(id)),
+    },
+    longestMs: 1_000,
+    ends: ['running', 'stopped', 'suspended'],
+  },
+}
+
+/** What is done in CI: where a kill costs least. */
+const short = ['create', 'resume']
+
+const cases = Object.entries(stories)
+  .filter(([verb]) => isLong || short.includes(verb))
+  .flatMap(([verb, story]) =>
+    Object.entries(story.moments).flatMap(([when, moment]) =>
+      Array.from({ length: isLong ? 4 : 1 }, (_, seed) => ({ verb, when, seed, story, moment })),
+    ),
+  )
+
+describeHosts('a microVM', () => {
+  afterAll(async () => {
+    closeConsoles()
+    await removeTenants()
+    await closeFurther()
+  })
+
+  test.each(cases)(
+    'whose process is killed in the middle of a $verb, when $when, seed $seed',
+    async ({ verb, seed, story, moment }) => {
+      const scene = await begins(story)
+      const { tenant, disk } = scene
+      if (verb === 'reschedule') await open([second])
+      const accepted = await story.begin(scene)
+      const id = accepted.id
+      await eventually(() => moment(id))
+      await delay(randomOf(seed)() * story.longestMs)
+      await killProcesses(id)
+      await accepted.operation.end(within)
+      const status = await settles(tenant, id)
+      expect(story.ends).toContain(status)
+      const all = [...new Set([scene.id, id])].filter(Boolean)
+      for (const one of all) await expectSound(tenant, one)
+      await expectNothingLost(tenant, id, status)
+
+      for (const one of all) await (await tenant.microvms.delete(one)).operation.success(within)
+      if (disk) await (await tenant.disks.delete(disk)).operation.success(within)
+      for (const one of all) await eventually(async () => (await machineTraces(one)).length === 0)
+      if (disk) await eventually(async () => (await tracesOf(disk)).length === 0)
+      for (const host of hosts) await eventually(() => expectNoNetworks(host, tenant.id))
+    },
+  )
+})
+
+async function begins({ from, withDisk }: Story): Promise<Scene> {
+  await open([first])
+  const tenant = await makeTenant()
+  const subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id
+  if (from === 'nothing') return { tenant, subnet, id: '', disk: null }
+  const disk = withDisk ? (await tenant.disks.make()).id : null
+  const disks = disk ? [{ disk_id: disk, mount_path: '/data' }] : []
+  const { id } = await tenant.microvms.make({ ...counter, nics: [{ subnet_id: subnet }], disks })
+  await countsOn(tenant, id)
+  if (from === 'suspended') await (await tenant.microvms.suspend(id)).operation.success(within)
+  return { tenant, subnet, id, disk }
+}
+
+/** What it is once nobody does anything with it any more, and what it is there is what the record says. */
+const settles = (tenant: TestTenant, id: string): Promise<string> =>
+  eventually(
+    async () => {
+      const { status, operation_id } = await tenant.microvms.get(id)
+      const there = (await guests(id)).length
+      const isSo =
+        status === 'running' ? there === 1 : there === 0 && (status === 'suspended') === isWhole(id)
+      return operation_id === null && isSo && status
+    },
+    { withinMs: within },
+  )
+
+/** It is on one host, that of its record, with nothing but what belongs to its state. */
+async function expectSound(tenant: TestTenant, id: string): Promise<void> {
+  const { status, host_id, nics } = (await tenant.microvms.get(id)) as Member
+  const index = hosts.findIndex((host) => host.id === host_id) + 1
+  const files = status === 'suspended' ? ['memory', 'root.qcow2'] : ['root.qcow2']
+  await eventually(() => {
+    expect([...machineFiles(id).keys()]).toEqual([index])
+    const its = machineFiles(id).get(index) ?? []
+    expect(its.filter((name) => !['logs', 'machine.json'].includes(name))).toEqual(files)
+    return true
+  })
+  expect(await guests(id)).toHaveLength(status === 'running' ? 1 : 0)
+  for (const nic of nics) {
+    const places = await Promise.all(hosts.map(networkThings))
+    const links = places.flat().filter(({ kind, of }) => kind === 'link' && of.id === nic.id)
+    expect(links).toHaveLength(1)
+  }
+}
+
+/** Every number was on its disk before it was said; a process that is killed may take along what it had just said. */
+async function expectNothingLost(tenant: TestTenant, id: string, status: string): Promise<void> {
+  if (status === 'suspended') await (await tenant.microvms.resume(id)).operation.success(within)
+  if (status === 'stopped') await (await tenant.microvms.start(id)).operation.success(within)
+  await countsOn(tenant, id)
+  const numbers = await countedBy(tenant, id)
+  expect(numbers).toEqual([...new Set(numbers)].toSorted((a, b) => a - b))
+  expect(Number(await outputOf(tenant, id, 'cat /count'))).toBeGreaterThanOrEqual(numbers.at(-1) ?? 0)
+}

@@ -1,0 +1,167 @@
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import type { Json } from '../support/client.ts'
+import { closeConsoles } from '../support/console.ts'
+import { eventually } from '../support/eventually.ts'
+import {
+  bootId,
+  clockOff,
+  counter,
+  countedBy,
+  countsOn,
+  guests,
+  inSequence,
+  linesOf,
+  outputOf,
+} from '../support/microvms.ts'
+import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// What each operation on a microVM does, and what it refuses. Guests boot slowly here: each test has one or two.
+
+let tenant: TestTenant
+beforeAll(async () => {
+  tenant = await makeTenant()
+})
+afterAll(closeConsoles)
+
+const path = '/api/v1/microvms'
+const conflict = (state: string) => ({ status: 409, body: { code: 'state_conflict', state } })
+const ask = (verb: string, id: string, body?: Json) => tenant.owner.ask('POST', `${path}/${id}/${verb}`, body)
+
+test('is created, says what it writes, runs commands, stops and starts with its root disk, and goes without a trace', async () => {
+  const script = 'echo "hello $GREETING"; echo oops >&2; exec sleep 3600'
+  const { id, body, operation } = await tenant.microvms.create({
+    command: ['sh', '-c', script],
+    config_vars: { GREETING: 'world' },
+    tags: { team: 'blue' },
+  })
+  expect(body).toMatchObject({ status: 'creating', desired_state: 'running', root_disk_gib: 1 })
+  await operation.success()
+  expect(await tenant.microvms.get(id)).toMatchObject({
+    status: 'running',
+    status_reason: null,
+    operation_id: null,
+    tags: { team: 'blue' },
+    image_digest: expect.stringMatching(/^sha256:/),
+    started_at: expect.any(String),
+    host_id: expect.any(String),
+  })
+  expect(await guests(id)).toHaveLength(1)
+  const said = await eventually(async () => {
+    const lines = await linesOf(tenant, id)
+    return lines.length >= 2 && lines.map(({ stream, line }) => [stream, line])
+  })
+  expect(Object.fromEntries(said)).toEqual({ stderr: 'oops', stdout: 'hello world' })
+  expect(await outputOf(tenant, id, 'echo kept >/file; sync; nproc')).toBe('1')
+  expect((await tenant.storage()).disk_gib).toBe(1)
+
+  await (await tenant.microvms.stop(id, { grace_sec: 5 })).operation.success()
+  expect(await tenant.microvms.get(id)).toMatchObject({ status: 'stopped', desired_state: 'stopped' })
+  expect(await guests(id)).toEqual([])
+  expect(await ask('stop', id)).toMatchObject(conflict('stopped'))
+  expect(await ask('suspend', id)).toMatchObject(conflict('stopped'))
+  await (await tenant.microvms.start(id)).operation.success()
+  expect(await outputOf(tenant, id, 'cat /file')).toBe('kept')
+
+  await (await tenant.microvms.delete(id)).operation.success()
+  expect(await tenant.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
+  expect(await guests(id)).toEqual([])
+  expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+  expect(await tenant.holds()).toEqual(holdsNothing)
+})
+
+describe('suspended', () => {
+  test('it holds no processor and no memory, and goes on at the very instruction; its forks do, too, each for itself', async () => {
+    const { id } = await tenant.microvms.make(counter)
+    await countsOn(tenant, id)
+    const boot = await bootId(tenant, id)
+    await (await tenant.microvms.suspend(id)).operation.success()
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'suspended', desired_state: 'suspended' })
+    expect(await guests(id)).toEqual([])
+    expect(await tenant.holds()).toMatchObject({ cpu_milli: 0, memory_mib: 0 })
+    expect((await tenant.storage()).disk_gib).toBe(1)
+    for (const verb of ['suspend', 'start', 'reboot'])
+      expect(await ask(verb, id)).toMatchObject(conflict('suspended'))
+
+    const name = `fork-of-${id.slice(-8)}`
+    const fork = await tenant.microvms.fork(id, { name, tags: { made: 'of another' } })
+    expect(fork.body).toMatchObject({
+      status: 'creating',
+      name,
+      tags: { made: 'of another' },
+      memory_mib: 64,
+    })
+    await fork.operation.success()
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'suspended', operation_id: null })
+    expect(await outputOf(tenant, fork.id, 'hostname')).toBe(name)
+    const forked = await eventually(async () => {
+      const numbers = await countedBy(tenant, fork.id)
+      return numbers.length > 2 && numbers
+    })
+    const [first = 0] = forked
+    expect(forked).toEqual(inSequence(forked).map((number) => number + first - 1))
+
+    await (await tenant.microvms.resume(id)).operation.success()
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', desired_state: 'running' })
+    expect(await bootId(tenant, id)).toBe(boot)
+    expect(await clockOff(tenant, id)).toBeLessThan(1_000)
+    const numbers = await countsOn(tenant, id)
+    expect(numbers).toEqual(inSequence(numbers))
+    expect(await ask('resume', id)).toMatchObject(conflict('running'))
+    expect(await ask('fork', id, { name: 'never' })).toMatchObject(conflict('running'))
+    expect(await tenant.holds()).toMatchObject({ cpu_milli: 2000, memory_mib: 128 })
+  })
+
+  test('it is refused to go on while the quota has no room for it, and stays suspended; stopped, it gives its memory up', async () => {
+    const small = await makeTenant({ max_cpu_cores: 1 })
+    const { id } = await small.microvms.make()
+    await (await small.microvms.suspend(id)).operation.success()
+    const other = await small.containers.make({ cpu_cores: 0.5, start: false })
+    const refused = await small.owner.ask('POST', `${path}/${id}/resume`)
+    expect(refused).toMatchObject({ status: 409, body: { code: 'quota_exceeded', limit: 'max_cpu_cores' } })
+    expect(await small.microvms.get(id)).toMatchObject({ status: 'suspended', operation_id: null })
+    await (await small.containers.delete(other.id)).operation.success()
+    await (await small.microvms.stop(id)).operation.success()
+    expect(await small.microvms.get(id)).toMatchObject({ status: 'stopped' })
+    await (await small.microvms.start(id)).operation.success()
+    expect(await small.microvms.get(id)).toMatchObject({ status: 'running' })
+  })
+})
+
+test('a change of size waits for its next start, and says so; a reboot is one', async () => {
+  const { id } = await tenant.microvms.make()
+  const boot = await bootId(tenant, id)
+  await (await tenant.microvms.update(id, { memory_mib: 96, tags: { size: 'larger' } })).operation.success()
+  expect(await tenant.microvms.get(id)).toMatchObject({
+    memory_mib: 96,
+    pending_changes: ['memory_mib'],
+    tags: { size: 'larger' },
+  })
+  const smaller = await tenant.owner.ask('PUT', `${path}/${id}`, { root_disk_gib: 0 })
+  expect(smaller).toMatchObject({ status: 422, body: { errors: [{ pointer: '/root_disk_gib' }] } })
+  await (await tenant.microvms.reboot(id)).operation.success()
+  expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', pending_changes: [] })
+  expect(await bootId(tenant, id)).not.toBe(boot)
+  const memory = Number(await outputOf(tenant, id, "awk '/MemTotal/{print $2}' /proc/meminfo"))
+  expect(memory).toBeGreaterThan(64 * 1024)
+})
+
+test('whose process is killed is started again, and its feed says so', async () => {
+  const { id } = await tenant.microvms.make()
+  const [pid = 0] = await guests(id)
+  process.kill(pid, 'SIGKILL')
+  await eventually(async () => {
+    const [now] = await guests(id)
+    return now !== undefined && now !== pid && (await tenant.microvms.get(id)).status === 'running'
+  })
+  expect(await tenant.microvms.activity(id)).toMatchObject([{ kind: 'repair' }])
+})
+
+test('a command that fails at once fails the creation, and nothing is left of it', async () => {
+  const { id, operation } = await tenant.microvms.create({ command: ['no-such-command'] })
+  expect(await operation.end()).toMatchObject({
+    state: 'failed',
+    error: { code: 'command_not_started' },
+  })
+  expect(await tenant.microvms.get(id)).toMatchObject({ status: 'error' })
+  expect(await guests(id)).toEqual([])
+})

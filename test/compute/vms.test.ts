@@ -1,0 +1,178 @@
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { type Json, smallVm } from '../support/client.ts'
+import { closeConsoles, openConsole } from '../support/console.ts'
+import { eventually } from '../support/eventually.ts'
+import { isLong } from '../support/long.ts'
+import { get, resolves } from '../support/members.ts'
+import { guests, linesOf, outputOf } from '../support/microvms.ts'
+import { plantAll } from '../support/planted.ts'
+import { layout } from '../support/stack.ts'
+import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
+import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
+
+// What is a VM's own: its image, its settings, its place in a VPC. The rest is as with microVMs, by the same code. An image is made
+// in a minute or two, and a VM without KVM takes as long until cloud-init is done: one test here has a real one.
+
+let tenant: TestTenant
+beforeAll(async () => {
+  tenant = await makeTenant({ max_vpcs: 20 })
+})
+afterAll(closeConsoles)
+
+const path = '/api/v1/vms'
+const making = { withinMs: 600_000 }
+const key = `ssh-ed25519 ${'A'.repeat(68)} someone@example.com`
+const ask = (over: Json, { owner } = tenant) => owner.ask('POST', path, smallVm({ start: false, ...over }))
+const output = (id: string, script: string) => outputOf(tenant, id, script, 'vms')
+
+test('the images that there are are listed', async () => {
+  expect(await tenant.owner.get(`${path}/images`)).toEqual({
+    items: [{ name: 'debian-12', title: expect.any(String) }],
+    total: 1,
+  })
+})
+
+test.each([
+  ['an image that there is not', '/image', { image: 'debian-1' }],
+  ['less memory than it starts in', '/memory_mib', { memory_mib: 128 }],
+  ['a root disk that the image does not fit in', '/root_disk_gib', { root_disk_gib: 1 }],
+  ['a private key', '/ssh_keys/0', { ssh_keys: ['-----BEGIN OPENSSH PRIVATE KEY-----'] }],
+  ['a key with options', '/ssh_keys/0', { ssh_keys: [`command="sh" ${key}`] }],
+  ['two keys in one', '/ssh_keys/0', { ssh_keys: [`${key}\n${key}`] }],
+  ['more user data than cloud-init should have', '/user_data', { user_data: 'ä'.repeat(8193) }],
+  ['config vars, which nothing in it would have', '/config_vars', { config_vars: {} }],
+])('%s is refused', async (_, pointer, wrong) => {
+  expect(await ask(wrong)).toMatchObject({ status: 422, body: { errors: [{ pointer }] } })
+})
+
+describe('in a VPC', () => {
+  const exceeded = { status: 409, body: { code: 'quota_exceeded', limit: 'max_vms_per_vpc' } }
+
+  test('as many as the limit says, also of many at once; one that is deleted makes room', async () => {
+    const small = await makeTenant({ max_vms_per_vpc: 2 })
+    const vpc_id = (await makeVpc(small)).id
+    const nics = [{ subnet_id: (await makeSubnet(small, vpc_id)).id }]
+    const answers = await Promise.all(
+      [{ vpc_id }, { nics }, { vpc_id, nics }, { vpc_id }, { nics }].map((where) => ask(where, small)),
+    )
+    const accepted = answers.filter(({ status }) => status === 202)
+    expect(accepted.map((answer) => answer.body)).toMatchObject([{ vpc_id }, { vpc_id }])
+    for (const refused of answers.filter(({ status }) => status !== 202))
+      expect(refused).toMatchObject(exceeded)
+    expect((await small.holds()).memory_mib).toBe(1024)
+
+    expect(await ask({ vpc_id: (await makeVpc(small)).id }, small)).toMatchObject({ status: 202 })
+    expect(await small.owner.ask('DELETE', `/api/v1/vpcs/${vpc_id}`)).toMatchObject({ status: 409 })
+    await (await small.vms.delete(String(accepted[0]?.body['id']))).operation.success()
+    expect(await ask({ vpc_id }, small)).toMatchObject({ status: 202 })
+  })
+
+  test('a VM counts from its first NIC on, and is in one VPC only', async () => {
+    const small = await makeTenant({ max_vms_per_vpc: 1 })
+    const [here, there] = [await makeVpc(small), await makeVpc(small)]
+    const subnet_id = (await makeSubnet(small, here.id)).id
+    const elsewhere = (await makeSubnet(small, there.id)).id
+    const [first, second] = [await small.vms.make({ start: false }), await small.vms.make({ start: false })]
+    const attach = (id: string, nic: Json) => small.owner.ask('POST', `${path}/${id}/nics`, nic)
+    const attached = await small.owner.begin('POST', `${path}/${first.id}/nics`, { subnet_id })
+    await attached.operation.success()
+    expect(await small.vms.get(first.id)).toMatchObject({ vpc_id: here.id, nics: [{ subnet_id }] })
+    expect(await attach(second.id, { subnet_id })).toMatchObject(exceeded)
+    expect(await small.vms.get(second.id)).toMatchObject({ vpc_id: null, nics: [], operation_id: null })
+    const other = { status: 409, body: { code: 'other_vpc' } }
+    expect(await attach(first.id, { subnet_id: elsewhere })).toMatchObject(other)
+    expect(await ask({ vpc_id: there.id, nics: [{ subnet_id }] }, small)).toMatchObject(other)
+  })
+})
+
+test('it is made of its image, is set up by its user data, which nobody is shown, speaks on its serial line, and goes without a trace', async () => {
+  const secret = `planted-${newId()}`
+  plantAll([secret])
+  const user_data = `#cloud-config\n# ${secret}\nbootcmd: [[sh, -c, "echo set up > /dev/ttyS0"]]\n`
+  const { id, body: asked, operation } = await tenant.vms.create({ user_data, ssh_keys: [key] })
+  expect(asked).toMatchObject({ status: 'creating', ssh_keys: [key], vpc_id: null })
+  await operation.success(making.withinMs)
+  const shown = await tenant.vms.get(id)
+  expect(shown).toMatchObject({ status: 'running', image_digest: expect.stringMatching(/^debian-12-/) })
+  expect(JSON.stringify([asked, shown, await operation.now()])).not.toContain(secret)
+  expect(await guests(id)).toHaveLength(1)
+  const record = await readFile(join(layout.state, 'host/machines', id, 'machine.json'), 'utf8')
+  expect(record).not.toContain(secret)
+
+  const terminal = await openConsole(id, { token: tenant.owner.token, plural: 'vms' })
+  await terminal.shows('set up', making.withinMs)
+  expect((await linesOf(tenant, id, 'vms')).map(({ line }) => line).join()).toContain('set up')
+
+  await (await tenant.vms.delete(id)).operation.success()
+  expect((await terminal.closed).code).toBe(1000)
+  expect(await guests(id)).toEqual([])
+  expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+  expect(await tenant.holds()).toEqual(holdsNothing)
+}, 900_000)
+
+const testLong = isLong ? test : test.skip
+testLong(
+  'it is in its subnet, has its keys, disks and user data, which it carries out once, and is as it was after each pause',
+  async () => {
+    const vpc = await makeVpc(tenant)
+    const subnet = await makeSubnet(tenant, vpc.id)
+    const neighbour = await makeMember(tenant, subnet.id)
+    const user_data = [
+      '#cloud-config',
+      'write_files: [{ path: /srv/www/index.html, content: set up }]',
+      'runcmd:',
+      '  - [sh, -c, "echo run >> /root/runs"]',
+      '  - [systemd-run, python3, -m, http.server, "80", --directory, /srv/www]',
+    ].join('\n')
+    const nics = [{ subnet_id: subnet.id }]
+    const { id, operation } = await tenant.vms.create({ user_data, ssh_keys: [key], nics })
+    await operation.success(making.withinMs)
+    const vm = (await tenant.vms.get(id)) as Member
+    const once = () => eventually(async () => (await output(id, 'cat /root/runs')) === 'run', making)
+
+    await once()
+    expect(await output(id, 'cat /home/debian/.ssh/authorized_keys; hostname')).toBe(`${key}\n${vm.name}`)
+    expect(await output(id, 'ip -4 -o address show scope global')).toContain(` ${addressOf(vm)}/24 `)
+    expect(await output(id, `curl -s http://${neighbour.name}/`)).toBe(neighbour.name)
+    expect(await resolves(neighbour, vm.name)).toEqual([addressOf(vm)])
+    await eventually(async () => (await get(neighbour, addressOf(vm))) === 'set up', making)
+
+    const { id: disk } = await tenant.disks.make()
+    await (await tenant.vms.attach(id, disk)).operation.success(making.withinMs)
+    const mount = `mount /dev/disk/by-id/*${disk.slice(0, 20)} /mnt`
+    await eventually(() => output(id, `${mount} && echo kept >/mnt/file && umount /mnt && echo done`), making)
+
+    const boot = await output(id, 'cat /proc/sys/kernel/random/boot_id')
+    await (await tenant.vms.suspend(id)).operation.success(making.withinMs)
+    expect(await tenant.vms.get(id)).toMatchObject({ status: 'suspended' })
+    expect(await guests(id)).toEqual([])
+    expect(await get(neighbour, addressOf(vm))).toBeNull()
+    await (await tenant.vms.resume(id)).operation.success(making.withinMs)
+    expect(await output(id, 'cat /proc/sys/kernel/random/boot_id')).toBe(boot)
+    await eventually(async () => (await get(neighbour, addressOf(vm))) === 'set up', making)
+
+    await output(id, 'echo kept >/root/file; sync')
+    await (await tenant.vms.stop(id, { grace_sec: 120 })).operation.success(making.withinMs)
+    await (await tenant.vms.start(id)).operation.success(making.withinMs)
+    expect(await eventually(() => output(id, 'cat /root/file'), making)).toBe('kept')
+    expect(await output(id, `${mount}; cat /mnt/file; umount /mnt`)).toContain('kept')
+    await eventually(
+      () => output(id, 'cloud-init status --wait; test -e /run/cloud-init/result.json'),
+      making,
+    )
+    await once()
+
+    await (await tenant.vms.detach(id, disk)).operation.success(making.withinMs)
+    const gone = await tenant.owner.begin('DELETE', `${path}/${id}/nics/${vm.nics[0]?.id}`)
+    await gone.operation.success(making.withinMs)
+    expect(await tenant.vms.get(id)).toMatchObject({ nics: [], disks: [], vpc_id: vpc.id })
+    await (await tenant.vms.delete(id)).operation.success(making.withinMs)
+    expect(await guests(id)).toEqual([])
+    await (await tenant.disks.delete(disk)).operation.success()
+    expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+  },
+  1_800_000,
+)

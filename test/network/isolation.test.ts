@@ -1,0 +1,175 @@
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { linksOf } from '../../drivers/linux-commands.ts'
+import { Names } from '../../drivers/linux-names.ts'
+import { planePort } from '../../script/lib/further-hosts.ts'
+import { metricsPort, nthApiPort } from '../../script/lib/roles.ts'
+import { closeConsoles } from '../support/console.ts'
+import { describeHosts, first, hosts, second } from '../support/describe-hosts.ts'
+import { namespaceOf } from '../support/host-networks.ts'
+import { closeFurther, open, type TestHost } from '../support/hosts.ts'
+import { isLong } from '../support/long.ts'
+import { containerOf, get, inside } from '../support/members.ts'
+import { outputOf } from '../support/microvms.ts'
+import * as seen from '../support/networks.ts'
+import { makeOutside, type Outside } from '../support/outside.ts'
+import { accepts, type OwnApi, startOwnApi } from '../support/own-api.ts'
+import { layout } from '../support/stack.ts'
+import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+import { addressOf, makeMember, makeSubnet, makeVpc, type Member, server } from '../support/vpcs.ts'
+
+// What an instance in a subnet with `nat` reaches, by trying from inside: its neighbours and the outside, and nothing of the
+// platform, of the hosts, of other tenants, or of the cloud that all of it is in.
+
+jest.setTimeout(600_000)
+
+/** Tried in one go: each is a process or two, in a small machine. */
+const atOnce = 40
+/** The further hosts' engines have this network each for itself; elsewhere it is not theirs. */
+const furtherEngines = /^172\.31\.255\./
+/** Behind the API's: see startOwnApi. */
+const ownApi = 70
+
+const kinds = ['container', 'microvm'] as const
+type Kind = (typeof kinds)[number]
+
+/** Where the platform listens, on whichever addresses: the test asks first whether it does. */
+const platformPorts = (): number[] => [
+  ...[0, 1].flatMap((index) => [nthApiPort(layout.apiPort, index), metricsPort(layout, 'api', index)]),
+  metricsPort(layout, 'worker', 0),
+  ...[1, 2, 3].flatMap((index) => [planePort(layout, index), metricsPort(layout, 'host', index - 1)]),
+  layout.mongodbPort,
+  layout.temporalPort,
+  layout.temporalUiPort,
+  layout.apiPort + ownApi,
+]
+
+/** Those of `address:port` to which a connection comes about, tried from inside. */
+async function connected(run: (script: string) => Promise<string>, targets: string[]): Promise<string[]> {
+  const found: string[] = []
+  for (let from = 0; from < targets.length; from += atOnce) {
+    const some = targets.slice(from, from + atOnce)
+    const one = 'nc -w 3 "${at%:*}" "${at##*:}" -e true </dev/null >/dev/null 2>&1 && echo "$at"'
+    found.push(...(await run(`for at in ${some.join(' ')}; do ${one} & done; wait`)).split('\n'))
+  }
+  return found.filter(Boolean).toSorted()
+}
+
+/** Those that answer a ping. */
+const pinged = async (run: (script: string) => Promise<string>, addresses: string[]): Promise<string[]> => {
+  const one = 'ping -c 1 -W 3 "$at" >/dev/null 2>&1 && echo "$at"'
+  const answer = await run(`for at in ${addresses.join(' ')}; do ${one} & done; wait`)
+  return answer.split('\n').filter(Boolean).toSorted()
+}
+
+describeHosts('an instance', () => {
+  let tenant: TestTenant
+  let subnet: string
+  let neighbour: Member
+  let outside: Outside
+  let api: OwnApi
+  /** Of a host, of another tenant, and of the cloud: each is reached from where it may be. */
+  const refused: string[] = []
+  const silent: string[] = []
+
+  /** Another tenant's, with the same range, on one host each. */
+  async function makeStrangers(): Promise<void> {
+    const stranger = await makeTenant()
+    const theirs = await makeSubnet(stranger, (await makeVpc(stranger)).id)
+    for (const host of [first, second]) {
+      await open([host])
+      const published = await makeMember(stranger, theirs.id, { ports: [{ container_port: 80 }] })
+      const [port] = published.ports
+      expect(await accepts(port?.host_port ?? 0, port?.host_address)).toBe(true)
+      for (const address of [...outside.hostAddresses, port?.host_address])
+        refused.push(`${address}:${port?.host_port}`)
+      const plain = await makeMember(stranger, theirs.id, { nics: [] })
+      const { NetworkSettings } = await (await containerOf(plain)).inspect()
+      const addresses = Object.values(NetworkSettings.Networks).map(({ IPAddress }) => IPAddress)
+      refused.push(...addresses.map((address) => `${address}:80`))
+      refused.push(
+        ...(await uplinkAddresses(host, String(theirs['vpc_id']))).map((address) => `${address}:80`),
+      )
+    }
+    const ip_address = '10.0.0.77'
+    const guest = await stranger.microvms.create({
+      command: ['sh', '-c', server],
+      nics: [{ subnet_id: theirs.id, ip_address }],
+    })
+    await guest.operation.success()
+    const beside = await makeMember(stranger, theirs.id)
+    expect(await get(beside, ip_address)).toBe(guest.body.name)
+    refused.push(`${ip_address}:80`)
+    silent.push(ip_address)
+  }
+
+  beforeAll(async () => {
+    outside = await makeOutside()
+    api = await startOwnApi({ KEELSON_API_HOST: '0.0.0.0' }, ownApi)
+    for (const port of platformPorts()) expect([port, await accepts(port)]).toEqual([port, true])
+    const machine = outside.hostAddresses.filter((address) => !address.startsWith('127.'))
+    expect(machine.length).toBeGreaterThan(3)
+    for (const address of machine)
+      refused.push(...[80, ...platformPorts()].map((port) => `${address}:${port}`))
+    silent.push(...machine)
+    refused.push(`${outside.metadataAddress}:80`, 'fd00:ec2::254:80')
+    expect(await seen.get(namespaceOf(second) ?? '', outside.metadataAddress)).toBe('outside')
+    expect(await accepts(layout.apiPort + ownApi, machine[0])).toBe(true)
+    await makeStrangers()
+
+    tenant = await makeTenant()
+    const vpc = await makeVpc(tenant)
+    subnet = (await makeSubnet(tenant, vpc.id)).id
+    await open([second])
+    neighbour = await makeMember(tenant, subnet)
+    for (const host of hosts)
+      refused.push(...(await uplinkAddresses(host, vpc.id)).map((address) => `${address}:80`))
+  })
+  afterAll(async () => {
+    closeConsoles()
+    await removeTenants()
+    await api.stop()
+    await outside.remove()
+    await closeFurther()
+  })
+
+  async function insideOf(kind: Kind): Promise<(script: string) => Promise<string>> {
+    if (kind === 'container') {
+      const member = await makeMember(tenant, subnet)
+      return (script) => inside(member, ['sh', '-c', script])
+    }
+    const { id, operation } = await tenant.microvms.create({
+      memory_mib: 128,
+      nics: [{ subnet_id: subnet }],
+    })
+    await operation.success()
+    return (script) => outputOf(tenant, id, script)
+  }
+
+  const all = kinds.flatMap((kind) => [0, 1].map((index) => ({ kind, index })))
+  // Each kind, and each host; the long form has each kind on each.
+  test.each(isLong ? all : all.filter(({ kind, index }) => (kind === 'container') === (index === 0)))(
+    'as a $kind on host $index reaches its neighbour and the outside, and nothing of the platform, its hosts, other tenants or the cloud',
+    async ({ kind, index }) => {
+      await open(hosts.slice(index, index + 1))
+      const run = await insideOf(kind)
+      // Only the further hosts have that outside.
+      const allowed = [`${addressOf(neighbour)}:80`, ...(index > 0 ? [`${outside.address}:80`] : [])]
+      const ours = (target: string): boolean => index > 0 || !furtherEngines.test(target)
+      const tried = [...new Set([...refused.filter(ours), ...allowed])]
+      expect(await connected(run, tried)).toEqual(allowed.toSorted())
+      if (kind === 'container') return // it has not the right to ping
+      const asked = [...silent.filter(ours), addressOf(neighbour)]
+      expect(await pinged(run, asked)).toEqual([addressOf(neighbour)])
+    },
+  )
+})
+
+/** Both ends of a VPC's way out on a host; none where it has no member there. */
+async function uplinkAddresses(host: TestHost, vpcId: string): Promise<string[]> {
+  const names = new Names(host.id)
+  const link = (await linksOf(namespaceOf(host))).get(names.uplink(vpcId))
+  const inner = link && (await linksOf(names.vpc(vpcId))).get('uplink')
+  return [link, inner].flatMap(
+    (end) => end?.addr_info.flatMap(({ local, family }) => (family === 'inet' ? local : [])) ?? [],
+  )
+}

@@ -1,0 +1,122 @@
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { eventually } from '../support/eventually.ts'
+import { describeHosts, first, hosts, second, third } from '../support/describe-hosts.ts'
+import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
+import { get, inside, reaches, resolves } from '../support/members.ts'
+import { expectNoNetworks, networkThings, removeVpcBehindItsBack } from '../support/host-networks.ts'
+import { platform } from '../support/platform.ts'
+import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
+
+// NICs where hosts change: moves, losses, returns, restarts.
+
+let tenant: TestTenant
+let subnet: string
+beforeAll(async () => {
+  tenant = await makeTenant({ max_vpcs: 100 })
+})
+
+const makeOn = async (host: TestHost, over = {}): Promise<Member> => {
+  await open([host])
+  return makeMember(tenant, subnet, over)
+}
+const freshSubnet = async (): Promise<void> => {
+  subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id
+}
+
+describeHosts('a NIC', () => {
+  afterAll(async () => {
+    await removeTenants()
+    await closeFurther()
+    for (const host of hosts) await eventually(() => expectNoNetworks(host, tenant.id))
+  })
+
+  test('goes with its container to another host, where it is found at once by its address and name', async () => {
+    await freshSubnet()
+    const member = await makeOn(first)
+    const neighbour = await makeOn(second)
+    const other = await makeOn(third)
+    expect(await get(neighbour, addressOf(member))).toBe(member.name)
+    for (const target of [second, third]) {
+      await open([target])
+      await (await tenant.containers.reschedule(member.id)).operation.success()
+      expect(await tenant.containers.get(member.id)).toMatchObject({ host_id: target.id, nics: member.nics })
+      for (const from of [neighbour, other]) {
+        expect(await get(from, addressOf(member))).toBe(member.name)
+        expect(await resolves(from, member.name)).toEqual([addressOf(member)])
+      }
+    }
+    expect((await networkThings(first)).filter(({ of }) => of.id === member.nics[0]?.id)).toEqual([])
+  })
+
+  test('that is moved from a host that does not answer is heard from its new host alone', async () => {
+    await freshSubnet()
+    const member = await makeOn(second)
+    const stays = await makeOn(second)
+    const neighbour = await makeOn(third)
+    const other = await makeOn(first)
+    await inside(member, ['sh', '-c', 'echo left behind >/tmp/www/index.html'])
+    await platform.kill(second.roles.host) // what runs there runs on, and answers
+    await eventually(async () => (await tenant.containers.get(member.id)).status === 'unreachable')
+    expect(await get(neighbour, addressOf(member))).toBe('left behind')
+    await open([first])
+    await (await tenant.containers.reschedule(member.id)).operation.success()
+    expect((await placesOf(member.id)).filter(({ state }) => state === 'running').length).toBeGreaterThan(1)
+    for (const from of [neighbour, other, neighbour])
+      expect(await get(from, addressOf(member))).toBe(member.name)
+    // Whatever else of the VPC runs there is not heard either, until the host has answered.
+    expect(await reaches(neighbour, [addressOf(stays)])).toEqual([])
+
+    await platform.start(second.roles.host)
+    await eventually(async () => (await placesOf(member.id)).every(({ host }) => host === first.id))
+    await eventually(async () => (await get(neighbour, addressOf(stays))) === stays.name)
+    // Each host is told with its own next report.
+    await eventually(async () => (await get(stays, addressOf(member))) === member.name)
+  })
+
+  test('moves when its host is evacuated', async () => {
+    await freshSubnet()
+    const member = await makeOn(third)
+    const neighbour = await makeOn(second)
+    await open([second, third])
+    const operator = await makeOperator()
+    const { operation } = await operator.begin('POST', `/api/v1/platform/hosts/${third.id}/evacuate`)
+    await operation.success(90_000)
+    expect(await tenant.containers.get(member.id)).toMatchObject({ host_id: second.id, nics: member.nics })
+    expect(await get(neighbour, addressOf(member))).toBe(member.name)
+  })
+})
+
+describeHosts('a host', () => {
+  afterAll(async () => {
+    await removeTenants()
+    await closeFurther()
+  })
+
+  test.each(['while its program runs', 'while its program is away'])(
+    'mends what is killed or deleted of its networks %s',
+    async (when) => {
+      await freshSubnet()
+      const member = await makeOn(second)
+      const neighbour = await makeOn(third)
+      if (when.endsWith('away')) await platform.kill(second.roles.host)
+      await removeVpcBehindItsBack(second, subnet)
+      expect(await reaches(neighbour, [addressOf(member)])).toEqual([])
+      if (when.endsWith('away')) await platform.start(second.roles.host)
+      await eventually(async () => (await reaches(neighbour, [addressOf(member)])).length === 1)
+      await eventually(async () => (await resolves(member, neighbour.name))[0] === addressOf(neighbour))
+      expect(await get(member, addressOf(neighbour))).toBe(neighbour.name)
+    },
+  )
+
+  test('that missed a change has it with its next report', async () => {
+    await freshSubnet()
+    const member = await makeOn(second)
+    await platform.kill(second.roles.host)
+    const late = await makeOn(third)
+    await platform.start(second.roles.host)
+    await eventually(async () => (await resolves(member, late.name))[0] === addressOf(late))
+    expect(await get(member, addressOf(late))).toBe(late.name)
+    expect(await get(late, addressOf(member))).toBe(member.name)
+  })
+})

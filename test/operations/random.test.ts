@@ -1,0 +1,99 @@
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { setTimeout as delay } from 'node:timers/promises'
+import { newId } from '../../lib/ids.ts'
+import { isLong } from '../support/long.ts'
+import { Operation } from '../support/client.ts'
+import { describeHosts } from '../support/describe-hosts.ts'
+import { closeFurther, open } from '../support/hosts.ts'
+import { platform, type RoleName } from '../support/platform.ts'
+import { Dice } from '../support/random.ts'
+import { makeTenant } from '../support/tenants.ts'
+import { type Command, World } from '../support/world.ts'
+import { compare } from '../support/world-checks.ts'
+
+// Random operations on containers, disks and subnets, several at a time, with kills in the middle. After each round what
+// the platform says, and what is on the machine, must be what the model says. A seed can be played again:
+// KEELSON_TEST_SEED=… script/test operations/random
+
+const seeds = process.env['KEELSON_TEST_SEED']?.split(',').map(Number) ?? [Math.floor(Math.random() * 1e9)]
+const operations = isLong ? 300 : 60
+const slots = isLong ? { containers: 20, disks: 10 } : { containers: 6, disks: 4 }
+const atOnce = 6
+const within = 180_000
+
+describeHosts('random operations', () => {
+  let world: World
+  beforeAll(async () => {
+    world = await World.make(await makeTenant())
+    await open(world.hosts)
+  })
+  afterAll(closeFurther)
+
+  test.each(seeds)(
+    `${operations} of them, seed %i`,
+    async (seed) => {
+      const dice = new Dice(seed)
+      let done = 0
+      for (let round = 1; done < operations; round++) {
+        const commands = draw(world, dice)
+        if (commands.length === 0) continue
+        const words = `seed ${seed}, round ${round}: ${commands.map((command) => command.words).join('; ')}`
+        try {
+          await carryOut(world, dice, commands)
+          await compare(world)
+        } catch (error) {
+          throw new Error(words, { cause: error })
+        }
+        done += commands.length
+      }
+    },
+    30 * 60_000,
+  )
+})
+
+function draw(world: World, dice: Dice): Command[] {
+  const commands: Command[] = []
+  const used = new Set<string>()
+  for (let tries = 0; tries < 4 * atOnce && commands.length < atOnce; tries++) {
+    const command = world.draw(dice, slots)
+    if (!command || command.uses.some((slot) => used.has(slot))) continue
+    for (const slot of command.uses) used.add(slot)
+    commands.push(command)
+  }
+  return commands
+}
+
+/** Sends all, kills something while they run, and waits until each has ended well. */
+async function carryOut(world: World, dice: Dice, commands: Command[]): Promise<void> {
+  const kill = dice.chance(0.5) ? dice.one(victims(world)) : null
+  const afterMs = dice.number(1_500)
+  const { owner } = world.tenant
+  const sent = await Promise.all(
+    commands.map(async (command) => {
+      const key: Record<string, string> = command.method === 'POST' ? { 'idempotency-key': newId() } : {}
+      const answer = await owner.ask(command.method, command.path, command.body, key)
+      expect([command.words, answer.status, answer.body['detail']]).toEqual([
+        command.words,
+        command.refused ?? 202,
+        command.refused ? expect.anything() : undefined,
+      ])
+      const location = answer.headers.get('operation-location')
+      return { command, body: answer.body, operation: location ? new Operation(owner, location) : null }
+    }),
+  )
+  if (kill) {
+    await delay(afterMs)
+    await platform.kill(kill)
+    await platform.start(kill)
+  }
+  for (const { command, body, operation } of sent) {
+    if (command.refused) continue
+    await operation?.success(within)
+    command.apply?.(body)
+  }
+}
+
+const victims = ({ hosts }: World): RoleName[] => [
+  ...(['worker', 'api', 'temporal', 'mongodb'] as const),
+  ...hosts.map(({ roles }) => roles.host),
+]

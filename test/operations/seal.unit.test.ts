@@ -1,0 +1,97 @@
+import { randomBytes } from 'node:crypto'
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, jest, test } from '@jest/globals'
+import { readSettings } from '../../config.ts'
+import { keyIdOf, parseKeyRing, readKeyRing, sealJson, unsealJson } from '../../lib/seal.ts'
+import { connectDatabase } from '../../models/database.ts'
+
+// Keys as they are given, and what they seal.
+
+const newKey = () => randomBytes(32).toString('base64')
+const ring = (text: string) => parseKeyRing(text, 'test')
+
+describe('what is sealed', () => {
+  const [k1, k2] = [`k1:${newKey()}`, `k2:${newKey()}`]
+  const sealed = sealJson(ring(k1), { a: 'secret' }, 'here')
+
+  test('opens with its key, also when another one seals by now', () => {
+    expect(keyIdOf(sealed)).toBe('k1')
+    expect(unsealJson(ring(`${k2}\n${k1}`), sealed, 'here')).toEqual({ a: 'secret' })
+    expect(keyIdOf(sealJson(ring(`${k2}\n${k1}`), 1, 'here'))).toBe('k2')
+  })
+
+  test('opens nowhere else, with no other key, and not when it was changed', () => {
+    expect(() => unsealJson(ring(k1), sealed, 'there')).toThrow()
+    expect(() => unsealJson(ring(k2), sealed, 'here')).toThrow('no key with the id k1')
+    expect(() => unsealJson(ring(`k1:${newKey()}`), sealed, 'here')).toThrow()
+    const changed = `${sealed.slice(0, -1)}${sealed.endsWith('A') ? 'B' : 'A'}`
+    expect(() => unsealJson(ring(k1), changed, 'here')).toThrow()
+    expect(() => unsealJson(ring(k1), '-', 'here')).toThrow()
+  })
+})
+
+describe('keys', () => {
+  test('are given a line each, or between commas; the first seals', () => {
+    const [one, other] = [newKey(), newKey()]
+    for (const text of [`a:${one}\nb:${other}\n`, `a:${one},b:${other}`, ` a:${one} ,\n\nb:${other}`]) {
+      const { current, keys } = ring(text)
+      expect([current, [...keys.keys()]]).toEqual(['a', ['a', 'b']])
+      expect(keys.get('b')?.export().toString('base64')).toBe(other)
+    }
+    expect(ring(one).current).toBe('1')
+  })
+
+  test.each([
+    ['nothing', ''],
+    ['too short a key', `k1:${randomBytes(16).toString('base64')}`],
+    ['a key in hex', `k1:${randomBytes(32).toString('hex')}`],
+    ['the id behind the key', `${newKey()}:k1`],
+    ['an id with a dot, which ends ids', `k.1:${newKey()}`],
+    ['the same id twice', `k1:${newKey()}\nk1:${newKey()}`],
+  ])('are refused: %s, and the error names the setting, never the value', async (_, text) => {
+    const KEELSON_MASTER_KEY = text || ','
+    const error = await connectDatabase({
+      KEELSON_MONGODB_URL: 'mongodb://127.0.0.1:1/none',
+      KEELSON_MASTER_KEY,
+      KEELSON_MASTER_KEY_FILE: '/none',
+    }).then(
+      () => 'none',
+      (thrown: Error) => `${thrown.stack}`,
+    )
+    expect(error).toMatch(/^Error: KEELSON_MASTER_KEY: (no key|key [12] (is not|has the id))/)
+    for (const part of text.split(/[:\n]/).filter(({ length }) => length > 5))
+      expect(error).not.toContain(part)
+  })
+
+  test('come from the environment to the roles that have secrets, and not to hosts', () => {
+    const given = `k1:${newKey()}`
+    process.env['KEELSON_MASTER_KEY'] = given
+    for (const role of ['api', 'worker', 'setup'] as const)
+      expect(readSettings(role).KEELSON_MASTER_KEY).toBe(given)
+    expect(readSettings('host')).not.toHaveProperty('KEELSON_MASTER_KEY')
+    delete process.env['KEELSON_MASTER_KEY']
+  })
+})
+
+describe('a key file', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'keelson-'))
+  afterAll(() => rmSync(folder, { recursive: true }))
+
+  test.each([
+    ['600', 'nothing'],
+    ['400', 'nothing'],
+    ['640', 'a warning'],
+    ['604', 'a warning'],
+  ])('of mode %s: %s', (mode, said) => {
+    const path = join(folder, mode)
+    writeFileSync(path, newKey())
+    chmodSync(path, Number.parseInt(mode, 8))
+    const warn = jest.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    readKeyRing(path)
+    const expected = said === 'nothing' ? [] : [[expect.stringContaining(`mode ${mode}`)]]
+    expect(warn.mock.calls).toEqual(expected)
+    warn.mockRestore()
+  })
+})

@@ -1,0 +1,85 @@
+import { describe, expect, test } from '@jest/globals'
+import { metricsPort } from '../../script/lib/roles.ts'
+import { newId } from '../../lib/ids.ts'
+import { eventually } from '../support/eventually.ts'
+import { hasMore, writer } from '../support/log-archive.ts'
+import { layout } from '../support/stack.ts'
+import { makeTenant } from '../support/tenants.ts'
+
+// What Prometheus finds at each role.
+
+const roles = ['api', 'worker', 'host'] as const
+type Role = (typeof roles)[number]
+
+const scrape = async (role: Role, path = '/metrics'): Promise<Response> =>
+  fetch(`http://127.0.0.1:${metricsPort(layout, role, 0)}${path}`)
+
+/** The sum over all samples of this name that have these labels. */
+async function sum(role: Role, name: string, labels: Record<string, string> = {}): Promise<number> {
+  const text = await (await scrape(role)).text()
+  const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`)
+  const samples = text.split('\n').filter((line) => line.startsWith(`${name}{`))
+  return samples
+    .filter((line) => wanted.every((label) => line.includes(label)))
+    .reduce((all, line) => all + Number(line.slice(line.lastIndexOf(' ') + 1)), 0)
+}
+
+describe.each(roles)('the %s', (role) => {
+  test('tells of its process, in the form that Prometheus reads', async () => {
+    const answer = await scrape(role)
+    expect(answer.status).toBe(200)
+    expect(answer.headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/)
+    const text = await answer.text()
+    for (const line of text.split('\n').filter(Boolean))
+      expect(line).toMatch(/^(# (HELP|TYPE) \w+ .*|\w+(\{(\w+="[^"\n]*",?)*\})? (-?[\d.e+-]+|NaN|\+Inf))$/)
+    expect(text).toContain(`process_resident_memory_bytes{role="${role}"}`)
+    expect(await sum(role, 'process_resident_memory_bytes')).toBeGreaterThan(10 * 2 ** 20)
+  })
+
+  test('serves nothing else there', async () => {
+    expect((await scrape(role, '/')).status).toBe(404)
+    expect((await scrape(role, '/api/v1/containers')).status).toBe(404)
+  })
+})
+
+test('requests, operations, steps, instances and archived output are counted; whose they are is not told', async () => {
+  const counts = async () => ({
+    requests: await sum('api', 'keelson_http_request_duration_seconds_count', {
+      operation: 'POST /api/v1/containers',
+      status: '202',
+    }),
+    accepted: await sum('api', 'keelson_operations_accepted_total', { kind: 'container', verb: 'create' }),
+    ended: await sum('worker', 'keelson_operation_duration_seconds_count', {
+      kind: 'container',
+      verb: 'create',
+      state: 'succeeded',
+    }),
+    decided: await sum('worker', 'keelson_activity_duration_seconds_count', {
+      activity: 'placeContainer',
+      outcome: 'completed',
+    }),
+    ran: await sum('host', 'keelson_activity_duration_seconds_count', { activity: 'runContainer' }),
+    running: await sum('host', 'keelson_instances', { state: 'running' }),
+    pieces: await sum('host', 'keelson_log_archived_pieces_total'),
+    bytes: await sum('host', 'keelson_log_archived_bytes_total'),
+  })
+  const before = await counts()
+  const tenant = await makeTenant()
+  const { id } = await tenant.containers.make(writer(20_000, 'sleep 600'))
+  await hasMore(id, 0)
+  await eventually(async () => (await counts()).running > before.running)
+  await eventually(async () => (await counts()).pieces > before.pieces)
+  const after = await counts()
+  for (const name of ['requests', 'accepted', 'ended', 'decided', 'ran'] as const)
+    expect([name, after[name]]).toEqual([name, before[name] + 1])
+  expect(after.bytes - before.bytes).toBeGreaterThan(2 ** 19)
+
+  expect(await sum('worker', 'keelson_operations_waiting')).toBe(0)
+  await eventually(async () => (await sum('host', 'keelson_log_lag_seconds')) === 0)
+  await tenant.owner.ask('GET', `/api/v1/containers/${newId()}`)
+  for (const role of roles) {
+    const text = await (await scrape(role)).text()
+    for (const secret of [id, tenant.id, tenant.owner.token]) expect(text).not.toContain(secret)
+    expect(text).not.toMatch(/[0-9a-f]{8}-[0-9a-f]{4}-7/)
+  }
+})

@@ -1,0 +1,126 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import mongoose from 'mongoose'
+import { newId } from '../../lib/ids.ts'
+import { eventually } from '../support/eventually.ts'
+import { tracesOf } from '../support/disk-traces.ts'
+import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// What each operation on a disk does, and what it refuses.
+
+let tenant: TestTenant
+beforeAll(async () => {
+  tenant = await makeTenant()
+})
+
+const path = '/api/v1/disks'
+const refused = (status: number, code: string, more: object = {}) => ({ status, body: { code, ...more } })
+
+describe('create', () => {
+  test('answers at once with its host, where there is one disk in the end', async () => {
+    const { id, body, operation } = await tenant.disks.create({ size_gib: 2, tags: { a: 'b' } })
+    expect(body).toMatchObject({
+      status: 'creating',
+      operation_id: operation.id,
+      host_id: expect.any(String),
+    })
+    expect(await operation.end()).toMatchObject({ state: 'succeeded', resource_kind: 'disk', verb: 'create' })
+    expect(await tenant.disks.get(id)).toMatchObject({
+      status: 'available',
+      status_reason: null,
+      size_gib: 2,
+      attached_to: null,
+      condition: 'sound',
+      tags: { a: 'b' },
+    })
+  })
+
+  test('takes quota, and gives it back when the disk is deleted', async () => {
+    const small = await makeTenant({ max_storage_gib: 5 })
+    const { id } = await small.disks.make({ size_gib: 4 })
+    expect(await small.storage()).toEqual({ disk_gib: 4, reservations: 1 })
+    const answer = await small.owner.ask('POST', path, { name: 'more', size_gib: 2 })
+    expect(answer).toMatchObject(
+      refused(409, 'quota_exceeded', { limit: 'max_storage_gib', allowed: 5, used: 4, asked: 2 }),
+    )
+    await (await small.disks.delete(id)).operation.success()
+    expect(await small.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+    expect(await small.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
+  })
+
+  test('refuses what no host has room for before anything is written, and holds nothing for it', async () => {
+    const large = await makeTenant({ max_storage_gib: 100_000 })
+    const answer = await large.owner.ask('POST', path, { name: 'large', size_gib: 60_000 })
+    expect(answer).toMatchObject(refused(409, 'no_capacity'))
+    expect(answer.body['detail']).toMatch(/^No host has 60000 GiB of disk free/)
+    expect(await large.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+    expect(await large.owner.get(path)).toMatchObject({ total: 0 })
+  })
+
+  test('refuses a name that is taken, a size of nothing, and a host of one’s choice', async () => {
+    const { name } = await tenant.disks.make()
+    const ask = (body: object) => tenant.owner.ask('POST', path, body)
+    expect(await ask({ name, size_gib: 1 })).toMatchObject(refused(409, 'name_taken'))
+    expect(await ask({ name: 'x', size_gib: 0 })).toMatchObject(refused(422, 'invalid_input'))
+    expect(await ask({ name: 'x' })).toMatchObject(refused(422, 'invalid_input'))
+    expect(await ask({ name: 'x', size_gib: 1, host_id: newId() })).toMatchObject(
+      refused(403, 'permission_denied'),
+    )
+  })
+})
+
+describe('update', () => {
+  test('grows, and never shrinks', async () => {
+    const { id } = await tenant.disks.make()
+    await (await tenant.disks.update(id, { size_gib: 3, tags: { c: 'd' } })).operation.success()
+    expect(await tenant.disks.get(id)).toMatchObject({ size_gib: 3, tags: { c: 'd' }, status: 'available' })
+    const smaller = await tenant.owner.ask('PUT', `${path}/${id}`, { size_gib: 2 })
+    expect(smaller).toMatchObject(refused(422, 'invalid_input', { errors: [{ pointer: '/size_gib' }] }))
+    expect(await tenant.disks.get(id)).toMatchObject({ size_gib: 3, status: 'available', operation_id: null })
+  })
+
+  test('refuses more than the tenant may hold, and more than the host has', async () => {
+    const small = await makeTenant({ max_storage_gib: 2 })
+    const { id } = await small.disks.make()
+    expect(await small.owner.ask('PUT', `${path}/${id}`, { size_gib: 3 })).toMatchObject(
+      refused(409, 'quota_exceeded'),
+    )
+    const large = await makeTenant({ max_storage_gib: 100_000 })
+    const other = await large.disks.make()
+    const answer = await large.owner.ask('PUT', `${path}/${other.id}`, { size_gib: 60_000 })
+    expect(answer).toMatchObject(refused(409, 'no_capacity'))
+    expect(await large.storage()).toEqual({ disk_gib: 1, reservations: 1 })
+  })
+})
+
+describe('delete', () => {
+  test('is refused while a container has the disk, and leaves nothing on the machine after', async () => {
+    const { id } = await tenant.disks.make()
+    const container = await tenant.containers.make({ disks: [{ disk_id: id, mount_path: '/data' }] })
+    expect(await tenant.owner.ask('DELETE', `${path}/${id}`)).toMatchObject(
+      refused(409, 'state_conflict', { state: 'attached' }),
+    )
+    await (await tenant.containers.delete(container.id)).operation.success()
+    expect(await tenant.disks.get(id)).toMatchObject({ status: 'available', attached_to: null })
+    await (await tenant.disks.delete(id)).operation.success()
+    expect(await tracesOf(id)).toEqual([])
+  })
+
+  test('cuts in on a creation', async () => {
+    const { id } = await tenant.disks.create()
+    await (await tenant.disks.delete(id)).operation.success()
+    expect(await tenant.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
+    expect(await tracesOf(id)).toEqual([])
+  })
+})
+
+test('with its tenant a disk goes, whatever has it', async () => {
+  const gone = await makeTenant()
+  const { id } = await gone.disks.make()
+  await (await gone.disks.snapshot(id, 'kept')).operation.success()
+  await gone.containers.make({ disks: [{ disk_id: id, mount_path: '/data' }] })
+  const operator = await makeOperator()
+  await (await operator.begin('DELETE', `/api/v1/platform/tenants/${gone.id}`)).operation.success()
+  await eventually(async () => (await tracesOf(id)).length === 0)
+  for (const name of ['disks', 'disk_snapshots', 'reservations'])
+    expect(await mongoose.connection.collection(name).countDocuments({ tenant_id: gone.id })).toBe(0)
+})

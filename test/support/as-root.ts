@@ -1,0 +1,8 @@
+import { describe } from '@jest/globals'
+
+export const isRoot = process.getuid?.() === 0
+if (!isRoot)
+  console.warn('Tests that mount, boot machines or make network namespaces are skipped: only root may.')
+
+/** Skipped for who is not root. */
+export const asRoot = isRoot ? describe : describe.skip

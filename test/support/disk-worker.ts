@@ -1,0 +1,13 @@
+import { makeQcow2Disks, type Qcow2Settings } from '../../drivers/qcow2.ts'
+
+// A worker that does one thing with disks and may be killed meanwhile: settings, method and arguments, as JSON.
+
+const [settings, method, args] = process.argv.slice(2).map((text) => JSON.parse(text) as unknown) as [
+  Qcow2Settings,
+  'create' | 'attach' | 'detach' | 'resize' | 'snapshot' | 'pull' | 'remove',
+  unknown[],
+]
+const disks = makeQcow2Disks(settings)
+console.log('begins')
+await (disks[method] as (...given: unknown[]) => Promise<unknown>)(...args)
+console.log('ends')

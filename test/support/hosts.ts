@@ -1,0 +1,62 @@
+import { join } from 'node:path'
+import type Docker from 'dockerode'
+import { Host } from '../../models/compute/hosts.ts'
+import { eventually } from './eventually.ts'
+import { docker as firstEngine } from './engine.ts'
+import { platform, type RoleName } from './platform.ts'
+import { dockerOf, facts, layout } from './stack.ts'
+
+/** One of the stack's hosts, with its engine beside the platform. */
+export interface TestHost {
+  id: string
+  name: string
+  roles: { host: RoleName; docker: RoleName }
+  engine: Docker
+}
+
+/** The first is this machine, the others are network namespaces. */
+export async function allHosts(): Promise<TestHost[]> {
+  const records = await Host.find({ public_key: { $ne: null } }).lean()
+  return Promise.all(
+    Array.from({ length: facts().hosts }, async (_, i): Promise<TestHost> => {
+      const record = records.find(({ name }) => (i === 0 ? !/-\d$/.test(name) : name.endsWith(`-${i + 1}`)))
+      if (!record) throw new Error(`host ${i + 1} has not enrolled`)
+      const roles =
+        i === 0
+          ? ({ host: 'host', docker: 'docker' } as const)
+          : ({ host: `host-${i + 1}`, docker: `docker-${i + 1}` } as const)
+      const engine = i === 0 ? firstEngine : dockerOf(`unix://${join(layout.run, `docker-${i + 1}.sock`)}`)
+      return { id: record._id, name: record.name, roles, engine }
+    }),
+  )
+}
+
+/** Opens these to new instances once they answer, and closes the others. */
+export async function open(hosts: TestHost[]): Promise<void> {
+  await Host.updateMany({}, { $set: { cordoned: true } })
+  const these = { _id: { $in: hosts.map(({ id }) => id) } }
+  const answering = { ...these, unreachable_since: null }
+  await eventually(async () => (await Host.countDocuments(answering)) === hosts.length)
+  await Host.updateMany(these, { $set: { cordoned: false } })
+}
+
+/** As the other tests need it: the machine alone takes new instances, and all are up. */
+export async function closeFurther(): Promise<void> {
+  for (const { name, state } of await platform.roles())
+    if (state === 'stopped') await platform.start(name as RoleName)
+  await open((await allHosts()).slice(0, 1))
+}
+
+/** The hosts whose engines have this instance, and in which state; of whatever the records say. */
+export async function placesOf(id: string): Promise<{ host: string; state: string }[]> {
+  const places = await Promise.all(
+    (await allHosts()).map(async (host) => {
+      const found = await host.engine.listContainers({
+        all: true,
+        filters: { label: [`keelson.resource=${id}`] },
+      })
+      return found.map(({ State }) => ({ host: host.id, state: State }))
+    }),
+  )
+  return places.flat()
+}

@@ -1,0 +1,53 @@
+import { existsSync, readdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { machinesRunOf } from '../../script/lib/settings.ts'
+import { kernelTraces } from './kernel-traces.ts'
+import { layout } from './stack.ts'
+
+// What this machine has of a microVM, on whichever of the stack's hosts. No record of ours is asked.
+
+const within = (folder: string): string[] =>
+  existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : []
+const foldersIn = (folder: string): string[] => within(folder).filter((path) => statSync(path).isDirectory())
+
+/** A host's folder of machines, by its index: 1 is this machine's. */
+const folderOf = (index: number): string =>
+  join(layout.state, index === 1 ? 'host' : `host-${index}`, 'machines')
+
+const hostIndexes = (): number[] =>
+  readdirSync(layout.state).flatMap((name) => {
+    const found = /^host(?:-(\d+))?$/.exec(name)
+    return found ? [Number(found[1] ?? 1)] : []
+  })
+
+/** Of both versions of the kernel's interface: see drivers/linux-groups.ts. */
+const groups = (): string[] =>
+  ['', 'cpu', 'memory']
+    .map((controller) => join('/sys/fs/cgroup', controller, 'keelson'))
+    .flatMap(foldersIn)
+    .flatMap(foldersIn)
+
+/** Files, sockets, control groups, processes, mounts and loop devices with this id in their names. */
+export async function machineTraces(id: string): Promise<string[]> {
+  const folders = hostIndexes()
+    .map(folderOf)
+    .flatMap((folder) => [folder, join(folder, '.transfers')])
+  const runs = within(machinesRunOf(layout)).flatMap((run) => [run, join(run, 't')])
+  const files = [...folders, ...runs].flatMap(within)
+  return [...[...files, ...groups()].filter((path) => path.includes(id)), ...(await kernelTraces(id))]
+}
+
+export const machineFolder = (index: number, id: string): string => join(folderOf(index), id)
+
+/** The files of it, by the indexes of the hosts that have any. */
+export const machineFiles = (id: string): Map<number, string[]> =>
+  new Map(
+    hostIndexes().flatMap((index) => {
+      const folder = machineFolder(index, id)
+      return existsSync(folder) ? [[index, readdirSync(folder).toSorted()] as const] : []
+    }),
+  )
+
+/** Whether some host has this file of it: `memory`, `memory.part`. */
+export const hasMachineFile = (id: string, name: string): boolean =>
+  [...machineFiles(id).values()].some((files) => files.includes(name))

@@ -1,0 +1,14 @@
+import type { QemuSettings } from '../../drivers/qemu-host.ts'
+import { openQemuMachines } from '../../drivers/qemu.ts'
+
+// A worker that does one thing with machines and may be killed meanwhile: settings, method and arguments, as JSON.
+
+const [settings, method, args] = process.argv.slice(2).map((text) => JSON.parse(text) as unknown) as [
+  QemuSettings,
+  'prepare' | 'run' | 'stop' | 'suspend' | 'resume' | 'fork' | 'remove',
+  unknown[],
+]
+const machines = await openQemuMachines(settings)
+console.log('begins')
+await (machines[method] as (...given: unknown[]) => Promise<unknown>)(...args)
+await machines.close()

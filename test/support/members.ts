@@ -1,0 +1,86 @@
+import type Docker from 'dockerode'
+import { batch, runIn } from '../../drivers/linux-commands.ts'
+import type { ContainerBody } from './client.ts'
+import { allHosts } from './hosts.ts'
+import { execInside } from './inside.ts'
+import * as seen from './networks.ts'
+
+// What a container in a VPC sees of it, from inside, by the engine of its host and past the platform.
+
+export type Somewhere = Pick<ContainerBody, 'id' | 'host_id'>
+
+/** The engine's container of it on its host; a lost host's engine may have a second. Throws when there is none. */
+export async function containerOf({ id, host_id }: Somewhere): Promise<Docker.Container> {
+  const host = (await allHosts()).find((one) => one.id === host_id)
+  const label = [`keelson.resource=${id}`, 'keelson.kind=container']
+  const [found] = (await host?.engine.listContainers({ all: true, filters: { label } })) ?? []
+  if (!host || !found) throw new Error(`no container of ${id} on host ${host_id}`)
+  return host.engine.getContainer(found.Id)
+}
+
+/** A process of it, in its network. */
+export const placeOf = async (member: Somewhere): Promise<{ pid: number }> => ({
+  pid: (await (await containerOf(member)).inspect()).State.Pid,
+})
+
+/** What a command in it writes. */
+export async function inside(member: Somewhere, command: string[]): Promise<string> {
+  return (await execInside(await containerOf(member), command)).output
+}
+
+/** The addresses that a name has for it, by its own resolver. */
+export async function resolves(member: Somewhere, name: string): Promise<string[]> {
+  const answer = await inside(member, ['nslookup', name])
+  return [...answer.matchAll(/^Name:.*\r?\nAddress(?: \d+)?: ([\d.]+)/gm)].flatMap(
+    ([, address]) => address ?? [],
+  )
+}
+
+/** Who answers there on port 80: its name. */
+export const get = async (from: Somewhere, address: string): Promise<string | null> =>
+  seen.get(await placeOf(from), address)
+
+/** Those of the addresses that answer a request or a ping. */
+export const reaches = async (from: Somewhere, addresses: string[]): Promise<string[]> =>
+  seen.reached(await placeOf(from), addresses)
+
+/** The address that the subnet's DHCP gives to its interface, or to one with this MAC address beside it. */
+export async function leaseOf(member: Somewhere, mac?: string): Promise<string | null> {
+  const place = await placeOf(member)
+  if (mac) {
+    const beside = [
+      'link',
+      'add',
+      'lent',
+      'link',
+      'eth0',
+      'address',
+      mac,
+      'type',
+      'macvlan',
+      'mode',
+      'bridge',
+    ]
+    await batch('ip', place, [beside, ['link', 'set', 'lent', 'up']])
+  }
+  const ask = [
+    'udhcpc',
+    '-i',
+    mac ? 'lent' : 'eth0',
+    '-f',
+    '-n',
+    '-q',
+    '-t',
+    '5',
+    '-T',
+    '2',
+    '-s',
+    '/bin/true',
+  ]
+  try {
+    const said = await runIn(place, 'sh', ['-c', `busybox ${ask.join(' ')} 2>&1`])
+    return /lease of ([\d.]+) obtained/.exec(said)?.[1] ?? null
+  } finally {
+    if (mac) await batch('ip', place, [['link', 'delete', 'lent']])
+  }
+}

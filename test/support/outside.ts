@@ -1,0 +1,75 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { batch, linksOf } from '../../drivers/linux-commands.ts'
+import { makeNamespace, removeNamespace } from '../../drivers/linux-namespaces.ts'
+import { shortHash } from '../../script/lib/settings.ts'
+import { layout } from './stack.ts'
+
+/**
+ * What is behind the further hosts' default route: a web server there, which says `outside`. These hosts and their router have
+ * one too, on all their addresses: whatever a host's own services are.
+ */
+export interface Outside {
+  address: string
+  /** The hosts' own addresses, the machine's between them included. */
+  hostAddresses: string[]
+  /** Where a cloud tells its machines their secrets: the same server, no further away than the outside. */
+  metadataAddress: string
+  remove(): Promise<void>
+}
+
+export async function makeOutside(): Promise<Outside> {
+  const name = `kl-${shortHash(layout.state)}`
+  const [underlay, outside] = [`${name}-net`, `${name}-out`]
+  const address = '203.0.113.10'
+  const metadataAddress = '169.254.169.254'
+  await makeNamespace(outside)
+  await batch('ip', underlay, [
+    ['link', 'add', 'outside', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', outside],
+    ['address', 'add', '203.0.113.1/24', 'dev', 'outside'],
+    ['link', 'set', 'outside', 'up'],
+  ])
+  await batch('ip', outside, [
+    ['link', 'set', 'lo', 'up'],
+    ['address', 'add', `${address}/24`, 'dev', 'eth0'],
+    ['address', 'add', `${metadataAddress}/32`, 'dev', 'eth0'],
+    ['link', 'set', 'eth0', 'up'],
+    ['route', 'add', 'default', 'via', '203.0.113.1'],
+  ])
+  await batch('ip', underlay, [['route', 'add', metadataAddress, 'via', address]])
+  const folder = await mkdtemp(join(tmpdir(), 'keelson-outside-'))
+  await writeFile(join(folder, 'index.html'), 'outside\n')
+  const server = ['busybox', 'httpd', '-f', '-p', '80', '-h', folder]
+  const [own1, own2] = [`${name}-1`, `${name}-2`]
+  const children = [outside, underlay, own1, own2].map((namespace) =>
+    spawn('nsenter', [`--net=/run/netns/${namespace}`, ...server], { stdio: 'ignore' }),
+  )
+  const namespaces = [null, own1, own2, underlay]
+  const links = await Promise.all(namespaces.map(linksOf))
+  const own = links.flatMap((all) => [...all.values()]).filter(({ ifname }) => isOf(name, ifname))
+  const addresses = own.flatMap(({ addr_info }) => addr_info.filter(({ family }) => family === 'inet'))
+  return {
+    address,
+    metadataAddress,
+    hostAddresses: [...new Set(addresses.map(({ local }) => local))],
+    async remove() {
+      await Promise.all(children.map(end))
+      await batch('ip', underlay, [['link', 'delete', 'outside']])
+      await removeNamespace(outside)
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+/** Whether a link is this stack's or the machine's own: others run stacks beside it. */
+const isOf = (name: string, link: string): boolean =>
+  link === name || link === name.replace('kl-', 'klh') || /^(eth|en|docker|underlay)/.test(link)
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+}

@@ -1,0 +1,44 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { eventually } from './eventually.ts'
+import { layout, stackSettings } from './stack.ts'
+
+/** An api with other settings, on the stack's database. */
+export interface OwnApi {
+  url: string
+  /** What it has logged so far. */
+  log(): string
+  stop(): Promise<void>
+}
+
+/** Resolves when it listens, `above` the stack’s first port. */
+export async function startOwnApi(settings: Record<string, string>, above = 70): Promise<OwnApi> {
+  const port = layout.apiPort + above
+  const url = `http://127.0.0.1:${port}`
+  const env = { ...stackSettings(), KEELSON_API_PORT: String(port), KEELSON_METRICS_PORT: '0', ...settings }
+  const api: ChildProcess = spawn(process.execPath, ['api/main.ts'], {
+    env,
+    cwd: layout.repository,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  })
+  let log = ''
+  api.stdout?.on('data', (chunk: Buffer) => (log += chunk.toString()))
+  await eventually(() => accepts(port))
+  return {
+    url,
+    log: () => log,
+    async stop() {
+      api.kill('SIGTERM')
+      if (api.exitCode === null) await once(api, 'exit')
+    },
+  }
+}
+
+/** Whether somebody listens there, as seen from this machine. */
+export const accepts = (port: number, address = '127.0.0.1'): Promise<boolean> =>
+  new Promise((resolve) => {
+    const socket = connect(port, address)
+    socket.once('connect', () => resolve(true)).once('error', () => resolve(false))
+    socket.once('connect', () => socket.destroy())
+  })

@@ -1,0 +1,139 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { gzip } from 'node:zlib'
+import PQueue from 'p-queue'
+import type { FoundInstance } from '../../drivers/instances.ts'
+import type { LogFile, LogFiles, LogSource } from '../../drivers/log-files.ts'
+import { type LogPiece, logPieceBytes } from '../../lib/host-protocol.ts'
+import type { Logger } from '../../lib/log.ts'
+
+const compress = promisify(gzip)
+
+// Each look is two calls to the file system for each instance: 0.5 % of a core for a thousand of them, measured. To be told
+// of changes instead (inotify) would wake this program at each line that is written.
+const lookEveryMs = 1_000
+// Each holds a piece, and the same compressed.
+const shippedAtOnce = 4
+
+interface Parts {
+  files: LogFiles
+  /** Up to where the archive has the file; null where nobody wants it any more. */
+  send: (instanceId: string, piece: LogPiece, body: Buffer) => Promise<number | null>
+  /** Told of each piece that was taken. */
+  onShipped?: (bytes: number) => void
+  log: Logger
+}
+
+export type LogShipper = ReturnType<typeof makeLogShipper>
+
+/**
+ * Brings output to the archive before it is dropped from this host. A file is removed only when the archive has all of it; who
+ * is killed in between sends it again, and the archive knows what it has.
+ */
+export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts) {
+  /** By the engine's name, since what is known of one holds for its life. */
+  const known = new Map<string, LogSource | null>()
+  const lines = new Map<string, PQueue>()
+  /** Since when there is output beyond the cap, by the engine's name. */
+  const behind = new Map<string, number>()
+  const lanes = new PQueue({ concurrency: shippedAtOnce })
+
+  /** One after another for each instance, so that its pieces arrive in order. */
+  async function inTurn(source: LogSource, work: () => Promise<void>): Promise<void> {
+    const line = lines.get(source.engine_id) ?? new PQueue({ concurrency: 1 })
+    lines.set(source.engine_id, line)
+    try {
+      await line.add(work)
+    } finally {
+      if (line.size === 0 && line.pending === 0) lines.delete(source.engine_id)
+    }
+  }
+
+  /** False where nobody wants it. */
+  async function ship(source: LogSource, file: LogFile): Promise<boolean> {
+    const { id, engine_id, engine_created_at } = source
+    let at = 0
+    while (at < file.bytes) {
+      const part = file.read(at, logPieceBytes)
+      const piece = { engine_id, engine_created_at, file: file.key, from: at, bytes: part.length }
+      const after_gap = file.after_gap && at === 0 ? 'true' : 'false'
+      const kept = await send(id, { ...piece, after_gap }, await compress(part, { level: 1 }))
+      if (kept === null) return false
+      if (kept === at + part.length) onShipped(part.length)
+      else if (kept <= at) throw new Error(`the archive has less than it was given: ${kept} of ${at}`)
+      at = kept
+    }
+    return true
+  }
+
+  async function shipBacklog(source: LogSource, signal: AbortSignal): Promise<void> {
+    const backlog = files.open(source, 'over_cap')
+    try {
+      for (const file of backlog) {
+        if (signal.aborted) return
+        await ship(source, file)
+        file.drop()
+      }
+    } finally {
+      for (const file of backlog) file.close()
+    }
+  }
+
+  async function sourceOf({ id, engine_id }: FoundInstance): Promise<LogSource | null> {
+    const before = known.get(engine_id)
+    if (before !== undefined) return before
+    const source = await files.sourceOf(id)
+    if (source && source.engine_id !== engine_id) return null // it was made anew just now
+    known.set(engine_id, source)
+    return source
+  }
+
+  async function keepInCap(instance: FoundInstance, signal: AbortSignal): Promise<void> {
+    try {
+      const source = await sourceOf(instance)
+      if (!source || !files.isOverCap(source)) return
+      if (!behind.has(source.engine_id)) behind.set(source.engine_id, Date.now())
+      await lanes.add(() => inTurn(source, () => shipBacklog(source, signal)))
+      if (!files.isOverCap(source)) behind.delete(source.engine_id)
+    } catch (error) {
+      log.warn({ err: error, instance_id: instance.id }, 'output waits to be archived; trying again')
+    }
+  }
+
+  return {
+    /** For how long the instance that is longest beyond its cap has been so. */
+    lagSec: (): number => (behind.size ? (Date.now() - Math.min(...behind.values())) / 1000 : 0),
+
+    /** Keeps instances within their caps, until aborted. */
+    async keep(instances: () => FoundInstance[], signal: AbortSignal): Promise<void> {
+      const busy = new Map<string, Promise<void>>()
+      while (!signal.aborted) {
+        const there = instances()
+        for (const instance of there) {
+          const { engine_id } = instance
+          if (busy.has(engine_id) || !files.hasFull(engine_id)) continue
+          const work = keepInCap(instance, signal).finally(() => busy.delete(engine_id))
+          busy.set(engine_id, work)
+        }
+        const names = new Set(there.map(({ engine_id }) => engine_id))
+        for (const by of [known, behind]) for (const name of by.keys()) if (!names.has(name)) by.delete(name)
+        await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
+      }
+      await Promise.all(busy.values())
+    },
+
+    /** Archives all that an instance wrote that has ended. Throws where the archive cannot be reached. */
+    shipAll: async (id: string): Promise<void> => {
+      const source = await files.sourceOf(id)
+      if (!source) return
+      await inTurn(source, async () => {
+        const all = files.open(source, 'all')
+        try {
+          for (const file of all) if (!(await ship(source, file))) return
+        } finally {
+          for (const file of all) file.close()
+        }
+      })
+    },
+  }
+}

@@ -1,0 +1,96 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Settings } from '../../config.ts'
+import { missingForMachines, missingForVms } from '../../drivers/equipment.ts'
+import type { LogFiles } from '../../drivers/log-files.ts'
+import type { MachineEngine, MachineTransfers } from '../../drivers/machines.ts'
+import type { Publishing } from '../../drivers/published-ports.ts'
+import { openQemuMachines } from '../../drivers/qemu.ts'
+import type { MachinesOfHost } from '../../lib/host-protocol.ts'
+import type { Logger } from '../../lib/log.ts'
+
+const againAfterMs = 60_000
+const mendEveryMs = 10_000
+const tidyEveryMs = 3_600_000
+const unusedMs = 24 * 3_600_000
+
+export type Machines = MachineEngine & MachineTransfers & { files: LogFiles }
+
+interface Parts {
+  hostId: string
+  /** Where other hosts find machines that move to them. */
+  serveOn: { address: string; ports: [from: number, to: number] }
+  publishing: Publishing
+  logs: { backlogMib: number; beforeRemoval: (id: string) => Promise<void> } | null
+  log: Logger
+}
+
+/** This host's microVMs and VMs, by its settings, connected to those that run; null where it lacks what they need. */
+export async function openMachines(
+  settings: Settings<'host'>,
+  { hostId, serveOn, publishing, logs, log }: Parts,
+): Promise<Machines | null> {
+  const lacking = await missingForMachines(settings.KEELSON_HOST_GUEST)
+  if (lacking.length) {
+    log.warn({ lacking }, 'no microVMs on this host: see docs/operators.md')
+    return null
+  }
+  const lackingForVms = await missingForVms(settings.KEELSON_HOST_VM_BUILD)
+  if (lackingForVms.length) log.warn({ lacking: lackingForVms }, 'no VMs on this host: see docs/operators.md')
+  return openQemuMachines({
+    hostId,
+    serveOn,
+    publishing,
+    hostNamespace: settings.KEELSON_HOST_NAMESPACE ?? null,
+    dockerHost: settings.KEELSON_DOCKER_HOST,
+    folder: settings.KEELSON_HOST_MACHINES,
+    run: settings.KEELSON_HOST_MACHINES_RUN,
+    guest: settings.KEELSON_HOST_GUEST,
+    vmBuild: lackingForVms.length ? null : settings.KEELSON_HOST_VM_BUILD,
+    ...(logs ? { logBacklogMib: logs.backlogMib, beforeRemoval: logs.beforeRemoval } : {}),
+  })
+}
+
+/** What runs them, once that is known: it boots a guest to find out, which nobody waits for. */
+export function lookIntoMachines(
+  machines: Pick<Machines, 'describe'> | null,
+  log: Logger,
+  signal: AbortSignal,
+): () => MachinesOfHost | null {
+  let known: MachinesOfHost | null = null
+  async function look(): Promise<void> {
+    if (!machines) return
+    const engine = machines
+    while (!known && !signal.aborted) {
+      try {
+        const { name, version, accelerator, kernel } = await engine.describe()
+        known = { name, version, accelerator, kernel }
+      } catch (err) {
+        log.warn({ err }, 'no microVM boots on this host; trying again')
+        await delay(againAfterMs, undefined, { signal }).catch(() => undefined)
+      }
+    }
+  }
+  void look()
+  return () => known
+}
+
+/** Mends what machines have on this host beside themselves, and removes images that nobody uses any more, until aborted. */
+export async function keepMachines(
+  machines: Pick<Machines, 'mend' | 'removeUnusedImages'> | null,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  if (!machines) return
+  let tidiedAt = 0
+  while (!signal.aborted) {
+    await machines.mend().catch((err: unknown) => log.warn({ err }, 'machines were not mended; trying again'))
+    if (Date.now() - tidiedAt > tidyEveryMs) {
+      tidiedAt = Date.now()
+      await machines
+        .removeUnusedImages(unusedMs)
+        .then((images) => images.length > 0 && log.info({ images }, 'removed images that nobody used'))
+        .catch((err: unknown) => log.warn({ err }, 'images were not looked at'))
+    }
+    await delay(mendEveryMs, undefined, { signal }).catch(() => undefined)
+  }
+}

@@ -1,0 +1,69 @@
+import { mkdir, readFile } from 'node:fs/promises'
+import { isIP } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { makeNetworks, type Networks } from '../../activities/host/networks.ts'
+import type { Settings } from '../../config.ts'
+import type { InstanceEngine } from '../../drivers/instances.ts'
+import { makeLinuxNetworks } from '../../drivers/linux-networks.ts'
+import type { HostNetworks } from '../../lib/host-protocol.ts'
+import type { Logger } from '../../lib/log.ts'
+
+/** By which other hosts reach this one: a loopback address is nobody else's. */
+export function underlayAddress(settings: Settings<'host'>): string | null {
+  const { KEELSON_UNDERLAY_ADDRESS: own, KEELSON_HOST_ADDRESS: address } = settings
+  if (own) return own
+  return isIP(address) === 4 && !address.startsWith('127.') && address !== '0.0.0.0' ? address : null
+}
+
+interface Parts {
+  hostId: string
+  engine: Pick<InstanceEngine, 'find'>
+  wanted: () => Promise<HostNetworks>
+  log: Logger
+}
+
+/** This host's VPCs, by its settings. */
+export async function openNetworks(
+  settings: Settings<'host'>,
+  { hostId, ...parts }: Parts,
+): Promise<Networks> {
+  const driver = makeLinuxNetworks({
+    host: hostId,
+    stateFolder: await networkFolder(settings.KEELSON_NETWORK_STATE, hostId),
+    ...(settings.KEELSON_HOST_NAMESPACE ? { hostNamespace: settings.KEELSON_HOST_NAMESPACE } : {}),
+    underlayAddress: underlayAddress(settings),
+    resolvers: settings.KEELSON_NETWORK_RESOLVERS.length
+      ? settings.KEELSON_NETWORK_RESOLVERS
+      : await machinesResolvers(),
+    refused: settings.KEELSON_NETWORK_REFUSED,
+    vxlanPort: settings.KEELSON_VXLAN_PORT,
+    mtu: settings.KEELSON_NETWORK_MTU,
+  })
+  return makeNetworks({ driver, ...parts })
+}
+
+/** Each host's own. Whoever may not make it has no VPCs, which is said when one is to be made. */
+async function networkFolder(above: string, hostId: string): Promise<string> {
+  const folder = join(above, hostId)
+  await mkdir(folder, { recursive: true, mode: 0o755 }).catch(() => {})
+  return folder
+}
+
+async function machinesResolvers(): Promise<string[]> {
+  const text = await readFile('/etc/resolv.conf', 'utf8').catch(() => '')
+  return [...text.matchAll(/^nameserver\s+(\S+)/gm)].flatMap(([, address]) => address ?? [])
+}
+
+// A resolver that died or a link that somebody deleted tells nobody. All that is here takes 55 ms a subnet to look at.
+const mendEveryMs = 30_000
+
+/** Looks at all that is here now and then, at once at the start, and mends it, until aborted. */
+export async function keepMending(networks: Networks, log: Logger, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await networks
+      .apply({ mend: true })
+      .catch((err: unknown) => log.warn({ err }, 'networks were not looked at'))
+    await delay(mendEveryMs, undefined, { signal }).catch(() => undefined)
+  }
+}

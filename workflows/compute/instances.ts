@@ -1,0 +1,194 @@
+import { proxyLocalActivities } from '@temporalio/workflow'
+import type { InstanceActivities, Move, Placed } from '../../activities/compute/instances.ts'
+import type { Outcome } from '../../activities/operations.ts'
+import { durable, type Work } from '../durable.ts'
+import { tellHosts } from '../network/hosts.ts'
+import { moveDisk } from '../storage/moves.ts'
+import { attachDisk, detachDisk } from './instance-disks.ts'
+import { nicWorkflows, type Unplug } from './instance-nics.ts'
+
+// The stories that instances of all kinds live through. A kind gives its steps, and gets its workflows.
+
+const shortWrites = {
+  startToCloseTimeout: '10 s', // one or two queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+} as const
+export const platformSteps = <A extends object>() => proxyLocalActivities<A>(shortWrites)
+const platform = platformSteps<InstanceActivities>()
+
+type Spec = Placed['spec']
+
+/** What a host says of an instance that it has brought up. */
+interface Found {
+  state: string
+  image_digest: string
+  started_at: string | null
+  exit_code: number | null
+}
+
+/** A kind's own steps, by whichever names its histories have them. */
+export interface InstanceSteps<S extends Spec, F extends Found> {
+  /** In sentences: `container`. */
+  title: string
+  place: (id: string) => Promise<Placed<S>>
+  placeElsewhere: (id: string, wantedHostId: string | null, operationId: string) => Promise<Move<S>>
+  arrive: (id: string, operationId: string) => Promise<void>
+  stay: (id: string, operationId: string) => Promise<void>
+  release: (id: string) => Promise<void>
+  running: (id: string, changed: string[]) => ReturnType<InstanceActivities['runningInstance']>
+  on: (hostId: string) => HostSteps<S, F>
+  /** Of a kind whose images are made where they are first used: makes that of this one. */
+  makeImage?: (hostId: string, spec: S) => Promise<unknown>
+  /** What is recorded of it beside what is recorded of all; `found` null: it does not run. */
+  fieldsOf: (spec: S, found: F | null, hostAddress: string) => Record<string, unknown>
+  unplugNic?: Unplug
+  /** What is recorded beside a change: what was known of the former, and is so no longer. */
+  outdated: (changes: Partial<S>, before: string) => Record<string, unknown>
+}
+
+/** What its host does, each step idempotent by the instance's id. */
+interface HostSteps<S extends Spec, F extends Found> {
+  pull: (image: string, digest?: string | null) => Promise<{ image_digest: string }>
+  run: (spec: S, operationId: string) => Promise<F>
+  stop: (id: string, graceSec: number, diskIds: string[]) => Promise<number | null>
+  /** Applies what can be changed while it runs. */
+  resize: (id: string, spec: Spec) => Promise<void>
+  remove: (id: string, options?: { discard?: boolean; disk_ids?: string[] }) => Promise<void>
+}
+
+/** The workflows of one kind. Exported by its own file, as <verb><Kind>. */
+export function instanceWorkflows<S extends Spec, F extends Found>(steps: InstanceSteps<S, F>) {
+  const { title, on: host } = steps
+
+  async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Promise<Outcome> {
+    // Said beside the placing: the host's work would wait for a write that comes after it.
+    progress(
+      steps.makeImage ? 'finding a host' : `finding a host, pulling the image and starting the ${title}`,
+    )
+    undo(() => platform.abandonPlacement(id))
+    const { host_id, host_address, spec, is_new, network_hosts } = await steps.place(id)
+    if (steps.makeImage) {
+      progress('making its image, which takes minutes at its first use on a host')
+      await steps.makeImage(host_id, spec)
+      progress(`starting the ${title}`)
+    }
+
+    // One that has run before keeps its files; of one that has not, nothing may stay on a host it then leaves.
+    const disk_ids = disksOf(spec)
+    undo(() => (is_new ? host(host_id).remove(id, { disk_ids }) : host(host_id).stop(id, 0, disk_ids)))
+    const [found] = await Promise.all([host(host_id).run(spec, operation_id), tellHosts(network_hosts)])
+    return {
+      // A job may be done before anybody looks; without an exit code it was killed, and its host's next report has it repaired.
+      ...(found.state === 'running' || found.exit_code === null
+        ? { status: 'running' }
+        : { status: 'stopped', desired_state: 'stopped' }),
+      host_id,
+      image_digest: found.image_digest,
+      ...steps.fieldsOf(spec, found, host_address),
+      started_at: found.started_at,
+      exit_code: found.exit_code,
+      pending_changes: [],
+    }
+  }
+
+  /** Applies what can be changed while it runs. Returns what waits for the next start. */
+  async function applyLive({ id, input, undo }: Work<{ changes: Partial<S> }>): Promise<string[]> {
+    const { host_id, spec, pending_changes } = await steps.running(id, Object.keys(input.changes))
+    undo(() => host(host_id).resize(id, spec))
+    await host(host_id).resize(id, { ...spec, ...input.changes })
+    return pending_changes
+  }
+
+  return {
+    create: durable<{ start: boolean }>(async (work) => {
+      const { id, input, undo, progress } = work
+      if (input.start) return bringUp(work)
+      progress(steps.makeImage ? 'finding a host' : 'finding a host and pulling the image')
+      undo(() => platform.abandonPlacement(id))
+      const { host_id, spec } = await steps.place(id)
+      if (steps.makeImage) return { status: 'stopped', host_id } // its first start makes it
+      const { image_digest } = await host(host_id).pull(spec.image)
+      return { status: 'stopped', host_id, image_digest }
+    }),
+
+    start: durable(bringUp),
+
+    /** Brings back one that should run and does not. */
+    repair: durable(bringUp, { onFailure: 'error' }),
+
+    stop: durable<{ grace_sec: number }>(async ({ id, input, progress }) => {
+      progress(`waiting for the ${title} to end`)
+      const { host_id, disk_ids } = await platform.placementOf(id)
+      const exit_code = host_id ? await host(host_id).stop(id, input.grace_sec, disk_ids) : null
+      return { status: 'stopped', exit_code, runs_with: null }
+    }),
+
+    update: durable<{ changes: Partial<S> }>(async (work) => {
+      const { id, input, before, undo } = work
+      const { changes } = input
+      // The size was reserved when the change was accepted; should it fail, the record still says the old one.
+      undo(() => platform.reserveRecordedSize(id))
+      const pending_changes = before === 'running' ? await applyLive(work) : []
+      return { ...changes, ...steps.outdated(changes, before), status: before, pending_changes }
+    }),
+
+    /**
+     * Has it on another host: one that runs is stopped where it is before it starts there, so that it never runs twice.
+     * From a host that does not answer it is taken away all the same; that host removes it when it is back.
+     */
+    reschedule: durable<{ host_id: string | null; grace_sec: number }>(async (work) => {
+      const { id, operation_id, input, undo, progress, settle } = work
+      progress('finding another host and pulling the image there')
+      undo(() => steps.stay(id, operation_id))
+      const move = await steps.placeElsewhere(id, input.host_id, operation_id)
+      const { from_host_id: from, host_id, host_address, spec, runs, disks = [], network_hosts } = move
+      const disk_ids = disksOf(spec)
+      const { image_digest } = await host(host_id).pull(spec.image, spec.image_digest)
+      if (from && runs) {
+        progress('stopping it where it is')
+        undo(() => host(from).run(spec, operation_id))
+        await host(from).stop(id, input.grace_sec, disk_ids)
+      }
+      for (const disk of from ? disks : [])
+        await moveDisk(work, { ...disk, from: from ?? '', to: host_id }, { bandwidth_mib_per_sec: null })
+      await tellHosts(network_hosts) // also that they hear no more of a host that does not answer
+      progress(runs ? 'starting it on its new host' : 'settling it on its new host')
+      undo(() => host(host_id).remove(id, { disk_ids }))
+      await host(host_id).remove(id) // what an earlier stay may have left there
+      const found = runs ? await host(host_id).run({ ...spec, image_digest }, operation_id) : null
+      await settle(() => steps.arrive(id, operation_id))
+      await tellHosts(network_hosts)
+      return {
+        status: found?.state === 'running' ? 'running' : 'stopped',
+        ...(found && found.state !== 'running' ? { desired_state: 'stopped' } : {}),
+        wanted_host_id: input.host_id,
+        host_id,
+        image_digest,
+        ...steps.fieldsOf(spec, found, host_address),
+        started_at: found?.started_at ?? null,
+        exit_code: found?.exit_code ?? null,
+        pending_changes: [],
+      }
+    }),
+
+    delete: durable(
+      async ({ id, progress }) => {
+        progress(`removing the ${title}`)
+        const { host_id, disk_ids, network_hosts } = await platform.placementOf(id)
+        if (host_id) await host(host_id).remove(id, { discard: true, disk_ids })
+        await steps.release(id)
+        await tellHosts(network_hosts)
+        return 'deleted'
+      },
+      { final: true },
+    ),
+
+    attachDisk,
+    detachDisk,
+    ...nicWorkflows(steps.unplugNic),
+  }
+}
+
+// None in what was recorded before there were disks.
+const disksOf = ({ disks }: { disks?: { disk_id: string }[] }): string[] =>
+  (disks ?? []).map(({ disk_id }) => disk_id)

@@ -1,0 +1,188 @@
+import type { Move } from '../../activities/compute/instances.ts'
+import type { MachineActivities } from '../../activities/compute/machines.ts'
+import type { Outcome } from '../../activities/operations.ts'
+import type { FoundMachine, MachineKind } from '../../drivers/machines.ts'
+import { durable, type Work } from '../durable.ts'
+import { on } from '../hosts.ts'
+import { tellHosts } from '../network/hosts.ts'
+import { moveDisk, moveMachine } from '../storage/moves.ts'
+import { instanceWorkflows, platformSteps } from './instances.ts'
+import { boundAt, unbound } from './ports.ts'
+
+// What microVMs and VMs live through beside what every instance does.
+
+const platform = platformSteps<MachineActivities>()
+type Spec = Awaited<ReturnType<MachineActivities['placeMachine']>>['spec']
+
+/** The workflows of one kind. Exported by its own file, as <verb><Kind>. */
+export function machineWorkflows(kind: MachineKind, title: string) {
+  const common = instanceWorkflows<Spec, FoundMachine>({
+    title,
+    place: platform.placeMachine,
+    placeElsewhere: platform.placeMachineElsewhere,
+    arrive: platform.arriveInstance,
+    stay: platform.stayInstance,
+    release: platform.releaseInstance,
+    running: platform.runningInstance,
+    on(hostId) {
+      const host = on(hostId)
+      return {
+        pull: (image, digest) => host.prepareMachine(kind, image, digest ?? null),
+        run: host.runMachine,
+        stop: host.stopMachine,
+        resize: host.resizeMachine,
+        remove: host.removeMachine,
+      }
+    },
+    ...(kind === 'vm'
+      ? {
+          makeImage: (hostId: string, { image, image_digest }: Spec) =>
+            on(hostId).prepareMachine(kind, image, image_digest),
+        }
+      : {}),
+    fieldsOf: (spec, found, host_address) => ({
+      runs_with: found ? sizeIn(spec) : null,
+      ...reached(spec, found, host_address),
+    }),
+    outdated: ({ image, ports }, before) => ({
+      ...(image ? { image_digest: null } : {}),
+      ...(ports && before !== 'running' ? { bindings: unbound(ports) } : {}),
+    }),
+    unplugNic: (hostId, id, nicId) => on(hostId).unplugNic(id, nicId),
+  })
+
+  return {
+    ...common,
+
+    reboot: durable<{ grace_sec: number }>(async ({ id, operation_id, input, progress }) => {
+      progress(`restarting the ${title}`)
+      const { host_id, host_address, spec } = await platform.placeMachine(id)
+      const found = await on(host_id).rebootMachine(spec, operation_id, input.grace_sec)
+      const now = { runs_with: sizeIn(spec), ...reached(spec, found, host_address) }
+      return { status: 'running', ...asFound(found), ...now, pending_changes: [] }
+    }),
+
+    /** Should it fail, the engine says which of both it is. */
+    suspend: durable(
+      async ({ id, progress }) => {
+        progress('writing its memory to a file')
+        const { host_id } = await platform.placeMachine(id)
+        try {
+          await on(host_id).suspendMachine(id)
+        } catch (error) {
+          if ((await on(host_id).findMachine(id))?.state !== 'suspended') throw error
+        }
+        return { status: 'suspended' }
+      },
+      { final: true },
+    ),
+
+    resume: durable(
+      async ({ id, operation_id, progress }) => {
+        progress('reading its memory from the file')
+        const { host_id, host_address, spec } = await platform.placeMachine(id)
+        const found = await resumed(host_id, spec, operation_id)
+        return { status: 'running', ...reached(spec, found, host_address) }
+      },
+      { final: true },
+    ),
+
+    /** One that is made of another's memory. The other rests meanwhile: this operation has it. */
+    fork: durable<{ from: string }>(async ({ id, operation_id, input: { from }, undo, settle, progress }) => {
+      progress(`copying the suspended ${title}`)
+      undo(() => platform.letSourceGo(from, operation_id))
+      undo(() => platform.abandonPlacement(id))
+      const { host_id, host_address, spec, network_hosts } = await platform.placeMachine(id)
+      undo(() => on(host_id).removeMachine(id))
+      const [found] = await Promise.all([
+        on(host_id).forkMachine(from, spec, operation_id),
+        tellHosts(network_hosts),
+      ])
+      await settle(() => platform.letSourceGo(from, operation_id))
+      const now = { runs_with: sizeIn(spec), ...reached(spec, found, host_address) }
+      return { status: 'running', host_id, ...asFound(found), ...now }
+    }),
+
+    /**
+     * Has it on another host, with its root disk: one that runs is suspended for that and goes on there. Until the record says
+     * that it is there, the source's copy is the machine.
+     */
+    reschedule: durable<{ host_id: string | null }>(async (work) => {
+      const { id, operation_id, input, undo, progress, settle } = work
+      progress('finding another host')
+      undo(() => platform.stayInstance(id, operation_id))
+      const move = await platform.placeMachineElsewhere(id, input.host_id, operation_id)
+      const { from_host_id, host_id, host_address, spec, runs, disks = [], network_hosts } = move
+      const from = from_host_id ?? '' // one that is on no host that answers was refused
+      if (runs) {
+        progress('writing its memory to a file')
+        undo(() => goBack(work, from, spec))
+        await on(from).suspendMachine(id)
+      }
+      undo(() => on(host_id).removeMachine(id))
+      await moveMachine(work, { id, name: title, from, to: host_id })
+      for (const disk of disks)
+        await moveDisk(work, { ...disk, from, to: host_id }, { bandwidth_mib_per_sec: null })
+      progress('settling it on its new host')
+      await settle(() => platform.arriveInstance(id, operation_id))
+      await tellHosts([...network_hosts, from])
+      const unreached = reached(spec, null, host_address)
+      const moved = { wanted_host_id: input.host_id, host_id, transfer_sealed: '-', ...unreached }
+      return runs ? goOn(work, move, moved) : { ...moved, status: work.before }
+    }),
+  }
+
+  /** Whoever fails to say so, the engine knows whether it goes on. */
+  async function resumed(hostId: string, spec: Spec, operationId: string): Promise<FoundMachine> {
+    try {
+      return await on(hostId).resumeMachine(spec, operationId)
+    } catch (error) {
+      const found = await on(hostId).findMachine(spec.id)
+      if (found?.state !== 'running') throw error
+      return found
+    }
+  }
+
+  /** Where it was. One that has ended meanwhile is started again as any that ends: by a repair. */
+  async function goBack({ id, operation_id }: Work<unknown>, from: string, spec: Spec): Promise<void> {
+    try {
+      await on(from).resumeMachine(spec, operation_id)
+    } catch (error) {
+      if ((await on(from).findMachine(id))?.state === 'suspended') throw error
+    }
+  }
+
+  /** It is there by now: should it not go on, it is suspended there; one that went on and ended is started by a repair. */
+  async function goOn(
+    { id, operation_id, progress }: Work<unknown>,
+    { host_id, host_address, spec }: Pick<Move<Spec>, 'host_id' | 'host_address' | 'spec'>,
+    moved: object,
+  ): Promise<Outcome> {
+    progress('reading its memory from the file')
+    try {
+      const found = await resumed(host_id, spec, operation_id)
+      return { ...moved, status: 'running', ...reached(spec, found, host_address) }
+    } catch {
+      if ((await on(host_id).findMachine(id))?.state === 'suspended') {
+        const status_reason =
+          'It was moved, and could not go on there: resume it, or stop it and start it anew'
+        return { ...moved, status: 'suspended', desired_state: 'suspended', status_reason }
+      }
+    }
+    return { ...moved, status: 'running' }
+  }
+}
+
+/** Where its published ports are; of a kind that has none, and in what was recorded before there were any, nothing. */
+function reached({ ports }: Spec, found: FoundMachine | null, host_address: string) {
+  if (!ports) return {}
+  return { bindings: found ? boundAt(found.ports, host_address) : unbound(ports) }
+}
+
+const sizeIn = ({ cpu_cores, memory_mib }: Spec) => ({ cpu_cores, memory_mib })
+
+const asFound = ({ image_digest, started_at, exit_code }: FoundMachine) => ({
+  image_digest,
+  started_at,
+  exit_code,
+})

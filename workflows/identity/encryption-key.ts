@@ -1,0 +1,24 @@
+import { proxyActivities, sleep } from '@temporalio/workflow'
+import type { EncryptionKeyActivities } from '../../activities/identity/encryption-key.ts'
+import { durable } from '../durable.ts'
+
+const { replaceDataKey, resealSecrets, forgetDataKeys } = proxyActivities<EncryptionKeyActivities>({
+  startToCloseTimeout: '1 day', // there may be very many secrets; the next try goes on
+  heartbeatTimeout: '10 s', // noticed soon when the worker is killed
+  retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
+})
+
+export const rotateEncryptionKey = durable(
+  async ({ operation_id, progress }) => {
+    progress('making a new data key')
+    const { settledMs } = await replaceDataKey(operation_id)
+    progress('waiting until every process seals with it')
+    await sleep(settledMs)
+    progress('re-encrypting')
+    await resealSecrets(operation_id)
+    progress('removing data keys of long ago')
+    await forgetDataKeys()
+    return { status: 'active' }
+  },
+  { final: true },
+)

@@ -1,0 +1,28 @@
+import { isCancellation, proxyActivities } from '@temporalio/workflow'
+import type { HostActivities } from '../../activities/host/index.ts'
+
+const soon = (hostId: string) =>
+  proxyActivities<HostActivities>({
+    taskQueue: `host-${hostId}`,
+    // Nobody waits for a host that is away: it asks when it is back, and its next report says if it missed something.
+    scheduleToStartTimeout: '3 s',
+    startToCloseTimeout: '20 s', // all networks of a host, where all have to be made anew
+    heartbeatTimeout: '10 s', // a killed host worker is noticed by its silence
+    retry: { maximumAttempts: 1 },
+  })
+
+/**
+ * Has hosts bring their networks to what is wanted now. Those that cannot at this moment do it by themselves. Histories from
+ * before there were networks name no hosts.
+ */
+export async function tellHosts(hostIds: string[] = []): Promise<void> {
+  await Promise.all(
+    hostIds.map((hostId) =>
+      soon(hostId)
+        .applyNetworks()
+        .catch((error: unknown) => {
+          if (isCancellation(error)) throw error
+        }),
+    ),
+  )
+}

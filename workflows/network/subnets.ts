@@ -1,0 +1,32 @@
+import { proxyLocalActivities } from '@temporalio/workflow'
+import type { PlatformNetworkActivities } from '../../activities/network/networks.ts'
+import type { Outcome } from '../../activities/operations.ts'
+import { durable, type Work } from '../durable.ts'
+import { tellHosts } from './hosts.ts'
+
+const { hostsOfSubnet } = proxyLocalActivities<PlatformNetworkActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+// The record has changed when the operation was accepted, and what hosts have follows from it: nothing can be left half
+// done here, and nothing has to be undone.
+
+export const updateSubnet = durable(onItsHosts, { final: true })
+export const attachDhcpSubnet = durable(onItsHosts, { final: true })
+export const detachDhcpSubnet = durable(onItsHosts, { final: true })
+
+async function onItsHosts({ id, before, progress }: Work<unknown>): Promise<Outcome> {
+  progress('changing the subnet on its hosts')
+  await tellHosts(await hostsOfSubnet(id))
+  return { status: before }
+}
+
+export const deleteSubnet = durable(
+  async ({ id, progress }) => {
+    progress('removing the subnet from its hosts')
+    await tellHosts(await hostsOfSubnet(id))
+    return 'deleted'
+  },
+  { final: true },
+)

@@ -1,0 +1,84 @@
+import { ActivityFailure, ApplicationFailure, isCancellation, sleep } from '@temporalio/workflow'
+import type { Work } from '../durable.ts'
+import { on } from '../hosts.ts'
+
+// Each try serves the disk anew: the process that served it may have gone with its machine. A killed worker costs one.
+const tries = 5
+const betweenTriesMs = 1_000
+// What is not over by then ends by itself on the source, and begins anew.
+const servedSec = 24 * 3600
+
+/** What nothing uses, and where it goes. */
+export interface Moving {
+  id: string
+  name: string
+  from: string
+  to: string
+}
+
+/**
+ * Has a whole copy of a disk on another host, compared byte for byte. The source's stays as it is and is still the disk:
+ * the caller says when that changes. A copy that comes to nothing goes with its host's next report.
+ */
+export async function moveDisk(
+  work: Pick<Work<unknown>, 'undo' | 'progress'>,
+  { id, name, from, to }: Moving,
+  limits: { bandwidth_mib_per_sec: number | null },
+): Promise<void> {
+  work.undo(() => on(from).stopServingDisk(id))
+  await on(from).releaseDisk(id)
+  await copy(work, `disk ${name}`, {
+    serve: () => on(from).serveDisk(id, servedSec),
+    pull: () => on(to, pulling).pullDisk(id, limits),
+  })
+  await on(from).stopServingDisk(id)
+}
+
+/** The same of a machine that does not run: its root disk and, suspended, its memory. */
+export async function moveMachine(
+  work: Pick<Work<unknown>, 'undo' | 'progress'>,
+  { id, name, from, to }: Moving,
+): Promise<void> {
+  work.undo(() => on(from).stopServingMachine(id))
+  await copy(work, name, {
+    serve: () => on(from).serveMachine(id, servedSec),
+    pull: () => on(to, pulling).pullMachine(id),
+  })
+  await on(from).stopServingMachine(id)
+}
+
+async function copy(
+  { progress }: Pick<Work<unknown>, 'progress'>,
+  what: string,
+  { serve, pull }: Record<'serve' | 'pull', () => Promise<unknown>>,
+): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    progress(`copying ${what}`)
+    await serve()
+    try {
+      await pull()
+      return
+    } catch (error) {
+      if (isCancellation(error) || isPermanent(error)) throw error
+      if (attempt === tries)
+        throw ApplicationFailure.nonRetryable(
+          `${capital(what)} could not be copied to the new host`,
+          'copy_failed',
+        )
+      await sleep(betweenTriesMs)
+    }
+  }
+}
+
+const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1)
+
+const pulling = {
+  startToCloseTimeout: `${servedSec} s`,
+  // The next try is ours, since the source has to serve again first.
+  retry: { maximumAttempts: 1 },
+} as const
+
+const isPermanent = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  error.cause instanceof ApplicationFailure &&
+  error.cause.nonRetryable === true
