@@ -114,21 +114,21 @@ export interface DiskSource {
   port: number
   key: string
   size_bytes: number
-  /** With what each takes on its host, and a digest of what it holds. The disk itself bears no name. */
-  contents: { snapshot: string | null; allocated_bytes: number; sha256: string }[]
+  /** With what each takes on its host. The disk itself bears no name. */
+  contents: { snapshot: string | null; allocated_bytes: number }[]
 }
 
 /** How a disk goes from one host to another: the old host serves it, the new one pulls. */
 export interface DiskTransfers {
   /**
-   * Lets another host read a disk with its snapshots, encrypted, for at most so many seconds, once it has read it
-   * itself for its digest. Asked again, it begins anew with another key. Throws DiskNotFound, DiskAttached.
+   * Lets another host read a disk with its snapshots, encrypted, for at most so many seconds. Asked again, it begins anew
+   * with another key. Throws DiskNotFound, DiskAttached.
    */
-  serve(id: string, seconds: number, signal?: AbortSignal): Promise<DiskSource>
+  serve(id: string, seconds: number): Promise<DiskSource>
   /** Nothing served is success. */
   stopServing(id: string): Promise<void>
   /**
-   * Copies it from there and checks its digest before the disk is there; an older copy on this host is replaced.
+   * Copies it from there; the disk is there once all of it is, and an older copy on this host is replaced.
    * `bytesPerSec` holds for reading the source. Throws DiskAttached, HostDiskFull.
    */
   pull(id: string, from: DiskSource, options?: Watching & { bytesPerSec?: number }): Promise<FoundDisk>

@@ -162,11 +162,11 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
 
     space,
 
-    serve: (id, seconds, signal) =>
+    serve: (id, seconds) =>
       doing(id, async (place) => {
         const { state } = await present(place)
         if (state !== 'detached' && state !== 'migrating') throw new DiskAttached(id)
-        return serve(place, settings.serveOn, seconds, signal)
+        return serve(place, settings.serveOn, seconds)
       }),
 
     stopServing: (id) => doing(id, stopServing),

@@ -58,7 +58,7 @@ export async function serveMachine(
     await run('qemu-img', ['convert', '-f', 'raw', '-O', 'qcow2', place.memory, its.snapshot(memory)], {
       signal,
     })
-  const { address, port, key, size_bytes, contents } = await serve(its, on, seconds, signal)
+  const { address, port, key, size_bytes, contents } = await serve(its, on, seconds)
   const { root_image: _, ...suspended } = record.suspended ?? { root_image: '' }
   const carried: Carried = { record, last_line: host.lastLine(place, record), contents }
   return {

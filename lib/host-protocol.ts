@@ -74,7 +74,6 @@ export const DiskTransfer = z.strictObject({
     z.strictObject({
       snapshot: z.string().nullable(),
       allocated_bytes: z.int().nonnegative(),
-      sha256: z.string().max(64),
     }),
   ),
 })

@@ -69,7 +69,7 @@ export function makeDiskActivities({ disks, engine, hosted, api }: Parts) {
 
     stopServingDisk: (id: string): Promise<void> => disks.stopServing(id),
 
-    /** Copies it from the host that serves it, and compares both. Called off, it leaves nothing. */
+    /** Copies it from the host that serves it, Called off, it leaves nothing. */
     pullDisk: (id: string, { bandwidth_mib_per_sec: limit }: Limits): Promise<void> =>
       hosted.inLine(id, async () => {
         const source = await api.transferOf(id)

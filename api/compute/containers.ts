@@ -5,7 +5,7 @@ import {
   containerResource,
   containerStates,
 } from '../../models/compute/containers.ts'
-import { unbound } from '../../models/compute/ports.ts'
+import { unbound } from '../../lib/ports.ts'
 import { resize } from '../../models/compute/reservations.ts'
 import { sizeOf } from '../../models/identity/tenants.ts'
 import { begin, create } from '../accept.ts'

@@ -3,7 +3,7 @@ import { InvalidInput, OperationInProgress, Problem, StateConflict } from '../..
 import type { MachineDocument } from '../../models/compute/machines.ts'
 import { type MicrovmDocument, microvmKind } from '../../models/compute/microvms.ts'
 import { place } from '../../models/compute/placement.ts'
-import { unbound } from '../../models/compute/ports.ts'
+import { unbound } from '../../lib/ports.ts'
 import { resize } from '../../models/compute/reservations.ts'
 import { transaction } from '../../models/database.ts'
 import { begin, create } from '../accept.ts'

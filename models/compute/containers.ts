@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import type { ContainerSpec } from '../../drivers/containers.ts'
+import type { Binding } from '../../lib/ports.ts'
 import { sizeOf } from '../identity/tenants.ts'
 import { defineResource, resourceSchema } from '../resources.ts'
 import { states } from '../states.ts'
@@ -10,7 +11,7 @@ import {
   instanceFields,
   type PlacedSpec,
 } from './instances.ts'
-import { type Binding, withKept } from './ports.ts'
+import { withKept } from './ports.ts'
 
 /** Which verbs are allowed when. The table is the only place that knows. */
 export const containerStates = states(

@@ -1,8 +1,9 @@
 import { Schema } from 'mongoose'
 import type { ContainerSpec } from '../../drivers/containers.ts'
 import { Problem } from '../../lib/problem.ts'
+import type { Binding } from '../../lib/ports.ts'
 import { defineMachine, type MachineDocument } from './machines.ts'
-import { type Binding, withKept } from './ports.ts'
+import { withKept } from './ports.ts'
 
 /** A machine that runs the command of an OCI image. These fields are not in records of before microVMs had them. */
 export interface MicrovmDocument

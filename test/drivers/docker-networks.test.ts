@@ -1,18 +1,13 @@
 import { afterEach, expect, test } from '@jest/globals'
 import type Docker from 'dockerode'
-import { aroundHosts } from '../support/around-hosts.ts'
+import { aroundHosts, fabric, one } from '../support/around-hosts.ts'
 import { asRoot } from '../support/as-root.ts'
 import { docker, testTenant } from '../support/containers.ts'
 import { execInside } from '../support/inside.ts'
 import { eventually } from '../support/eventually.ts'
-import { type Fabric, get, nicSpec, type NetworkHost, subnetSpec } from '../support/networks.ts'
+import { get, nicSpec, subnetSpec } from '../support/networks.ts'
 
-let fabric: Fabric
-let one: NetworkHost
-aroundHosts((made) => {
-  fabric = made
-  one = made.host(0)
-})
+aroundHosts()
 
 const made: Docker.Container[] = []
 afterEach(async () => {

@@ -1,28 +1,13 @@
 import { expect, test } from '@jest/globals'
 import { runIn } from '../../drivers/linux-commands.ts'
-import { aroundHosts } from '../support/around-hosts.ts'
+import { aroundHosts, fabric, one, two } from '../support/around-hosts.ts'
 import { asRoot } from '../support/as-root.ts'
 import { eventually } from '../support/eventually.ts'
-import {
-  type Fabric,
-  killResolver,
-  type Member,
-  type NetworkHost,
-  resolve,
-  resolvers,
-  subnetSpec,
-} from '../support/networks.ts'
+import { killResolver, type Member, resolve, resolvers, subnetSpec } from '../support/networks.ts'
 
 // On the real kernel, which only root may ask; nothing else of the platform is needed, hence `unit`.
 
-let fabric: Fabric
-let one: NetworkHost
-let two: NetworkHost
-aroundHosts((made) => {
-  fabric = made
-  one = made.host(0)
-  two = made.host(1)
-})
+aroundHosts()
 
 asRoot('names and addresses', () => {
   const server = { mac_address: '52:54:00:aa:00:0a', ip_address: '10.0.0.10' }

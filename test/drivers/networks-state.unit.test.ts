@@ -13,7 +13,7 @@ import { Names } from '../../drivers/linux-names.ts'
 import type { SubnetSpec } from '../../drivers/networks.ts'
 import { makeHosts, removeHosts } from '../../script/lib/hosts.ts'
 import { isLong } from '../support/long.ts'
-import { aroundHosts } from '../support/around-hosts.ts'
+import { aroundHosts, fabric, one, two } from '../support/around-hosts.ts'
 import { asRoot } from '../support/as-root.ts'
 import { eventually } from '../support/eventually.ts'
 import {
@@ -33,14 +33,7 @@ import {
 
 const kills = isLong ? 60 : 5
 
-let fabric: Fabric
-let one: NetworkHost
-let two: NetworkHost
-aroundHosts((made) => {
-  fabric = made
-  one = made.host(0)
-  two = made.host(1)
-})
+aroundHosts()
 
 asRoot('state', () => {
   test('applying again changes nothing', async () => {

@@ -1,30 +1,18 @@
 import { expect, test } from '@jest/globals'
 import { floodPeers, linksOf, lookAt, runIn, setSysctls } from '../../drivers/linux-commands.ts'
 import { Names } from '../../drivers/linux-names.ts'
-import { aroundHosts } from '../support/around-hosts.ts'
+import { aroundHosts, fabric, one, two } from '../support/around-hosts.ts'
 import { asRoot } from '../support/as-root.ts'
 import { eventually } from '../support/eventually.ts'
-import {
-  type Fabric,
-  get,
-  type Member,
-  type NetworkHost,
-  nicSpec,
-  reached,
-  subnetSpec,
-  uplinkOf,
-} from '../support/networks.ts'
+import { get, type Member, nicSpec, reached, subnetSpec, uplinkOf } from '../support/networks.ts'
 
 // On the real kernel, which only root may ask; nothing else of the platform is needed, hence `unit`.
 
-let fabric: Fabric
-let one: NetworkHost
-let two: NetworkHost
-aroundHosts((made) => {
-  fabric = made
-  one = made.host(0)
-  two = made.host(1)
-})
+aroundHosts()
+
+const rule = (...words: string[]) => runIn(one.namespace, 'iptables', words)
+const rulesNamed = async (): Promise<number | undefined> =>
+  (await runIn(one.namespace, 'iptables-save', [])).match(/keelson/g)?.length
 
 asRoot('isolation', () => {
   test('two tenants have the same cidr and the same address on one host, each for itself', async () => {
@@ -92,7 +80,6 @@ asRoot('isolation', () => {
   test('rules of an engine on the host neither open what is refused nor close what is allowed', async () => {
     // As an engine leaves them: a port of the host's is a container's, and what is not known is dropped.
     const container = await fabric.container(one, '172.31.0.2', 'published')
-    const rule = (...words: string[]) => runIn(one.namespace, 'iptables', words)
     await rule('-P', 'FORWARD', 'DROP')
     await rule('-A', 'FORWARD', '-o', 'docker0', '-j', 'ACCEPT')
     await rule('-A', 'FORWARD', '-i', 'docker0', '-j', 'ACCEPT')
@@ -108,11 +95,9 @@ asRoot('isolation', () => {
       expect(await reached(member, [one.address, '172.31.0.2'])).toEqual([])
 
       await one.networks.applySubnet(subnet)
-      const named = () =>
-        runIn(one.namespace, 'iptables-save', []).then((text) => text.match(/keelson/g)?.length)
-      expect(await named()).toBe(2)
+      expect(await rulesNamed()).toBe(2)
       await one.networks.removeSubnet(subnet.id)
-      expect(await named()).toBeUndefined()
+      expect(await rulesNamed()).toBeUndefined()
     } finally {
       await rule('-P', 'FORWARD', 'ACCEPT')
       await rule('-F', 'FORWARD')

@@ -1,14 +1,19 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals'
 import { isRoot } from './as-root.ts'
-import { Fabric } from './networks.ts'
+import { Fabric, type NetworkHost } from './networks.ts'
+
+/** What `aroundHosts` has made; there once the tests run. */
+export let fabric: Fabric
+export let one: NetworkHost
+export let two: NetworkHost
 
 /** Around a file's tests: two hosts, cleared after each test. */
-export function aroundHosts(use: (fabric: Fabric) => void): void {
+export function aroundHosts(): void {
   if (!isRoot) return
-  let fabric: Fabric | undefined
   beforeAll(async () => {
     fabric = await Fabric.make(2)
-    use(fabric)
+    one = fabric.host(0)
+    two = fabric.host(1)
   })
   afterEach(() => fabric?.clear())
   afterAll(() => fabric?.remove())

@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-const everyMs = 20
 // For what never comes, not a measure of speed: on a busy machine what takes a second may take twenty.
 const patienceMs = 120_000
+
+/** What took long already is looked at less often: looking costs the platform a request, and what it waits for the time. */
+const gapMs = (waitedMs: number): number => Math.min(250, Math.max(20, waitedMs / 40))
 
 type Falsy = undefined | null | false
 
@@ -14,7 +16,7 @@ export async function eventually<T>(
   check: () => Falsy | T | Promise<Falsy | T>,
   { withinMs = patienceMs }: { withinMs?: number } = {},
 ): Promise<T> {
-  const deadline = Date.now() + withinMs
+  const begun = Date.now()
   for (;;) {
     let seen: unknown
     try {
@@ -24,8 +26,8 @@ export async function eventually<T>(
     } catch (error) {
       seen = error
     }
-    if (Date.now() > deadline)
-      throw new Error(`not so within ${withinMs} ms: ${String(seen)}`, { cause: seen })
-    await delay(everyMs)
+    const waitedMs = Date.now() - begun
+    if (waitedMs > withinMs) throw new Error(`not so within ${withinMs} ms: ${String(seen)}`, { cause: seen })
+    await delay(gapMs(waitedMs))
   }
 }

@@ -5,7 +5,7 @@ import type { HostReport, ObservedInstance, ReportAnswer } from '../../lib/host-
 import type { Logger } from '../../lib/log.ts'
 import { makeBackoff } from '../retry.ts'
 
-const everyMs = 10_000
+const regularlyMs = 10_000
 // At most five reports a second, however much the engine does; and a fifth of the time at most, since a
 // report that takes long tells that the engine or the API has more to do than to report.
 const leastGapMs = 200
@@ -26,6 +26,8 @@ interface Parts {
   send: (report: HostReport) => Promise<ReportAnswer>
   onAccepted: (answer: ReportAnswer, found: FoundInstance[]) => void
   log: Logger
+  /** Between two reports while nothing changes. */
+  everyMs?: number
 }
 
 /**
@@ -33,7 +35,7 @@ interface Parts {
  * report is complete, so one that is lost needs no making up for.
  */
 export async function keepReporting(parts: Parts, signal: AbortSignal): Promise<void> {
-  const { engine, send, onSeen, onAccepted, log } = parts
+  const { engine, send, onSeen, onAccepted, log, everyMs = regularlyMs } = parts
   const observed = makeObserver(parts)
   const news = new EventEmitter<{ change: [] }>()
   const watching = engine.watch((id) => {

@@ -1,8 +1,9 @@
 import type { ContainerActivities } from '../../activities/compute/containers.ts'
 import type { FoundContainer } from '../../drivers/containers.ts'
+import { unbound } from '../../lib/ports.ts'
 import { on } from '../hosts.ts'
 import { instanceWorkflows, platformSteps } from './instances.ts'
-import { boundAt, unbound } from './ports.ts'
+import { boundAt } from './ports.ts'
 
 const platform = platformSteps<ContainerActivities>()
 type Spec = Awaited<ReturnType<ContainerActivities['placeContainer']>>['spec']

@@ -2,12 +2,13 @@ import type { Move } from '../../activities/compute/instances.ts'
 import type { MachineActivities } from '../../activities/compute/machines.ts'
 import type { Outcome } from '../../activities/operations.ts'
 import type { FoundMachine, MachineKind } from '../../drivers/machines.ts'
+import { unbound } from '../../lib/ports.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { tellHosts } from '../network/hosts.ts'
 import { moveDisk, moveMachine } from '../storage/moves.ts'
 import { instanceWorkflows, platformSteps } from './instances.ts'
-import { boundAt, unbound } from './ports.ts'
+import { boundAt } from './ports.ts'
 
 // What microVMs and VMs live through beside what every instance does.
 
