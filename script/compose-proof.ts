@@ -119,6 +119,11 @@ try {
     say('all services are up')
     console.log(compose('ps', '--format', 'table {{.Service}}\t{{.Status}}'))
     useIt()
+  } catch (error) {
+    console.log(compose('logs', '--tail', '30', 'setup', 'api', 'worker', 'host'))
+    for (const id of compose('ps', '--quiet').split('\n').filter(Boolean))
+      console.log(docker('inspect', id, '--format', '{{.Name}} {{json .State.Health}}'))
+    throw error
   } finally {
     down()
   }

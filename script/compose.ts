@@ -61,11 +61,20 @@ function setUp(): void {
 async function workerPolls(): Promise<void> {
   const { KEELSON_TEMPORAL_ADDRESS: address, KEELSON_TEMPORAL_NAMESPACE: namespace } = readSettings('worker')
   const { Connection } = await import('@temporalio/client')
+  const { temporal } = (await import('@temporalio/proto')).default
+  const { DescribeTaskQueueMode, TaskQueueType } = temporal.api.enums.v1
   const { workflowService } = await Connection.connect({ address })
-  const { pollers } = await workflowService.describeTaskQueue({
+  // Of all the queue's partitions: of several workers one may not have asked the first, which is the default, for a minute.
+  const { versionsInfo } = await workflowService.describeTaskQueue({
     namespace,
     taskQueue: { name: platformQueue },
+    apiMode: DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED,
+    taskQueueTypes: [TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW],
+    reportPollers: true,
   })
+  const pollers = Object.values(versionsInfo)
+    .flatMap(({ typesInfo }) => Object.values(typesInfo ?? {}))
+    .flatMap((type) => type.pollers ?? [])
   const here = pollers.some(({ identity }) => identity?.includes(hostname()))
   process.exit(here ? 0 : 1)
 }
