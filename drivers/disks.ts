@@ -128,7 +128,7 @@ export interface DiskTransfers {
   /** Nothing served is success. */
   stopServing(id: string): Promise<void>
   /**
-   * Copies it from there; the disk is there once all of it is, and an older copy on this host is replaced.
+   * Copies it from there; once its checksum is right the disk is there, and an older copy on this host is replaced.
    * `bytesPerSec` holds for reading the source. Throws DiskAttached, HostDiskFull.
    */
   pull(id: string, from: DiskSource, options?: Watching & { bytesPerSec?: number }): Promise<FoundDisk>

@@ -1,11 +1,13 @@
+import { createHash } from 'node:crypto'
 import { type FileHandle, open } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { EngineUnavailable } from './errors.ts'
 
-// A file on its way: frames of the parts that are not zero, in order, and one without data that tells the file's length.
-// A frame is its place in the file (6 bytes), its length (4 bytes), and the data.
+// A file on its way: frames of the parts that are not zero, in order; one without data that tells the file's length; and the
+// SHA-256 of all that was sent. A frame is its place in the file (6 bytes), its length (4 bytes), and the data.
 
 const headerBytes = 10
+const digestBytes = 32
 // Read at a time, and the most that a frame has.
 const stepBytes = 1024 ** 2
 // QEMU's clusters are of this size, and what it frees leaves a hole of as many zeros in the file.
@@ -22,17 +24,23 @@ function header(at: number, length: number): Buffer {
 /** A file as frames. Nobody may write to it meanwhile. */
 export async function* framesOf(file: string): AsyncGenerator<Buffer> {
   const handle = await open(file)
+  const hash = createHash('sha256')
+  const hashed = (bytes: Buffer): Buffer => {
+    hash.update(bytes)
+    return bytes
+  }
   try {
     for (let at = 0; ; ) {
       const buffer = Buffer.allocUnsafe(stepBytes) // a new one each time: the last may still wait to be sent
       const { bytesRead } = await handle.read(buffer, 0, stepBytes, at)
       for (const [from, to] of partsOf(buffer.subarray(0, bytesRead))) {
-        yield header(at + from, to - from)
-        yield buffer.subarray(from, to)
+        yield hashed(header(at + from, to - from))
+        yield hashed(buffer.subarray(from, to))
       }
       at += bytesRead
       if (bytesRead > 0) continue
-      yield header(at, 0)
+      yield hashed(header(at, 0))
+      yield hash.digest()
       return
     }
   } finally {
@@ -54,8 +62,8 @@ function partsOf(bytes: Buffer): [from: number, to: number][] {
 }
 
 /**
- * Writes frames to a new file; `onReceived` is told of each part as it comes, and may hold back the next. Throws
- * EngineUnavailable when they end before the file does.
+ * Writes frames to a new file; `onReceived` is told of each part once it is written, and may hold back the next. Throws
+ * EngineUnavailable when they end before the file does, or are not what was sent.
  */
 export async function writeFrames(
   frames: Readable,
@@ -64,46 +72,25 @@ export async function writeFrames(
 ): Promise<void> {
   const handle = await open(file, 'wx', 0o600)
   const sync = makeSync(handle)
+  const hash = createHash('sha256')
+  const take = makeTake(frames)
   try {
-    let head = Buffer.alloc(0)
-    let at = 0
-    let left = 0
-    let parts: Buffer[] = []
-    const write = async (): Promise<void> => {
-      const length = parts.reduce((sum, part) => sum + part.length, 0)
-      // What a full disk takes only in part is refused by the next call.
-      for (let done = 0; done < length; ) {
-        const { bytesWritten } = await handle.writev(after(parts, done), at + done)
-        done += bytesWritten
-      }
-      at += length
-      parts = []
-      sync.wrote(length)
-    }
-    for await (const chunk of frames as AsyncIterable<Buffer>) {
-      for (let from = 0; from < chunk.length; ) {
-        if (left > 0) {
-          const part = chunk.subarray(from, from + left)
-          parts.push(part)
-          left -= part.length
-          from += part.length
-          if (left === 0) await write()
-          continue
-        }
-        const more = chunk.subarray(from, from + headerBytes - head.length)
-        head = Buffer.concat([head, more])
-        from += more.length
-        if (head.length < headerBytes) continue
-        at = head.readUIntBE(0, 6)
-        left = head.readUInt32BE(6)
-        head = Buffer.alloc(0)
-        if (left > 0) continue
+    for (;;) {
+      const head = Buffer.concat(await take(headerBytes))
+      hash.update(head)
+      const [at, length] = [head.readUIntBE(0, 6), head.readUInt32BE(6)]
+      if (length === 0) {
         await handle.truncate(at)
-        return
+        break
       }
-      await onReceived(chunk.length)
+      if (length > stepBytes) throw notWhatWasSent()
+      const parts = await take(length)
+      for (const part of parts) hash.update(part)
+      await writeAll(handle, parts, at)
+      sync.wrote(length)
+      await onReceived(length)
     }
-    throw new EngineUnavailable('The source went away before all was copied')
+    if (!Buffer.concat(await take(digestBytes)).equals(hash.digest())) throw notWhatWasSent()
   } finally {
     try {
       await sync.end()
@@ -111,6 +98,39 @@ export async function writeFrames(
       await handle.close()
     }
   }
+}
+
+const notWhatWasSent = (): Error => new EngineUnavailable('The pulled disk differs from its source')
+
+/** Takes so many bytes of a stream at a time, in the pieces in which they come. */
+function makeTake(stream: Readable): (bytes: number) => Promise<Buffer[]> {
+  const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Buffer>
+  let rest: Buffer = Buffer.alloc(0)
+  return async (bytes) => {
+    const parts: Buffer[] = []
+    for (let left = bytes; left > 0; ) {
+      if (rest.length === 0) {
+        const { value, done } = await chunks.next()
+        if (done) throw new EngineUnavailable('The source went away before all was copied')
+        rest = value
+        continue
+      }
+      const part = rest.subarray(0, left)
+      parts.push(part)
+      rest = rest.subarray(part.length)
+      left -= part.length
+    }
+    return parts
+  }
+}
+
+/** What a full disk takes only in part is refused by the next call. */
+async function writeAll(handle: FileHandle, parts: Buffer[], at: number): Promise<void> {
+  const length = parts.reduce((sum, part) => sum + part.length, 0)
+  let { bytesWritten: done } = await handle.writev(parts, at)
+  if (done === length) return
+  const bytes = Buffer.concat(parts)
+  while (done < length) done += (await handle.write(bytes, done, length - done, at + done)).bytesWritten
 }
 
 const syncEachBytes = 32 * 1024 ** 2
@@ -135,9 +155,4 @@ function makeSync(handle: FileHandle) {
       if (failure) throw failure
     },
   }
-}
-
-function after(parts: Buffer[], bytes: number): Buffer[] {
-  if (bytes === 0) return parts
-  return [Buffer.concat(parts).subarray(bytes)]
 }

@@ -22,7 +22,7 @@ import type { Place } from './qcow2-places.ts'
 import { identity, portTaken, type Sending, tlsOptions } from './qcow2-sender.ts'
 
 // A disk goes from host to host file by file, over TLS, where both sides know a key made for this one transfer: without it,
-// whoever reaches the port could read the disk. TLS also finds whatever was changed on the way.
+// whoever reaches the port could read the disk.
 
 /** Where a host offers its disks to others. */
 export interface ServeOn {

@@ -92,7 +92,7 @@ async function writesAndMoves(folder: string, source: string): Promise<Row[]> {
     { what: 'written to a disk, and synced', unit: 'MiB/s', figures: of('disk') },
     { what: 'ratio', unit: '', figures: ratio('disk', 'plain'), note: '≥ 0.5' },
     { what: 'qemu-img convert -O raw', unit: 'MiB/s', figures: of('convert') },
-    { what: 'migrated: encrypted, and synced', unit: 'MiB/s', figures: of('move') },
+    { what: 'migrated: encrypted, checked, and synced', unit: 'MiB/s', figures: of('move') },
     { what: 'ratio', unit: '', figures: ratio('move', 'convert'), note: '≥ 0.9' },
   ]
 }
