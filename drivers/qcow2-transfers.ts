@@ -33,7 +33,7 @@ export interface ServeOn {
 }
 
 const portTries = 20
-const readyWithinMs = 10_000
+const readyWithinMs = 30_000
 
 /** See DiskTransfers.serve. The disk is there, and not attached. */
 export async function serve(place: Place, on: ServeOn, seconds: number): Promise<DiskSource> {
