@@ -71,13 +71,12 @@ async function writesAndMoves(folder: string, source: string): Promise<Row[]> {
 
     const image = join(here.folder, id, 'disk.qcow2')
     const converted = await timed(() => run('qemu-img', ['convert', '-O', 'raw', image, `${plain}.raw`]))
+    for (const file of [plain, `${plain}.raw`]) await rm(file) // unsynced, it would be written beside the move
     const moved = await timed(async () => {
       await there.disks.pull(id, await here.disks.serve(id, 600))
       await here.disks.stopServing(id)
     })
     for (const one of [here, there]) await one.disks.remove(id)
-    await rm(plain)
-    await rm(`${plain}.raw`)
     if (round === 0) continue // to warm up
     note('plain', onPlain)
     note('disk', onDisk)
