@@ -59,6 +59,8 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
   const described = (name: string): string => join(folder, name, 'image.json')
   // Who asks for an image and who removes it take turns: it is there for whoever found it, since it counts as used from then on.
   const inTurn = makeTurns()
+  // Turns of their own, since whoever makes an image also looks for it.
+  const makingInTurn = makeTurns()
 
   const find = (digest: string): Promise<BaseImage | null> =>
     inTurn(nameOf(digest), async () => {
@@ -100,16 +102,20 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
     const known = options.digest ? await find(options.digest) : null
     if (known) return known
     const { id, digest } = await asking(() => pullImage(engine, image, options), options.signal)
-    const there = await find(digest)
-    if (there) return there
-    await clearUnfinished()
-    return making(async (unfinished) => {
-      const tree = join(unfinished, 'tree')
-      await mkdir(tree, { recursive: true })
-      const config = await asking(() => unpack(id, digest, tree, options.signal), options.signal)
-      const file = join(unfinished, 'root.qcow2')
-      await makeRoot(tree, join(unfinished, 'raw'), file, options.signal)
-      return keep(file, config)
+    // Many machines of a new image may be asked for at once: the first makes it, and the others find it.
+    return makingInTurn(digest, async () => {
+      const there = await find(digest)
+      if (there) return there
+      options.signal?.throwIfAborted()
+      await clearUnfinished()
+      return making(async (unfinished) => {
+        const tree = join(unfinished, 'tree')
+        await mkdir(tree, { recursive: true })
+        const config = await asking(() => unpack(id, digest, tree, options.signal), options.signal)
+        const file = join(unfinished, 'root.qcow2')
+        await makeRoot(tree, join(unfinished, 'raw'), file, options.signal)
+        return keep(file, config)
+      })
     })
   }
 

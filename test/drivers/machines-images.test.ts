@@ -15,6 +15,20 @@ async function age(): Promise<void> {
 }
 
 withMachines('root disks of images', () => {
+  test('are made once for all who ask at once', async () => {
+    const spec = machineSpec()
+    await mkdir(imagesFolder(), { recursive: true })
+    expect(await inFolder()).toEqual([])
+    const asked = await Promise.all(Array.from({ length: 8 }, () => machines.prepare('microvm', spec.image)))
+    const [{ image_digest }] = asked as [(typeof asked)[number]]
+    for (const one of asked) expect(one).toEqual(asked[0])
+    expect((await inFolder()).map((name) => name.replace('-', ':'))).toEqual([image_digest])
+    expect((await readdir(join(imagesFolder(), ...(await inFolder())))).toSorted()).toEqual([
+      'image.json',
+      'root.qcow2',
+    ])
+  })
+
   test('are removed once no machine is of them and nobody has asked for them in so long, and what was left unfinished too', async () => {
     const spec = machineSpec()
     await start(spec)
