@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
-import { isLong } from '../support/long.ts'
+import { testLong } from '../support/long-tests.ts'
 import { type Authority, type Identity, makeAuthority } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { type OwnApi, startOwnApi } from '../support/own-api.ts'
@@ -99,8 +99,7 @@ describe('with a certificate', () => {
 
 describe('a connection that sends slowly', () => {
   // It takes the 20 s that a client is given, and some more.
-  const long = isLong ? test : test.skip
-  long('is closed with 408, whatever it goes on sending', async () => {
+  testLong('is closed with 408, whatever it goes on sending', async () => {
     const plain = await startOwnApi({}, 80)
     const socket = connect(Number(new URL(plain.url).port), '127.0.0.1')
     socket.write('GET /healthz HTTP/1.1\r\n')

@@ -1,8 +1,8 @@
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, expect } from '@jest/globals'
 import type { Accepted } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
 import { eventually } from '../support/eventually.ts'
-import { isLong } from '../support/long.ts'
+import { testLong } from '../support/long-tests.ts'
 import { machineTraces } from '../support/machine-traces.ts'
 import { bootId, countsOn, guests, inSequence } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
@@ -45,9 +45,7 @@ async function expectAllCounting(ids: string[]): Promise<void> {
     expect(numbers).toEqual(inSequence(numbers))
 }
 
-const inLong = isLong ? test : test.skip
-
-inLong(
+testLong(
   `${count} microVMs run together, outlive their host's program, are all suspended and all go on`,
   async () => {
     const ids = await all('created', () => tenant.microvms.create(slowCounter))

@@ -1,5 +1,6 @@
 import { afterAll, afterEach, describe, expect, jest, test } from '@jest/globals'
 import { isLong } from '../support/long.ts'
+import { describeLong } from '../support/long-tests.ts'
 import type { Accepted } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
 import { eventually } from '../support/eventually.ts'
@@ -118,7 +119,6 @@ test('deleted in the middle of its creation, or of its suspension, it leaves not
   expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
 })
 
-const describeLong = isLong ? describe : describe.skip
 describeLong('at any moment', () => {
   test.each(Array.from({ length: 6 }, (_, seed) => seed))(
     'seed %i: three suspensions, a kill in each and in each resumption, and no number lost',

@@ -7,7 +7,7 @@ import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { expectNoNetworks } from '../support/host-networks.ts'
 import { closeFurther, open } from '../support/hosts.ts'
-import { isLong } from '../support/long.ts'
+import { testLong } from '../support/long-tests.ts'
 import { machineFiles, machineTraces } from '../support/machine-traces.ts'
 import {
   bootId,
@@ -110,9 +110,7 @@ describeHosts('a lost host', () => {
     await eventually(async () => (await machineTraces(goes)).length === 0)
   })
 
-  const inLong = isLong ? test : test.skip
-
-  inLong.each(['suspend', 'resume', 'create'] as const)(
+  testLong.each(['suspend', 'resume', 'create'] as const)(
     'in the middle of a %s: that comes to its end when the host is back, once',
     async (verb) => {
       const [id = ''] = verb === 'create' ? [] : await makeThere(1)
@@ -134,7 +132,7 @@ describeHosts('a lost host', () => {
     },
   )
 
-  inLong('that lost its power starts what ran from its disk, and resumes what was suspended', async () => {
+  testLong('that lost its power starts what ran from its disk, and resumes what was suspended', async () => {
     const [runs = '', rests = '', wakes = ''] = await makeThere(3)
     for (const id of [rests, wakes]) await suspended(id)
     await countsOn(tenant, runs)

@@ -5,7 +5,7 @@ import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { archived, numbers } from '../support/log-archive.ts'
-import { isLong } from '../support/long.ts'
+import { testLong } from '../support/long-tests.ts'
 import { machineFiles, machineTraces } from '../support/machine-traces.ts'
 import { counter, countsOn, guests, inSequence, outputOf } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
@@ -68,11 +68,10 @@ describeHosts('a move', () => {
     expect(all).toEqual([...new Set(all)].toSorted((a, b) => a - b))
   })
 
-  const inLong = isLong ? test : test.skip
   const roles = ['worker', 'api', 'temporal', 'mongodb', 'host', 'host-2'] as const
   const kills = roles.flatMap((role) => [0, 1, 2].map((seed) => ({ role, seed })))
 
-  inLong.each(kills)(
+  testLong.each(kills)(
     'while $role is killed, seed $seed, comes to its end, and no number is lost',
     async ({ role, seed }) => {
       await open([first])

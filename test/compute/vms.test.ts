@@ -5,7 +5,7 @@ import { newId } from '../../lib/ids.ts'
 import { type Json, smallVm } from '../support/client.ts'
 import { closeConsoles, openConsole } from '../support/console.ts'
 import { eventually } from '../support/eventually.ts'
-import { isLong } from '../support/long.ts'
+import { testLong } from '../support/long-tests.ts'
 import { get, resolves } from '../support/members.ts'
 import { guests, linesOf, outputOf } from '../support/microvms.ts'
 import { plantAll } from '../support/planted.ts'
@@ -113,7 +113,6 @@ test('it is made of its image, is set up by its user data, which nobody is shown
   expect(await tenant.holds()).toEqual(holdsNothing)
 }, 900_000)
 
-const testLong = isLong ? test : test.skip
 testLong(
   'it is in its subnet, has its keys, disks and user data, which it carries out once, and is as it was after each pause',
   async () => {

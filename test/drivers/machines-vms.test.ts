@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
 import { processesWith, processIds } from '../../drivers/programs.ts'
 import { isLong } from '../support/long.ts'
+import { testLong } from '../support/long-tests.ts'
 import { killedAfter } from '../support/killed-worker.ts'
 import { eventually } from '../support/eventually.ts'
 import {
@@ -65,7 +66,7 @@ withMachines('VMs', () => {
     expect(await unfinished()).toEqual([])
   })
 
-  ;(isLong ? test : test.skip)(
+  testLong(
     'a VM does what its settings say, is suspended, resumed and shut down',
     async () => {
       const { image_digest, least_disk_gib } = await machines.prepare('vm', 'debian-12')

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
-import { isLong } from '../support/long.ts'
+import { describeLong } from '../support/long-tests.ts'
 import type { Accepted } from '../support/client.ts'
 import { engine, type Moments } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
@@ -137,7 +137,6 @@ describe('every other verb', () => {
   })
 })
 
-const describeLong = isLong ? describe : describe.skip
 describeLong('at any moment', () => {
   test.each(Array.from({ length: 20 }, (_, seed) => seed))(
     'seed %i: ten creates, three kills',

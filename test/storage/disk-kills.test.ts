@@ -1,8 +1,8 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
-import { isLong } from '../support/long.ts'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { testLong } from '../support/long-tests.ts'
 import type { Operation } from '../support/client.ts'
 import { diskPlaces, diskUse, pidsServing, unfinishedOf } from '../support/disk-traces.ts'
 import { eventually } from '../support/eventually.ts'
@@ -200,10 +200,9 @@ describeHosts('killed in the middle', () => {
 })
 
 // Ten moments of each of fourteen kills: an hour.
-const describeLong = isLong ? describeHosts : describe.skip
-describeLong('killed at any moment', () => {
+describeHosts('killed at any moment', () => {
   const moments = Array.from({ length: 10 }, (_, i) => i * 150)
-  test.each(points.flatMap((point) => moments.map((ms) => ({ ...point, ms }))))(
+  testLong.each(points.flatMap((point) => moments.map((ms) => ({ ...point, ms }))))(
     '$verb: $who after $ms ms',
     async ({ story, roles, ms }) => {
       await tell(story, roles, () => delay(ms))
