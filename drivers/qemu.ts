@@ -75,7 +75,9 @@ export async function openQemuMachines(
     })
   host.onLinked = (id, link) => void keepChecking(host, id, link).catch(() => {}) // its record is gone
   await discardBuilds(host)
-  for (const id of await host.ids()) await doing(id, () => settle(host, id)).catch(() => {})
+  // Side by side: a machine on a busy host may take seconds to answer, and thirty of them minutes one by one.
+  const settling = (await host.ids()).map((id) => doing(id, () => settle(host, id)).catch(() => {}))
+  await Promise.all(settling)
 
   const records = async () => Promise.all((await host.ids()).map((id) => host.record(id)))
 
