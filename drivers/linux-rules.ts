@@ -48,7 +48,10 @@ function table(family: 'ip' | 'bridge', name: string, comment: string, body: str
   ].join('\n')
 }
 
-/** A VPC's own: its subnets reach each other, and what has `nat` the outside. */
+/** Who asks for a lease has none yet. */
+const unaddressed = '0.0.0.0'
+
+/** A VPC's own: its subnets reach each other, and what has `nat` the outside. No member speaks in a stranger's name. */
 export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules): string {
   const { names, refused, resolvers } = rules
   const comment = names.label('vpc', vpcId)
@@ -69,6 +72,10 @@ export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules)
     chain outside {
       ${withSet(refused, (to) => `ip daddr ${to} drop`)}
       accept
+    }
+    chain prerouting {
+      type filter hook prerouting priority mangle;
+      iifname "${bridges}" ip saddr != ${set([...subnets.map(({ cidr }) => cidr), unaddressed])} counter drop
     }
     chain input {
       type filter hook input priority filter; policy drop;

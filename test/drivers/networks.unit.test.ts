@@ -4,7 +4,7 @@ import { Names } from '../../drivers/linux-names.ts'
 import { aroundHosts, fabric, one, two } from '../support/around-hosts.ts'
 import { asRoot } from '../support/as-root.ts'
 import { eventually } from '../support/eventually.ts'
-import { get, type Member, nicSpec, reached, subnetSpec, uplinkOf } from '../support/networks.ts'
+import { get, type Member, nicSpec, pings, reached, subnetSpec, uplinkOf } from '../support/networks.ts'
 
 // On the real kernel, which only root may ask; nothing else of the platform is needed, hence `unit`.
 
@@ -60,6 +60,29 @@ asRoot('isolation', () => {
     ]
     expect(await reached(member, refused)).toEqual([])
     await runIn(one.namespace, 'ip', ['address', 'delete', elsewhere, 'dev', 'lo'])
+  })
+
+  test('what a member sends in a stranger’s name is dropped at its VPC’s door', async () => {
+    const subnet = subnetSpec()
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.10')
+    await runIn(member, 'ip', ['address', 'add', '198.51.100.7/32', 'dev', 'eth0'])
+    const names = new Names(one.settings.host)
+    const dropped = async (): Promise<number> => {
+      const chain = await runIn(names.vpc(subnet.vpc_id), 'nft', [
+        'list',
+        'chain',
+        'ip',
+        names.table,
+        'prerouting',
+      ])
+      return Number(/counter packets (\d+)/.exec(chain)?.[1])
+    }
+    expect(await pings(member, subnet.gateway_ip)).toBe(true)
+    expect(await dropped()).toBe(0)
+    const asStranger = ['ping', '-c', '3', '-W', '1', '-I', '198.51.100.7', subnet.gateway_ip]
+    await expect(runIn(member, 'busybox', asStranger)).rejects.toThrow()
+    expect(await dropped()).toBe(3)
   })
 
   test('not even a host that has a way from one VPC to another lets them meet', async () => {

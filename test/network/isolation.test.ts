@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
 import { linksOf } from '../../drivers/linux-commands.ts'
 import { Names } from '../../drivers/linux-names.ts'
+import { newId } from '../../lib/ids.ts'
 import { planePort } from '../../script/lib/further-hosts.ts'
 import { metricsPort, nthApiPort } from '../../script/lib/roles.ts'
 import { closeConsoles } from '../support/console.ts'
+import { eventually } from '../support/eventually.ts'
 import { describeHosts, first, hosts, second } from '../support/describe-hosts.ts'
 import { namespaceOf } from '../support/host-networks.ts'
 import { closeFurther, open, type TestHost } from '../support/hosts.ts'
@@ -61,6 +63,26 @@ const pinged = async (run: (script: string) => Promise<string>, addresses: strin
   return answer.split('\n').filter(Boolean).toSorted()
 }
 
+/** Sends a datagram to each, from another address than its own where one is given: those that came, answered or not. */
+async function arrived(
+  { run, outside }: { run: (script: string) => Promise<string>; outside: Outside },
+  addresses: string[],
+  as: string | null,
+  expected: string[],
+): Promise<string[]> {
+  const mark = newId()
+  const each = (one: string) => `for at in ${addresses.join(' ')}; do ${one} done 2>/dev/null`
+  const named = `ip route replace "$at" via 10.0.0.1 src ${as};`
+  if (as) await run(`ip address add ${as}/32 dev eth0; ${each(named)}; true`)
+  // The name of a file that nobody gives it is in the first datagram.
+  const one = `timeout 2 tftp -g -l /dev/null -r "${mark}_$at" "$at" ${outside.udpPort} >/dev/null &`
+  await run(`${each(one)}; wait`)
+  if (as) await run(`${each('ip route delete "$at";')}; ip address delete ${as}/32 dev eth0`)
+  const came = () => outside.heard().flatMap((text) => new RegExp(`${mark}_([\\d.]+)`).exec(text)?.[1] ?? [])
+  await eventually(() => expected.every((address) => came().includes(address)))
+  return [...new Set(came())].toSorted()
+}
+
 describeHosts('an instance', () => {
   let tenant: TestTenant
   let subnet: string
@@ -70,6 +92,8 @@ describeHosts('an instance', () => {
   /** Of a host, of another tenant, and of the cloud: each is reached from where it may be. */
   const refused: string[] = []
   const silent: string[] = []
+  /** Both ends of the tenant's own way out, on each host. */
+  const uplinks: string[] = []
 
   /** Another tenant's, with the same range, on one host each. */
   async function makeStrangers(): Promise<void> {
@@ -121,8 +145,8 @@ describeHosts('an instance', () => {
     subnet = (await makeSubnet(tenant, vpc.id)).id
     await open([second])
     neighbour = await makeMember(tenant, subnet)
-    for (const host of hosts)
-      refused.push(...(await uplinkAddresses(host, vpc.id)).map((address) => `${address}:80`))
+    for (const host of hosts) uplinks.push(...(await uplinkAddresses(host, vpc.id)))
+    refused.push(...uplinks.map((address) => `${address}:80`))
   })
   afterAll(async () => {
     closeConsoles()
@@ -157,7 +181,14 @@ describeHosts('an instance', () => {
       const ours = (target: string): boolean => index > 0 || !furtherEngines.test(target)
       const tried = [...new Set([...refused.filter(ours), ...allowed])]
       expect(await connected(run, tried)).toEqual(allowed.toSorted())
-      if (kind === 'container') return // it has not the right to ping
+      const beyond = index > 0 ? [outside.address] : []
+      const told = [...new Set([...uplinks, ...outside.hostAddresses, outside.metadataAddress, ...beyond])]
+      const datagrams = (as: string | null, expected: string[]) =>
+        expect(arrived({ run, outside }, told, as, expected)).resolves.toEqual(expected)
+      await datagrams(null, beyond)
+      if (kind === 'container') return // it has not the right to ping, nor to take another address
+      await datagrams('10.0.0.200', beyond) // its own subnet's
+      for (const strangers of ['198.51.100.9', outside.address, ...uplinks]) await datagrams(strangers, [])
       const asked = [...silent.filter(ours), addressOf(neighbour)]
       expect(await pinged(run, asked)).toEqual([addressOf(neighbour)])
     },

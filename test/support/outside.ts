@@ -6,14 +6,19 @@ import { join } from 'node:path'
 import { batch, linksOf } from '../../drivers/linux-commands.ts'
 import { makeNamespace, removeNamespace } from '../../drivers/linux-namespaces.ts'
 import { shortHash } from '../../script/lib/settings.ts'
+import { eventually } from './eventually.ts'
 import { layout } from './stack.ts'
 
 /**
  * What is behind the further hosts' default route: a web server there, which says `outside`. These hosts and their router have
- * one too, on all their addresses: whatever a host's own services are.
+ * one too, on all their addresses: whatever a host's own services are. All of them, and the machine itself, hear datagrams.
  */
 export interface Outside {
   address: string
+  /** Where they hear datagrams. */
+  udpPort: number
+  /** The text of each that has come to any of them. */
+  heard(): string[]
   /** The hosts' own addresses, the machine's between them included. */
   hostAddresses: string[]
   /** Where a cloud tells its machines their secrets: the same server, no further away than the outside. */
@@ -21,11 +26,24 @@ export interface Outside {
   remove(): Promise<void>
 }
 
+const endingWithUs = ['--pdeathsig', 'KILL', 'nsenter']
+
+/** Hears datagrams on all addresses, and writes each as a line: what has arrived, answered or not. First it says `ready`. */
+const listener = (port: number): string[] => [
+  process.execPath,
+  '-e',
+  `const socket = require('dgram').createSocket('udp4')
+  socket.on('message', (text) => console.log(text.toString('latin1').replace(/[^!-~]+/g, ' ')))
+  socket.bind(${port}, () => console.log('ready'))`,
+]
+
 export async function makeOutside(): Promise<Outside> {
   const name = `kl-${shortHash(layout.state)}`
   const [underlay, outside] = [`${name}-net`, `${name}-out`]
   const address = '203.0.113.10'
+  const udpPort = layout.apiPort + 71
   const metadataAddress = '169.254.169.254'
+  await takeAway(underlay, outside) // of a run that was killed
   await makeNamespace(outside)
   await batch('ip', underlay, [
     ['link', 'add', 'outside', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', outside],
@@ -44,24 +62,40 @@ export async function makeOutside(): Promise<Outside> {
   await writeFile(join(folder, 'index.html'), 'outside\n')
   const server = ['busybox', 'httpd', '-f', '-p', '80', '-h', folder]
   const [own1, own2] = [`${name}-1`, `${name}-2`]
-  const children = [outside, underlay, own1, own2].map((namespace) =>
-    spawn('nsenter', [`--net=/run/netns/${namespace}`, ...server], { stdio: 'ignore' }),
+  const within = [outside, underlay, own1, own2].map((namespace) => [`--net=/run/netns/${namespace}`])
+  const servers = within.map((args) =>
+    spawn('setpriv', [...endingWithUs, ...args, ...server], { stdio: 'ignore' }),
   )
+  let written = ''
+  const heard = (): string[] => written.split('\n').filter(Boolean)
+  const listeners = [[], ...within].map((args) => {
+    const command = [...endingWithUs, ...args, ...listener(udpPort)]
+    const child = spawn('setpriv', command, { stdio: ['ignore', 'pipe', 'inherit'] })
+    child.stdout.on('data', (text: Buffer) => (written += text.toString()))
+    return child
+  })
+  await eventually(() => heard().length === listeners.length)
   const namespaces = [null, own1, own2, underlay]
   const links = await Promise.all(namespaces.map(linksOf))
   const own = links.flatMap((all) => [...all.values()]).filter(({ ifname }) => isOf(name, ifname))
   const addresses = own.flatMap(({ addr_info }) => addr_info.filter(({ family }) => family === 'inet'))
   return {
     address,
+    udpPort,
+    heard,
     metadataAddress,
     hostAddresses: [...new Set(addresses.map(({ local }) => local))],
     async remove() {
-      await Promise.all(children.map(end))
-      await batch('ip', underlay, [['link', 'delete', 'outside']])
-      await removeNamespace(outside)
+      await Promise.all([...servers, ...listeners].map(end))
+      await takeAway(underlay, outside)
       await rm(folder, { recursive: true, force: true })
     },
   }
+}
+
+async function takeAway(underlay: string, outside: string): Promise<void> {
+  if ((await linksOf(underlay)).has('outside')) await batch('ip', underlay, [['link', 'delete', 'outside']])
+  await removeNamespace(outside)
 }
 
 /** Whether a link is this stack's or the machine's own: others run stacks beside it. */
