@@ -4,13 +4,16 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { type Json, smallVm } from '../support/client.ts'
 import { closeConsoles, openConsole } from '../support/console.ts'
+import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
+import { closeFurther, open } from '../support/hosts.ts'
 import { testLong } from '../support/long-tests.ts'
+import { machineTraces } from '../support/machine-traces.ts'
 import { get, resolves } from '../support/members.ts'
 import { guests, linesOf, outputOf } from '../support/microvms.ts'
 import { plantAll } from '../support/planted.ts'
 import { layout } from '../support/stack.ts'
-import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
+import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
 // What is a VM's own: its image, its settings, its place in a VPC. The rest is as with microVMs, by the same code. An image is made
@@ -75,16 +78,16 @@ describe('in a VPC', () => {
     const [here, there] = [await makeVpc(small), await makeVpc(small)]
     const subnet_id = (await makeSubnet(small, here.id)).id
     const elsewhere = (await makeSubnet(small, there.id)).id
-    const [first, second] = [await small.vms.make({ start: false }), await small.vms.make({ start: false })]
+    const [one, other] = [await small.vms.make({ start: false }), await small.vms.make({ start: false })]
     const attach = (id: string, nic: Json) => small.owner.ask('POST', `${path}/${id}/nics`, nic)
-    const attached = await small.owner.begin('POST', `${path}/${first.id}/nics`, { subnet_id })
+    const attached = await small.owner.begin('POST', `${path}/${one.id}/nics`, { subnet_id })
     await attached.operation.success()
-    expect(await small.vms.get(first.id)).toMatchObject({ vpc_id: here.id, nics: [{ subnet_id }] })
-    expect(await attach(second.id, { subnet_id })).toMatchObject(exceeded)
-    expect(await small.vms.get(second.id)).toMatchObject({ vpc_id: null, nics: [], operation_id: null })
-    const other = { status: 409, body: { code: 'other_vpc' } }
-    expect(await attach(first.id, { subnet_id: elsewhere })).toMatchObject(other)
-    expect(await ask({ vpc_id: there.id, nics: [{ subnet_id }] }, small)).toMatchObject(other)
+    expect(await small.vms.get(one.id)).toMatchObject({ vpc_id: here.id, nics: [{ subnet_id }] })
+    expect(await attach(other.id, { subnet_id })).toMatchObject(exceeded)
+    expect(await small.vms.get(other.id)).toMatchObject({ vpc_id: null, nics: [], operation_id: null })
+    const otherVpc = { status: 409, body: { code: 'other_vpc' } }
+    expect(await attach(one.id, { subnet_id: elsewhere })).toMatchObject(otherVpc)
+    expect(await ask({ vpc_id: there.id, nics: [{ subnet_id }] }, small)).toMatchObject(otherVpc)
   })
 })
 
@@ -113,19 +116,21 @@ test('it is made of its image, is set up by its user data, which nobody is shown
   expect(await tenant.holds()).toEqual(holdsNothing)
 }, 900_000)
 
+/** Has it say `set up` to whoever asks on port 80, and notes each time that it is carried out. */
+const user_data = [
+  '#cloud-config',
+  'write_files: [{ path: /srv/www/index.html, content: set up }]',
+  'runcmd:',
+  '  - [sh, -c, "echo run >> /root/runs"]',
+  '  - [systemd-run, python3, -m, http.server, "80", --directory, /srv/www]',
+].join('\n')
+
 testLong(
   'it is in its subnet, has its keys, disks and user data, which it carries out once, and is as it was after each pause',
   async () => {
     const vpc = await makeVpc(tenant)
     const subnet = await makeSubnet(tenant, vpc.id)
     const neighbour = await makeMember(tenant, subnet.id)
-    const user_data = [
-      '#cloud-config',
-      'write_files: [{ path: /srv/www/index.html, content: set up }]',
-      'runcmd:',
-      '  - [sh, -c, "echo run >> /root/runs"]',
-      '  - [systemd-run, python3, -m, http.server, "80", --directory, /srv/www]',
-    ].join('\n')
     const nics = [{ subnet_id: subnet.id }]
     const { id, operation } = await tenant.vms.create({ user_data, ssh_keys: [key], nics })
     await operation.success(making.withinMs)
@@ -175,3 +180,45 @@ testLong(
   },
   1_800_000,
 )
+
+describeHosts('on its way to another host', () => {
+  afterAll(async () => {
+    await removeTenants()
+    await closeFurther()
+  })
+
+  testLong(
+    'it goes on with its memory, its disk, its address and its name, and starts anew there',
+    async () => {
+      const mover = await makeTenant()
+      const subnet_id = (await makeSubnet(mover, (await makeVpc(mover)).id)).id
+      await open([second])
+      const neighbour = await makeMember(mover, subnet_id)
+      await open([first])
+      const { id, operation } = await mover.vms.create({ user_data, nics: [{ subnet_id }] })
+      await operation.success(making.withinMs)
+      const vm = (await mover.vms.get(id)) as Member
+      const inside = (script: string) => outputOf(mover, id, script, 'vms')
+      const answers = () => eventually(async () => (await get(neighbour, addressOf(vm))) === 'set up', making)
+      await answers()
+      const boot = await inside('cat /proc/sys/kernel/random/boot_id')
+      await inside('echo kept >/root/file; sync')
+
+      await open([second])
+      await (await mover.vms.reschedule(id)).operation.success(making.withinMs)
+      expect(await mover.vms.get(id)).toMatchObject({ status: 'running', host_id: second.id, nics: vm.nics })
+      expect(await inside('cat /proc/sys/kernel/random/boot_id')).toBe(boot)
+      await answers()
+      expect(await resolves(neighbour, vm.name)).toEqual([addressOf(vm)])
+      expect(await guests(id)).toHaveLength(1)
+
+      await (await mover.vms.stop(id, { grace_sec: 120 })).operation.success(making.withinMs)
+      await (await mover.vms.start(id)).operation.success(making.withinMs)
+      expect(await eventually(() => inside('cat /root/file'), making)).toBe('kept')
+      expect(await inside('cat /root/runs')).toBe('run')
+      await (await mover.vms.delete(id)).operation.success(making.withinMs)
+      await eventually(async () => (await machineTraces(id)).length === 0)
+    },
+    1_800_000,
+  )
+})
