@@ -89,7 +89,12 @@ export interface FoundMachine extends Omit<FoundContainer, 'kind' | 'state' | 'n
   operation_id: string
   /** What of its present spec holds only from its next start. */
   pending: ('cpu_cores' | 'memory_mib')[]
+  /** Null as long as it runs, and where nobody saw it end. */
+  ended_by: Ending | null
 }
+
+/** How it ended where nobody told it to, and no command of its own ended. */
+export type Ending = 'shut_down' | 'restarted' | 'panicked' | 'killed'
 
 /** What a suspended machine's memory was written by. Only what is alike in both can read it. */
 export interface Suspended {

@@ -107,6 +107,7 @@ export class MachineHost {
     if ((await findQemu(place)) === null) throw new InstanceNotRunning(id)
     const opened = await Link.open(place, record, this.settings.logBacklogMib, {
       onStatus: (status) => void this.#onStatus(id, status),
+      onEnding: (ended_by) => void this.#note(id, { ended_by }),
       onGone: () => this.onGone(id),
     })
     const other = this.#links.get(id)
@@ -131,17 +132,22 @@ export class MachineHost {
 
   async #onStatus(id: string, status: CommandStatus): Promise<void> {
     if (status.phase === 'waiting') return
+    await this.#note(id, {
+      exit_code: status.phase === 'running' ? null : status.exit_code,
+      oom_killed: status.oom_killed,
+      restart_count: status.restarts,
+    })
+    this.changed(id)
+    if (status.phase === 'ended') this.onEnded(id)
+  }
+
+  /** What the machine said of itself, unless it has been removed meanwhile. */
+  async #note(id: string, patch: Partial<MachineRecord>): Promise<void> {
     try {
-      await this.change(id, {
-        exit_code: status.phase === 'running' ? null : status.exit_code,
-        oom_killed: status.oom_killed,
-        restart_count: status.restarts,
-      })
+      await this.change(id, patch)
     } catch (error) {
       if (!(error instanceof InstanceNotFound)) throw error
     }
-    this.changed(id)
-    if (status.phase === 'ended') this.onEnded(id)
   }
 
   changed(id: string | null): void {
@@ -181,6 +187,7 @@ export class MachineHost {
       suspended: isSuspended ? (suspended as FoundMachine['suspended']) : null,
       pending: runs || isSuspended ? differences(spec, launched) : [],
       health: healthOf(record),
+      ended_by: runs ? null : (record.ended_by ?? null),
       ports: record.ports ?? [],
     }
   }

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { EngineUnavailable } from './errors.ts'
+import type { Ending } from './machines.ts'
 import { Agent, type CommandStatus } from './qemu-agent.ts'
 import { MachineConsole } from './qemu-console.ts'
 import { LogWriter } from './qemu-logs.ts'
@@ -7,8 +8,18 @@ import type { MachinePlace } from './qemu-places.ts'
 import type { MachineRecord } from './qemu-records.ts'
 import { Qmp } from './qmp.ts'
 
+/** By QEMU's words for it; what the host's program told it to do is not among them. */
+const endings: Record<string, Ending> = {
+  'guest-shutdown': 'shut_down',
+  'guest-reset': 'restarted',
+  'guest-panic': 'panicked',
+  'host-signal': 'killed',
+}
+
 export interface LinkListener {
   onStatus(status: CommandStatus): void
+  /** QEMU is about to end, and says why. */
+  onEnding(how: Ending): void
   /** QEMU has ended. */
   onGone(): void
 }
@@ -51,6 +62,10 @@ export class Link {
         },
       })
       const opened = new Link(monitor, agent, console, logs)
+      monitor.onEvent(({ event, data }) => {
+        const how = event === 'SHUTDOWN' ? endings[String(data['reason'])] : undefined
+        if (how) listener.onEnding(how)
+      })
       link = opened
       monitor.closed.catch(() => {
         const isExpected = opened.#isClosed

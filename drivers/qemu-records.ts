@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
-import type { FoundMachine, MachineNic, MachineSpec, Suspended } from './machines.ts'
+import type { Ending, FoundMachine, MachineNic, MachineSpec, Suspended } from './machines.ts'
 import type { BoundPort } from './published-ports.ts'
 import type { MachinePlace } from './qemu-places.ts'
 import { nullIfMissing } from './qcow2-images.ts'
@@ -43,6 +43,8 @@ export interface MachineRecord {
   ports?: BoundPort[]
   /** None where nothing checks it. */
   health?: Health
+  /** What QEMU said of its end. */
+  ended_by?: Ending | null
 }
 
 /** What its health check has found since the command started. */

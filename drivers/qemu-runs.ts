@@ -116,6 +116,7 @@ export async function launch(host: MachineHost, record: MachineRecord, incoming:
   if (!launched) throw new EngineUnavailable('The machine was never started')
   const place = host.placeOf(spec.id)
   host.drop(spec.id)
+  if (record.ended_by) await host.change(spec.id, { ended_by: null })
   const args = qemuArguments({
     id: spec.id,
     kind: spec.kind,

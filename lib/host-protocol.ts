@@ -45,6 +45,8 @@ export const ObservedInstance = z.strictObject({
   restart_count: z.int(),
   started_at: z.iso.datetime().nullable(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
+  /** How a machine ended that was not told to, and had no command that ended. */
+  ended_by: z.enum(['shut_down', 'restarted', 'panicked', 'killed']).nullable().default(null),
 })
 
 /** What a host has of a disk. `leftover`: something that bears its id, and no whole disk. */

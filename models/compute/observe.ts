@@ -137,7 +137,7 @@ async function repair({ kind, instance }: Instance, seen: ObservedInstance | und
       ? `The ${title} was gone from its host`
       : seen.state === 'created'
         ? `The ${title} had lost its network, or had never started`
-        : `The ${title} had ended (exit code ${seen.exit_code})`
+        : `The ${title} had ${endOf(seen)}`
     await note(instance, 'repair', `${what}; it is being started again`, seen, {
       operation_id: operation._id,
     })
@@ -145,6 +145,18 @@ async function repair({ kind, instance }: Instance, seen: ObservedInstance | und
     // Somebody else has begun to change it meanwhile, and knows better.
     if (!(error instanceof OperationInProgress) && !(error instanceof StateConflict)) throw error
   }
+}
+
+const byItself: Record<NonNullable<ObservedInstance['ended_by']>, string> = {
+  shut_down: 'shut itself down',
+  restarted: 'restarted itself',
+  panicked: 'ended in a panic of its kernel',
+  killed: 'been killed',
+}
+
+function endOf({ exit_code, ended_by }: ObservedInstance): string {
+  if (exit_code !== null) return `ended (exit code ${exit_code})`
+  return ended_by ? byItself[ended_by] : 'ended, and nobody saw how: it may have been killed'
 }
 
 /** Changes the record, unless an operation has begun since it was read. */
@@ -164,6 +176,11 @@ const note = (
   seen: ObservedInstance | undefined,
   more: Record<string, unknown> = {},
 ): Promise<void> => {
-  const data = { exit_code: seen?.exit_code ?? null, oom_killed: seen?.oom_killed ?? false, ...more }
+  const data = {
+    exit_code: seen?.exit_code ?? null,
+    oom_killed: seen?.oom_killed ?? false,
+    ...(seen?.ended_by ? { ended_by: seen.ended_by } : {}),
+    ...more,
+  }
   return noteActivity({ tenant_id, resource_id: _id, kind, message, data })
 }

@@ -79,6 +79,19 @@ withMachines('machines', () => {
     expect(await linesOf(spec.id)).toEqual(Array.from({ length: 2000 }, (_, index) => `line ${index + 1}`))
   })
 
+  test('of one that ends without its command, how it did is known; of one that is killed, nothing', async () => {
+    const { id } = await start(machineSpec())
+    expect(await machines.find(id)).toMatchObject({ state: 'running', ended_by: null })
+    await inMachine(id, 'sync; echo b >/proc/sysrq-trigger').catch(() => {}) // it takes along whoever asks
+    await eventually(async () => (await machines.find(id))?.ended_by)
+    expect(await machines.find(id)).toMatchObject({ state: 'exited', exit_code: null, ended_by: 'restarted' })
+    const { pid } = await start(machineSpec({ id }))
+    expect(await machines.find(id)).toMatchObject({ state: 'running', ended_by: null })
+    process.kill(pid ?? 0, 'SIGKILL')
+    await eventually(async () => (await machines.find(id))?.state === 'exited')
+    expect(await machines.find(id)).toMatchObject({ exit_code: null, ended_by: null })
+  })
+
   test('a terminal has its size, its input, its exit code, and ends when it is hung up', async () => {
     const { id } = await start(machineSpec())
     const terminal = await machines.exec(id, ['sh'], { cols: 100, rows: 30 })
