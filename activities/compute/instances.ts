@@ -1,6 +1,6 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import { findInstance, type Instance } from '../../models/compute/instance-kinds.ts'
-import { likeOf, type PlacedSpec } from '../../models/compute/instances.ts'
+import { type PlacedSpec, wishOf } from '../../models/compute/instances.ts'
 import { removeArchive } from '../../models/compute/log-archive.ts'
 import { place, placeElsewhere } from '../../models/compute/placement.ts'
 import { hostsOf, Reservation, release, resize } from '../../models/compute/reservations.ts'
@@ -20,11 +20,7 @@ export const makeInstanceActivities = () => ({
     const { kind, instance } = one
     const diskHost = await readyDisks(one)
     const moved = diskHost !== null && (await followDisks(one, diskHost))
-    const host = await place(id, {
-      kind: kind.kind,
-      hostId: diskHost ?? instance.wanted_host_id,
-      apartFrom: await likeOf(kind, instance),
-    })
+    const host = await place(id, await wishOf(kind, instance, diskHost ?? instance.wanted_host_id))
     if (host.unreachable_since) {
       const detail = `The host of the ${kind.title} does not answer; reschedule it to have it on another`
       throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
@@ -56,7 +52,7 @@ export const makeInstanceActivities = () => ({
     if (kind.moves_whole && from_host_id === null) throw cannotLeave(one)
     await needsDisksThere(one, from_host_id)
     const disks = await permanently(() => takeDisks(instance, operationId))
-    const wish = { kind: kind.kind, hostId: wantedHostId, apartFrom: await likeOf(kind, instance) }
+    const wish = await wishOf(kind, instance, wantedHostId)
     const host = await placeElsewhere([id, ...disks.map(({ _id }) => _id)], wish)
     if (instance.host_id && !from_host_id) await cutOff(id, instance.host_id)
     return {
@@ -138,7 +134,8 @@ export interface Move<S extends PlacedSpec = PlacedSpec> {
   network_hosts: string[]
 }
 
-async function instanceOf(id: string): Promise<Instance> {
+/** Throws `not_found`. */
+export async function instanceOf(id: string): Promise<Instance> {
   const one = await findInstance(id)
   if (!one) throw ApplicationFailure.nonRetryable('The instance is gone', 'not_found')
   return one

@@ -1,8 +1,10 @@
 import { z } from 'zod'
 import { InvalidInput } from '../../lib/problem.ts'
-import type { InstanceDocument } from '../../models/compute/instances.ts'
+import { type InstanceDocument, wishOf } from '../../models/compute/instances.ts'
 import { type MachineDocument, machineStates } from '../../models/compute/machines.ts'
-import { reserve } from '../../models/compute/reservations.ts'
+import { needRoomElsewhere } from '../../models/compute/placement.ts'
+import { reserve, reserveIfRoom } from '../../models/compute/reservations.ts'
+import { disksOf } from '../../models/storage/attachments.ts'
 import { begin } from '../accept.ts'
 import { byId, Id, resourceView, Timestamp, time, timeOrNull } from '../fields.ts'
 import { AskedNic, NicView } from '../network/fields.ts'
@@ -95,6 +97,13 @@ export function machineOperations(shown: ShownInstance) {
   const path = `/api/v1/${plural}/{id}`
   const holding = (instance: InstanceDocument): Promise<void> =>
     reserve(instance._id, instance.tenant_id, kind.sizeOf(instance))
+  /** Where its host has given its room to others, its operation finds it another. */
+  async function toRun(instance: InstanceDocument): Promise<void> {
+    const { _id, tenant_id } = instance
+    if (await reserveIfRoom(_id, tenant_id, kind.sizeOf(instance))) return
+    const disks = await disksOf(instance)
+    await needRoomElsewhere([_id, ...disks.map((disk) => disk._id)], await wishOf(kind, instance, null))
+  }
 
   return {
     ...instanceOperations(shown),
@@ -114,11 +123,11 @@ export function machineOperations(shown: ShownInstance) {
       method: 'POST',
       path: `${path}/resume`,
       permission: `${plural}:update`,
-      summary: `Resume a suspended ${title}, where it was; refused while its host has no room`,
+      summary: `Resume a suspended ${title}: where it was, or where there is room; refused while there is none`,
       params: byId,
       responses: { 202: view },
       handle: ({ caller, params }) =>
-        begin(caller, shown, params.id, 'resume', { set: { desired_state: 'running' }, reserve: holding }),
+        begin(caller, shown, params.id, 'resume', { set: { desired_state: 'running' }, reserve: toRun }),
     }),
 
     reboot: operation({

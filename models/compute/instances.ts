@@ -7,6 +7,7 @@ import type { Resource, ResourceDocument } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import type { DiskMount } from '../storage/disks.ts'
+import type { Wish } from './placement.ts'
 
 // What containers, microVMs and VMs have in common: all but their engine. What is said here of an instance holds for each kind
 // (instance-kinds.ts).
@@ -138,13 +139,29 @@ export async function takeInstanceNics(
 }
 
 /** The tenant's others of this kind with the same tags, which are better on another host; none without tags. */
-export async function likeOf(
+async function likeOf(
   { model }: InstanceKind,
   { _id, tenant_id, tags }: InstanceDocument,
 ): Promise<string[]> {
   if (Object.keys(tags).length === 0) return []
   const like = await model.find({ tenant_id, tags, _id: { $ne: _id } }, { _id: 1 }).lean()
   return like.map((other) => other._id)
+}
+
+/** Where it may go, and where it should: what moves whole is to run there as it does here. */
+export async function wishOf(
+  kind: InstanceKind,
+  instance: InstanceDocument,
+  hostId: string | null,
+): Promise<Wish> {
+  return {
+    kind: kind.kind,
+    hostId,
+    apartFrom: await likeOf(kind, instance),
+    ...(kind.moves_whole
+      ? { toRun: kind.sizeOf(instance), withMemory: instance.desired_state !== 'stopped' }
+      : {}),
+  }
 }
 
 const started = ['running', 'unreachable', 'suspended']

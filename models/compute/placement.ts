@@ -4,6 +4,8 @@ import type { Size } from '../identity/tenants.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Host, type HostDocument } from './hosts.ts'
 import {
+  beyond,
+  giveBack,
   heldBy,
   hostsOf,
   lacking,
@@ -25,6 +27,10 @@ export interface Wish {
   hostId?: string | null
   /** Instances that it should not meet: hosts with fewer of them come first. */
   apartFrom?: string[]
+  /** What the first is to hold once it runs there: a host must have it free, though it is not taken yet. */
+  toRun?: Size
+  /** Its memory goes along: only hosts that can read it, unless an operator has chosen one. */
+  withMemory?: boolean
 }
 
 /** Finds a host with room for an instance or a disk and takes the room: the host it is on already, else the best. Throws NoCapacity. */
@@ -44,30 +50,31 @@ export async function placeElsewhere(ids: [string, ...string[]], wish: Wish): Pr
   return target ? hostOf(target) : takeBest(held, wish, 'target_host_id')
 }
 
+/** Throws NoCapacity where `placeElsewhere` would. Nothing is taken: the room may be gone by then. */
+export async function needRoomElsewhere(ids: [string, ...string[]], wish: Wish): Promise<void> {
+  const held = await Promise.all(ids.map(heldBy))
+  const { best, size, refusal } = await candidates(held, wish)
+  const hasRoom = ({ capacity, reserved }: HostDocument): boolean =>
+    reserved.cpu_milli + size.cpu_milli <= (capacity?.cpu_cores ?? 0) * 1000 &&
+    reserved.memory_mib + size.memory_mib <= (capacity?.memory_mib ?? 0) &&
+    (reserved.disk_gib ?? 0) + size.disk_gib <= (capacity?.disk_gib ?? 0)
+  if (!best.some(hasRoom)) throw refusal
+}
+
+const isOpen = { status: 'active', cordoned: false }
+
 /** The hosts by how few of its like they have, then by how much memory is free; the first with room is taken. */
 async function takeBest(
   held: ReservationDocument[],
-  { kind = 'container', hostId, apartFrom = [] }: Wish,
+  wish: Wish,
   field: 'host_id' | 'target_host_id',
 ): Promise<HostDocument> {
-  const [hosts, crowd] = await Promise.all([
-    Host.find({
-      public_key: { $ne: null },
-      ...(hostId ? { _id: hostId } : {}),
-      ...(kind === 'container' ? {} : { kinds: kind }), // every host has those
-    }).lean(),
-    crowdOf(apartFrom),
-  ])
-  const size = sumOf(held)
-  const others = hosts.filter(({ _id }) => held.every(({ host_id }) => _id !== host_id))
-  const isOpen = { status: 'active', cordoned: false }
-  const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
-  const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
-  const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
+  const { best, size, later, refusal } = await candidates(held, wish)
   return transaction(async () => {
     for (const host of best) {
       // What was read above may have changed: these two conditions decide.
       if (!(await takeRoom(host._id, size, isOpen))) continue
+      await giveBack(host._id, later)
       for (const { _id, cpu_milli, memory_mib, disk_gib, tenant_id, host_id } of held) {
         const unplaced = { _id, tenant_id, cpu_milli, memory_mib, disk_gib, host_id, [field]: null }
         const placed = await Reservation.updateOne(unplaced, { $set: { [field]: host._id } })
@@ -75,8 +82,38 @@ async function takeBest(
       }
       return host
     }
-    throw new NoCapacity(explain(others, open.length, size))
+    throw refusal
   }, placementTurn)
+}
+
+/** The open hosts, the best first; what must be free there, how much of that is taken only later, and what to say when it is not. */
+async function candidates(held: ReservationDocument[], wish: Wish) {
+  const [hosts, crowd] = await Promise.all([hostsFor(held, wish), crowdOf(wish.apartFrom ?? [])])
+  const [first] = held
+  const later = wish.toRun && first ? beyond(wish.toRun, first) : sumOf([])
+  const size = sumOf([...held, later])
+  const others = hosts.filter(({ _id }) => held.every(({ host_id }) => _id !== host_id))
+  const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
+  const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
+  const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
+  return { best, size, later, refusal: new NoCapacity(explain(others, open.length, size)) }
+}
+
+async function hostsFor(held: ReservationDocument[], wish: Wish): Promise<HostDocument[]> {
+  const { kind = 'container', hostId, withMemory = false } = wish
+  const from = held[0]?.host_id
+  const here = withMemory && from && !hostId ? await hostOf(from) : null
+  return Host.find({
+    public_key: { $ne: null },
+    ...(hostId ? { _id: hostId } : {}),
+    ...(kind === 'container' ? {} : { kinds: kind }), // every host has those
+    ...(here
+      ? {
+          'machines.version': here.machines?.version ?? null,
+          'machines.accelerator': here.machines?.accelerator ?? null,
+        }
+      : {}),
+  }).lean()
 }
 
 /** Of what is scarcest for what is to be placed: of memory for instances, of disk room for a disk alone. */

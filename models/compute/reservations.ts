@@ -50,6 +50,28 @@ export class NoCapacity extends Error {
 export const reserve = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
   hold(instanceId, tenantId, size, true)
 
+/**
+ * As `reserve`, for one whose host may have given its room to others: false, and nothing is taken, where that has too
+ * little. Throws QuotaExceeded.
+ */
+export async function reserveIfRoom(instanceId: string, tenantId: string, size: Size): Promise<boolean> {
+  return transaction(async () => {
+    const held = await heldBy(instanceId)
+    const more = difference(size, held)
+    for (const hostId of hostsOf(held)) {
+      // Only looked for: `reserve` takes it.
+      if (!(await takeRoom(hostId, more))) return false
+      await giveBack(hostId, more)
+    }
+    await reserve(instanceId, tenantId, size)
+    return true
+  }, tenantId)
+}
+
+/** What a holder lacks to hold as much as this. */
+export const beyond = (size: Size, held: Size): Size =>
+  combined((amount) => Math.max(0, size[amount] - (held[amount] ?? 0)))
+
 /** Changes what an instance holds; one that holds nothing goes on holding nothing. Throws as `reserve`. */
 export const resize = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
   hold(instanceId, tenantId, size, false)
@@ -108,7 +130,7 @@ async function giveUp(ids: string[], moveOf: (held: ReservationDocument) => Move
       if (!move) continue
       await Reservation.updateOne({ _id: held._id, tenant_id: held.tenant_id }, { $set: move.now })
       if (!move.left) continue
-      await takeRoom(move.left, negative(held))
+      await giveBack(move.left, held)
       await noteFormerHost(held._id, held.tenant_id, move.left)
     }
   }, placementTurn)
@@ -146,7 +168,7 @@ export async function release(instanceId: string): Promise<void> {
     const held = await Reservation.findOneAndDelete({ _id: instanceId }).setOptions(everyTenant).lean()
     if (!held) return
     await takeQuota(held.tenant_id, negative(held))
-    for (const hostId of hostsOf(held)) await takeRoom(hostId, negative(held))
+    for (const hostId of hostsOf(held)) await giveBack(hostId, held)
   }, placementTurn)
 }
 
@@ -164,6 +186,8 @@ export async function takeRoom(
   )
   return taken.matchedCount === 1
 }
+
+export const giveBack = (hostId: string, size: Size): Promise<boolean> => takeRoom(hostId, negative(size))
 
 /** What a host has of each. */
 const capacities = {

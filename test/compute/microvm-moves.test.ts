@@ -1,9 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { Host } from '../../models/compute/hosts.ts'
 import { closeConsoles } from '../support/console.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
-import { closeFurther, open } from '../support/hosts.ts'
+import { closeFurther, open, type TestHost } from '../support/hosts.ts'
 import { archived, numbers } from '../support/log-archive.ts'
 import { testLong } from '../support/long-tests.ts'
 import { machineFiles, machineTraces } from '../support/machine-traces.ts'
@@ -19,6 +20,17 @@ const within = 240_000
 jest.setTimeout(600_000)
 
 let tenant: TestTenant
+
+/** As if others had taken all its memory. */
+async function whileFull({ id }: TestHost, work: () => Promise<void>): Promise<void> {
+  const more = 2 ** 30
+  await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': more } })
+  try {
+    await work()
+  } finally {
+    await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': -more } })
+  }
+}
 
 describeHosts('a move', () => {
   beforeAll(async () => {
@@ -66,6 +78,32 @@ describeHosts('a move', () => {
     const all = numbers(await archived(tenant.owner, id, 'microvms'))
     expect(all.slice(0, 6)).toEqual([1, 2, 3, 4, 5, 6])
     expect(all).toEqual([...new Set(all)].toSorted((a, b) => a - b))
+  })
+
+  test('of one whose host has given its room to others while it was suspended: it is resumed where there is room', async () => {
+    const own = await makeTenant()
+    await open([first])
+    const { id: disk } = await own.disks.make()
+    const { id } = await own.microvms.make({ ...counter, disks: [{ disk_id: disk, mount_path: '/data' }] })
+    await countsOn(own, id)
+    await (await own.microvms.suspend(id)).operation.success()
+    const room = await own.holds()
+    await whileFull(first, async () => {
+      const refused = await own.owner.ask('POST', `/api/v1/microvms/${id}/resume`)
+      expect(refused).toMatchObject({ status: 409, body: { code: 'no_capacity' } })
+      expect(await own.microvms.get(id)).toMatchObject({ status: 'suspended', desired_state: 'suspended' })
+      expect(await own.holds()).toEqual(room)
+
+      await open([second])
+      await (await own.microvms.resume(id)).operation.success()
+    })
+    expect(await own.microvms.get(id)).toMatchObject({ status: 'running', host_id: second.id })
+    expect(await own.disks.get(disk)).toMatchObject({ status: 'attached', host_id: second.id })
+    expect(await own.holds()).toMatchObject({ cpu_milli: 1000, memory_mib: 64 })
+    const counted = await countsOn(own, id)
+    expect(counted).toEqual(inSequence(counted).map((number) => number + (counted[0] ?? 0) - 1))
+    await eventually(() => [...machineFiles(id).keys()].join() === '2')
+    expect(await guests(id)).toHaveLength(1)
   })
 
   const roles = ['worker', 'api', 'temporal', 'mongodb', 'host', 'host-2'] as const

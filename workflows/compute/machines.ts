@@ -1,3 +1,4 @@
+import { ApplicationFailure } from '@temporalio/workflow'
 import type { Move } from '../../activities/compute/instances.ts'
 import type { MachineActivities } from '../../activities/compute/machines.ts'
 import type { Outcome } from '../../activities/operations.ts'
@@ -11,6 +12,8 @@ import { instanceWorkflows, platformSteps } from './instances.ts'
 import { boundAt } from './ports.ts'
 
 // What microVMs and VMs live through beside what every instance does.
+
+const moveTries = 3
 
 const platform = platformSteps<MachineActivities>()
 type Spec = Awaited<ReturnType<MachineActivities['placeMachine']>>['spec']
@@ -79,11 +82,13 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     ),
 
     resume: durable(
-      async ({ id, operation_id, progress }) => {
+      async (work) => {
+        const { id, operation_id, progress } = work
         progress('reading its memory from the file')
-        const { host_id, host_address, spec } = await platform.placeMachine(id)
+        const placed = await platform.placeMachine(id)
+        const { host_id, host_address, spec } = placed.lacks_room ? await goWhereRoomIs(work) : placed
         const found = await resumed(host_id, spec, operation_id)
-        return { status: 'running', ...reached(spec, found, host_address) }
+        return { status: 'running', host_id, ...reached(spec, found, host_address) }
       },
       { final: true },
     ),
@@ -113,17 +118,14 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       progress('finding another host')
       undo(() => platform.stayInstance(id, operation_id))
       const move = await platform.placeMachineElsewhere(id, input.host_id, operation_id)
-      const { from_host_id, host_id, host_address, spec, runs, disks = [], network_hosts } = move
+      const { from_host_id, host_id, host_address, spec, runs, network_hosts } = move
       const from = from_host_id ?? '' // one that is on no host that answers was refused
       if (runs) {
         progress('writing its memory to a file')
         undo(() => goBack(work, from, spec))
         await on(from).suspendMachine(id)
       }
-      undo(() => on(host_id).removeMachine(id))
-      await moveMachine(work, { id, name: title, from, to: host_id })
-      for (const disk of disks)
-        await moveDisk(work, { ...disk, from, to: host_id }, { bandwidth_mib_per_sec: null })
+      await copyOver(work, { ...move, from })
       progress('settling it on its new host')
       await settle(() => platform.arriveInstance(id, operation_id))
       await tellHosts([...network_hosts, from])
@@ -131,6 +133,37 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       const moved = { wanted_host_id: input.host_id, host_id, transfer_sealed: '-', ...unreached }
       return runs ? goOn(work, move, moved) : { ...moved, status: work.before }
     }),
+  }
+
+  /** Has a whole copy of it and its disks on another host. Where it was stays as it is. */
+  async function copyOver(
+    work: Pick<Work<unknown>, 'id' | 'undo' | 'progress'>,
+    { from, host_id, disks = [] }: Pick<Move, 'host_id' | 'disks'> & { from: string },
+  ): Promise<void> {
+    const { id, undo } = work
+    undo(() => on(host_id).removeMachine(id))
+    await moveMachine(work, { id, name: title, from, to: host_id })
+    for (const disk of disks)
+      await moveDisk(work, { ...disk, from, to: host_id }, { bandwidth_mib_per_sec: null })
+  }
+
+  /**
+   * Has one that rests suspended on another host, with room for it to go on. That is taken once it is there: where others were
+   * quicker, it goes on to a further host.
+   */
+  async function goWhereRoomIs({ id, operation_id, ...work }: Work<unknown>): Promise<Move<Spec>> {
+    for (let tries = 0; tries < moveTries; tries++) {
+      work.progress('its host has no room: finding another')
+      work.undo(() => platform.stayInstance(id, operation_id))
+      const move = await platform.placeMachineElsewhere(id, null, operation_id)
+      const from = move.from_host_id ?? '' // one that is on no host that answers was refused
+      await copyOver({ id, ...work }, { ...move, from })
+      work.progress('settling it on its new host')
+      await work.settle(() => platform.landMachine(id, operation_id))
+      await tellHosts([...move.network_hosts, from])
+      if (await platform.takeRoomToRun(id)) return move
+    }
+    throw ApplicationFailure.nonRetryable('Others took the room on each host that it came to', 'no_capacity')
   }
 
   /** Whoever fails to say so, the engine knows whether it goes on. */
