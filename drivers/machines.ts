@@ -193,9 +193,9 @@ export interface MachineEngine {
   /**
    * Goes on at the very instruction, with its clock set right; already running is success. NICs and disks are looked up in
    * `spec` by their ids, since taps and sockets may have been made anew; which they are must be as at the suspension.
-   * The memory is given up once the machine has answered. Throws InstanceNotFound, EngineRefused; MemoryUnusable where
-   * the memory was written by another QEMU or processor, or a resume that broke off had let the machine write its disks:
-   * `run` then starts it from its root disk.
+   * The memory is given up once the machine has answered. Throws InstanceNotFound; MemoryUnusable where the memory was
+   * written by another QEMU or processor, or has been given up: the machine was stopped, or a resume that broke off had let it write
+   * its disks. `run` then starts it from its root disk.
    */
   resume(spec: MachineSpec): Promise<FoundMachine>
   /**

@@ -1,13 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
 import { copyFile, mkdir } from 'node:fs/promises'
-import {
-  EngineRefused,
-  EngineUnavailable,
-  InstanceNotFound,
-  InstanceNotRunning,
-  MemoryUnusable,
-} from './errors.ts'
+import { EngineRefused, EngineUnavailable, InstanceNotRunning, MemoryUnusable } from './errors.ts'
 import type { FoundMachine, MachineSpec, Suspended } from './machines.ts'
 import { setLink } from './qemu-devices.ts'
 import type { MachineHost } from './qemu-host.ts'
@@ -24,7 +18,7 @@ import { endQemu, findQemu, forgetProcess } from './qemu-processes.ts'
 import { type MachineRecord, newRecord, writeRecord } from './qemu-records.ts'
 import { forAgent, identity } from './qemu-orders.ts'
 import { launch } from './qemu-runs.ts'
-import { finishResume, isAsBefore, settle } from './qemu-settle.ts'
+import { finishResume, settle } from './qemu-settle.ts'
 import { usedBy } from './qemu-samples.ts'
 import { writeSeed } from './qemu-vms.ts'
 import { sync } from './qcow2-images.ts'
@@ -91,16 +85,12 @@ export async function needUsable(host: MachineHost, suspended: Suspended): Promi
 /** See MachineEngine.resume. */
 export async function resumeMachine(host: MachineHost, spec: MachineSpec): Promise<FoundMachine> {
   const { id } = spec
-  const before = await host.record(id)
-  if (!before) throw new InstanceNotFound(id)
-  const wasResuming = before.resumed_over !== null && !(await isAsBefore(host, id, before))
   await settle(host, id)
   const place = host.placeOf(id)
   const record = await host.needed(id)
   if (!record.suspended) {
     if ((await findQemu(place)) !== null) return host.present(id)
-    if (wasResuming) throw new MemoryUnusable('the machine had gone on, and ended')
-    throw new EngineRefused('The machine is not suspended')
+    throw new MemoryUnusable('the machine has run on since, or was stopped')
   }
   await needUsable(host, record.suspended)
   const launched = record.launched && {

@@ -86,7 +86,7 @@ withMachines('machines that are suspended', () => {
     await machines.suspend(spec.id)
     await machines.stop(spec.id, 1)
     expect(await machines.find(spec.id)).toMatchObject({ state: 'exited', suspended: null })
-    await expect(machines.resume(spec)).rejects.toMatchObject({ code: 'engine_refused' })
+    await expect(machines.resume(spec)).rejects.toMatchObject({ code: 'memory_unusable' })
     await expect(machines.suspend(spec.id)).rejects.toMatchObject({ code: 'instance_not_running' })
     await start(spec)
     expect(await inMachine(spec.id, 'cat /kept')).toBe('kept')
