@@ -1,11 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
 import { Host } from '../../models/compute/hosts.ts'
+import type { Accepted } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open, type TestHost } from '../support/hosts.ts'
 import { archived, numbers } from '../support/log-archive.ts'
+import { isLong } from '../support/long.ts'
 import { testLong } from '../support/long-tests.ts'
 import { machineFiles, machineTraces } from '../support/machine-traces.ts'
 import { counter, countsOn, guests, inSequence, outputOf } from '../support/microvms.ts'
@@ -30,6 +32,13 @@ async function whileFull({ id }: TestHost, work: () => Promise<void>): Promise<v
   } finally {
     await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': -more } })
   }
+}
+
+async function countingHere(): Promise<string> {
+  await open([first])
+  const { id } = await tenant.microvms.make(counter)
+  await countsOn(tenant, id)
+  return id
 }
 
 describeHosts('a move', () => {
@@ -109,25 +118,42 @@ describeHosts('a move', () => {
   const roles = ['worker', 'api', 'temporal', 'mongodb', 'host', 'host-2'] as const
   const kills = roles.flatMap((role) => [0, 1, 2].map((seed) => ({ role, seed })))
 
+  /** It is on its way to the second host: killed in the middle, it comes to its end there. */
+  async function goesOnThere(
+    id: string,
+    { operation }: Accepted,
+    { role, seed }: (typeof kills)[number],
+  ): Promise<void> {
+    await delay(randomOf(seed)() * 6_000)
+    await platform.kill(role)
+    await platform.start(role)
+    await operation.success(within)
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', host_id: second.id })
+    const counted = await countsOn(tenant, id)
+    expect(counted).toEqual(inSequence(counted).map((number) => number + (counted[0] ?? 0) - 1))
+    await eventually(() => [...machineFiles(id).keys()].join() === '2')
+    expect(await guests(id)).toHaveLength(1)
+    await (await tenant.microvms.delete(id)).operation.success(within)
+    await eventually(async () => (await machineTraces(id)).length === 0)
+  }
+
   testLong.each(kills)(
     'while $role is killed, seed $seed, comes to its end, and no number is lost',
-    async ({ role, seed }) => {
-      await open([first])
-      const { id } = await tenant.microvms.make(counter)
-      await countsOn(tenant, id)
+    async (kill) => {
+      const id = await countingHere()
       await open([second])
-      const { operation } = await tenant.microvms.reschedule(id)
-      await delay(randomOf(seed)() * 6_000)
-      await platform.kill(role)
-      await platform.start(role)
-      await operation.success(within)
-      expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', host_id: second.id })
-      const counted = await countsOn(tenant, id)
-      expect(counted).toEqual(inSequence(counted).map((number) => number + (counted[0] ?? 0) - 1))
-      await eventually(() => [...machineFiles(id).keys()].join() === '2')
-      expect(await guests(id)).toHaveLength(1)
-      await (await tenant.microvms.delete(id)).operation.success(within)
-      await eventually(async () => (await machineTraces(id)).length === 0)
+      await goesOnThere(id, await tenant.microvms.reschedule(id), kill)
+    },
+  )
+
+  // Of each role in the long form.
+  test.each(isLong ? kills : kills.filter(({ role, seed }) => role === 'host-2' && seed === 0))(
+    'of one that is resumed elsewhere, while $role is killed, seed $seed, comes to its end, and no number is lost',
+    async (kill) => {
+      const id = await countingHere()
+      await (await tenant.microvms.suspend(id)).operation.success(within)
+      await open([second])
+      await whileFull(first, async () => goesOnThere(id, await tenant.microvms.resume(id), kill))
     },
   )
 })
