@@ -148,6 +148,7 @@ async function begin(
   if (kind === 'vm') {
     if (record.operation_id !== operationId || record.started_at === null)
       await host.change(id, { operation_id: operationId, started_at })
+    host.changed(id)
     return
   }
   const agent = await link.answering(bootsWithinMs)

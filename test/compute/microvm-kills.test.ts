@@ -7,12 +7,16 @@ import { eventually } from '../support/eventually.ts'
 import { counter, countedBy, countsOn, guests, inSequence } from '../support/microvms.ts'
 import { platform, type RoleName, startAll } from '../support/platform.ts'
 import { randomOf } from '../support/random.ts'
-import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // What was accepted is carried out, exactly once in effect, whatever is killed (-9) in between; and no guest is ever
 // restarted because the platform was. A guest takes seconds here: the short form has one moment of each verb.
 
-afterEach(startAll)
+// What one test has left running would take processors from the next.
+afterEach(async () => {
+  await startAll()
+  await removeTenants()
+})
 afterAll(closeConsoles)
 
 const roles: RoleName[] = isLong ? ['worker', 'host', 'api', 'temporal', 'mongodb'] : ['host']

@@ -109,6 +109,8 @@ test('it is made of its image, is set up by its user data, which nobody is shown
   await terminal.shows('set up', making.withinMs)
   expect((await linesOf(tenant, id, 'vms')).map(({ line }) => line).join()).toContain('set up')
 
+  // It has been there in each report since: nobody has started it again.
+  expect(await tenant.owner.get(`${path}/${id}/activity`)).toEqual({ items: [], total: 0 })
   await (await tenant.vms.delete(id)).operation.success()
   expect((await terminal.closed).code).toBe(1000)
   expect(await guests(id)).toEqual([])
