@@ -26,7 +26,7 @@ const gibibyte = 1024 ** 3
 const bootsWithinMs = 300_000
 const startsWithinMs = 60_000
 /** Who ends sooner has ended at once, unless it was seen at work before. Without KVM a shell alone takes 150 ms to start and end. */
-const settleMs = { kvm: 50, tcg: 400 }
+export const settleMs = { kvm: 50, tcg: 400 }
 
 /** See MachineEngine.run. */
 export async function runMachine(
