@@ -1,11 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
-import { Host } from '../../models/compute/hosts.ts'
 import type { Accepted } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
-import { closeFurther, open, type TestHost } from '../support/hosts.ts'
+import { closeFurther, open, whileFull } from '../support/hosts.ts'
 import { archived, numbers } from '../support/log-archive.ts'
 import { isLong } from '../support/long.ts'
 import { testLong } from '../support/long-tests.ts'
@@ -22,17 +21,6 @@ const within = 240_000
 jest.setTimeout(600_000)
 
 let tenant: TestTenant
-
-/** As if others had taken all its memory. */
-async function whileFull({ id }: TestHost, work: () => Promise<void>): Promise<void> {
-  const more = 2 ** 30
-  await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': more } })
-  try {
-    await work()
-  } finally {
-    await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': -more } })
-  }
-}
 
 async function countingHere(): Promise<string> {
   await open([first])

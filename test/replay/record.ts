@@ -14,7 +14,7 @@ import type { Resource } from '../../models/resources.ts'
 import { type Json, Operation, shell } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
 import { decodedHistory } from '../support/histories.ts'
-import { allHosts, closeFurther, open } from '../support/hosts.ts'
+import { allHosts, closeFurther, open, whileFull } from '../support/hosts.ts'
 import { outputOf } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
 import { stackSettings } from '../support/stack.ts'
@@ -167,6 +167,17 @@ const stories: Record<string, () => Promise<Operation>> = {
   'rebootMicrovm.running': async () => (await microvms.reboot((await microvms.make()).id)).operation,
   'suspendMicrovm.suspended': async () => (await microvms.suspend((await microvms.make()).id)).operation,
   'resumeMicrovm.running': async () => (await microvms.resume(await suspended())).operation,
+  'resumeMicrovm.elsewhere': async () => {
+    const id = await suspended()
+    const [first, second] = await allHosts()
+    if (!first || !second) throw new Error('it takes two hosts')
+    await open([second])
+    return whileFull(first, async () => {
+      const { operation } = await microvms.resume(id)
+      await operation.success(longMs)
+      return operation
+    })
+  },
   'forkMicrovm.running': async () => (await microvms.fork(await suspended())).operation,
   'repairMicrovm.running': async () => repaired(microvmKind.resource, (await microvms.make()).id),
   'rescheduleMicrovm.running': async () => {

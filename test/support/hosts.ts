@@ -40,6 +40,17 @@ export async function open(hosts: TestHost[]): Promise<void> {
   await Host.updateMany(these, { $set: { cordoned: false } })
 }
 
+/** With the host as if others had taken all its memory. */
+export async function whileFull<T>({ id }: TestHost, work: () => Promise<T>): Promise<T> {
+  const more = 2 ** 30
+  await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': more } })
+  try {
+    return await work()
+  } finally {
+    await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': -more } })
+  }
+}
+
 /** As the other tests need it: the machine alone takes new instances, and all are up. */
 export async function closeFurther(): Promise<void> {
   for (const { name, state } of await platform.roles())
