@@ -120,6 +120,8 @@ export const HostReport = z.strictObject({
   kinds: z.array(z.enum(instanceKindNames)).default(['container']),
   instances: z.array(ObservedInstance),
   disks: z.array(ObservedDisk),
+  /** How long it took to look at all that: so old is what it tells, when it is sent. */
+  age_ms: z.int().nonnegative().default(0),
 })
 
 const counter = z.number().nonnegative()

@@ -12,8 +12,8 @@ import { forgetFormerHost } from './log-archive.ts'
 import { markReachable } from './reachability.ts'
 import { resize, strangersOn } from './reservations.ts'
 
-// A report that was on its way while an operation ended tells of the time before: what changed so recently
-// is left to the next report, 10 s later.
+// A report that was on its way while an operation ended tells of the time before: what changed since it was begun, or so
+// recently, is left to the next report, 10 s later.
 const settledMs = 2_000
 // No report tells of a moment so long ago.
 const reportedMs = 15_000
@@ -56,7 +56,7 @@ export async function observe(
     host_id: hostId,
     status: { $in: ['running', 'suspended', 'unreachable'] },
     operation_id: null,
-    updated_at: { $lt: new Date(Date.now() - settledMs) },
+    updated_at: { $lt: new Date(Date.now() - report.age_ms - settledMs) },
   })
   for (const one of settled) {
     // How it is there is for the next report to say.

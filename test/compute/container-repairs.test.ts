@@ -1,4 +1,7 @@
 import { expect, test } from '@jest/globals'
+import { HostReport } from '../../lib/host-protocol.ts'
+import { Host } from '../../models/compute/hosts.ts'
+import { observe } from '../../models/compute/observe.ts'
 import { type ContainerBody, type Json, shell } from '../support/client.ts'
 import { docker, engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
@@ -35,6 +38,32 @@ test('a container that is removed from its host comes back, with its ports', asy
     data: { operation_id: expect.any(String) },
   })
   expect(await tenant.holds()).toEqual({ cpu_milli: 100, memory_mib: 16, reservations: 1 })
+})
+
+test('a report that was begun before its container was is not taken for its end', async () => {
+  const tenant = await makeTenant()
+  const { id, host_id } = await settled(tenant)
+  const host = await Host.findById(host_id).orFail().lean()
+  const withoutIt = (age_ms: number) =>
+    observe(
+      host._id,
+      HostReport.parse({
+        data_plane_url: host.data_plane_url,
+        address: host.address,
+        capacity: host.capacity,
+        engine: host.engine,
+        machines: host.machines,
+        kinds: host.kinds,
+        underlay_address: host.underlay_address,
+        instances: [],
+        disks: [],
+        age_ms,
+      }),
+    )
+  await withoutIt(60_000)
+  expect(await tenant.containers.activity(id)).toEqual([])
+  await withoutIt(0)
+  expect(await noted(tenant, id, 'repair')).toMatchObject({ message: expect.stringMatching(/was gone/) })
 })
 
 test('a container that is killed comes back', async () => {

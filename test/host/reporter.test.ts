@@ -91,12 +91,11 @@ test('reports never overlap, and are at most some five a second', async () => {
   const times: number[] = []
   await reporting(
     async () => {
-      await eventually(() => times.length > 0)
-      for (let round = 0; round < 3; round++) {
+      // On a busy machine a report tells of several changes at once.
+      while (times.length < 5) {
         await engine.run(spec, {}, newId())
         await engine.remove(spec.id)
       }
-      await eventually(() => times.length > 3)
     },
     async () => {
       times.push(Date.now())

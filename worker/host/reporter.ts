@@ -13,7 +13,7 @@ const gapPerReport = 4
 // Each instance costs its engine a call, so between two such lists only what changed is looked at.
 const listEveryMs = 60_000
 
-type About = Omit<HostReport, 'instances' | 'disks'>
+type About = Omit<HostReport, 'instances' | 'disks' | 'age_ms'>
 
 interface Parts {
   engine: Pick<InstanceEngine, 'list' | 'find' | 'remove' | 'watch'>
@@ -118,9 +118,11 @@ function makeObserver({ engine, about, disks }: Pick<Parts, 'engine' | 'about' |
     },
     isStale: (): boolean => listedAt === 0 || changed.size > 0,
     async report(): Promise<{ sent: HostReport; found: Map<string, FoundInstance> }> {
+      const begun = performance.now()
       if (Date.now() - listedAt > listEveryMs) await list()
       else await lookAtChanged()
-      const sent = { ...host, instances: [...found.values()].map(toObserved), disks: await disks() }
+      const seen = { instances: [...found.values()].map(toObserved), disks: await disks() }
+      const sent = { ...host, ...seen, age_ms: Math.round(performance.now() - begun) }
       return { sent, found: new Map(found) }
     },
   }
