@@ -1,42 +1,18 @@
 import { randomUUID } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
-import { connectUnix, linesOf } from './unix-sockets.ts'
 import { DiskInUse, EngineRefused, EngineUnavailable } from './errors.ts'
+import {
+  type AgentLine,
+  AgentMessage,
+  type CommandStatus,
+  type Hello,
+  longestMessageBytes,
+} from './qemu-messages.ts'
+import { connectUnix, linesOf } from './unix-sockets.ts'
 
 // The host's side of images/guest/agent: a JSON object a line, over one serial port of the machine. One connection at a time,
 // shared by all that the host asks.
-
-export interface CommandStatus {
-  phase: 'waiting' | 'running' | 'restarting' | 'ended'
-  exit_code: number
-  oom_killed: boolean
-  restarts: number
-  started_ns: number
-}
-
-export interface AgentLine {
-  seq: number
-  stream: 1 | 2
-  /** Base64. */
-  text: string
-  partial?: boolean
-}
-
-interface Message {
-  verb: 'hello' | 'answer' | 'status' | 'log' | 'out' | 'exit' | 'ack'
-  id?: number
-  session?: string
-  fault?: { code: string; message: string }
-  body?: unknown
-}
-
-interface Hello {
-  peer: string
-  sent_ns: number
-  now_ns: number
-  status: CommandStatus
-}
 
 export interface AgentListener {
   /** The number of the last line that the host has. */
@@ -91,7 +67,7 @@ export class Agent {
     this.#listener = listener
     this.#greeted.promise.catch(() => {})
     socket.on('close', () => this.#end())
-    linesOf(socket, (line) => this.#take(line))
+    linesOf(socket, (line) => this.#take(line), longestMessageBytes)
     void this.#greet()
   }
 
@@ -185,27 +161,28 @@ export class Agent {
   #take(line: string): void {
     const message = parse(line)
     if (!message) return
-    if (message.verb === 'hello') return this.#onHello(message.body as Hello)
+    if (message.verb === 'hello') return this.#onHello(message.body)
     if (!this.#ready) return // said to an earlier connection
-    const session = message.session ? this.#sessions.get(message.session) : undefined
     switch (message.verb) {
       case 'answer': {
-        const answer = this.#answers.get(message.id ?? 0)
+        const answer = this.#answers.get(message.id)
         if (message.fault) answer?.reject(new AgentFault(message.fault))
         else answer?.resolve(message.body)
         return
       }
       case 'status':
-        return this.#listener.onStatus(message.body as CommandStatus)
+        return this.#listener.onStatus(message.body)
       case 'log':
-        return this.#onLines(message.body as AgentLine[])
+        return this.#onLines(message.body)
       case 'out':
-        return session?.onOutput(Buffer.from(message.body as string, 'base64'))
+        return this.#sessions.get(message.session)?.onOutput(Buffer.from(message.body, 'base64'))
       case 'ack':
-        return session?.onAck(message.body as number)
-      case 'exit':
-        this.#sessions.delete(message.session ?? '')
-        return session?.onExit(message.body as number)
+        return this.#sessions.get(message.session)?.onAck(message.body)
+      case 'exit': {
+        const session = this.#sessions.get(message.session)
+        this.#sessions.delete(message.session)
+        return session?.onExit(message.body)
+      }
     }
   }
 
@@ -249,12 +226,12 @@ export function asMachineFault(error: unknown, mountPath = ''): unknown {
   return new EngineRefused(`The machine could not do it: ${error.message}`, error)
 }
 
-function parse(line: string): Message | null {
-  if (line === '') return null
+/** Null for the rest of what an earlier connection was sent, and for what no agent of ours says. */
+function parse(line: string): AgentMessage | null {
   try {
-    return JSON.parse(line) as Message
+    return AgentMessage.safeParse(JSON.parse(line)).data ?? null
   } catch {
-    return null // the rest of what an earlier connection was sent
+    return null
   }
 }
 

@@ -16,7 +16,7 @@ import { openFiles } from './docker-log-files.ts'
 import { hasMore } from './docker-log-names.ts'
 import { exactTime } from './docker-times.ts'
 import type { LogFiles, LogSource } from './log-files.ts'
-import type { AgentLine } from './qemu-agent.ts'
+import type { AgentLine } from './qemu-messages.ts'
 import type { MachinePlace } from './qemu-places.ts'
 import type { MachineRecord } from './qemu-records.ts'
 
@@ -87,12 +87,23 @@ export class LogWriter {
       const entry: Entry = { log, stream: streams[stream], attrs: { n: String(seq) }, time: this.#now() }
       const written = Buffer.from(`${JSON.stringify(entry)}\n`)
       if (this.#bytes > 0 && this.#bytes + written.length > this.#fileBytes) this.#rotate()
-      writeSync(this.#descriptor, written)
+      if (!this.#write(written)) return this.#last
       this.#bytes += written.length
       this.#last = seq
       for (const follower of this.#followers) follower(entry)
     }
     return this.#last
+  }
+
+  /** Whether there was room. Where there was none, nothing is written: it waits in the machine. */
+  #write(entry: Buffer): boolean {
+    try {
+      if (writeSync(this.#descriptor, entry) === entry.length) return true
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
+    }
+    ftruncateSync(this.#descriptor, this.#bytes)
+    return false
   }
 
   /** For lines that nobody has numbered. */

@@ -3,13 +3,14 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { PullOptions } from './containers.ts'
 import { CommandFailed, EngineRefused, EngineUnavailable } from './errors.ts'
 import type { FoundMachine, MachineKind, MachineSpec } from './machines.ts'
-import { AgentFault, type Agent, type CommandStatus } from './qemu-agent.ts'
+import { AgentFault, type Agent } from './qemu-agent.ts'
 import { nicPorts, qemuArguments } from './qemu-arguments.ts'
 import { plugDisk } from './qemu-devices.ts'
 import type { MachineHost } from './qemu-host.ts'
 import { type BaseImage, growOverlay, makeOverlay } from './qemu-images.ts'
 import type { Link } from './qemu-links.ts'
 import { readMachineLogs } from './qemu-log-reader.ts'
+import { CommandStatus } from './qemu-messages.ts'
 import { orderFor } from './qemu-orders.ts'
 import { publishPorts } from './qemu-ports.ts'
 import { awaitEnd, endQemu, findQemu, forgetProcess, startQemu } from './qemu-processes.ts'
@@ -163,11 +164,8 @@ async function begin(
 async function startCommand(agent: Agent, order: object): Promise<CommandStatus> {
   try {
     const clock_delta_ns = await agent.clockDelta()
-    return (await agent.ask(
-      'start',
-      { ...order, clock_delta_ns },
-      { withinMs: startsWithinMs },
-    )) as CommandStatus
+    const status = await agent.ask('start', { ...order, clock_delta_ns }, { withinMs: startsWithinMs })
+    return CommandStatus.parse(status)
   } catch (error) {
     if (!(error instanceof AgentFault)) throw error
     if (error.code !== 'not_started') throw new EngineUnavailable('The machine could not be set up', error)

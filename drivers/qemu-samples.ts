@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import type { ContainerSample } from './containers.ts'
 import { bytesOf } from './linux-commands.ts'
 import type { MachineHost } from './qemu-host.ts'
+import { Usage } from './qemu-messages.ts'
 import type { Counters, MachineRecord } from './qemu-records.ts'
 import type { Qmp } from './qmp.ts'
 
@@ -48,7 +49,7 @@ export async function sampleOf(host: MachineHost, id: string): Promise<Container
       time: new Date().toISOString(),
       started_at: record.started_at,
       ...used,
-      memory_bytes: (own as { memory_bytes: number } | null)?.memory_bytes ?? (await residentBytes(host, id)),
+      memory_bytes: Usage.safeParse(own).data?.memory_bytes ?? (await residentBytes(host, id)),
       net_rx_bytes: sum(({ tx }) => tx.bytes),
       net_tx_bytes: sum(({ rx }) => rx.bytes),
     }

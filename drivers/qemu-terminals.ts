@@ -7,6 +7,8 @@ import type { Agent } from './qemu-agent.ts'
 // As the agent has it: so many bytes may be under way that the other side has not dealt with.
 const windowBytes = 128 * 1024
 const partBytes = 16 * 1024
+// An agent of ours keeps to the window. Who goes on without an answer loses its terminal rather than filling the host's memory.
+const mostUnread = 1024 * 1024
 
 /** Runs a command with a terminal in the machine. */
 export async function openMachineTerminal(
@@ -61,6 +63,7 @@ class SessionStream extends Duplex {
     if (this.destroyed) return
     if (this.push(data)) this.#agent.tell('ack', data.length, this.#id)
     else this.#unread += data.length
+    if (this.readableLength > mostUnread) this.destroy()
   }
 
   acknowledged(bytes: number): void {

@@ -1,5 +1,4 @@
 import type { Socket } from 'node:net'
-import type { Interface } from 'node:readline'
 import { EngineUnavailable } from './errors.ts'
 import { connectUnix, linesOf } from './unix-sockets.ts'
 
@@ -33,7 +32,6 @@ export class Qmp {
   readonly closed: Promise<never>
   readonly #closed = Promise.withResolvers<never>()
   readonly #socket: Socket
-  readonly #lines: Interface
   readonly #answers = new Map<number, PromiseWithResolvers<unknown>>()
   readonly #greeting = Promise.withResolvers<unknown>()
   readonly #listeners = new Set<(event: QmpEvent) => void>()
@@ -45,7 +43,7 @@ export class Qmp {
     // It may break before anybody waits.
     for (const promise of [this.closed, this.#greeting.promise]) promise.catch(() => {})
     socket.on('close', () => this.#end())
-    this.#lines = linesOf(socket, (line) => this.#read(line))
+    linesOf(socket, (line) => this.#read(line))
   }
 
   /** Throws EngineUnavailable when nobody listens, or does not greet in time. */
@@ -87,7 +85,6 @@ export class Qmp {
   }
 
   close(): void {
-    this.#lines.close()
     this.#socket.destroy()
   }
 

@@ -1,5 +1,4 @@
 import { createConnection, type Socket } from 'node:net'
-import { createInterface, type Interface } from 'node:readline'
 
 /** Connects to a socket on this host. Its errors are not thrown by anybody afterwards: `close` follows each. */
 export async function connectUnix(path: string): Promise<Socket> {
@@ -11,10 +10,28 @@ export async function connectUnix(path: string): Promise<Socket> {
   return socket
 }
 
-/** What it says, line by line. A reader of lines throws its input's errors again, unless somebody takes them. */
-export function linesOf(socket: Socket, onLine: (line: string) => void): Interface {
-  const lines = createInterface({ input: socket })
-  lines.on('error', () => {})
-  lines.on('line', onLine)
-  return lines
+// QEMU's longest answers are some kilobytes.
+const longestBytes = 16 * 1024 ** 2
+
+/** What it says, line by line. Of a longer line nothing is taken and nothing is kept: who writes it may be a tenant. */
+export function linesOf(socket: Socket, onLine: (line: string) => void, mostBytes = longestBytes): void {
+  let parts: Buffer[] = []
+  let bytes = 0
+  const add = (part: Buffer): void => {
+    bytes += part.length
+    if (bytes <= mostBytes) parts.push(part)
+    else parts = []
+  }
+  socket.on('data', (data: Buffer) => {
+    let from = 0
+    for (let end = data.indexOf(0x0a); end >= 0; end = data.indexOf(0x0a, from)) {
+      add(data.subarray(from, end))
+      from = end + 1
+      const line = bytes <= mostBytes ? Buffer.concat(parts).toString() : null
+      parts = []
+      bytes = 0
+      if (line !== null) onLine(line)
+    }
+    if (from < data.length) add(data.subarray(from))
+  })
 }

@@ -1,0 +1,53 @@
+import { z } from 'zod'
+
+// What a machine's agent may say. In the machine the tenant is root, and may say anything in its place: so nothing of it is
+// believed before it is looked at, and what is of no such shape was never said.
+
+export const CommandStatus = z.object({
+  phase: z.enum(['waiting', 'running', 'restarting', 'ended']),
+  exit_code: z.int(),
+  oom_killed: z.boolean(),
+  restarts: z.int().nonnegative(),
+  started_ns: z.number(),
+})
+
+const Hello = z.object({ peer: z.string(), sent_ns: z.number(), now_ns: z.number(), status: CommandStatus })
+
+// The agent's longest part is 16 KiB, and so is a terminal's.
+const Part = z.base64().max(64 * 1024)
+
+const AgentLine = z.object({
+  seq: z.int().positive(),
+  stream: z.union([z.literal(1), z.literal(2)]),
+  /** Base64. */
+  text: Part,
+  partial: z.boolean().optional(),
+})
+
+const session = z.string()
+
+export const AgentMessage = z.discriminatedUnion('verb', [
+  z.object({ verb: z.literal('hello'), body: Hello }),
+  z.object({
+    verb: z.literal('answer'),
+    id: z.int(),
+    fault: z.object({ code: z.string(), message: z.string().max(8192) }).optional(),
+    body: z.unknown().optional(),
+  }),
+  z.object({ verb: z.literal('status'), body: CommandStatus }),
+  z.object({ verb: z.literal('log'), body: z.tuple([AgentLine], AgentLine) }),
+  z.object({ verb: z.literal('out'), session, body: Part }),
+  z.object({ verb: z.literal('ack'), session, body: z.int().nonnegative() }),
+  z.object({ verb: z.literal('exit'), session, body: z.int() }),
+])
+
+/** Longer than all that it says at once. */
+export const longestMessageBytes = 1024 * 1024
+
+/** What its processes use: the answer to `usage`. */
+export const Usage = z.object({ memory_bytes: z.int().nonnegative() })
+
+export type CommandStatus = z.infer<typeof CommandStatus>
+export type AgentLine = z.infer<typeof AgentLine>
+export type Hello = z.infer<typeof Hello>
+export type AgentMessage = z.infer<typeof AgentMessage>
