@@ -129,13 +129,20 @@ function lineWriter({ spec }: MachineRecord, logs: LogWriter): (data: Buffer) =>
   let rest = Buffer.alloc(0)
   return (data) => {
     rest = Buffer.concat([rest, data])
-    for (let end = rest.indexOf(0x0a); end >= 0; end = rest.indexOf(0x0a)) {
+    for (let end = endOfLine(rest); end >= 0; end = endOfLine(rest)) {
       const line = rest.subarray(0, end)
-      rest = rest.subarray(end + 1)
+      rest = rest.subarray(rest[end] === 0x0a ? end + 1 : end)
       logs.add(line.at(-1) === 0x0d ? line.subarray(0, -1) : line)
     }
-    if (rest.length > longestLine) rest = Buffer.alloc(0)
   }
 }
 
-const longestLine = 64 * 1024
+// As the agent's parts of a line: a longer one is several.
+const longestLine = 16 * 1024
+
+/** Where the first line of these bytes ends; -1 while it goes on. */
+function endOfLine(bytes: Buffer): number {
+  const end = bytes.indexOf(0x0a)
+  if (end >= 0 && end <= longestLine) return end
+  return bytes.length > longestLine ? longestLine : -1
+}

@@ -14,7 +14,7 @@ export const CommandStatus = z.object({
 const Hello = z.object({ peer: z.string(), sent_ns: z.number(), now_ns: z.number(), status: CommandStatus })
 
 // The agent's longest part is 16 KiB, and so is a terminal's.
-const Part = z.base64().max(64 * 1024)
+const Part = z.base64().max(22 * 1024)
 
 const AgentLine = z.object({
   seq: z.int().positive(),
