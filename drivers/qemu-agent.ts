@@ -9,7 +9,7 @@ import {
   type Hello,
   longestMessageBytes,
 } from './qemu-messages.ts'
-import { connectUnix, linesOf } from './unix-sockets.ts'
+import { connectUnix, linesOf, pace } from './unix-sockets.ts'
 
 // The host's side of images/guest/agent: a JSON object a line, over one serial port of the machine. One connection at a time,
 // shared by all that the host asks.
@@ -43,6 +43,8 @@ export class AgentFault extends Error {
 // A machine that starts hears nothing until its agent runs: so the greeting is repeated.
 const greetEveryMs = 50
 const answerWithinMs = 30_000
+// A tenth of a core's time; a guest of ours says some megabytes a second at most.
+const bytesPerSec = 16 * 1024 ** 2
 const ns = 1_000_000
 // Better is not asked for: a second is promised.
 const goodRttNs = 50 * ns
@@ -68,6 +70,7 @@ export class Agent {
     this.#greeted.promise.catch(() => {})
     socket.on('close', () => this.#end())
     linesOf(socket, (line) => this.#take(line), longestMessageBytes)
+    pace(socket, bytesPerSec)
     void this.#greet()
   }
 

@@ -56,6 +56,8 @@ export class MachineHost {
   readonly #links = new Map<string, Link>()
   readonly #watchers = new Set<(id: string | null) => void>()
   readonly #recording = makeTurns()
+  /** What their commands' status is, while it is being noted. */
+  readonly #statuses = new Map<string, CommandStatus>()
   /** Set by who settles machines that ended by themselves. */
   onGone: (id: string) => void = () => {}
   onEnded: (id: string) => void = () => {}
@@ -132,6 +134,22 @@ export class MachineHost {
 
   async #onStatus(id: string, status: CommandStatus): Promise<void> {
     if (status.phase === 'waiting') return
+    const isBeingNoted = this.#statuses.has(id)
+    this.#statuses.set(id, status)
+    // However many come meanwhile, the last is what counts: a guest may say so as often as it likes.
+    if (isBeingNoted) return
+    try {
+      let noted: CommandStatus
+      do {
+        noted = this.#statuses.get(id) ?? status
+        await this.#noteStatus(id, noted)
+      } while (noted !== this.#statuses.get(id))
+    } finally {
+      this.#statuses.delete(id)
+    }
+  }
+
+  async #noteStatus(id: string, status: CommandStatus): Promise<void> {
     await this.#note(id, {
       exit_code: status.phase === 'running' ? null : status.exit_code,
       oom_killed: status.oom_killed,

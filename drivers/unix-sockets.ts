@@ -35,3 +35,23 @@ export function linesOf(socket: Socket, onLine: (line: string) => void, mostByte
     if (from < data.length) add(data.subarray(from))
   })
 }
+
+const paceMs = 100
+
+/** Reads no more than this, on average: who writes may be a tenant, and what is read costs time that all tenants share. */
+export function pace(socket: Socket, bytesPerSec: number): void {
+  let begun = performance.now()
+  let bytes = 0
+  socket.on('data', (data: Buffer) => {
+    const passed = performance.now() - begun
+    if (passed > paceMs) {
+      begun += passed
+      bytes = 0
+    }
+    bytes += data.length
+    const neededMs = (bytes / bytesPerSec) * 1000
+    if (neededMs < paceMs) return
+    socket.pause()
+    setTimeout(() => socket.resume(), neededMs)
+  })
+}

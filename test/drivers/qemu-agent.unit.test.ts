@@ -88,6 +88,16 @@ test.each([
   expect(heard).toEqual({ lines: [line(1)], statuses: [status] })
 })
 
+test('what floods is read slowly, and none of it is lost', async () => {
+  say(hello())
+  await agent.ready(10_000)
+  const text = Buffer.alloc(16 * 1024, 'x').toString('base64')
+  const count = 300 // of 22 KiB each
+  for (let seq = 1; seq <= count; seq++) say({ verb: 'log', body: [{ ...line(seq), text }] })
+  await eventually(() => heard.lines.length === count)
+  expect(heard.lines.map(({ seq }) => seq)).toEqual(Array.from({ length: count }, (_, index) => index + 1))
+})
+
 test('a greeting with a status that is none is no greeting', async () => {
   say(hello({ status: { ...status, phase: 'rich' } }))
   await expect(agent.ready(300)).rejects.toThrow('does not answer')
