@@ -25,8 +25,8 @@ export interface ModelDisk {
   gib: number
   /** What was written to it: null for nothing yet. */
   mark: string | null
-  /** The mark by the snapshot's name. */
-  snapshots: Map<string, string | null>
+  /** What it held, by the snapshot's name. */
+  snapshots: Map<string, Pick<ModelDisk, 'mark' | 'gib'>>
   /** The container's slot. */
   on: string | null
 }
@@ -257,7 +257,7 @@ export class World {
     return {
       ...this.#onDisk(disk, 'snapshot', 'POST', '/snapshots'),
       body: { name },
-      apply: () => void disk.snapshots.set(name, disk.mark),
+      apply: () => void disk.snapshots.set(name, { mark: disk.mark, gib: disk.gib }),
     }
   }
 
@@ -272,13 +272,12 @@ export class World {
 
   #restore(dice: Dice, disk: ModelDisk, slot: string): Command | null {
     if (disk.snapshots.size === 0 || this.disks.has(slot)) return null
-    const [name, mark] = dice.one([...disk.snapshots])
+    const [name, { mark, gib }] = dice.one([...disk.snapshots])
     const command = this.#onDisk(disk, `restore into ${slot} from`, 'POST', `/snapshots/${name}/restore`)
     return {
       ...command,
       uses: [...command.uses, slot],
-      apply: (body) =>
-        this.#addDisk(slot, String(body['new_disk_uuid'] ?? body['new_disk_id']), disk.gib, mark),
+      apply: (body) => this.#addDisk(slot, String(body['new_disk_uuid'] ?? body['new_disk_id']), gib, mark),
     }
   }
 
