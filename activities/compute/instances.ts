@@ -3,7 +3,7 @@ import { findInstance, type Instance } from '../../models/compute/instance-kinds
 import { type PlacedSpec, wishOf } from '../../models/compute/instances.ts'
 import { removeArchive } from '../../models/compute/log-archive.ts'
 import { place, placeElsewhere } from '../../models/compute/placement.ts'
-import { hostsOf, Reservation, release, resize } from '../../models/compute/reservations.ts'
+import { beyond, heldBy, hostsOf, Reservation, release, resize } from '../../models/compute/reservations.ts'
 import { cutOff, resolverOf } from '../../models/network/host-networks.ts'
 import { releaseNics } from '../../models/network/nics.ts'
 import { disksOf, freeDisks } from '../../models/storage/attachments.ts'
@@ -27,7 +27,13 @@ export const makeInstanceActivities = () => ({
     }
     const is_new = instance.host_id === null || moved
     const host_id = host._id
-    return { host_id, host_address: host.address ?? '', is_new, ...(await withNetwork(one, [host_id])) }
+    return {
+      host_id,
+      host_address: host.address ?? '',
+      is_new,
+      ...(await withNetwork(one, [host_id])),
+      ...((await lacksRoom(one)) ? { lacks_room: true } : {}),
+    }
   },
 
   /** Where it is, as far as anything of it may be on a host; null too where the host is given up for now. */
@@ -121,6 +127,8 @@ export interface Placed<S extends PlacedSpec = PlacedSpec> {
   /** Nothing of it was on that host before. */
   is_new: boolean
   network_hosts: string[]
+  /** It was suspended, and its host has given its room to others. */
+  lacks_room?: boolean
 }
 
 export interface Move<S extends PlacedSpec = PlacedSpec> {
@@ -139,6 +147,13 @@ export async function instanceOf(id: string): Promise<Instance> {
   const one = await findInstance(id)
   if (!one) throw ApplicationFailure.nonRetryable('The instance is gone', 'not_found')
   return one
+}
+
+/** Whether it has no room to run: so may one that is resumed. */
+async function lacksRoom({ kind, instance }: Instance): Promise<boolean> {
+  if (instance.status !== 'resuming') return false // so it is for most, and costs them no query
+  const lacks = beyond(kind.sizeOf(instance), await heldBy(instance._id))
+  return lacks.cpu_milli > 0 || lacks.memory_mib > 0
 }
 
 /** What it wrote is on its host and nowhere else. */

@@ -1,6 +1,6 @@
 import { findInstance } from '../../models/compute/instance-kinds.ts'
 import type { PlacedMachine } from '../../models/compute/machines.ts'
-import { beyond, heldBy, placementTurn, reserveIfRoom } from '../../models/compute/reservations.ts'
+import { heldBy, placementTurn, reserveIfRoom } from '../../models/compute/reservations.ts'
 import { transaction } from '../../models/database.ts'
 import { permanently } from './disk-hosts.ts'
 import { instanceOf, makeInstanceActivities, type Move, type Placed } from './instances.ts'
@@ -9,13 +9,7 @@ export const makeMachineActivities = () => {
   const steps = makeInstanceActivities()
   return {
     ...steps,
-    /** `lacks_room`: it was suspended, and others have the room that it had on its host. */
-    async placeMachine(id: string): Promise<Placed<PlacedMachine> & { lacks_room?: true }> {
-      const placed = (await steps.placeInstance(id)) as Placed<PlacedMachine>
-      const { kind, instance } = await instanceOf(id)
-      const lacks = beyond(kind.sizeOf(instance), await heldBy(id))
-      return lacks.cpu_milli || lacks.memory_mib ? { ...placed, lacks_room: true } : placed
-    },
+    placeMachine: (id: string) => steps.placeInstance(id) as Promise<Placed<PlacedMachine>>,
     placeMachineElsewhere: (id: string, wantedHostId: string | null, operationId: string) =>
       steps.placeInstanceElsewhere(id, wantedHostId, operationId) as Promise<Move<PlacedMachine>>,
 

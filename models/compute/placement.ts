@@ -58,7 +58,7 @@ export async function needRoomElsewhere(ids: [string, ...string[]], wish: Wish):
     reserved.cpu_milli + size.cpu_milli <= (capacity?.cpu_cores ?? 0) * 1000 &&
     reserved.memory_mib + size.memory_mib <= (capacity?.memory_mib ?? 0) &&
     (reserved.disk_gib ?? 0) + size.disk_gib <= (capacity?.disk_gib ?? 0)
-  if (!best.some(hasRoom)) throw refusal
+  if (!best.some(hasRoom)) throw refusal()
 }
 
 const isOpen = { status: 'active', cordoned: false }
@@ -82,7 +82,7 @@ async function takeBest(
       }
       return host
     }
-    throw refusal
+    throw refusal()
   }, placementTurn)
 }
 
@@ -96,7 +96,8 @@ async function candidates(held: ReservationDocument[], wish: Wish) {
   const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
   const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
   const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
-  return { best, size, later, refusal: new NoCapacity(explain(others, open.length, size)) }
+  const refusal = (): NoCapacity => new NoCapacity(explain(others, open.length, size))
+  return { best, size, later, refusal }
 }
 
 async function hostsFor(held: ReservationDocument[], wish: Wish): Promise<HostDocument[]> {
