@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import type { Usage } from './linux-cgroups.ts'
+import type { Usage } from './linux/cgroups.ts'
 
 /** A container as an engine needs to know it. Its id names it there, so that asking twice makes one. */
 export interface ContainerSpec {

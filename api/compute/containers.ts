@@ -18,7 +18,7 @@ import { Health, HealthCheck } from './health.ts'
 import { mayChooseHost } from './hosts.ts'
 import { instanceDisks } from './instance-disks.ts'
 import { instanceNics } from './instance-nics.ts'
-import { instanceObservation } from './instance-observation.ts'
+import { instanceObservation } from './observation/instances.ts'
 import {
   Arguments,
   changeable as ofAll,

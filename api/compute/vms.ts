@@ -7,7 +7,7 @@ import { operation } from '../operation.ts'
 import { mayChooseHost } from './hosts.ts'
 import { instanceDisks } from './instance-disks.ts'
 import { instanceNics } from './instance-nics.ts'
-import { instanceObservation } from './instance-observation.ts'
+import { instanceObservation } from './observation/instances.ts'
 import { newborn, showInstance, takeForNew } from './instances.ts'
 import {
   creatableMachine,

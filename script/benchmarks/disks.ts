@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { DiskTransfers, Disks } from '../../drivers/disks.ts'
-import { makeQcow2Disks } from '../../drivers/qcow2.ts'
+import { makeQcow2Disks } from '../../drivers/qcow2/disks.ts'
 import { type Row, timed } from './measure.ts'
 import type { Stack } from './stack.ts'
 

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { makeQcow2Disks } from '../../drivers/qcow2.ts'
+import { makeQcow2Disks } from '../../drivers/qcow2/disks.ts'
 import { furtherIndexes } from './further-hosts.ts'
 import { disksRun, disksRunOf, type Layout } from './settings.ts'
 

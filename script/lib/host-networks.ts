@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { readSettings } from '../../config.ts'
-import { makeLinuxNetworks } from '../../drivers/linux-networks.ts'
+import { makeLinuxNetworks } from '../../drivers/linux/networks.ts'
 import type { Layout } from './settings.ts'
 
 /** Takes away the VPCs that a host made. `folder`: where it keeps its credential; `namespace`: its own, if it has one. */

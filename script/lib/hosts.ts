@@ -1,5 +1,5 @@
-import { batch, linksOf, lookAt, run, setSysctls } from '../../drivers/linux-commands.ts'
-import { isNamespace, makeNamespace, removeNamespace } from '../../drivers/linux-namespaces.ts'
+import { batch, linksOf, lookAt, run, setSysctls } from '../../drivers/linux/commands.ts'
+import { isNamespace, makeNamespace, removeNamespace } from '../../drivers/linux/namespaces.ts'
 import { parseCidr, toAddress } from '../../lib/ipv4.ts'
 import { shortHash } from './settings.ts'
 

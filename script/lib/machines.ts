@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { openQemuMachines } from '../../drivers/qemu.ts'
+import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 import { furtherIndexes } from './further-hosts.ts'
 import { type Layout, machinesRun, machinesRunOf } from './settings.ts'
 

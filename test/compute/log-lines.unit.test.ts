@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import * as fc from 'fast-check'
-import { makeLineJoiner } from '../../api/compute/log-lines.ts'
+import { makeLineJoiner } from '../../api/compute/observation/log-lines.ts'
 
 // From the engine's entries to what was written.
 

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import { processesWith } from '../../drivers/programs.ts'
+import { processesWith } from '../../drivers/system/programs.ts'
 import type { Accepted, ContainerBody, Json } from '../support/client.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
-import { linksOf } from '../../drivers/linux-commands.ts'
-import { Names } from '../../drivers/linux-names.ts'
+import { linksOf } from '../../drivers/linux/commands.ts'
+import { Names } from '../../drivers/linux/names.ts'
 import { newId } from '../../lib/ids.ts'
 import { planePort } from '../../script/lib/further-hosts.ts'
 import { metricsPort, nthApiPort } from '../../script/lib/roles.ts'

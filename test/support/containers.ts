@@ -1,8 +1,8 @@
 import Docker from 'dockerode'
 import { readSettings } from '../../config.ts'
 import type { ContainerEngine, ContainerSpec } from '../../drivers/containers.ts'
-import { makeDockerEngine } from '../../drivers/docker.ts'
-import { logFolder, makeDockerLogFiles } from '../../drivers/docker-log-files.ts'
+import { makeDockerEngine } from '../../drivers/docker/engine.ts'
+import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import { newId } from '../../lib/ids.ts'
 

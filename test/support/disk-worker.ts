@@ -1,4 +1,4 @@
-import { makeQcow2Disks, type Qcow2Settings } from '../../drivers/qcow2.ts'
+import { makeQcow2Disks, type Qcow2Settings } from '../../drivers/qcow2/disks.ts'
 
 // A worker that does one thing with disks and may be killed meanwhile: settings, method and arguments, as JSON.
 

@@ -20,7 +20,7 @@ const hostIndexes = (): number[] =>
     return found ? [Number(found[1] ?? 1)] : []
   })
 
-/** Of both versions of the kernel's interface: see drivers/linux-groups.ts. */
+/** Of both versions of the kernel's interface: see drivers/linux/groups.ts. */
 const groups = (): string[] =>
   ['', 'cpu', 'memory']
     .map((controller) => join('/sys/fs/cgroup', controller, 'keelson'))

@@ -1,5 +1,5 @@
-import type { QemuSettings } from '../../drivers/qemu-host.ts'
-import { openQemuMachines } from '../../drivers/qemu.ts'
+import type { QemuSettings } from '../../drivers/qemu/host.ts'
+import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 
 // A worker that does one thing with machines and may be killed meanwhile: settings, method and arguments, as JSON.
 

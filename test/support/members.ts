@@ -1,5 +1,5 @@
 import type Docker from 'dockerode'
-import { batch, runIn } from '../../drivers/linux-commands.ts'
+import { batch, runIn } from '../../drivers/linux/commands.ts'
 import type { ContainerBody } from './client.ts'
 import { allHosts } from './hosts.ts'
 import { execInside } from './inside.ts'

@@ -1,4 +1,4 @@
-import { processesWith } from '../../drivers/programs.ts'
+import { processesWith } from '../../drivers/system/programs.ts'
 import type { Json } from './client.ts'
 import { openConsole } from './console.ts'
 import { eventually } from './eventually.ts'

@@ -1,4 +1,4 @@
-import { type LinuxNetworkSettings, makeLinuxNetworks } from '../../drivers/linux-networks.ts'
+import { type LinuxNetworkSettings, makeLinuxNetworks } from '../../drivers/linux/networks.ts'
 import type { NicSpec, SubnetSpec } from '../../drivers/networks.ts'
 
 // Makes and removes networks until it is killed: `node network-worker.ts ORDERS`.

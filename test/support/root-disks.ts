@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { run } from '../../drivers/programs.ts'
+import { run } from '../../drivers/system/programs.ts'
 import { machineFiles, machineFolder } from './machine-traces.ts'
 
 /** A microVM's root disk as it lies on its host, looked at by the file system's own programs. */

@@ -1,4 +1,4 @@
-import { runIn } from '../../drivers/linux-commands.ts'
+import { runIn } from '../../drivers/linux/commands.ts'
 import { newId } from '../../lib/ids.ts'
 import type { Client, Json } from './client.ts'
 import { allHosts, type TestHost } from './hosts.ts'

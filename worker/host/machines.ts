@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Settings } from '../../config.ts'
-import { missingForMachines, missingForVms } from '../../drivers/equipment.ts'
+import { missingForMachines, missingForVms } from '../../drivers/system/equipment.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import type { MachineEngine, MachineTransfers } from '../../drivers/machines.ts'
-import type { Publishing } from '../../drivers/published-ports.ts'
-import { openQemuMachines } from '../../drivers/qemu.ts'
+import type { Publishing } from '../../drivers/system/published-ports.ts'
+import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 import type { MachinesOfHost } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 

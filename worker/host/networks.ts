@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { makeNetworks, type Networks } from '../../activities/host/networks.ts'
 import type { Settings } from '../../config.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
-import { makeLinuxNetworks } from '../../drivers/linux-networks.ts'
+import { makeLinuxNetworks } from '../../drivers/linux/networks.ts'
 import type { HostNetworks } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 

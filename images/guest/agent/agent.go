@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The host speaks with the agent over one serial port, a JSON object a line; drivers/qemu-agent.ts is the other side. What the host
+// The host speaks with the agent over one serial port, a JSON object a line; drivers/qemu/agent.ts is the other side. What the host
 // asks carries a number, and is answered with it.
 
 const portName = "keelson.agent"

@@ -1,0 +1,101 @@
+import { Readable } from 'node:stream'
+import type { IncomingMessage } from 'node:http'
+import { SignJWT } from 'jose'
+import { WebSocket } from 'ws'
+import { newId } from '../../../lib/ids.ts'
+import {
+  planeAudience,
+  planeSubject,
+  planeTokenSec,
+  planeTokenType,
+  type PlaneVerb,
+} from '../../../lib/host-protocol.ts'
+import { NotFound, Problem, type ProblemDocument, Unavailable } from '../../../lib/problem.ts'
+import { socketOptions } from '../../../lib/websockets.ts'
+import { Host } from '../../../models/compute/hosts.ts'
+import { sign } from '../../../models/identity/signing-keys.ts'
+
+// Clients never reach a host: the API does, with a token for one instance and verb that is good once.
+
+// A host answers as soon as its engine does.
+const handshakeTimeoutMs = 30_000
+// Finds out that a host has vanished although nothing passes.
+const probeEveryMs = 30_000
+// A problem document is smaller.
+const maxRefusalBytes = 64 * 1024
+
+/** Asks the host that has an instance. Throws NotFound, Unavailable. */
+export async function askHost(
+  hostId: string,
+  instanceId: string,
+  verb: 'logs' | 'archive',
+  query: URLSearchParams,
+  signal: AbortSignal,
+): Promise<Readable> {
+  const { url, headers } = await requestTo(hostId, instanceId, verb, query)
+  const answer = await fetch(url, { headers, signal }).catch((cause: unknown) => {
+    throw new Unavailable('The host of this instance does not answer', cause)
+  })
+  if (answer.ok && answer.body) return Readable.fromWeb(answer.body)
+  await answer.body?.cancel()
+  if (answer.status === 404) throw new NotFound('instance on its host')
+  throw new Unavailable('The host of this instance refused')
+}
+
+/**
+ * Opens a WebSocket to the host that has an instance. It is paused: nothing is lost until somebody listens. Throws
+ * NotFound, the host's Problem where it is a conflict, Unavailable.
+ */
+export async function connectHost(
+  hostId: string,
+  instanceId: string,
+  verb: 'console',
+  query: URLSearchParams,
+): Promise<WebSocket> {
+  const { url, headers } = await requestTo(hostId, instanceId, verb, query)
+  const socket = new WebSocket(url, { headers, handshakeTimeout: handshakeTimeoutMs, ...socketOptions })
+  const { promise, resolve, reject } = Promise.withResolvers<WebSocket>()
+  socket.once('upgrade', (answer: IncomingMessage) => answer.socket.setKeepAlive(true, probeEveryMs))
+  socket.once('open', () => {
+    socket.pause()
+    resolve(socket)
+  })
+  socket.once('unexpected-response', (_request, answer: IncomingMessage) => {
+    refusalOf(answer)
+      .then(reject, reject)
+      .finally(() => socket.terminate())
+  })
+  socket.on('error', (cause) => reject(new Unavailable('The host of this instance does not answer', cause)))
+  return promise
+}
+
+async function requestTo(
+  hostId: string,
+  instanceId: string,
+  verb: PlaneVerb,
+  query: URLSearchParams,
+): Promise<{ url: URL; headers: { authorization: string } }> {
+  const host = await Host.findById(hostId).lean()
+  if (!host?.data_plane_url) throw new Unavailable('The host of this instance is not there')
+  const token = await sign(
+    new SignJWT()
+      .setAudience(planeAudience(hostId))
+      .setSubject(planeSubject(instanceId, verb))
+      .setJti(newId())
+      .setIssuedAt()
+      .setExpirationTime(`${planeTokenSec} s`),
+    planeTokenType,
+  )
+  const url = new URL(`/instances/${instanceId}/${verb}?${query.toString()}`, host.data_plane_url)
+  return { url, headers: { authorization: `Bearer ${token}` } }
+}
+
+async function refusalOf(answer: IncomingMessage): Promise<Problem> {
+  if (answer.statusCode === 404) return new NotFound('instance on its host')
+  if (answer.statusCode !== 409) return new Unavailable('The host of this instance refused')
+  let text = ''
+  answer.setEncoding('utf8')
+  for await (const part of answer) if (text.length < maxRefusalBytes) text += part
+  const { type: _, status, code, title, detail, ...extensions } = JSON.parse(text) as ProblemDocument
+  return new Problem(status, code, title, detail, { extensions })
+}

@@ -1,0 +1,141 @@
+import type { Request } from 'express'
+import { z } from 'zod'
+import { ConsoleSize, LogLine } from '../../../lib/host-protocol.ts'
+import { StateConflict, UpgradeRequired } from '../../../lib/problem.ts'
+import { asksForWebSocket } from '../../../lib/websockets.ts'
+import { activityList } from '../../activity.ts'
+import { byId } from '../../fields.ts'
+import { type Operation, operation, socket, stream } from '../../operation.ts'
+import { join } from '../../sockets.ts'
+import { askHost, connectHost } from './data-plane.ts'
+import { instanceOf, type ShownInstance } from '../instances.ts'
+import { sendArchive } from './log-archive.ts'
+import { sendLogs } from './logs.ts'
+import { MetricsQuery, MetricsView, metricsOf } from './metrics.ts'
+
+// What is seen of an instance while it runs, and after.
+
+const Flag = z.enum(['true', 'false']).transform((text) => text === 'true')
+
+const instanceLogs = (shown: ShownInstance, { plural, kind: { title } } = shown): Operation =>
+  operation({
+    method: 'GET',
+    path: `/api/v1/${plural}/{id}/logs`,
+    permission: `${plural}:read`,
+    summary: `What a ${title} wrote to stdout and stderr`,
+    params: byId,
+    query: z.strictObject({
+      lines: z.coerce.number().int().min(0).max(100_000).optional().describe('The last so many'),
+      since: z.iso.datetime({ offset: true }).optional(),
+      follow: Flag.default(false).describe('Server-sent events, until the client goes'),
+      timestamps: Flag.default(true),
+    }),
+    responses: { 200: stream('application/x-ndjson', LogLine) },
+    handle: async ({ caller, params, query, http: { response } }) => {
+      const instance = await instanceOf(shown, caller, params.id)
+      if (!instance.host_id) throw new StateConflict('read logs', instance.status)
+      const gone = new AbortController()
+      response.once('close', () => gone.abort())
+      const ask = new URLSearchParams()
+      if (query.lines !== undefined) ask.set('lines', String(query.lines))
+      if (query.since) ask.set('since', query.since)
+      if (query.follow) ask.set('follow', 'true')
+      await sendLogs(await askHost(instance.host_id, params.id, 'logs', ask, gone.signal), response, query)
+    },
+  })
+
+const instanceLogArchive = (shown: ShownInstance, { plural, kind: { title } } = shown): Operation =>
+  operation({
+    method: 'GET',
+    path: `/api/v1/${plural}/{id}/logs/archive`,
+    permission: `${plural}:read`,
+    summary: `All that a ${title} wrote: what its host moved into the archive, in order, and what is on its host still`,
+    params: byId,
+    responses: {
+      200: stream(
+        'text/plain',
+        z
+          .string()
+          .describe(
+            'The output itself, compressed where `Accept-Encoding` has gzip. Where some cannot be had, a line that begins with `[keelson: ` says so in its place, and the trailer `X-Archive-Complete` is `false`',
+          ),
+      ),
+    },
+    handle: async ({ caller, params, http: { request, response } }) => {
+      const instance = await instanceOf(shown, caller, params.id)
+      const accepted = (request as Request).acceptsEncodings('gzip', 'identity')
+      await sendArchive(instance, response, { compressed: accepted === 'gzip' })
+    },
+  })
+
+const instanceMetrics = (shown: ShownInstance, { plural, kind: { title } } = shown): Operation =>
+  operation({
+    method: 'GET',
+    path: `/api/v1/${plural}/{id}/metrics`,
+    permission: `${plural}:read`,
+    summary: `What a ${title} has used: processor, memory, network, disk`,
+    params: byId,
+    query: MetricsQuery,
+    responses: { 200: MetricsView },
+    handle: async ({ caller, params, query }) => {
+      const { _id: instance_id, tenant_id } = await instanceOf(shown, caller, params.id)
+      return metricsOf({ tenant_id, instance_id }, query)
+    },
+  })
+
+const maxCommandBytes = 8192
+
+const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
+  operation({
+    method: 'GET',
+    path: `/api/v1/${plural}/{id}/console`,
+    permission: `${plural}:console`,
+    summary: `${shown.console.words}, as a WebSocket`,
+    params: byId,
+    query: z.strictObject({
+      command: z
+        .preprocess(
+          (given) => (typeof given === 'string' ? [given] : given),
+          z.array(z.string()).min(1).max(256),
+        )
+        .refine((words) => words.join('').length <= maxCommandBytes, `at most ${maxCommandBytes} characters`)
+        .refine((words) => !words.join('').includes('\0'), 'no NUL')
+        .default(shown.console.command)
+        .describe('What runs in it: once for each word'),
+      cols: ConsoleSize.shape.cols.default(80),
+      rows: ConsoleSize.shape.rows.default(24),
+    }),
+    responses: {
+      101: socket(
+        'binary frames are what is typed and what is to be shown; a text frame `{"type": "resize", "cols", "rows"}` changes the size. The close code says why it ended: 1000 with the command’s exit code, 1001 the platform stops, 1003 a text frame is not understood, 1008 the token or the permission has ended, 1011 the host or its engine failed. Browsers send the token as the subprotocol `bearer.<token>`',
+      ),
+    },
+    handle: async ({ caller, params, query, http: { request, response } }) => {
+      const instance = await instanceOf(shown, caller, params.id)
+      if (!asksForWebSocket(request)) throw new UpgradeRequired()
+      if (instance.status !== 'running' || !instance.host_id)
+        throw new StateConflict('open a console', instance.status)
+      const ask = new URLSearchParams(query.command.map((word): [string, string] => ['command', word]))
+      ask.set('cols', String(query.cols))
+      ask.set('rows', String(query.rows))
+      const host = await connectHost(instance.host_id, params.id, 'console', ask)
+      // A client that has left by now is never served.
+      if (response.destroyed) host.terminate()
+      response.once('close', () => host.terminate())
+      return (client) => join(client, host)
+    },
+  })
+
+const instanceActivity = (shown: ShownInstance, { plural, kind: { title } } = shown): Operation =>
+  activityList({
+    path: `/api/v1/${plural}/{id}/activity`,
+    permission: `${plural}:read`,
+    summary: `What happened to a ${title} that nobody asked for`,
+    ownerOf: (caller, id) => instanceOf(shown, caller, id),
+  })
+
+/** What is seen of instances of a kind. */
+export const instanceObservation = (shown: ShownInstance): Operation[] =>
+  [instanceLogs, instanceLogArchive, instanceMetrics, instanceConsole, instanceActivity].map((of) =>
+    of(shown),
+  )

@@ -1,0 +1,180 @@
+import type { ServerResponse } from 'node:http'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { promisify } from 'node:util'
+import { createGzip, gunzip } from 'node:zlib'
+import { logPieceBytes } from '../../../lib/host-protocol.ts'
+import { NotFound, Unavailable } from '../../../lib/problem.ts'
+import type { InstanceDocument } from '../../../models/compute/instances.ts'
+import {
+  archivedPieces,
+  lastPieceOf,
+  LogArchive,
+  type LogArchiveDocument,
+  type LogPieceDocument,
+  readPiece,
+} from '../../../models/compute/log-archive.ts'
+import { type FileLeft, filesLeft } from './log-files-left.ts'
+import { makeLineJoiner, remark } from './log-lines.ts'
+
+// All that an instance wrote: what is archived, and then what its host still has.
+
+const expand = promisify(gunzip)
+
+/** More than any host has of one instance. */
+const mostFiles = 10_000
+
+const dropped = remark('output may be missing here: its host had to drop some before it could be archived')
+const away = remark('output is missing here: the host that has it does not answer')
+
+/** Whether all was there. A trailer, since it is known at the end. */
+const completeTrailer = 'X-Archive-Complete'
+
+/** Streams it; where some is missing, it says so in its place and at the end. */
+export async function sendArchive(
+  instance: InstanceDocument,
+  response: ServerResponse,
+  { compressed }: { compressed: boolean },
+): Promise<void> {
+  const gone = new AbortController()
+  response.once('close', () => gone.abort())
+  response.writeHead(200, {
+    'Content-Type': 'text/plain; charset=utf-8',
+    'Cache-Control': 'no-store',
+    Vary: 'Accept-Encoding',
+    Trailer: completeTrailer,
+    ...(compressed ? { 'Content-Encoding': 'gzip' } : {}),
+  })
+  let complete = true
+  const source = Readable.from(outputOf(instance, gone.signal, () => (complete = false)))
+  try {
+    if (compressed) await pipeline(source, createGzip({ level: 1 }), response, { end: false })
+    else await pipeline(source, response, { end: false })
+    response.addTrailers({ [completeTrailer]: String(complete) })
+    response.end()
+  } catch (error) {
+    response.destroy() // an answer that breaks off is not taken for a whole one
+    if (!gone.signal.aborted) throw error
+  }
+}
+
+async function* outputOf(
+  { _id, tenant_id, host_id }: InstanceDocument,
+  signal: AbortSignal,
+  onMissing: () => void,
+): AsyncGenerator<Buffer> {
+  const archive = await LogArchive.findOne({ _id, tenant_id }).lean()
+  const reader = makeReader({ _id, tenant_id }, archive, onMissing)
+  const former = new Set((archive?.former_hosts ?? []).map((stay) => stay.host_id))
+
+  for (const hostId of former) {
+    if (hostId === host_id) continue
+    const left = await leftOn(hostId, _id, signal)
+    if (left) {
+      yield* reader.left(left)
+      continue
+    }
+    const last = await lastPieceOf({ instance_id: _id, tenant_id, host_id: hostId })
+    if (last) yield* reader.archived(last)
+    yield* reader.missing()
+  }
+  // Before the host is asked: it holds what it has, for as long as it is read.
+  yield* reader.archived()
+  const left = host_id ? await leftOn(host_id, _id, signal) : []
+  if (left) yield* reader.left(left)
+  else yield* reader.missing()
+  // What came meanwhile, also where the host had nothing left by then.
+  yield* reader.archived()
+  yield* reader.rest()
+}
+
+const leftOn = (hostId: string, id: string, signal: AbortSignal): Promise<AsyncIterable<FileLeft> | null> =>
+  filesLeft(hostId, id, signal).catch((error: unknown) => {
+    if (error instanceof Unavailable) return null
+    throw error
+  })
+
+/**
+ * Reads each byte once, though files move to the archive meanwhile. Whatever was gone from a host when it was asked was in
+ * the archive by then: so the archive is read to its end after the host was asked, and before what the host had. How far each
+ * file was read says what of it is not to be read again.
+ */
+function makeReader(
+  scope: { _id: string; tenant_id: string },
+  archive: LogArchiveDocument | null,
+  onMissing: () => void,
+) {
+  const joiner = makeLineJoiner()
+  const readTo = new Map<string, number>()
+  let last: LogPieceDocument | null = null
+  let engineId = ''
+
+  /** What an engine's container left without an end of the line does not run into the next one's. */
+  function* of(engine: string, bytes: Buffer): Generator<Buffer> {
+    if (engine !== engineId && engineId) yield joiner.end()
+    engineId = engine
+    yield joiner.push(bytes)
+  }
+
+  function* missing(words: Buffer): Generator<Buffer> {
+    onMissing()
+    yield joiner.end()
+    yield words
+  }
+
+  /** Also of what comes to the archive meanwhile, after it was read from a host. */
+  function unread(file: string, from: number, bytes: Buffer): Buffer {
+    const to = Math.max(readTo.get(file) ?? 0, from)
+    readTo.delete(file) // so that it is the newest now
+    readTo.set(file, Math.max(to, from + bytes.length))
+    for (const oldest of readTo.keys()) {
+      if (readTo.size <= mostFiles) break
+      readTo.delete(oldest)
+    }
+    return bytes.subarray(to - from)
+  }
+
+  /** Up to what there is now: an instance may write faster than it is read. */
+  async function* archived(until?: { engine_created_at: string }): AsyncGenerator<Buffer> {
+    const { _id: instance_id, tenant_id } = scope
+    const newest = await lastPieceOf({ instance_id, tenant_id })
+    if (newest?._id === last?._id) return
+    for await (const piece of archivedPieces({ instance_id, tenant_id }, last)) {
+      if (until && piece.engine_created_at > until.engine_created_at) return
+      archive ??= await LogArchive.findOne(scope).lean()
+      if (!archive) throw new NotFound('instance') // it was deleted meanwhile
+      if (piece.after_gap) yield* missing(dropped)
+      last = piece
+      if ((readTo.get(piece.file) ?? 0) < piece.to) {
+        const compressed = await readPiece(piece, archive)
+        const bytes = await expand(compressed, { maxOutputLength: 2 * logPieceBytes })
+        yield* of(piece.engine_id, unread(piece.file, piece.from, bytes))
+      }
+      if (piece._id === newest?._id) return
+    }
+  }
+
+  return {
+    archived,
+
+    async *left(files: AsyncIterable<FileLeft> | FileLeft[]): AsyncGenerator<Buffer> {
+      let isFirst = true
+      for await (const file of files) {
+        if (isFirst) yield* archived(file)
+        isFirst = false
+        if (file.after_gap && !readTo.has(file.file)) yield* missing(dropped)
+        let at = 0
+        for await (const part of file.content) {
+          yield* of(file.engine_id, unread(file.file, at, part))
+          at += part.length
+        }
+      }
+    },
+
+    missing: () => missing(away),
+
+    *rest(): Generator<Buffer> {
+      yield joiner.end()
+    },
+  }
+}

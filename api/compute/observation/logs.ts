@@ -1,0 +1,55 @@
+import type { ServerResponse } from 'node:http'
+import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import type { LogLine } from '../../../lib/host-protocol.ts'
+
+// Proxies and browsers give up on a silent stream after a minute or so.
+const keepAliveMs = 15_000
+
+/** Passes a host's log lines on: as JSON lines, or as server-sent events while they come. */
+export async function sendLogs(
+  lines: Readable,
+  response: ServerResponse,
+  { follow, timestamps }: { follow: boolean; timestamps: boolean },
+): Promise<void> {
+  response.writeHead(200, {
+    'Content-Type': follow ? 'text/event-stream' : 'application/x-ndjson',
+    'Cache-Control': 'no-store',
+    'X-Accel-Buffering': 'no',
+  })
+  response.flushHeaders()
+  const beat = follow ? setInterval(() => response.write(': still here\n\n'), keepAliveMs) : undefined
+  const shape = follow ? event : jsonLine
+  try {
+    await pipeline(
+      lines,
+      async function* (source: Readable) {
+        for await (const text of createInterface({ input: source, crlfDelay: Infinity }))
+          yield shape(text, timestamps)
+      },
+      response,
+    )
+  } catch (error) {
+    // The reader has gone, which is how following ends.
+    if (!isAbort(error)) throw error
+  } finally {
+    clearInterval(beat)
+  }
+}
+
+function jsonLine(text: string, timestamps: boolean): string {
+  if (timestamps) return `${text}\n`
+  const { stream, line } = JSON.parse(text) as LogLine
+  return `${JSON.stringify({ stream, line })}\n`
+}
+
+/** The id lets a client go on where it was: `since` the last id. */
+function event(text: string, timestamps: boolean): string {
+  const { time } = JSON.parse(text) as LogLine
+  return `id: ${time}\ndata: ${jsonLine(text, timestamps)}\n`
+}
+
+const isAbort = (error: unknown): boolean =>
+  error instanceof Error &&
+  (error.name === 'AbortError' || ('code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE'))

@@ -1,0 +1,102 @@
+import { z } from 'zod'
+import { InvalidInput } from '../../../lib/problem.ts'
+import { records } from '../../../models/compute/samples.ts'
+import { type UsedInStep, usageOf } from '../../../models/compute/usage.ts'
+import { Timestamp, time } from '../../fields.ts'
+
+// What an instance has used, as series for charts.
+
+const secondMs = 1_000
+const minuteMs = 60 * secondMs
+const hourMs = 60 * minuteMs
+const mostPoints = 1_500
+/** Without `step_sec`: the finest of these that gives no more points than a chart shows. */
+const usualPoints = 300
+const usualStepsSec = [10, 30, 60, 300, 900, 3_600, 7_200, 86_400]
+/** The record by minute answers longer ranges as well, from a sixth of the rows. */
+const longestOfRawMs = 6 * hourMs
+
+const Instant = z.iso.datetime({ offset: true })
+export const MetricsQuery = z.strictObject({
+  from: Instant.optional().describe('Without it, an hour before `to`'),
+  to: Instant.optional().describe('Without it, now'),
+  step_sec: z.coerce
+    .number()
+    .int()
+    .min(10)
+    .max(86_400)
+    .multipleOf(10)
+    .optional()
+    .describe(
+      `A multiple of 10 s for the last 24 h, of 60 s for the 15 days before; at most ${mostPoints} points. Without it, one that suits the range`,
+    ),
+})
+
+const series = [
+  ['cpu_cores_used', 'cores', ({ counted }) => counted && round(counted.cpu_ms / counted.over_ms, 4)],
+  ['memory_mib_used', 'MiB', ({ memory_bytes }) => round(memory_bytes / 1024 ** 2, 2)],
+  ['net_rx_bytes', 'bytes', ({ counted }) => counted && counted.net_rx_bytes],
+  ['net_tx_bytes', 'bytes', ({ counted }) => counted && counted.net_tx_bytes],
+  ['disk_read_bytes', 'bytes', ({ counted }) => counted && counted.disk_read_bytes],
+  ['disk_write_bytes', 'bytes', ({ counted }) => counted && counted.disk_write_bytes],
+] as const satisfies [string, string, (used: UsedInStep) => number | null][]
+
+export const MetricsView = z
+  .strictObject({
+    step_sec: z.int(),
+    series: z.array(
+      z.strictObject({
+        name: z.enum(series.map(([name]) => name)),
+        unit: z.enum(['cores', 'MiB', 'bytes']),
+        points: z
+          .array(z.tuple([Timestamp, z.number().nonnegative()]))
+          .describe(
+            'When a step begins, and its value: the mean of cores and memory, the bytes of that step alone, so that they can be added up. Restarts do not show in it. A step in which nothing was measured has no point; the last one may not be over yet',
+          ),
+      }),
+    ),
+  })
+  .meta({ id: 'Metrics' })
+
+/** Reads them. Throws InvalidInput for a range or a step that there is no record for. */
+export async function metricsOf(
+  instance: { tenant_id: string; instance_id: string },
+  query: z.output<typeof MetricsQuery>,
+): Promise<z.output<typeof MetricsView>> {
+  const { record, ...range } = plan(query, Date.now())
+  const steps = await usageOf(instance, record, range)
+  return {
+    step_sec: range.stepMs / secondMs,
+    series: series.map(([name, unit, valueIn]) => ({
+      name,
+      unit,
+      points: steps.flatMap((used): [string, number][] => {
+        const value = valueIn(used)
+        return value === null ? [] : [[time(used.time), value]]
+      }),
+    })),
+  }
+}
+
+function plan({ from, to, step_sec }: z.output<typeof MetricsQuery>, nowMs: number) {
+  const toMs = to ? Date.parse(to) : nowMs
+  const fromMs = from ? Date.parse(from) : toMs - hourMs
+  if (fromMs >= toMs) throw wrong('from', 'must be before to')
+  const rangeMs = toMs - fromMs
+  // A minute more, for the clock of who asks for just a day.
+  const isRecent = nowMs - fromMs <= records.raw.keptSec * secondMs + minuteMs
+  const usual = usualStepsSec.filter((step) => isRecent || step >= 60)
+  const suiting = usual.find((step) => rangeMs / secondMs / step <= usualPoints)
+  const stepMs = (step_sec ?? suiting ?? 86_400) * secondMs
+  if (rangeMs / stepMs > mostPoints) throw wrong('step_sec', `must give at most ${mostPoints} points`)
+  const isOfMinutes = stepMs % minuteMs === 0
+  if (!isRecent && !isOfMinutes)
+    throw wrong('step_sec', 'must be a multiple of 60 for what is older than 24 h')
+  const record = isRecent && (!isOfMinutes || rangeMs <= longestOfRawMs) ? 'raw' : 'byMinute'
+  return { record, fromMs, toMs, stepMs } as const
+}
+
+const wrong = (parameter: string, message: string): InvalidInput =>
+  new InvalidInput(400, [{ pointer: `/${parameter}`, message }])
+
+const round = (value: number, digits: number): number => Number(value.toFixed(digits))

@@ -1,0 +1,189 @@
+import { statfs } from 'node:fs/promises'
+import Docker from 'dockerode'
+import type { ContainerEngine, EngineDescription, FoundContainer } from '../containers.ts'
+import { connection } from './connection.ts'
+import { asEngineError, asking, unless, wordsOf } from './errors.ts'
+import { watchContainers } from './events.ts'
+import { openTerminal } from './exec.ts'
+import { pullImage } from './images.ts'
+import { readLogs } from './logs.ts'
+import { isJoined, lookAtPause, pair, removeAny, stopPause, toFoundAlone, toFoundWith } from './pause.ts'
+import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './run.ts'
+import { portsInUse } from './ports.ts'
+import { makeSampler } from './samples.ts'
+import { labels, ours, restartPolicy, sizeLimits } from './spec.ts'
+import { EngineRefused, InstanceNotFound } from '../errors.ts'
+import { publishOnHost } from '../system/published-ports.ts'
+
+export interface DockerSettings {
+  /** Whose containers these are. */
+  hostId: string
+  /** `unix:///path`, or `http(s)://` or `tcp://` with host and port. */
+  dockerHost: string
+  /** Host ports, both ends included, from which published ports are taken when the tenant names none. */
+  portRange: readonly [from: number, to: number]
+  /** The address of this machine on which ports are published. */
+  publishOn: string
+  /** Host ports that another engine of this host has given away, as `portKey`s. */
+  portsElsewhere?: () => Promise<string[]>
+  /** Output beyond a container's cap that may wait on the host for its archive; 0: the engine drops it at once. */
+  logBacklogMib?: number
+  beforeRemoval?: BeforeRemoval
+  /** What has a `sleep` and waits for those that join it. */
+  pauseImage?: string
+}
+
+// Enough to keep the engine busy while answers travel; it works on few at a time.
+const inspectsAtOnce = 8
+const samplesAtOnce = 8
+const gibibyte = 1024 ** 3
+const mebibyte = 1024 ** 2
+
+/** Containers by a Docker Engine, 20.10 or later. */
+export function makeDockerEngine({
+  hostId,
+  dockerHost,
+  portRange,
+  publishOn,
+  portsElsewhere = async () => [],
+  logBacklogMib = 0,
+  beforeRemoval = async () => {},
+  pauseImage = 'busybox:latest',
+}: DockerSettings): ContainerEngine {
+  const docker = new Docker(connection(dockerHost))
+  const look = (id: string) => lookAt(docker, hostId, id)
+  const network = publishOnHost({ address: publishOn, range: portRange, elsewhere: portsElsewhere })
+  const sampler = makeSampler()
+  const found = async (info: Docker.ContainerInspectInfo): Promise<FoundContainer> =>
+    toFoundWith(
+      info,
+      isJoined(info) ? await lookAtPause(docker, hostId, info.Config.Labels[labels.resource] ?? '') : null,
+    )
+
+  return {
+    pull: (image, options = {}) =>
+      asking(async () => {
+        const { digest } = await pullImage(docker, image, options)
+        return { image_digest: digest }
+      }, options.signal),
+
+    run: (spec, configVars, operationId, onNetwork = async () => {}) =>
+      asking(async () => {
+        const order = {
+          hostId,
+          spec,
+          configVars,
+          operationId,
+          logBacklogMib,
+          beforeRemoval,
+          pauseImage,
+          onNetwork,
+        }
+        return found(await runContainer(docker, network, order))
+      }),
+
+    find: (id) =>
+      asking(async () => {
+        const info = await look(id)
+        if (info) return found(info)
+        const alone = await lookAtPause(docker, hostId, id)
+        return alone && toFoundAlone(alone)
+      }),
+
+    list: () =>
+      asking(async () => {
+        const summaries = await docker.listContainers({ all: true, filters: { label: ours(hostId) } })
+        const all = await mapAtOnce(summaries, inspectsAtOnce, ({ Id }) =>
+          unless([404], docker.getContainer(Id).inspect()),
+        )
+        return pair(
+          hostId,
+          all.flatMap((info) => info ?? []),
+        )
+      }),
+
+    sample: async (containers) => {
+      sampler.keep(containers)
+      const samples = await mapAtOnce(containers, samplesAtOnce, sampler.sampleOf)
+      return samples.filter((sample) => sample !== null)
+    },
+
+    stop: (id, graceSec, signal) =>
+      asking(async () => {
+        const info = await look(id)
+        if (info?.State.Running) await stopForGood(docker, info.Id, graceSec, signal)
+        await stopPause(docker, hostId, id)
+      }, signal),
+
+    resize: (id, size) =>
+      asking(async () => {
+        const info = await look(id)
+        if (!info) throw new InstanceNotFound(id)
+        // A stopped container has no restart policy on the engine; the next start gives it one.
+        const policy = info.State.Running ? restartPolicy(size.restart_policy) : {}
+        try {
+          await docker.getContainer(info.Id).update({ ...sizeLimits(size), ...policy })
+        } catch (error) {
+          if (!/device or resource busy/i.test(wordsOf(error))) throw error
+          throw new EngineRefused('The container uses more memory than it would be left with', error)
+        }
+      }),
+
+    remove: (id, { engineId, discard = false } = {}) =>
+      asking(async () => {
+        const [info, pause] = [await look(id), await lookAtPause(docker, hostId, id)]
+        if (engineId !== undefined && engineId !== (info ?? pause)?.Id) return
+        if (info && !discard) {
+          await stopForGood(docker, info.Id, 0)
+          await beforeRemoval(id)
+        }
+        for (const one of [info, pause]) if (one) await removeAny(docker, one.Id)
+      }),
+
+    exec: (id, command, size) =>
+      asking(async () => {
+        const info = await look(id)
+        if (!info) throw new InstanceNotFound(id)
+        return openTerminal(docker, { id, engineId: info.Id }, command, size)
+      }),
+
+    async *logs(id, options) {
+      try {
+        const info = await look(id)
+        if (!info) throw new InstanceNotFound(id)
+        yield* readLogs(docker, info.Id, options)
+      } catch (error) {
+        if (!options.signal?.aborted) throw asEngineError(error)
+      }
+    },
+
+    portsGiven: () => asking(() => portsInUse(docker)),
+
+    watch: (onChange, signal) => watchContainers(docker, hostId, onChange, signal),
+  }
+}
+
+/** What the engine is and what its machine has. Throws EngineUnavailable. */
+export const describeDocker = (dockerHost: string): Promise<EngineDescription> =>
+  asking(async () => {
+    const { ServerVersion, NCPU, MemTotal, DockerRootDir } = await new Docker(connection(dockerHost)).info()
+    // In a container of its own the worker does not see the engine's folder, but sits on the same disk.
+    const disk = await statfs(DockerRootDir).catch(() => statfs('/'))
+    return {
+      name: 'docker',
+      version: ServerVersion,
+      cpu_cores: NCPU,
+      memory_mib: Math.floor(MemTotal / mebibyte),
+      disk_gib: Math.floor((disk.blocks * disk.bsize) / gibibyte),
+    }
+  })
+
+async function mapAtOnce<T, R>(items: T[], width: number, work: (item: T) => Promise<R>): Promise<R[]> {
+  const results: R[] = []
+  const entries = items.entries()
+  const lane = async (): Promise<void> => {
+    for (const [index, item] of entries) results[index] = await work(item)
+  }
+  await Promise.all(Array.from({ length: width }, lane))
+  return results
+}

@@ -1,0 +1,130 @@
+import type { Duplex } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
+import type Docker from 'dockerode'
+import { v4 as newMark } from 'uuid'
+import type { Terminal, TerminalSize } from '../containers.ts'
+import { asking, statusOf, unless } from './errors.ts'
+import { EngineRefused, InstanceNotRunning } from '../errors.ts'
+
+// By this variable the command is known among the container's processes: the engine knows only its number on the
+// machine, where this process may not even see it.
+const markName = 'KEELSON_CONSOLE'
+
+// The engine opens the connection before it has the process: until then there is nothing to resize or end.
+const attempts = 20
+const pauseMs = 100
+
+/** Runs a command with a terminal in the container with this engine id. Throws InstanceNotRunning. */
+export async function openTerminal(
+  docker: Docker,
+  { id, engineId }: { id: string; engineId: string },
+  command: string[],
+  size: TerminalSize,
+): Promise<Terminal> {
+  const container = docker.getContainer(engineId)
+  const mark = newMark()
+  const attached = { Tty: true, AttachStdin: true, AttachStdout: true, AttachStderr: true }
+  const notRunning = (error: unknown): never => {
+    throw statusOf(error) === 409 ? new InstanceNotRunning(id, error) : error
+  }
+  const env = ['TERM=xterm-256color', `${markName}=${mark}`]
+  const options = { Cmd: command, Env: env, ...attached }
+  const exec = await container.exec(options).catch(notRunning)
+  const stream: Duplex = await exec.start({ hijack: true, stdin: true, Tty: true }).catch(notRunning)
+
+  const terminal: Terminal = {
+    stream,
+
+    resize: ({ cols, rows }) =>
+      asking(async () => {
+        for (let attempt = 1; ; attempt++) {
+          try {
+            await exec.resize({ h: rows, w: cols })
+            return
+          } catch (error) {
+            if (attempt === attempts) throw error
+            if ((await lookAt(exec))?.ended !== false) return
+          }
+          await delay(pauseMs)
+        }
+      }),
+
+    exitCode: () =>
+      asking(async () => {
+        const { ExitCode } = await exec.inspect()
+        return ExitCode ?? 137 // the container was killed before the engine had noted it
+      }),
+
+    close: () =>
+      asking(async () => {
+        stream.destroy()
+        // A command that is about to start runs for the engine already, and has no mark yet.
+        for (let attempt = 1; attempt <= attempts; attempt++) {
+          const now = await lookAt(exec)
+          if (!now || now.ended) return
+          if (now.running) await unless([404, 409], hangUp(container, mark))
+          await delay(pauseMs)
+        }
+        throw new EngineRefused(
+          'A command could not be ended: its image has no /bin/sh, or it runs as another user',
+        )
+      }),
+  }
+  try {
+    // The engine takes a size with the command too, and does not give it to the terminal.
+    await terminal.resize(size)
+  } catch (error) {
+    await terminal.close().catch(() => {}) // the engine is away
+    throw error
+  }
+  return terminal
+}
+
+/** Null once the container is gone. Neither running nor ended: about to start. */
+async function lookAt(exec: Docker.Exec): Promise<{ running: boolean; ended: boolean } | null> {
+  const info = await unless([404], exec.inspect())
+  return info ? { running: info.Running, ended: !info.Running && info.ExitCode !== null } : null
+}
+
+/**
+ * The engine can start a command and not end one, and keeps its terminal open when nobody is there any more. So another
+ * command ends it from inside: found by its mark, with a parent outside of the container, and then its whole session.
+ * It uses nothing but what a shell has itself, `sleep` aside.
+ */
+const hangUpScript = `
+leader=
+for dir in /proc/[0-9]*; do
+  while read -r line || [ -n "$line" ]; do
+    case $line in *"$1"*)
+      read -r stat <"$dir/stat"
+      set -- "$1" \${stat##*) }
+      [ "$3" = 0 ] && leader=\${dir#/proc/}
+    esac
+  done <"$dir/environ"
+done 2>/dev/null
+[ -n "$leader" ] || exit 0
+signal() {
+  for dir in /proc/[0-9]*; do
+    read -r stat <"$dir/stat" || continue
+    how=$1
+    set -- \${stat##*) }
+    [ "$4" = "$leader" ] && kill "-$how" "\${dir#/proc/}"
+    set -- "$how"
+  done 2>/dev/null
+}
+signal HUP
+sleep 1 2>/dev/null
+signal KILL
+exit 0
+`
+
+async function hangUp(container: Docker.Container, mark: string): Promise<void> {
+  const exec = await container.exec({
+    Cmd: ['/bin/sh', '-c', hangUpScript, 'sh', `${markName}=${mark}`],
+    AttachStdout: true,
+    AttachStderr: true,
+  })
+  const output = await exec.start({})
+  output.resume()
+  await new Promise((resolve) => output.once('close', resolve))
+}

@@ -1,0 +1,108 @@
+import type Docker from 'dockerode'
+import { z } from 'zod'
+import type { PullOptions } from '../containers.ts'
+import { statusOf, unless, wordsOf } from './errors.ts'
+import { jsonLines, openStream } from './streams.ts'
+import { EngineUnavailable, ImageNotFound } from '../errors.ts'
+
+/** An image on this engine: its id there, and the digest that names the same bytes everywhere. */
+export interface LocalImage {
+  id: string
+  digest: string
+}
+
+const PullNews = z.object({
+  id: z.string().optional(),
+  status: z.string().optional(),
+  progress: z.string().optional(),
+  error: z.string().optional(),
+})
+
+// The engine asks the registry before it says its first word, and speaks often while it downloads. Its own
+// patience with a registry that swallows packets is minutes.
+const registryAnswersMs = 15_000
+const silenceMs = 120_000
+
+/**
+ * The image as the engine has it, without asking a registry. A digest is a registry's, or the image's own id
+ * where it was never in a registry. Throws ImageNotFound.
+ */
+export async function localImage(docker: Docker, image: string, digest: string | null): Promise<LocalImage> {
+  const found = await findLocal(docker, image, digest)
+  if (!found) throw new ImageNotFound(image)
+  return found
+}
+
+/** Makes the image present. Throws ImageNotFound, EngineUnavailable. */
+export async function pullImage(docker: Docker, image: string, options: PullOptions): Promise<LocalImage> {
+  const digest = options.digest ?? null
+  const there = await findLocal(docker, image, digest)
+  if (there) return there
+  await download(docker, digest ? `${repositoryOf(image)}@${digest}` : image, image, options)
+  return localImage(docker, image, digest)
+}
+
+// The shape of a reference: host, path, tag, digest. Nothing else may become a part of the engine's URLs.
+const imageName = /^\w[\w.-]*(:\d+)?(\/\w[\w.-]*)*(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?$/
+
+async function findLocal(docker: Docker, image: string, digest: string | null): Promise<LocalImage | null> {
+  if (!imageName.test(image)) throw new ImageNotFound(image)
+  const names = digest ? [`${repositoryOf(image)}@${digest}`, digest] : [image]
+  for (const name of names) {
+    // 400: not a name that any image could have.
+    const info = await unless([400, 404], docker.getImage(name).inspect())
+    if (!info) continue
+    const registryDigest = info.RepoDigests?.find((known) => known.startsWith(`${repositoryOf(image)}@`))
+    return { id: info.Id, digest: digest ?? registryDigest?.split('@')[1] ?? info.Id }
+  }
+  return null
+}
+
+async function download(
+  docker: Docker,
+  reference: string,
+  image: string,
+  options: PullOptions,
+): Promise<void> {
+  const silence = new AbortController()
+  const signal = options.signal ? AbortSignal.any([options.signal, silence.signal]) : silence.signal
+  let timer = setTimeout(() => silence.abort(), registryAnswersMs)
+  let answered = false
+  try {
+    const stream = await openStream(docker, 'POST', '/images/create', nameAndTag(reference), signal)
+    for await (const said of jsonLines(stream, PullNews)) {
+      if (said.error) throw Object.assign(new Error(said.error), { statusCode: 500 })
+      answered = true
+      clearTimeout(timer)
+      timer = setTimeout(() => silence.abort(), silenceMs)
+      options.onProgress?.([said.id, said.status, said.progress].filter(Boolean).join(' '))
+    }
+  } catch (error) {
+    if (options.signal?.aborted) throw error
+    if (answered) throw new EngineUnavailable(`The download of the image ${image} broke off`, error)
+    if (silence.signal.aborted) throw new ImageNotFound(image, error, 'silent')
+    if (statusOf(error) === undefined) throw error // the engine itself does not answer
+    throw new ImageNotFound(image, error, isRefusal(error) ? 'refuses' : 'silent')
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+// For a registry out of reach the engine answers 500, with the fault in words; for some refusals too.
+const refusal = /not found|unknown|denied|unauthorized|authentication required|no matching manifest/i
+
+const isRefusal = (error: unknown): boolean => (statusOf(error) ?? 500) < 500 || refusal.test(wordsOf(error))
+
+/** `host:5000/name:tag@digest` without tag and digest. A colon before the last slash is a port. */
+function repositoryOf(image: string): string {
+  const [name = image] = image.split('@')
+  const colon = name.lastIndexOf(':')
+  return colon > name.lastIndexOf('/') ? name.slice(0, colon) : name
+}
+
+// The engine takes a digest in place of a tag, and pulls every tag of a name that comes without either.
+function nameAndTag(reference: string): { fromImage: string; tag: string } {
+  const [name = reference, digest] = reference.split('@')
+  const repository = repositoryOf(name)
+  return { fromImage: repository, tag: digest ?? (name.slice(repository.length + 1) || 'latest') }
+}

@@ -1,0 +1,195 @@
+import type Docker from 'dockerode'
+import type { ContainerInspectInfo } from 'dockerode'
+import type { ContainerSpec, FoundContainer } from '../containers.ts'
+import { statusOf, unless } from './errors.ts'
+import { pullImage } from './images.ts'
+import { engineName, isOurs, labels, toFound } from './spec.ts'
+import {
+  type BoundPort,
+  boundPorts,
+  type ContainerNetwork,
+  portKey,
+  portsMatch,
+} from '../system/published-ports.ts'
+
+// A container with NICs joins the network namespace of another one that only waits: so the NICs outlive its restarts. By
+// that one its ports are published, and its resolver and host name are set.
+
+const pauseName = (id: string): string => `${engineName(id)}-pause`
+
+const isPause = (hostId: string, names: string[], carried: Record<string, string>): boolean =>
+  carried[labels.kind] === 'pause' &&
+  carried[labels.host] === hostId &&
+  names.includes(`/${pauseName(carried[labels.resource] ?? '')}`)
+
+/** Null when there is none, or one that is not this host's. */
+export async function lookAtPause(
+  docker: Docker,
+  hostId: string,
+  id: string,
+): Promise<ContainerInspectInfo | null> {
+  const info = await unless([404], docker.getContainer(pauseName(id)).inspect())
+  return info && isPause(hostId, [info.Name], info.Config.Labels) ? info : null
+}
+
+export interface PauseOrder {
+  hostId: string
+  spec: ContainerSpec
+  operationId: string
+  pauseImage: string
+}
+
+/**
+ * What needs another one, beside ports: and then another container too, without the files of the former. A new search
+ * domain is not worth them.
+ */
+const factsOf = ({ name, network }: ContainerSpec): string => JSON.stringify([name, network?.dns_server])
+
+/** The one that is there, if it is as asked for; else a new one. `place` says which host ports a new one gets. */
+export async function presentPause(
+  docker: Docker,
+  network: ContainerNetwork,
+  order: PauseOrder,
+  place: () => Promise<BoundPort[]>,
+): Promise<ContainerInspectInfo> {
+  const { spec, hostId } = order
+  const there = await lookAtPause(docker, hostId, spec.id)
+  if (there) {
+    const bound = boundPorts(there.HostConfig.PortBindings ?? {})
+    if (there.Config.Labels[labels.spec] === factsOf(spec) && portsMatch(spec.ports, bound)) return there
+    await removeAny(docker, there.Id)
+  }
+  await pullImage(docker, order.pauseImage, {})
+  try {
+    await docker.createContainer(pauseOptions(order, network, await place()))
+  } catch (error) {
+    if (statusOf(error) !== 409) throw error // 409: another call makes it
+  }
+  const made = await lookAtPause(docker, hostId, spec.id)
+  if (!made) throw new Error('a pause container is not there once it is made')
+  return made
+}
+
+function pauseOptions(
+  order: PauseOrder,
+  network: ContainerNetwork,
+  ports: BoundPort[],
+): Docker.ContainerCreateOptions {
+  const { spec, hostId, operationId } = order
+  const { ExposedPorts, PortBindings } = network.createOptions(ports)
+  return {
+    name: pauseName(spec.id),
+    Image: order.pauseImage,
+    Entrypoint: ['sleep'],
+    Cmd: ['2147483647'], // seconds: 68 years
+    Hostname: spec.name,
+    User: '65534:65534',
+    StopSignal: 'SIGKILL',
+    Labels: {
+      [labels.resource]: spec.id,
+      [labels.kind]: 'pause',
+      [labels.tenant]: spec.tenant_id,
+      [labels.operation]: operationId,
+      [labels.host]: hostId,
+      [labels.spec]: factsOf(spec),
+      [labels.ports]: ports.map(portKey).join(','),
+    },
+    ExposedPorts,
+    HostConfig: {
+      // By the engine's own network where ports are published; else it has its NICs alone.
+      ...(ports.length ? {} : { NetworkMode: 'none' }),
+      PortBindings,
+      Dns: spec.network ? [spec.network.dns_server] : [],
+      DnsSearch: spec.network ? [spec.network.search_domain] : [],
+      RestartPolicy: { Name: 'unless-stopped' },
+      Memory: 16 * 1024 * 1024,
+      PidsLimit: 8,
+      ReadonlyRootfs: true,
+      CapDrop: ['ALL'],
+      SecurityOpt: ['no-new-privileges'],
+      LogConfig: { Type: 'none', Config: {} },
+    },
+  }
+}
+
+/** How a container joins it. */
+export const joining = (id: string): string => `container:${pauseName(id)}`
+
+export const isJoined = ({ HostConfig }: ContainerInspectInfo): boolean =>
+  HostConfig.NetworkMode?.startsWith('container:') ?? false
+
+/** Whether it would join this one: some engines keep the id where they were given the name. */
+export const joins = (container: ContainerInspectInfo, pause: ContainerInspectInfo): boolean =>
+  [joining(pause.Config.Labels[labels.resource] ?? ''), `container:${pause.Id}`].includes(
+    container.HostConfig.NetworkMode ?? '',
+  )
+
+/** Whether a container that runs has its network still: a pause that ended or was started again took it along. */
+export const hasNetwork = (container: ContainerInspectInfo, pause: ContainerInspectInfo | null): boolean =>
+  !isJoined(container) ||
+  (pause?.State.Running === true &&
+    Date.parse(pause.State.StartedAt) <= Date.parse(container.State.StartedAt))
+
+/** With its own pause, if it has one. One that lost its network counts as one that is to be started. */
+export function toFoundWith(
+  container: ContainerInspectInfo,
+  pause: ContainerInspectInfo | null,
+): FoundContainer {
+  const found = toFound(container)
+  if (!isJoined(container)) return found
+  const ports = boundPorts(pause?.HostConfig.PortBindings ?? {})
+  const lost = found.state === 'running' && !hasNetwork(container, pause)
+  return {
+    ...found,
+    ports,
+    ...(pause ? { network_since: pause.State.StartedAt } : {}),
+    ...(lost ? { state: 'created' as const } : {}),
+  }
+}
+
+/** A pause whose container was never made, or is gone: it is told of, so that it is removed where it is nobody's. */
+export const toFoundAlone = (pause: ContainerInspectInfo): FoundContainer => ({
+  ...toFound(pause),
+  state: 'created',
+  pid: null,
+  exit_code: null,
+})
+
+const idOf = ({ Config }: ContainerInspectInfo): string => Config.Labels[labels.resource] ?? ''
+
+/** Pairs what the engine has for this host's instances. */
+export function pair(hostId: string, all: ContainerInspectInfo[]): FoundContainer[] {
+  const isOne = ({ Name, Config }: ContainerInspectInfo): boolean => isPause(hostId, [Name], Config.Labels)
+  const pauses = new Map(all.filter(isOne).map((pause) => [idOf(pause), pause]))
+  const containers = all.filter(({ Name, Config }) => isOurs(hostId, [Name], Config.Labels))
+  const withOne = new Set(containers.map(idOf))
+  return [
+    ...containers.map((container) => toFoundWith(container, pauses.get(idOf(container)) ?? null)),
+    ...[...pauses].flatMap(([id, pause]) => (withOne.has(id) ? [] : [toFoundAlone(pause)])),
+  ]
+}
+
+/** Ends it, and with it the NICs: nobody answers at the addresses of what is stopped. */
+export async function stopPause(docker: Docker, hostId: string, id: string): Promise<void> {
+  const pause = await lookAtPause(docker, hostId, id)
+  if (pause?.State.Running) await unless([304, 404], docker.getContainer(pause.Id).stop({ t: 0 }))
+}
+
+/** Removes a container with what it left, or waits until another call has. */
+export async function removeAny(docker: Docker, engineId: string): Promise<void> {
+  const container = docker.getContainer(engineId)
+  try {
+    await unless([404], container.remove({ force: true, v: true }))
+  } catch (error) {
+    if (statusOf(error) !== 409) throw error
+    await unless([404], container.wait({ condition: 'removed' }))
+  }
+}
+
+/** Starts it; returns a process in its namespace. */
+export async function startPause(docker: Docker, pause: ContainerInspectInfo): Promise<number> {
+  const container = docker.getContainer(pause.Id)
+  await unless([304], container.start())
+  const { State } = await container.inspect()
+  return State.Pid
+}

@@ -1,0 +1,292 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type Docker from 'dockerode'
+import type { ContainerInspectInfo } from 'dockerode'
+import type { ContainerSpec } from '../containers.ts'
+import { statusOf, unless, wordsOf } from './errors.ts'
+import { commandFault } from './faults.ts'
+import { type LocalImage, localImage } from './images.ts'
+import { clashingPort, placePorts } from './ports.ts'
+import {
+  createOptions,
+  engineName,
+  hasRun,
+  isOurs,
+  labels,
+  restartPolicy,
+  sizeLimits,
+  startLimits,
+  specHash,
+} from './spec.ts'
+import {
+  hasNetwork,
+  isJoined,
+  joining,
+  joins,
+  lookAtPause,
+  presentPause,
+  removeAny,
+  startPause,
+  stopPause,
+} from './pause.ts'
+import { CommandFailed, EngineRefused, PortInUse } from '../errors.ts'
+import { boundPorts, type ContainerNetwork, portsMatch } from '../system/published-ports.ts'
+
+/**
+ * A command that ends sooner has ended "at once"; a good start is held up by no more than this. The engine hears of
+ * an end within 10 ms, and from then on its answers wait until it has dealt with it (measured: 15 of 15 at 10 ms).
+ */
+const settleMs = 50
+// What the engine takes to change the limits of a container; the last part of the wait.
+const updateMs = 20
+
+// Each try places the ports anew, knowing which were taken; a host full of foreign listeners ends it.
+const placementTries = 10
+
+// Creating takes the engine some 20 ms, and a second or two when it is busy.
+const shownWithinMs = 5_000
+const lookEveryMs = 20
+
+/** One call of `run`. */
+export interface Order {
+  hostId: string
+  spec: ContainerSpec
+  configVars: Record<string, string>
+  operationId: string
+  logBacklogMib: number
+  beforeRemoval: BeforeRemoval
+  pauseImage: string
+  /** Called with a process in the namespace of a container with a `network`, before that starts. */
+  onNetwork: (pid: number) => Promise<void>
+}
+
+/** Is called with a container that has ended and is about to be removed, and stays if this throws: for what it wrote. */
+export type BeforeRemoval = (id: string) => Promise<void>
+
+/** The container as the engine has it; null when there is none, or one that is not this host's. */
+export async function lookAt(
+  docker: Docker,
+  hostId: string,
+  id: string,
+): Promise<ContainerInspectInfo | null> {
+  const info = await unless([404], docker.getContainer(engineName(id)).inspect())
+  return info && isOurs(hostId, [info.Name], info.Config.Labels) ? info : null
+}
+
+/** Creates and starts a container, or takes up what an earlier call left; see ContainerEngine.run. */
+export async function runContainer(
+  docker: Docker,
+  network: ContainerNetwork,
+  order: Order,
+): Promise<ContainerInspectInfo> {
+  const avoid = new Set<string>()
+  for (let tries = 0; tries < placementTries; tries++) {
+    const there = order.spec.network ? await running(docker, order) : null
+    if (there && isUp(there, order)) return there
+    let pause: ContainerInspectInfo | null = null
+    let container: ContainerInspectInfo | null = null
+    try {
+      if (order.spec.network && !(there && !isJoined(there))) {
+        pause = await presentPause(docker, network, order, () =>
+          placePorts(docker, network, order.spec, avoid),
+        )
+        await order.onNetwork(await startPause(docker, pause))
+      }
+      container = await present(docker, network, { ...order, pause }, avoid)
+      if (isUp(container, order) || isDoneJob(container, order)) return container
+      await start(docker, container, order)
+      return await settled(docker, container.Id, order)
+    } catch (error) {
+      if (container) await withdraw(docker, container, order)
+      if (pause) await withdrawPause(docker, pause, order)
+      const port = clashingPort(error)
+      if (port === undefined) throw error
+      const kept = pause ?? container
+      if ((kept && hasRun(kept)) || order.spec.ports.some(({ host_port }) => host_port === port)) {
+        throw new PortInUse(port, error)
+      }
+      for (const protocol of ['tcp', 'udp']) avoid.add(`${port}/${protocol}`)
+    }
+  }
+  throw new PortInUse(null)
+}
+
+/** The container if it runs. One that has lost its network is ended: only a start gives it another. */
+async function running(docker: Docker, { hostId, spec }: Order): Promise<ContainerInspectInfo | null> {
+  const there = await lookAt(docker, hostId, spec.id)
+  if (!there?.State.Running) return null
+  if (!isJoined(there) || hasNetwork(there, await lookAtPause(docker, hostId, spec.id))) return there
+  await stopForGood(docker, there.Id, lostGraceSec)
+  return null
+}
+
+const lostGraceSec = 1
+
+/** An order, and the pause that the container joins. */
+type Joining = Order & { pause: ContainerInspectInfo | null }
+
+/** The container that is there, if it is what was asked for; else a new one. */
+async function present(
+  docker: Docker,
+  network: ContainerNetwork,
+  order: Joining,
+  avoid: ReadonlySet<string>,
+): Promise<ContainerInspectInfo> {
+  const { spec, configVars, pause } = order
+  let there = await lookAt(docker, order.hostId, spec.id)
+  if (there?.State.Running) {
+    there = await running(docker, order)
+    if (there) return there
+    there = await lookAt(docker, order.hostId, spec.id)
+  }
+
+  const image = await localImage(docker, spec.image, spec.image_digest)
+  if (there) {
+    const placed = pause
+      ? joins(there, pause)
+      : !isJoined(there) && portsMatch(spec.ports, boundPorts(there.HostConfig.PortBindings ?? {}))
+    if (placed && there.Config.Labels[labels.spec] === specHash(spec, configVars, image.digest)) return there
+    await order.beforeRemoval(spec.id)
+    await docker.getContainer(there.Id).remove({ force: true, v: true })
+  }
+  const { Id } = await create(docker, network, { ...order, image }, avoid)
+  return docker.getContainer(Id).inspect()
+}
+
+async function create(
+  docker: Docker,
+  network: ContainerNetwork,
+  order: Joining & { image: LocalImage },
+  avoid: ReadonlySet<string>,
+): Promise<{ Id: string }> {
+  const { pause } = order
+  const ports = pause ? [] : await placePorts(docker, network, order.spec, avoid)
+  const options = createOptions({ ...order, ports, joined: pause ? joining(order.spec.id) : null }, network)
+  try {
+    const { id } = await docker.createContainer(options)
+    return { Id: id }
+  } catch (error) {
+    if (statusOf(error) === 409) return madeByAnother(docker, order, error)
+    if (/no command specified/i.test(wordsOf(error))) {
+      const message = 'The image has no command of its own, and none was given'
+      throw new CommandFailed('command_not_started', message, null, error)
+    }
+    throw error
+  }
+}
+
+/** What another call for the same container makes. The engine gives a name away before it shows who has it. */
+async function madeByAnother(
+  docker: Docker,
+  { hostId, spec: { id } }: Order,
+  conflict: unknown,
+): Promise<ContainerInspectInfo> {
+  const deadline = Date.now() + shownWithinMs
+  while (Date.now() < deadline) {
+    const info = await unless([404], docker.getContainer(engineName(id)).inspect())
+    if (info && isOurs(hostId, [info.Name], info.Config.Labels)) return info
+    if (info) throw new EngineRefused('The container’s name is taken on its host', conflict)
+    await delay(lookEveryMs)
+  }
+  throw conflict
+}
+
+/** Runs, and nothing of what `settled` does is left to do. */
+const isUp = ({ State, HostConfig }: ContainerInspectInfo, { spec }: Order): boolean =>
+  State.Running &&
+  !State.Restarting &&
+  HostConfig.RestartPolicy?.Name === restartPolicy(spec.restart_policy).RestartPolicy.Name &&
+  HostConfig.NanoCpus === sizeLimits(spec).NanoCpus
+
+/** Ended when a worker was killed after it had started the job: it must not run twice. */
+const isDoneJob = (info: ContainerInspectInfo, { spec, operationId }: Order): boolean =>
+  info.Config.Labels[labels.operation] === operationId &&
+  spec.restart_policy !== 'always' &&
+  hasRun(info) &&
+  !info.State.Running &&
+  (info.State.ExitCode === 0 || ranMs(info) > settleMs)
+
+const ranMs = ({ State }: ContainerInspectInfo): number =>
+  Date.parse(State.FinishedAt) - Date.parse(State.StartedAt)
+
+async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
+  const container = docker.getContainer(info.Id)
+  if (hasRun(info) && !info.State.Running) await container.update(startLimits(spec))
+  try {
+    await unless([304], container.start())
+  } catch (error) {
+    const status = statusOf(error)
+    // The engine blames what it was asked to run; with 404 too, if the container is there.
+    const refused = status === 400 || (status === 404 && (await lookAt(docker, hostId, spec.id)) !== null)
+    if (!refused) throw error
+    throw new CommandFailed('command_not_started', 'The command could not be started', null, error)
+  }
+}
+
+/**
+ * Watches the first moments, and puts the restart policy on a container that survives them: with it, the
+ * engine would start a broken command again and again meanwhile. Throws CommandFailed with its last words.
+ */
+async function settled(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
+  const container = docker.getContainer(engineId)
+  const settledAt = performance.now() + settleMs
+  const watch = new AbortController()
+  const { signal } = watch
+  const ended = container.wait({ condition: 'not-running', abortSignal: signal }).catch(() => undefined)
+  const endWithin = (ms: number): Promise<{ StatusCode: number } | undefined> =>
+    Promise.race([ended, delay(ms, undefined, { signal }).catch(() => undefined)])
+
+  let refusal: Error | null = null
+  let end = await endWithin(settleMs - updateMs)
+  if (!end) {
+    // What the engine takes for it is a part of the wait. It fails on a container that has just ended.
+    const limits = { ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) }
+    refusal = await container.update(limits).then(
+      () => null,
+      (error: Error) => error,
+    )
+    end = await endWithin(Math.max(0, settledAt - performance.now()))
+  }
+  watch.abort()
+
+  const info = await container.inspect() // a busy engine may be late to tell who watches
+  const { Running, Restarting, ExitCode } = info.State
+  if (Running && refusal) throw refusal
+  if (Running && !Restarting && info.RestartCount === 0) return info
+  const code = end?.StatusCode ?? ExitCode
+  if (code === 0 && spec.restart_policy !== 'always') return info
+  throw await commandFault(docker, info, code)
+}
+
+/**
+ * After a failure: what this operation made, or nobody ever ran, goes; what an earlier operation made stays,
+ * stopped, since it holds the tenant's files.
+ */
+async function withdraw(docker: Docker, info: ContainerInspectInfo, order: Order): Promise<void> {
+  const container = docker.getContainer(info.Id)
+  if (info.Config.Labels[labels.operation] === order.operationId || !hasRun(info)) {
+    await stopForGood(docker, info.Id, 0)
+    await order.beforeRemoval(order.spec.id)
+    await unless([404, 409], container.remove({ force: true, v: true })) // 409: being removed already
+  } else {
+    await stopForGood(docker, info.Id, 0)
+  }
+}
+
+/** One that has no container to keep its files for goes; else it waits, stopped, for the next start. */
+async function withdrawPause(
+  docker: Docker,
+  pause: ContainerInspectInfo,
+  { hostId, spec }: Order,
+): Promise<void> {
+  if (await lookAt(docker, hostId, spec.id)) await stopPause(docker, hostId, spec.id)
+  else await removeAny(docker, pause.Id)
+}
+
+/** Stops it so that the engine does not start it again by itself, not even when the engine restarts. */
+export async function stopForGood(docker: Docker, engineId: string, graceSec: number, signal?: AbortSignal) {
+  const container = docker.getContainer(engineId)
+  // `on-failure` brings back, at the engine's next start, what was stopped by a signal.
+  await unless([404], container.update(restartPolicy('never')))
+  const options = { t: graceSec, ...(signal ? { abortSignal: signal } : {}) }
+  await unless([304, 404], container.stop(options))
+}

@@ -1,0 +1,39 @@
+import type { ContainerSample, FoundContainer } from '../containers.ts'
+import { readUsage, type Usage } from '../linux/cgroups.ts'
+
+// A namespace that was there so long before the container was there before it was restarted: it counts on.
+const sameStartMs = 5_000
+
+const runOf = ({ engine_id, started_at }: FoundContainer): string => `${engine_id} ${started_at}`
+
+/** Samples containers. What a network had counted before a container's restart is taken off. */
+export function makeSampler() {
+  /** By run: what its network had counted when it was seen first. */
+  let before = new Map<string, Pick<Usage, 'net_rx_bytes' | 'net_tx_bytes'>>()
+
+  async function sampleOf(found: FoundContainer): Promise<ContainerSample | null> {
+    const { id, engine_id, pid, started_at, network_since = null } = found
+    if (pid === null || started_at === null) return null
+    const usage = await readUsage(pid, engine_id)
+    if (!usage) return null
+    const sample = { id, time: new Date().toISOString(), started_at, ...usage }
+    if (network_since === null || Date.parse(started_at) - Date.parse(network_since) < sameStartMs)
+      return sample
+    const { net_rx_bytes, net_tx_bytes } = before.get(runOf(found)) ?? usage
+    before.set(runOf(found), { net_rx_bytes, net_tx_bytes })
+    return {
+      ...sample,
+      net_rx_bytes: Math.max(0, usage.net_rx_bytes - net_rx_bytes),
+      net_tx_bytes: Math.max(0, usage.net_tx_bytes - net_tx_bytes),
+    }
+  }
+
+  return {
+    sampleOf,
+    /** Forgets all other runs. */
+    keep(containers: FoundContainer[]): void {
+      const runs = new Set(containers.map(runOf))
+      before = new Map([...before].filter(([run]) => runs.has(run)))
+    },
+  }
+}

@@ -1,0 +1,58 @@
+import { isIPv4 } from 'node:net'
+import { EngineRefused } from '../errors.ts'
+import { contains, parseCidr } from '../../lib/ipv4.ts'
+import type { NicSpec, SubnetHost, SubnetSpec } from '../networks.ts'
+
+// What goes into commands, rules and dnsmasq's files is checked here, whoever has checked it before: a line break in a
+// name would be a setting of the host's.
+
+// The host's and a thing's stand in one comment of a rule, 128 characters.
+const id = /^[\w.-]{1,48}$/
+const mac = /^([\da-f]{2}:){5}[\da-f]{2}$/i
+const label = '[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?'
+const domain = new RegExp(`^${label}(\\.${label})*$`, 'i')
+
+/** @throws EngineRefused that says what is wrong. */
+export function checkSubnet(spec: SubnetSpec): void {
+  for (const text of [spec.id, spec.vpc_id, spec.tenant_id]) must(id.test(text), 'id', text)
+  const cidr = parseCidr(spec.cidr)
+  must(cidr !== null && cidr.prefix <= 30, 'cidr', spec.cidr)
+  must(contains(cidr, spec.gateway_ip), 'gateway_ip', spec.gateway_ip)
+  must(Number.isInteger(spec.vni) && spec.vni > 0 && spec.vni < 2 ** 24, 'vni', spec.vni)
+  for (const address of [...spec.peers, ...(spec.dhcp?.dns_servers ?? [])])
+    must(isIPv4(address), 'address', address)
+  const inside = (host: SubnetHost): void => {
+    must(mac.test(host.mac_address), 'mac_address', host.mac_address)
+    must(contains(cidr, host.ip_address), 'ip_address', host.ip_address)
+  }
+  for (const host of [...spec.hosts, ...(spec.dhcp?.static_leases ?? [])]) inside(host)
+  for (const { name, ip_address } of spec.names) {
+    must(domain.test(name) && name.length <= 253, 'name', name)
+    must(isIPv4(ip_address), 'ip_address', ip_address) // of another of the VPC's subnets, it may be
+  }
+  if (!spec.dhcp) return
+  must(domain.test(spec.dhcp.domain_name), 'domain_name', spec.dhcp.domain_name)
+  // dnsmasq's least is two minutes.
+  const { lease_time_sec: lease, range } = spec.dhcp
+  must(Number.isInteger(lease) && lease >= 120 && lease < 2 ** 31, 'lease_time_sec', lease)
+  if (range) must(contains(cidr, range.start) && contains(cidr, range.end), 'range', range)
+}
+
+/** @throws EngineRefused that says what is wrong: what was not understood would not be refused to anybody. */
+export function checkSettings(settings: { host: string; refused: string[]; uplinkPool: string }): void {
+  must(id.test(settings.host), 'host', settings.host)
+  for (const range of [...settings.refused, settings.uplinkPool])
+    must(parseCidr(range) !== null, 'range', range)
+}
+
+/** @throws EngineRefused that says what is wrong. */
+export function checkNic(spec: NicSpec): void {
+  for (const text of [spec.id, spec.subnet_id]) must(id.test(text), 'id', text)
+  must(mac.test(spec.mac_address), 'mac_address', spec.mac_address)
+  must(isIPv4(spec.ip_address), 'ip_address', spec.ip_address)
+  must(spec.into === 'tap' || (Number.isInteger(spec.into.pid) && spec.into.pid > 0), 'into', spec.into)
+}
+
+function must(holds: boolean, what: string, value: unknown): asserts holds {
+  if (!holds) throw new EngineRefused(`The network’s ${what} is not valid: ${JSON.stringify(value)}`)
+}

@@ -1,0 +1,202 @@
+import { createHash } from 'node:crypto'
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { NotPermitted } from '../errors.ts'
+import { parseCidr, toAddress } from '../../lib/ipv4.ts'
+import { namespaceFile, runIn } from './commands.ts'
+import { livingProcess, processIds, signalProcess } from '../system/programs.ts'
+import { writeIfOther } from './records.ts'
+import type { DhcpOptions, SubnetHost, SubnetSpec } from '../networks.ts'
+
+// A subnet's DHCP and names: one dnsmasq in the VPC's namespace, listening on the subnet's bridge. All it needs lies in
+// the subnet's folder. Its configuration's file is named by what it says, so that its command line tells what it runs
+// with; the lists of members it reads again when told.
+
+const defaults: DhcpOptions = {
+  range: null,
+  lease_time_sec: 3600,
+  dns_servers: [],
+  domain_name: 'internal',
+  static_leases: [],
+}
+
+export interface Resolver {
+  /** The subnet's folder. dnsmasq gives up root: others must be able to enter it. */
+  folder: string
+  namespace: string
+  bridge: string
+  mtu: number
+  /** Asked for other names by subnets with `nat` that name none. */
+  resolvers: string[]
+}
+
+const pidFile = (folder: string): string => join(folder, 'dnsmasq.pid')
+const leaseFile = (folder: string): string => join(folder, 'leases')
+
+/** Brings the subnet's dnsmasq to the description. `ifindex`: the bridge's, since another bridge needs another dnsmasq. */
+export async function applyResolver(spec: SubnetSpec, resolver: Resolver, ifindex: number): Promise<void> {
+  const { folder, namespace } = resolver
+  const members = [...spec.hosts, ...(spec.dhcp?.static_leases ?? [])]
+  const text = configuration(spec, resolver, ifindex)
+  const config = join(folder, `dnsmasq-${digest(text)}.conf`)
+  await writeIfOther(config, text)
+  await writeIfOther(
+    join(folder, 'hosts'),
+    lines(members.map((host) => `${host.mac_address},${host.ip_address}`)),
+  )
+  await writeIfOther(
+    join(folder, 'names'),
+    lines(spec.names.map((entry) => `${entry.ip_address} ${entry.name}`)),
+  )
+
+  const running = await findResolver(folder)
+  if (
+    running?.config === config &&
+    (await isIn(running.pid, namespace)) &&
+    !(await hasStaleLease(folder, members))
+  )
+    return readAgain(folder, running.pid)
+
+  await endResolver(folder)
+  await dropStaleLeases(folder, members)
+  for (const file of await configurations(folder)) if (file !== config) await rm(file, { force: true })
+  await mustBeOpen(folder)
+  await runIn(namespace, 'dnsmasq', [`--conf-file=${config}`]) // comes back when it listens
+  await writeFile(join(folder, 'read'), await listsDigest(folder))
+}
+
+/** Ends one in a namespace that is gone: it would keep alive all that was there, numbers of VXLAN links too. */
+export async function endElsewhere(folder: string, namespace: string): Promise<void> {
+  const running = await findResolver(folder)
+  if (running && !(await isIn(running.pid, namespace))) await end(running.pid)
+}
+
+/** Ends it, and any that a killed call has left without a pid file. */
+export async function endResolver(folder: string): Promise<void> {
+  await Promise.all((await findResolvers(folder)).map(({ pid }) => end(pid)))
+}
+
+/** The dnsmasq of that folder, if it lives. A pid alone may be another's by now. */
+async function findResolver(folder: string): Promise<{ pid: number; config: string } | null> {
+  const pid = Number(await readFile(pidFile(folder), 'utf8').catch(() => ''))
+  const config = pid > 0 ? await configOf(pid) : null
+  return config?.startsWith(`${folder}/`) ? { pid, config } : null
+}
+
+/** All dnsmasq whose configuration lies below the folder, those without a pid file too. */
+export async function findResolvers(below: string): Promise<{ pid: number; config: string }[]> {
+  const found = await Promise.all(
+    (await processIds()).map(async (pid) => ({ pid, config: await configOf(pid) })),
+  )
+  return found.flatMap(({ pid, config }) => (config?.startsWith(`${below}/`) ? [{ pid, config }] : []))
+}
+
+/** The configuration that a process runs dnsmasq with; null for other processes, and for dead ones. */
+async function configOf(pid: number): Promise<string | null> {
+  const words = (await livingProcess(pid))?.args ?? []
+  const option = words[0]?.endsWith('dnsmasq') ? words[1] : undefined
+  return option?.startsWith('--conf-file=') ? option.slice('--conf-file='.length) : null
+}
+
+function configuration(spec: SubnetSpec, resolver: Resolver, ifindex: number): string {
+  const { folder, bridge, mtu } = resolver
+  const dhcp = spec.dhcp ?? defaults
+  const { first, prefix } = parseCidr(spec.cidr) ?? { first: 0, prefix: 32 }
+  const mask = toAddress(2 ** 32 - 2 ** (32 - prefix))
+  const upstream = dhcp.dns_servers.length > 0 ? dhcp.dns_servers : spec.nat ? resolver.resolvers : []
+  const range = dhcp.range
+  return lines([
+    `# interface ${ifindex}`,
+    `pid-file=${pidFile(folder)}`,
+    `interface=${bridge}`,
+    'except-interface=lo',
+    'bind-interfaces',
+    'no-resolv',
+    'no-hosts',
+    'expand-hosts',
+    `domain=${dhcp.domain_name}`,
+    `local=/${dhcp.domain_name}/`, // also says that there is no IPv6 address; refused, resolvers would give up on the name
+    `addn-hosts=${join(folder, 'names')}`,
+    // From the gateway's address, by which the firewall knows whose question it is.
+    ...upstream.map((server) => `server=${server}@${spec.gateway_ip}`),
+    'dhcp-authoritative',
+    'no-ping', // would hold up each lease for three seconds; who has which address is not left to chance
+    'quiet-dhcp',
+    `dhcp-hostsfile=${join(folder, 'hosts')}`,
+    `dhcp-leasefile=${leaseFile(folder)}`,
+    `dhcp-range=${toAddress(first)},static,${mask},${dhcp.lease_time_sec}`,
+    ...(range ? [`dhcp-range=${range.start},${range.end},${mask},${dhcp.lease_time_sec}`] : []),
+    `dhcp-option=option:router,${spec.gateway_ip}`,
+    `dhcp-option=option:dns-server,${spec.gateway_ip}`,
+    `dhcp-option=option:mtu,${mtu}`,
+  ])
+}
+
+/** A running dnsmasq reads its lists again on SIGHUP. What it has read is noted, since we may be killed in between. */
+async function readAgain(folder: string, pid: number): Promise<void> {
+  const now = await listsDigest(folder)
+  if ((await readFile(join(folder, 'read'), 'utf8').catch(() => '')) === now) return
+  signalProcess(pid, 'SIGHUP')
+  await writeFile(join(folder, 'read'), now)
+}
+
+const listsDigest = async (folder: string): Promise<string> =>
+  digest(
+    (await Promise.all(['hosts', 'names'].map((name) => readFile(join(folder, name), 'utf8')))).join('\n'),
+  )
+
+// A lease of who had the address before would keep it from its present owner until it runs out, and dnsmasq forgets
+// one only when it starts without it.
+
+const leases = async (folder: string): Promise<string[]> =>
+  (await readFile(leaseFile(folder), 'utf8').catch(() => '')).split('\n').filter(Boolean)
+
+/** `expiry MAC address name client-id` */
+function isStale(lease: string, members: SubnetHost[]): boolean {
+  const [, mac, address] = lease.split(' ')
+  return members.some((host) => host.ip_address === address && host.mac_address.toLowerCase() !== mac)
+}
+
+const hasStaleLease = async (folder: string, members: SubnetHost[]): Promise<boolean> =>
+  (await leases(folder)).some((lease) => isStale(lease, members))
+
+async function dropStaleLeases(folder: string, members: SubnetHost[]): Promise<void> {
+  const all = await leases(folder)
+  const kept = all.filter((lease) => !isStale(lease, members))
+  if (kept.length < all.length) await writeFile(leaseFile(folder), lines(kept))
+}
+
+/** Whether it is in that namespace, and not in one of the same name that is gone. */
+async function isIn(pid: number, namespace: string): Promise<boolean> {
+  const [its, named] = await Promise.all(
+    [namespaceFile({ pid }), namespaceFile(namespace)].map((file) => stat(file).catch(() => null)),
+  )
+  return its !== null && its?.ino === named?.ino
+}
+
+/** Else it would run, and know no names: it says so in a log alone. */
+async function mustBeOpen(folder: string): Promise<void> {
+  for (let path = folder; path !== '/'; path = dirname(path)) {
+    const { mode } = await stat(path)
+    if ((mode & 0o001) === 0) throw new NotPermitted(new Error(`${path} may not be entered by all users`))
+  }
+}
+
+const graceMs = 2_000
+
+async function end(pid: number): Promise<void> {
+  const config = await configOf(pid)
+  for (const name of ['SIGTERM', 'SIGKILL'] as const) {
+    signalProcess(pid, name)
+    for (const deadline = Date.now() + graceMs; Date.now() < deadline; await delay(5)) {
+      if ((await configOf(pid)) !== config) return
+    }
+  }
+}
+
+const configurations = async (folder: string): Promise<string[]> =>
+  (await readdir(folder)).filter((name) => /^dnsmasq-.*\.conf$/.test(name)).map((name) => join(folder, name))
+
+const digest = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 12)
+const lines = (all: string[]): string => all.map((line) => `${line}\n`).join('')

@@ -1,0 +1,92 @@
+import { mkdir, readdir, rmdir, stat, writeFile } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
+import { dirname, join } from 'node:path'
+import { HostNotEquipped } from '../errors.ts'
+import { nullIfMissing } from '../qcow2/images.ts'
+import { until } from '../system/programs.ts'
+
+// Control groups that a driver makes for its own processes: `keelson/<mark>/<id>`, of the first version of the interface (a
+// hierarchy for each controller) or the second.
+
+const root = '/sys/fs/cgroup'
+const periodUs = 100_000
+// A group counts as one program beside all that have none, however many are in it. So that machines are not starved together
+// by whatever else the host does, theirs counts as four for each processor.
+const share = 4 * availableParallelism()
+const mebibyte = 1024 ** 2
+
+export interface Limits {
+  cpu_cores: number
+  memory_mib: number
+}
+
+const isVersion2 = async (): Promise<boolean> =>
+  stat(join(root, 'cgroup.controllers')).then(
+    () => true,
+    () => false,
+  )
+
+async function parents(mark: string): Promise<string[]> {
+  return (await isVersion2())
+    ? [join(root, 'keelson', mark)]
+    : ['cpu', 'memory'].map((controller) => join(root, controller, 'keelson', mark))
+}
+
+/** Makes the groups or sets their limits anew. Returns the files by which a process enters them. */
+export async function makeGroups(mark: string, id: string, limits: Limits): Promise<string[]> {
+  const quota = Math.round(limits.cpu_cores * periodUs)
+  const bytes = String(limits.memory_mib * mebibyte)
+  try {
+    const entries: string[] = []
+    for (const parent of await parents(mark)) {
+      const group = join(parent, id)
+      await mkdir(group, { recursive: true })
+      for (const path of [dirname(parent), parent]) await setShare(path)
+      entries.push(join(group, 'cgroup.procs'))
+      if (await isVersion2()) {
+        for (const path of [root, join(root, 'keelson'), parent])
+          await writeFile(join(path, 'cgroup.subtree_control'), '+cpu +memory')
+        for (const path of [dirname(parent), parent])
+          await writeFile(join(path, 'cpu.weight'), String(Math.min(10_000, 100 * share)))
+        await writeFile(join(group, 'cpu.max'), `${quota} ${periodUs}`)
+        await writeFile(join(group, 'memory.max'), bytes)
+      } else if (parent.startsWith(join(root, 'cpu/'))) {
+        await writeFile(join(group, 'cpu.cfs_quota_us'), String(quota))
+      } else {
+        await writeFile(join(group, 'memory.limit_in_bytes'), bytes)
+      }
+    }
+    return entries
+  } catch (error) {
+    throw new HostNotEquipped('control groups that it may change', error)
+  }
+}
+
+async function setShare(group: string): Promise<void> {
+  if (group.startsWith(join(root, 'cpu/'))) await writeFile(join(group, 'cpu.shares'), String(1024 * share))
+}
+
+const emptyWithinMs = 10_000
+
+/** Once its processes have ended. Nothing to remove is success. */
+export async function removeGroups(mark: string, id: string): Promise<void> {
+  for (const parent of await parents(mark)) {
+    // A process leaves its groups some time after it has ended.
+    const gone = async (): Promise<boolean> =>
+      rmdir(join(parent, id)).then(
+        () => true,
+        (error: NodeJS.ErrnoException) => error.code === 'ENOENT',
+      )
+    await until(gone, emptyWithinMs, 'A control group does not become empty')
+    for (const above of [parent, dirname(parent)]) await rmdir(above).catch(() => {}) // others are in it
+  }
+}
+
+/** The ids of all that have groups. */
+export async function listGroups(mark: string): Promise<string[]> {
+  const found = await Promise.all(
+    (await parents(mark)).map((parent) => readdir(parent, { withFileTypes: true }).catch(nullIfMissing)),
+  )
+  const names = found.flatMap((entries) => entries ?? []).filter((entry) => entry.isDirectory())
+  return [...new Set(names.map(({ name }) => name))]
+}

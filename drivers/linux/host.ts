@@ -1,0 +1,18 @@
+import type { Names } from './names.ts'
+import type { Records } from './records.ts'
+import type { makeTurns } from '../system/turns.ts'
+
+/** A host, as all parts of the driver know it. */
+export interface Host {
+  names: Names
+  records: Records
+  namespace: string | null
+  underlayAddress: string | null
+  resolvers: string[]
+  refused: string[]
+  uplinkPool: string
+  vxlanPort: number
+  mtu: number
+  /** By VPC, by NIC, by process, and for the whole host. */
+  inTurn: ReturnType<typeof makeTurns>
+}

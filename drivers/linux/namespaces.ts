@@ -1,0 +1,31 @@
+import { readdir, rm, statfs } from 'node:fs/promises'
+import { namespaceFile, run } from './commands.ts'
+import type { Names } from './names.ts'
+
+/** The VPCs' of this host. */
+export async function vpcNamespaces(names: Names): Promise<string[]> {
+  const all = await readdir('/run/netns').catch(() => [])
+  const ours = all.filter((name) => name.startsWith(`${names.prefix}v`))
+  const whole = await Promise.all(ours.map(isNamespace))
+  return ours.filter((_, i) => whole[i])
+}
+
+const nsfs = 0x6e_73_66_73
+
+/** A file alone is what a killed `ip netns add` leaves. */
+export const isNamespace = (name: string): Promise<boolean> =>
+  statfs(namespaceFile(name)).then(
+    ({ type }) => type === nsfs,
+    () => false,
+  )
+
+export async function makeNamespace(name: string): Promise<void> {
+  if (await isNamespace(name)) return
+  await rm(namespaceFile(name), { force: true })
+  await run('ip', ['netns', 'add', name])
+}
+
+export async function removeNamespace(name: string): Promise<void> {
+  if (await isNamespace(name)) await run('ip', ['netns', 'delete', name])
+  else await rm(namespaceFile(name), { force: true })
+}

@@ -1,0 +1,45 @@
+import { batch, type Link, type Links, type Route, runIn, setRules } from './commands.ts'
+
+// A process may have a link that is not ours: the engine's own, by which ports are published. What came in by it is
+// answered by it; but nothing begins there, since members go out by their NICs, or not at all.
+
+const table = 4710
+const rules = ({ ifname }: Link): string => `
+table ip keelson_published
+delete table ip keelson_published
+table ip keelson_published {
+  chain output {
+    type filter hook output priority filter;
+    oifname != "${ifname}" accept
+    ct state established,related accept
+    # In the midst of a connection from before the first NIC.
+    meta l4proto tcp tcp flags & (syn | ack) != syn accept
+    drop
+  }
+}
+`
+
+/** To be called before the process gets another default route. Nothing to do where it has no link but ours. */
+export async function answerByEngine(
+  pid: number,
+  { links, routes }: { links: Links; routes: Route[] },
+  isOurs: (link: Link) => boolean,
+): Promise<void> {
+  const link = [...links.values()].find((one) => one.ifname !== 'lo' && !isOurs(one) && addressOf(one))
+  const address = link && addressOf(link)
+  if (!address) return
+  const settings = ['all', link.ifname].map((of) => `ipv4/conf/${of}/rp_filter=0`)
+  await setRules({ pid }, rules(link), ['ipv4/ip_forward=0', ...settings])
+  const gateway = routes.find(({ dst, dev }) => dst === 'default' && dev === link.ifname)?.gateway
+  if (!gateway) return
+  const known = await runIn({ pid }, 'ip', ['rule', 'show'])
+  await batch('ip', { pid }, [
+    ['route', 'replace', 'default', 'via', gateway, 'dev', link.ifname, 'table', table],
+    ...(known.includes(`from ${address} lookup ${table}`)
+      ? []
+      : [['rule', 'add', 'from', address, 'lookup', table]]),
+  ])
+}
+
+const addressOf = ({ addr_info }: Link): string | undefined =>
+  addr_info.find(({ family }) => family === 'inet')?.local

@@ -1,0 +1,72 @@
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { Names } from './names.ts'
+import type { NicSpec, SubnetSpec } from '../networks.ts'
+
+// What was asked for last, in files: the kernel's state follows from it. Written before a thing is made and removed
+// after it has gone, so that whatever is there has a record, even if we are killed.
+
+export class Records {
+  readonly #folder: string
+  readonly #names: Names
+
+  constructor(folder: string, names: Names) {
+    this.#folder = folder
+    this.#names = names
+  }
+
+  /** Where all that belongs to a subnet lies. */
+  subnetFolder = (id: string): string => join(this.#folder, 'subnets', this.#names.bridge(id))
+  get subnetsFolder(): string {
+    return join(this.#folder, 'subnets')
+  }
+
+  #subnetFile = (id: string): string => join(this.subnetFolder(id), 'subnet.json')
+  #nicFile = (id: string): string => join(this.#folder, 'nics', `${this.#names.nic(id)}.json`)
+
+  saveSubnet = (spec: SubnetSpec): Promise<void> =>
+    writeIfOther(this.#subnetFile(spec.id), JSON.stringify(spec))
+  saveNic = (spec: NicSpec): Promise<void> => writeIfOther(this.#nicFile(spec.id), JSON.stringify(spec))
+
+  subnet = (id: string): Promise<SubnetSpec | null> => read<SubnetSpec>(this.#subnetFile(id))
+  nic = (id: string): Promise<NicSpec | null> => read<NicSpec>(this.#nicFile(id))
+
+  async subnets(): Promise<SubnetSpec[]> {
+    const folders = await entries(this.subnetsFolder)
+    return present(folders.map((folder) => read<SubnetSpec>(join(this.subnetsFolder, folder, 'subnet.json'))))
+  }
+
+  async nics(): Promise<NicSpec[]> {
+    const folder = join(this.#folder, 'nics')
+    return present((await entries(folder)).map((file) => read<NicSpec>(join(folder, file))))
+  }
+
+  removeSubnet = (id: string): Promise<void> => rm(this.subnetFolder(id), { recursive: true, force: true })
+  removeNic = (id: string): Promise<void> => rm(this.#nicFile(id), { force: true })
+
+  /** Whatever lies there, readable or not. */
+  async files(): Promise<string[]> {
+    const kinds = ['subnets', 'nics']
+    const names = await Promise.all(kinds.map((kind) => entries(join(this.#folder, kind))))
+    return kinds.flatMap((kind, index) => (names[index] ?? []).map((name) => join(this.#folder, kind, name)))
+  }
+}
+
+const entries = (folder: string): Promise<string[]> => readdir(folder).catch(() => [])
+
+const read = <T>(file: string): Promise<T | null> =>
+  readFile(file, 'utf8').then(
+    (text) => JSON.parse(text) as T,
+    () => null,
+  )
+
+const present = async <T>(found: Promise<T | null>[]): Promise<T[]> =>
+  (await Promise.all(found)).filter((one) => one !== null)
+
+/** Writes it whole or not at all; whoever reads it never sees a half. */
+export async function writeIfOther(file: string, text: string): Promise<void> {
+  if ((await readFile(file, 'utf8').catch(() => null)) === text) return
+  await mkdir(dirname(file), { recursive: true, mode: 0o755 })
+  await writeFile(`${file}.new`, text, { mode: 0o644 })
+  await rename(`${file}.new`, file)
+}

@@ -1,0 +1,221 @@
+import { HostNotEquipped } from '../errors.ts'
+import { runIn, setRules } from './commands.ts'
+import { type Names, uplinkInside } from './names.ts'
+import type { SubnetSpec } from '../networks.ts'
+
+// The firewall: one table of ours in each VPC's namespace and one in the host's, each replaced as a whole. A table of
+// our own stands beside whatever rules a machine has: what it drops stays dropped, whoever else accepts it.
+
+export interface HostRules {
+  names: Names
+  /** What no member may reach: networks in CIDR notation. */
+  refused: string[]
+  /** The resolvers that a subnet's resolver asks, wherever they are. */
+  resolvers: string[]
+  /** Kept for peers; null on a host that has no part in an underlay. */
+  vxlanPort: number | null
+}
+
+/**
+ * Never the outside: an uplink's other addresses and other VPCs', link-local (a cloud's metadata service), multicast,
+ * and a host's own.
+ */
+export const neverOutside = (uplinkPool: string): string[] => [
+  uplinkPool,
+  '0.0.0.0/8',
+  '127.0.0.0/8',
+  '169.254.0.0/16',
+  '224.0.0.0/3',
+]
+
+const set = (values: string[]): string => `{ ${[...new Set(values)].toSorted().join(', ')} }`
+
+/** A line with a set in it; no line when the set is empty, which nftables does not take. */
+const withSet = (values: string[], line: (set: string) => string): string =>
+  values.length === 0 ? '' : line(set(values))
+
+function table(family: 'ip' | 'bridge', name: string, comment: string, body: string): string {
+  const lines = body.split('\n').flatMap((line) => (line.trim() ? [line] : []))
+  // Made first, since only what is there can be deleted.
+  return [
+    `table ${family} ${name}`,
+    `delete table ${family} ${name}`,
+    `table ${family} ${name} {`,
+    `comment "${comment}"`,
+    ...lines,
+    '}',
+    '',
+  ].join('\n')
+}
+
+/** Who asks for a lease has none yet. */
+const unaddressed = '0.0.0.0'
+
+/** A VPC's own: its subnets reach each other, and what has `nat` the outside. No member speaks in a stranger's name. */
+export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules): string {
+  const { names, refused, resolvers } = rules
+  const comment = names.label('vpc', vpcId)
+  const bridges = names.all('s')
+  const vxlans = names.all('x')
+  const nat = subnets.filter((subnet) => subnet.nat)
+  const natCidrs = nat.map(({ cidr }) => cidr)
+  const gateways = subnets.map(({ gateway_ip }) => gateway_ip)
+  const natGateways = nat.map(({ gateway_ip }) => gateway_ip)
+  const askResolvers = (from: string): string =>
+    withSet(resolvers, (to) => `ip saddr ${from} ip daddr ${to} meta l4proto { tcp, udp } th dport 53 accept`)
+
+  const routed = table(
+    'ip',
+    names.table,
+    comment,
+    `
+    chain outside {
+      ${withSet(refused, (to) => `ip daddr ${to} drop`)}
+      accept
+    }
+    chain prerouting {
+      type filter hook prerouting priority mangle;
+      iifname "${bridges}" ip saddr != ${set([...subnets.map(({ cidr }) => cidr), unaddressed])} counter drop
+    }
+    chain input {
+      type filter hook input priority filter; policy drop;
+      iifname "lo" accept
+      iifname "${bridges}" accept
+      ct state established,related accept
+    }
+    chain forward {
+      type filter hook forward priority filter; policy drop;
+      iifname "${bridges}" oifname "${bridges}" accept
+      iifname "${uplinkInside}" ct state established,related accept
+      ${nat.map(({ id, cidr }) => `iifname "${names.bridge(id)}" ip saddr ${cidr} oifname "${uplinkInside}" jump outside`).join('\n')}
+    }
+    chain output {
+      type filter hook output priority filter; policy accept;
+      oifname != "${uplinkInside}" accept
+      ct state established,related accept
+      ${withSet(natGateways, askResolvers)}
+      ${withSet(natGateways, (from) => `ip saddr ${from} jump outside`)}
+      drop
+    }
+    chain postrouting {
+      type nat hook postrouting priority srcnat;
+      ${withSet(natCidrs, (from) => `ip saddr ${from} oifname "${uplinkInside}" masquerade`)}
+    }`,
+  )
+  // Every host has the gateways, so each member is to find its own host's, and to get its address there.
+  const bridged = table(
+    'bridge',
+    names.table,
+    comment,
+    `
+    chain postrouting {
+      type filter hook postrouting priority 0;
+      ${withSet(gateways, (own) => `oifname "${vxlans}" arp saddr ip ${own} drop`)}
+      ${withSet(gateways, (own) => `oifname "${vxlans}" arp daddr ip ${own} drop`)}
+      oifname "${vxlans}" udp dport { 67, 68 } drop
+    }`,
+  )
+  return routed + bridged
+}
+
+/** The other hosts whose packets a subnet takes in. */
+export interface Peers {
+  vni: number
+  peers: string[]
+}
+
+/**
+ * The host's own. It says again what a VPC's says, since that one lies where tenants' packets come from, and keeps the
+ * underlay's port for the hosts that share a subnet. Before other tables' rules: an engine that publishes a port
+ * rewrites addresses, and accepts.
+ */
+function hostRules(
+  { names, refused, resolvers, vxlanPort }: HostRules,
+  here: { uplinks: string[]; peers: Peers[]; outside: string[] },
+): string {
+  const uplinks = names.all('u')
+  // By subnet: a host that one subnet no longer hears may share others. The VXLAN header begins after UDP's 8 bytes.
+  const heard = here.peers.map(({ vni, peers }) =>
+    withSet(peers, (from) => `@th,96,24 ${vni} ip saddr ${from} return`),
+  )
+  const dns = withSet(
+    resolvers,
+    (to) => `iifname "${uplinks}" ip daddr ${to} meta l4proto { tcp, udp } th dport 53 accept`,
+  )
+  const devices = here.outside.map((device) => `"${device}"`)
+  return table(
+    'ip',
+    names.table,
+    names.label('host', names.host),
+    `
+    chain underlay {
+      ${heard.join('\n')}
+      drop
+    }
+    chain input {
+      type filter hook input priority mangle;
+      ${vxlanPort ? `udp dport ${vxlanPort} jump underlay` : ''}
+      ${dns}
+      iifname "${uplinks}" drop
+    }
+    chain forward {
+      type filter hook forward priority mangle;
+      oifname "${uplinks}" ct state established,related accept
+      oifname "${uplinks}" drop
+      iifname != "${uplinks}" accept
+      ${dns}
+      ${withSet(refused, (to) => `ip daddr ${to} drop`)}
+      ${devices.length > 0 ? `oifname != ${set(devices)} drop` : 'drop'}
+    }
+    chain postrouting {
+      type nat hook postrouting priority srcnat;
+      ${withSet(here.uplinks, (from) => `ip saddr ${from} oifname != "${uplinks}" masquerade`)}
+    }`,
+  )
+}
+
+const withoutRules = (names: Names): string => `table ip ${names.table}\ndelete table ip ${names.table}\n`
+
+export async function setHostRules(
+  namespace: string | null,
+  rules: HostRules,
+  here: Parameters<typeof hostRules>[1],
+): Promise<void> {
+  await setRules(namespace, hostRules(rules, here), ['ipv4/ip_forward=1'])
+  await letForwarded(namespace, rules.names, true)
+}
+
+export async function removeHostRules(namespace: string | null, names: Names): Promise<void> {
+  await setRules(namespace, withoutRules(names))
+  await letForwarded(namespace, names, false)
+}
+
+export async function hasHostRules(namespace: string | null, names: Names): Promise<boolean> {
+  const tables = await runIn(namespace, 'nft', ['list', 'tables'])
+  return tables.split('\n').includes(`table ip ${names.table}`)
+}
+
+/**
+ * An engine on the host may have made iptables drop all that it does not know: there the uplinks have to be named.
+ * Where iptables has no say nothing is made, for want of which an engine is not there either.
+ */
+async function letForwarded(namespace: string | null, names: Names, wanted: boolean): Promise<void> {
+  const saved = await runIn(namespace, 'iptables-save', ['-t', 'filter']).catch((error: unknown) => {
+    if (error instanceof HostNotEquipped) return ''
+    throw error
+  })
+  const comment = names.label('host', names.host)
+  const present = saved.split('\n').filter((line) => line.includes(comment))
+  const change = (verb: string, rule: string[]) =>
+    runIn(namespace, 'iptables', ['--wait', verb, 'FORWARD', ...rule])
+  if (!wanted) {
+    for (const line of present) await change('-D', line.replaceAll('"', '').split(' ').slice(2))
+    return
+  }
+  if (!/^:FORWARD DROP|^-A FORWARD /m.test(saved) || present.length === 2) return
+  for (const end of ['-i', '-o']) {
+    const there = present.some((line) => line.includes(` ${end} `))
+    const named = ['-m', 'comment', '--comment', comment]
+    if (!there) await change('-I', [end, `${names.prefix}u+`, ...named, '-j', 'ACCEPT'])
+  }
+}

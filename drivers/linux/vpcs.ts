@@ -1,0 +1,115 @@
+import { withoutNested } from '../../lib/ipv4.ts'
+import { batch, type Links, linksOf, lookAt, type Route, setRules } from './commands.ts'
+import type { Host } from './host.ts'
+import { isNamespace, removeNamespace } from './namespaces.ts'
+import { removeHostRules, setHostRules, vpcRules } from './rules.ts'
+import { linkUplink, placeUplink, type Uplink } from './uplinks.ts'
+import type { SubnetSpec } from '../networks.ts'
+
+export const subnetsOf = async ({ records }: Host, vpcId: string): Promise<SubnetSpec[]> =>
+  (await records.subnets()).filter((subnet) => subnet.vpc_id === vpcId)
+
+/**
+ * What the VPC's subnets share: forwarding, rules, its way out; and the host's part of it. `gone`: a subnet that is being
+ * removed, and has its record still.
+ */
+export async function applyVpc(
+  host: Host,
+  vpcId: string,
+  subnets: SubnetSpec[],
+  inside: Links,
+  gone?: string,
+): Promise<{ uplink: Uplink | null; changed: boolean }> {
+  const namespace = host.names.vpc(vpcId)
+  return host.inTurn('host', async () => {
+    const { links, routes } = await lookAt(host.namespace)
+    const refused = refusedBy(host, links)
+    const wanted = subnets.some(({ nat }) => nat)
+    const uplink = wanted ? placeUplink(host, vpcId, links, routes) : null
+    const rules = vpcRules(vpcId, subnets, { ...host, refused })
+    await Promise.all([
+      setRules(namespace, rules, vpcSettings),
+      applyHostRules(host, { links, routes, refused, gone, uplink: { vpcId, place: uplink } }),
+    ])
+    const lines = linkUplink(host, vpcId, uplink, { links, inside })
+    await batch('ip', host.namespace, lines)
+    return { uplink, changed: lines.length > 0 }
+  })
+}
+
+// Without IPv6 there is no second way out. A member with NICs in two subnets answers by one of them what came by the
+// other. Rules for what is routed are not for what is bridged.
+const vpcSettings = [
+  'ipv4/ip_forward=1',
+  'ipv4/conf/all/rp_filter=0',
+  'ipv4/conf/default/rp_filter=0',
+  'ipv6/conf/all/disable_ipv6=1',
+  'ipv6/conf/default/disable_ipv6=1',
+  'bridge/bridge-nf-call-iptables=0',
+  'bridge/bridge-nf-call-arptables=0',
+]
+
+/** With the host's own network between hosts, which has the platform's services. */
+function refusedBy({ refused, underlayAddress }: Host, links: Links): string[] {
+  const underlay = [...links.values()]
+    .flatMap(({ addr_info }) => addr_info)
+    .filter(({ local }) => local === underlayAddress)
+    .map(({ local, prefixlen }) => `${local}/${prefixlen}`)
+  return withoutNested([...refused, ...underlay])
+}
+
+interface HostState {
+  links: Links
+  routes: Route[]
+  refused: string[]
+  gone: string | undefined
+  uplink: { vpcId: string; place: Uplink | null }
+}
+
+async function applyHostRules(
+  host: Host,
+  { links, routes, refused, gone, uplink }: HostState,
+): Promise<void> {
+  const { names } = host
+  const subnets = (await host.records.subnets()).filter(({ id }) => id !== gone)
+  // Those that the kernel has, but for this VPC's, which is as it is about to be.
+  const others = [...links.values()]
+    .filter(({ ifname }) => ifname.startsWith(names.prefix) && ifname !== names.uplink(uplink.vpcId))
+    .flatMap(({ addr_info }) => addr_info.filter(({ family }) => family === 'inet'))
+    .map(({ local, prefixlen }) => `${local}/${prefixlen}`)
+  await setHostRules(
+    host.namespace,
+    { ...host, refused, vxlanPort: host.underlayAddress ? host.vxlanPort : null },
+    {
+      uplinks: withoutNested(uplink.place ? [...others, uplink.place.cidr] : others),
+      peers: subnets,
+      outside: routes.flatMap(({ dst, dev }) => (dst === 'default' && dev ? [dev] : [])),
+    },
+  )
+}
+
+export async function removeVpc(host: Host, vpcId: string, lastSubnet: string): Promise<void> {
+  const { names } = host
+  const namespace = names.vpc(vpcId)
+  if (await isNamespace(namespace)) {
+    // One by one, since what a namespace still holds when it is deleted goes some time later.
+    const own = [...(await linksOf(namespace)).keys()].filter((name) => name.startsWith(names.prefix))
+    await batch(
+      'ip',
+      namespace,
+      own.map((name) => ['link', 'delete', name]),
+    )
+  }
+  await host.inTurn('host', async () => {
+    const { links, routes } = await lookAt(host.namespace)
+    const uplink = names.uplink(vpcId)
+    if (links.has(uplink)) await batch('ip', host.namespace, [['link', 'delete', uplink]])
+    const others = (await host.records.subnets()).some(({ id }) => id !== lastSubnet)
+    const refused = refusedBy(host, links)
+    if (others) {
+      const gone = { vpcId, place: null }
+      await applyHostRules(host, { links, routes, refused, gone: lastSubnet, uplink: gone })
+    } else await removeHostRules(host.namespace, names)
+  })
+  await removeNamespace(namespace)
+}

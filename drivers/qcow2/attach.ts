@@ -1,0 +1,198 @@
+import { mkdir, rm, stat } from 'node:fs/promises'
+import { basename } from 'node:path'
+import type { AttachedTo } from '../disks.ts'
+import { DiskAttached, DiskInUse, EngineUnavailable } from '../errors.ts'
+import { thaw } from '../linux/freezing.ts'
+import {
+  freeLoop,
+  type InnerMount,
+  innerMounts,
+  type Loop,
+  loopsBelow,
+  makeLoop,
+  type Mount,
+  mountInside,
+  mountsOf,
+  needsContainer,
+  unmount,
+} from '../linux/mounts.ts'
+import { processesWith, run, until } from '../system/programs.ts'
+import {
+  endDaemons,
+  findDaemon,
+  needsDevice,
+  offer,
+  resizeNode,
+  servedTo,
+  startDaemon,
+  stopDaemon,
+  withhold,
+} from './daemons.ts'
+import { imageSize } from './images.ts'
+import type { Place } from './places.ts'
+
+// image -> storage daemon -> plain file (FUSE) -> loop device -> file system on the host -> the same in a container.
+// Each step looks first what is there: the worker may have been killed after any of them.
+
+// nouuid: a disk made from a snapshot has its file system's id too.
+const mountOptions = 'nouuid,nosuid,nodev,noatime'
+
+/** What there is of an attached disk; all of it null or empty for a detached one. */
+interface Standing {
+  daemon: number | null
+  loop: Loop | null
+  mounts: Mount[]
+}
+
+async function standing(place: Place): Promise<Standing> {
+  const [daemon, loops, mounts] = await Promise.all([
+    findDaemon(place),
+    loopsBelow(place.run),
+    mountsOf('self'),
+  ])
+  return {
+    daemon,
+    loop: loops.find(({ leaving }) => !leaving) ?? null,
+    mounts: mounts.filter(({ path }) => path.startsWith(`${place.run}/`)),
+  }
+}
+
+export async function attachment(place: Place): Promise<'detached' | 'attached' | 'broken'> {
+  const { daemon, loop, mounts } = await standing(place)
+  if (daemon === null) return loop || mounts.length > 0 ? 'broken' : 'detached'
+  return 'attached'
+}
+
+/** See Disks.attach. */
+export async function attach(place: Place, to?: AttachedTo): Promise<void> {
+  if (to) await needsContainer(to.pid)
+  await earlierProgramsEnd(place)
+  let lost: InnerMount[] = []
+  const served = await servedTo(place)
+  if (served === 'machine') throw new DiskAttached(place.id)
+  if (served === null) {
+    await endDaemons(place)
+    lost = await clearAway(place)
+    await startDaemon(place, 'host')
+  }
+  await mountOnHost(place)
+  for (const { pid, path, read_only } of lost) {
+    // A container that has ended meanwhile has nothing to be put back.
+    await mountInside(place.mount, { pid, mount_path: path, read_only }).catch(() => {})
+  }
+  if (to) await mountOnce(place, to)
+}
+
+/** See Disks.plug. The file system is the machine's to mount, so nothing of it is mounted here. */
+export async function plug(place: Place): Promise<void> {
+  await earlierProgramsEnd(place)
+  if ((await servedTo(place)) !== 'machine') {
+    await endDaemons(place)
+    await clearAway(place)
+    await startDaemon(place, 'machine')
+  }
+  await offer(place)
+}
+
+export const isMounted = async (place: Place): Promise<boolean> =>
+  (await standing(place)).mounts.some(({ path }) => path === place.mount)
+
+const programsEndWithinMs = 30_000
+
+/** A killed worker's `mount` or the like goes on for a moment, and would change what has just been looked at. */
+async function earlierProgramsEnd(place: Place): Promise<void> {
+  const stays = new Set(['qemu-storage-daemon', 'timeout'])
+  const ended = async (): Promise<boolean> =>
+    (await processesWith(`${place.run}/`)).every(({ args }) => stays.has(basename(args[0] ?? '')))
+  await until(ended, programsEndWithinMs, 'A program of an earlier call does not end')
+}
+
+async function mountOnHost(place: Place): Promise<void> {
+  const { loop, mounts } = await standing(place)
+  const isThere = mounts.some(({ path, device }) => path === place.mount && device === loop?.device)
+  if (!isThere) {
+    await needsDevice('/dev/loop-control')
+    const device = loop?.path ?? (await makeLoop(place.raw))
+    await mkdir(place.mount, { recursive: true })
+    await run('mount', ['-t', 'xfs', '-o', mountOptions, device, place.mount])
+  } else {
+    await thaw(place.mount)
+  }
+  await growMounted(place)
+}
+
+async function mountOnce(place: Place, to: AttachedTo): Promise<void> {
+  const { loop } = await standing(place)
+  const isThere = (mount: Mount): boolean => mount.device === loop?.device && mount.path === to.mount_path
+  const there = (await mountsOf(to.pid)).find(isThere)
+  if (there?.read_only === (to.read_only ?? false)) return
+  if (there) await unmount({ path: to.mount_path, pid: to.pid })
+  await mountInside(place.mount, to)
+}
+
+/**
+ * Takes away what a killed daemon has left. Nothing can be read or written there any more, so who has files open
+ * loses nothing by it. Returns where the disk was mounted.
+ */
+async function clearAway(place: Place): Promise<InnerMount[]> {
+  const { loop, mounts } = await standing(place)
+  const inner = loop ? await innerMounts(loop.device) : []
+  for (const mount of [...inner, ...mounts.filter(({ path }) => path === place.mount)])
+    await unmount(mount, true)
+  // Before the FUSE file goes: its loop device would bear no name of the disk's any more, and stay for ever.
+  for (const left of await loopsBelow(place.run)) await freeLoop(left, false)
+  await unmount({ path: place.raw }, true)
+  return inner
+}
+
+/** See Disks.detach. */
+export async function detach(place: Place): Promise<void> {
+  await earlierProgramsEnd(place)
+  const { daemon, loop, mounts } = await standing(place)
+  if (daemon === null) {
+    await clearAway(place)
+  } else {
+    await thaw(place.mount) // a frozen file system waits for ever when it is unmounted
+    if (loop) for (const mount of await innerMounts(loop.device)) await unmount(mount)
+    if (mounts.some(({ path }) => path === place.mount)) await unmountFromHost(place.mount)
+    if (loop) await freeLoop(loop, true)
+  }
+  await stopDaemon(place)
+  await rm(place.mount, { recursive: true, force: true })
+  await rm(place.raw, { force: true })
+}
+
+async function unmountFromHost(path: string): Promise<void> {
+  try {
+    await unmount({ path })
+  } catch (error) {
+    if (error instanceof DiskInUse) throw new EngineUnavailable('The host itself still uses the disk', error)
+    throw error
+  }
+}
+
+// The kernel asks a FUSE file for its size again after a second.
+const sizeSeenWithinMs = 10_000
+
+/** Makes an attached disk, and the file system on it, as large as `bytes`. */
+export async function growAttached(place: Place, bytes: number): Promise<void> {
+  const isPlugged = (await servedTo(place)) === 'machine'
+  if (((await imageSize(place.image)) ?? 0) < bytes) {
+    // What is offered keeps its size.
+    if (isPlugged) await withhold(place)
+    await resizeNode(place, bytes)
+  }
+  if (isPlugged) await offer(place)
+  else await growMounted(place)
+}
+
+/** Lets the loop device and the file system take all that the image offers. */
+async function growMounted(place: Place): Promise<void> {
+  const bytes = (await imageSize(place.image)) ?? 0
+  const { loop } = await standing(place)
+  if (!loop) return
+  const seen = async (): Promise<boolean> => (await stat(place.raw)).size === bytes
+  await until(seen, sizeSeenWithinMs, 'The disk does not show its new size')
+  await run('losetup', ['--set-capacity', loop.path])
+  await run('xfs_growfs', [place.mount])
+}

@@ -1,0 +1,128 @@
+import { mkdir, open, readdir, rename, rm, stat, truncate, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { FoundSnapshot, Watching } from '../disks.ts'
+import { EngineUnavailable } from '../errors.ts'
+import { killProcesses, processesWith, run } from '../system/programs.ts'
+import type { Place } from './places.ts'
+
+// The files of a disk. A file is written below `unfinished`, synced, and only then gets its name, so that whatever
+// has a name is whole.
+
+/** A qcow2 image's file in the notation of QEMU's block layer. */
+export const imageNode = (file: string) => ({ driver: 'qcow2', file: { driver: 'file', filename: file } })
+
+/** For the arguments of qemu-img, where a plain name would be probed for its format. */
+export const asArgument = (node: object): string => `json:${JSON.stringify(node)}`
+
+/** The size in bytes that the image has for who uses it, from its header; null when there is no image. */
+export async function imageSize(file: string): Promise<number | null> {
+  const handle = await open(file).catch(nullIfMissing)
+  if (!handle) return null
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(32), 0, 32, 0)
+    if (buffer.readUInt32BE(0) !== 0x514649fb) throw new EngineUnavailable(`${file} is no qcow2 image`)
+    return Number(buffer.readBigUInt64BE(24))
+  } finally {
+    await handle.close()
+  }
+}
+
+/** What a file takes on the host. */
+export async function allocatedBytes(file: string): Promise<number> {
+  const found = await stat(file).catch(nullIfMissing)
+  return (found?.blocks ?? 0) * 512
+}
+
+/** By age, the oldest first. */
+export async function snapshotsOf(place: Place): Promise<FoundSnapshot[]> {
+  const files = (await readdir(place.snapshots).catch(nullIfMissing)) ?? []
+  const names = files.filter((file) => file.endsWith('.qcow2')).map((file) => file.slice(0, -6))
+  const found = await Promise.all(names.map((name) => findSnapshot(place, name)))
+  return found.filter((one) => one !== null).toSorted((a, b) => (a.taken_at < b.taken_at ? -1 : 1))
+}
+
+export async function findSnapshot(place: Place, name: string): Promise<FoundSnapshot | null> {
+  const file = place.snapshot(name)
+  const [info, size] = await Promise.all([stat(file).catch(nullIfMissing), imageSize(file)])
+  if (!info || size === null) return null
+  return {
+    name,
+    size_bytes: size,
+    allocated_bytes: info.blocks * 512,
+    taken_at: info.mtime.toISOString(),
+  }
+}
+
+/** An image of so many bytes with an empty file system. */
+export async function formatImage(place: Place, file: string, bytes: number): Promise<void> {
+  const raw = join(place.unfinished, 'raw')
+  await writeFile(raw, '')
+  await truncate(raw, bytes)
+  await run('mkfs.xfs', ['-q', raw])
+  await copyImage({ driver: 'raw', file: { driver: 'file', filename: raw } }, file)
+  await rm(raw)
+}
+
+export interface CopyOptions extends Watching {
+  /** More of qemu-img's own arguments: objects that the source refers to. */
+  objects?: string[]
+}
+
+/** Copies an image, leaving out what is zero. */
+export async function copyImage(source: object, file: string, options: CopyOptions = {}): Promise<void> {
+  const { objects = [], onProgress, signal } = options
+  // -W: parts may be written in any order, so that no part waits for a slow one.
+  const args = ['convert', '-p', '-W', ...objects, '-O', 'qcow2', asArgument(source), file]
+  await run('qemu-img', args, { signal, onOutput: reportPercent(onProgress) })
+}
+
+/** `    (42.01/100%)`, each over the one before. */
+const reportPercent =
+  (onProgress?: (percent: number) => void) =>
+  (text: string): void => {
+    const last = [...text.matchAll(/\((\d+\.\d+)\/100%\)/g)].at(-1)
+    if (last) onProgress?.(Number(last[1]))
+  }
+
+/** A new, empty folder for unfinished files; ends what a killed worker's programs still write there. */
+export async function beginWriting(place: Place): Promise<void> {
+  await discardUnfinished(place)
+  await mkdir(place.unfinished, { recursive: true })
+}
+
+export async function discardUnfinished(place: Place): Promise<void> {
+  const left = await stat(place.unfinished).catch(nullIfMissing)
+  if (!left) return
+  const text = `${place.unfinished}/`
+  const writing = (await processesWith(text)).filter(({ args }) => !isDaemon(args))
+  await killProcesses(
+    writing.map(({ pid }) => pid),
+    text,
+  )
+  await rm(place.unfinished, { recursive: true, force: true })
+}
+
+const isDaemon = (args: string[]): boolean => args[0]?.endsWith('qemu-storage-daemon') ?? false
+
+/** Gives a whole file its name, so that both survive a loss of power. */
+export async function publish(unfinished: string, file: string): Promise<void> {
+  await mkdir(dirname(file), { recursive: true })
+  await sync(unfinished)
+  await rename(unfinished, file)
+  await sync(dirname(file))
+}
+
+/** Writes to the medium what has been written to a file, or which files a folder has. */
+export async function sync(path: string): Promise<void> {
+  const handle = await open(path, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+export function nullIfMissing(error: unknown): null {
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
+  throw error
+}

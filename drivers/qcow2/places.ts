@@ -1,0 +1,57 @@
+import { join } from 'node:path'
+import { EngineRefused } from '../errors.ts'
+
+/** Where everything of one disk is. Every path holds the disk's id between slashes, by which its traces are found. */
+export interface Place {
+  id: string
+  folder: string
+  image: string
+  snapshots: string
+  snapshot(name: string): string
+  /** What is being made gets its name when it is whole. */
+  unfinished: string
+  removed: string
+  run: string
+  /** The image as a plain file of the disk's size, by FUSE. */
+  raw: string
+  mount: string
+  monitor: string
+  /** Where a machine's QEMU connects to the disk's daemon. */
+  plug: string
+  pidFile: string
+  tls: string
+  servingPidFile: string
+}
+
+// The kernel's limit for a unix socket's path is 107 bytes; an id takes 36, and the name of the socket 10.
+const runLimit = 107 - 36 - 10
+
+/** `folder` keeps the disks; `run` holds sockets, pid files and mount points, and may be empty after a boot. */
+export function makePlaces(folder: string, run: string): (id: string) => Place {
+  if (Buffer.byteLength(run) > runLimit) throw new Error(`the path ${run} is too long for sockets`)
+  return (id) => {
+    if (!/^[a-z0-9][a-z0-9-]{0,35}$/.test(id)) throw new EngineRefused(`${id} is no id of a disk`)
+    const [kept, running] = [join(folder, id), join(run, id)]
+    return {
+      id,
+      folder: kept,
+      image: join(kept, 'disk.qcow2'),
+      snapshots: join(kept, 'snapshots'),
+      snapshot(name) {
+        if (!/^[a-zA-Z0-9][\w.-]{0,62}$/.test(name))
+          throw new EngineRefused(`${name} is no name of a snapshot`)
+        return join(kept, 'snapshots', `${name}.qcow2`)
+      },
+      unfinished: join(kept, 'unfinished'),
+      removed: join(folder, `.removed-${id}`),
+      run: running,
+      raw: join(running, 'raw'),
+      mount: join(running, 'files'),
+      monitor: join(running, 'qmp.sock'),
+      plug: join(running, 'nbd.sock'),
+      pidFile: join(running, 'pid'),
+      tls: join(running, 'tls'),
+      servingPidFile: join(running, 'serving'),
+    }
+  }
+}

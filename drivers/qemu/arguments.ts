@@ -1,0 +1,162 @@
+import type { MachineKind, MachineNic } from '../machines.ts'
+import type { HostBoot } from './boot.ts'
+import type { MachinePlace } from './places.ts'
+import type { Launched } from './records.ts'
+
+// QEMU's command line. Every device has its id and its place on the bus, and is there whether used or not: they are a part of
+// a suspended machine's memory. Nothing secret is on it.
+
+export const nicPorts = 4
+
+/**
+ * What a microVM's kernel takes for itself (Debian's 6.1: 46 MiB of 64 are reserved, and it does not start in 64): `memory_mib` is
+ * for the command, as a container's is.
+ */
+export const kernelMib = 48
+
+// QEMU's default under TCG is a quarter of the guest's memory for translated code; 32 MiB are no slower for small guests.
+const translationMib = 32
+
+export const diskDevice = (diskId: string): string => `disk-${diskId}`
+export const nicDevice = (port: number): string => `nic${port}`
+
+/** The tap is opened by the helper, in its namespace. */
+export const netdev = (boot: HostBoot, port: number, nic: MachineNic): Record<string, unknown> => ({
+  type: 'tap',
+  id: `net${port}`,
+  br: `${nic.namespace}/${nic.device}`,
+  helper: boot.helper,
+})
+
+export const nicProperties = (port: number, nic: MachineNic): Record<string, unknown> => ({
+  driver: 'virtio-net-pci',
+  id: nicDevice(port),
+  netdev: `net${port}`,
+  mac: nic.mac_address,
+  bus: `port${port}`,
+  romfile: '',
+})
+
+/** A disk that is served over a socket; should that end, QEMU waits for it and the machine with it. */
+export const diskNode = (diskId: string, socket: string, readOnly: boolean): Record<string, unknown> => ({
+  driver: 'nbd',
+  'node-name': nodeName(diskId),
+  server: { type: 'unix', path: socket },
+  export: 'disk',
+  'reconnect-delay': reconnectSec,
+  'read-only': readOnly,
+  discard: 'unmap',
+  'detect-zeroes': 'unmap',
+})
+
+const reconnectSec = 3600
+
+/** A node's name has 31 characters at most. */
+export const nodeName = (diskId: string): string => `d${diskId.replaceAll('-', '').slice(-30)}`
+
+export const diskProperties = (diskId: string, lun: number): Record<string, unknown> => ({
+  driver: 'scsi-hd',
+  id: diskDevice(diskId),
+  drive: nodeName(diskId),
+  bus: 'scsi.0',
+  channel: 0,
+  'scsi-id': 0,
+  lun,
+  serial: diskId,
+})
+
+interface Launch {
+  id: string
+  kind: MachineKind
+  launched: Launched
+  place: MachinePlace
+  boot: HostBoot
+  /** With its memory to come. */
+  incoming: boolean
+}
+
+const consoleLine = 'console=ttyS0 quiet loglevel=3 panic=-1 reboot=t'
+
+const json = (value: object): string => JSON.stringify(value)
+const listen = (path: string): string => `path=${path.replaceAll(',', ',,')},server=on,wait=off`
+
+export function qemuArguments({ id, kind, launched, place, boot, incoming }: Launch): string[] {
+  const { accelerator } = boot
+  // q35 by its version: a suspended machine finds the same one again. microvm has none.
+  const machine = kind === 'microvm' ? 'microvm,acpi=on,pcie=on,rtc=on' : 'pc-q35-7.2'
+  // A VM's memory is what its own kernel has, as everywhere.
+  const memory = launched.memory_mib + (kind === 'microvm' ? kernelMib : 0)
+  const append = [
+    consoleLine,
+    `keelson=${kind}`,
+    // Or the kernel takes no NIC while it runs: the firmware's table of microvm does not give it the right.
+    ...(kind === 'microvm' ? ['pcie_ports=native'] : []),
+    // Without it a microVM on a busy host hangs: it has no other clock by which to measure this one.
+    ...(accelerator === 'tcg' ? [`tsc_early_khz=${boot.tscKhz}`] : []),
+  ]
+  const device = (properties: Record<string, unknown>): string[] => ['-device', json(properties)]
+  const ports = Array.from({ length: nicPorts }, (_, port) =>
+    device({
+      driver: 'pcie-root-port',
+      id: `port${port}`,
+      bus: 'pcie.0',
+      chassis: port + 1,
+      slot: port + 1,
+      addr: `0x1${port}`,
+    }),
+  )
+  const nics = launched.nics.flatMap((nic, port) =>
+    nic ? ['-netdev', json(netdev(boot, port, nic)), ...device(nicProperties(port, nic))] : [],
+  )
+  const root = {
+    driver: 'qcow2',
+    'node-name': 'root',
+    discard: 'unmap',
+    'detect-zeroes': 'unmap',
+    file: { driver: 'file', filename: place.root, discard: 'unmap' },
+  }
+  const seed = {
+    driver: 'qcow2',
+    'node-name': 'seed',
+    'read-only': true,
+    file: { driver: 'file', filename: place.seed },
+  }
+  return [
+    ['-name', `guest=${id}`, '-uuid', id],
+    ['-machine', machine],
+    ['-accel', accelerator === 'tcg' ? `tcg,tb-size=${translationMib}` : 'kvm'],
+    ['-cpu', accelerator === 'tcg' ? 'max' : 'host'],
+    ['-m', String(memory), '-smp', String(launched.cpu_cores)],
+    ['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
+    ['-kernel', boot.kernel, '-initrd', boot.initramfs, '-append', append.join(' ')],
+    ['-rtc', 'base=utc,clock=host'],
+    ports.flat(),
+    ['-blockdev', json(root)],
+    device({
+      driver: 'virtio-blk-pci',
+      id: 'root-disk',
+      drive: 'root',
+      serial: 'root',
+      bus: 'pcie.0',
+      addr: '0x2',
+    }),
+    device({ driver: 'virtio-serial-pci', id: 'serial', bus: 'pcie.0', addr: '0x4' }),
+    ['-chardev', `socket,id=agent,${listen(place.agent)}`],
+    device({ driver: 'virtserialport', bus: 'serial.0', nr: 1, chardev: 'agent', name: 'keelson.agent' }),
+    ['-object', json({ 'qom-type': 'rng-random', id: 'random', filename: '/dev/urandom' })],
+    device({ driver: 'virtio-rng-pci', rng: 'random', bus: 'pcie.0', addr: '0x5' }),
+    device({ driver: 'virtio-scsi-pci', id: 'scsi', bus: 'pcie.0', addr: '0x7' }),
+    kind === 'vm'
+      ? [
+          ['-blockdev', json(seed)],
+          device({ driver: 'virtio-blk-pci', drive: 'seed', serial: 'seed', bus: 'pcie.0', addr: '0x8' }),
+        ].flat()
+      : [],
+    nics,
+    ['-chardev', `socket,id=console,${listen(place.console)}`, '-serial', 'chardev:console'],
+    ['-chardev', `socket,id=monitor,${listen(place.monitor)}`, '-mon', 'chardev=monitor,mode=control'],
+    ['-chardev', `socket,id=orders,${listen(place.orders)}`, '-mon', 'chardev=orders,mode=control'],
+    incoming ? ['-incoming', 'defer'] : [],
+    ['-pidfile', place.pidFile, '-daemonize'],
+  ].flat()
+}

@@ -1,0 +1,65 @@
+import type { Socket } from 'node:net'
+import { Duplex } from 'node:stream'
+import { EngineUnavailable } from '../errors.ts'
+import { connectUnix } from '../system/unix-sockets.ts'
+
+const keptBytes = 64 * 1024
+// Who reads slower than the machine writes loses its line rather than filling the host's memory.
+const mostUnread = 1024 * 1024
+
+/** A machine's serial line, which QEMU gives to one only: shared by all who look. */
+export class MachineConsole {
+  readonly #socket: Socket
+  readonly #viewers = new Set<Duplex>()
+  #kept: Buffer = Buffer.alloc(0)
+
+  private constructor(socket: Socket, onData: (data: Buffer) => void) {
+    this.#socket = socket
+    socket.on('data', (data: Buffer) => {
+      this.#kept = Buffer.concat([this.#kept, data]).subarray(-keptBytes)
+      onData(data)
+      for (const viewer of this.#viewers) {
+        viewer.push(data)
+        if (viewer.readableLength > mostUnread) viewer.destroy()
+      }
+    })
+    socket.on('close', () => {
+      for (const viewer of this.#viewers) viewer.push(null)
+    })
+  }
+
+  static async connect(path: string, onData: (data: Buffer) => void = () => {}): Promise<MachineConsole> {
+    const socket = await connectUnix(path).catch((error: unknown) => {
+      throw new EngineUnavailable('The machine is not there', error)
+    })
+    return new MachineConsole(socket, onData)
+  }
+
+  /** The last that it said, as text. */
+  tail(chars: number): string {
+    return this.#kept.toString('utf8').slice(-chars).trim()
+  }
+
+  view(): Duplex {
+    const socket = this.#socket
+    const viewers = this.#viewers
+    const viewer: Duplex = new Duplex({
+      read() {},
+      write(data: Buffer, _encoding, done) {
+        if (socket.destroyed) return done()
+        socket.write(data, () => done())
+      },
+      destroy(error, done) {
+        viewers.delete(viewer)
+        done(error)
+      },
+    })
+    viewers.add(viewer)
+    if (this.#kept.length > 0) viewer.push(this.#kept)
+    return viewer
+  }
+
+  close(): void {
+    this.#socket.destroy()
+  }
+}

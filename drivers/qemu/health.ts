@@ -1,0 +1,90 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { HealthCheck } from '../containers.ts'
+import { InstanceNotFound } from '../errors.ts'
+import type { MachineHost } from './host.ts'
+import type { Link } from './links.ts'
+import type { Health } from './records.ts'
+import { openMachineTerminal } from './terminals.ts'
+
+// Health checks as a Docker Engine makes them: a command inside, now and then, and a count of its failures. What was found is in
+// the record, so that who goes on with it goes on counting.
+
+/** Checks a machine's health as long as we are connected to it: what is to be checked is the same for so long. */
+export async function keepChecking(host: MachineHost, id: string, link: Link): Promise<void> {
+  const check = (await host.record(id))?.spec.health_check
+  if (!check) return
+  const ending = new AbortController()
+  void link.closed.then(() => ending.abort())
+  const { signal } = ending
+  let checked: number | null = null
+  let countsFrom = 0
+  while (!signal.aborted) {
+    await delay(check.interval_sec * 1000, undefined, { signal }).catch(() => undefined)
+    const status = link.status
+    if (signal.aborted || status?.phase !== 'running') continue
+    const record = await host.record(id)
+    if (!record) return
+    if (checked !== status.restarts) {
+      // Of a start that an earlier worker saw, it is the record that knows when.
+      const isFirst = checked === null && record.started_at !== null
+      const begun = isFirst ? Date.parse(record.started_at ?? '') : Date.now()
+      countsFrom = begun + check.start_period_sec * 1000
+      checked = status.restarts
+    }
+    const begun = Date.now()
+    const passed = await passes(link, check)
+    // Of one that ended or began anew meanwhile, nothing is known.
+    if (signal.aborted || link.status?.restarts !== checked) continue
+    await note(
+      host,
+      id,
+      after(record.health, { passed, counts: begun >= countsFrom, restarts: checked }, check),
+    )
+  }
+}
+
+/** What it is after one more check. */
+function after(
+  before: Health | undefined,
+  { passed, counts, restarts }: { passed: boolean; counts: boolean; restarts: number },
+  { retries }: HealthCheck,
+): Health {
+  const { status, failures } =
+    before?.restarts === restarts ? before : { status: 'starting' as const, failures: 0 }
+  if (passed) return { status: 'healthy', failures: 0, restarts }
+  if (!counts && status === 'starting') return { status, failures: 0, restarts }
+  const now = failures + 1
+  return { status: now >= retries ? 'unhealthy' : status, failures: now, restarts }
+}
+
+async function note(host: MachineHost, id: string, health: Health): Promise<void> {
+  try {
+    const before = (await host.needed(id)).health
+    if (JSON.stringify(before) === JSON.stringify(health)) return
+    await host.change(id, { health })
+    if (before?.status !== health.status) host.changed(id)
+  } catch (error) {
+    if (!(error instanceof InstanceNotFound)) throw error
+  }
+}
+
+const size = { cols: 80, rows: 24 }
+
+/** Whether the command ends with 0 in time. What it writes is nobody's. */
+async function passes(link: Link, { command, timeout_sec }: HealthCheck): Promise<boolean> {
+  const timeoutMs = timeout_sec * 1000
+  const late = new AbortController()
+  const tooLate = delay(timeoutMs, false, { signal: late.signal }).catch(() => false)
+  const run = async (): Promise<boolean> => {
+    const terminal = await openMachineTerminal(await link.answering(timeoutMs), command, size)
+    terminal.stream.resume()
+    void tooLate.then(() => terminal.close())
+    return (await terminal.exitCode()) === 0
+  }
+  const passed = run().catch(() => false)
+  try {
+    return await Promise.race([passed, tooLate])
+  } finally {
+    late.abort()
+  }
+}

@@ -1,0 +1,260 @@
+import { createHash } from 'node:crypto'
+import { readdir, rm, stat } from 'node:fs/promises'
+import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
+import type { FoundMachine, MachineSpec } from '../machines.ts'
+import type { HostBoot } from './boot.ts'
+import type { makeRootImages } from './images.ts'
+import { Link } from './links.ts'
+import { LogWriter } from './logs.ts'
+import { hasMemory } from './memory.ts'
+import type { CommandStatus } from './messages.ts'
+import { makeMachinePlaces, type MachinePlace } from './places.ts'
+import { cpuMsOf, findQemu } from './processes.ts'
+import { healthOf, type MachineRecord, readRecord, writeRecord } from './records.ts'
+import { nullIfMissing } from '../qcow2/images.ts'
+import type { Publishing } from '../system/published-ports.ts'
+import type { ServeOn } from '../qcow2/transfers.ts'
+import { makeTurns } from '../system/turns.ts'
+
+export interface QemuSettings {
+  /** Whose machines these are. */
+  hostId: string
+  /** Pulls and unpacks images, see DockerSettings. */
+  dockerHost: string
+  /** Keeps the machines and the root disks of images. */
+  folder: string
+  /** For sockets and pid files: a short path, and one that is emptied at boot (`/run/…`) where there is. */
+  run: string
+  /** What images/guest/build has made. */
+  guest: string
+  /** The program that makes VMs' images (images/vm/build); without it, no VMs. */
+  vmBuild?: string | null
+  /** Output beyond a machine's cap that may wait on the host for its archive. */
+  logBacklogMib?: number
+  /** Where other hosts find what it serves; without it, nothing. */
+  serveOn?: ServeOn | null
+  /** Where machines' ports are published; without it, nowhere. */
+  publishing?: Publishing | null
+  /** The host's namespace below /run/netns; without it the one that we are in. */
+  hostNamespace?: string | null
+  /** Is called with a machine that has ended and is about to be removed, and stays if this throws. */
+  beforeRemoval?: (id: string) => Promise<void>
+}
+
+/** A host's machines, as all parts of the driver know them. */
+export class MachineHost {
+  readonly settings: Required<QemuSettings>
+  readonly boot: () => Promise<HostBoot>
+  readonly images: ReturnType<typeof makeRootImages>
+  readonly placeOf: (id: string) => MachinePlace
+  /** In the names of what the kernel keeps for all hosts of this machine alike. */
+  readonly mark: string
+  /** One call after another for each machine. */
+  readonly inTurn = makeTurns()
+  /** What memory files that are being written may still take. */
+  promisedBytes = 0
+  readonly #links = new Map<string, Link>()
+  readonly #watchers = new Set<(id: string | null) => void>()
+  readonly #recording = makeTurns()
+  /** What their commands' status is, while it is being noted. */
+  readonly #statuses = new Map<string, CommandStatus>()
+  /** Set by who settles machines that ended by themselves. */
+  onGone: (id: string) => void = () => {}
+  onEnded: (id: string) => void = () => {}
+  /** For what goes on for as long as a connection does. */
+  onLinked: (id: string, link: Link) => void = () => {}
+
+  constructor(
+    settings: Required<QemuSettings>,
+    boot: () => Promise<HostBoot>,
+    images: ReturnType<typeof makeRootImages>,
+  ) {
+    this.settings = settings
+    this.boot = boot
+    this.images = images
+    this.placeOf = makeMachinePlaces(settings.folder, settings.run)
+    this.mark = createHash('sha256').update(settings.folder).digest('hex').slice(0, 12)
+  }
+
+  async ids(): Promise<string[]> {
+    const names = (await readdir(this.settings.folder).catch(nullIfMissing)) ?? []
+    return names.filter((name) => name !== 'images' && !name.startsWith('.'))
+  }
+
+  record(id: string): Promise<MachineRecord | null> {
+    return readRecord(this.placeOf(id))
+  }
+
+  async needed(id: string): Promise<MachineRecord> {
+    const record = await this.record(id)
+    if (!record) throw new InstanceNotFound(id)
+    return record
+  }
+
+  /** Changes a record that is there; reports of the machine itself come between calls. */
+  change(id: string, patch: Partial<MachineRecord>): Promise<MachineRecord> {
+    return this.#recording(id, async () => {
+      const record = { ...(await this.needed(id)), ...patch }
+      await writeRecord(this.placeOf(id), record)
+      return record
+    })
+  }
+
+  /** The connection to a machine that runs. Throws InstanceNotFound, InstanceNotRunning, EngineUnavailable. */
+  async link(id: string): Promise<Link> {
+    const there = this.#links.get(id)
+    if (there && !there.isClosed) return there
+    const record = await this.needed(id)
+    const place = this.placeOf(id)
+    if ((await findQemu(place)) === null) throw new InstanceNotRunning(id)
+    const opened = await Link.open(place, record, this.settings.logBacklogMib, {
+      onStatus: (status) => void this.#onStatus(id, status),
+      onEnding: (ended_by) => void this.#note(id, { ended_by }),
+      onGone: () => this.onGone(id),
+    })
+    const other = this.#links.get(id)
+    if (other && !other.isClosed) {
+      opened.close()
+      return other
+    }
+    this.#links.set(id, opened)
+    this.onLinked(id, opened)
+    return opened
+  }
+
+  presentLink(id: string): Link | null {
+    const link = this.#links.get(id)
+    return link && !link.isClosed ? link : null
+  }
+
+  drop(id: string): void {
+    this.#links.get(id)?.close()
+    this.#links.delete(id)
+  }
+
+  async #onStatus(id: string, status: CommandStatus): Promise<void> {
+    if (status.phase === 'waiting') return
+    const isBeingNoted = this.#statuses.has(id)
+    this.#statuses.set(id, status)
+    // However many come meanwhile, the last is what counts: a guest may say so as often as it likes.
+    if (isBeingNoted) return
+    try {
+      let noted: CommandStatus
+      do {
+        noted = this.#statuses.get(id) ?? status
+        await this.#noteStatus(id, noted)
+      } while (noted !== this.#statuses.get(id))
+    } finally {
+      this.#statuses.delete(id)
+    }
+  }
+
+  async #noteStatus(id: string, status: CommandStatus): Promise<void> {
+    await this.#note(id, {
+      exit_code: status.phase === 'running' ? null : status.exit_code,
+      oom_killed: status.oom_killed,
+      restart_count: status.restarts,
+    })
+    this.changed(id)
+    if (status.phase === 'ended') this.onEnded(id)
+  }
+
+  /** What the machine said of itself, unless it has been removed meanwhile. */
+  async #note(id: string, patch: Partial<MachineRecord>): Promise<void> {
+    try {
+      await this.change(id, patch)
+    } catch (error) {
+      if (!(error instanceof InstanceNotFound)) throw error
+    }
+  }
+
+  changed(id: string | null): void {
+    for (const watcher of this.#watchers) watcher(id)
+  }
+
+  watch(watcher: (id: string | null) => void): () => void {
+    this.#watchers.add(watcher)
+    return () => this.#watchers.delete(watcher)
+  }
+
+  close(): void {
+    for (const id of this.#links.keys()) this.drop(id)
+  }
+
+  async look(id: string): Promise<FoundMachine | null> {
+    const place = this.placeOf(id)
+    const record = await readRecord(place)
+    if (!record) return null
+    const [memory, pid] = await Promise.all([hasMemory(place), findQemu(place)])
+    const { spec, launched } = record
+    const isSuspended = memory && record.suspended !== null && record.resumed_over === null
+    const runs = pid !== null && !isSuspended && !record.forking
+    const { root_image: _, ...suspended } = record.suspended ?? { root_image: '' }
+    return {
+      id,
+      kind: spec.kind,
+      engine_id: record.engine_id,
+      state: stateOf(record, { isSuspended, runs }),
+      exit_code: runs ? null : record.exit_code,
+      oom_killed: record.oom_killed,
+      restart_count: record.restart_count,
+      started_at: record.started_at,
+      pid: runs ? pid : null,
+      image_digest: record.image_digest,
+      operation_id: record.operation_id,
+      suspended: isSuspended ? (suspended as FoundMachine['suspended']) : null,
+      pending: runs || isSuspended ? differences(spec, launched) : [],
+      health: healthOf(record),
+      ended_by: runs ? null : (record.ended_by ?? null),
+      ports: record.ports ?? [],
+    }
+  }
+
+  async present(id: string): Promise<FoundMachine> {
+    const found = await this.look(id)
+    if (!found) throw new EngineUnavailable('The machine’s record is gone')
+    return found
+  }
+
+  async cpuMs(id: string): Promise<number> {
+    const pid = await findQemu(this.placeOf(id))
+    return pid === null ? 0 : ((await cpuMsOf(pid)) ?? 0)
+  }
+
+  /** Which files are written to, for who knows a machine by its engine's id. */
+  logPath(engineId: string): string | null {
+    for (const { logs } of this.#links.values())
+      if (logs.source.engine_id === engineId) return logs.source.path
+    return null
+  }
+
+  /** The number of the last line that the machine's files have. */
+  lastLine(place: MachinePlace, record: MachineRecord): number {
+    const logs = new LogWriter(place, record, this.settings.logBacklogMib)
+    logs.close()
+    return logs.last
+  }
+
+  /** Bytes of a file on the host. */
+  async allocated(file: string): Promise<number> {
+    return ((await stat(file).catch(nullIfMissing))?.blocks ?? 0) * 512
+  }
+
+  async removeFiles(place: MachinePlace): Promise<void> {
+    await rm(place.folder, { recursive: true, force: true })
+  }
+}
+
+function stateOf(
+  record: MachineRecord,
+  { isSuspended, runs }: { isSuspended: boolean; runs: boolean },
+): FoundMachine['state'] {
+  if (isSuspended) return 'suspended'
+  if (runs) return 'running'
+  return record.started_at === null ? 'created' : 'exited'
+}
+
+function differences(spec: MachineSpec, launched: MachineRecord['launched']): FoundMachine['pending'] {
+  const sizes = ['cpu_cores', 'memory_mib'] as const
+  return launched ? sizes.filter((size) => spec[size] !== launched[size]) : []
+}

@@ -1,0 +1,227 @@
+import { randomUUID } from 'node:crypto'
+import { mkdir, readdir, readFile, rename, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import Docker from 'dockerode'
+import { connection } from '../docker/connection.ts'
+import { asking, unless } from '../docker/errors.ts'
+import { pullImage } from '../docker/images.ts'
+import type { PullOptions } from '../containers.ts'
+import { EngineUnavailable } from '../errors.ts'
+import { copyImage, imageSize, nullIfMissing, publish } from '../qcow2/images.ts'
+import { environment, processesWith, run } from '../system/programs.ts'
+import { publishText } from '../system/text-files.ts'
+import { makeTurns } from '../system/turns.ts'
+
+// Root disks: an image's files as ext4 in a qcow2, once for each digest, and over it what each machine changes.
+
+/** What the image says of its command. */
+export interface ImageConfig {
+  digest: string
+  command: string[]
+  entrypoint: string[]
+  env: string[]
+  folder: string
+  user: string
+  /** The number of the signal that ends it; 0: the usual one. */
+  signal: number
+}
+
+export interface BaseImage {
+  file: string
+  config: ImageConfig
+  size_bytes: number
+}
+
+const signals: Record<string, number> = {
+  SIGHUP: 1,
+  SIGINT: 2,
+  SIGQUIT: 3,
+  SIGKILL: 9,
+  SIGUSR1: 10,
+  SIGUSR2: 12,
+  SIGTERM: 15,
+  SIGWINCH: 28,
+}
+
+const mebibyte = 1024 ** 2
+const host = 'keelson.host'
+
+const nameOf = (digest: string): string => digest.replace(/[^a-zA-Z0-9]/g, '-')
+
+/** By a Docker Engine, which pulls images and knows how their layers lie over each other. */
+export function makeRootImages(folder: string, docker: { hostId: string; dockerHost: string }) {
+  const engine = new Docker(connection(docker.dockerHost))
+  const mine = new Set<string>()
+  const folderOf = (digest: string): string => join(folder, nameOf(digest))
+  const described = (name: string): string => join(folder, name, 'image.json')
+  // Who asks for an image and who removes it take turns: it is there for whoever found it, since it counts as used from then on.
+  const inTurn = makeTurns()
+  // Turns of their own, since whoever makes an image also looks for it.
+  const makingInTurn = makeTurns()
+
+  const find = (digest: string): Promise<BaseImage | null> =>
+    inTurn(nameOf(digest), async () => {
+      const description = described(nameOf(digest))
+      const text = await readFile(description, 'utf8').catch(nullIfMissing)
+      if (text === null) return null
+      const now = new Date()
+      await utimes(description, now, now)
+      const file = join(folderOf(digest), 'root.qcow2')
+      return { file, config: JSON.parse(text) as ImageConfig, size_bytes: (await imageSize(file)) ?? 0 }
+    })
+
+  /** `used`: the digests that machines are of, asked in an image's turn: what was found before it has a record, or is not yet old. */
+  async function removeUnused(used: () => Promise<string[]>, unusedMs: number): Promise<string[]> {
+    const before = Date.now() - unusedMs
+    const names = (await readdir(folder).catch(nullIfMissing)) ?? []
+    const removed: string[] = []
+    for (const name of names.filter((one) => !one.startsWith('.'))) {
+      const isRemoved = await inTurn(name, async () => {
+        // Who was killed before it was described has left its disk alone.
+        const files = [described(name), join(folder, name, 'root.qcow2')]
+        const [lastUse] = (await Promise.all(files.map((file) => stat(file).catch(nullIfMissing)))).flatMap(
+          (file) => file?.mtimeMs ?? [],
+        )
+        if (lastUse === undefined || lastUse > before) return false
+        if ((await used()).map(nameOf).includes(name)) return false
+        // At once, for whoever looks; a worker that is killed now leaves something unfinished.
+        await rename(join(folder, name), join(folder, `.unfinished-${randomUUID()}`))
+        return true
+      })
+      if (isRemoved) removed.push(name)
+    }
+    await clearUnfinished()
+    return removed
+  }
+
+  /** The root disk of an image, made where it is missing. Throws ImageNotFound, HostDiskFull. */
+  async function prepare(image: string, options: PullOptions): Promise<BaseImage> {
+    const known = options.digest ? await find(options.digest) : null
+    if (known) return known
+    const { id, digest } = await asking(() => pullImage(engine, image, options), options.signal)
+    // Many machines of a new image may be asked for at once: the first makes it, and the others find it.
+    return makingInTurn(digest, async () => {
+      const there = await find(digest)
+      if (there) return there
+      options.signal?.throwIfAborted()
+      await clearUnfinished()
+      return making(async (unfinished) => {
+        const tree = join(unfinished, 'tree')
+        await mkdir(tree, { recursive: true })
+        const config = await asking(() => unpack(id, digest, tree, options.signal), options.signal)
+        const file = join(unfinished, 'root.qcow2')
+        await makeRoot(tree, join(unfinished, 'raw'), file, options.signal)
+        return keep(file, config)
+      })
+    })
+  }
+
+  /** In a folder that goes when the work ends. */
+  async function making<T>(work: (unfinished: string) => Promise<T>): Promise<T> {
+    const name = `.unfinished-${randomUUID()}`
+    mine.add(name)
+    try {
+      return await work(join(folder, name))
+    } finally {
+      await rm(join(folder, name), { recursive: true, force: true })
+      mine.delete(name)
+    }
+  }
+
+  /** Gives a whole root disk its place. */
+  async function keep(file: string, config: ImageConfig): Promise<BaseImage> {
+    await publish(file, join(folderOf(config.digest), 'root.qcow2'))
+    await publishText(join(folderOf(config.digest), 'image.json'), JSON.stringify(config))
+    const made = await find(config.digest)
+    if (!made) throw new EngineUnavailable('The image’s root disk could not be made')
+    return made
+  }
+
+  /** Of workers that were killed; what another call still writes stays. */
+  async function clearUnfinished(): Promise<void> {
+    const names = (await readdir(folder).catch(nullIfMissing)) ?? []
+    for (const name of names.filter((one) => one.startsWith('.unfinished-'))) {
+      if (mine.has(name) || (await processesWith(join(folder, name))).length > 0) continue
+      await rm(join(folder, name), { recursive: true, force: true })
+    }
+  }
+  /** The engine exports containers, and no images: so there is one for a moment, which never runs. */
+  async function unpack(
+    id: string,
+    digest: string,
+    tree: string,
+    signal: AbortSignal | undefined,
+  ): Promise<ImageConfig> {
+    const name = `keelson-root-${docker.hostId}-${digest.replace(/[^a-f0-9]/g, '').slice(-32)}`
+    await unless([404], engine.getContainer(name).remove({ force: true }))
+    const container = await engine.createContainer({
+      name,
+      Image: id,
+      Cmd: ['-'],
+      Labels: { [host]: docker.hostId, 'keelson.kind': 'root' },
+    })
+    try {
+      const tar = spawn(
+        'tar',
+        ['--numeric-owner', '--xattrs', '--xattrs-include=*', '-xpf', '-', '-C', tree],
+        {
+          env: environment,
+          stdio: ['pipe', 'ignore', 'ignore'],
+          ...(signal ? { signal } : {}),
+        },
+      )
+      const ended = once(tar, 'exit')
+      await pipeline(await container.export(), tar.stdin)
+      const [code] = (await ended) as [number | null]
+      if (code !== 0) throw new EngineUnavailable('The image could not be unpacked')
+    } finally {
+      await unless([404], container.remove({ force: true }))
+    }
+    const { Config } = await engine.getImage(id).inspect()
+    return {
+      digest,
+      command: Config.Cmd ?? [],
+      entrypoint: ([] as string[]).concat(Config.Entrypoint ?? []),
+      env: Config.Env ?? [],
+      folder: Config.WorkingDir || '/',
+      user: Config.User ?? '',
+      signal: signals[(Config as { StopSignal?: string }).StopSignal ?? ''] ?? 0,
+    }
+  }
+
+  return { prepare, find, keep, removeUnused }
+}
+
+// The least root disk there is: a machine with one need not grow its file system when it starts, which takes a guest without
+// KVM a third of a second.
+const leastBytes = 1024 ** 3
+
+/** Room in a file system for its tables and journal, and for each file the rest of its last block. */
+async function makeRoot(
+  tree: string,
+  raw: string,
+  file: string,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const [used = '0'] = (await run('du', ['-s', '-B', '4096', tree], { signal })).split('\t')
+  const bytes = Math.max(leastBytes, Math.ceil((Number(used) * 4096 * 1.2) / mebibyte + 24) * mebibyte)
+  await writeFile(raw, '')
+  await truncate(raw, bytes)
+  const extended = ['-E', 'lazy_itable_init=0,lazy_journal_init=0']
+  await run('mkfs.ext4', ['-q', '-F', '-b', '4096', '-m', '0', ...extended, '-d', tree, raw], { signal })
+  await copyImage({ driver: 'raw', file: { driver: 'file', filename: raw } }, file, { signal })
+}
+
+/** What a machine changes of a base image, in a file of its own. */
+export async function makeOverlay(base: string, file: string, bytes: number): Promise<void> {
+  await rm(file, { force: true })
+  await run('qemu-img', ['create', '-q', '-f', 'qcow2', '-F', 'qcow2', '-b', base, file, String(bytes)])
+}
+
+export const growOverlay = async (file: string, bytes: number): Promise<void> => {
+  if (((await imageSize(file)) ?? bytes) < bytes)
+    await run('qemu-img', ['resize', '-q', '-f', 'qcow2', file, String(bytes)])
+}

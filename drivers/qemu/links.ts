@@ -1,0 +1,148 @@
+import type { Duplex } from 'node:stream'
+import { EngineUnavailable } from '../errors.ts'
+import type { Ending } from '../machines.ts'
+import { Agent } from './agent.ts'
+import { MachineConsole } from './console.ts'
+import { LogWriter } from './logs.ts'
+import type { CommandStatus } from './messages.ts'
+import type { MachinePlace } from './places.ts'
+import type { MachineRecord } from './records.ts'
+import { Qmp } from '../system/qmp.ts'
+
+/** By QEMU's words for it; what the host's program told it to do is not among them. */
+const endings: Record<string, Ending> = {
+  'guest-shutdown': 'shut_down',
+  'guest-reset': 'restarted',
+  'guest-panic': 'panicked',
+  'host-signal': 'killed',
+}
+
+export interface LinkListener {
+  onStatus(status: CommandStatus): void
+  /** QEMU is about to end, and says why. */
+  onEnding(how: Ending): void
+  /** QEMU has ended. */
+  onGone(): void
+}
+
+/** All that this process holds of a machine that runs: its monitor, its agent, its console, the files of its output. */
+export class Link {
+  readonly monitor: Qmp
+  readonly agent: Agent
+  readonly logs: LogWriter
+  status: CommandStatus | null = null
+  readonly #console: MachineConsole
+  readonly #closed = Promise.withResolvers<void>()
+  #isClosed = false
+
+  private constructor(monitor: Qmp, agent: Agent, console: MachineConsole, logs: LogWriter) {
+    this.monitor = monitor
+    this.agent = agent
+    this.#console = console
+    this.logs = logs
+  }
+
+  /** Throws EngineUnavailable. */
+  static async open(
+    place: MachinePlace,
+    record: MachineRecord,
+    backlogMib: number,
+    listener: LinkListener,
+  ): Promise<Link> {
+    const monitor = await Qmp.connect(place.monitor)
+    const logs = new LogWriter(place, record, backlogMib)
+    let link: Link | null = null
+    try {
+      const console = await MachineConsole.connect(place.console, lineWriter(record, logs))
+      const agent = await Agent.connect(place.agent, {
+        lastLine: () => logs.last,
+        onLines: (lines) => logs.append(lines),
+        onStatus(status) {
+          if (link) link.status = status
+          listener.onStatus(status)
+        },
+      })
+      const opened = new Link(monitor, agent, console, logs)
+      monitor.onEvent(({ event, data }) => {
+        const how = event === 'SHUTDOWN' ? endings[String(data['reason'])] : undefined
+        if (how) listener.onEnding(how)
+      })
+      link = opened
+      monitor.closed.catch(() => {
+        const isExpected = opened.#isClosed
+        opened.close()
+        if (!isExpected) listener.onGone()
+      })
+      return opened
+    } catch (error) {
+      monitor.close()
+      logs.close()
+      throw error
+    }
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  /** Resolves when it is. */
+  get closed(): Promise<void> {
+    return this.#closed.promise
+  }
+
+  console(): Duplex {
+    return this.#console.view()
+  }
+
+  /** The last that its serial line said. */
+  lastWords(): string {
+    return this.#console.tail(500)
+  }
+
+  /** Waits until the machine's agent answers. Throws EngineUnavailable, also when it ends before. */
+  async answering(withinMs: number): Promise<Agent> {
+    try {
+      await Promise.race([this.agent.ready(withinMs), this.monitor.closed])
+      return this.agent
+    } catch (error) {
+      throw new EngineUnavailable(
+        'The machine does not answer',
+        new Error(this.lastWords(), { cause: error }),
+      )
+    }
+  }
+
+  close(): void {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    this.#closed.resolve()
+    this.agent.close()
+    this.#console.close()
+    this.monitor.close()
+    this.logs.close()
+  }
+}
+
+/** A VM has no command of ours: what its serial line says is its output. */
+function lineWriter({ spec }: MachineRecord, logs: LogWriter): (data: Buffer) => void {
+  if (spec.kind !== 'vm') return () => {}
+  let rest = Buffer.alloc(0)
+  return (data) => {
+    rest = Buffer.concat([rest, data])
+    for (let end = endOfLine(rest); end >= 0; end = endOfLine(rest)) {
+      const line = rest.subarray(0, end)
+      rest = rest.subarray(rest[end] === 0x0a ? end + 1 : end)
+      logs.add(line.at(-1) === 0x0d ? line.subarray(0, -1) : line)
+    }
+  }
+}
+
+// As the agent's parts of a line: a longer one is several.
+const longestLine = 16 * 1024
+
+/** Where the first line of these bytes ends; -1 while it goes on. */
+function endOfLine(bytes: Buffer): number {
+  const end = bytes.indexOf(0x0a)
+  if (end >= 0 && end <= longestLine) return end
+  return bytes.length > longestLine ? longestLine : -1
+}

@@ -1,0 +1,127 @@
+import { existsSync } from 'node:fs'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { LogEntry, LogOptions } from '../containers.ts'
+import { openFiles } from '../docker/log-files.ts'
+import { exactTime } from '../system/times.ts'
+import type { LogFile, LogSource } from '../log-files.ts'
+import type { Entry, LogWriter, Part } from './logs.ts'
+
+/** More than that unread, and a follower reads the files again. */
+const mostUnread = 1000
+
+/** A machine's lines, in their order; `writer` has what is written now, and is null while the machine does not run. */
+export async function* readMachineLogs(
+  source: LogSource,
+  writer: () => LogWriter | null,
+  { lines, since, follow = false, signal }: LogOptions,
+  isThere: () => Promise<boolean>,
+): AsyncGenerator<LogEntry> {
+  const from = since === undefined ? '' : exactTime(since)
+  let after = ''
+  let count = lines
+  for (;;) {
+    const live = follow ? followed(writer()) : null
+    try {
+      const found = joined(source, (time) => time >= from && time > after)
+      for await (const entry of count === undefined ? found : lastOfAll(found, count)) {
+        if (signal?.aborted) return
+        yield entry
+        after = entry.time
+      }
+      count = undefined
+      if (!live) return
+      while (!live.isOver() && writer() !== null) {
+        for (const entry of live.take()) {
+          if (entry.time > after) yield entry
+          after = entry.time > after ? entry.time : after
+        }
+        await Promise.race([live.more(), waited(1000, signal)])
+        if (signal?.aborted) return
+      }
+      if (!live.isOver()) await waited(1000, signal)
+      if (signal?.aborted || !(await isThere())) return
+    } finally {
+      live?.stop()
+    }
+  }
+}
+
+/** What is written from now on, until too much of it is unread. */
+function followed(writer: LogWriter | null) {
+  let unread: LogEntry[] = []
+  let over = false
+  let more = Promise.withResolvers<void>()
+  const whole = makeJoiner()
+  const stop = writer?.onEntry((part) => {
+    const entry = whole(part)
+    if (!entry) return
+    if (unread.length >= mostUnread) over = true
+    else unread.push(entry)
+    more.resolve()
+  })
+  return {
+    stop: () => stop?.(),
+    isOver: () => over,
+    take(): LogEntry[] {
+      const taken = unread
+      unread = []
+      more = Promise.withResolvers()
+      return taken
+    },
+    more: () => (unread.length > 0 ? Promise.resolve() : more.promise),
+  }
+}
+
+const waited = (ms: number, signal: AbortSignal | undefined): Promise<void> =>
+  delay(ms, undefined, signal ? { signal } : {}).catch(() => {})
+
+async function* lastOfAll(entries: AsyncIterable<LogEntry>, count: number): AsyncGenerator<LogEntry> {
+  let kept: LogEntry[] = []
+  for await (const entry of entries) {
+    kept.push(entry)
+    if (kept.length > 2 * Math.max(count, mostUnread)) kept = kept.slice(-count)
+  }
+  if (count > 0) yield* kept.slice(-count)
+}
+
+const readAtOnce = 256 * 1024
+
+/** What is in the files; parts of a line are one entry, with the time of the first. */
+async function* joined(source: LogSource, wanted: (time: string) => boolean): AsyncGenerator<LogEntry> {
+  const whole = makeJoiner()
+  const files = existsSync(source.path) ? openFiles(source, 'all') : []
+  try {
+    for (const file of files) {
+      for (const part of entriesOf(file)) {
+        const entry = whole(part)
+        if (entry && wanted(entry.time)) yield entry
+      }
+    }
+  } finally {
+    for (const file of files) file.close()
+  }
+}
+
+// As of containers: a longer line comes in pieces.
+const mostOfLine = 64 * 1024
+
+/** Gives a line with its last part. */
+function makeJoiner(): (part: Part) => LogEntry | null {
+  const open: Partial<Record<LogEntry['stream'], LogEntry>> = {}
+  return ({ log, stream, time }) => {
+    const entry = (open[stream] ??= { time, stream, line: '' })
+    entry.line += log
+    if (!log.endsWith('\n') && entry.line.length < mostOfLine) return null
+    delete open[stream]
+    return { ...entry, line: entry.line.replace(/\n$/, '') }
+  }
+}
+
+function* entriesOf(file: LogFile): Generator<Entry> {
+  for (let at = 0; at < file.bytes; ) {
+    const part = file.read(at, readAtOnce)
+    if (part.length === 0) return
+    at += part.length
+    for (const line of part.toString().split('\n')) if (line !== '') yield JSON.parse(line) as Entry
+  }
+}

@@ -1,0 +1,150 @@
+import { createReadStream, createWriteStream } from 'node:fs'
+import { rename, rm, stat, statfs } from 'node:fs/promises'
+import { createConnection, createServer, type Socket } from 'node:net'
+import { dirname, join } from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { EngineUnavailable, HostDiskFull } from '../errors.ts'
+import { kernelMib } from './arguments.ts'
+import type { MachineHost } from './host.ts'
+import type { MachinePlace } from './places.ts'
+import type { MachineRecord } from './records.ts'
+import { nullIfMissing, sync } from '../qcow2/images.ts'
+import type { Qmp } from '../system/qmp.ts'
+
+// A machine's memory on its way into a file and back. It goes through a socket and this process: QEMU's own way to a file is a
+// shell's command line.
+
+interface Migration {
+  status?: string
+  'error-desc'?: string
+}
+
+const lookEveryMs = 10
+const itsMemory = 'the machine’s memory'
+const mebibyte = 1024 ** 2
+// Of the host's file system: beyond this it is as good as full.
+const spareMib = 64
+/** QEMU's own default throttles even a machine that stands still. */
+const noThrottle = { 'max-bandwidth': 2 ** 46 }
+
+export const statusOf = async (qmp: Qmp): Promise<string> =>
+  ((await qmp.execute('query-status')) as { status: string }).status
+
+/**
+ * Promises room for a machine's memory until the returned function is called, before anything is done; each of several at once has its
+ * own. It is all that the machine has, though a file is seldom half of that. Throws HostDiskFull.
+ */
+export async function promiseRoom(
+  host: MachineHost,
+  place: MachinePlace,
+  memoryMib: number,
+): Promise<() => void> {
+  const bytes = (memoryMib + kernelMib) * mebibyte
+  const release = () => {
+    host.promisedBytes -= bytes
+  }
+  host.promisedBytes += bytes
+  const { bavail, bsize } = await statfs(place.folder)
+  if (bavail * bsize >= host.promisedBytes + spareMib * mebibyte) return release
+  release()
+  throw new HostDiskFull(undefined, itsMemory)
+}
+
+/** Stops the machine and writes its memory beside its other files; whole and synced when this returns. It stands still then. */
+export async function saveMemory(qmp: Qmp, place: MachinePlace, signal?: AbortSignal): Promise<number> {
+  await rm(place.unfinishedMemory, { force: true })
+  const path = join(place.run, 'memory.sock')
+  await rm(path, { force: true })
+  const server = createServer()
+  const connected = new Promise<Socket>((resolve) => server.once('connection', resolve))
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(path, resolve)
+  })
+  try {
+    await qmp.execute('stop')
+    await qmp.execute('migrate-set-parameters', noThrottle)
+    await qmp.execute('migrate', { uri: `unix:${path}` })
+    const file = createWriteStream(place.unfinishedMemory, { mode: 0o600 })
+    const written = connected.then((socket) => pipeline(socket, file, signal ? { signal } : {}))
+    let unwritten: unknown = null
+    written.catch((error: unknown) => (unwritten = error))
+    await completed(qmp).catch((error: unknown) => {
+      throw unwritten ?? error // QEMU knows only that nobody listens any more
+    })
+    await written
+    await sync(place.unfinishedMemory)
+    signal?.throwIfAborted()
+    return (await stat(place.unfinishedMemory)).size
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOSPC') throw new HostDiskFull(error, itsMemory)
+    throw error
+  } finally {
+    server.close()
+    await rm(path, { force: true })
+  }
+}
+
+async function completed(qmp: Qmp): Promise<void> {
+  for (;;) {
+    const { status, 'error-desc': why } = (await qmp.execute('query-migrate')) as Migration
+    if (status === 'completed') return
+    if (status === 'failed' || status === 'cancelled')
+      throw new EngineUnavailable('The machine’s memory could not be written', new Error(why))
+    await delay(lookEveryMs)
+  }
+}
+
+/** From here on the machine is suspended. */
+export async function publishMemory(place: MachinePlace): Promise<void> {
+  await rename(place.unfinishedMemory, place.memory)
+  await sync(dirname(place.memory))
+}
+
+/** Lets a machine that stood still for its memory's sake go on. */
+export async function goOn(qmp: Qmp, place: MachinePlace): Promise<void> {
+  const { status } = (await qmp.execute('query-migrate')) as Migration
+  if (status === 'active' || status === 'setup') {
+    await qmp.execute('migrate_cancel')
+    while (((await qmp.execute('query-migrate')) as Migration).status === 'cancelling')
+      await delay(lookEveryMs)
+  }
+  if ((await statusOf(qmp)) !== 'running') await qmp.execute('cont')
+  await rm(place.unfinishedMemory, { force: true })
+}
+
+/** Gives QEMU, which waits for it, the memory of a file. The machine stands still then. */
+export async function loadMemory(qmp: Qmp, place: MachinePlace, file: string): Promise<void> {
+  const path = join(place.run, 'memory.sock')
+  await rm(path, { force: true })
+  const source = createReadStream(file, { highWaterMark: 1024 ** 2 })
+  const broken = Promise.withResolvers<never>()
+  broken.promise.catch(() => {})
+  source.on('error', broken.reject)
+  let socket: Socket | null = null
+  try {
+    await qmp.execute('migrate-incoming', { uri: `unix:${path}` })
+    socket = createConnection(path)
+    // QEMU hangs up as soon as it has all, so that the end of the connection says nothing.
+    socket.on('error', () => {})
+    source.pipe(socket)
+    while ((await Promise.race([statusOf(qmp), broken.promise])) === 'inmigrate') await delay(lookEveryMs)
+  } catch (error) {
+    throw new EngineUnavailable('The machine’s memory could not be read', error)
+  } finally {
+    // Whoever hangs up early leaves the file open, and a deleted file that is open keeps its room.
+    source.destroy()
+    socket?.destroy()
+    await rm(path, { force: true })
+  }
+}
+
+export const hasMemory = async (place: MachinePlace): Promise<boolean> =>
+  (await stat(place.memory).catch(nullIfMissing)) !== null
+
+/** By which a write to the root disk shows. */
+export async function rootState(place: MachinePlace): Promise<NonNullable<MachineRecord['resumed_over']>> {
+  const { mtimeNs, size } = await stat(place.root, { bigint: true })
+  return { mtime_ns: String(mtimeNs), size: Number(size) }
+}

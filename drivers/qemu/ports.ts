@@ -1,0 +1,142 @@
+import { spawn } from 'node:child_process'
+import { readFile, writeFile } from 'node:fs/promises'
+import { EngineRefused, EngineUnavailable, PortInUse } from '../errors.ts'
+import type { MachineSpec } from '../machines.ts'
+import type { MachineHost } from './host.ts'
+import type { MachinePlace } from './places.ts'
+import { inGroups, portsGroup } from './processes.ts'
+import { environment, killProcesses, processesWith } from '../system/programs.ts'
+import { type BoundPort, portKey, portsMatch, publishOnHost } from '../system/published-ports.ts'
+import { nullIfMissing } from '../qcow2/images.ts'
+
+// A machine's published ports. A process of its own (images/guest/helper) has them open on the host and carries what comes there
+// into the VPC's namespace, to the machine's first NIC. It has the machine's run folder in its arguments, and so ends with the machine,
+// whoever ends that; and control groups of its own, so that strangers who call take nothing of what is the machine's.
+
+const limits = { cpu_cores: 1, memory_mib: 256 }
+
+/** What the helper is told: as in images/guest/helper/publish.go. */
+interface Published {
+  host_namespace: string
+  address: string
+  namespace: string
+  target: string
+  ports: BoundPort[]
+}
+
+// Each try knows which ports were taken; a host full of foreign listeners ends it.
+const tries = 10
+
+/**
+ * Has the host's ports reach a machine that runs as it was asked for, whatever is there; what is right already is left alone.
+ * Those that it once had it has again. Where somebody else has them now, a start may take others, whose caller is told of them;
+ * else it has to be these. Throws PortInUse, EngineRefused. Expects the machine's turn.
+ */
+export async function publishPorts(
+  host: MachineHost,
+  id: string,
+  { atStart }: { atStart: boolean },
+): Promise<void> {
+  const place = host.placeOf(id)
+  const { spec, ports: had = [] } = await host.needed(id)
+  const asked = askedFor(spec, had, atStart)
+  const nic = firstNic(spec)
+  const { publishing, hostNamespace } = host.settings
+  const present = await publishedNow(place)
+  if (asked.length === 0 || !nic) {
+    if (present) await withdrawPorts(place)
+    if (had.length > 0) await host.change(id, { ports: [] })
+    return
+  }
+  if (!publishing) throw new EngineRefused('The host publishes no ports')
+  const to = {
+    host_namespace: hostNamespace ?? '',
+    address: publishing.address,
+    namespace: nic.namespace,
+    target: nic.ip_address,
+  }
+  if (present && isSame(present, to) && portsMatch(asked, present.ports)) {
+    await host.change(id, { ports: present.ports })
+    return
+  }
+  await withdrawPorts(place)
+  const taken = new Set(await givenAway(host, id))
+  for (let attempt = 0; attempt < tries; attempt++) {
+    const ports = publishOnHost(publishing).place(asked, taken)
+    const clash = await open(host, place, { ...to, ports })
+    if (clash === null) {
+      await host.change(id, { ports })
+      return
+    }
+    const key = ports.find((port) => portKey(port) === clash)
+    if (asked.some((port) => port.host_port !== null && port.host_port === key?.host_port))
+      throw new PortInUse(key?.host_port ?? null)
+    taken.add(clash)
+  }
+  throw new PortInUse(null)
+}
+
+/** With the ports that it had, if they can be had; or with these and no others. */
+const askedFor = (
+  { ports = [] }: MachineSpec,
+  had: BoundPort[],
+  atStart: boolean,
+): NonNullable<MachineSpec['ports']> =>
+  ports.map((port) => {
+    const before = had.find((one) => portsMatch([port], [one]))?.host_port ?? null
+    return atStart
+      ? { ...port, kept_port: before ?? port.kept_port ?? null }
+      : { ...port, host_port: before ?? port.host_port }
+  })
+
+const firstNic = ({ nics }: MachineSpec) => nics.find(({ default_route }) => default_route) ?? nics[0]
+
+const isSame = (one: Published, to: Omit<Published, 'ports'>): boolean =>
+  Object.entries(to).every(([name, value]) => one[name as keyof Published] === value)
+
+/** What a helper that lives publishes; null where none does. */
+async function publishedNow(place: MachinePlace): Promise<Published | null> {
+  if ((await processesWith(place.ports)).length === 0) return null
+  const text = await readFile(place.ports, 'utf8').catch(nullIfMissing)
+  return text === null ? null : (JSON.parse(text) as Published)
+}
+
+async function withdrawPorts({ ports }: MachinePlace): Promise<void> {
+  const helpers = await processesWith(ports)
+  await killProcesses(
+    helpers.map(({ pid }) => pid),
+    ports,
+  )
+}
+
+/** The host's ports that others have, those that do not run too: they get them back. */
+async function givenAway(host: MachineHost, id: string): Promise<string[]> {
+  const others = (await host.ids()).filter((one) => one !== id)
+  const records = await Promise.all(others.map((one) => host.record(one)))
+  const elsewhere = (await host.settings.publishing?.elsewhere?.()) ?? []
+  return [...elsewhere, ...records.flatMap((record) => record?.ports ?? []).map(portKey)]
+}
+
+/** Starts the helper. Returns the port that it could not have, as a `portKey`; null once all are open. */
+async function open(host: MachineHost, place: MachinePlace, published: Published): Promise<string | null> {
+  await writeFile(place.ports, JSON.stringify(published), { mode: 0o600 })
+  const { helper } = await host.boot()
+  const command = await inGroups(host.mark, portsGroup(place.id), limits, [helper, 'publish', place.ports])
+  // Detached: it outlives this worker, as the machine does.
+  const child = spawn('sh', command, {
+    env: environment,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  })
+  child.on('error', () => {}) // it says nothing then
+  child.unref()
+  let said = ''
+  for await (const data of child.stdout) {
+    said += String(data)
+    if (said.includes('\n')) break
+  }
+  if (said.startsWith('ready')) return null
+  const [, clash] = /^in use (\S+)/.exec(said) ?? []
+  if (clash) return clash
+  throw new EngineUnavailable('The machine’s ports could not be opened on its host')
+}

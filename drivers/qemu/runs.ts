@@ -1,0 +1,238 @@
+import { mkdir, rm } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { PullOptions } from '../containers.ts'
+import { CommandFailed, EngineRefused, EngineUnavailable } from '../errors.ts'
+import type { FoundMachine, MachineKind, MachineSpec } from '../machines.ts'
+import { AgentFault, type Agent } from './agent.ts'
+import { nicPorts, qemuArguments } from './arguments.ts'
+import { plugDisk } from './devices.ts'
+import type { MachineHost } from './host.ts'
+import { type BaseImage, growOverlay, makeOverlay } from './images.ts'
+import type { Link } from './links.ts'
+import { readMachineLogs } from './log-reader.ts'
+import { CommandStatus } from './messages.ts'
+import { orderFor } from './orders.ts'
+import { publishPorts } from './ports.ts'
+import { awaitEnd, endQemu, findQemu, forgetProcess, startQemu } from './processes.ts'
+import { type Launched, type MachineRecord, newRecord, writeRecord } from './records.ts'
+import { settle } from './settle.ts'
+import { prepareVm, writeSeed } from './vms.ts'
+import { imageSize, publish } from '../qcow2/images.ts'
+
+// How a machine comes up and goes down.
+
+const gibibyte = 1024 ** 3
+
+// A start takes three seconds without KVM on an idle machine; thirty at once on two cores take a minute and a half.
+const bootsWithinMs = 300_000
+const startsWithinMs = 60_000
+/** Who ends sooner has ended at once, unless it was seen at work before. Without KVM a shell alone takes 150 ms to start and end. */
+export const settleMs = { kvm: 50, tcg: 400 }
+
+/** See MachineEngine.run. */
+export async function runMachine(
+  host: MachineHost,
+  spec: MachineSpec,
+  configVars: Record<string, string>,
+  operationId: string,
+): Promise<FoundMachine> {
+  const { id } = spec
+  await settle(host, id)
+  const before = await host.record(id)
+  const place = host.placeOf(id)
+  if (before && (await findQemu(place)) !== null) {
+    await publishPorts(host, id, { atStart: true })
+    await begin(host, before, configVars, operationId)
+    return host.present(id)
+  }
+  const keepsRoot =
+    before?.spec.image === spec.image && [null, before.image_digest].includes(spec.image_digest)
+  const digest = spec.image_digest ?? (keepsRoot ? (before?.image_digest ?? null) : null)
+  const base = await prepareImage(host, spec.kind, spec.image, { digest })
+  const bytes = spec.root_disk_gib * gibibyte
+  if (bytes < base.size_bytes)
+    throw new EngineRefused(`The image needs a root disk of ${leastGib(base)} GiB or more`)
+  const record: MachineRecord = {
+    ...newRecord({
+      spec,
+      image_digest: base.config.digest,
+      operation_id: operationId,
+      launched: launchedFor(spec),
+    }),
+    ...(before && keepsRoot ? originOf(before) : {}),
+    started_at: before?.started_at ?? null,
+  }
+  await mkdir(place.folder, { recursive: true })
+  if (before && !keepsRoot) await rm(place.root, { force: true })
+  await writeRecord(place, record)
+  await rm(place.memory, { force: true })
+  try {
+    if ((await imageSize(place.root)) === null) {
+      await makeOverlay(base.file, `${place.root}.new`, bytes)
+      await publish(`${place.root}.new`, place.root)
+    } else await growOverlay(place.root, bytes)
+    if (spec.kind === 'vm') await writeSeed(place, record, spec.user_data ?? null)
+    await launch(host, record, false)
+    await begin(host, record, configVars, operationId)
+  } catch (error) {
+    await withdraw(host, record, operationId)
+    throw error
+  }
+  return host.present(id)
+}
+
+/** What stays as long as its root disk does. */
+const originOf = ({ engine_id, created_at, made_by, lines_before, ports = [] }: MachineRecord) => ({
+  engine_id,
+  created_at,
+  made_by,
+  lines_before,
+  ports,
+})
+
+export const prepareImage = (
+  host: MachineHost,
+  kind: MachineKind,
+  image: string,
+  options: PullOptions,
+): Promise<BaseImage> =>
+  kind === 'vm' ? prepareVm(host, image, options) : host.images.prepare(image, options)
+
+export const leastGib = ({ size_bytes }: Pick<BaseImage, 'size_bytes'>): number =>
+  Math.ceil(size_bytes / gibibyte)
+
+export function launchedFor(spec: MachineSpec): Launched {
+  if (spec.nics.length > nicPorts) throw new EngineRefused(`A machine has at most ${nicPorts} NICs`)
+  return {
+    cpu_cores: spec.cpu_cores,
+    memory_mib: spec.memory_mib,
+    nics: Array.from({ length: nicPorts }, (_, port) => spec.nics[port] ?? null),
+    disks: spec.disks.map(({ disk_id }) => disk_id),
+  }
+}
+
+/** Starts QEMU with all that the machine had at its launch, and opens its ports. Throws PortInUse. */
+export async function launch(host: MachineHost, record: MachineRecord, incoming: boolean): Promise<Link> {
+  const { spec, launched } = record
+  if (!launched) throw new EngineUnavailable('The machine was never started')
+  const place = host.placeOf(spec.id)
+  host.drop(spec.id)
+  if (record.ended_by) await host.change(spec.id, { ended_by: null })
+  const args = qemuArguments({
+    id: spec.id,
+    kind: spec.kind,
+    launched,
+    place,
+    boot: await host.boot(),
+    incoming,
+  })
+  await startQemu(place, host.mark, launched, args)
+  const link = await host.link(spec.id)
+  for (const [lun, diskId] of launched.disks.entries()) {
+    const disk = spec.disks.find(({ disk_id }) => disk_id === diskId)
+    if (disk) await plugDisk(link.monitor, disk, lun)
+  }
+  await publishPorts(host, spec.id, { atStart: true })
+  return link
+}
+
+/** Has the machine's command run, if it does not. */
+async function begin(
+  host: MachineHost,
+  record: MachineRecord,
+  configVars: Record<string, string>,
+  operationId: string,
+): Promise<void> {
+  const { id, kind } = record.spec
+  const link = await host.link(id)
+  const started_at = new Date().toISOString()
+  if (kind === 'vm') {
+    if (record.operation_id !== operationId || record.started_at === null)
+      await host.change(id, { operation_id: operationId, started_at })
+    host.changed(id)
+    return
+  }
+  const agent = await link.answering(bootsWithinMs)
+  if (link.status?.phase !== 'waiting') return
+  await host.change(id, { started_at, operation_id: operationId })
+  const settle_ms = settleMs[(await host.boot()).accelerator]
+  link.status = await startCommand(agent, { ...(await orderFor(host, record, configVars)), settle_ms })
+  host.changed(id)
+  await refuseAtOnce(host, link, record)
+}
+
+async function startCommand(agent: Agent, order: object): Promise<CommandStatus> {
+  try {
+    const clock_delta_ns = await agent.clockDelta()
+    const status = await agent.ask('start', { ...order, clock_delta_ns }, { withinMs: startsWithinMs })
+    return CommandStatus.parse(status)
+  } catch (error) {
+    if (!(error instanceof AgentFault)) throw error
+    if (error.code !== 'not_started') throw new EngineUnavailable('The machine could not be set up', error)
+    throw new CommandFailed('command_not_started', `The command could not be started: ${error.message}`, null)
+  }
+}
+
+const lastLines = 5
+
+const hasEnded = ({ status }: Link): boolean => status?.phase === 'ended' || status?.phase === 'restarting'
+
+async function refuseAtOnce(host: MachineHost, link: Link, { spec }: MachineRecord): Promise<void> {
+  const { status } = link
+  if (!status || !hasEnded(link)) return
+  if (status.exit_code === 0 && spec.restart_policy !== 'always') return
+  const words: string[] = []
+  const lastWords = { lines: lastLines }
+  // What it said is on its way still.
+  for (let tries = 0; tries < 20 && words.length === 0; tries++) {
+    for await (const { line } of readMachineLogs(
+      link.logs.source,
+      () => null,
+      lastWords,
+      async () => false,
+    ))
+      words.push(line)
+    if (words.length === 0) await delay(50)
+  }
+  const said = words.join('\n').slice(-500).trim()
+  const message = `The command ended at once with exit code ${status.exit_code}${status.oom_killed ? ', for lack of memory' : ''}`
+  throw new CommandFailed('exited_at_once', said ? `${message}: ${said}` : message, status.exit_code)
+}
+
+/** After a failure: what this operation made goes; what was there before stays, and does not run. */
+async function withdraw(host: MachineHost, { spec }: MachineRecord, operationId: string): Promise<void> {
+  const { id } = spec
+  const place = host.placeOf(id)
+  host.drop(id)
+  await forgetProcess(place, host.mark)
+  const record = await host.record(id)
+  if (record?.made_by !== operationId) return
+  await host.settings.beforeRemoval(id)
+  await host.removeFiles(place)
+}
+
+// Its file systems are put in order after the command's grace.
+const unmountsWithinMs = 10_000
+
+/** See MachineEngine.stop. */
+export async function stopMachine(host: MachineHost, id: string, graceSec: number): Promise<void> {
+  await settle(host, id)
+  const place = host.placeOf(id)
+  const record = await host.record(id)
+  if (!record) return
+  if (record.suspended) {
+    await rm(place.memory, { force: true })
+    await host.change(id, { suspended: null, resumed_over: null, exit_code: null })
+  }
+  if ((await findQemu(place)) === null) return
+  const link = await host.link(id)
+  const graceMs = graceSec * 1000
+  if (record.spec.kind === 'vm') await link.monitor.execute('system_powerdown').catch(() => {})
+  else if (link.agent.isReady) link.agent.ask('poweroff', { grace_ms: graceMs }).catch(() => {}) // it ends without an answer
+  const waits = record.spec.kind === 'vm' ? graceMs : link.agent.isReady ? graceMs + unmountsWithinMs : 0
+  await awaitEnd(place, waits).catch(() => {}) // then by force
+  await endQemu(place)
+  host.drop(id)
+  await forgetProcess(place, host.mark)
+  host.changed(id)
+}

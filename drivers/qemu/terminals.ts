@@ -1,0 +1,98 @@
+import { randomUUID } from 'node:crypto'
+import { Duplex } from 'node:stream'
+import type { Terminal, TerminalSize } from '../containers.ts'
+import { EngineUnavailable } from '../errors.ts'
+import type { Agent } from './agent.ts'
+
+// As the agent has it: so many bytes may be under way that the other side has not dealt with.
+const windowBytes = 128 * 1024
+const partBytes = 16 * 1024
+// An agent of ours keeps to the window. Who goes on without an answer loses its terminal rather than filling the host's memory.
+const mostUnread = 1024 * 1024
+
+/** Runs a command with a terminal in the machine. */
+export async function openMachineTerminal(
+  agent: Agent,
+  command: string[],
+  size: TerminalSize,
+): Promise<Terminal> {
+  const id = randomUUID()
+  const stream = new SessionStream(agent, id)
+  const exit = Promise.withResolvers<number>()
+  exit.promise.catch(() => {})
+  agent.listen(id, {
+    onOutput: (data) => stream.deliver(data),
+    onAck: (bytes) => stream.acknowledged(bytes),
+    onExit(code) {
+      exit.resolve(code)
+      stream.push(null)
+      stream.end()
+    },
+    onLost() {
+      const lost = new EngineUnavailable('The machine has gone away')
+      exit.reject(lost)
+      stream.destroy()
+    },
+  })
+  await agent.ask('exec', { argv: command, ...size }, { session: id })
+  return {
+    stream,
+    resize: async ({ cols, rows }) => agent.tell('size', { cols, rows }, id),
+    exitCode: () => exit.promise,
+    close: async () => {
+      agent.tell('hangup', null, id)
+      stream.destroy()
+    },
+  }
+}
+
+class SessionStream extends Duplex {
+  readonly #agent: Agent
+  readonly #id: string
+  #unread = 0
+  #room = windowBytes
+  #waiting: (() => void) | null = null
+
+  constructor(agent: Agent, id: string) {
+    super({ allowHalfOpen: true, writableHighWaterMark: windowBytes })
+    this.#agent = agent
+    this.#id = id
+  }
+
+  deliver(data: Buffer): void {
+    if (this.destroyed) return
+    if (this.push(data)) this.#agent.tell('ack', data.length, this.#id)
+    else this.#unread += data.length
+    if (this.readableLength > mostUnread) this.destroy()
+  }
+
+  acknowledged(bytes: number): void {
+    this.#room += bytes
+    const waiting = this.#waiting
+    this.#waiting = null
+    waiting?.()
+  }
+
+  override _read(): void {
+    if (this.#unread > 0) this.#agent.tell('ack', this.#unread, this.#id)
+    this.#unread = 0
+  }
+
+  override _write(data: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    const rest = data.subarray(partBytes)
+    const send = (): void => {
+      const part = data.subarray(0, partBytes)
+      this.#room -= part.length
+      this.#agent.tell('in', part.toString('base64'), this.#id)
+      if (rest.length > 0) this._write(rest, 'binary', done)
+      else done()
+    }
+    if (this.#room >= partBytes) send()
+    else this.#waiting = () => this._write(data, 'binary', done)
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    this.#agent.tell('hangup', null, this.#id)
+    done(error)
+  }
+}

@@ -1,0 +1,119 @@
+import { randomUUID } from 'node:crypto'
+import { mkdir, rename, rm, truncate } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { DiskSource } from '../disks.ts'
+import { EngineRefused, InstanceNotFound } from '../errors.ts'
+import type { FoundMachine, MachineSource } from '../machines.ts'
+import type { MachineHost } from './host.ts'
+import { publishMemory } from './memory.ts'
+import { findQemu, forgetProcess } from './processes.ts'
+import { type MachineRecord, writeRecord } from './records.ts'
+import { settle } from './settle.ts'
+import { writeSeed } from './vms.ts'
+import { needUsable } from './suspend.ts'
+import { run } from '../system/programs.ts'
+import { publish, sync } from '../qcow2/images.ts'
+import { makePlaces, type Place } from '../qcow2/places.ts'
+import { pull, type ServeOn, serve, stopServing } from '../qcow2/transfers.ts'
+
+// A machine goes from host to host as disks do: its root disk with all that lies under it, and its memory beside that as if it
+// were a snapshot. For the time of it, both are in a place of their own.
+
+const memory = 'memory'
+
+const transferPlace = (host: MachineHost, id: string): Place =>
+  makePlaces(join(host.settings.folder, '.transfers'), join(host.settings.run, 't'))(id)
+
+interface Carried {
+  record: MachineRecord
+  last_line: number
+  contents: DiskSource['contents']
+}
+
+async function clear(place: Place): Promise<void> {
+  await stopServing(place)
+  for (const path of [place.folder, place.run]) await rm(path, { recursive: true, force: true })
+}
+
+/** See MachineTransfers.serve. */
+export async function serveMachine(
+  host: MachineHost,
+  id: string,
+  on: ServeOn | null,
+  seconds: number,
+  signal?: AbortSignal,
+): Promise<MachineSource> {
+  await settle(host, id)
+  const record = await host.record(id)
+  if (!record) throw new InstanceNotFound(id)
+  const place = host.placeOf(id)
+  if (!on) throw new EngineRefused('The host offers nothing to others')
+  if ((await findQemu(place)) !== null) throw new EngineRefused('A machine that runs cannot be moved')
+  const its = transferPlace(host, id)
+  await clear(its)
+  await mkdir(its.snapshots, { recursive: true })
+  // With all that lies under it, so that the other host needs nothing else.
+  await run('qemu-img', ['convert', '-f', 'qcow2', '-O', 'qcow2', place.root, its.image], { signal })
+  if (record.suspended)
+    await run('qemu-img', ['convert', '-f', 'raw', '-O', 'qcow2', place.memory, its.snapshot(memory)], {
+      signal,
+    })
+  const { address, port, key, size_bytes, contents } = await serve(its, on, seconds)
+  const { root_image: _, ...suspended } = record.suspended ?? { root_image: '' }
+  const carried: Carried = { record, last_line: host.lastLine(place, record), contents }
+  return {
+    address,
+    port,
+    key,
+    root_disk_bytes: size_bytes,
+    suspended: record.suspended ? (suspended as MachineSource['suspended']) : null,
+    record: JSON.stringify(carried),
+  }
+}
+
+export const stopServingMachine = (host: MachineHost, id: string): Promise<void> =>
+  clear(transferPlace(host, id))
+
+/** See MachineTransfers.pull. */
+export async function pullMachine(
+  host: MachineHost,
+  id: string,
+  from: MachineSource,
+  signal?: AbortSignal,
+): Promise<FoundMachine> {
+  const { record, last_line, contents } = JSON.parse(from.record) as Carried
+  if (record.suspended) await needUsable(host, record.suspended)
+  const [place, its] = [host.placeOf(id), transferPlace(host, id)]
+  if ((await findQemu(place)) !== null) throw new EngineRefused('The machine runs on this host')
+  await clear(its)
+  try {
+    const { address, port, key, root_disk_bytes } = from
+    await pull(its, { address, port, key, size_bytes: root_disk_bytes, contents }, { signal })
+    // It was here before: what it said then may not be archived yet.
+    if ((await host.record(id)) !== null) await host.settings.beforeRemoval(id)
+    await forgetProcess(place, host.mark)
+    await host.removeFiles(place)
+    await mkdir(place.folder, { recursive: true })
+    await publish(its.image, place.root)
+    if (record.suspended) {
+      const part = `${place.unfinishedMemory}.new`
+      await run('qemu-img', ['convert', '-f', 'qcow2', '-O', 'raw', its.snapshot(memory), part], { signal })
+      await truncate(part, record.suspended.memory_bytes) // an image ends with a whole sector
+      await rename(part, place.unfinishedMemory)
+      await sync(place.unfinishedMemory)
+    }
+    const present = {
+      ...record,
+      engine_id: randomUUID(),
+      created_at: new Date().toISOString(),
+      lines_before: last_line,
+    }
+    if (record.spec.kind === 'vm') await writeSeed(place, record, null)
+    await writeRecord(place, present)
+    if (record.suspended) await publishMemory(place)
+  } finally {
+    await clear(its)
+  }
+  host.changed(id)
+  return host.present(id)
+}

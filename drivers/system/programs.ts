@@ -1,0 +1,122 @@
+import { execFile } from 'node:child_process'
+import { readdir, readFile } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { EngineUnavailable, HostDiskFull, HostNotEquipped } from '../errors.ts'
+
+const execute = promisify(execFile)
+
+/** Nothing of this process's settings and secrets goes to other programs; what they say is matched, so in English. */
+export const environment = {
+  PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+  LC_ALL: 'C',
+}
+
+const outputLimitBytes = 64 * 1024 * 1024
+
+export interface RunOptions {
+  /** What it reads. */
+  input?: string | undefined
+  signal?: AbortSignal | undefined
+  onOutput?: (text: string) => void
+}
+
+/**
+ * Runs one of the system's programs to its end; returns what it wrote to stdout. Throws HostNotEquipped when it is
+ * missing, HostDiskFull, the signal's reason, else EngineUnavailable with the program's words in the cause.
+ */
+export async function run(program: string, args: string[], options: RunOptions = {}): Promise<string> {
+  const { input, signal, onOutput } = options
+  signal?.throwIfAborted()
+  try {
+    const running = execute(program, args, {
+      env: environment,
+      maxBuffer: outputLimitBytes,
+      killSignal: 'SIGKILL',
+      ...(signal ? { signal } : {}),
+    })
+    const { stdin } = running.child
+    stdin?.on('error', () => {}) // it ended without reading: its exit code says why
+    stdin?.end(input)
+    if (onOutput) running.child.stdout?.on('data', onOutput)
+    return (await running).stdout
+  } catch (error) {
+    if (signal?.aborted) throw signal.reason
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT')
+      throw new HostNotEquipped(`the program ${program}`, error)
+    if (/no space left/i.test(stderrOf(error))) throw new HostDiskFull(error)
+    throw new EngineUnavailable(`${program} failed on the host`, error)
+  }
+}
+
+/** What a failed program wrote to stderr, from the error of `run` or its cause. */
+export function stderrOf(error: unknown): string {
+  if (typeof error !== 'object' || error === null) return ''
+  const { stderr, cause } = error as { stderr?: unknown; cause?: unknown }
+  return typeof stderr === 'string' ? stderr : stderrOf(cause)
+}
+
+export interface Process {
+  pid: number
+  args: string[]
+}
+
+/** A process that lives: a zombie has ended, though nobody has asked for its exit code yet. */
+export async function livingProcess(pid: number): Promise<Process | null> {
+  try {
+    const [stat, cmdline] = await Promise.all([
+      readFile(`/proc/${pid}/stat`, 'utf8'),
+      readFile(`/proc/${pid}/cmdline`, 'utf8'),
+    ])
+    const state = stat.slice(stat.lastIndexOf(')') + 2)[0]
+    return state === 'Z' || state === 'X' ? null : { pid, args: cmdline.split('\0').slice(0, -1) }
+  } catch {
+    return null
+  }
+}
+
+export async function processIds(): Promise<number[]> {
+  const names = await readdir('/proc')
+  return names.filter((name) => /^\d+$/.test(name)).map(Number)
+}
+
+/** All processes that live and have this text in their arguments, except this one. */
+export async function processesWith(text: string): Promise<Process[]> {
+  const pids = (await processIds()).filter((pid) => pid !== process.pid)
+  const found = await Promise.all(pids.map(livingProcess))
+  return found.filter((one) => one !== null).filter(({ args }) => args.some((arg) => arg.includes(text)))
+}
+
+const lookEveryMs = 5
+
+/** Waits for a condition. Throws EngineUnavailable with `otherwise` when it does not come in time. */
+export async function until(
+  check: () => boolean | Promise<boolean>,
+  withinMs: number,
+  otherwise: string,
+): Promise<void> {
+  const deadline = Date.now() + withinMs
+  while (!(await check())) {
+    if (Date.now() > deadline) throw new EngineUnavailable(otherwise)
+    await delay(lookEveryMs)
+  }
+}
+
+const killedWithinMs = 10_000
+
+/** Kills those that still have `text` in their arguments, since a pid may have become another's, and waits for their end. */
+export async function killProcesses(pids: number[], text: string): Promise<void> {
+  const lives = async (pid: number): Promise<boolean> =>
+    (await livingProcess(pid))?.args.some((arg) => arg.includes(text)) ?? false
+  for (const pid of pids) if (await lives(pid)) signalProcess(pid, 'SIGKILL')
+  for (const pid of pids)
+    await until(async () => !(await lives(pid)), killedWithinMs, 'A process does not end')
+}
+
+export function signalProcess(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+  }
+}

@@ -1,0 +1,59 @@
+import { createServer as createHttpServer } from 'node:http'
+import { createServer, type Server } from 'node:net'
+import { afterEach, expect, test } from '@jest/globals'
+import { docker, engine } from '../../support/containers.ts'
+
+let registry: Server | undefined
+afterEach(() => {
+  registry?.close()
+})
+
+test('an image that the engine has is not asked of a registry', async () => {
+  const { Id } = await docker.getImage('busybox').inspect()
+  const { image_digest } = await engine.pull('busybox')
+  expect(await engine.pull('busybox', { digest: image_digest })).toEqual({ image_digest })
+  expect(await engine.pull('somewhere.invalid/busybox', { digest: Id })).toEqual({ image_digest: Id })
+})
+
+test('a registry that does not have the image, or does not give it, is said to refuse', async () => {
+  registry = createHttpServer((request, response) => {
+    response.statusCode = request.url === '/v2/' ? 200 : 404
+    response.end(JSON.stringify({ errors: [{ code: 'MANIFEST_UNKNOWN', message: 'manifest unknown' }] }))
+  })
+  const image = await listening(registry)
+  await expect(engine.pull(image)).rejects.toMatchObject({
+    code: 'image_not_found',
+    permanent: true,
+    message: expect.stringContaining('may not be pulled'),
+  })
+})
+
+test('a registry that takes the call and says nothing is given up within 20 seconds', async () => {
+  registry = createServer((socket) => void socket.unref())
+  const image = await listening(registry)
+  const begun = Date.now()
+  await expect(engine.pull(image)).rejects.toMatchObject({
+    code: 'image_not_found',
+    message: expect.stringContaining('does not answer'),
+  })
+  expect(Date.now() - begun).toBeLessThan(20_000)
+})
+
+test('a pull that is called off ends at once', async () => {
+  registry = createServer((socket) => void socket.unref())
+  const image = await listening(registry)
+  const off = new AbortController()
+  const pulling = engine.pull(image, { signal: off.signal })
+  off.abort(new Error('called off'))
+  await expect(pulling).rejects.toThrow('called off')
+})
+
+test.each(['UPPER', 'two words', '../etc', 'a//b', ''])('%j names no image', async (name) => {
+  await expect(engine.pull(name)).rejects.toMatchObject({ code: 'image_not_found' })
+})
+
+async function listening(server: Server): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  return `127.0.0.1:${typeof address === 'object' ? address?.port : ''}/some/image:1`
+}

@@ -1,0 +1,157 @@
+import { afterEach, expect, test } from '@jest/globals'
+import { newId } from '../../../lib/ids.ts'
+import {
+  containerSpec,
+  docker,
+  engine,
+  makeEngine,
+  onEngine,
+  removeTestContainers,
+  shell,
+  testHost,
+  testTenant,
+} from '../../support/containers.ts'
+import { execInside } from '../../support/inside.ts'
+import { eventually } from '../../support/eventually.ts'
+
+// A container with a network of VPCs: its namespace is kept by a second container, which is nothing else's business.
+
+afterEach(removeTestContainers)
+
+const network = { dns_server: '10.0.0.1', search_domain: 'internal' }
+const pauseOf = (id: string) => docker.getContainer(`keelson-${id}-pause`)
+const refuse = () => Promise.reject(new Error('no NIC'))
+const noticed: number[] = []
+const run = (spec = containerSpec({ network }), by = newId()) =>
+  engine.run(spec, {}, by, async (pid) => {
+    noticed.push(pid)
+  })
+
+test('has a namespace before it starts, with resolver, host name and ports, and keeps it when it is restarted', async () => {
+  const ports = [{ container_port: 80, protocol: 'tcp' as const, host_port: null }]
+  const spec = containerSpec({ network, ports, name: 'web' })
+  noticed.length = 0
+  const found = await run(spec)
+  expect(found).toMatchObject({ state: 'running', ports: [{ container_port: 80 }] })
+  const { State, Config, HostConfig } = await pauseOf(spec.id).inspect()
+  expect(noticed).toEqual([State.Pid])
+  expect(Config.Hostname).toBe('web')
+  expect(HostConfig).toMatchObject({ Dns: ['10.0.0.1'], DnsSearch: ['internal'] })
+  expect(await engine.list()).toMatchObject([{ id: spec.id }])
+  expect(await run(spec)).toEqual(found)
+  await docker.getContainer(found.engine_id).restart({ t: 0 })
+  expect(await engine.find(spec.id)).toMatchObject({ state: 'running', ports: found.ports })
+  expect((await pauseOf(spec.id).inspect()).State.Pid).toBe(State.Pid)
+})
+
+test('without ports has no link but those that are put there', async () => {
+  const spec = containerSpec({ network })
+  await run(spec)
+  const { NetworkSettings } = await pauseOf(spec.id).inspect()
+  expect(Object.keys(NetworkSettings.Networks)).toEqual(['none'])
+})
+
+test('keeps its files over stop and start, and its namespace ends while it is stopped', async () => {
+  const spec = shell('echo started >>/starts; sleep 600', { network })
+  await run(spec)
+  await engine.stop(spec.id, 0)
+  expect((await pauseOf(spec.id).inspect()).State.Running).toBe(false)
+  const { engine_id } = await run(spec)
+  const { output } = await execInside(docker.getContainer(engine_id), ['cat', '/starts'])
+  expect(output.match(/started/g)).toHaveLength(2)
+  // A new domain is not worth its files; another resolver is.
+  await engine.stop(spec.id, 0)
+  const again = await run({ ...spec, network: { ...network, search_domain: 'example' } })
+  expect(again.engine_id).toBe(engine_id)
+  await engine.stop(spec.id, 0)
+  expect((await run({ ...spec, network: { ...network, dns_server: '10.0.0.9' } })).engine_id).not.toBe(
+    engine_id,
+  )
+  expect((await pauseOf(spec.id).inspect()).HostConfig.Dns).toEqual(['10.0.0.9'])
+})
+
+test('counts as not running once its namespace was killed, and comes back with another', async () => {
+  const spec = containerSpec({ network })
+  const before = await run(spec)
+  await pauseOf(spec.id).kill()
+  expect(await engine.find(spec.id)).toMatchObject({ state: 'created' })
+  noticed.length = 0
+  const after = await run(spec)
+  expect(after).toMatchObject({ state: 'running', engine_id: before.engine_id })
+  expect(after.started_at).not.toBe(before.started_at)
+  expect(noticed).toEqual([(await pauseOf(spec.id).inspect()).State.Pid])
+})
+
+test('is not started when nothing can be put into its namespace, and leaves nothing', async () => {
+  const spec = containerSpec({ network })
+  await expect(engine.run(spec, {}, newId(), refuse)).rejects.toThrow('no NIC')
+  expect(await onEngine(spec.id)).toEqual([])
+})
+
+test('that fails at once leaves nothing; one that has run stays, stopped, with what it joins', async () => {
+  const broken = containerSpec({ network, command: ['false'] })
+  await expect(run(broken)).rejects.toMatchObject({ code: 'exited_at_once' })
+  expect(await onEngine(broken.id)).toEqual([])
+  const once = shell('test ! -e /ran || exit 9; touch /ran; sleep 600', { network })
+  await run(once)
+  await engine.stop(once.id, 0)
+  await expect(run(once)).rejects.toMatchObject({ code: 'exited_at_once' })
+  expect((await onEngine(once.id)).map(({ State }) => State)).toEqual(['exited', 'exited'])
+})
+
+test('is removed with its namespace; one that was left alone is told of, and removed', async () => {
+  const spec = containerSpec({ network })
+  await run(spec)
+  await engine.remove(spec.id)
+  expect(await onEngine(spec.id)).toEqual([])
+  await run(spec)
+  await docker.getContainer(`keelson-${spec.id}`).remove({ force: true })
+  const [alone] = await engine.list()
+  expect(alone).toMatchObject({ id: spec.id, state: 'created' })
+  expect(await engine.find(spec.id)).toMatchObject({ state: 'created', pid: null })
+  await engine.remove(spec.id, { engineId: newId() })
+  expect(await onEngine(spec.id)).toHaveLength(1)
+  await engine.remove(spec.id, { engineId: alone?.engine_id ?? '' })
+  expect(await onEngine(spec.id)).toEqual([])
+})
+
+test('takes another host port when the first is taken by a stranger, and only then', async () => {
+  const taken = await docker.createContainer({
+    Image: 'busybox',
+    Cmd: ['sleep', '600'],
+    Labels: { 'keelson.tenant': testTenant },
+    ExposedPorts: { '80/tcp': {} },
+    HostConfig: { PortBindings: { '80/tcp': [{ HostIp: '127.0.0.1', HostPort: '22950' }] } },
+  })
+  await taken.start()
+  const fixed = [{ container_port: 80, protocol: 'tcp' as const, host_port: 22_950 }]
+  const spec = containerSpec({ network, ports: fixed })
+  await expect(run(spec)).rejects.toMatchObject({ code: 'port_in_use', port: 22_950 })
+  expect(await onEngine(spec.id)).toEqual([])
+  const free = [{ container_port: 80, protocol: 'tcp' as const, host_port: null, kept_port: 22_950 }]
+  const { ports } = await run(containerSpec({ network, ports: free }))
+  expect(ports[0]?.host_port).not.toBe(22_950)
+})
+
+test('its bytes are counted since it was started, though its network was there before', async () => {
+  const spec = containerSpec({ network, ports: [{ container_port: 80, protocol: 'tcp', host_port: null }] })
+  const first = await run(spec)
+  expect(first.network_since).toBeDefined()
+  const later = {
+    ...first,
+    network_since: new Date(Date.parse(first.started_at ?? '') - 60_000).toISOString(),
+  }
+  const usage = await eventually(async () => (await engine.sample([first]))[0])
+  expect(usage.net_rx_bytes).toBeGreaterThanOrEqual(0)
+  expect((await engine.sample([later]))[0]).toMatchObject({ net_rx_bytes: 0, net_tx_bytes: 0 })
+})
+
+test('what another host made is left alone', async () => {
+  const spec = containerSpec({ network })
+  await run(spec)
+  expect((await pauseOf(spec.id).inspect()).Config.Labels['keelson.host']).toBe(testHost)
+  const other = makeEngine([22_000, 22_999], newId())
+  expect(await other.find(spec.id)).toBeNull()
+  await other.remove(spec.id)
+  expect(await onEngine(spec.id)).toHaveLength(2)
+})

@@ -1,0 +1,125 @@
+import { expect, test } from '@jest/globals'
+import { runIn } from '../../../drivers/linux/commands.ts'
+import { aroundHosts, fabric, one, two } from '../../support/around-hosts.ts'
+import { asRoot } from '../../support/as-root.ts'
+import { eventually } from '../../support/eventually.ts'
+import { killResolver, type Member, resolve, resolvers, subnetSpec } from '../../support/networks.ts'
+
+// On the real kernel, which only root may ask; nothing else of the platform is needed, hence `unit`.
+
+aroundHosts()
+
+asRoot('names and addresses', () => {
+  const server = { mac_address: '52:54:00:aa:00:0a', ip_address: '10.0.0.10' }
+
+  test('the gateway answers members’ names, and asks the host’s resolvers for others if there is nat', async () => {
+    const subnet = subnetSpec({ names: [{ name: 'web', ip_address: '10.0.0.10' }] })
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.11')
+    expect(await resolve(member, 'web.internal', '10.0.0.1')).toEqual(['10.0.0.10'])
+    expect(await resolve(member, 'far.test', '10.0.0.1')).toEqual([fabric.outsideAddress])
+    // It is the gateway that may ask the host's resolver, not the member.
+    expect(await resolve(member, 'far.test', fabric.underlay.address, 2)).toEqual([])
+
+    await one.networks.applySubnet({ ...subnet, nat: false })
+    expect(await resolve(member, 'web.internal', '10.0.0.1')).toEqual(['10.0.0.10'])
+    expect(await resolve(member, 'far.test', '10.0.0.1', 2)).toEqual([])
+  })
+
+  test('DNS servers of the DHCP config are asked, and none is a way to a host', async () => {
+    const dhcp = { range: null, lease_time_sec: 600, domain_name: 'corp.test', static_leases: [] }
+    const subnet = subnetSpec({
+      dhcp: { ...dhcp, dns_servers: [fabric.outsideAddress] },
+      names: [{ name: 'web', ip_address: '10.0.0.10' }],
+    })
+    await fabric.answer(fabric.outside, 'own.test', '198.51.100.7')
+    await fabric.answer(one.namespace, 'host.test', '198.51.100.8')
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.11')
+    expect(await resolve(member, 'web.corp.test', '10.0.0.1')).toEqual(['10.0.0.10'])
+    expect(await resolve(member, 'own.test', '10.0.0.1')).toEqual(['198.51.100.7'])
+
+    expect(await resolve(one.namespace, 'host.test', one.address)).toEqual(['198.51.100.8'])
+    await one.networks.applySubnet({ ...subnet, dhcp: { ...dhcp, dns_servers: [one.address] } })
+    expect(await resolve(member, 'host.test', '10.0.0.1', 2)).toEqual([])
+  })
+
+  test('names and members change without a restart of the resolver', async () => {
+    const subnet = subnetSpec({ names: [{ name: 'web', ip_address: '10.0.0.10' }] })
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.11')
+    const [before] = await resolvers(one, subnet)
+    const names = [{ name: 'shop', ip_address: '10.0.0.12' }]
+    await one.networks.applySubnet({ ...subnet, names, hosts: [server] })
+    await eventually(async () => (await resolve(member, 'shop.internal', '10.0.0.1')).includes('10.0.0.12'))
+    expect(await resolve(member, 'web.internal', '10.0.0.1')).toEqual([])
+    expect(await resolvers(one, subnet)).toEqual([before])
+  })
+
+  test('a DHCP client gets its listed address, and what it needs beside it', async () => {
+    const subnet = subnetSpec({ hosts: [server] })
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.99')
+    expect(await lease(member, server.mac_address)).toMatchObject({
+      ip: '10.0.0.10',
+      mask: '24',
+      router: '10.0.0.1',
+      dns: '10.0.0.1',
+      domain: 'internal',
+      lease: '3600',
+      mtu: '1450',
+    })
+    expect(await lease(member, '52:54:00:bb:00:01', 2)).toBeNull()
+  })
+
+  test('a DHCP config that is attached lends from its range, and one that is detached does not', async () => {
+    const subnet = subnetSpec({ hosts: [server] })
+    const dhcp = {
+      range: { start: '10.0.0.200', end: '10.0.0.201' },
+      lease_time_sec: 900,
+      dns_servers: [],
+      domain_name: 'corp.test',
+      static_leases: [{ mac_address: '52:54:00:aa:00:0b', ip_address: '10.0.0.11' }],
+    }
+    await one.networks.applySubnet({ ...subnet, dhcp })
+    const member = await fabric.join(one, subnet, '10.0.0.99')
+    const lent = await lease(member, '52:54:00:bb:00:02')
+    expect(['10.0.0.200', '10.0.0.201']).toContain(lent?.['ip'])
+    expect(lent).toMatchObject({ domain: 'corp.test', lease: '900' })
+    expect(await lease(member, '52:54:00:aa:00:0b')).toMatchObject({ ip: '10.0.0.11' })
+    expect(await lease(member, server.mac_address)).toMatchObject({ ip: '10.0.0.10' })
+
+    await one.networks.applySubnet(subnet)
+    expect(await lease(member, '52:54:00:bb:00:03', 2)).toBeNull()
+  })
+
+  test('an address that is given to another NIC is leased to that one at once', async () => {
+    const subnet = subnetSpec({ hosts: [server] })
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.99')
+    expect(await lease(member, server.mac_address)).toMatchObject({ ip: '10.0.0.10' })
+    const heir = { ...server, mac_address: '52:54:00:aa:00:0c' }
+    await one.networks.applySubnet({ ...subnet, hosts: [heir] })
+    expect(await lease(member, heir.mac_address)).toMatchObject({ ip: '10.0.0.10' })
+  })
+
+  test('each host leases for itself', async () => {
+    const subnet = subnetSpec({ hosts: [server] })
+    await one.networks.applySubnet({ ...subnet, peers: [two.address] })
+    await two.networks.applySubnet({ ...subnet, peers: [one.address] })
+    const member = await fabric.join(two, subnet, '10.0.0.99')
+    await killResolver(two, subnet)
+    expect(await lease(member, server.mac_address, 2)).toBeNull()
+    await two.networks.applySubnet({ ...subnet, peers: [one.address] })
+    expect(await lease(member, server.mac_address)).toMatchObject({ ip: '10.0.0.10' })
+  })
+})
+
+/** What a DHCP client with that MAC address is told, by its script's variables; null when nobody answers so many tries. */
+async function lease(member: Member, mac: string, tries = 15): Promise<Record<string, string> | null> {
+  await runIn(member, 'ip', ['link', 'set', 'eth0', 'address', mac])
+  const options = `-i eth0 -f -n -q -t ${tries} -T 1 -O mtu -O lease -s ${await fabric.dhcpScript()}`
+  const said = await runIn(member, 'busybox', ['udhcpc', ...options.split(' ')]).catch(() => null)
+  const bound = said?.split('\n').filter((line) => line.includes('='))
+  return bound?.length ? Object.fromEntries(bound.map((line) => line.split('=') as [string, string])) : null
+}

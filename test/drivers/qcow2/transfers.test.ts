@@ -1,0 +1,104 @@
+import { describe, expect, test } from '@jest/globals'
+import { kernelTraces } from '../../support/disk-hosts.ts'
+import { newDisk, written, imageOf, run, gibibyte, here, there, withHosts } from '../../support/disk-tests.ts'
+import { eventually } from '../../support/eventually.ts'
+
+withHosts('disks that go to another host', () => {
+  describe('migration', () => {
+    test('brings the disk with its snapshots, byte for byte, and says how far it is', async () => {
+      const id = await written(30)
+      await here.disks.snapshot(id, 'before')
+      const source = await here.disks.serve(id, 60)
+      const seen: number[] = []
+      const pulled = await there.disks.pull(id, source, { onProgress: (percent) => seen.push(percent) })
+      expect(pulled).toMatchObject({
+        size_bytes: gibibyte,
+        state: 'detached',
+        snapshots: [{ name: 'before' }],
+      })
+      expect(seen).toEqual(seen.toSorted((a, b) => a - b))
+      expect(seen.some((percent) => percent > 10 && percent < 90)).toBe(true)
+      expect(seen.at(-1)).toBeCloseTo(100)
+      await here.disks.stopServing(id)
+      await run('qemu-img', ['compare', imageOf(id), imageOf(id, there)])
+      expect(await there.disks.pull(id, await here.disks.serve(id, 60))).toMatchObject({ state: 'detached' })
+    })
+
+    test('ends where the source goes away in the middle, and leaves nothing', async () => {
+      const id = await written(16)
+      const source = await here.disks.serve(id, 60)
+      let stopped: Promise<void> | undefined
+      const onProgress = () => void (stopped ??= here.disks.stopServing(id))
+      const pulling = there.disks.pull(id, source, { bytesPerSec: 4 * 1024 ** 2, onProgress })
+      await expect(pulling).rejects.toMatchObject({ code: 'engine_unavailable' })
+      await stopped
+      expect(await there.disks.find(id)).toBeNull()
+      expect(await kernelTraces(there.settings.folder)).toEqual([])
+    })
+
+    test('takes no room for what was written once and is nothing now', async () => {
+      const id = await written(4)
+      const { host_path } = await here.disks.attach(id)
+      await run('dd', ['if=/dev/zero', `of=${host_path}/nothing`, 'bs=1M', 'count=64', 'conv=fsync'])
+      await here.disks.detach(id)
+      const found = await there.disks.pull(id, await here.disks.serve(id, 60))
+      await here.disks.stopServing(id)
+      await run('qemu-img', ['compare', imageOf(id), imageOf(id, there)])
+      expect(found.allocated_bytes).toBeLessThan(16 * 1024 ** 2)
+    })
+
+    test('keeps to a limit of bandwidth', async () => {
+      const id = await written(32)
+      const source = await here.disks.serve(id, 60)
+      const begun = performance.now()
+      await there.disks.pull(id, source, { bytesPerSec: 16 * 1024 ** 2 })
+      // The limit lets a burst through at first.
+      expect(performance.now() - begun).toBeGreaterThan(1_000)
+    })
+
+    test('needs the key, and ends after its time', async () => {
+      const id = await newDisk(1)
+      const source = await here.disks.serve(id, 60)
+      const wrong = { ...source, key: 'f'.repeat(64) }
+      await expect(there.disks.pull(id, wrong)).rejects.toMatchObject({ code: 'engine_unavailable' })
+      expect(await there.disks.find(id)).toBeNull()
+      // Long enough for a busy machine to start it in.
+      await here.disks.serve(id, 8)
+      expect(await here.disks.find(id)).toMatchObject({ state: 'migrating' })
+      await eventually(async () => (await here.disks.find(id))?.state === 'detached')
+    })
+
+    test('is refused while the disk is attached at either end, and the disk stays as it is meanwhile', async () => {
+      const id = await newDisk(1)
+      await here.disks.attach(id)
+      await expect(here.disks.serve(id, 60)).rejects.toMatchObject({ code: 'disk_attached' })
+      await here.disks.detach(id)
+      const source = await here.disks.serve(id, 60)
+      for (const refused of [
+        here.disks.attach(id),
+        here.disks.resize(id, 2),
+        here.disks.remove(id),
+        here.disks.snapshot(id, 'now'),
+      ])
+        await expect(refused).rejects.toMatchObject({ code: 'disk_migrating' })
+
+      await there.disks.pull(id, source)
+      await there.disks.attach(id)
+      await expect(there.disks.pull(id, source)).rejects.toMatchObject({ code: 'disk_attached' })
+    })
+
+    test('an aborted pull leaves nothing', async () => {
+      const id = await written(16)
+      const source = await here.disks.serve(id, 60)
+      const abort = new AbortController()
+      const options = {
+        signal: abort.signal,
+        bytesPerSec: 1024 ** 2,
+        onProgress: () => abort.abort(new Error('enough')),
+      }
+      await expect(there.disks.pull(id, source, options)).rejects.toThrow('enough')
+      expect(await there.disks.find(id)).toBeNull()
+      expect(await kernelTraces(there.settings.folder)).toEqual([])
+    })
+  })
+})

@@ -1,0 +1,66 @@
+import { mkdir, readdir, utimes } from 'node:fs/promises'
+import { join } from 'node:path'
+import { expect, test } from '@jest/globals'
+import { isLong } from '../../support/long.ts'
+import { machines, machineSpec, settings, start, withMachines } from '../../support/machine-hosts.ts'
+
+const hourMs = 3_600_000
+const imagesFolder = () => join(settings.folder, 'images')
+const inFolder = async () => (await readdir(imagesFolder())).toSorted()
+
+/** As if nobody had asked for them since. */
+async function age(): Promise<void> {
+  const before = new Date(Date.now() - 2 * hourMs)
+  for (const name of await inFolder()) await utimes(join(imagesFolder(), name, 'image.json'), before, before)
+}
+
+withMachines('root disks of images', () => {
+  test('are made once for all who ask at once', async () => {
+    const spec = machineSpec()
+    await mkdir(imagesFolder(), { recursive: true })
+    expect(await inFolder()).toEqual([])
+    const asked = await Promise.all(Array.from({ length: 8 }, () => machines.prepare('microvm', spec.image)))
+    const [{ image_digest }] = asked as [(typeof asked)[number]]
+    for (const one of asked) expect(one).toEqual(asked[0])
+    expect((await inFolder()).map((name) => name.replace('-', ':'))).toEqual([image_digest])
+    expect((await readdir(join(imagesFolder(), ...(await inFolder())))).toSorted()).toEqual([
+      'image.json',
+      'root.qcow2',
+    ])
+  })
+
+  test('are removed once no machine is of them and nobody has asked for them in so long, and what was left unfinished too', async () => {
+    const spec = machineSpec()
+    await start(spec)
+    const [name = ''] = await inFolder()
+    await age()
+    await machines.suspend(spec.id)
+    expect(await machines.removeUnusedImages(hourMs)).toEqual([])
+    await machines.remove(spec.id, { discard: true })
+    await machines.prepare('microvm', spec.image)
+    expect(await machines.removeUnusedImages(hourMs)).toEqual([])
+    await age()
+    await mkdir(join(imagesFolder(), '.unfinished-removal'))
+    expect(await machines.removeUnusedImages(hourMs)).toEqual([name])
+    expect(await inFolder()).toEqual([])
+  })
+
+  test('are there for whoever asks for them while they are removed', async () => {
+    const spec = machineSpec()
+    for (let round = 0; round < (isLong ? 20 : 2); round++) {
+      await machines.prepare('microvm', spec.image)
+      await age()
+      const [{ image_digest }] = await Promise.all([
+        machines.prepare('microvm', spec.image),
+        machines.removeUnusedImages(hourMs),
+      ])
+      expect(await machines.removeUnusedImages(hourMs)).toEqual([])
+      expect((await inFolder()).map((name) => name.replace('-', ':'))).toEqual([image_digest])
+    }
+    await age()
+    const [found] = await Promise.all([start(spec), machines.removeUnusedImages(hourMs)])
+    expect(found).toMatchObject({ state: 'running' })
+    await machines.stop(spec.id, 0)
+    expect(await start(spec)).toMatchObject({ state: 'running' })
+  })
+})

@@ -1,0 +1,144 @@
+import { readFile, stat, statfs, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { expect, test } from '@jest/globals'
+import { run } from '../../../drivers/system/programs.ts'
+import { newId } from '../../../lib/ids.ts'
+import { isLong } from '../../support/long.ts'
+import { eventually } from '../../support/eventually.ts'
+import {
+  anotherWorker,
+  clockOff,
+  inMachine,
+  linesOf,
+  machines,
+  machineSpec,
+  script,
+  settings,
+  start,
+  traces,
+  withFileSystem,
+  withMachines,
+  withOtherHost,
+} from '../../support/machine-hosts.ts'
+
+/** Writes and syncs a number, says it, and goes on with the next. */
+const counter = 'i=0; while :; do i=$((i+1)); echo $i >> /numbers; sync; echo $i; sleep 0.05; done'
+const oneAfterTheOther = (count: number): string[] =>
+  Array.from({ length: count }, (_, index) => String(index + 1))
+
+withMachines('machines that are suspended', () => {
+  test('go on at the very number, with the clock right, over workers and again', async () => {
+    const spec = script(counter)
+    await start(spec)
+    const cycles = isLong ? 10 : 2
+    for (let cycle = 0; cycle < cycles; cycle++) {
+      const before = (await linesOf(spec.id)).length
+      expect(await eventually(async () => (await linesOf(spec.id)).length > before + 3)).toBe(true)
+      const suspended = await machines.suspend(spec.id)
+      expect(suspended).toMatchObject({
+        state: 'suspended',
+        pid: null,
+        suspended: { memory_bytes: expect.any(Number) },
+      })
+      expect(await machines.suspend(spec.id)).toEqual(suspended)
+      expect(await traces(spec.id)).toEqual([spec.id])
+      await anotherWorker()
+      expect(await machines.find(spec.id)).toEqual(suspended)
+      expect(await machines.resume(spec)).toMatchObject({ state: 'running', suspended: null })
+      await expect(stat(join(settings.folder, spec.id, 'memory'))).rejects.toThrow('ENOENT')
+      expect(await clockOff(spec.id)).toBeLessThan(1_000)
+    }
+    await inMachine(spec.id, 'kill -STOP $(pgrep -f numbers | head -1); sync')
+    const written = (await inMachine(spec.id, 'cat /numbers')).split('\n')
+    expect(written).toEqual(oneAfterTheOther(written.length))
+    const lines = await linesOf(spec.id)
+    expect(lines).toEqual(oneAfterTheOther(lines.length))
+    await expect(machines.attachDisk(newId(), {} as never)).rejects.toMatchObject({
+      code: 'instance_not_found',
+    })
+  })
+
+  test('find room for their memory first, each its own: whoever has none runs on', async () => {
+    await withFileSystem(700, (folder) =>
+      withOtherHost(async (there) => {
+        const both = [machineSpec(), machineSpec()]
+        for (const spec of both) await there.run(spec, {}, newId())
+        // For the memory of one there is enough, at 112 MiB and what is to stay free.
+        const { bavail, bsize } = await statfs(folder)
+        await run('fallocate', ['-l', String(bavail * bsize - 230 * 1024 ** 2), join(folder, 'others')])
+        const ended = await Promise.allSettled(both.map(({ id }) => there.suspend(id)))
+        const refused = ended.findIndex(({ status }) => status === 'rejected')
+        expect(ended[refused]).toMatchObject({
+          reason: { code: 'host_disk_full', message: expect.stringContaining('memory') },
+        })
+        expect(ended[1 - refused]).toMatchObject({ value: { state: 'suspended' } })
+        const runs = both[refused]?.id ?? ''
+        expect(await there.find(runs)).toMatchObject({ state: 'running', suspended: null })
+        expect(await inMachine(runs, 'echo alive', there)).toBe('alive')
+      }, folder),
+    )
+  })
+
+  test('can be stopped, and start from their disks; memory of another QEMU is refused', async () => {
+    const spec = machineSpec()
+    await start(spec)
+    await inMachine(spec.id, 'echo kept > /kept; sync')
+    await machines.suspend(spec.id)
+    await machines.stop(spec.id, 1)
+    expect(await machines.find(spec.id)).toMatchObject({ state: 'exited', suspended: null })
+    await expect(machines.resume(spec)).rejects.toMatchObject({ code: 'memory_unusable' })
+    await expect(machines.suspend(spec.id)).rejects.toMatchObject({ code: 'instance_not_running' })
+    await start(spec)
+    expect(await inMachine(spec.id, 'cat /kept')).toBe('kept')
+    await machines.suspend(spec.id)
+    const file = join(settings.folder, spec.id, 'machine.json')
+    await writeFile(
+      file,
+      (await readFile(file, 'utf8')).replace(/"engine_version":"[^"]*"/, '"engine_version":"6.0.0"'),
+    )
+    await expect(machines.resume(spec)).rejects.toMatchObject({ code: 'memory_unusable', permanent: true })
+    expect(await machines.find(spec.id)).toMatchObject({ state: 'suspended' })
+    expect(await start(spec)).toMatchObject({ state: 'running', suspended: null })
+  })
+
+  test('move to another host, and go on there at the very number', async () => {
+    const spec = script(counter)
+    await start(spec)
+    expect(await eventually(async () => (await linesOf(spec.id)).length > 3)).toBe(true)
+    await expect(machines.serve(spec.id, 60)).rejects.toMatchObject({ code: 'engine_refused' })
+    await machines.suspend(spec.id)
+    const source = await machines.serve(spec.id, 60)
+    await withOtherHost(async (there) => {
+      expect(await there.pull(spec.id, source)).toMatchObject({ state: 'suspended' })
+      await machines.remove(spec.id)
+      expect(await there.resume(spec)).toMatchObject({ state: 'running' })
+      await there.stop(spec.id, 0)
+      await there.run(machineSpec({ id: spec.id }), {}, newId())
+      const written = (await inMachine(spec.id, 'cat /numbers', there)).split('\n')
+      expect(written).toEqual(oneAfterTheOther(written.length))
+    })
+  })
+
+  test('are forked: the fork goes on from there by itself, and the other as if nothing had been', async () => {
+    const spec = script(counter, { name: 'one' })
+    await start(spec)
+    await inMachine(spec.id, 'echo shared > /shared; head -c 8 /dev/urandom | md5sum > /seen')
+    await machines.suspend(spec.id)
+    const other = script(counter, { name: 'other' })
+    const operation = newId()
+    const forked = await machines.fork(spec.id, other, { WHO: 'fork' }, operation)
+    expect(forked).toMatchObject({ id: other.id, state: 'running' })
+    expect((await machines.fork(spec.id, other, { WHO: 'fork' }, operation)).pid).toBe(forked.pid)
+    expect(await machines.find(spec.id)).toMatchObject({ state: 'suspended' })
+    expect(await inMachine(other.id, 'hostname; echo $WHO; cat /shared; echo changed > /shared')).toBe(
+      'other\nfork\nshared',
+    )
+    await machines.resume(spec)
+    expect(await inMachine(spec.id, 'hostname; echo $WHO; cat /shared')).toBe('one\n\nshared')
+    const random = 'head -c 16 /dev/urandom | md5sum'
+    expect(await inMachine(spec.id, random)).not.toBe(await inMachine(other.id, random))
+    expect(await eventually(async () => (await linesOf(other.id)).length > 3)).toBe(true)
+    const lines = (await linesOf(other.id)).map(Number)
+    expect(lines).toEqual(lines.map((_, index) => (lines[0] ?? 0) + index))
+  })
+})
