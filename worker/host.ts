@@ -1,11 +1,11 @@
 import { NativeConnection, Worker } from '@temporalio/worker'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
-import { makeContainerActivities } from '../activities/host/containers.ts'
+import { makeContainersOnHost } from '../activities/host/containers.ts'
 import { makeHostedDisks } from '../activities/host/disk-mounts.ts'
-import { makeDiskActivities } from '../activities/host/disks.ts'
-import { makeMachineActivities } from '../activities/host/machines.ts'
-import { makeNetworkActivities } from '../activities/host/networks.ts'
+import { makeDisksOnHost } from '../activities/host/disks.ts'
+import { makeMachinesOnHost } from '../activities/host/machines.ts'
+import { makeNetworksOnHost } from '../activities/host/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { readSettings } from '../config.ts'
 import { describeDocker, makeDockerEngine } from '../drivers/docker/engine.ts'
@@ -216,10 +216,10 @@ async function work(): Promise<void> {
       namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
       taskQueue: hostQueue(hostId),
       activities: {
-        ...makeContainerActivities({ engine: containers, configVars, hosted, networks }),
-        ...makeMachineActivities({ machines, api, hosted, networks }),
-        ...makeDiskActivities({ disks, engine, hosted, api }),
-        ...makeNetworkActivities({ networks, machines }),
+        ...makeContainersOnHost({ engine: containers, configVars, hosted, networks }),
+        ...makeMachinesOnHost({ machines, api, hosted, networks }),
+        ...makeDisksOnHost({ disks, engine, hosted, api }),
+        ...makeNetworksOnHost({ networks, machines }),
       },
       interceptors: { activity: [measured, heartbeats, failures] },
       dataConverter: dataConverter(settings),

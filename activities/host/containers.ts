@@ -24,20 +24,20 @@ const startsAtOnce = 2 * availableParallelism()
  * What a host does with containers. Each step may be run again, by this worker or the next: it looks before
  * it acts. The faults are drivers/errors.ts.
  */
-export function makeContainerActivities({ engine, configVars, hosted, networks }: Parts) {
+export function makeContainersOnHost({ engine, configVars, hosted, networks }: Parts) {
   const inSlot = makeSlots(startsAtOnce)
   const pull = (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
     engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 
   return {
     /** Makes the image present. With a digest, the very bytes that the name once stood for. */
-    pullImage: pull,
+    pullImageOnHost: pull,
 
     /**
      * Brings the container up, image and all, or finds it up. Called off only until its turn has come: once
      * begun it is seen through, so that an undo never overtakes it.
      */
-    async runContainer({ disks = [], ...spec }: Ordered, operationId: string): Promise<FoundContainer> {
+    async runContainerOnHost({ disks = [], ...spec }: Ordered, operationId: string): Promise<FoundContainer> {
       const [{ image_digest }, vars] = await Promise.all([
         pull(spec.image, spec.image_digest),
         configVars(spec.id),
@@ -51,20 +51,20 @@ export function makeContainerActivities({ engine, configVars, hosted, networks }
     },
 
     /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. Its disks are free then. */
-    async stopContainer(id: string, graceSec: number, diskIds: string[] = []): Promise<number | null> {
+    async stopContainerOnHost(id: string, graceSec: number, diskIds: string[] = []): Promise<number | null> {
       await engine.stop(id, graceSec, cancellationSignal())
       await hosted.detachAll(diskIds)
       return (await engine.find(id))?.exit_code ?? null
     },
 
-    resizeContainer: (id: string, size: Parameters<ContainerEngine['resize']>[1]): Promise<void> =>
+    resizeContainerOnHost: (id: string, size: Parameters<ContainerEngine['resize']>[1]): Promise<void> =>
       engine.resize(id, size),
 
     /**
      * Removes the container and all it left on this host; its output is archived first, unless that is to go as well.
      * Succeeds when there is nothing to remove.
      */
-    async removeContainer(
+    async removeContainerOnHost(
       id: string,
       options: { discard?: boolean; disk_ids?: string[] } = {},
     ): Promise<void> {
@@ -73,6 +73,6 @@ export function makeContainerActivities({ engine, configVars, hosted, networks }
       await hosted.detachAll(disk_ids)
     },
 
-    findContainer: (id: string): Promise<FoundContainer | null> => engine.find(id),
+    findContainerOnHost: (id: string): Promise<FoundContainer | null> => engine.find(id),
   }
 }

@@ -27,34 +27,34 @@ const progressEveryMs = 1_000
 /**
  * What a host does with disks. Each step may be run again, by this worker or the next; the driver looks before it acts.
  */
-export function makeDiskActivities({ disks, engine, hosted, api }: Parts) {
+export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
   return {
-    createDisk: (spec: DiskSpec): Promise<void> =>
+    createDiskOnHost: (spec: DiskSpec): Promise<void> =>
       hosted.inLine(spec.id, async () => {
         await disks.create(spec, { signal: cancellationSignal() })
       }),
 
-    async resizeDisk(id: string, sizeGib: number): Promise<void> {
+    async resizeDiskOnHost(id: string, sizeGib: number): Promise<void> {
       await disks.resize(id, sizeGib)
       await hosted.showGrown(id)
     },
 
     /** With its snapshots, and whatever else of it is on this host. Succeeds when there is nothing to remove. */
-    removeDisk: (id: string): Promise<void> => hosted.remove(id),
+    removeDiskOnHost: (id: string): Promise<void> => hosted.remove(id),
 
-    async takeSnapshot(id: string, name: string): Promise<{ used_bytes: number; taken_at: string }> {
+    async takeSnapshotOnHost(id: string, name: string): Promise<{ used_bytes: number; taken_at: string }> {
       const { allocated_bytes, taken_at } = await disks.snapshot(id, name)
       return { used_bytes: allocated_bytes, taken_at }
     },
 
-    removeSnapshot: (id: string, name: string): Promise<void> => disks.removeSnapshot(id, name),
+    removeSnapshotOnHost: (id: string, name: string): Promise<void> => disks.removeSnapshot(id, name),
 
-    attachDisk: (id: string, instanceId: string): Promise<void> => hosted.mountLive(id, instanceId),
+    attachDiskOnHost: (id: string, instanceId: string): Promise<void> => hosted.mountLive(id, instanceId),
 
-    detachDisk: (id: string, instanceId?: string): Promise<void> => hosted.detach(id, instanceId),
+    detachDiskOnHost: (id: string, instanceId?: string): Promise<void> => hosted.detach(id, instanceId),
 
     /** Detaches a disk that nothing uses, as that of an instance which has ended by itself. Throws DiskAttached. */
-    releaseDisk: (id: string): Promise<void> =>
+    releaseDiskOnHost: (id: string): Promise<void> =>
       hosted.inLine(id, async () => {
         const wish = await api.wishOf(id)
         const instance = wish?.instance_id ? await engine.find(wish.instance_id) : null
@@ -63,14 +63,14 @@ export function makeDiskActivities({ disks, engine, hosted, api }: Parts) {
       }),
 
     /** Lets another host read it for so long, and tells the API how. */
-    async serveDisk(id: string, seconds: number): Promise<void> {
+    async serveDiskOnHost(id: string, seconds: number): Promise<void> {
       await api.offer(id, await disks.serve(id, seconds))
     },
 
-    stopServingDisk: (id: string): Promise<void> => disks.stopServing(id),
+    stopServingDiskOnHost: (id: string): Promise<void> => disks.stopServing(id),
 
     /** Copies it from the host that serves it, Called off, it leaves nothing. */
-    pullDisk: (id: string, { bandwidth_mib_per_sec: limit }: Limits): Promise<void> =>
+    pullDiskOnHost: (id: string, { bandwidth_mib_per_sec: limit }: Limits): Promise<void> =>
       hosted.inLine(id, async () => {
         const source = await api.transferOf(id)
         let toldAt = 0

@@ -1,10 +1,10 @@
-import type { makeContainerActivities } from './containers.ts'
-import type { makeDiskActivities } from './disks.ts'
-import type { makeMachineActivities } from './machines.ts'
-import type { makeNetworkActivities } from './networks.ts'
+import type { makeContainersOnHost } from './containers.ts'
+import type { makeDisksOnHost } from './disks.ts'
+import type { makeMachinesOnHost } from './machines.ts'
+import type { makeNetworksOnHost } from './networks.ts'
 
 /** All that a host does for workflows. */
-export type HostActivities = ReturnType<typeof makeContainerActivities> &
-  ReturnType<typeof makeDiskActivities> &
-  ReturnType<typeof makeMachineActivities> &
-  ReturnType<typeof makeNetworkActivities>
+export type HostActivities = ReturnType<typeof makeContainersOnHost> &
+  ReturnType<typeof makeDisksOnHost> &
+  ReturnType<typeof makeMachinesOnHost> &
+  ReturnType<typeof makeNetworksOnHost>

@@ -44,7 +44,7 @@ const startsAtOnce = availableParallelism()
  * What a host does with microVMs and VMs. Each step may be run again, by this worker or the next: the engine looks before it
  * acts. The faults are drivers/errors.ts.
  */
-export function makeMachineActivities({ machines, api, hosted, networks }: Parts) {
+export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
   const inSlot = makeSlots(startsAtOnce)
 
   function engine(): MachineEngine & MachineTransfers {
@@ -83,33 +83,33 @@ export function makeMachineActivities({ machines, api, hosted, networks }: Parts
 
   return {
     /** Makes the image present. With a digest, the very bytes that the name once stood for. */
-    prepareMachine: prepare,
+    prepareMachineOnHost: prepare,
 
     /** Brings the machine up, image and all, or finds it up. */
-    runMachine: (ordered: Ordered, operationId: string): Promise<FoundMachine> =>
+    runMachineOnHost: (ordered: Ordered, operationId: string): Promise<FoundMachine> =>
       starting(ordered, operationId, (spec, vars) => engine().run(spec, vars, operationId)),
 
-    rebootMachine: (ordered: Ordered, operationId: string, graceSec: number): Promise<FoundMachine> =>
+    rebootMachineOnHost: (ordered: Ordered, operationId: string, graceSec: number): Promise<FoundMachine> =>
       starting(ordered, operationId, (spec, vars) => engine().reboot(spec, vars, operationId, graceSec)),
 
     /** Makes it of a suspended one. */
-    forkMachine: (fromId: string, ordered: Ordered, operationId: string): Promise<FoundMachine> =>
+    forkMachineOnHost: (fromId: string, ordered: Ordered, operationId: string): Promise<FoundMachine> =>
       starting(ordered, operationId, (spec, vars) => engine().fork(fromId, spec, vars, operationId)),
 
-    suspendMachine: (id: string): Promise<FoundMachine> => engine().suspend(id),
+    suspendMachineOnHost: (id: string): Promise<FoundMachine> => engine().suspend(id),
 
-    resumeMachine: (ordered: Ordered, operationId: string): Promise<FoundMachine> =>
+    resumeMachineOnHost: (ordered: Ordered, operationId: string): Promise<FoundMachine> =>
       inSlot(async () => engine().resume(await whole(ordered, operationId)), cancellationSignal()),
 
     /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. Its disks are free then. */
-    async stopMachine(id: string, graceSec: number, diskIds: string[] = []): Promise<number | null> {
+    async stopMachineOnHost(id: string, graceSec: number, diskIds: string[] = []): Promise<number | null> {
       await machines?.stop(id, graceSec, cancellationSignal())
       await hosted.detachAll(diskIds)
       return (await machines?.find(id))?.exit_code ?? null
     },
 
     /** Nothing else of what it is given: its NICs and disks are as they are. */
-    async resizeMachine(id: string, of: Parameters<MachineEngine['resize']>[1]): Promise<void> {
+    async resizeMachineOnHost(id: string, of: Parameters<MachineEngine['resize']>[1]): Promise<void> {
       const { cpu_cores, memory_mib, restart_policy } = of
       await engine().resize(id, { cpu_cores, memory_mib, restart_policy })
     },
@@ -118,23 +118,26 @@ export function makeMachineActivities({ machines, api, hosted, networks }: Parts
      * Removes the machine and all it left on this host; its output is archived first, unless that is to go as well.
      * Succeeds when there is nothing to remove.
      */
-    async removeMachine(id: string, options: { discard?: boolean; disk_ids?: string[] } = {}): Promise<void> {
+    async removeMachineOnHost(
+      id: string,
+      options: { discard?: boolean; disk_ids?: string[] } = {},
+    ): Promise<void> {
       const { discard = false, disk_ids = [] } = options
       await machines?.remove(id, { discard })
       await hosted.detachAll(disk_ids)
     },
 
-    findMachine: async (id: string): Promise<FoundMachine | null> => (await machines?.find(id)) ?? null,
+    findMachineOnHost: async (id: string): Promise<FoundMachine | null> => (await machines?.find(id)) ?? null,
 
     /** Lets another host read one that does not run for so long, and tells the API how. */
-    async serveMachine(id: string, seconds: number): Promise<void> {
+    async serveMachineOnHost(id: string, seconds: number): Promise<void> {
       await api.offerMachine(id, await engine().serve(id, seconds, cancellationSignal()))
     },
 
-    stopServingMachine: async (id: string): Promise<void> => machines?.stopServing(id),
+    stopServingMachineOnHost: async (id: string): Promise<void> => machines?.stopServing(id),
 
     /** Copies it from the host that serves it. Called off, it leaves nothing. */
-    async pullMachine(id: string): Promise<void> {
+    async pullMachineOnHost(id: string): Promise<void> {
       await engine().pull(id, await api.sourceOfMachine(id), { signal: cancellationSignal() })
     },
   }

@@ -188,22 +188,22 @@ interface ActivityParts {
 }
 
 /** What a host does with networks. The faults are drivers/errors.ts. */
-export const makeNetworkActivities = ({ networks, machines }: ActivityParts) => ({
+export const makeNetworksOnHost = ({ networks, machines }: ActivityParts) => ({
   /** Brings the host to what is wanted now. What cannot be is tried again by the host itself. */
-  async applyNetworks(): Promise<void> {
+  async applyNetworksOnHost(): Promise<void> {
     await networks.apply()
   },
 
   /** Brings a running instance's NICs to what is wanted now. */
-  async attachNics(instanceId: string): Promise<void> {
+  async attachNicsOnHost(instanceId: string): Promise<void> {
     if (!(await machines?.find(instanceId))) return networks.attachLive(instanceId)
     await networks.ready(instanceId)
     for (const tap of await networks.tapsOf(instanceId)) await machines?.attachNic(instanceId, tap)
   },
 
   /** Takes a NIC out of a machine. Its tap is there until it is detached. */
-  unplugNic: async (instanceId: string, nicId: string): Promise<void> =>
+  unplugNicOnHost: async (instanceId: string, nicId: string): Promise<void> =>
     machines?.detachNic(instanceId, nicId),
 
-  detachNic: (nicId: string): Promise<void> => networks.detach(nicId),
+  detachNicOnHost: (nicId: string): Promise<void> => networks.detach(nicId),
 })

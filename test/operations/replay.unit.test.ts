@@ -52,7 +52,10 @@ test('every workflow has a history', () => {
 describe('the replay itself', () => {
   test('notices a step that is no longer taken', async () => {
     const file = files.find((name) => name.startsWith('createContainer.running')) ?? ''
-    const text = readFileSync(join(folder, file), 'utf8').replaceAll('"runContainer"', '"runSomethingElse"')
+    const text = readFileSync(join(folder, file), 'utf8').replaceAll(
+      '"runContainerOnHost"',
+      '"runSomethingElse"',
+    )
     const [error] = await replay([{ workflowId: file, history: JSON.parse(text) as unknown }])
     expect(String(error)).toMatch(/[Nn]ondeterminism/)
   })

@@ -344,8 +344,8 @@ for (const [name, story] of Object.entries(stories)) {
   await temporal.workflow.getHandle(workflow_id).result()
   const history = await decodedHistory(temporal, workflow_id) // so that it is replayed without a key
   anonymous(history)
-  const text = JSON.stringify(JSON.parse(historyToJSON(history)), null, 2)
-  await writeFile(new URL(`${name}.json`, folder), `${text}\n`)
+  // One line a history: a file of its own, and no thousands of lines to review.
+  await writeFile(new URL(`${name}.json`, folder), `${JSON.stringify(JSON.parse(historyToJSON(history)))}\n`)
   console.log(`${name}: ${state}, ${history.events.length} events`)
   await closeFurther()
 }

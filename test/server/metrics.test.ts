@@ -58,7 +58,7 @@ test('requests, operations, steps, instances and archived output are counted; wh
       activity: 'placeContainer',
       outcome: 'completed',
     }),
-    ran: await sum('host', 'keelson_activity_duration_seconds_count', { activity: 'runContainer' }),
+    ran: await sum('host', 'keelson_activity_duration_seconds_count', { activity: 'runContainerOnHost' }),
     running: await sum('host', 'keelson_instances', { state: 'running' }),
     pieces: await sum('host', 'keelson_log_archived_pieces_total'),
     bytes: await sum('host', 'keelson_log_archived_bytes_total'),

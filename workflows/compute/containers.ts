@@ -31,11 +31,11 @@ export const {
   on(hostId) {
     const host = on(hostId)
     return {
-      pull: host.pullImage,
-      run: host.runContainer,
-      stop: host.stopContainer,
-      resize: host.resizeContainer,
-      remove: host.removeContainer,
+      pull: host.pullImageOnHost,
+      run: host.runContainerOnHost,
+      stop: host.stopContainerOnHost,
+      resize: host.resizeContainerOnHost,
+      remove: host.removeContainerOnHost,
     }
   },
 

@@ -16,8 +16,8 @@ export const attachDisk = durable<{ disk_id: string }>(
     if (before === 'running') {
       progress('mounting the disk')
       const { host_id } = await platform.diskPlace(disk_id)
-      undo(() => on(host_id).detachDisk(disk_id, id))
-      await on(host_id).attachDisk(disk_id, id)
+      undo(() => on(host_id).detachDiskOnHost(disk_id, id))
+      await on(host_id).attachDiskOnHost(disk_id, id)
     }
     return { status: before }
   },
@@ -28,7 +28,7 @@ export const detachDisk = durable<{ disk_id: string }>(
   async ({ id, input: { disk_id }, before, progress, settle }) => {
     progress('unmounting the disk')
     const { host_ids } = await platform.hostsOfDisk(disk_id)
-    for (const host_id of host_ids) await on(host_id).detachDisk(disk_id, id)
+    for (const host_id of host_ids) await on(host_id).detachDiskOnHost(disk_id, id)
     await settle(() => platform.diskDetached(id, disk_id))
     return { status: before }
   },

@@ -25,9 +25,9 @@ export const nicWorkflows = (unplug: Unplug = async () => {}) => ({
       undo(async () => {
         if (before === 'running') await unplug(host_id, id, input.nic_id)
         await platform.wantNic(input.nic_id, false)
-        await on(host_id).detachNic(input.nic_id)
+        await on(host_id).detachNicOnHost(input.nic_id)
       })
-      await (before === 'running' ? on(host_id).attachNics(id) : on(host_id).applyNetworks())
+      await (before === 'running' ? on(host_id).attachNicsOnHost(id) : on(host_id).applyNetworksOnHost())
     }
     await told
     const nics = await platform.nicsOfInstance(id)
@@ -40,12 +40,12 @@ export const nicWorkflows = (unplug: Unplug = async () => {}) => ({
     progress('detaching the NIC')
     undo(async () => {
       await platform.wantNic(input.nic_id, true)
-      if (host_id && before === 'running') await on(host_id).attachNics(id)
+      if (host_id && before === 'running') await on(host_id).attachNicsOnHost(id)
     })
     if (host_id && before === 'running') await unplug(host_id, id, input.nic_id)
     await platform.wantNic(input.nic_id, false)
     // Its address is free only once it is nobody's any more.
-    if (host_id) await on(host_id).detachNic(input.nic_id)
+    if (host_id) await on(host_id).detachNicOnHost(input.nic_id)
     await platform.releaseNic(input.nic_id)
     await tellHosts(others)
     return { status: before, nics: await platform.nicsOfInstance(id) }

@@ -31,17 +31,17 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     on(hostId) {
       const host = on(hostId)
       return {
-        pull: (image, digest) => host.prepareMachine(kind, image, digest ?? null),
-        run: host.runMachine,
-        stop: host.stopMachine,
-        resize: host.resizeMachine,
-        remove: host.removeMachine,
+        pull: (image, digest) => host.prepareMachineOnHost(kind, image, digest ?? null),
+        run: host.runMachineOnHost,
+        stop: host.stopMachineOnHost,
+        resize: host.resizeMachineOnHost,
+        remove: host.removeMachineOnHost,
       }
     },
     ...(kind === 'vm'
       ? {
           makeImage: (hostId: string, { image, image_digest }: Spec) =>
-            on(hostId).prepareMachine(kind, image, image_digest),
+            on(hostId).prepareMachineOnHost(kind, image, image_digest),
         }
       : {}),
     fieldsOf: (spec, found, host_address) => ({
@@ -52,7 +52,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       ...(image ? { image_digest: null } : {}),
       ...(ports && before !== 'running' ? { bindings: unbound(ports) } : {}),
     }),
-    unplugNic: (hostId, id, nicId) => on(hostId).unplugNic(id, nicId),
+    unplugNic: (hostId, id, nicId) => on(hostId).unplugNicOnHost(id, nicId),
   })
 
   return {
@@ -61,7 +61,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     reboot: durable<{ grace_sec: number }>(async ({ id, operation_id, input, progress }) => {
       progress(`restarting the ${title}`)
       const { host_id, host_address, spec } = await platform.placeMachine(id)
-      const found = await on(host_id).rebootMachine(spec, operation_id, input.grace_sec)
+      const found = await on(host_id).rebootMachineOnHost(spec, operation_id, input.grace_sec)
       const now = { runs_with: sizeIn(spec), ...reached(spec, found, host_address) }
       return { status: 'running', ...asFound(found), ...now, pending_changes: [] }
     }),
@@ -72,9 +72,9 @@ export function machineWorkflows(kind: MachineKind, title: string) {
         progress('writing its memory to a file')
         const { host_id } = await platform.placeMachine(id)
         try {
-          await on(host_id).suspendMachine(id)
+          await on(host_id).suspendMachineOnHost(id)
         } catch (error) {
-          if ((await on(host_id).findMachine(id))?.state !== 'suspended') throw error
+          if ((await on(host_id).findMachineOnHost(id))?.state !== 'suspended') throw error
         }
         return { status: 'suspended' }
       },
@@ -99,9 +99,9 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       undo(() => platform.letSourceGo(from, operation_id))
       undo(() => platform.abandonPlacement(id))
       const { host_id, host_address, spec, network_hosts } = await platform.placeMachine(id)
-      undo(() => on(host_id).removeMachine(id))
+      undo(() => on(host_id).removeMachineOnHost(id))
       const [found] = await Promise.all([
-        on(host_id).forkMachine(from, spec, operation_id),
+        on(host_id).forkMachineOnHost(from, spec, operation_id),
         tellHosts(network_hosts),
       ])
       await settle(() => platform.letSourceGo(from, operation_id))
@@ -123,7 +123,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       if (runs) {
         progress('writing its memory to a file')
         undo(() => goBack(work, from, spec))
-        await on(from).suspendMachine(id)
+        await on(from).suspendMachineOnHost(id)
       }
       await copyOver(work, { ...move, from })
       progress('settling it on its new host')
@@ -141,7 +141,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     { from, host_id, disks = [] }: Pick<Move, 'host_id' | 'disks'> & { from: string },
   ): Promise<void> {
     const { id, undo } = work
-    undo(() => on(host_id).removeMachine(id))
+    undo(() => on(host_id).removeMachineOnHost(id))
     await moveMachine(work, { id, name: title, from, to: host_id })
     for (const disk of disks)
       await moveDisk(work, { ...disk, from, to: host_id }, { bandwidth_mib_per_sec: null })
@@ -169,9 +169,9 @@ export function machineWorkflows(kind: MachineKind, title: string) {
   /** Whoever fails to say so, the engine knows whether it goes on. */
   async function resumed(hostId: string, spec: Spec, operationId: string): Promise<FoundMachine> {
     try {
-      return await on(hostId).resumeMachine(spec, operationId)
+      return await on(hostId).resumeMachineOnHost(spec, operationId)
     } catch (error) {
-      const found = await on(hostId).findMachine(spec.id)
+      const found = await on(hostId).findMachineOnHost(spec.id)
       if (found?.state !== 'running') throw error
       return found
     }
@@ -180,9 +180,9 @@ export function machineWorkflows(kind: MachineKind, title: string) {
   /** Where it was. One that has ended meanwhile is started again as any that ends: by a repair. */
   async function goBack({ id, operation_id }: Work<unknown>, from: string, spec: Spec): Promise<void> {
     try {
-      await on(from).resumeMachine(spec, operation_id)
+      await on(from).resumeMachineOnHost(spec, operation_id)
     } catch (error) {
-      if ((await on(from).findMachine(id))?.state === 'suspended') throw error
+      if ((await on(from).findMachineOnHost(id))?.state === 'suspended') throw error
     }
   }
 
@@ -197,7 +197,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       const found = await resumed(host_id, spec, operation_id)
       return { ...moved, status: 'running', ...reached(spec, found, host_address) }
     } catch {
-      if ((await on(host_id).findMachine(id))?.state === 'suspended') {
+      if ((await on(host_id).findMachineOnHost(id))?.state === 'suspended') {
         const status_reason =
           'It was moved, and could not go on there: resume it, or stop it and start it anew'
         return { ...moved, status: 'suspended', desired_state: 'suspended', status_reason }

@@ -19,7 +19,7 @@ export async function tellHosts(hostIds: string[] = []): Promise<void> {
   await Promise.all(
     hostIds.map((hostId) =>
       soon(hostId)
-        .applyNetworks()
+        .applyNetworksOnHost()
         .catch((error: unknown) => {
           if (isCancellation(error)) throw error
         }),

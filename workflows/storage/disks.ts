@@ -17,8 +17,8 @@ export const createDisk = durable<{ from: { disk_id: string; snapshot: string } 
     progress(from ? 'copying the snapshot' : 'making and formatting the disk')
     undo(() => platform.releaseDisk(id))
     const { host_id, size_gib } = await platform.diskPlace(id)
-    undo(() => on(host_id).removeDisk(id))
-    await on(host_id).createDisk({ id, size_gib, ...(from ? { from } : {}) })
+    undo(() => on(host_id).removeDiskOnHost(id))
+    await on(host_id).createDiskOnHost({ id, size_gib, ...(from ? { from } : {}) })
     return atRest
   },
 )
@@ -30,7 +30,7 @@ export const updateDisk = durable<{ changes: { size_gib?: number; tags?: Record<
     progress('growing the disk and its file system')
     // The size was reserved when the change was accepted; should it fail, the record still says the old one.
     undo(() => platform.holdRecordedRoom(id))
-    await on(host_id).resizeDisk(id, size_gib)
+    await on(host_id).resizeDiskOnHost(id, size_gib)
     return { ...changes, ...atRest }
   },
 )
@@ -40,8 +40,8 @@ export const snapshotDisk = durable<{ name: string }>(
     progress('taking the snapshot')
     undo(() => platform.forgetSnapshot(id, name, operation_id))
     const { host_id } = await platform.diskPlace(id)
-    undo(() => on(host_id).removeSnapshot(id, name))
-    const taken = await on(host_id).takeSnapshot(id, name)
+    undo(() => on(host_id).removeSnapshotOnHost(id, name))
+    const taken = await on(host_id).takeSnapshotOnHost(id, name)
     await settle(() => platform.snapshotTaken(id, name, taken))
     return atRest
   },
@@ -51,7 +51,7 @@ export const removeSnapshotDisk = durable<{ name: string }>(
   async ({ id, input: { name }, progress, settle }) => {
     progress('removing the snapshot')
     const { host_id } = await platform.diskPlace(id)
-    await on(host_id).removeSnapshot(id, name)
+    await on(host_id).removeSnapshotOnHost(id, name)
     await settle(() => platform.forgetSnapshot(id, name, null))
     return atRest
   },
@@ -72,7 +72,7 @@ export const deleteDisk = durable(
   async ({ id, progress }) => {
     progress('removing the disk and its snapshots')
     const { host_ids } = await platform.hostsOfDisk(id)
-    for (const host_id of host_ids) await on(host_id).removeDisk(id)
+    for (const host_id of host_ids) await on(host_id).removeDiskOnHost(id)
     await platform.releaseDisk(id)
     return 'deleted'
   },

@@ -25,13 +25,13 @@ export async function moveDisk(
   { id, name, from, to }: Moving,
   limits: { bandwidth_mib_per_sec: number | null },
 ): Promise<void> {
-  work.undo(() => on(from).stopServingDisk(id))
-  await on(from).releaseDisk(id)
+  work.undo(() => on(from).stopServingDiskOnHost(id))
+  await on(from).releaseDiskOnHost(id)
   await copy(work, `disk ${name}`, {
-    serve: () => on(from).serveDisk(id, servedSec),
-    pull: () => on(to, pulling).pullDisk(id, limits),
+    serve: () => on(from).serveDiskOnHost(id, servedSec),
+    pull: () => on(to, pulling).pullDiskOnHost(id, limits),
   })
-  await on(from).stopServingDisk(id)
+  await on(from).stopServingDiskOnHost(id)
 }
 
 /** The same of a machine that does not run: its root disk and, suspended, its memory. */
@@ -39,12 +39,12 @@ export async function moveMachine(
   work: Pick<Work<unknown>, 'undo' | 'progress'>,
   { id, name, from, to }: Moving,
 ): Promise<void> {
-  work.undo(() => on(from).stopServingMachine(id))
+  work.undo(() => on(from).stopServingMachineOnHost(id))
   await copy(work, name, {
-    serve: () => on(from).serveMachine(id, servedSec),
-    pull: () => on(to, pulling).pullMachine(id),
+    serve: () => on(from).serveMachineOnHost(id, servedSec),
+    pull: () => on(to, pulling).pullMachineOnHost(id),
   })
-  await on(from).stopServingMachine(id)
+  await on(from).stopServingMachineOnHost(id)
 }
 
 async function copy(
