@@ -108,8 +108,8 @@ interface Request {
   input?: Record<string, unknown>
 }
 
-export interface Accepted {
-  document: ResourceDocument
+export interface Accepted<D extends ResourceDocument = ResourceDocument> {
+  document: D
   operation: OperationDocument
 }
 

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { AuditEvent, outcomes } from '../../models/identity/audit.ts'
+import { actorKinds, AuditEvent, outcomes } from '../../models/identity/audit.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 
@@ -9,9 +9,9 @@ const AuditEventView = z
     tenant_id: Id,
     time: Timestamp,
     actor_id: z.string(),
-    actor_kind: z.enum(['user', 'api_client']),
+    actor_kind: z.enum(actorKinds),
     actor_name: z.string().describe('E-mail address or name as it was then'),
-    action: z.string().describe('Method and path of the operation'),
+    action: z.string().describe('Method and path; of an operation that another one began, its verb and kind'),
     resource_kind: z.string(),
     resource_id: z.string().nullable(),
     path: z.string(),

@@ -3,6 +3,7 @@ import { idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 
 export const outcomes = ['succeeded', 'refused', 'failed'] as const
+export const actorKinds = ['user', 'api_client', 'platform'] as const
 
 /** Who did what, to which resource, from where, and how it ended. Never what was in the request. */
 export interface AuditEventDocument {
@@ -10,7 +11,7 @@ export interface AuditEventDocument {
   tenant_id: string
   time: Date
   actor_id: string
-  actor_kind: 'user' | 'api_client'
+  actor_kind: (typeof actorKinds)[number]
   /** The e-mail address or the client's name as it was then. */
   actor_name: string
   action: string
@@ -32,7 +33,7 @@ const schema = new Schema<AuditEventDocument>(
     tenant_id: { type: String, required: true },
     time: { type: Date, required: true },
     actor_id: { type: String, required: true },
-    actor_kind: { type: String, required: true },
+    actor_kind: { type: String, enum: actorKinds, required: true },
     actor_name: text,
     action: { type: String, required: true },
     resource_kind: { type: String, required: true },

@@ -1,0 +1,115 @@
+import { transaction } from './database.ts'
+import { auditOperation } from './identity/operation-audit.ts'
+import { type Accepted, acceptCreate, acceptVerb } from './operations.ts'
+import { type Resource, type ResourceDocument, resourceOf } from './resources.ts'
+
+// The one way to accept an operation on any resource, for handlers and for activities. The rules of a resource are functions
+// made of `create` and `begin`; `accepts` registers them, so that an operation can begin another by its kind and verb alone.
+
+/** Who asks. */
+export interface By {
+  tenant_id: string
+  /** A user or an API client; null for the platform itself. */
+  id: string | null
+  /** An HTTP request, which is audited with its answer (api/audit.ts). Any other acceptance writes its own audit event. */
+  over_http?: true
+  /** The operation that this one is a part of, and which part it is: a retry finds it by the key. */
+  parent?: { id: string; key: string }
+}
+
+/** What is asked for: `id` names the resource, except where it is to be created. */
+export interface Asked {
+  id?: string
+  /** The fields of a new resource, or what the verb takes. All of them: defaults are the API's. */
+  input?: object
+}
+
+export type Accept = (by: By, asked: Asked) => Promise<Accepted>
+
+/** The rules of one resource. A verb that it does not name has none beyond the resource's states. */
+interface Rules {
+  create?: (by: By, fields: never) => Promise<Accepted>
+  verbs?: Record<string, (by: By, id: string, input: never) => Promise<Accepted>>
+}
+
+const rules = new Map<string, Rules>()
+
+/** Registers the rules by which operations on a resource are accepted. */
+export function accepts(resource: Resource, its: Rules): void {
+  rules.set(resource.kind, its)
+}
+
+/** How an operation of this kind and verb is accepted. Throws when the kind is unknown, or has no rule to create it. */
+export function acceptanceOf(kind: string, verb: string): Accept {
+  const resource = resourceOf(kind)
+  const { create: toCreate, verbs = {} } = rules.get(kind) ?? {}
+  return async (by, { id, input = {} }) => {
+    if (id !== undefined) {
+      const accept = verbs[verb]
+      return accept ? accept(by, id, input as never) : begin(by, resource, id, verb, { input })
+    }
+    if (verb !== 'create' || !toCreate) throw new Error(`no rule accepts a ${verb} of a new ${kind}`)
+    return toCreate(by, input as never)
+  }
+}
+
+/** Accepts a new resource. Throws NameTaken, and what `reserve` throws. */
+export const create = <D extends ResourceDocument>(
+  by: By,
+  resource: Resource,
+  of: {
+    fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>
+    /** Where it is not `create`. */
+    verb?: string
+    /** What the workflow needs. Never a secret. */
+    input?: object
+    /** Takes quota and the like in the same transaction. What it returns was written besides, and is shown at once. */
+    reserve?: (document: D) => Promise<Partial<D> | void>
+  },
+): Promise<Accepted<D>> =>
+  accepting(by, async () => {
+    const verb = of.verb === undefined ? {} : { verb: of.verb }
+    const accepted = await acceptCreate({ ...requestOf(by, resource, of.input), fields: of.fields, ...verb })
+    Object.assign(accepted.document, await of.reserve?.(accepted.document as D))
+    return accepted
+  })
+
+/** Accepts a verb on a resource. Throws NotFound, StateConflict, OperationInProgress, and what `reserve` throws. */
+export const begin = <D extends ResourceDocument>(
+  by: By,
+  resource: Resource,
+  id: string,
+  verb: string,
+  of: {
+    /** What the workflow needs. Never a secret. */
+    input?: object
+    /** What changes at once; it is put back if the operation fails. */
+    set?: Partial<D>
+    /** Takes quota and the like in the same transaction, of the document with `set`. */
+    reserve?: (document: D) => Promise<void>
+  } = {},
+): Promise<Accepted<D>> =>
+  accepting(by, async () => {
+    const request = { ...requestOf(by, resource, of.input), id, verb }
+    const accepted = await acceptVerb(of.set ? { ...request, set: of.set } : request)
+    await of.reserve?.(accepted.document as D)
+    return accepted
+  })
+
+const accepting = async <D extends ResourceDocument>(
+  by: By,
+  accept: () => Promise<Accepted>,
+): Promise<Accepted<D>> =>
+  transaction(async () => {
+    const accepted = await accept()
+    if (!by.over_http) await auditOperation(by, accepted.operation)
+    return accepted as Accepted<D>
+  }, by.tenant_id)
+
+const requestOf = ({ tenant_id, id, parent }: By, resource: Resource, input: object = {}) => ({
+  resource,
+  tenantId: tenant_id,
+  requestedBy: id,
+  input: { ...input },
+  ...(parent ? { parent } : {}),
+})
