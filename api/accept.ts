@@ -7,8 +7,8 @@ import type { Resource, ResourceDocument } from '../models/resources.ts'
 import type { AcceptedAnswer, Caller } from './operation.ts'
 
 /** A resource as the API shows it. */
-export interface Shown<D extends ResourceDocument, V extends z.ZodType> {
-  resource: Resource
+export interface Shown<D extends ResourceDocument, V extends z.ZodType, Verb extends string = string> {
+  resource: Resource<D, Verb>
   view: V
   toView: (document: D) => z.output<V>
 }
@@ -33,16 +33,16 @@ export const create = <D extends ResourceDocument, V extends z.ZodType>(
   caller: Caller,
   { resource, toView }: Shown<D, V>,
   fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>,
-  more: Omit<Parameters<typeof createBy<D>>[2], 'fields'> = {},
+  more: Omit<Parameters<typeof createBy<D, string>>[2], 'fields'> = {},
 ): Promise<AcceptedAnswer<z.output<V>>> =>
-  accepting(caller, toView, (by) => createBy<D>(by, resource, { fields, ...more }))
+  accepting(caller, toView, (by) => createBy(by, resource, { fields, ...more }))
 
 /** Accepts a verb on a resource. */
-export const begin = <D extends ResourceDocument, V extends z.ZodType>(
+export const begin = <D extends ResourceDocument, V extends z.ZodType, Verb extends string>(
   caller: Caller,
-  { resource, toView }: Shown<D, V>,
+  { resource, toView }: Shown<D, V, Verb>,
   id: string,
-  verb: string,
-  more: NonNullable<Parameters<typeof beginBy<D>>[4]> = {},
+  verb: NoInfer<Verb>,
+  more: NonNullable<Parameters<typeof beginBy<D, Verb>>[4]> = {},
 ): Promise<AcceptedAnswer<z.output<V>>> =>
-  accepting(caller, toView, (by) => beginBy<D>(by, resource, id, verb, more))
+  accepting(caller, toView, (by) => beginBy(by, resource, id, verb, more))

@@ -27,15 +27,18 @@ export interface Asked {
 export type Accept = (by: By, asked: Asked) => Promise<Accepted>
 
 /** The rules of one resource. A verb that it does not name has none beyond the resource's states. */
-interface Rules {
+interface Rules<Verb extends string = string> {
   create?: (by: By, fields: never) => Promise<Accepted>
-  verbs?: Record<string, (by: By, id: string, input: never) => Promise<Accepted>>
+  verbs?: Partial<Record<Verb, (by: By, id: string, input: never) => Promise<Accepted>>>
 }
 
 const rules = new Map<string, Rules>()
 
 /** Registers the rules by which operations on a resource are accepted. */
-export function accepts(resource: Resource, its: Rules): void {
+export function accepts<D extends ResourceDocument, Verb extends string>(
+  resource: Resource<D, Verb>,
+  its: Rules<Verb>,
+): void {
   rules.set(resource.kind, its)
 }
 
@@ -54,9 +57,9 @@ export function acceptanceOf(kind: string, verb: string): Accept {
 }
 
 /** Accepts a new resource. Throws NameTaken, and what `reserve` throws. */
-export const create = <D extends ResourceDocument>(
+export const create = <D extends ResourceDocument, Verb extends string>(
   by: By,
-  resource: Resource,
+  resource: Resource<D, Verb>,
   of: {
     fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>
     /** Where it is not `create`. */
@@ -70,16 +73,16 @@ export const create = <D extends ResourceDocument>(
   accepting(by, async () => {
     const verb = of.verb === undefined ? {} : { verb: of.verb }
     const accepted = await acceptCreate({ ...requestOf(by, resource, of.input), fields: of.fields, ...verb })
-    Object.assign(accepted.document, await of.reserve?.(accepted.document as D))
+    Object.assign(accepted.document, await of.reserve?.(accepted.document))
     return accepted
   })
 
 /** Accepts a verb on a resource. Throws NotFound, StateConflict, OperationInProgress, and what `reserve` throws. */
-export const begin = <D extends ResourceDocument>(
+export const begin = <D extends ResourceDocument, Verb extends string>(
   by: By,
-  resource: Resource,
+  resource: Resource<D, Verb>,
   id: string,
-  verb: string,
+  verb: NoInfer<Verb>,
   of: {
     /** What the workflow needs. Never a secret. */
     input?: object
@@ -92,21 +95,25 @@ export const begin = <D extends ResourceDocument>(
   accepting(by, async () => {
     const request = { ...requestOf(by, resource, of.input), id, verb }
     const accepted = await acceptVerb(of.set ? { ...request, set: of.set } : request)
-    await of.reserve?.(accepted.document as D)
+    await of.reserve?.(accepted.document)
     return accepted
   })
 
 const accepting = async <D extends ResourceDocument>(
   by: By,
-  accept: () => Promise<Accepted>,
+  accept: () => Promise<Accepted<D>>,
 ): Promise<Accepted<D>> =>
   transaction(async () => {
     const accepted = await accept()
     if (!by.over_http) await auditOperation(by, accepted.operation)
-    return accepted as Accepted<D>
+    return accepted
   }, by.tenant_id)
 
-const requestOf = ({ tenant_id, id, parent }: By, resource: Resource, input: object = {}) => ({
+const requestOf = <D extends ResourceDocument, Verb extends string>(
+  { tenant_id, id, parent }: By,
+  resource: Resource<D, Verb>,
+  input: object = {},
+) => ({
   resource,
   tenantId: tenant_id,
   requestedBy: id,

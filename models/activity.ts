@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { idField } from './resources.ts'
+import { schemaOptions } from './schemas.ts'
 import { tenantScoped } from './tenant-scope.ts'
 
 /** What happened to a resource that nobody asked for: the reconciler's log. */
@@ -23,7 +24,7 @@ const schema = new Schema<ActivityDocument>(
     message: { type: String, required: true },
     data: { type: Schema.Types.Mixed, default: {} },
   },
-  { versionKey: false, id: false, minimize: false, collection: 'activity' },
+  { ...schemaOptions, collection: 'activity' },
 )
 tenantScoped(schema)
 schema.index({ tenant_id: 1, resource_id: 1, time: -1 })

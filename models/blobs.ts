@@ -2,6 +2,7 @@ import mongoose, { type mongo, Schema } from 'mongoose'
 import { buffer } from 'node:stream/consumers'
 import { type BlobStore, makeS3Store, type S3Settings } from '../lib/blob-store.ts'
 import { newId } from '../lib/ids.ts'
+import { schemaOptions } from './schemas.ts'
 
 // Bytes that are too many for a document: in GridFS, or in a bucket of S3 where there is one. Whoever refers to a blob keeps
 // in which of the two it is, so that the setting may change.
@@ -29,7 +30,7 @@ const schema = new Schema<UnwantedBlobDocument>(
     store: { type: String, required: true },
     remove_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'unwanted_blobs' },
+  { ...schemaOptions, collection: 'unwanted_blobs' },
 )
 schema.index({ remove_at: 1 })
 export const UnwantedBlob = mongoose.model<UnwantedBlobDocument>('UnwantedBlob', schema)

@@ -1,4 +1,5 @@
 import mongoose, { type Model, Schema } from 'mongoose'
+import { schemaOptions } from './schemas.ts'
 
 /**
  * How many documents a tenant has in a collection. Kept beside the documents, in the same transactions,
@@ -15,7 +16,7 @@ const parts = 32
 
 const counterSchema = new Schema<CounterDocument>(
   { _id: { type: String, required: true }, count: { type: Number, required: true } },
-  { versionKey: false, id: false, collection: 'counters' },
+  { ...schemaOptions, collection: 'counters' },
 )
 const Counter = mongoose.model<CounterDocument>('Counter', counterSchema)
 type Counted = { collection: { collectionName: string } }

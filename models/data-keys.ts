@@ -2,6 +2,7 @@ import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../lib/ids.ts'
 import { type KeyRing, keyIdOf, sealJson, unsealJson } from '../lib/seal.ts'
+import { schemaOptions } from './schemas.ts'
 
 // Envelope encryption: secrets are sealed by data keys, and data keys are kept in MongoDB, wrapped by a master key.
 // A master key is replaced by wrapping a few data keys anew, whatever they have sealed.
@@ -29,7 +30,7 @@ const schema = new Schema<DataKeyDocument>(
     replaced_at: { type: Date, default: null },
     created_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'data_keys' },
+  { ...schemaOptions, collection: 'data_keys' },
 )
 schema.index({ purpose: 1, generation: 1 }, { unique: true })
 export const DataKey = mongoose.model<DataKeyDocument>('DataKey', schema)

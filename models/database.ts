@@ -7,7 +7,6 @@ import { openDataKeys, useMasterKeys } from './data-keys.ts'
 // Every query made inside `transaction` belongs to it, without a session being handed around.
 mongoose.set('transactionAsyncLocalStorage', true)
 mongoose.set('autoIndex', false) // indexes are made once, by ensureIndexes
-mongoose.set('strictQuery', 'throw')
 
 interface Commit {
   afterwards: (() => void)[]

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { IdempotencyMismatch } from '../lib/problem.ts'
 import { transaction } from './database.ts'
+import { schemaOptions } from './schemas.ts'
 import { sealedField } from './sealed-fields.ts'
 import { sealSecret, unsealSecret } from './secrets.ts'
 
@@ -22,7 +23,7 @@ const schema = new Schema<IdempotencyDocument>(
     answer_sealed: { type: String, required: true },
     expires_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'idempotency_keys' },
+  { ...schemaOptions, collection: 'idempotency_keys' },
 )
 schema.index({ tenant_id: 1 })
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })

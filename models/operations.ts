@@ -101,8 +101,8 @@ function accepted(operation: OperationDocument): void {
   dispatch(operation)
 }
 
-interface Request {
-  resource: Resource
+interface Request<D extends ResourceDocument, Verb extends string> {
+  resource: Resource<D, Verb>
   tenantId: string
   requestedBy: string | null
   input?: Record<string, unknown>
@@ -117,9 +117,9 @@ export interface Accepted<D extends ResourceDocument = ResourceDocument> {
  * Accepts the creation of a resource, by this verb where it is not `create`. Throws NameTaken. Runs inside the caller's transaction where there is
  * one, so that quota and other reservations stand or fall with it.
  */
-export async function acceptCreate(
-  request: Request & { fields: { name: string; tags: Record<string, string> }; verb?: string },
-): Promise<Accepted> {
+export async function acceptCreate<D extends ResourceDocument>(
+  request: Request<D, string> & { fields: { name: string; tags: Record<string, string> }; verb?: string },
+): Promise<Accepted<D>> {
   const { resource, tenantId, fields, verb = 'create' } = request
   return transaction(async () => {
     const operation = newOperation(request, newId(), verb)
@@ -135,7 +135,7 @@ export async function acceptCreate(
     await named(resource.kind, fields.name, () => created.save())
     await Operation.create([operation])
     afterCommit(() => accepted(operation))
-    return { document: created.toObject(), operation }
+    return { document: created.toObject() as D, operation }
   }, tenantId)
 }
 
@@ -143,11 +143,11 @@ export async function acceptCreate(
  * Accepts a verb on a resource that is there. `set` is what changes at once (the wish: `desired_state`); it
  * is put back should the operation fail. Throws NotFound, StateConflict, OperationInProgress.
  */
-export async function acceptVerb(
-  request: Request & { id: string; verb: string; set?: Record<string, unknown> },
-): Promise<Accepted> {
+export async function acceptVerb<D extends ResourceDocument, Verb extends string>(
+  request: Request<D, Verb> & { id: string; verb: NoInfer<Verb>; set?: Partial<D> },
+): Promise<Accepted<D>> {
   const { resource, tenantId, id, verb } = request
-  const from = resource.states.from(verb)
+  const from: string[] = resource.states.from(verb)
   return transaction(async () => {
     const operation = newOperation(request, id, verb)
     const set = {
@@ -175,12 +175,12 @@ export async function acceptVerb(
       if (!before) throw new NotFound(resource.kind)
       before.status = status
     }
-    if (verb === 'delete') await resource.mayDelete(before)
+    if (verb === 'delete') await resource.mayDelete(before as D)
     operation.resource_name = before.name
     operation.before = { ...pick(before, Object.keys(request.set ?? {})), status: before.status }
     await Operation.create([operation])
     afterCommit(() => accepted(operation))
-    return { document: { ...before, ...set }, operation }
+    return { document: { ...before, ...set } as ResourceDocument as D, operation }
   }, tenantId)
 }
 
@@ -188,11 +188,11 @@ export async function acceptVerb(
  * Closes the operation that `verb` cuts in on, and returns it. Its workflow is ended by the new one, before
  * that acts. Throws why the verb cannot be accepted where it may not cut in.
  */
-async function supersede(
-  resource: Resource,
+async function supersede<D extends ResourceDocument, Verb extends string>(
+  resource: Resource<D, Verb>,
   tenantId: string,
   id: string,
-  verb: string,
+  verb: Verb,
 ): Promise<OperationDocument> {
   const found = await resource.model.findOne({ _id: id, tenant_id: tenantId }).lean()
   if (!found) throw new NotFound(resource.kind)
@@ -212,7 +212,11 @@ async function supersede(
   return open
 }
 
-function newOperation(request: Request, resourceId: string, verb: string): OperationDocument {
+function newOperation<D extends ResourceDocument, Verb extends string>(
+  request: Request<D, Verb>,
+  resourceId: string,
+  verb: string,
+): OperationDocument {
   const id = newId()
   const now = new Date()
   return {

@@ -2,17 +2,18 @@ import { type Model, Schema, type SchemaDefinition } from 'mongoose'
 import { newId } from '../lib/ids.ts'
 import { NameTaken } from '../lib/problem.ts'
 import { isDuplicateKey } from './database.ts'
+import { schemaOptions } from './schemas.ts'
 import type { States } from './states.ts'
 import { countedByTenant } from './counters.ts'
 import { tenantScoped } from './tenant-scope.ts'
 
 /** What every resource has. `_id` is the `id` of the interface. */
-export interface ResourceDocument {
+export interface ResourceDocument<State extends string = string> {
   _id: string
   tenant_id: string
   name: string
   tags: Record<string, string>
-  status: string
+  status: State
   status_reason: string | null
   /** The open operation, which alone may change the resource. */
   operation_id: string | null
@@ -20,12 +21,15 @@ export interface ResourceDocument {
   updated_at: Date
 }
 
-/** One kind of resource, as the operation engine sees it. */
-export interface Resource {
+/**
+ * One kind of resource. The operation engine knows no more of it than the common fields; who knows which kind it is has the
+ * document's own type, and only the verbs of its table.
+ */
+export interface Resource<D extends ResourceDocument = ResourceDocument, Verb extends string = string> {
   /** As in permissions' singular, workflow names and messages: `container`. */
   kind: string
   model: Model<ResourceDocument>
-  states: States
+  states: States<D['status'], Verb>
   /**
    * The platform's own: no tenant's deletion touches it. Its `tenant_id` says only in which tenant the operations on it
    * are kept, that of the operator who began the last.
@@ -34,26 +38,36 @@ export interface Resource {
   /** Run in the transaction that ends an operation on it, where what it comes to rest as also follows from other records. */
   comesToRest?: (resource: { _id: string; tenant_id: string }) => Promise<void>
   /** Throws a 409 while something needs this one; asked in the transaction that accepts its deletion. */
-  mayDelete: (document: ResourceDocument) => Promise<void>
+  mayDelete(this: void, document: D): Promise<void>
 }
 
 const kinds = new Map<string, Resource>()
 
 /** Makes a kind known to the operation engine, which reads and writes the common fields only. */
-export function defineResource<D extends ResourceDocument>(
+export function defineResource<D extends ResourceDocument, Verb extends string>(
   kind: string,
   model: Model<D>,
-  states: States,
+  states: States<D['status'], Verb>,
   { of_platform = false, ...more }: Partial<Pick<Resource, 'of_platform' | 'comesToRest'>> = {},
-): Resource {
+): Resource<D, Verb> {
   const common = model as unknown as Model<ResourceDocument>
-  const resource: Resource = { kind, model: common, states, of_platform, mayDelete: async () => {}, ...more }
+  const resource: Resource<D, Verb> = {
+    kind,
+    model: common,
+    states,
+    of_platform,
+    mayDelete: async () => {},
+    ...more,
+  }
   kinds.set(kind, resource)
   return resource
 }
 
 /** A resource is not deleted while `check` throws: said by what is kept in it, which knows it, and not the other way. */
-export function keptBy(resource: Resource, check: Resource['mayDelete']): void {
+export function keptBy<D extends ResourceDocument>(
+  resource: Resource<D>,
+  check: (document: D) => Promise<void>,
+): void {
   const before = resource.mayDelete
   resource.mayDelete = async (document) => {
     await before(document)
@@ -92,9 +106,7 @@ export const allResources = (): Resource[] => [...kinds.values()]
 
 /** The fields of every document of ours: a UUIDv7 and the two timestamps, nothing of mongoose's own. */
 export const documentOptions = {
-  versionKey: false,
-  id: false,
-  minimize: false,
+  ...schemaOptions,
   timestamps: { createdAt: 'created_at', updatedAt: 'updated_at' },
 } as const
 export const idField = { type: String, default: newId } as const
@@ -102,7 +114,7 @@ export const idField = { type: String, default: newId } as const
 /** A schema with the common fields, the tenant scope and the indexes that every list needs. */
 export function resourceSchema<D extends ResourceDocument>(
   fields: Record<Exclude<keyof D, keyof ResourceDocument>, unknown>,
-  states: States,
+  states: States<D['status']>,
   collection: string,
 ): Schema<D> {
   const common = {

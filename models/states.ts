@@ -1,20 +1,27 @@
 /** For each state at rest: which verb leads to which state on the way. */
 type Table = Record<string, Record<string, string>>
 
-export interface States<State extends string = string> {
+// Methods, and not functions in fields: so that what knows no more than `States` takes the states of any resource.
+export interface States<State extends string = string, Verb extends string = string> {
   /** Every state, on the way or at rest. */
   all: [State, ...State[]]
+  /** Every verb. */
+  verbs: string[]
   /** The states from which a verb is allowed. */
-  from(verb: string): State[]
+  from(verb: Verb): State[]
   /** The state while the verb is carried out. */
-  during(verb: string): State
+  during(verb: Verb): State
   /** Whether the verb may cut in on an operation that is under way. */
-  supersedes(verb: string): boolean
+  supersedes(verb: Verb): boolean
   /** Whether an operation of this verb can be called off. */
-  cancellable(verb: string): boolean
+  cancellable(verb: Verb): boolean
 }
 
-type StateOf<T extends Table> = (keyof T & string) | { [S in keyof T]: T[S][keyof T[S]] }[keyof T]
+/** The states of a table made by `states`: `StateOf<typeof diskStates>`. */
+export type StateOf<S extends States> = S['all'][number]
+
+type StateIn<T extends Table> = (keyof T & string) | { [S in keyof T]: T[S][keyof T[S]] }[keyof T]
+type VerbIn<T extends Table> = { [S in keyof T]: keyof T[S] & string }[keyof T]
 
 /**
  * A state machine as a table. The only place that knows what may follow what; all else asks it. `supersede`
@@ -22,9 +29,9 @@ type StateOf<T extends Table> = (keyof T & string) | { [S in keyof T]: T[S][keyo
  */
 export function states<const T extends Table>(
   table: T,
-  rules: { supersede?: string[]; final?: string[] } = {},
-): States<StateOf<T>> {
-  type State = StateOf<T>
+  rules: { supersede?: VerbIn<T>[]; final?: VerbIn<T>[] } = {},
+): States<StateIn<T>, VerbIn<T>> {
+  type State = StateIn<T>
   const rows = Object.entries(table) as [State, Record<string, State>][]
   const during = new Map<string, State>()
   for (const [state, verbs] of rows) {
@@ -34,15 +41,15 @@ export function states<const T extends Table>(
       during.set(verb, to)
     }
   }
-  const known = (verb: string): State => {
-    const state = during.get(verb)
-    if (!state) throw new Error(`no such verb: ${verb}`)
-    return state
-  }
   return {
     all: [...new Set([...rows.map(([state]) => state), ...during.values()])] as [State, ...State[]],
+    verbs: [...during.keys()],
     from: (verb) => rows.filter(([, verbs]) => verb in verbs).map(([state]) => state),
-    during: known,
+    during(verb) {
+      const state = during.get(verb)
+      if (!state) throw new Error(`no such verb: ${verb}`)
+      return state
+    },
     supersedes: (verb) => rules.supersede?.includes(verb) ?? false,
     cancellable: (verb) => !rules.final?.includes(verb),
   }

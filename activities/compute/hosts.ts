@@ -73,7 +73,7 @@ async function movablesOn(hostId: string): Promise<Movable[]> {
   return [
     ...instances.map(({ kind: { resource }, instance }) => {
       const { _id, tenant_id: tenantId, operation_id } = instance
-      const by = { resource, tenantId, requestedBy, id: _id, verb: 'reschedule' }
+      const by = { resource, tenantId, requestedBy, id: _id, verb: 'reschedule' as const }
       const input = { host_id: null, grace_sec: graceSec }
       return { _id, operation_id, begin: () => acceptVerb({ ...by, input }) }
     }),

@@ -90,7 +90,7 @@ const own = {
     tenant_id: container.tenant_id,
     name: container.name,
     tags: container.tags,
-    status: container.status as z.output<typeof ContainerView>['status'],
+    status: container.status,
     status_reason: container.status_reason,
     operation_id: container.operation_id,
     desired_state: container.desired_state,

@@ -40,7 +40,7 @@ const HostView = z
 const toView = (host: HostDocument): z.output<typeof HostView> => ({
   id: host._id,
   name: host.name,
-  status: host.status as z.output<typeof HostView>['status'],
+  status: host.status,
   status_reason: host.status_reason,
   operation_id: host.operation_id,
   cordoned: host.cordoned,

@@ -53,7 +53,7 @@ export const toMachineView = (machine: MachineDocument): View => ({
   tenant_id: machine.tenant_id,
   name: machine.name,
   tags: machine.tags,
-  status: machine.status as View['status'],
+  status: machine.status,
   status_reason: machine.status_reason,
   operation_id: machine.operation_id,
   desired_state: machine.desired_state,

@@ -29,7 +29,7 @@ const viewWith =
   ({ current, masterKeyIds }: Awaited<ReturnType<typeof keysInUse>>) =>
   (key: EncryptionKeyDocument): z.output<typeof EncryptionKeyView> => ({
     id: key._id,
-    status: key.status as (typeof encryptionKeyStates.all)[number],
+    status: key.status,
     status_reason: key.status_reason,
     operation_id: key.operation_id,
     data_key_id: current._id,

@@ -35,7 +35,7 @@ const TenantView = z
 const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
   id: tenant._id,
   name: tenant.name,
-  status: tenant.status as (typeof tenantStates.all)[number],
+  status: tenant.status,
   status_reason: tenant.status_reason,
   operation_id: tenant.operation_id,
   limits: limitsOf(tenant),

@@ -56,7 +56,7 @@ const toView = (subnet: SubnetDocument): z.output<typeof SubnetView> => ({
   tenant_id: subnet.tenant_id,
   name: subnet.name,
   tags: subnet.tags,
-  status: subnet.status as z.output<typeof SubnetView>['status'],
+  status: subnet.status,
   status_reason: subnet.status_reason,
   operation_id: subnet.operation_id,
   vpc_id: subnet.vpc_id,
@@ -145,7 +145,7 @@ export const subnets = [
     body: DhcpConfig,
     responses: { 202: SubnetView },
     handle: ({ caller, params, body }) =>
-      begin<SubnetDocument, typeof SubnetView>(caller, shown, params.id, 'attach_dhcp', {
+      begin(caller, shown, params.id, 'attach_dhcp', {
         set: { dhcp_config: body },
         reserve: (subnet) => mayHaveDhcp(subnet, body),
       }),
@@ -159,7 +159,7 @@ export const subnets = [
     params: byId,
     responses: { 202: SubnetView },
     handle: ({ caller, params }) =>
-      begin<SubnetDocument, typeof SubnetView>(caller, shown, params.id, 'detach_dhcp', {
+      begin(caller, shown, params.id, 'detach_dhcp', {
         set: { dhcp_config: null },
       }),
   }),

@@ -23,7 +23,7 @@ const toView = (vpc: VpcDocument): z.output<typeof VpcView> => ({
   tenant_id: vpc.tenant_id,
   name: vpc.name,
   tags: vpc.tags,
-  status: vpc.status as z.output<typeof VpcView>['status'],
+  status: vpc.status,
   status_reason: vpc.status_reason,
   operation_id: vpc.operation_id,
   cidr: vpc.cidr,

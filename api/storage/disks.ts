@@ -65,7 +65,7 @@ export const shownDisk = {
     tenant_id: disk.tenant_id,
     name: disk.name,
     tags: disk.tags,
-    status: disk.status as z.output<typeof DiskView>['status'],
+    status: disk.status,
     status_reason: disk.status_reason,
     operation_id: disk.operation_id,
     size_gib: disk.size_gib,

@@ -3,7 +3,7 @@ import type { ContainerSpec } from '../../drivers/containers.ts'
 import type { Binding } from '../../lib/ports.ts'
 import { sizeOf } from '../identity/tenants.ts'
 import { defineResource, resourceSchema } from '../resources.ts'
-import { states } from '../states.ts'
+import { type StateOf, states } from '../states.ts'
 import {
   attaching,
   defineInstance,
@@ -46,7 +46,7 @@ export const containerStates = states(
 )
 
 export interface ContainerDocument
-  extends InstanceDocument,
+  extends InstanceDocument<StateOf<typeof containerStates>>,
     Pick<ContainerSpec, 'command' | 'entrypoint' | 'ports' | 'health_check'> {
   desired_state: 'running' | 'stopped'
   /** What the published ports (`ports`, as asked for) have become. */

@@ -16,7 +16,7 @@ import {
   platformFields,
   type ResourceDocument,
 } from '../resources.ts'
-import { states } from '../states.ts'
+import { type StateOf, states } from '../states.ts'
 
 /** `pending` until it has enrolled; `unreachable` while it does not report. */
 export const hostStates = states({
@@ -29,7 +29,7 @@ export const hostStates = states({
  * A machine that runs tenants' instances. It belongs to the platform: its `tenant_id` says only in which operator's
  * tenant the operations on it are kept.
  */
-export interface HostDocument extends ResourceDocument {
+export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates>> {
   /** Takes no new instances. */
   cordoned: boolean
   /** Keyed hash of the one-time token, and when it ends. */

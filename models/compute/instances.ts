@@ -12,7 +12,7 @@ import type { Wish } from './placement.ts'
 // What containers, microVMs and VMs have in common: all but their engine. What is said here of an instance holds for each kind
 // (instance-kinds.ts).
 
-export interface InstanceDocument extends ResourceDocument {
+export interface InstanceDocument<State extends string = string> extends ResourceDocument<State> {
   image: string
   /** Pinned once known, so that a restart runs the same bytes. */
   image_digest: string | null
@@ -68,6 +68,16 @@ export const attaching = {
   detach_nic: 'updating',
 } as const
 
+/** The verbs that each kind has. */
+export type InstanceVerb =
+  | keyof typeof attaching
+  | 'start'
+  | 'stop'
+  | 'update'
+  | 'repair'
+  | 'reschedule'
+  | 'delete'
+
 /** What a workflow and a host need to know of every instance. */
 export interface PlacedSpec {
   id: string
@@ -88,12 +98,12 @@ export interface InstanceKind extends Declared<InstanceDocument> {
 }
 
 /** What one kind has of its own. */
-interface Declared<D extends InstanceDocument> {
+interface Declared<D extends InstanceDocument, Verb extends string = InstanceVerb> {
   kind: InstanceKindName
   /** In sentences: `container`. */
   title: string
   model: Model<D>
-  resource: Resource
+  resource: Resource<D, Verb>
   /** Fields whose change takes effect while it runs; the others wait for its next start. */
   live: ReadonlySet<string>
   /** Whether what it wrote outside its disks moves with it: then it cannot leave a host that does not answer. */
@@ -109,8 +119,10 @@ interface Declared<D extends InstanceDocument> {
 }
 
 /** Makes a kind of it, which the table has to list (instance-kinds.ts). */
-export function defineInstance<D extends InstanceDocument>(declared: Declared<D>): InstanceKind {
-  const kind = declared as unknown as Declared<InstanceDocument>
+export function defineInstance<D extends InstanceDocument, Verb extends string>(
+  declared: Declared<D, Verb>,
+): Omit<InstanceKind, 'resource'> & { resource: Resource<D, Verb> } {
+  const kind = declared as unknown as Declared<InstanceDocument> & typeof declared
   const contextOf = (tenantId: string): string =>
     `${kind.model.collection.collectionName}.config_vars:${tenantId}`
   sealedField(kind.model, 'config_vars_sealed', ({ tenant_id }) => contextOf(tenant_id))

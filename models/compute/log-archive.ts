@@ -5,6 +5,7 @@ import type { LogPiece as SentPiece } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { type BlobName, dropBlobs, dropUnkept, keepBlob, readBlob, storeBlob } from '../blobs.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
+import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
@@ -32,7 +33,7 @@ const archiveSchema = new Schema<LogArchiveDocument>(
     stored_bytes: { type: Number, default: 0 },
     former_hosts: [{ _id: false, host_id: text, left_at: { type: Date, required: true } }],
   },
-  { versionKey: false, id: false, collection: 'log_archives' },
+  { ...schemaOptions, collection: 'log_archives' },
 )
 tenantScoped(archiveSchema)
 archiveSchema.index({ tenant_id: 1 })
@@ -78,7 +79,7 @@ const pieceSchema = new Schema<LogPieceDocument>(
     stored_bytes: number,
     created_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'log_pieces' },
+  { ...schemaOptions, collection: 'log_pieces' },
 )
 tenantScoped(pieceSchema)
 const inOrder = { engine_created_at: 1, engine_id: 1, seq: 1 } as const

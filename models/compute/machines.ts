@@ -4,7 +4,7 @@ import { type Size, sizeOf } from '../identity/tenants.ts'
 import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
-import { states } from '../states.ts'
+import { type StateOf, states } from '../states.ts'
 import {
   attaching,
   defineInstance,
@@ -41,7 +41,9 @@ export const machineStates = states(
   { supersede: ['delete'], final: ['delete', 'suspend', 'resume'] },
 )
 
-export interface MachineDocument extends InstanceDocument, Pick<MachineSpec, 'root_disk_gib'> {
+export interface MachineDocument
+  extends InstanceDocument<StateOf<typeof machineStates>>,
+    Pick<MachineSpec, 'root_disk_gib'> {
   command: string[]
   entrypoint: string[]
   /** While it goes to another host: where that finds it. Sealed: `sealMachineSource`; `-` for none. */
@@ -83,7 +85,7 @@ export function defineMachine<D extends MachineDocument>(
     },
   })
   sealedField(model, 'transfer_sealed', transferContext)
-  return defineInstance<D>({
+  return defineInstance({
     kind,
     title,
     model,

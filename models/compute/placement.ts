@@ -61,7 +61,7 @@ export async function needRoomElsewhere(ids: [string, ...string[]], wish: Wish):
   if (!best.some(hasRoom)) throw refusal()
 }
 
-const isOpen = { status: 'active', cordoned: false }
+const isOpen = { status: 'active', cordoned: false } as const
 
 /** The hosts by how few of its like they have, then by how much memory is free; the first with room is taken. */
 async function takeBest(

@@ -2,8 +2,9 @@ import mongoose, { Schema } from 'mongoose'
 import { NotFound, OperationInProgress, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { diskSize, fits, type Size, takeQuota } from '../identity/tenants.ts'
+import { schemaOptions } from '../schemas.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
-import { Host } from './hosts.ts'
+import { Host, type HostDocument } from './hosts.ts'
 import { noteFormerHost } from './log-archive.ts'
 
 /**
@@ -29,7 +30,7 @@ const schema = new Schema<ReservationDocument>(
     host_id: { type: String, default: null },
     target_host_id: { type: String, default: null },
   },
-  { versionKey: false, id: false, collection: 'reservations' },
+  { ...schemaOptions, collection: 'reservations' },
 )
 tenantScoped(schema)
 schema.index({ host_id: 1 })
@@ -176,7 +177,7 @@ export async function release(instanceId: string): Promise<void> {
 export async function takeRoom(
   hostId: string,
   size: Size,
-  condition: { status?: string; cordoned?: boolean } = {},
+  condition: Partial<Pick<HostDocument, 'status' | 'cordoned'>> = {},
 ): Promise<boolean> {
   const room = amounts.map((amount) => fits(size[amount] ?? 0, `$reserved.${amount}`, capacities[amount]))
   const more = amounts.map((amount) => [`reserved.${amount}`, size[amount] ?? 0] as const)

@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { type InstanceSample, sampleEveryMs } from '../../lib/host-protocol.ts'
+import { schemaOptions } from '../schemas.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import { Reservation } from './reservations.ts'
 
@@ -55,8 +56,7 @@ function record(
       disk_write_bytes: counter,
     },
     {
-      versionKey: false,
-      id: false,
+      ...schemaOptions,
       collection,
       timeseries: {
         timeField: 'time',

@@ -1,6 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
 import { RateLimiterMongo, RateLimiterRes } from 'rate-limiter-flexible'
 import { TooManyRequests } from '../../lib/problem.ts'
+import { schemaOptions } from '../schemas.ts'
 
 /** Failures that count, by account and by network address, in the form of rate-limiter-flexible. */
 interface AttemptDocument {
@@ -10,7 +11,7 @@ interface AttemptDocument {
 }
 const schema = new Schema<AttemptDocument>(
   { key: { type: String, required: true }, points: Number, expire: Date },
-  { versionKey: false, id: false, collection: 'attempts' },
+  { ...schemaOptions, collection: 'attempts' },
 )
 schema.index({ key: 1 }, { unique: true })
 schema.index({ expire: 1 }, { expireAfterSeconds: 0 })

@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { idField } from '../resources.ts'
+import { schemaOptions } from '../schemas.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 
 export const outcomes = ['succeeded', 'refused', 'failed'] as const
@@ -46,7 +47,7 @@ const schema = new Schema<AuditEventDocument>(
     problem_code: { type: String, default: null },
     request_id: { type: String, required: true },
   },
-  { versionKey: false, id: false, collection: 'audit_events' },
+  { ...schemaOptions, collection: 'audit_events' },
 )
 tenantScoped(schema)
 schema.index({ tenant_id: 1, time: -1, _id: -1 })

@@ -3,6 +3,7 @@ import mongoose, { Schema } from 'mongoose'
 import { Secret, TOTP } from 'otpauth'
 import { Problem } from '../../lib/problem.ts'
 import { isDuplicateKey } from '../database.ts'
+import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { hashToken, sealSecret, unsealSecret } from '../secrets.ts'
 import { tenantScoped } from '../tenant-scope.ts'
@@ -31,7 +32,7 @@ const schema = new Schema<AuthenticatorDocument>(
     last_step: { type: Number, required: true },
     recovery_hashes: { type: [String], default: [] },
   },
-  { versionKey: false, id: false, collection: 'authenticators' },
+  { ...schemaOptions, collection: 'authenticators' },
 )
 tenantScoped(schema)
 export const Authenticator = mongoose.model<AuthenticatorDocument>('Authenticator', schema)

@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { idField } from '../resources.ts'
+import { schemaOptions } from '../schemas.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import type { UserDocument } from './users.ts'
@@ -33,7 +34,7 @@ const schema = new Schema<BrowserDocument>(
     last_used_at: { type: Date, required: true },
     expires_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'browsers' },
+  { ...schemaOptions, collection: 'browsers' },
 )
 tenantScoped(schema)
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })

@@ -1,6 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { defineResource, documentOptions, platformFields, type ResourceDocument } from '../resources.ts'
-import { states } from '../states.ts'
+import { type StateOf, states } from '../states.ts'
 
 // What secrets at rest are encrypted with, as a resource: there is one, whose rotation is an operation like others.
 // The keys themselves are data keys (models/data-keys.ts).
@@ -11,7 +11,7 @@ export const encryptionKeyStates = states(
   { final: ['rotate'] },
 )
 
-export type EncryptionKeyDocument = ResourceDocument
+export type EncryptionKeyDocument = ResourceDocument<StateOf<typeof encryptionKeyStates>>
 
 export const encryptionKeyId = '01900000-0000-7000-8000-000000000001'
 

@@ -1,6 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
 import { GrantDenied } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
+import { schemaOptions } from '../schemas.ts'
 
 /**
  * The one rule against climbing: nobody gives, changes or takes away what he does not hold himself. Throws
@@ -18,7 +19,7 @@ interface TurnDocument {
 }
 const schema = new Schema<TurnDocument>(
   { _id: { type: String, required: true }, changes: { type: Number, required: true } },
-  { versionKey: false, id: false, collection: 'identity_turns' },
+  { ...schemaOptions, collection: 'identity_turns' },
 )
 const Turn = mongoose.model<TurnDocument>('IdentityTurn', schema)
 

@@ -3,6 +3,7 @@ import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { idField } from '../resources.ts'
 import { newId } from '../../lib/ids.ts'
+import { schemaOptions } from '../schemas.ts'
 
 /** What is to be said to a person. */
 export interface Mail {
@@ -37,7 +38,7 @@ const schema = new Schema<MailDocument>(
     expires_at: { type: Date, default: null },
     created_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'mails' },
+  { ...schemaOptions, collection: 'mails' },
 )
 schema.index({ due_at: 1 }, { partialFilterExpression: { state: 'waiting' } })
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })

@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { InvalidInput } from '../../lib/problem.ts'
+import { schemaOptions } from '../schemas.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import { tenantScoped, everyTenant } from '../tenant-scope.ts'
 import type { UserDocument } from './users.ts'
@@ -23,7 +24,7 @@ const schema = new Schema<OneTimeTokenDocument>(
     purpose: { type: String, required: true },
     expires_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'one_time_tokens' },
+  { ...schemaOptions, collection: 'one_time_tokens' },
 )
 tenantScoped(schema)
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })

@@ -1,6 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { readOne } from '../database.ts'
+import { schemaOptions } from '../schemas.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import type { Origin } from './browsers.ts'
 import { type Permission, permissionsNow } from './roles.ts'
@@ -31,7 +32,7 @@ const schema = new Schema<SessionDocument>(
     expires_at: { type: Date, required: true },
     ends_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'sessions' },
+  { ...schemaOptions, collection: 'sessions' },
 )
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 schema.index({ user_id: 1 })

@@ -11,6 +11,7 @@ import {
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { isDuplicateKey } from '../database.ts'
+import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 
@@ -39,7 +40,7 @@ const schema = new Schema<SigningKeyDocument>(
     expires_at: { type: Date, default: null },
     created_at: { type: Date, required: true },
   },
-  { versionKey: false, id: false, collection: 'signing_keys' },
+  { ...schemaOptions, collection: 'signing_keys' },
 )
 schema.index({ generation: 1 }, { unique: true })
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })

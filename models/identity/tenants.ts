@@ -9,7 +9,7 @@ import {
   platformFields,
   type ResourceDocument,
 } from '../resources.ts'
-import { states } from '../states.ts'
+import { type StateOf, states } from '../states.ts'
 import { ApiClient } from './api-clients.ts'
 import { hashPassword, User, type UserDocument } from './users.ts'
 
@@ -35,7 +35,7 @@ export const tenantStates = states(
  * A resource of the operation engine like others. Its `tenant_id` says in which tenant the operations on it are
  * kept: in itself, and from its deletion on in that of the operator who began it, who reads there how it ended.
  */
-export interface TenantDocument extends ResourceDocument {
+export interface TenantDocument extends ResourceDocument<StateOf<typeof tenantStates>> {
   limits: Limits
   limits_updated_at: Date
   usage: Size

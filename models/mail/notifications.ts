@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { isDuplicateKey, transaction } from '../database.ts'
+import { schemaOptions } from '../schemas.ts'
 
 /** A notification that was acted upon, remembered for as long as its age would still let it in. */
 interface MailNotificationDocument {
@@ -10,7 +11,7 @@ interface MailNotificationDocument {
 
 const schema = new Schema<MailNotificationDocument>(
   { _id: { type: String, required: true }, expires_at: { type: Date, required: true } },
-  { versionKey: false, id: false, collection: 'mail_notifications' },
+  { ...schemaOptions, collection: 'mail_notifications' },
 )
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 const MailNotification = mongoose.model<MailNotificationDocument>('MailNotification', schema)

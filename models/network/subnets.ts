@@ -3,7 +3,8 @@ import { holds, overlap, parseCidr, toAddress } from '../../lib/ipv4.ts'
 import { InvalidInput, NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
 import { defineResource, keptBy, named, type ResourceDocument, resourceSchema } from '../resources.ts'
-import { states } from '../states.ts'
+import { schemaOptions } from '../schemas.ts'
+import { type StateOf, states } from '../states.ts'
 import type { DhcpConfig } from './dhcp.ts'
 import { enterVpc, vpcResource } from './vpcs.ts'
 
@@ -21,7 +22,7 @@ export const subnetStates = states(
 )
 
 /** A range of its VPC's addresses, in which instances have NICs. */
-export interface SubnetDocument extends ResourceDocument {
+export interface SubnetDocument extends ResourceDocument<StateOf<typeof subnetStates>> {
   vpc_id: string
   cidr: string
   gateway_ip: string
@@ -128,7 +129,7 @@ const Counter = mongoose.model<CounterDocument>(
   'NetworkCounter',
   new Schema<CounterDocument>(
     { _id: { type: String, required: true }, last: { type: Number, required: true } },
-    { versionKey: false, id: false, collection: 'network_counters' },
+    { ...schemaOptions, collection: 'network_counters' },
   ),
 )
 

@@ -3,12 +3,12 @@ import { NotFound, OperationInProgress, QuotaExceeded, StateConflict } from '../
 import { transaction } from '../database.ts'
 import { Tenant } from '../identity/tenants.ts'
 import { defineResource, named, type ResourceDocument, resourceSchema } from '../resources.ts'
-import { states } from '../states.ts'
+import { type StateOf, states } from '../states.ts'
 
 export const vpcStates = states({ available: { delete: 'deleting' } }, { final: ['delete'] })
 
 /** A tenant's private network. What it is on hosts, its subnets say. */
-export interface VpcDocument extends ResourceDocument {
+export interface VpcDocument extends ResourceDocument<StateOf<typeof vpcStates>> {
   cidr: string
   /**
    * Hosts that do not answer, from which a member was taken away all the same: what still runs there must not be heard

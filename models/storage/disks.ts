@@ -4,7 +4,7 @@ import type { InstanceKindName } from '../../lib/host-protocol.ts'
 import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
-import { states } from '../states.ts'
+import { type StateOf, states } from '../states.ts'
 
 const changes = {
   update: 'resizing',
@@ -43,7 +43,7 @@ export interface AttachedTo extends Mount {
   operation_id: string
 }
 
-export interface DiskDocument extends ResourceDocument {
+export interface DiskDocument extends ResourceDocument<StateOf<typeof diskStates>> {
   size_gib: number
   host_id: string | null
   /** At most one instance has it: this is the one record of which. */

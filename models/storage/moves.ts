@@ -27,12 +27,12 @@ export function acceptMigration(of: {
   id: string
   requestedBy: string | null
   input: MigrationInput
-}): Promise<Accepted> {
+}): Promise<Accepted<DiskDocument>> {
   const { tenantId, id, input } = of
   return transaction(async () => {
-    const request = { ...of, input: { ...input }, resource: diskResource, verb: 'migrate' }
-    const accepted = await acceptVerb(request)
-    const disk = accepted.document as DiskDocument
+    const request = { ...of, input: { ...input }, resource: diskResource }
+    const accepted = await acceptVerb({ ...request, verb: 'migrate' })
+    const disk = accepted.document
     // One that was never made is nowhere.
     if (!(await Reservation.exists({ _id: id, tenant_id: tenantId })))
       throw new StateConflict('migrate', accepted.operation.before.status ?? 'error')

@@ -1,0 +1,43 @@
+import { expect, test } from '@jest/globals'
+import mongoose from 'mongoose'
+import '../../models/index.ts'
+import { allResources } from '../../models/resources.ts'
+import { states } from '../../models/states.ts'
+import * as workflows from '../../workflows/index.ts'
+import { workflowType } from '../../workflows/starters.ts'
+
+const table = states({
+  stopped: { start: 'starting', delete: 'deleting' },
+  running: { stop: 'stopping', delete: 'deleting' },
+})
+
+test('a state table knows from where a verb leads where', () => {
+  expect(table.from('delete')).toEqual(['stopped', 'running'])
+  expect(table.during('stop')).toBe('stopping')
+  expect(table.all).toEqual(['stopped', 'running', 'starting', 'deleting', 'stopping'])
+})
+
+test('a verb that no table has does not compile, and throws', () => {
+  // @ts-expect-error: no such verb
+  expect(table.from('strat')).toEqual([])
+  // @ts-expect-error: no such verb
+  expect(() => table.during('strat')).toThrow('no such verb: strat')
+  // @ts-expect-error: no such verb
+  states({ running: { stop: 'stopping' } }, { final: ['strat'] })
+})
+
+test('every verb of every resource has its workflow', () => {
+  const missing = allResources().flatMap(({ kind, states: { all, verbs } }) => {
+    const created = all.includes('creating') ? ['create', ...verbs] : verbs
+    return created.map((verb) => workflowType(kind, verb)).filter((name) => !(name in workflows))
+  })
+  expect(missing).toEqual([])
+})
+
+test('every model refuses fields that its schema does not have', () => {
+  const all = Object.values(mongoose.models)
+  const lax = all.filter(
+    ({ schema }) => schema.get('strict') !== 'throw' || schema.get('strictQuery') !== 'throw',
+  )
+  expect(lax.map(({ modelName }) => modelName)).toEqual([])
+})
