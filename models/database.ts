@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import mongoose from 'mongoose'
-import { makeLines } from '../lib/lines.ts'
+import { makeNamedQueues } from '../lib/queue.ts'
 import { parseKeyRing, readKeyRing } from '../lib/seal.ts'
 import { openDataKeys, useMasterKeys } from './data-keys.ts'
 
@@ -60,10 +60,10 @@ export async function ensureIndexes(): Promise<void> {
  */
 export async function transaction<T>(work: () => Promise<T>, turn?: string): Promise<T> {
   if (running.getStore()) return work()
-  return turn === undefined ? commit(work) : inLine(turn, () => commit(work))
+  return turn === undefined ? commit(work) : inTurn(turn, () => commit(work))
 }
 
-const inLine = makeLines()
+const inTurn = makeNamedQueues()
 
 async function commit<T>(work: () => Promise<T>): Promise<T> {
   const present: Commit = { afterwards: [] }

@@ -1,9 +1,9 @@
 import { availableParallelism } from 'node:os'
 import { cancellationSignal, heartbeat } from '@temporalio/activity'
 import type { ContainerEngine, ContainerSpec, FoundContainer } from '../../drivers/containers.ts'
+import { makeQueue } from '../../lib/queue.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
-import { makeSlots } from './slots.ts'
 
 interface Parts {
   engine: ContainerEngine
@@ -25,7 +25,7 @@ const startsAtOnce = 2 * availableParallelism()
  * it acts. The faults are drivers/errors.ts.
  */
 export function makeContainersOnHost({ engine, configVars, hosted, networks }: Parts) {
-  const inSlot = makeSlots(startsAtOnce)
+  const inSlot = makeQueue(startsAtOnce)
   const pull = (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
     engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 

@@ -4,7 +4,7 @@ import { DiskMigrating, DiskNotFound, InstanceNotRunning } from '../../drivers/e
 import { type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import type { MachineDisk, MachineEngine } from '../../drivers/machines.ts'
 import type { DiskWish } from '../../lib/host-protocol.ts'
-import { makeLines } from '../../lib/lines.ts'
+import { makeNamedQueues } from '../../lib/queue.ts'
 
 // Who mounts and unmounts on a host: activities, and the host itself when it puts something right. What each does is right
 // only for as long as the record says the same, so the record is asked once a disk's turn has come, and the disk is the
@@ -28,7 +28,7 @@ interface Mount {
 export type HostedDisks = ReturnType<typeof makeHostedDisks>
 
 export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
-  const inLine = makeLines()
+  const inTurn = makeNamedQueues()
 
   async function needs(diskId: string, instanceId: string, operationId?: string): Promise<DiskWish> {
     const wish = await wishOf(diskId)
@@ -64,13 +64,13 @@ export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
   }
 
   return {
-    inLine,
+    inTurn,
 
     /** Serves a container's disks, and says which folders it is to be made with. Throws DiskNotFound, DiskMigrating. */
     mountsFor: (instanceId: string, mounts: Mount[], operationId: string): Promise<BindMount[]> =>
       Promise.all(
         mounts.map(({ disk_id, mount_path, read_only }) =>
-          inLine(disk_id, async () => {
+          inTurn(disk_id, async () => {
             await needs(disk_id, instanceId, operationId)
             const { host_path } = await disks.attach(disk_id)
             return { host_path, mount_path, read_only }
@@ -82,7 +82,7 @@ export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
     socketsFor: (instanceId: string, mounts: Mount[], operationId: string): Promise<MachineDisk[]> =>
       Promise.all(
         mounts.map(({ disk_id, mount_path, read_only }) =>
-          inLine(disk_id, async () => {
+          inTurn(disk_id, async () => {
             await needs(disk_id, instanceId, operationId)
             return { mount_path, read_only, ...(await plugged(disk_id)) }
           }),
@@ -91,11 +91,11 @@ export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
 
     /** Mounts a disk in an instance that runs. Throws InstanceNotRunning too. */
     mountLive: (diskId: string, instanceId: string): Promise<void> =>
-      inLine(diskId, async () => mountIn(await needs(diskId, instanceId))),
+      inTurn(diskId, async () => mountIn(await needs(diskId, instanceId))),
 
     /** Also out of a machine that runs with it, where it is said which. */
     detach: (diskId: string, instanceId?: string): Promise<void> =>
-      inLine(diskId, () => detach(diskId, instanceId)),
+      inTurn(diskId, () => detach(diskId, instanceId)),
 
     /** Lets the machine that runs with it, if any does, see its present size. */
     async showGrown(diskId: string): Promise<void> {
@@ -106,14 +106,14 @@ export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
     },
 
     async detachAll(diskIds: string[]): Promise<void> {
-      await Promise.all(diskIds.map((id) => inLine(id, () => disks.detach(id))))
+      await Promise.all(diskIds.map((id) => inTurn(id, () => disks.detach(id))))
     },
 
-    remove: (diskId: string): Promise<void> => inLine(diskId, () => clear(diskId)),
+    remove: (diskId: string): Promise<void> => inTurn(diskId, () => clear(diskId)),
 
     /** Brings a disk to what the record says of it now. */
     putRight: (diskId: string): Promise<'removed' | DiskWish['should']> =>
-      inLine(diskId, async () => {
+      inTurn(diskId, async () => {
         const wish = await wishOf(diskId)
         if (!wish) {
           await clear(diskId)

@@ -30,7 +30,7 @@ const progressEveryMs = 1_000
 export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
   return {
     createDiskOnHost: (spec: DiskSpec): Promise<void> =>
-      hosted.inLine(spec.id, async () => {
+      hosted.inTurn(spec.id, async () => {
         await disks.create(spec, { signal: cancellationSignal() })
       }),
 
@@ -55,7 +55,7 @@ export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
 
     /** Detaches a disk that nothing uses, as that of an instance which has ended by itself. Throws DiskAttached. */
     releaseDiskOnHost: (id: string): Promise<void> =>
-      hosted.inLine(id, async () => {
+      hosted.inTurn(id, async () => {
         const wish = await api.wishOf(id)
         const instance = wish?.instance_id ? await engine.find(wish.instance_id) : null
         if (instance?.state === 'running') throw new DiskAttached(id)
@@ -71,7 +71,7 @@ export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
 
     /** Copies it from the host that serves it, Called off, it leaves nothing. */
     pullDiskOnHost: (id: string, { bandwidth_mib_per_sec: limit }: Limits): Promise<void> =>
-      hosted.inLine(id, async () => {
+      hosted.inTurn(id, async () => {
         const source = await api.transferOf(id)
         let toldAt = 0
         await disks.pull(id, source, {

@@ -11,9 +11,9 @@ import type {
   MachineTransfers,
   ReadyImage,
 } from '../../drivers/machines.ts'
+import { makeQueue } from '../../lib/queue.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
-import { makeSlots } from './slots.ts'
 
 /** What a host asks and tells the API of its machines. */
 export interface MachineApi {
@@ -45,7 +45,7 @@ const startsAtOnce = availableParallelism()
  * acts. The faults are drivers/errors.ts.
  */
 export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
-  const inSlot = makeSlots(startsAtOnce)
+  const inSlot = makeQueue(startsAtOnce)
 
   function engine(): MachineEngine & MachineTransfers {
     if (!machines) throw new HostNotEquipped('what microVMs and VMs need')

@@ -1,5 +1,4 @@
 import { availableParallelism } from 'node:os'
-import PQueue from 'p-queue'
 import { InstanceNotRunning } from '../../drivers/errors.ts'
 import { type FoundInstance, type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import { isProcessOf } from '../../drivers/linux/cgroups.ts'
@@ -7,7 +6,7 @@ import type { MachineEngine, MachineNic } from '../../drivers/machines.ts'
 import type { AttachedNic, NetworkDriver, NicSpec } from '../../drivers/networks.ts'
 import type { HostNetworks } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
-import { makeSlots } from './slots.ts'
+import { makeQueue, mapAtOnce } from '../../lib/queue.ts'
 
 interface Parts {
   driver: NetworkDriver
@@ -35,16 +34,15 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
   const done = new Map<string, string>()
   let seen = new Map<string, FoundInstance>()
   let version: string | null = null
-  const line = new PQueue({ concurrency: 1 })
+  const inTurn = makeQueue()
   let next: Promise<Map<string, unknown>> | null = null
   let mendNext = false
-  const inSlot = makeSlots(vpcsAtOnce)
 
   /** Resolves with what went wrong, by VPC, and by what should have gone. A call joins the next time, if that has not begun to ask. */
   function apply({ mend = false } = {}): Promise<Map<string, unknown>> {
     mendNext ||= mend
-    next ??= line.add(async () => {
-      await Promise.resolve() // an idle line begins at once, and `next` is not set yet
+    next ??= inTurn(async () => {
+      await Promise.resolve() // an idle queue begins at once, and `next` is not set yet
       next = null
       const all = mendNext
       mendNext = false
@@ -84,8 +82,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
         faults.set(vpcId, error)
       }
     }
-    const { signal } = new AbortController()
-    await Promise.all([...vpcs].map(([vpcId, its]) => inSlot(() => applyVpc(vpcId, its), signal)))
+    await mapAtOnce([...vpcs], vpcsAtOnce, ([vpcId, its]) => applyVpc(vpcId, its))
     await reattach(all)
     if (faults.size === 0) version = now.version
     for (const [id, err] of faults) log.warn({ err, id }, 'a network is not as it should be')
@@ -172,7 +169,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     /** What runs here now: NICs of what has started in another namespace go there. */
     async look(found: FoundInstance[]): Promise<void> {
       seen = new Map(found.map((instance) => [instance.id, instance]))
-      await line.add(() => reattach(false))
+      await inTurn(() => reattach(false))
     },
   }
 }

@@ -1,5 +1,6 @@
 import { statfs } from 'node:fs/promises'
 import Docker from 'dockerode'
+import { mapAtOnce } from '../../lib/queue.ts'
 import type { ContainerEngine, EngineDescription, FoundContainer } from '../containers.ts'
 import { connection } from './connection.ts'
 import { asEngineError, asking, unless, wordsOf } from './errors.ts'
@@ -177,13 +178,3 @@ export const describeDocker = (dockerHost: string): Promise<EngineDescription> =
       disk_gib: Math.floor((disk.blocks * disk.bsize) / gibibyte),
     }
   })
-
-async function mapAtOnce<T, R>(items: T[], width: number, work: (item: T) => Promise<R>): Promise<R[]> {
-  const results: R[] = []
-  const entries = items.entries()
-  const lane = async (): Promise<void> => {
-    for (const [index, item] of entries) results[index] = await work(item)
-  }
-  await Promise.all(Array.from({ length: width }, lane))
-  return results
-}

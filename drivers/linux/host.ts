@@ -1,6 +1,6 @@
+import type { NamedQueues } from '../../lib/queue.ts'
 import type { Names } from './names.ts'
 import type { Records } from './records.ts'
-import type { makeTurns } from '../system/turns.ts'
 
 /** A host, as all parts of the driver know it. */
 export interface Host {
@@ -14,5 +14,5 @@ export interface Host {
   vxlanPort: number
   mtu: number
   /** By VPC, by NIC, by process, and for the whole host. */
-  inTurn: ReturnType<typeof makeTurns>
+  inTurn: NamedQueues
 }

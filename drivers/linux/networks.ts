@@ -1,6 +1,7 @@
 import { isIPv4 } from 'node:net'
 import { join } from 'node:path'
 import { withoutNested } from '../../lib/ipv4.ts'
+import { makeNamedQueues } from '../../lib/queue.ts'
 import { bytesOf, type Links, linksOf } from './commands.ts'
 import { findResolvers } from './dnsmasq.ts'
 import type { Host } from './host.ts'
@@ -12,7 +13,6 @@ import { hasHostRules, neverOutside } from './rules.ts'
 import { applySubnet, removeSubnet } from './subnets.ts'
 import { checkNic, checkSettings, checkSubnet } from './checks.ts'
 import type { NetworkDriver, NetworkThing } from '../networks.ts'
-import { makeTurns } from '../system/turns.ts'
 
 export interface LinuxNetworkSettings {
   /** Which host this is: several may share a machine, and their things never mix. Letters, digits, `_`, `.`, `-`. */
@@ -57,7 +57,7 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
     uplinkPool,
     vxlanPort: settings.vxlanPort ?? 4789,
     mtu: settings.mtu ?? 1450,
-    inTurn: makeTurns(),
+    inTurn: makeNamedQueues(),
   }
 
   return {

@@ -1,5 +1,6 @@
 import { mkdir, readdir, rename, rm, statfs } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
+import { makeNamedQueues } from '../../lib/queue.ts'
 import type { Disks, DiskTraces, DiskTransfers, FoundDisk, FoundSnapshot, Space, Watching } from '../disks.ts'
 import {
   DiskAttached,
@@ -28,7 +29,6 @@ import {
   snapshotsOf,
 } from './images.ts'
 import { makePlaces, type Place } from './places.ts'
-import { makeTurns } from '../system/turns.ts'
 import { findServing, pull, serve, type ServeOn, stopServing } from './transfers.ts'
 
 export interface Qcow2Settings {
@@ -46,7 +46,7 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
   const folder = resolve(settings.folder)
   const runFolder = resolve(settings.run)
   const placeOf = makePlaces(folder, runFolder)
-  const inTurn = makeTurns()
+  const inTurn = makeNamedQueues()
   const doing = <T>(id: string, work: (place: Place) => Promise<T>): Promise<T> =>
     inTurn(id, () => work(placeOf(id)))
 

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readdir, rm, stat } from 'node:fs/promises'
+import { makeNamedQueues } from '../../lib/queue.ts'
 import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
 import type { FoundMachine, MachineSpec } from '../machines.ts'
 import type { HostBoot } from './boot.ts'
@@ -14,7 +15,6 @@ import { healthOf, type MachineRecord, readRecord, writeRecord } from './records
 import { nullIfMissing } from '../qcow2/images.ts'
 import type { Publishing } from '../system/published-ports.ts'
 import type { ServeOn } from '../qcow2/transfers.ts'
-import { makeTurns } from '../system/turns.ts'
 
 export interface QemuSettings {
   /** Whose machines these are. */
@@ -50,12 +50,12 @@ export class MachineHost {
   /** In the names of what the kernel keeps for all hosts of this machine alike. */
   readonly mark: string
   /** One call after another for each machine. */
-  readonly inTurn = makeTurns()
+  readonly inTurn = makeNamedQueues()
   /** What memory files that are being written may still take. */
   promisedBytes = 0
   readonly #links = new Map<string, Link>()
   readonly #watchers = new Set<(id: string | null) => void>()
-  readonly #recording = makeTurns()
+  readonly #recording = makeNamedQueues()
   /** What their commands' status is, while it is being noted. */
   readonly #statuses = new Map<string, CommandStatus>()
   /** Set by who settles machines that ended by themselves. */

@@ -5,6 +5,7 @@ import { pipeline } from 'node:stream/promises'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import Docker from 'dockerode'
+import { makeNamedQueues } from '../../lib/queue.ts'
 import { connection } from '../docker/connection.ts'
 import { asking, unless } from '../docker/errors.ts'
 import { pullImage } from '../docker/images.ts'
@@ -13,7 +14,6 @@ import { EngineUnavailable } from '../errors.ts'
 import { copyImage, imageSize, nullIfMissing, publish } from '../qcow2/images.ts'
 import { environment, processesWith, run } from '../system/programs.ts'
 import { publishText } from '../system/text-files.ts'
-import { makeTurns } from '../system/turns.ts'
 
 // Root disks: an image's files as ext4 in a qcow2, once for each digest, and over it what each machine changes.
 
@@ -58,9 +58,9 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
   const folderOf = (digest: string): string => join(folder, nameOf(digest))
   const described = (name: string): string => join(folder, name, 'image.json')
   // Who asks for an image and who removes it take turns: it is there for whoever found it, since it counts as used from then on.
-  const inTurn = makeTurns()
+  const inTurn = makeNamedQueues()
   // Turns of their own, since whoever makes an image also looks for it.
-  const makingInTurn = makeTurns()
+  const makingInTurn = makeNamedQueues()
 
   const find = (digest: string): Promise<BaseImage | null> =>
     inTurn(nameOf(digest), async () => {

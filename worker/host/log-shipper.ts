@@ -1,11 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import PQueue from 'p-queue'
 import type { FoundInstance } from '../../drivers/instances.ts'
 import type { LogFile, LogFiles, LogSource } from '../../drivers/log-files.ts'
 import { type LogPiece, logPieceBytes } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
+import { makeNamedQueues, makeQueue } from '../../lib/queue.ts'
 
 const compress = promisify(gzip)
 
@@ -33,21 +33,11 @@ export type LogShipper = ReturnType<typeof makeLogShipper>
 export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts) {
   /** By the engine's name, since what is known of one holds for its life. */
   const known = new Map<string, LogSource | null>()
-  const lines = new Map<string, PQueue>()
+  /** One after another for each instance, by the engine's name, so that its pieces arrive in order. */
+  const inTurn = makeNamedQueues()
   /** Since when there is output beyond the cap, by the engine's name. */
   const behind = new Map<string, number>()
-  const lanes = new PQueue({ concurrency: shippedAtOnce })
-
-  /** One after another for each instance, so that its pieces arrive in order. */
-  async function inTurn(source: LogSource, work: () => Promise<void>): Promise<void> {
-    const line = lines.get(source.engine_id) ?? new PQueue({ concurrency: 1 })
-    lines.set(source.engine_id, line)
-    try {
-      await line.add(work)
-    } finally {
-      if (line.size === 0 && line.pending === 0) lines.delete(source.engine_id)
-    }
-  }
+  const inLane = makeQueue(shippedAtOnce)
 
   /** False where nobody wants it. */
   async function ship(source: LogSource, file: LogFile): Promise<boolean> {
@@ -93,7 +83,7 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
       const source = await sourceOf(instance)
       if (!source || !files.isOverCap(source)) return
       if (!behind.has(source.engine_id)) behind.set(source.engine_id, Date.now())
-      await lanes.add(() => inTurn(source, () => shipBacklog(source, signal)))
+      await inLane(() => inTurn(source.engine_id, () => shipBacklog(source, signal)))
       if (!files.isOverCap(source)) behind.delete(source.engine_id)
     } catch (error) {
       log.warn({ err: error, instance_id: instance.id }, 'output waits to be archived; trying again')
@@ -126,7 +116,7 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     shipAll: async (id: string): Promise<void> => {
       const source = await files.sourceOf(id)
       if (!source) return
-      await inTurn(source, async () => {
+      await inTurn(source.engine_id, async () => {
         const all = files.open(source, 'all')
         try {
           for (const file of all) if (!(await ship(source, file))) return

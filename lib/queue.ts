@@ -1,0 +1,51 @@
+import PQueue from 'p-queue'
+
+/**
+ * Runs work in the order in which it was added. A signal that aborts while the work waits takes it out of the queue, and the
+ * call rejects at once with the signal's reason. Work that has begun is seen through, so that an undo never overtakes it.
+ */
+export type Queue = <T>(work: () => Promise<T>, signal?: AbortSignal) => Promise<T>
+
+/** At most `width` at once. */
+export function makeQueue(width = 1): Queue {
+  const queue = new PQueue({ concurrency: width })
+  return (work, signal) => {
+    if (!signal) return queue.add(work)
+    // p-queue lets a signal cut off work that has begun, so it gets one that ends with the wait.
+    const waiting = new AbortController()
+    const leave = (): void => waiting.abort(signal.reason)
+    if (signal.aborted) leave()
+    else signal.addEventListener('abort', leave, { once: true })
+    const begin = () => {
+      signal.removeEventListener('abort', leave)
+      return work()
+    }
+    return queue.add(begin, { signal: waiting.signal })
+  }
+}
+
+/** Work of the same name runs one at a time, in order; work of different names runs at once. */
+export type NamedQueues = <T>(name: string, work: () => Promise<T>) => Promise<T>
+
+export function makeNamedQueues(): NamedQueues {
+  const queues = new Map<string, PQueue>()
+  return async (name, work) => {
+    const queue = queues.get(name) ?? new PQueue({ concurrency: 1 })
+    queues.set(name, queue)
+    try {
+      return await queue.add(work)
+    } finally {
+      if (queue.size === 0 && queue.pending === 0) queues.delete(name)
+    }
+  }
+}
+
+/** Maps with at most `width` calls at once. The results are in the order of the items; rejects with the first failure. */
+export async function mapAtOnce<T, R>(
+  items: T[],
+  width: number,
+  work: (item: T) => Promise<R>,
+): Promise<R[]> {
+  const queue = makeQueue(width)
+  return Promise.all(items.map((item) => queue(() => work(item))))
+}
