@@ -14,17 +14,17 @@ const common = {
   KEELSON_LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error'])
     .default('info')
-    .describe('The least level that is logged'),
+    .describe('The lowest level that is logged'),
 }
 
-/** Each role its own port, so that all of them can be on one machine. */
+/** Each role has a port of its own, so that all of them can run on one machine. */
 const metrics = (metricsPort: number) => ({
   KEELSON_METRICS_ADDRESS: z
     .string()
     .default('127.0.0.1')
-    .describe('Where `/metrics` is served for Prometheus; it has no login'),
+    .describe('The address that serves `/metrics` for Prometheus; it has no login'),
   KEELSON_METRICS_PORT: port(metricsPort).describe(
-    'The port of `/metrics`, that of the worker and the host being 7086 and 7087; 0: one that is free',
+    'The port of `/metrics`; the worker’s default is 7086, the host’s 7087; 0 takes a free port',
   ),
 })
 const temporalMetrics = {
@@ -32,36 +32,38 @@ const temporalMetrics = {
     .string()
     .regex(/^[^:]+:\d+$/)
     .optional()
-    .describe('Where the Temporal SDK serves its own metrics, `address:port`; without it, nowhere'),
+    .describe('`address:port` that serves the Temporal SDK’s own metrics; without it they are off'),
 }
 
 const mongodb = {
   KEELSON_MONGODB_URL: z
     .string()
     .default('mongodb://127.0.0.1:27080/keelson?replicaSet=rs0')
-    .describe('MongoDB, a replica set (transactions need one); writes are w=majority, journaled'),
+    .describe('MongoDB’s URL; transactions need a replica set; writes use w=majority, journaled'),
   KEELSON_MASTER_KEY_FILE: z
     .string()
     .default('.state/master.key')
-    .describe('Master keys for secrets at rest: `<id>:<32 bytes, base64>` a line, the first wraps'),
+    .describe(
+      'File with the master keys for secrets at rest, one `<id>:<32 bytes, base64>` per line; the first key wraps',
+    ),
   KEELSON_MASTER_KEY: z
     .string()
     .optional()
-    .describe('The master keys themselves, comma separated; stands above the file'),
+    .describe('The master keys themselves, comma separated; takes precedence over the file'),
 }
 
 const blobs = {
   KEELSON_S3_BUCKET: z
     .string()
     .optional()
-    .describe('A bucket of S3 for what is archived from now on; without it, GridFS in MongoDB'),
-  KEELSON_S3_ENDPOINT: z.url().optional().describe('The server of that bucket; without it, that of AWS'),
-  KEELSON_S3_REGION: z.string().default('us-east-1').describe('The region of that bucket'),
+    .describe('S3 bucket for newly archived output; without it, GridFS in MongoDB'),
+  KEELSON_S3_ENDPOINT: z.url().optional().describe('The S3 server of the bucket; without it, AWS'),
+  KEELSON_S3_REGION: z.string().default('us-east-1').describe('The region of the bucket'),
   KEELSON_S3_ACCESS_KEY: z
     .string()
     .optional()
-    .describe('The key’s id; without it, as the machine’s own role has it'),
-  KEELSON_S3_SECRET_KEY: z.string().optional().describe('The key itself, a secret'),
+    .describe('The access key’s id; without it, the machine’s own role is used'),
+  KEELSON_S3_SECRET_KEY: z.string().optional().describe('The secret access key'),
 }
 
 const temporal = {
@@ -70,7 +72,7 @@ const temporal = {
   KEELSON_CODEC_KEY_FILE: z
     .string()
     .default('.state/codec.key')
-    .describe('Keys that encrypt Temporal’s payloads, in the form of the master key file'),
+    .describe('File with the keys that encrypt Temporal’s payloads, in the format of the master key file'),
 }
 
 const api = z.object({
@@ -84,46 +86,46 @@ const api = z.object({
   KEELSON_API_URL: z
     .url()
     .default('http://127.0.0.1:7080')
-    .describe('How clients reach the API; links are made from it'),
+    .describe('The URL by which clients reach the API; links use it'),
   KEELSON_CONSOLE_URL: z
     .url()
     .optional()
-    .describe('Where the links of mails to users lead; without it, KEELSON_API_URL'),
+    .describe('The URL for links in mails to users; without it, KEELSON_API_URL'),
   KEELSON_TEMPORAL_UI_URL: z
     .url()
     .default('http://127.0.0.1:8233')
-    .describe('How operators reach the Temporal UI; operations link to it'),
+    .describe('The URL by which operators reach the Temporal UI; operations link to it'),
   KEELSON_TLS_CERT_FILE: z
     .string()
     .optional()
     .describe(
-      'The certificate (PEM, with its chain) for HTTPS, read again when it changes; KEELSON_API_URL is then to be set too. Without it, HTTP: for this machine, or behind a proxy',
+      'The certificate for HTTPS (PEM, with its chain), reloaded when it changes; set KEELSON_API_URL too. Without it the API serves HTTP, for this machine or behind a proxy',
     ),
-  KEELSON_TLS_KEY_FILE: z.string().optional().describe('The key of the certificate (PEM)'),
+  KEELSON_TLS_KEY_FILE: z.string().optional().describe('The certificate’s private key (PEM)'),
   KEELSON_CORS_ORIGINS: commaSeparated.describe(
     'Origins whose pages may call the API from a browser, comma separated; without it, none',
   ),
   KEELSON_TRUSTED_PROXIES: commaSeparated.describe(
-    'Addresses or CIDRs of proxies whose `X-Forwarded-For` is believed, comma separated; without it, none',
+    'Addresses or CIDRs of proxies whose `X-Forwarded-For` is trusted, comma separated; without it, none',
   ),
   KEELSON_MAIL_TOPIC_ARN: z
     .string()
     .regex(/^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w-]{1,256}$/)
     .optional()
     .describe(
-      'The SNS topic that reports bounces and complaints to `POST /api/v1/mailsvc/webhook`; without it nothing is taken there',
+      'The SNS topic that reports bounces and complaints to `POST /api/v1/mailsvc/webhook`; without it the webhook answers 404',
     ),
   KEELSON_MAIL_TOPIC_HOST: z
     .string()
     .regex(/^[a-z0-9.-]+(:\d+)?$/)
     .optional()
     .describe(
-      'The one host that has the topic’s certificates and takes confirmations, `name` or `name:port`; without it, `sns.<the topic’s region>.amazonaws.com`',
+      'The only host that serves the topic’s certificates and takes confirmations, `name` or `name:port`; without it, `sns.<the topic’s region>.amazonaws.com`',
     ),
   KEELSON_MAIL_TOPIC_CA_FILE: z
     .string()
     .optional()
-    .describe('Whose certificates that host may present, PEM; without it, those that Node trusts'),
+    .describe('Certificate authorities for that host (PEM); without it, those that Node trusts'),
   KEELSON_BODY_LIMIT_KIB: z.coerce
     .number()
     .int()
@@ -135,7 +137,9 @@ const api = z.object({
     .int()
     .positive()
     .default(500)
-    .describe('Requests per second and caller, on each api replica; an address may make ten times as many'),
+    .describe(
+      'Requests per second for each caller, on each api replica; an address may make ten times as many',
+    ),
 })
 
 const worker = z.object({
@@ -150,23 +154,23 @@ const worker = z.object({
     .positive()
     .max(20_000)
     .default(30)
-    .describe('Days that archived output of containers is kept'),
+    .describe('Days to keep containers’ archived output'),
   KEELSON_LOG_ARCHIVE_MIB: z.coerce
     .number()
     .positive()
     .default(10_240)
-    .describe('What is kept of each container at most, as stored: its oldest output goes first'),
+    .describe('Most archived output to keep per container, as stored; the oldest goes first'),
   KEELSON_SMTP_URL: z
     .url()
     .optional()
     .describe(
-      'The SMTP server for invitations and resets, `smtps://user:password@host`; without it they go into the worker’s log, links and all',
+      'The SMTP server for invitations and password resets, `smtps://user:password@host`; without it the worker writes mails to its log, links included',
     ),
-  KEELSON_MAIL_FROM: z.string().default('Keelson <keelson@localhost>').describe('Whom mail comes from'),
+  KEELSON_MAIL_FROM: z.string().default('Keelson <keelson@localhost>').describe('The sender of mails'),
   KEELSON_WORKFLOW_BUNDLE: z
     .string()
     .default('.state/build/workflows.js')
-    .describe('The built workflow code (script/build)'),
+    .describe('The built workflow code (`script/build.ts`)'),
 })
 
 const host = z.object({
@@ -179,85 +183,85 @@ const host = z.object({
     .string()
     .optional()
     .transform((name) => name ?? hostname())
-    .describe('The name under which a new host enrols; without it, the machine’s'),
+    .describe('The name of a new host when it enrols; without it, the machine’s name'),
   KEELSON_HOST_TOKEN: z
     .string()
     .optional()
-    .describe('The one-time token of `POST /api/v1/platform/hosts`; needed until the host has enrolled'),
-  KEELSON_HOST_STATE: z.string().default('.state/host').describe('Where a host keeps its credential'),
+    .describe('The one-time token from `POST /api/v1/platform/hosts`; needed until the host has enrolled'),
+  KEELSON_HOST_STATE: z.string().default('.state/host').describe('The folder with the host’s credential'),
   KEELSON_HOST_ADDRESS: z
     .string()
     .default('127.0.0.1')
-    .describe('The address of this host: where published ports are'),
+    .describe('The host’s address, where its published ports are reached'),
   KEELSON_HOST_PLANE_ADDRESS: z
     .string()
     .optional()
-    .describe('Where the API reaches the host’s data plane; without it, KEELSON_HOST_ADDRESS'),
+    .describe(
+      'The address by which the API and other hosts reach the host; without it, KEELSON_HOST_ADDRESS',
+    ),
   KEELSON_HOST_PORT: port(7081).describe('The port of the host’s data plane'),
   KEELSON_HOST_PORT_RANGE: z
     .string()
     .regex(/^\d+-\d+$/)
     .default('20000-29999')
-    .describe('Host ports from which published ports are taken'),
+    .describe('The host ports for published ports'),
   KEELSON_HOST_CPU_CORES: z.coerce
     .number()
     .positive()
     .optional()
-    .describe('CPU cores offered to tenants; without it, all that the machine has'),
+    .describe('CPU cores offered to tenants; without it, all of the machine’s'),
   KEELSON_HOST_MEMORY_MIB: z.coerce
     .number()
     .int()
     .positive()
     .optional()
-    .describe('Memory offered to tenants; without it, what the machine has less 1 GiB'),
+    .describe('Memory offered to tenants; without it, the machine’s memory less 1 GiB'),
   KEELSON_HOST_DISK_GIB: z.coerce
     .number()
     .int()
     .nonnegative()
     .optional()
-    .describe('Disk room offered to tenants; without it, what the file system with the disks has for them'),
+    .describe(
+      'Disk space offered to tenants; without it, the free space of the disks’ file system plus what disks already use',
+    ),
   KEELSON_HOST_DISKS: z
     .string()
     .default('.state/host/disks')
-    .describe('Where a host keeps its disks; one folder for each host'),
+    .describe('The folder with the host’s disks; hosts cannot share one'),
   KEELSON_HOST_DISKS_RUN: z
     .string()
     .default('/run/keelson/disks')
     .describe(
-      'Where it mounts them: a short path of its own that is empty after a boot, so that nothing is written to the host in a disk’s place',
+      'The folder where disks are mounted: a short path that is empty after a boot, so that writes never land on the host instead of a disk',
     ),
   KEELSON_HOST_MACHINES: z
     .string()
     .default('.state/host/machines')
-    .describe(
-      'Where a host keeps its microVMs and VMs, and the images’ root disks; one folder for each host',
-    ),
+    .describe('The folder with the host’s microVMs, VMs and the images’ root disks; hosts cannot share one'),
   KEELSON_HOST_MACHINES_RUN: z
     .string()
     .default('/run/keelson/machines')
-    .describe('Where their sockets are: a short path of its own that is empty after a boot'),
+    .describe('The folder with their sockets: a short path that is empty after a boot'),
   KEELSON_HOST_GUEST: z
     .string()
     .default('.state/tools/guest')
-    .describe('The kernel and the agent that microVMs boot, as `script/bootstrap` makes them'),
+    .describe('The folder with the microVMs’ kernel and agent, built by `script/bootstrap`'),
   KEELSON_HOST_VM_BUILD: z
     .string()
     .default('images/vm/build')
-    .describe('The program that makes VMs’ images, at their first use'),
+    .describe('The program that builds a VM image at its first use'),
   KEELSON_HOST_DISK_PORTS: z
     .string()
     .regex(/^\d+-\d+$/)
     .default('30000-30099')
-    .describe(
-      'Ports on which it serves disks and microVMs that move to other hosts, at KEELSON_HOST_PLANE_ADDRESS',
-    ),
+    .describe('The ports that serve disks and machines moving to other hosts, at KEELSON_HOST_PLANE_ADDRESS'),
   KEELSON_LOG_BACKLOG_MIB: z.coerce
     .number()
     .int()
     .nonnegative()
     .default(512)
     .describe(
-      'What a container’s output may take on the host beyond its cap while it cannot be archived; then the oldest is dropped. 0: nothing is archived',
+      'Output that a container may keep on the host beyond its cap while the archive is unavailable; beyond that the oldest is dropped. 0 turns archiving off',
     ),
   KEELSON_DOCKER_HOST: z
     .string()
@@ -266,15 +270,15 @@ const host = z.object({
   KEELSON_PAUSE_IMAGE: z
     .string()
     .default('busybox:latest')
-    .describe('An image with a `sleep`, which keeps the network namespace of a container with NICs'),
+    .describe('An image with `sleep`, whose container keeps the network namespace of a container with NICs'),
   KEELSON_UNDERLAY_ADDRESS: z
     .ipv4()
     .optional()
     .describe(
-      'The address by which other hosts reach this one’s VPCs; without it KEELSON_HOST_ADDRESS, where that is IPv4 and no loopback address; else its VPCs end with it',
+      'The IPv4 address by which other hosts reach this host’s VPCs; without it, KEELSON_HOST_ADDRESS unless that is a loopback or IPv6 address; without either, its VPCs do not reach other hosts',
     ),
   KEELSON_VXLAN_PORT: port(4789).describe(
-    'The UDP port of VPCs between hosts: the same on all, and theirs alone',
+    'The UDP port of VPCs between hosts: the same on all hosts, and used by nothing else',
   ),
   KEELSON_NETWORK_MTU: z.coerce
     .number()
@@ -282,23 +286,25 @@ const host = z.object({
     .min(576)
     .max(8950)
     .default(1450)
-    .describe('The MTU in VPCs: that of the network between the hosts, less 50'),
+    .describe('The MTU in VPCs: that of the network between the hosts less 50'),
   KEELSON_NETWORK_STATE: z
     .string()
     .default('/run/keelson')
-    .describe('Where hosts keep what their VPCs are; all users may enter it, since dnsmasq gives up root'),
+    .describe(
+      'The folder with the records of the host’s VPCs; all users must be able to enter it, because dnsmasq gives up root',
+    ),
   KEELSON_NETWORK_RESOLVERS: commaSeparated.describe(
-    'Whom subnets with `nat` ask for names, comma separated; without it, the machine’s own',
+    'The DNS resolvers of subnets with `nat`, comma separated; without it, the machine’s own',
   ),
   KEELSON_NETWORK_REFUSED: commaSeparated.describe(
-    'Networks behind the host’s default route that members of VPCs may not reach, in CIDR notation, comma separated: where services of the platform are',
+    'Networks behind the host’s default route that members of VPCs must not reach, as CIDRs, comma separated: those with services of the platform',
   ),
   KEELSON_HOST_NAMESPACE: z
     .string()
     .regex(/^[\w.-]{1,64}$/)
     .optional()
     .describe(
-      'The host’s network namespace, if it is another than the program’s: of `script/server --hosts`',
+      'The host’s network namespace, if it differs from the program’s; set by `script/server --hosts`',
     ),
 })
 
@@ -309,22 +315,22 @@ const setup = z.object({
   KEELSON_OWNER_EMAIL: z
     .email()
     .default('owner@example.com')
-    .describe('The first owner, made when there is no tenant yet'),
+    .describe('The first owner’s e-mail address; the owner is created if there is no tenant yet'),
   KEELSON_OWNER_PASSWORD: z
     .string()
     .min(12)
     .optional()
-    .describe('The first owner’s password; without it one is made and printed once'),
+    .describe('The first owner’s password; without it, one is generated and printed once'),
   KEELSON_AUDIT_DAYS: z.coerce
     .number()
     .int()
     .positive()
     .max(20_000)
     .default(400)
-    .describe('Days that audit events are kept; set when `script/server` starts'),
+    .describe('Days to keep audit events; applied when `script/server` starts'),
   KEELSON_HOST_NAME: host.shape.KEELSON_HOST_NAME,
   KEELSON_FURTHER_HOST_NAMES: commaSeparated.describe(
-    'Names of further hosts to be announced; set by `script/server --hosts`',
+    'Names of further hosts to register; set by `script/server --hosts`',
   ),
 })
 
@@ -334,8 +340,8 @@ export type Role = keyof typeof roleSettings
 export type Settings<R extends Role> = z.infer<(typeof roleSettings)[R]>
 
 /**
- * Reads the environment for one role. What is set to nothing is not set, as a compose file has to have it. Throws an
- * error that lists every setting that is wrong.
+ * Reads the environment for one role. An empty variable counts as unset, because a compose file cannot leave one out.
+ * Throws an error that lists every wrong setting.
  */
 export function readSettings<R extends Role>(role: R): Settings<R> {
   const set = Object.fromEntries(Object.entries(process.env).filter(([, value]) => value !== ''))
