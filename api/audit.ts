@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from '../lib/log.ts'
 import { Problem } from '../lib/problem.ts'
-import { AuditEvent, type AuditEventDocument } from '../models/identity/audit.ts'
+import { type AuditEventDocument, storeAuditEvent } from '../models/identity/audit.ts'
 import {
   type AcceptedAnswer,
   type Caller,
@@ -56,7 +56,7 @@ export function useAuditLog(logger: Logger): void {
 export async function audit(attempt: Attempt, end: End): Promise<void> {
   const event = eventOf(attempt, end)
   try {
-    await AuditEvent.create([event])
+    await storeAuditEvent(event)
   } catch (error) {
     log?.error({ err: error, event }, 'audit event not stored')
   }

@@ -28,6 +28,8 @@ export interface ResourceDocument<State extends string = string> {
 export interface Resource<D extends ResourceDocument = ResourceDocument, Verb extends string = string> {
   /** As in permissions' singular, workflow names and messages: `container`. */
   kind: string
+  /** In sentences: `VPC`. */
+  title: string
   model: Model<ResourceDocument>
   states: States<D['status'], Verb>
   /**
@@ -48,14 +50,15 @@ export function defineResource<D extends ResourceDocument, Verb extends string>(
   kind: string,
   model: Model<D>,
   states: States<D['status'], Verb>,
-  { of_platform = false, ...more }: Partial<Pick<Resource, 'of_platform' | 'comesToRest'>> = {},
+  more: Partial<Pick<Resource, 'title' | 'of_platform' | 'comesToRest'>> = {},
 ): Resource<D, Verb> {
   const common = model as unknown as Model<ResourceDocument>
   const resource: Resource<D, Verb> = {
     kind,
+    title: kind.replaceAll('_', ' '),
     model: common,
     states,
-    of_platform,
+    of_platform: false,
     mayDelete: async () => {},
     ...more,
   }

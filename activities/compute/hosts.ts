@@ -79,7 +79,11 @@ async function movablesOn(hostId: string): Promise<Movable[]> {
     }),
     ...disks.map(({ _id, tenant_id: tenantId, operation_id }) => {
       const input = { target_host_id: null, bandwidth_mib_per_sec: null }
-      return { _id, operation_id, begin: () => acceptMigration({ tenantId, requestedBy, id: _id, input }) }
+      return {
+        _id,
+        operation_id,
+        begin: () => acceptMigration({ tenant_id: tenantId, id: null }, _id, input),
+      }
     }),
   ]
 }

@@ -1,18 +1,17 @@
 import { z } from 'zod'
 import { instanceKindNames, MachinesOfHost } from '../../lib/host-protocol.ts'
-import { NameTaken, NotFound, PermissionDenied } from '../../lib/problem.ts'
-import { isDuplicateKey, transaction } from '../../models/database.ts'
+import { PermissionDenied } from '../../lib/problem.ts'
 import {
+  acceptEvacuation,
+  createHost,
   Host,
   type HostDocument,
-  hostResource,
+  hostOf,
   hostStates,
-  newEnrolToken,
-  readyToEvacuate,
   setCordon,
 } from '../../models/compute/hosts.ts'
 import { deleteHost } from '../../models/compute/reservations.ts'
-import { begin } from '../accept.ts'
+import { accepting } from '../accept.ts'
 import { byId, Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
@@ -46,10 +45,10 @@ const toView = (host: HostDocument): z.output<typeof HostView> => ({
   cordoned: host.cordoned,
   address: host.address,
   engine: host.engine,
-  machines: host.machines ?? null,
-  kinds: host.kinds ?? ['container'], // not in records of before machines
+  machines: host.machines,
+  kinds: host.kinds,
   capacity: host.capacity,
-  reserved: { ...host.reserved, disk_gib: host.reserved.disk_gib ?? 0 }, // not in records of before disks
+  reserved: host.reserved,
   last_report_at: timeOrNull(host.last_report_at),
   created_at: time(host.created_at),
   updated_at: time(host.updated_at),
@@ -85,21 +84,10 @@ export const hosts = [
       }),
     },
     handle: async ({ body }) => {
-      const { token, token_hash, token_expires_at } = newEnrolToken()
-      try {
-        const host = await new Host({
-          name: body.name,
-          status: 'pending',
-          token_hash,
-          token_expires_at,
-        }).save()
-        return {
-          location: `/api/v1/platform/hosts/${host._id}`,
-          body: { host: toView(host.toObject()), token, expires_at: time(token_expires_at) },
-        }
-      } catch (error) {
-        if (isDuplicateKey(error)) throw new NameTaken('host', body.name)
-        throw error
+      const { host, token, expires_at } = await createHost(body.name)
+      return {
+        location: `/api/v1/platform/hosts/${host._id}`,
+        body: { host: toView(host), token, expires_at: time(expires_at) },
       }
     },
   }),
@@ -111,11 +99,7 @@ export const hosts = [
     summary: 'Get a host',
     params: byId,
     responses: { 200: HostView },
-    handle: async ({ params }) => {
-      const host = await Host.findById(params.id).lean()
-      if (!host) throw new NotFound('host')
-      return toView(host)
-    },
+    handle: async ({ params }) => toView(await hostOf(params.id)),
   }),
 
   operation({
@@ -145,11 +129,7 @@ export const hosts = [
     summary: 'Close a host, and move all its instances to others, also from a host that does not answer',
     params: byId,
     responses: { 202: HostView },
-    handle: async ({ caller, params }) =>
-      transaction(async () => {
-        await readyToEvacuate(params.id, caller.tenant_id)
-        return begin(caller, { resource: hostResource, view: HostView, toView }, params.id, 'evacuate')
-      }, params.id),
+    handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptEvacuation(by, params.id)),
   }),
 
   operation({

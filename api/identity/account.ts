@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { InvalidInput, NotFound } from '../../lib/problem.ts'
 import { changePassword, dropAuthenticator } from '../../models/identity/accounts.ts'
 import { confirmAuthenticator, enrolAuthenticator, isEnrolled } from '../../models/identity/authenticators.ts'
-import { Browser, type BrowserDocument } from '../../models/identity/browsers.ts'
+import { Browser, type BrowserDocument, forgetBrowser } from '../../models/identity/browsers.ts'
 import { findUser } from '../../models/identity/members.ts'
 import { closeSessionNamed, Session, type SessionDocument } from '../../models/identity/sessions.ts'
 import type { UserDocument } from '../../models/identity/users.ts'
@@ -167,10 +167,7 @@ export const account = [
     summary: 'Forget a browser: it needs a code again',
     params: byId,
     responses: { 204: null },
-    handle: async ({ caller: { tenant_id, id }, params }) => {
-      const { deletedCount } = await Browser.deleteOne({ tenant_id, user_id: id, _id: params.id })
-      if (!deletedCount) throw new NotFound('browser')
-    },
+    handle: ({ caller: { tenant_id, id }, params }) => forgetBrowser({ _id: id, tenant_id }, params.id),
   }),
 
   list({

@@ -1,15 +1,12 @@
 import { z } from 'zod'
 import { keysInUse } from '../../models/data-keys.ts'
-import { transaction } from '../../models/database.ts'
 import {
+  acceptRotation,
   type EncryptionKeyDocument,
-  encryptionKeyId,
-  encryptionKeyResource,
   encryptionKeyStates,
   getEncryptionKey,
-  keepRotationIn,
 } from '../../models/identity/encryption-key.ts'
-import { begin } from '../accept.ts'
+import { accepting } from '../accept.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 import { operation } from '../operation.ts'
 
@@ -56,11 +53,7 @@ export const encryptionKey = [
     responses: { 202: EncryptionKeyView },
     handle: async ({ caller }) => {
       const toView = viewWith(await keysInUse())
-      const shown = { resource: encryptionKeyResource, view: EncryptionKeyView, toView }
-      return transaction(async () => {
-        await keepRotationIn(caller.tenant_id)
-        return begin(caller, shown, encryptionKeyId, 'rotate')
-      }, encryptionKeyId)
+      return accepting(caller, toView, (by) => acceptRotation(by))
     },
   }),
 ]

@@ -1,16 +1,15 @@
 import { z } from 'zod'
-import { NotFound } from '../../lib/problem.ts'
-import { transaction } from '../../models/database.ts'
 import {
+  acceptTenantDeletion,
   createTenant,
-  handOver,
+  renameTenant,
   setLimits,
   Tenant,
   type TenantDocument,
-  tenantResource,
+  tenantOf,
   tenantStates,
 } from '../../models/identity/tenants.ts'
-import { begin } from '../accept.ts'
+import { accepting } from '../accept.ts'
 import { byId, Id, Timestamp, time, NewPassword } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
@@ -42,13 +41,11 @@ const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
   usage: {
     cpu_milli: tenant.usage.cpu_milli,
     memory_mib: tenant.usage.memory_mib,
-    disk_gib: tenant.usage.disk_gib ?? 0,
+    disk_gib: tenant.usage.disk_gib,
   },
   created_at: time(tenant.created_at),
   updated_at: time(tenant.updated_at),
 })
-
-const shown = { resource: tenantResource, view: TenantView, toView }
 
 const TenantName = z.string().trim().min(1).max(100)
 const SomeLimits = z.strictObject(limitFields).partial()
@@ -105,7 +102,7 @@ export const tenants = [
     summary: 'Get a tenant',
     params: byId,
     responses: { 200: TenantView },
-    handle: async ({ params }) => found(await Tenant.findById(params.id).lean()),
+    handle: async ({ params }) => toView(await tenantOf(params.id)),
   }),
 
   operation({
@@ -116,14 +113,7 @@ export const tenants = [
     params: byId,
     body: z.strictObject({ name: TenantName }),
     responses: { 200: TenantView },
-    handle: async ({ params, body }) =>
-      found(
-        await Tenant.findByIdAndUpdate(
-          params.id,
-          { $set: { name: body.name } },
-          { returnDocument: 'after' },
-        ).lean(),
-      ),
+    handle: async ({ params, body }) => toView(await renameTenant(params.id, body.name)),
   }),
 
   operation({
@@ -133,11 +123,7 @@ export const tenants = [
     summary: 'Delete a tenant with all that it owns; its users are shut out at once',
     params: byId,
     responses: { 202: TenantView },
-    handle: async ({ caller, params }) =>
-      transaction(async () => {
-        await handOver(params.id, caller.tenant_id)
-        return begin(caller, shown, params.id, 'delete')
-      }, params.id),
+    handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptTenantDeletion(by, params.id)),
   }),
 
   operation({
@@ -151,8 +137,3 @@ export const tenants = [
     handle: async ({ params, body }) => toLimitsView(await setLimits(params.id, body)),
   }),
 ]
-
-function found(tenant: TenantDocument | null): z.output<typeof TenantView> {
-  if (!tenant) throw new NotFound('tenant')
-  return toView(tenant)
-}

@@ -1,6 +1,10 @@
 import { z } from 'zod'
 import { defaultDomain } from '../../models/network/dhcp.ts'
-import { mayHaveDhcp } from '../../models/network/nics.ts'
+import {
+  acceptDhcpConfig,
+  acceptDhcpRemoval,
+  acceptSubnetUpdate,
+} from '../../models/network/subnet-acceptance.ts'
 import {
   createSubnet,
   Subnet,
@@ -9,8 +13,7 @@ import {
   subnetResource,
   subnetStates,
 } from '../../models/network/subnets.ts'
-import { named } from '../../models/resources.ts'
-import { begin } from '../accept.ts'
+import { accepting, begin } from '../accept.ts'
 import { byId, Id, Name, resourceView, Tags, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
@@ -121,9 +124,7 @@ export const subnets = [
     body: z.strictObject({ name: Name, tags: Tags, nat: Nat }).partial(),
     responses: { 202: SubnetView },
     handle: ({ caller, params, body }) =>
-      named('subnet', body.name ?? '', () =>
-        begin(caller, shown, params.id, 'update', { set: body as Partial<SubnetDocument> }),
-      ),
+      accepting(caller, toView, (by) => acceptSubnetUpdate(by, params.id, body)),
   }),
 
   operation({
@@ -145,10 +146,7 @@ export const subnets = [
     body: DhcpConfig,
     responses: { 202: SubnetView },
     handle: ({ caller, params, body }) =>
-      begin(caller, shown, params.id, 'attach_dhcp', {
-        set: { dhcp_config: body },
-        reserve: (subnet) => mayHaveDhcp(subnet, body),
-      }),
+      accepting(caller, toView, (by) => acceptDhcpConfig(by, params.id, body)),
   }),
 
   operation({
@@ -158,9 +156,6 @@ export const subnets = [
     summary: 'Detach the DHCP config: the subnet goes by the defaults',
     params: byId,
     responses: { 202: SubnetView },
-    handle: ({ caller, params }) =>
-      begin(caller, shown, params.id, 'detach_dhcp', {
-        set: { dhcp_config: null },
-      }),
+    handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptDhcpRemoval(by, params.id)),
   }),
 ]

@@ -1,11 +1,10 @@
 import { z } from 'zod'
 import { DiskTransfer, DiskWish } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
-import { Reservation } from '../../models/compute/reservations.ts'
 import { noteStep } from '../../models/operations.ts'
-import { Disk, type DiskDocument, openSource, sealSource } from '../../models/storage/disks.ts'
+import { type DiskDocument, openSource } from '../../models/storage/disks.ts'
+import { migratingOn, noteSource } from '../../models/storage/moves.ts'
 import { wishesOf } from '../../models/storage/observe.ts'
-import { everyTenant } from '../../models/tenant-scope.ts'
 import { own } from '../compute/host-protocol.ts'
 import { Id } from '../fields.ts'
 import { type HostCaller, hostsOnly, operation } from '../operation.ts'
@@ -15,21 +14,14 @@ import { type HostCaller, hostsOnly, operation } from '../operation.ts'
 const byDisk = z.strictObject({ id: Id, disk_id: Id })
 const path = '/internal/v1/hosts/{id}/disks/{disk_id}'
 
-/** A disk in migration, for the host at this end of it. Throws NotFound. */
-async function migrating(
+/** The disk in migration at this end of which the caller is. Throws NotFound. */
+function migrating(
   caller: HostCaller,
   { id, disk_id }: z.output<typeof byDisk>,
   end: 'host_id' | 'target_host_id',
 ): Promise<DiskDocument> {
   own(caller, id)
-  const held = await Reservation.findOne({ _id: disk_id, [end]: id })
-    .setOptions(everyTenant)
-    .lean()
-  const disk =
-    held?.target_host_id &&
-    (await Disk.findOne({ _id: disk_id, tenant_id: held.tenant_id, status: 'migrating' }).lean())
-  if (!disk) throw new NotFound('migration')
-  return disk
+  return migratingOn(id, disk_id, end)
 }
 
 export const diskProtocol = [
@@ -56,11 +48,7 @@ export const diskProtocol = [
     params: byDisk,
     body: DiskTransfer,
     responses: { 204: null },
-    handle: async ({ caller, params, body }) => {
-      const { _id, tenant_id, operation_id } = await migrating(caller, params, 'host_id')
-      const transfer_sealed = await sealSource(tenant_id, body)
-      await Disk.updateOne({ _id, tenant_id, operation_id }, { $set: { transfer_sealed } })
-    },
+    handle: async ({ caller, params, body }) => noteSource(await migrating(caller, params, 'host_id'), body),
   }),
 
   operation({

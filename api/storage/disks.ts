@@ -1,19 +1,14 @@
 import { z } from 'zod'
 import { instanceKindNames } from '../../lib/host-protocol.ts'
-import { InvalidInput, NotFound, Problem, StateConflict } from '../../lib/problem.ts'
-import { place } from '../../models/compute/placement.ts'
-import { placementTurn, reserve } from '../../models/compute/reservations.ts'
-import { transaction } from '../../models/database.ts'
-import { diskSize } from '../../models/identity/tenants.ts'
-import { Disk, type DiskDocument, diskResource, diskStates } from '../../models/storage/disks.ts'
+import { acceptDisk, acceptDiskDeletion, acceptDiskUpdate } from '../../models/storage/disk-acceptance.ts'
+import { Disk, type DiskDocument, diskOf, diskResource, diskStates } from '../../models/storage/disks.ts'
 import { acceptMigration } from '../../models/storage/moves.ts'
-import { holdRoom, snapshotOf } from '../../models/storage/snapshots.ts'
-import { accepting, begin, create } from '../accept.ts'
+import { accepting } from '../accept.ts'
 import { activityList } from '../activity.ts'
 import { mayChooseHost } from '../compute/hosts.ts'
 import { byId, Id, Name, resourceView, Tags, time } from '../fields.ts'
 import { list } from '../list.ts'
-import { type AcceptedAnswer, type Caller, operation } from '../operation.ts'
+import { operation } from '../operation.ts'
 
 // The least that an XFS goes onto, and the most that is sensible in one file.
 const SizeGib = z.int().min(1).max(65_536)
@@ -82,54 +77,6 @@ export const shownDisk = {
   }),
 }
 
-/** The caller's own. Throws NotFound. */
-export async function diskOf({ tenant_id }: Caller, id: string): Promise<DiskDocument> {
-  const disk = await Disk.findOne({ _id: id, tenant_id }).lean()
-  if (!disk) throw new NotFound('disk')
-  return disk
-}
-
-/**
- * Accepts a new disk, empty or with what a snapshot holds; room for it is taken on a host at once, so that a host that is
- * full is no surprise later.
- */
-export const createFrom = (
-  caller: Caller,
-  { size_gib, from_snapshot: from, host_id, ...fields }: z.output<typeof CreateDisk>,
-): Promise<AcceptedAnswer<z.output<typeof DiskView>>> =>
-  transaction(async () => {
-    const source = from && (await sourceOf(caller, from))
-    const size = size_gib ?? source?.size_gib ?? 0
-    if (source && size < source.size_gib) throw tooSmall(`its snapshot has ${source.size_gib} GiB`)
-    if (source && host_id && host_id !== source.host_id)
-      throw new Problem(409, 'snapshot_elsewhere', 'The snapshot is on another host')
-    const unplaced = { host_id: null, attached_to: null, condition: 'sound', transfer_sealed: '-' } as const
-    return create(
-      caller,
-      shownDisk,
-      { ...fields, size_gib: size, ...unplaced },
-      {
-        input: { from: from && { disk_id: from.disk_id, snapshot: from.name } },
-        reserve: async (disk) => {
-          const { _id, tenant_id } = disk
-          await reserve(_id, tenant_id, diskSize(size))
-          disk.host_id = (await place(_id, { hostId: source?.host_id ?? host_id }))._id
-          await Disk.updateOne({ _id, tenant_id }, { $set: { host_id: disk.host_id } })
-        },
-      },
-    )
-  }, placementTurn)
-
-async function sourceOf(caller: Caller, { disk_id, name }: { disk_id: string; name: string }) {
-  const disk = await diskOf(caller, disk_id)
-  const { size_gib } = await snapshotOf(disk, name)
-  if (['migrating', 'deleting'].includes(disk.status)) throw new StateConflict('copy a snapshot', disk.status)
-  return { host_id: disk.host_id, size_gib }
-}
-
-const tooSmall = (why: string): InvalidInput =>
-  new InvalidInput(422, [{ pointer: '/size_gib', message: `is too small: ${why}` }])
-
 export const disks = [
   list({
     path: '/api/v1/disks',
@@ -150,7 +97,7 @@ export const disks = [
     responses: { 202: DiskView },
     handle: ({ caller, body }) => {
       mayChooseHost(caller, body.host_id)
-      return createFrom(caller, body)
+      return accepting(caller, shownDisk.toView, (by) => acceptDisk(by, body))
     },
   }),
 
@@ -161,14 +108,14 @@ export const disks = [
     summary: 'Get a disk',
     params: byId,
     responses: { 200: DiskView },
-    handle: async ({ caller, params }) => shownDisk.toView(await diskOf(caller, params.id)),
+    handle: async ({ caller, params }) => shownDisk.toView(await diskOf(caller.tenant_id, params.id)),
   }),
 
   activityList({
     path: '/api/v1/disks/{id}/activity',
     permission: 'disks:read',
     summary: 'What happened to a disk that nobody asked for',
-    ownerOf: diskOf,
+    ownerOf: ({ tenant_id }, id) => diskOf(tenant_id, id),
   }),
 
   operation({
@@ -180,15 +127,7 @@ export const disks = [
     body: z.strictObject({ size_gib: SizeGib, tags: Tags }).partial(),
     responses: { 202: DiskView },
     handle: ({ caller, params, body }) =>
-      begin(caller, shownDisk, params.id, 'update', {
-        input: { changes: body },
-        reserve: async (disk) => {
-          const { size_gib } = body
-          if (size_gib === undefined) return
-          if (size_gib < disk.size_gib) throw tooSmall(`the disk has ${disk.size_gib} GiB, and never shrinks`)
-          await holdRoom({ ...disk, size_gib })
-        },
-      }),
+      accepting(caller, shownDisk.toView, (by) => acceptDiskUpdate(by, params.id, body)),
   }),
 
   operation({
@@ -199,11 +138,7 @@ export const disks = [
     params: byId,
     responses: { 202: DiskView },
     handle: ({ caller, params }) =>
-      begin(caller, shownDisk, params.id, 'delete', {
-        reserve: async ({ attached_to }) => {
-          if (attached_to) throw new StateConflict('delete', 'attached')
-        },
-      }),
+      accepting(caller, shownDisk.toView, (by) => acceptDiskDeletion(by, params.id)),
   }),
 
   operation({
@@ -227,8 +162,7 @@ export const disks = [
       accepting(
         caller,
         () => undefined,
-        () =>
-          acceptMigration({ tenantId: caller.tenant_id, requestedBy: caller.id, id: params.id, input: body }),
+        (by) => acceptMigration(by, params.id, body),
       ),
   }),
 ]

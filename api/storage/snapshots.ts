@@ -1,11 +1,17 @@
 import { z } from 'zod'
-import { addSnapshot, Snapshot, type SnapshotDocument, snapshotOf } from '../../models/storage/snapshots.ts'
-import { newId } from '../../lib/ids.ts'
-import { begin } from '../accept.ts'
+import { acceptRestore } from '../../models/storage/disk-acceptance.ts'
+import { diskOf } from '../../models/storage/disks.ts'
+import {
+  acceptSnapshot,
+  acceptSnapshotRemoval,
+  Snapshot,
+  type SnapshotDocument,
+} from '../../models/storage/snapshots.ts'
+import { accepting } from '../accept.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
-import { createFrom, diskOf, shownDisk, SnapshotName } from './disks.ts'
+import { shownDisk, SnapshotName } from './disks.ts'
 
 const byName = z.strictObject({ id: Id, name: SnapshotName })
 
@@ -29,9 +35,6 @@ const toView = (snapshot: SnapshotDocument): z.output<typeof SnapshotView> => ({
   created_at: time(snapshot.created_at),
 })
 
-/** A name for what is restored, which says where it is from. */
-const restoredName = (disk: string): string => `${disk.slice(0, 40)}-restored-${newId().slice(-12)}`
-
 export const snapshots = [
   list({
     path: '/api/v1/disks/{id}/snapshots',
@@ -43,7 +46,7 @@ export const snapshots = [
     toView,
     scope: async (caller, { id }) => ({
       tenant_id: caller.tenant_id,
-      disk_id: (await diskOf(caller, id))._id,
+      disk_id: (await diskOf(caller.tenant_id, id))._id,
     }),
   }),
 
@@ -56,10 +59,7 @@ export const snapshots = [
     body: z.strictObject({ name: SnapshotName }),
     responses: { 202: shownDisk.view },
     handle: ({ caller, params, body }) =>
-      begin(caller, shownDisk, params.id, 'snapshot', {
-        input: body,
-        reserve: (disk) => addSnapshot(disk, body.name),
-      }),
+      accepting(caller, shownDisk.toView, (by) => acceptSnapshot(by, params.id, body)),
   }),
 
   operation({
@@ -70,12 +70,7 @@ export const snapshots = [
     params: byName,
     responses: { 202: shownDisk.view },
     handle: ({ caller, params: { id, name } }) =>
-      begin(caller, shownDisk, id, 'remove_snapshot', {
-        input: { name },
-        reserve: async (disk) => {
-          await snapshotOf(disk, name)
-        },
-      }),
+      accepting(caller, shownDisk.toView, (by) => acceptSnapshotRemoval(by, id, { name })),
   }),
 
   operation({
@@ -92,18 +87,11 @@ export const snapshots = [
         status: z.string(),
       }),
     },
-    handle: async ({ caller, params: { id, name } }) => {
-      const disk = await diskOf(caller, id)
-      const { operation_id, body } = await createFrom(caller, {
-        name: restoredName(disk.name),
-        tags: disk.tags,
-        from_snapshot: { disk_id: id, name },
-        host_id: null,
-      })
-      return {
-        operation_id,
-        body: { disk_id: id, new_disk_id: body.id, new_disk_uuid: body.id, status: body.status },
-      }
-    },
+    handle: ({ caller, params: { id, name } }) =>
+      accepting(
+        caller,
+        ({ _id, status }) => ({ disk_id: id, new_disk_id: _id, new_disk_uuid: _id, status }),
+        (by) => acceptRestore(by, id, name),
+      ),
   }),
 ]

@@ -7,12 +7,16 @@ import type {
   PublicKey,
 } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
+import { accepts, begin, type By } from '../acceptance.ts'
+import { transaction } from '../database.ts'
 import type { Size } from '../identity/tenants.ts'
+import type { Accepted } from '../operations.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import {
   defineResource,
   documentOptions,
   idField,
+  named,
   platformFields,
   type ResourceDocument,
 } from '../resources.ts'
@@ -93,6 +97,22 @@ export function newEnrolToken(): { token: string; token_hash: string; token_expi
   return { token, token_hash: hashToken(token), token_expires_at: new Date(Date.now() + tokenLivesMs) }
 }
 
+/** Announces a host, which enrols itself by the token. Throws NameTaken. */
+export async function createHost(
+  name: string,
+): Promise<{ host: HostDocument; token: string; expires_at: Date }> {
+  const { token, ...kept } = newEnrolToken()
+  const host = await named('host', name, () => new Host({ name, status: 'pending', ...kept }).save())
+  return { host: host.toObject(), token, expires_at: kept.token_expires_at }
+}
+
+/** Throws NotFound. */
+export async function hostOf(id: string): Promise<HostDocument> {
+  const host = await Host.findById(id).lean()
+  if (!host) throw new NotFound('host')
+  return host
+}
+
 /**
  * Makes the machine with this key the host that the token stands for. With the same token and key again, the
  * answer is the same; with another key, null.
@@ -117,12 +137,13 @@ export async function setCordon(id: string, cordoned: boolean): Promise<HostDocu
   return host
 }
 
-/**
- * Readies a host for the acceptance of its evacuation, in the same transaction: it takes nothing new, and what is done
- * to it is kept with this operator. Throws NotFound.
- */
-export async function readyToEvacuate(id: string, operatorTenantId: string): Promise<void> {
-  const set = { cordoned: true, tenant_id: operatorTenantId }
-  const { matchedCount } = await Host.updateOne({ _id: id }, { $set: set })
-  if (!matchedCount) throw new NotFound('host')
-}
+/** Accepts an evacuation: the host takes nothing new, and the operation is kept with the operator. Throws as `begin`. */
+export const acceptEvacuation = (by: By, id: string): Promise<Accepted<HostDocument>> =>
+  transaction(async () => {
+    const set = { cordoned: true, tenant_id: by.tenant_id }
+    const { matchedCount } = await Host.updateOne({ _id: id }, { $set: set })
+    if (!matchedCount) throw new NotFound('host')
+    return begin(by, hostResource, id, 'evacuate')
+  }, id)
+
+accepts(hostResource, { verbs: { evacuate: acceptEvacuation } })

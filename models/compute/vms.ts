@@ -1,7 +1,8 @@
-import { Problem, QuotaExceeded } from '../../lib/problem.ts'
-import { Tenant } from '../identity/tenants.ts'
+import { Problem } from '../../lib/problem.ts'
+import { needQuota } from '../identity/tenants.ts'
 import { Nic } from '../network/nics.ts'
-import { enterVpc, vpcResource } from '../network/vpcs.ts'
+import { vpcResource } from '../network/vpcs.ts'
+import { lockParent } from '../parents.ts'
 import { keptBy } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
@@ -42,10 +43,9 @@ export async function countInVpc(
   if (vpcId === null || vpcId === before) return before
   if (before !== null)
     throw new Problem(409, 'other_vpc', 'The subnet is of another VPC', 'The VM is in another VPC')
-  await enterVpc(tenant_id, vpcId) // two at once meet here, and the second counts the first
+  await lockParent(vpcResource, tenant_id, vpcId) // two at once meet here, and the second counts the first
   const used = await Vm.countDocuments({ tenant_id, vpc_id: vpcId, _id: { $ne: _id } } as object)
-  const allowed = (await Tenant.findById(tenant_id).lean())?.limits.max_vms_per_vpc ?? 0
-  if (used >= allowed) throw new QuotaExceeded('max_vms_per_vpc', allowed, used, 1)
+  await needQuota(tenant_id, 'max_vms_per_vpc', used)
   return vpcId
 }
 

@@ -53,6 +53,10 @@ tenantScoped(schema)
 schema.index({ tenant_id: 1, time: -1, _id: -1 })
 export const AuditEvent = mongoose.model<AuditEventDocument>('AuditEvent', schema)
 
+export async function storeAuditEvent(event: Omit<AuditEventDocument, '_id'>): Promise<void> {
+  await AuditEvent.create([event])
+}
+
 const optionsConflict = 85
 
 /** Lets MongoDB delete events that are older, also those that are there already. Safe to repeat. */

@@ -1,4 +1,5 @@
 import mongoose, { Schema } from 'mongoose'
+import { NotFound } from '../../lib/problem.ts'
 import { idField } from '../resources.ts'
 import { schemaOptions } from '../schemas.ts'
 import { hashToken, newToken } from '../secrets.ts'
@@ -64,6 +65,12 @@ export async function isRemembered(user: Owner, token: string): Promise<boolean>
     { $set: { last_used_at: now } },
   )
   return matchedCount === 1
+}
+
+/** Throws NotFound. */
+export async function forgetBrowser(user: Owner, id: string): Promise<void> {
+  const { deletedCount } = await Browser.deleteOne({ ...of(user), _id: id })
+  if (!deletedCount) throw new NotFound('browser')
 }
 
 export async function forgetBrowsers(user: Owner): Promise<void> {

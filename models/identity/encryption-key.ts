@@ -1,4 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
+import { accepts, begin, type By } from '../acceptance.ts'
+import { transaction } from '../database.ts'
+import type { Accepted } from '../operations.ts'
 import { defineResource, documentOptions, platformFields, type ResourceDocument } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 
@@ -34,10 +37,14 @@ export async function ensureEncryptionKey(): Promise<void> {
   await EncryptionKey.updateOne({ _id: encryptionKeyId }, {}, { upsert: true })
 }
 
-/** Readies it for the acceptance of a rotation, in the same transaction: the operation is kept with the operator. */
-export async function keepRotationIn(operatorTenantId: string): Promise<void> {
-  await EncryptionKey.updateOne({ _id: encryptionKeyId }, { $set: { tenant_id: operatorTenantId } })
-}
+/** Accepts a rotation, which is kept with the operator who asks for it. Throws as `begin`. */
+export const acceptRotation = (by: By, id = encryptionKeyId): Promise<Accepted<EncryptionKeyDocument>> =>
+  transaction(async () => {
+    await EncryptionKey.updateOne({ _id: id }, { $set: { tenant_id: by.tenant_id } })
+    return begin(by, encryptionKeyResource, id, 'rotate')
+  }, id)
+
+accepts(encryptionKeyResource, { verbs: { rotate: acceptRotation } })
 
 export async function getEncryptionKey(): Promise<EncryptionKeyDocument> {
   const found = await EncryptionKey.findById(encryptionKeyId).lean()

@@ -1,6 +1,6 @@
 import type { OperationDocument } from '../operations.ts'
 import { ApiClient } from './api-clients.ts'
-import { AuditEvent, type AuditEventDocument } from './audit.ts'
+import { type AuditEventDocument, storeAuditEvent } from './audit.ts'
 import { User } from './users.ts'
 
 type Actor = Pick<AuditEventDocument, 'actor_id' | 'actor_kind' | 'actor_name'>
@@ -25,7 +25,7 @@ export async function auditOperation(
     problem_code: null,
     request_id: parent?.id ?? operation._id,
   }
-  await AuditEvent.create([event])
+  await storeAuditEvent(event)
 }
 
 /** Of another tenant, as an operator is, nobody is named. */

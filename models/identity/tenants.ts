@@ -1,7 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { NotFound, Problem, QuotaExceeded, StateConflict } from '../../lib/problem.ts'
+import { accepts, begin, type By } from '../acceptance.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
+import type { Accepted } from '../operations.ts'
+import { type ParentDocument, parentFields } from '../parents.ts'
 import {
   defineResource,
   documentOptions,
@@ -11,19 +14,8 @@ import {
 } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 import { ApiClient } from './api-clients.ts'
+import { forEachLimit, limitedSums, type LimitName, type Limits, type SomeLimits } from './limits.ts'
 import { hashPassword, User, type UserDocument } from './users.ts'
-
-/** What a tenant may hold at most, and what it holds. */
-export interface Limits {
-  max_cpu_cores: number
-  max_ram_gib: number
-  max_storage_gib: number
-  max_llm_tokens_month: number
-  max_vpcs: number
-  max_vms_per_vpc: number
-}
-
-export type SomeLimits = { [Name in keyof Limits]?: number | undefined }
 
 /** Nobody gets into a tenant that is not active. There is no way back from a deletion, only another try. */
 export const tenantStates = states(
@@ -35,12 +27,10 @@ export const tenantStates = states(
  * A resource of the operation engine like others. Its `tenant_id` says in which tenant the operations on it are
  * kept: in itself, and from its deletion on in that of the operator who began it, who reads there how it ended.
  */
-export interface TenantDocument extends ResourceDocument<StateOf<typeof tenantStates>> {
+export interface TenantDocument extends ResourceDocument<StateOf<typeof tenantStates>>, ParentDocument {
   limits: Limits
   limits_updated_at: Date
   usage: Size
-  /** Counts creations of VPCs, so that two at once meet in it. */
-  vpc_turns: number
 }
 
 const whole = (value: number) => ({ type: Number, default: value, min: 0 })
@@ -57,29 +47,29 @@ const schema = new Schema<TenantDocument>(
     },
     name: { type: String, required: true },
     status: { type: String, default: 'active', enum: tenantStates.all },
-    limits: {
-      max_cpu_cores: whole(64),
-      max_ram_gib: whole(256),
-      max_storage_gib: whole(2048),
-      max_llm_tokens_month: whole(10_000_000),
-      max_vpcs: whole(10),
-      max_vms_per_vpc: whole(250),
-    },
+    limits: forEachLimit((_, { usual }) => whole(usual)),
     limits_updated_at: { type: Date, default: Date.now },
     usage: { cpu_milli: whole(0), memory_mib: whole(0), disk_gib: whole(0) },
-    vpc_turns: whole(0),
+    ...parentFields,
   },
   { ...documentOptions, collection: 'tenants' },
 )
 export const Tenant = mongoose.model<TenantDocument>('Tenant', schema)
 export const tenantResource = defineResource('tenant', Tenant, tenantStates, { of_platform: true })
 
+/** Throws as `begin`, and `tenant_has_operators`. */
+export const acceptTenantDeletion = (by: By, id: string): Promise<Accepted<TenantDocument>> =>
+  transaction(async () => {
+    await handOver(id, by.tenant_id)
+    return begin(by, tenantResource, id, 'delete')
+  }, id)
+
 /**
  * Readies a tenant for the acceptance of its deletion, in the same transaction: what is done to it from now on
  * is kept with the operator. Throws where operators belong to it: they would lock out themselves, and
  * the records of what they did would go with them.
  */
-export async function handOver(id: string, operatorTenantId: string): Promise<void> {
+async function handOver(id: string, operatorTenantId: string): Promise<void> {
   const operators = await User.countDocuments({ tenant_id: id, roles: 'operator' })
   if (operators) {
     throw new Problem(
@@ -94,6 +84,8 @@ export async function handOver(id: string, operatorTenantId: string): Promise<vo
   await User.updateMany({ tenant_id: id }, { $set: { status: 'disabled' } })
   await ApiClient.updateMany({ tenant_id: id }, { $set: { expires_at: new Date() } })
 }
+
+accepts(tenantResource, { verbs: { delete: acceptTenantDeletion } })
 
 export interface NewOwner {
   email: string
@@ -129,17 +121,27 @@ export async function createTenant(
   }
 }
 
+/** Throws NotFound. */
+export async function tenantOf(id: string): Promise<TenantDocument> {
+  return there(await Tenant.findById(id).lean())
+}
+
+/** Throws NotFound. */
+export const renameTenant = (id: string, name: string): Promise<TenantDocument> => change(id, { name })
+
 /**
  * Changes some of a tenant's limits. One that is set below what is in use takes nothing away: what is held stays
  * held, and only more is refused. Throws NotFound.
  */
 export async function setLimits(tenantId: string, limits: SomeLimits): Promise<TenantDocument> {
   const changes = Object.entries(limits).map(([name, value]) => [`limits.${name}`, value] as const)
-  const tenant = await Tenant.findByIdAndUpdate(
-    tenantId,
-    { $set: { ...Object.fromEntries(changes), limits_updated_at: new Date() } },
-    { returnDocument: 'after' },
-  ).lean()
+  return change(tenantId, { ...Object.fromEntries(changes), limits_updated_at: new Date() })
+}
+
+const change = async (id: string, set: object): Promise<TenantDocument> =>
+  there(await Tenant.findByIdAndUpdate(id, { $set: set }, { returnDocument: 'after' }).lean())
+
+function there(tenant: TenantDocument | null): TenantDocument {
   if (!tenant) throw new NotFound('tenant')
   return tenant
 }
@@ -160,35 +162,38 @@ export const sizeOf = (spec: { cpu_cores: number; memory_mib: number }): Size =>
 })
 export const diskSize = (disk_gib: number): Size => ({ cpu_milli: 0, memory_mib: 0, disk_gib })
 
-/** The limit on each sum, and how many of the sum's unit make one of the limit's. */
-const limitsOfSums = {
-  cpu_milli: { limit: 'max_cpu_cores', units: 1000 },
-  memory_mib: { limit: 'max_ram_gib', units: 1024 },
-  disk_gib: { limit: 'max_storage_gib', units: 1 },
-} as const
-const sums = Object.entries(limitsOfSums) as [keyof Size, (typeof limitsOfSums)[keyof Size]][]
-
 /**
  * Takes a part of the tenant's quota, or throws QuotaExceeded: check and change are one conditional update.
  * Negative sizes give back, and always fit. What is new goes into an active tenant only.
  */
 export async function takeQuota(tenantId: string, size: Size, { isNew = false } = {}): Promise<void> {
-  const room = sums.map(([sum, { limit, units }]) =>
-    fits(size[sum], `$usage.${sum}`, { $multiply: [`$limits.${limit}`, units] }),
+  const room = limitedSums.map(({ name, sum, units }) =>
+    fits(size[sum], `$usage.${sum}`, { $multiply: [`$limits.${name}`, units] }),
   )
-  const more = sums.map(([sum]) => [`usage.${sum}`, size[sum]] as const)
+  const more = limitedSums.map(({ sum }) => [`usage.${sum}`, size[sum]] as const)
   const taken = await Tenant.updateOne(
     { _id: tenantId, $expr: { $and: room }, ...(isNew ? { status: 'active' } : {}) },
     { $inc: Object.fromEntries(more) },
   )
   if (taken.matchedCount) return
-  const tenant = await Tenant.findById(tenantId).lean()
-  if (!tenant) throw new NotFound('tenant')
-  const { limits, usage, status } = tenant
+  const { limits, usage, status } = await tenantOf(tenantId)
   if (isNew && status !== 'active') throw new StateConflict('take quota', status)
-  const short = sums.find(([sum, { limit, units }]) => usage[sum] + size[sum] > limits[limit] * units)
-  const [sum, { limit, units }] = short ?? ['memory_mib', limitsOfSums.memory_mib]
-  throw new QuotaExceeded(limit, limits[limit], usage[sum] / units, size[sum] / units)
+  const isShort = ({ name, sum, units }: (typeof limitedSums)[number]): boolean =>
+    size[sum] > 0 && usage[sum] + size[sum] > limits[name] * units
+  const short = limitedSums.find(isShort)
+  // What lacked was given back between the two queries.
+  if (!short) return takeQuota(tenantId, size, { isNew })
+  const { name, sum, units } = short
+  throw new QuotaExceeded(name, limits[name], usage[sum] / units, size[sum] / units)
+}
+
+/**
+ * Throws QuotaExceeded where a tenant that has `used` of what is counted may not have one more. Asked in the transaction that
+ * adds it, under a lock (`lockParent`): what is counted needs no giving back.
+ */
+export async function needQuota(tenantId: string, name: LimitName, used: number): Promise<void> {
+  const { limits } = await tenantOf(tenantId)
+  if (used >= limits[name]) throw new QuotaExceeded(name, limits[name], used, 1)
 }
 
 /** An aggregation expression: whether `asked` more goes into `allowed`. Giving back always does. */

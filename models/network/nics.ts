@@ -3,11 +3,12 @@ import mongoose, { Schema } from 'mongoose'
 import type { InstanceKindName } from '../../lib/host-protocol.ts'
 import { contains, parseCidr, toAddress, toNumber } from '../../lib/ipv4.ts'
 import { NameTaken, NotFound, Problem } from '../../lib/problem.ts'
+import { lockParent } from '../parents.ts'
 import { documentOptions, idField, keptBy } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import { checkDhcpConfig, type DhcpConfig, isForMembers, isLent } from './dhcp.ts'
-import { enterSubnet, type SubnetDocument, subnetResource } from './subnets.ts'
-import { enterVpc } from './vpcs.ts'
+import { type SubnetDocument, subnetResource } from './subnets.ts'
+import { vpcResource } from './vpcs.ts'
 
 /** An instance's place in a subnet. While it is there, nobody else has its address. */
 export interface NicDocument {
@@ -111,7 +112,7 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
   }
   let vpcId = its[0]?.vpc_id ?? null
   for (const { id, subnet_id, ip_address } of asked) {
-    const subnet = await enterSubnet(tenant_id, subnet_id)
+    const subnet = await lockParent(subnetResource, tenant_id, subnet_id)
     if (vpcId === null) {
       vpcId = subnet.vpc_id
       await needsOwnName(instance, vpcId)
@@ -141,13 +142,13 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
  * Two at once meet in the VPC. Throws NameTaken.
  */
 async function needsOwnName({ id, name, tenant_id }: Instance, vpcId: string): Promise<void> {
-  await enterVpc(tenant_id, vpcId)
+  await lockParent(vpcResource, tenant_id, vpcId)
   const other = { tenant_id, vpc_id: vpcId, instance_name: name, instance_id: { $ne: id } }
   const holder = await Nic.findOne(other).lean()
   if (holder) throw new NameTaken(`${holder.instance_kind} in the VPC`, name)
 }
 
-/** The one that is asked for, or the next. Two at once meet in their subnet (`enterSubnet`). */
+/** The one that is asked for, or the next. Two at once meet in their subnet (`lockParent`). */
 async function freeAddress(subnet: SubnetDocument, asked: string | null): Promise<string> {
   const { tenant_id, _id, cidr, gateway_ip, dhcp_config: dhcp } = subnet
   const range = parseCidr(cidr)

@@ -1,12 +1,13 @@
 import mongoose, { Schema } from 'mongoose'
 import { holds, overlap, parseCidr, toAddress } from '../../lib/ipv4.ts'
-import { InvalidInput, NotFound, Problem, StateConflict } from '../../lib/problem.ts'
+import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
+import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
 import { defineResource, keptBy, named, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { schemaOptions } from '../schemas.ts'
 import { type StateOf, states } from '../states.ts'
 import type { DhcpConfig } from './dhcp.ts'
-import { enterVpc, vpcResource } from './vpcs.ts'
+import { vpcResource } from './vpcs.ts'
 
 // No change is called off: whoever does not want it makes the opposite one.
 export const subnetStates = states(
@@ -22,7 +23,7 @@ export const subnetStates = states(
 )
 
 /** A range of its VPC's addresses, in which instances have NICs. */
-export interface SubnetDocument extends ResourceDocument<StateOf<typeof subnetStates>> {
+export interface SubnetDocument extends ResourceDocument<StateOf<typeof subnetStates>>, ParentDocument {
   vpc_id: string
   cidr: string
   gateway_ip: string
@@ -31,8 +32,6 @@ export interface SubnetDocument extends ResourceDocument<StateOf<typeof subnetSt
   dhcp_config: DhcpConfig | null
   /** Its number between hosts (VXLAN): no other subnet's, of whichever tenant. */
   vni: number
-  /** See VpcDocument. */
-  turns: number
 }
 
 const schema = resourceSchema<SubnetDocument>(
@@ -43,7 +42,7 @@ const schema = resourceSchema<SubnetDocument>(
     nat: { type: Boolean, required: true },
     dhcp_config: { type: Schema.Types.Mixed, default: null },
     vni: { type: Number, required: true },
-    turns: { type: Number, default: 0 },
+    ...parentFields,
   },
   subnetStates,
   'subnets',
@@ -87,7 +86,7 @@ export async function createSubnet(tenant_id: string, fields: NewSubnet): Promis
 }
 
 async function insertSubnet(tenant_id: string, fields: NewSubnet & { vni: number }): Promise<SubnetDocument> {
-  const vpc = await enterVpc(tenant_id, fields.vpc_id)
+  const vpc = await lockParent(vpcResource, tenant_id, fields.vpc_id)
   const [whole, own] = [parseCidr(vpc.cidr), parseCidr(fields.cidr)]
   if (!whole || !own || !holds(whole, own)) throw mistake('/cidr', `must lie in the VPC’s ${vpc.cidr}`)
   const gateway_ip = fields.gateway_ip ?? toAddress(own.first + 1)
@@ -103,20 +102,6 @@ async function insertSubnet(tenant_id: string, fields: NewSubnet & { vni: number
   }
   const subnet = await new Subnet({ ...fields, gateway_ip, tenant_id, status: 'available' }).save()
   return subnet.toObject()
-}
-
-/**
- * The subnet, for something new in it: until the transaction's end nobody else puts something there, or deletes it. Throws
- * NotFound, StateConflict.
- */
-export async function enterSubnet(tenant_id: string, _id: string): Promise<SubnetDocument> {
-  const subnet = await Subnet.findOneAndUpdate(
-    { _id, tenant_id, status: { $ne: 'deleting' } },
-    { $inc: { turns: 1 } },
-    { timestamps: false },
-  ).lean()
-  if (subnet) return subnet
-  throw new StateConflict('use the subnet', (await subnetOf(tenant_id, _id)).status)
 }
 
 const mistake = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])

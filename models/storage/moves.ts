@@ -1,13 +1,15 @@
+import type { DiskSource } from '../../drivers/disks.ts'
 import { NotFound, OperationInProgress, Problem, StateConflict } from '../../lib/problem.ts'
+import { begin, type By } from '../acceptance.ts'
 import { Host } from '../compute/hosts.ts'
 import { findInstance } from '../compute/instance-kinds.ts'
 import { placeElsewhere } from '../compute/placement.ts'
 import { arrive, heldBy, placementTurn, Reservation, stay } from '../compute/reservations.ts'
 import { transaction } from '../database.ts'
-import { type Accepted, acceptVerb } from '../operations.ts'
+import type { Accepted } from '../operations.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { disksOf } from './attachments.ts'
-import { Disk, type DiskDocument, diskResource } from './disks.ts'
+import { Disk, type DiskDocument, diskResource, sealSource } from './disks.ts'
 
 // A disk goes from one host to another. Until the record says that it is there, the source's copy is the disk; from then
 // on the target's is, and the source removes its own. There is never a moment with none.
@@ -19,33 +21,25 @@ export interface MigrationInput {
 }
 
 /**
- * Accepts a migration, and takes room on the host where the disk goes: this one, or the best. Throws as `acceptVerb`,
- * NotFound, NoCapacity, and StateConflict while it is attached to an instance that does not rest.
+ * Accepts a migration, and takes room on the host where the disk goes: this one, or the best. Throws as `begin`, NotFound,
+ * NoCapacity, and StateConflict while it is attached to an instance that does not rest.
  */
-export function acceptMigration(of: {
-  tenantId: string
-  id: string
-  requestedBy: string | null
-  input: MigrationInput
-}): Promise<Accepted<DiskDocument>> {
-  const { tenantId, id, input } = of
-  return transaction(async () => {
-    const request = { ...of, input: { ...input }, resource: diskResource }
-    const accepted = await acceptVerb({ ...request, verb: 'migrate' })
-    const disk = accepted.document
-    // One that was never made is nowhere.
-    if (!(await Reservation.exists({ _id: id, tenant_id: tenantId })))
-      throw new StateConflict('migrate', accepted.operation.before.status ?? 'error')
-    await needsRest(disk)
-    const { target_host_id: target } = input
-    if (target !== null) {
-      if (target === disk.host_id) throw new Problem(409, 'already_there', 'The disk is on that host')
-      if (!(await Host.exists({ _id: target }))) throw new NotFound('host')
-    }
-    await placeElsewhere([id], { hostId: target })
-    return accepted
-  }, tenantId)
-}
+export const acceptMigration = (by: By, id: string, input: MigrationInput): Promise<Accepted<DiskDocument>> =>
+  begin(by, diskResource, id, 'migrate', {
+    input,
+    reserve: async (disk) => {
+      // One that was never made is nowhere.
+      const made = await Reservation.exists({ _id: id, tenant_id: disk.tenant_id })
+      if (!made) throw new StateConflict('migrate', 'error')
+      await needsRest(disk)
+      const { target_host_id: target } = input
+      if (target !== null) {
+        if (target === disk.host_id) throw new Problem(409, 'already_there', 'The disk is on that host')
+        if (!(await Host.exists({ _id: target }))) throw new NotFound('host')
+      }
+      await placeElsewhere([id], { hostId: target })
+    },
+  })
 
 async function needsRest({ attached_to }: DiskDocument): Promise<void> {
   const owner = attached_to && (await findInstance(attached_to.id))
@@ -55,6 +49,31 @@ async function needsRest({ attached_to }: DiskDocument): Promise<void> {
   // What is suspended goes on with the files that it has open.
   if (['running', 'unreachable', 'suspended'].includes(status))
     throw new StateConflict('migrate the disk', `its ${owner.kind.title} is ${status}: stop it first`)
+}
+
+/** A disk in migration, for the host at this end of it. Throws NotFound. */
+export async function migratingOn(
+  hostId: string,
+  diskId: string,
+  end: 'host_id' | 'target_host_id',
+): Promise<DiskDocument> {
+  const held = await Reservation.findOne({ _id: diskId, [end]: hostId })
+    .setOptions(everyTenant)
+    .lean()
+  const disk =
+    held?.target_host_id &&
+    (await Disk.findOne({ _id: diskId, tenant_id: held.tenant_id, status: 'migrating' }).lean())
+  if (!disk) throw new NotFound('migration')
+  return disk
+}
+
+/** Keeps where the target finds the disk. Fenced by the operation that moves it. */
+export async function noteSource(
+  { _id, tenant_id, operation_id }: DiskDocument,
+  source: DiskSource,
+): Promise<void> {
+  const transfer_sealed = await sealSource(tenant_id, source)
+  await Disk.updateOne({ _id, tenant_id, operation_id }, { $set: { transfer_sealed } })
 }
 
 /** Takes all disks of an instance along in its operation. Throws a 409 when one of them is busy. */

@@ -1,12 +1,14 @@
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { NameTaken, NotFound } from '../../lib/problem.ts'
+import { begin, type By } from '../acceptance.ts'
 import { resize } from '../compute/reservations.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
 import { diskSize } from '../identity/tenants.ts'
+import type { Accepted } from '../operations.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
-import type { DiskDocument } from './disks.ts'
+import { type DiskDocument, diskResource } from './disks.ts'
 
 /** What a disk held at a moment, kept under a name. It lies on the disk's host and goes where the disk goes. */
 export interface SnapshotDocument {
@@ -56,8 +58,28 @@ export async function holdRoom({ _id, tenant_id, size_gib }: Owner & { size_gib:
   await resize(_id, tenant_id, diskSize(all))
 }
 
-/** Notes a snapshot that is to be taken, and reserves for it. Inside the acceptance's transaction. Throws NameTaken too. */
-export async function addSnapshot(disk: DiskDocument, name: string): Promise<void> {
+/** Accepts a snapshot, and takes room for it. Throws as `begin`, NameTaken, QuotaExceeded and NoCapacity. */
+export const acceptSnapshot = (
+  by: By,
+  id: string,
+  { name }: { name: string },
+): Promise<Accepted<DiskDocument>> =>
+  begin(by, diskResource, id, 'snapshot', { input: { name }, reserve: (disk) => addSnapshot(disk, name) })
+
+/** Throws as `begin`, and NotFound for a snapshot that was never taken. */
+export const acceptSnapshotRemoval = (
+  by: By,
+  id: string,
+  { name }: { name: string },
+): Promise<Accepted<DiskDocument>> =>
+  begin(by, diskResource, id, 'remove_snapshot', {
+    input: { name },
+    reserve: async (disk) => {
+      await snapshotOf(disk, name)
+    },
+  })
+
+async function addSnapshot(disk: DiskDocument, name: string): Promise<void> {
   const { _id: disk_id, tenant_id, size_gib, operation_id } = disk
   const fields = { tenant_id, disk_id, name, size_gib, reserved_gib: size_gib, operation_id }
   try {

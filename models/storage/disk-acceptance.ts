@@ -1,0 +1,109 @@
+import { newId } from '../../lib/ids.ts'
+import { InvalidInput, Problem, StateConflict } from '../../lib/problem.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
+import { place } from '../compute/placement.ts'
+import { placementTurn, reserve } from '../compute/reservations.ts'
+import { transaction } from '../database.ts'
+import { diskSize } from '../identity/tenants.ts'
+import type { Accepted } from '../operations.ts'
+import { Disk, type DiskDocument, diskOf, diskResource } from './disks.ts'
+import { acceptMigration } from './moves.ts'
+import { acceptSnapshot, acceptSnapshotRemoval, holdRoom, snapshotOf } from './snapshots.ts'
+
+// By which rules operations on disks are accepted. Those on snapshots and moves are beside them.
+
+interface NewDisk {
+  name: string
+  tags: Record<string, string>
+  /** Without it, as large as the snapshot. */
+  size_gib?: number | undefined
+  /** It begins with what this snapshot holds, on the same host; null: empty. */
+  from_snapshot: { disk_id: string; name: string } | null
+  /** An operator's choice of host. */
+  host_id: string | null
+}
+
+/**
+ * Accepts a new disk, and takes room for it on a host at once: a full host refuses it here, not later. Throws NameTaken,
+ * NotFound (the snapshot), InvalidInput, StateConflict, QuotaExceeded and NoCapacity.
+ */
+export const acceptDisk = (
+  by: By,
+  { size_gib, from_snapshot: from, host_id, ...fields }: NewDisk,
+): Promise<Accepted<DiskDocument>> =>
+  transaction(async () => {
+    const source = from && (await sourceOf(by, from))
+    const size = size_gib ?? source?.size_gib ?? 0
+    if (source && size < source.size_gib) throw tooSmall(`its snapshot has ${source.size_gib} GiB`)
+    if (source && host_id && host_id !== source.host_id)
+      throw new Problem(409, 'snapshot_elsewhere', 'The snapshot is on another host')
+    const unplaced = { host_id: null, attached_to: null, condition: 'sound', transfer_sealed: '-' } as const
+    return create(by, diskResource, {
+      fields: { ...fields, size_gib: size, ...unplaced },
+      input: { from: from && { disk_id: from.disk_id, snapshot: from.name } },
+      reserve: async ({ _id, tenant_id }) => {
+        await reserve(_id, tenant_id, diskSize(size))
+        const host = await place(_id, { hostId: source?.host_id ?? host_id })
+        const placed = { host_id: host._id }
+        await Disk.updateOne({ _id, tenant_id }, { $set: placed })
+        return placed
+      },
+    })
+  }, placementTurn)
+
+async function sourceOf({ tenant_id }: By, { disk_id, name }: { disk_id: string; name: string }) {
+  const disk = await diskOf(tenant_id, disk_id)
+  const { size_gib } = await snapshotOf(disk, name)
+  if (['migrating', 'deleting'].includes(disk.status)) throw new StateConflict('copy a snapshot', disk.status)
+  return { host_id: disk.host_id, size_gib }
+}
+
+/** Accepts a new disk with what the snapshot holds, named after its disk. Throws as `acceptDisk`. */
+export async function acceptRestore(by: By, id: string, snapshot: string): Promise<Accepted<DiskDocument>> {
+  const { name, tags } = await diskOf(by.tenant_id, id)
+  return acceptDisk(by, {
+    name: `${name.slice(0, 40)}-restored-${newId().slice(-12)}`,
+    tags,
+    from_snapshot: { disk_id: id, name: snapshot },
+    host_id: null,
+  })
+}
+
+interface DiskChanges {
+  size_gib?: number | undefined
+  tags?: Record<string, string> | undefined
+}
+
+/** Accepts a change, and takes room for growth. Throws as `begin`, InvalidInput, QuotaExceeded and NoCapacity. */
+export const acceptDiskUpdate = (by: By, id: string, changes: DiskChanges): Promise<Accepted<DiskDocument>> =>
+  begin(by, diskResource, id, 'update', {
+    input: { changes },
+    reserve: async (disk) => {
+      const { size_gib } = changes
+      if (size_gib === undefined) return
+      if (size_gib < disk.size_gib) throw tooSmall(`the disk has ${disk.size_gib} GiB, and never shrinks`)
+      await holdRoom({ ...disk, size_gib })
+    },
+  })
+
+/** Throws as `begin`, and StateConflict while an instance has the disk. */
+export const acceptDiskDeletion = (by: By, id: string): Promise<Accepted<DiskDocument>> =>
+  begin(by, diskResource, id, 'delete', {
+    reserve: async ({ attached_to }) => {
+      if (attached_to) throw new StateConflict('delete', 'attached')
+    },
+  })
+
+const tooSmall = (why: string): InvalidInput =>
+  new InvalidInput(422, [{ pointer: '/size_gib', message: `is too small: ${why}` }])
+
+accepts(diskResource, {
+  create: acceptDisk,
+  verbs: {
+    update: acceptDiskUpdate,
+    delete: acceptDiskDeletion,
+    snapshot: acceptSnapshot,
+    remove_snapshot: acceptSnapshotRemoval,
+    migrate: acceptMigration,
+  },
+})
