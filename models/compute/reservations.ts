@@ -33,7 +33,9 @@ const schema = new Schema<ReservationDocument>(
   { ...schemaOptions, collection: 'reservations' },
 )
 tenantScoped(schema)
+// With both, what is on a host is found without reading what is on all others, as each report asks.
 schema.index({ host_id: 1 })
+schema.index({ target_host_id: 1 })
 schema.index({ tenant_id: 1 })
 export const Reservation = mongoose.model<ReservationDocument>('Reservation', schema)
 
