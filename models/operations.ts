@@ -83,7 +83,9 @@ countedByTenant(schema, 'operations')
 // The lock: one open operation a resource.
 schema.index({ resource_id: 1 }, { unique: true, partialFilterExpression: { open: true } })
 schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
-schema.index({ open: 1, started_at: 1 }, { partialFilterExpression: { open: true } })
+// The dispatcher looks every second: it must not read all that are open to find the few it acts on.
+schema.index({ cancel_requested_at: 1 }, { partialFilterExpression: { open: true } })
+schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ tenant_id: 1, created_at: -1, _id: -1 })
 schema.index({ created_at: -1, _id: -1 }) // operators' list, over all tenants
 schema.index({ tenant_id: 1, resource_id: 1, created_at: -1 })
@@ -244,9 +246,12 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
   }
 }
 
-/** Temporal has them: the dispatcher need not look again. */
+/** Temporal has them: the dispatcher need not look again. Those that have begun say so already, and cost no write. */
 export async function markDispatched(ids: string[]): Promise<void> {
-  await Operation.updateMany({ _id: { $in: ids } }, { $unset: { undispatched: 1 } }).setOptions(everyTenant)
+  await Operation.updateMany(
+    { _id: { $in: ids }, undispatched: true },
+    { $unset: { undispatched: 1 } },
+  ).setOptions(everyTenant)
 }
 
 /** The workflow takes the work up. Null: the operation is closed already, and nothing may be done for it. */
