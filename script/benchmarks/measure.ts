@@ -23,11 +23,47 @@ export function quantile(figures: number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
 }
 
+/** Round by round. */
+export const ratios = (figures: number[], others: number[]): number[] =>
+  figures.map((figure, round) => figure / (others[round] ?? Number.NaN))
+
 /** Milliseconds that `work` took. */
 export async function timed(work: () => Promise<unknown>): Promise<number> {
   const began = performance.now()
   await work()
   return performance.now() - began
+}
+
+/** What one size cost: a figure for each round. */
+export interface Point {
+  size: number
+  figures: number[]
+}
+
+/**
+ * A row for each size, and one for the exponent of growth: the slope of the costs' medians over the sizes, both as
+ * logarithms. 0 is a cost that stays, 1 one that grows as the size does. `what` names the cost at a size.
+ */
+export function growthRows(
+  what: (size: string) => string,
+  unit: string,
+  points: Point[],
+  goal: number,
+): Row[] {
+  const slope = exponent(points.map(({ size, figures }) => [size, median(figures)]))
+  return [
+    ...points.map(({ size, figures }) => ({ what: what(size.toLocaleString('en')), unit, figures })),
+    { what: `${what('n')}: exponent`, unit: '', figures: [slope], note: `≤ ${goal}` },
+  ]
+}
+
+/** Of the line through them by least squares. No size counts as one. */
+function exponent(costs: [size: number, cost: number][]): number {
+  const points = costs.map(([size, cost]) => [Math.log(Math.max(1, size)), Math.log(cost)] as const)
+  const mean = (of: 0 | 1): number => points.reduce((sum, point) => sum + point[of], 0) / points.length
+  const [x, y] = [mean(0), mean(1)]
+  const rise = points.reduce((sum, point) => sum + (point[0] - x) * (point[1] - y), 0)
+  return rise / points.reduce((sum, point) => sum + (point[0] - x) ** 2, 0)
 }
 
 const show = (figure: number): string =>

@@ -1,11 +1,22 @@
-import { type Row, quantile, timed } from './measure.ts'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { Client, Connection } from '@temporalio/client'
+import { connectWrites } from './bare/writes.ts'
+import { type Row, quantile, ratios, timed } from './measure.ts'
 import { cpuMs, type Stack } from './stack.ts'
 
 const lanes = 50
-const total = 1_000
+const rounds = 3
+const bareQueue = 'bench-bare'
 
-/** A thousand changes of stopped containers: each is accepted, run as a workflow and recorded. */
-export async function operations(stack: Stack): Promise<Row[]> {
+const both = (figures: number[]): number[] => [quantile(figures, 0.5), quantile(figures, 0.99)]
+
+/**
+ * A thousand changes of stopped containers: each is accepted, run as a workflow and recorded. In turns with as many bare
+ * workflows on the same Temporal and MongoDB, which make the same writes (bare/writes.ts).
+ */
+export async function operations(stack: Stack, total = 1_000): Promise<Row[]> {
   const made = await Promise.all(
     Array.from({ length: lanes }, (_, lane) =>
       stack.finish('POST', '/api/v1/containers', {
@@ -17,32 +28,124 @@ export async function operations(stack: Stack): Promise<Row[]> {
       }),
     ),
   )
+  const bare = await startBare(
+    stack,
+    made.map(({ id }) => id),
+  )
+  const change = (lane: number, memory_mib: number) =>
+    stack.finish('PUT', `/api/v1/containers/${made[lane]?.id}`, { memory_mib })
   const pids = await stack.pids()
-  const before = cpuMs(pids)
+  const ours = makeMeasure(pids, change, total)
+  const { mongodb = 0, temporal = 0 } = pids
+  const theirs = makeMeasure(
+    { mongodb, temporal, worker: bare.pid },
+    (lane, memoryMib) => bare.change(lane, memoryMib),
+    total,
+  )
+  try {
+    for (let round = 0; round <= rounds; round++) {
+      await ours.run(round)
+      await theirs.run(round)
+    }
+  } finally {
+    await bare.stop()
+    await Promise.all(made.map(({ id }) => stack.finish('DELETE', `/api/v1/containers/${id}`)))
+  }
+  const cpuOf = (measure: typeof ours, of: string): Row[] =>
+    Object.entries(measure.cpu).map(([role, figures]) => ({
+      what: `cpu of ${role} for each ${of}`,
+      unit: 'ms',
+      figures,
+    }))
+  return [
+    { what: `${total} operations, ${lanes} at a time`, unit: 's', figures: ours.seconds },
+    { what: `${total} bare workflows with the same writes`, unit: 's', figures: theirs.seconds },
+    { what: 'ratio', unit: '', figures: ratios(theirs.seconds, ours.seconds), note: '≥ 0.7' },
+    { what: 'each operation, p50 and p99', unit: 'ms', figures: both(ours.each) },
+    { what: 'each bare workflow, p50 and p99', unit: 'ms', figures: both(theirs.each) },
+    ...cpuOf(ours, 'operation'),
+    ...cpuOf(theirs, 'bare workflow'),
+  ]
+}
+
+/** Runs rounds of changes in `lanes`; the first, numbered 0, is to warm up. Processor time is for one change. */
+function makeMeasure(
+  pids: Record<string, number>,
+  change: (lane: number, memoryMib: number) => Promise<unknown>,
+  total: number,
+) {
   const seconds: number[] = []
   const each: number[] = []
-  for (let round = 0; round < 3; round++) {
-    const all = await timed(() =>
-      Promise.all(
-        made.map(async ({ id }) => {
-          for (let turn = 0; turn < total / lanes; turn++) {
-            const change = { memory_mib: 16 + ((turn + round) % 8) }
-            each.push(await timed(() => stack.finish('PUT', `/api/v1/containers/${id}`, change)))
-          }
-        }),
-      ),
-    )
-    seconds.push(all / 1000)
+  const cpu: Record<string, number[]> = Object.fromEntries(
+    [...Object.keys(pids), 'client'].map((role) => [role, []]),
+  )
+  const withClient = { ...pids, client: process.pid }
+  return {
+    seconds,
+    each,
+    cpu,
+    async run(round: number): Promise<void> {
+      const before = cpuMs(withClient)
+      const took: number[] = []
+      const all = await timed(() =>
+        Promise.all(
+          Array.from({ length: lanes }, async (_, lane) => {
+            for (let turn = 0; turn < total / lanes; turn++)
+              took.push(await timed(() => change(lane, 16 + ((turn + round) % 8))))
+          }),
+        ),
+      )
+      if (round === 0) return
+      const after = cpuMs(withClient)
+      seconds.push(all / 1000)
+      each.push(...took)
+      for (const [role, figures] of Object.entries(cpu))
+        figures.push(((after[role] ?? 0) - (before[role] ?? 0)) / took.length)
+    },
   }
-  const after = cpuMs(pids)
-  await Promise.all(made.map(({ id }) => stack.finish('DELETE', `/api/v1/containers/${id}`)))
-  return [
-    { what: `${total} operations, ${lanes} at a time`, unit: 's', figures: seconds, note: '< 25' },
-    { what: 'each of them, p50 and p99', unit: 'ms', figures: [quantile(each, 0.5), quantile(each, 0.99)] },
-    ...Object.keys(pids).map((role) => ({
-      what: `cpu of ${role} for each`,
-      unit: 'ms',
-      figures: [((after[role] ?? 0) - (before[role] ?? 0)) / each.length],
-    })),
-  ]
+}
+
+/** A client in this process, as the platform's is, and a worker in one of its own. */
+async function startBare(stack: Stack, containerIds: string[]) {
+  const { address, namespace } = stack.temporal
+  const writes = await connectWrites(stack.mongodbUrl)
+  const containers = await writes.copy(containerIds)
+  const script = fileURLToPath(new URL('bare/worker.ts', import.meta.url))
+  const threads = fileURLToPath(new URL('../../worker/workflow-threads.ts', import.meta.url))
+  const args = ['--import', threads, script, stack.mongodbUrl, address, namespace, bareQueue]
+  const worker = spawn(process.execPath, args, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, NODE_ENV: 'production' },
+  })
+  await ready(worker)
+  const connection = await Connection.connect({ address })
+  const client = new Client({ connection, namespace })
+  return {
+    pid: worker.pid ?? 0,
+    async change(lane: number, memoryMib: number): Promise<void> {
+      const container = containers[lane]
+      if (!container) throw new Error(`no container for lane ${lane}`)
+      const id = await writes.accept(container, memoryMib)
+      await client.workflow.execute('bareUpdate', {
+        workflowId: `bench-bare-${id}`,
+        taskQueue: bareQueue,
+        args: [id],
+      })
+    },
+    async stop(): Promise<void> {
+      worker.kill()
+      await once(worker, 'exit')
+      await connection.close()
+      await writes.drop()
+      await writes.close()
+    },
+  }
+}
+
+async function ready(worker: ChildProcess): Promise<void> {
+  const ended = once(worker, 'exit').then(() => {
+    throw new Error('the bare worker ended')
+  })
+  if (worker.stdout) await Promise.race([once(worker.stdout, 'data'), ended])
+  ended.catch(() => {})
 }

@@ -1,6 +1,5 @@
-import { readFileSync } from 'node:fs'
 import { type Row, timed } from './measure.ts'
-import { isEnded, type Stack } from './stack.ts'
+import { isEnded, rssMib, type Stack } from './stack.ts'
 
 const rounds = 5
 
@@ -51,14 +50,9 @@ async function ended(stack: Stack, location: string): Promise<void> {
 /** Resident memory of each role of ours while nothing happens. */
 export async function idleMemory(stack: Stack): Promise<Row[]> {
   const pids = await stack.pids()
-  const roles = ['api', 'worker', 'host'].map((role) => ({ role, mib: rss(pids[role] ?? 0) }))
+  const roles = ['api', 'worker', 'host'].map((role) => ({ role, mib: rssMib(pids[role] ?? 0) }))
   return [
     ...roles.map(({ role, mib }) => ({ what: `idle memory of ${role}`, unit: 'MiB', figures: [mib] })),
     { what: 'together', unit: 'MiB', figures: [roles.reduce((sum, { mib }) => sum + mib, 0)], note: '< 600' },
   ]
-}
-
-const rss = (pid: number): number => {
-  const [, kib] = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? []
-  return Number(kib) / 1024
 }

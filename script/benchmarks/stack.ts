@@ -18,6 +18,7 @@ export interface Stack {
   dockerHost: string
   mongodbUrl: string
   masterKeyFile: string
+  temporal: { address: string; namespace: string }
   /** `stop`, `start`, `kill` of one role. */
   role(verb: 'stop' | 'start' | 'kill', name: string): Promise<void>
   /** Process ids by role. */
@@ -44,6 +45,12 @@ export const cpuMs = (pids: Record<string, number>): Record<string, number> =>
     }),
   )
 
+/** Resident memory of a process. */
+export function rssMib(pid: number): number {
+  const [, kib] = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? []
+  return Number(kib) / 1024
+}
+
 /** Whether an operation is over, however it ended. */
 export const isEnded = ({ state }: { state: string }): boolean => state !== 'pending' && state !== 'running'
 
@@ -63,6 +70,14 @@ export async function startStack(portBase: number): Promise<Stack> {
   const ask = (...args: string[]) => run(server, args, { env, maxBuffer: 1 << 24 })
   await ask('destroy', '--yes') // what a run that was broken off left
   await ask('--detach')
+  return stackAt(state, ask)
+}
+
+/** The platform that runs on this state folder. `ask` is script/server with these arguments. */
+export async function stackAt(
+  state: string,
+  ask: (...args: string[]) => Promise<{ stdout: string }>,
+): Promise<Stack> {
   const facts = JSON.parse(readFileSync(join(state, 'server.json'), 'utf8')) as Record<string, string>
   const api = facts['api_url'] ?? ''
   const login = await fetch(`${api}/api/v1/auth/login`, {
@@ -97,6 +112,7 @@ export async function startStack(portBase: number): Promise<Stack> {
     dockerHost: facts['docker_host'] ?? '',
     mongodbUrl: readFileSync(join(state, 'mongodb.url'), 'utf8').trim(),
     masterKeyFile: join(state, 'master.key'),
+    temporal: { address: facts['temporal_address'] ?? '', namespace: facts['temporal_namespace'] ?? '' },
     role: async (verb, name) => void (await ask(verb, name)),
     pids: async () => {
       const { stdout } = await ask('status')

@@ -1,0 +1,33 @@
+import { fileURLToPath } from 'node:url'
+import { bundleWorkflowCode, DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker'
+import { connectWrites } from './writes.ts'
+
+// The worker of bare workflows: `worker.ts <MongoDB's URL> <Temporal's address> <namespace> <queue>`, until SIGTERM. It has
+// the tuning of the platform's own (worker/workflow-threads.ts, workflows/sandbox.ts), so that the ratio shows what
+// the platform adds, and not what an SDK costs that nobody has tuned.
+
+const [mongodbUrl = '', address = '', namespace = '', taskQueue = ''] = process.argv.slice(2)
+const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
+
+Runtime.install({ logger: new DefaultLogger('WARN'), shutdownSignals: [] })
+const writes = await connectWrites(mongodbUrl)
+const connection = await NativeConnection.connect({ address })
+const workflowBundle = await bundleWorkflowCode({
+  workflowsPath: at('workflows.ts'),
+  preloadModules: [at('../../../workflows/sandbox.ts'), at('workflows.ts')],
+  logger: new DefaultLogger('WARN'),
+})
+const worker = await Worker.create({
+  connection,
+  namespace,
+  taskQueue,
+  workflowBundle,
+  activities: { begin: (id: string) => writes.begin(id), end: (id: string) => writes.end(id) },
+  maxCachedWorkflows: 500,
+})
+process.once('SIGTERM', () => worker.shutdown())
+const running = worker.run()
+console.log('ready')
+await running
+await connection.close()
+await writes.close()
