@@ -1,5 +1,9 @@
 import { creates } from './benchmarks/creates.ts'
 import { disks } from './benchmarks/disks.ts'
+import { growingTenant } from './benchmarks/growth/containers.ts'
+import { growingReaders } from './benchmarks/growth/readers.ts'
+import { growingFleet, growingReport } from './benchmarks/growth/reports.ts'
+import { growingBacklog } from './benchmarks/growth/waiting.ts'
 import { identity } from './benchmarks/identity.ts'
 import { lists } from './benchmarks/lists.ts'
 import { logs } from './benchmarks/logs.ts'
@@ -13,7 +17,7 @@ import { idleMemory, recovery } from './benchmarks/recovery.ts'
 import { type Stack, startStack } from './benchmarks/stack.ts'
 
 // Measures the platform on this machine, each row side by side with what it is held against, and prints a
-// table. `script/bench reads creates` measures only those.
+// table. `script/bench reads growing` measures only those: a name, or what names begin with.
 
 const portBase = Number(process.env['KEELSON_PORT_BASE'] ?? 28_000)
 const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
@@ -29,17 +33,23 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   machines,
   operations,
   recovery,
+  'growing-tenant': growingTenant,
+  'growing-report': growingReport,
+  'growing-fleet': growingFleet,
+  'growing-backlog': growingBacklog,
+  'growing-readers': growingReaders,
 }
 const wanted = process.argv.slice(2)
-const unknown = wanted.filter((name) => !(name in benches))
-if (unknown.length)
-  throw new Error(`no such bench: ${unknown.join(', ')}; there are ${Object.keys(benches).join(', ')}`)
+const means = (word: string, name: string): boolean => name === word || name.startsWith(`${word}-`)
+const names = Object.keys(benches)
+const unknown = wanted.filter((word) => !names.some((name) => means(word, name)))
+if (unknown.length) throw new Error(`no such bench: ${unknown.join(', ')}; there are ${names.join(', ')}`)
 
 const stack = await startStack(portBase)
 try {
   const rows: Row[] = []
   for (const [name, bench] of Object.entries(benches)) {
-    if (wanted.length && !wanted.includes(name)) continue
+    if (wanted.length && !wanted.some((word) => means(word, name))) continue
     console.error(`measuring ${name}`)
     rows.push(...(await bench(stack)))
   }
