@@ -1,0 +1,58 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Answer, Json } from './ask.ts'
+import type { Caller } from './caller.ts'
+
+export interface OperationBody extends Json {
+  id: string
+  resource_id: string
+  verb: string
+  state: 'pending' | 'running' | 'succeeded' | 'failed' | 'cancelled'
+  step: string | null
+  workflow_id: string
+  error: { code: string; title: string; detail?: string } | null
+}
+
+/** An accepted operation, and its end. */
+export class Operation {
+  readonly #client: Caller
+  readonly path: string
+
+  constructor(client: Caller, path: string) {
+    this.#client = client
+    this.path = path
+  }
+
+  get id(): string {
+    return this.path.split('/').at(-1) ?? ''
+  }
+  now(): Promise<OperationBody> {
+    return this.#client.get<OperationBody>(this.path)
+  }
+  cancel(): Promise<Answer> {
+    return this.#client.ask('POST', `${this.path}/cancel`)
+  }
+
+  /** The operation once it has ended. An API that is away meanwhile is asked again, as a good client does. */
+  async end(withinMs = 240_000): Promise<OperationBody> {
+    const deadline = Date.now() + withinMs
+    for (;;) {
+      const left = Math.max(1, Math.min(30, Math.ceil((deadline - Date.now()) / 1000)))
+      const answer = await this.#client.ask('GET', `${this.path}?wait=${left}`).catch(() => null)
+      const body = answer?.status === 200 ? (answer.body as OperationBody) : null
+      if (body && body.state !== 'pending' && body.state !== 'running') return body
+      if (answer && answer.status !== 200 && answer.status !== 503)
+        throw new Error(`${this.path} -> ${answer.status} ${JSON.stringify(answer.body)}`)
+      if (Date.now() > deadline)
+        throw new Error(`${this.path} has not ended in ${withinMs} ms: ${JSON.stringify(answer?.body)}`)
+      if (!body) await delay(100)
+    }
+  }
+
+  /** Its end, which must be a good one. */
+  async success(withinMs?: number): Promise<OperationBody> {
+    const body = await this.end(withinMs)
+    if (body.state !== 'succeeded')
+      throw new Error(`${body.verb} ${body.state}: ${JSON.stringify(body.error)}`)
+    return body
+  }
+}
