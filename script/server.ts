@@ -64,8 +64,12 @@ async function run(layout: Layout): Promise<void> {
   let signals = 0
   const onSignal = () => void (signals++ === 0 ? supervisor.stopAll() : supervisor.killAll())
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal)
+  // `detach` was interrupted while this server was starting.
+  process.once('disconnect', onSignal)
   try {
+    if (process.send && !process.connected) throw new Error('interrupted')
     const { facts, password } = await supervisor.start()
+    process.off('disconnect', onSignal)
     const started: Started = { facts, password, seconds: (performance.now() - begun) / 1000 }
     if (process.connected) process.send?.({ started })
     else if (!process.send) await welcome(layout, started)

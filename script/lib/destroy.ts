@@ -8,7 +8,7 @@ import { removeDisks } from './disks.ts'
 import { hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
 import { removeHostNetworks, removeMachineNetworks } from './host-networks.ts'
 import { removeMachines } from './machines.ts'
-import { endRecorded, recordedNames } from './processes.ts'
+import { endRecorded, recordedNames, serverName } from './processes.ts'
 import { furtherEngineRole, furtherIndexes, makeFurtherHosts, removeFurtherHosts } from './further-hosts.ts'
 import { Role, type RoleSpec } from './role.ts'
 import { dockerRole } from './roles.ts'
@@ -23,6 +23,8 @@ const run = promisify(execFile)
  */
 export async function destroy(layout: Layout): Promise<void> {
   await askControl(layout, 'POST', '/stop').catch(() => {}) // it may not run
+  // One that is still starting; before its roles, since it starts again what ends.
+  await endRecorded(layout.run, serverName, 60_000)
   // A server that was killed left its roles running.
   const left = recordedNames(layout.run)
   await Promise.all(left.map((name) => endRecorded(layout.run, name, 15_000)))

@@ -27,6 +27,9 @@ function identityOf(pid: number): string | undefined {
 
 const folderOf = (run: string) => join(run, 'pids')
 
+/** The supervisor's own pid file, beside those of its roles. */
+export const serverName = 'server'
+
 export function recordPid(run: string, name: string, pid: number): void {
   mkdirSync(folderOf(run), { recursive: true })
   const recorded: Recorded = { pid, identity: identityOf(pid) ?? '' }

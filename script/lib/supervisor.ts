@@ -17,7 +17,7 @@ import {
 } from './further-hosts.ts'
 import { LogFile, prettyLine } from './logs.ts'
 import { checkPorts } from './ports.ts'
-import { endRecorded, recordedNames } from './processes.ts'
+import { endRecorded, recordedNames, recordPid, serverName } from './processes.ts'
 import { Role, type RoleSpec, type RoleStatus } from './role.ts'
 import * as roles from './roles.ts'
 import { makeSecrets, ownerFile, writePrivate } from './secrets.ts'
@@ -93,6 +93,7 @@ export class Supervisor implements Controlled {
     const layout = this.#layout
     await this.#takeLock()
     await this.#endLeftovers()
+    recordPid(layout.run, serverName, process.pid) // so that `destroy` finds it while it starts
     await checkPorts(this.#ports())
     const secrets = makeSecrets(layout.state)
     this.#control = await serveControl(layout, this)
@@ -243,7 +244,7 @@ export class Supervisor implements Controlled {
   }
 
   async #endLeftovers(): Promise<void> {
-    const left = recordedNames(this.#layout.run)
+    const left = recordedNames(this.#layout.run).filter((name) => name !== serverName)
     if (left.length === 0) return
     this.#note('warn', `the last server was killed; ending what it left: ${left.join(', ')}`)
     for (const names of stopOrder) {

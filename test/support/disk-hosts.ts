@@ -18,7 +18,7 @@ export interface DiskHost {
 const hosts: DiskHost[] = []
 
 export async function diskHost(): Promise<DiskHost> {
-  const folder = await mkdtemp(join(tmpdir(), 'keelson-disks-'))
+  const folder = await mkdtemp(join(tmpdir(), 'disks-'))
   const ports = [layout.apiPort + 800, layout.apiPort + 899] as const
   const serveOn = { address: '127.0.0.1', ports }
   const settings = { folder: join(folder, 'disks'), run: join(folder, 'run'), serveOn }

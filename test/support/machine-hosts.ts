@@ -48,7 +48,7 @@ export async function withOtherHost(
   work: (there: Machines) => Promise<void>,
   above: string = tmpdir(),
 ): Promise<void> {
-  const folder = await mkdtemp(join(above, 'keelson-machines-'))
+  const folder = await mkdtemp(join(above, 'machines-'))
   const there = await openQemuMachines(settingsIn(folder))
   try {
     await work(there)
@@ -61,7 +61,7 @@ export async function withOtherHost(
 
 /** A file system of this size, for as long as `work` takes. */
 export async function withFileSystem(mib: number, work: (folder: string) => Promise<void>): Promise<void> {
-  const above = await mkdtemp(join(tmpdir(), 'keelson-fs-'))
+  const above = await mkdtemp(join(tmpdir(), 'fs-'))
   const [image, folder] = [join(above, 'image'), join(above, 'fs')]
   await mkdir(folder)
   try {
@@ -81,7 +81,7 @@ export const withMachines = (name: string, tests: () => void): void =>
   asRoot(name, () => {
     let folder: string
     beforeAll(async () => {
-      folder = await mkdtemp(join(tmpdir(), 'keelson-machines-'))
+      folder = await mkdtemp(join(tmpdir(), 'machines-'))
       settings = settingsIn(folder)
       machines = await openQemuMachines(settings)
     })

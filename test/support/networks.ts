@@ -100,7 +100,7 @@ export class Fabric {
 
   static async make(count: number): Promise<Fabric> {
     const name = `kt${randomBytes(4).toString('hex')}`
-    const folder = await mkdtemp(join(tmpdir(), 'keelson-networks-'))
+    const folder = await mkdtemp(join(tmpdir(), 'networks-'))
     await chmod(folder, 0o755) // dnsmasq gives up root
     const dev = await makeHosts(name, count)
     const hosts = dev.hosts.map((host) => {

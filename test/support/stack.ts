@@ -1,7 +1,7 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
-import { cp, readFile, rm } from 'node:fs/promises'
+import { cp, mkdir, readFile, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import Docker from 'dockerode'
@@ -11,9 +11,9 @@ import { askControl } from '../../script/lib/control.ts'
 import { readLayout, shortHash } from '../../script/lib/settings.ts'
 import type { ServerFacts } from '../../script/lib/supervisor.ts'
 import { isLong } from './long.ts'
+import { removeScratch, serversIn } from './scratch.ts'
 
-// One real stack for all end-to-end tests: `script/server` on a state folder and ports of its own. A run
-// that was interrupted leaves it standing, and the next run begins by taking it away.
+// One real stack for all end-to-end tests: `script/server` on a state folder and ports of its own.
 
 process.env['KEELSON_TOOLS'] ??= resolve(stateFolder(), 'tools')
 export const layout = readLayout({
@@ -21,8 +21,11 @@ export const layout = readLayout({
   portBase: process.env['KEELSON_TEST_PORT_BASE'] ?? '25000',
 })
 
-/** For who writes tests: the stack stays up between runs (`script/test --keep`). */
+/** Several runs of jest use the stack (script/test), or a person who writes tests keeps it (`script/test --keep`). */
 export const keepsStack = process.env['KEELSON_TEST_KEEP'] === '1'
+
+/** Where the tests of this stack make their temporary folders. A short path, since sockets are made below it. */
+const scratch = `/tmp/kl-${shortHash(layout.state)}`
 
 /** Where everything of the running stack is. */
 export const facts = (): ServerFacts =>
@@ -66,7 +69,7 @@ const settings = {
 function environment(): NodeJS.ProcessEnv {
   const shared = ['KEELSON_TOOLS', 'KEELSON_DOCKER_HOST']
   const own = Object.entries(process.env).filter(
-    ([name]) => !name.startsWith('KEELSON_') || shared.includes(name),
+    ([name]) => (!name.startsWith('KEELSON_') || shared.includes(name)) && name !== 'TMPDIR',
   )
   return { ...Object.fromEntries(own), ...settings }
 }
@@ -96,16 +99,27 @@ export async function startStack(): Promise<void> {
 }
 
 const startServer = (hosts: number): Promise<void> =>
-  server('--detach', '--port-base', String(layout.apiPort), '--apis', '2', '--hosts', String(hosts))
+  server(layout.state, '--detach', '--port-base', `${layout.apiPort}`, '--apis', '2', '--hosts', `${hosts}`)
 
-/** Takes away all that the stack made on this machine; its logs stay beside its folder. Nothing there is success. */
+/** The tests' temporary folder, for this process and those it starts. */
+export async function useScratch(): Promise<void> {
+  await mkdir(scratch, { recursive: true, mode: 0o755 }) // open to others: dnsmasq gives up root
+  process.env['TMPDIR'] = scratch
+}
+
+/**
+ * Takes away all that the stack and its tests made on this machine, also where they were interrupted. The stack's logs stay beside
+ * its folder. Nothing there is success.
+ */
 export async function removeStack(): Promise<void> {
+  for (const state of await serversIn(scratch)) await server(state, 'destroy', '--yes')
+  await removeScratch(scratch)
   if (!existsSync(layout.state)) return
   await rm(keptLogs, { recursive: true, force: true })
   await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {}) // it may never have run
   if (await isRunning()) await removeContainers()
   const subnet = await readFile(join(layout.state, 'docker.subnet'), 'utf8').catch(() => null)
-  await server('destroy', '--yes')
+  await server(layout.state, 'destroy', '--yes')
   if (subnet) await removeRules(`kl-${shortHash(layout.state)}`, subnet.trim())
   await rm(layout.state, { recursive: true, force: true })
 }
@@ -118,13 +132,13 @@ export const isRunning = (): Promise<boolean> =>
 
 const keptLogs = `${layout.state}.log`
 
-async function server(...args: string[]): Promise<void> {
-  const child = spawn(join(layout.repository, 'script/server'), [...args, '--state', layout.state], {
+async function server(state: string, ...args: string[]): Promise<void> {
+  const child = spawn(join(layout.repository, 'script/server'), [...args, '--state', state], {
     env: environment(),
     stdio: ['ignore', 'ignore', 'inherit'],
   })
   const [code] = (await once(child, 'exit')) as [number | null]
-  if (code !== 0) throw new Error(`script/server ${args[0]} failed; see ${layout.state}/log`)
+  if (code !== 0) throw new Error(`script/server ${args[0]} failed; see ${state}/log`)
 }
 
 /** From an engine that is the machine's own; by tenant, since others may have containers there. */

@@ -1,0 +1,60 @@
+import { existsSync } from 'node:fs'
+import { readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { listGroups, removeGroups } from '../../drivers/linux/groups.ts'
+import { loopsBelow, mountsOf } from '../../drivers/linux/mounts.ts'
+import { Names } from '../../drivers/linux/names.ts'
+import { removeNamespace } from '../../drivers/linux/namespaces.ts'
+import { MachineHost } from '../../drivers/qemu/host.ts'
+import { processesWith, run } from '../../drivers/system/programs.ts'
+
+// Tests of drivers run guests, disks and networks of their own, in folders below one temporary folder for each stack. An
+// interrupted run leaves them.
+
+/** The folders of a server that test/server/server.test.ts has started. */
+export async function serversIn(scratch: string): Promise<string[]> {
+  const found: string[] = []
+  for (const folder of await foldersIn(scratch, 'keelson-server-'))
+    for (const inner of await readdir(folder))
+      if (existsSync(join(folder, inner, 'state'))) found.push(join(folder, inner, 'state'))
+  return found
+}
+
+/** Ends and removes all that was made below the folder, and the folder. Nothing there is success. */
+export async function removeScratch(scratch: string): Promise<void> {
+  if (!existsSync(scratch)) return
+  for (const { pid } of await processesWith(`${scratch}/`)) endAtOnce(pid)
+  for (const { path } of await loopsBelow(scratch)) await run('losetup', ['--detach', path]).catch(() => '') // it has gone
+  const mounts = (await mountsOf('self')).filter(({ path }) => path.startsWith(`${scratch}/`))
+  for (const { path } of mounts.toReversed()) await run('umount', ['--lazy', path])
+  for (const folder of await foldersIn(scratch, 'machines-')) await removeGroupsOf(join(folder, 'machines'))
+  for (const folder of await foldersIn(scratch, 'networks-')) await removeNamespacesOf(folder)
+  await rm(scratch, { recursive: true })
+}
+
+const foldersIn = async (scratch: string, prefix: string): Promise<string[]> =>
+  (await readdir(scratch).catch(() => []))
+    .filter((name) => name.startsWith(prefix))
+    .map((name) => join(scratch, name))
+
+function endAtOnce(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // It has ended.
+  }
+}
+
+async function removeGroupsOf(folder: string): Promise<void> {
+  const { mark } = new MachineHost({ folder } as never, null as never, null as never)
+  for (const id of await listGroups(mark)) await removeGroups(mark, id)
+}
+
+/** A fabric's folder has one for each of its hosts, by the name of the host's namespace: `ktab12cd34-1`. */
+async function removeNamespacesOf(folder: string): Promise<void> {
+  const hosts = (await readdir(folder)).filter((name) => name.startsWith('kt'))
+  const prefixes = hosts.flatMap((host) => [host.replace(/\d+$/, ''), new Names(host).prefix])
+  const all = await readdir('/run/netns').catch(() => [])
+  for (const name of all.filter((one) => prefixes.some((prefix) => one.startsWith(prefix))))
+    await removeNamespace(name)
+}
