@@ -1,5 +1,6 @@
-// Tests run the .ts files as Node 24 does: no transform, ES modules. One file at a time: those that need the
-// platform share one real stack, and some kill its parts. Two files at a time takes two stacks: script/test.
+import { globSync, readFileSync } from 'node:fs'
+
+// Tests run the .ts files as Node 24 does: no transform, ES modules. script/test says how the projects share the machine.
 
 const common = {
   testEnvironment: 'node',
@@ -8,21 +9,39 @@ const common = {
   modulePathIgnorePatterns: ['<rootDir>/.state'],
 }
 
+const onStack = {
+  ...common,
+  globalSetup: '<rootDir>/test/support/setup.ts',
+  globalTeardown: '<rootDir>/test/support/teardown.ts',
+  setupFilesAfterEnv: ['<rootDir>/test/support/each-file.ts'],
+}
+
+// What a file imports says that it needs the stack for itself: it kills or stops roles, opens and closes hosts, listens
+// on the one port of the mail topic, or says so by importing `exclusive`.
+const alone = /support\/(exclusive|platform|hosts|describe-hosts|topic)\.ts'/
+
+const ends = (suffix, files) =>
+  files.map((file) => `<rootDir>/${file}`).filter((file) => file.endsWith(suffix))
+const stackFiles = globSync('test/**/*.test.ts', { cwd: import.meta.dirname }).filter(
+  (file) => !file.endsWith('.unit.test.ts'),
+)
+const isExclusive = (file) => alone.test(readFileSync(new URL(file, import.meta.url), 'utf8'))
+
 export default {
   maxWorkers: 1,
-  testTimeout: 300_000,
+  testTimeout: 600_000,
   testSequencer: '<rootDir>/test/support/order.ts',
   reporters: ['default', '<rootDir>/test/support/counts.ts'],
   projects: [
     { ...common, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },
     {
-      ...common,
-      displayName: 'stack',
-      testMatch: ['<rootDir>/test/**/*.test.ts'],
-      testPathIgnorePatterns: [String.raw`\.unit\.test\.ts$`],
-      globalSetup: '<rootDir>/test/support/setup.ts',
-      globalTeardown: '<rootDir>/test/support/teardown.ts',
-      setupFilesAfterEnv: ['<rootDir>/test/support/each-file.ts'],
+      ...onStack,
+      displayName: 'calm',
+      testMatch: ends(
+        '.test.ts',
+        stackFiles.filter((file) => !isExclusive(file)),
+      ),
     },
+    { ...onStack, displayName: 'exclusive', testMatch: ends('.test.ts', stackFiles.filter(isExclusive)) },
   ],
 }

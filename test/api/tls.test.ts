@@ -100,7 +100,7 @@ describe('with a certificate', () => {
 describe('a connection that sends slowly', () => {
   // It takes the 20 s that a client is given, and some more.
   testLong('is closed with 408, whatever it goes on sending', async () => {
-    const plain = await startOwnApi({}, 80)
+    const plain = await startOwnApi({})
     const socket = connect(Number(new URL(plain.url).port), '127.0.0.1')
     socket.write('GET /healthz HTTP/1.1\r\n')
     const drip = setInterval(() => socket.write('X: y\r\n'), 1_000)

@@ -6,6 +6,7 @@ import { Authenticator } from '../../models/identity/authenticators.ts'
 import { Browser } from '../../models/identity/browsers.ts'
 import { hashPassword, User } from '../../models/identity/users.ts'
 import { type Answer, ask, Client, type Json } from '../support/client.ts'
+import '../support/exclusive.ts'
 import { refusing } from '../support/refusals.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 

@@ -29,7 +29,7 @@ const atOnce = 40
 /** The further hosts' engines have this network each for itself; elsewhere it is not theirs. */
 const furtherEngines = /^172\.31\.255\./
 /** Behind the API's: see startOwnApi. */
-const ownApi = 70
+const ownApi = layout.apiPort + 70
 
 const kinds = ['container', 'microvm'] as const
 type Kind = (typeof kinds)[number]
@@ -42,7 +42,7 @@ const platformPorts = (): number[] => [
   layout.mongodbPort,
   layout.temporalPort,
   layout.temporalUiPort,
-  layout.apiPort + ownApi,
+  ownApi,
 ]
 
 /** Those of `address:port` to which a connection comes about, tried from inside. */
@@ -137,7 +137,7 @@ describeHosts('an instance', () => {
     silent.push(...machine)
     refused.push(`${outside.metadataAddress}:80`, 'fd00:ec2::254:80')
     expect(await seen.get(namespaceOf(second) ?? '', outside.metadataAddress)).toBe('outside')
-    expect(await accepts(layout.apiPort + ownApi, machine[0])).toBe(true)
+    expect(await accepts(ownApi, machine[0])).toBe(true)
     await makeStrangers()
 
     tenant = await makeTenant()

@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals'
 import { engine } from '../support/engine.ts'
+import '../support/exclusive.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
 const size = 200

@@ -17,7 +17,7 @@ import { layout as shared } from '../support/stack.ts'
 // machine. The folder is deep, as a clone's may be: a socket's path must still fit.
 
 const run = promisify(execFile)
-const portBase = shared.apiPort + 2_000 // clear of the block of the server that the other tests share
+const portBase = shared.apiPort + 4_000 // clear of the blocks of the servers that the other tests share
 let folder: string
 let state: string
 

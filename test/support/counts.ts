@@ -1,4 +1,5 @@
 import { writeFileSync } from 'node:fs'
+import { relative, resolve } from 'node:path'
 
 interface Results {
   numPassedTests: number
@@ -6,14 +7,36 @@ interface Results {
   numRuntimeErrorTestSuites: number
   numPendingTests: number
   numTodoTests: number
+  testResults: { testFilePath: string; perfStats: { runtime: number } }[]
 }
 
-/** Keeps the line with which script/test ends. A file that fails outside its tests counts as one more failure. */
+/** What one run of jest leaves for test/support/summary.ts. */
+export interface Counted {
+  passed: number
+  failed: number
+  skipped: number
+  /** By a file's path below test/. */
+  seconds: Record<string, number>
+}
+
+const tests = resolve(import.meta.dirname, '..')
+
+/** Keeps what a run has counted. A file that fails outside its tests counts as one more failure. */
 export default class Counts {
   onRunComplete(_: unknown, results: Results): void {
-    const failed = results.numFailedTests + results.numRuntimeErrorTestSuites
-    const skipped = results.numPendingTests + results.numTodoTests
     const path = process.env['KEELSON_TEST_COUNTS']
-    if (path) writeFileSync(path, `${results.numPassedTests} passed, ${failed} failed, ${skipped} skipped\n`)
+    if (!path) return
+    const counted: Counted = {
+      passed: results.numPassedTests,
+      failed: results.numFailedTests + results.numRuntimeErrorTestSuites,
+      skipped: results.numPendingTests + results.numTodoTests,
+      seconds: Object.fromEntries(
+        results.testResults.map(({ testFilePath, perfStats }) => [
+          relative(tests, testFilePath),
+          Math.round(perfStats.runtime / 1000),
+        ]),
+      ),
+    }
+    writeFileSync(path, JSON.stringify(counted))
   }
 }

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { connect } from 'node:net'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { eventually } from './eventually.ts'
 import { layout, stackSettings } from './stack.ts'
 
@@ -12,9 +12,9 @@ export interface OwnApi {
   stop(): Promise<void>
 }
 
-/** Resolves when it listens, `above` the stack’s first port. */
-export async function startOwnApi(settings: Record<string, string>, above = 70): Promise<OwnApi> {
-  const port = layout.apiPort + above
+/** Resolves when it listens, on a port that nothing else uses unless one is given. */
+export async function startOwnApi(settings: Record<string, string>, given?: number): Promise<OwnApi> {
+  const port = given ?? (await freePort())
   const url = `http://127.0.0.1:${port}`
   const env = { ...stackSettings(), KEELSON_API_PORT: String(port), KEELSON_METRICS_PORT: '0', ...settings }
   const api: ChildProcess = spawn(process.execPath, ['api/main.ts'], {
@@ -33,6 +33,15 @@ export async function startOwnApi(settings: Record<string, string>, above = 70):
       if (api.exitCode === null) await once(api, 'exit')
     },
   }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
 }
 
 /** Whether somebody listens there, as seen from this machine. */

@@ -1,0 +1,29 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { parseArgs } from 'node:util'
+import type { Counted } from './counts.ts'
+import { timesFile } from './times.ts'
+
+// The end of script/test: what all runs of jest have counted. `--times` keeps the seconds of each file.
+
+const { values: flags, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { times: { type: 'boolean' } },
+})
+const all = positionals.map((path) => JSON.parse(readFileSync(path, 'utf8')) as Counted)
+const sum = (of: (counted: Counted) => number): number => all.reduce((total, one) => total + of(one), 0)
+const files = all.flatMap(({ seconds }) => Object.entries(seconds))
+
+if (flags.times) {
+  const byName = files.toSorted(([a], [b]) => (a < b ? -1 : 1))
+  writeFileSync(timesFile, `${JSON.stringify(Object.fromEntries(byName), null, 2)}\n`)
+}
+
+console.log('The slowest files:')
+for (const [file, seconds] of files.toSorted(([, a], [, b]) => b - a).slice(0, 20))
+  console.log(`${String(seconds).padStart(6)} s  ${file}`)
+
+const passed = sum((one) => one.passed)
+// A name that no test has is a mistake.
+const failed = sum((one) => one.failed) + (files.length === 0 ? 1 : 0)
+console.log(`${passed} passed, ${failed} failed, ${sum((one) => one.skipped)} skipped`)
+process.exit(failed > 0 ? 1 : 0)

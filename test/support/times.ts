@@ -1,0 +1,16 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** The recorded seconds of test files, by their paths below test/: `script/test --times` writes them. */
+export const timesFile = join(import.meta.dirname, 'times.json')
+
+const recorded = JSON.parse(readFileSync(timesFile, 'utf8')) as Record<string, number>
+const sum = (seconds: number[]): number => seconds.reduce((all, one) => all + one, 0)
+const mean = sum(Object.values(recorded)) / Math.max(1, Object.keys(recorded).length)
+
+/** The seconds that a file took when they were last recorded; the mean of all for a file that is new. */
+export const secondsOf = (file: string): number => recorded[file] ?? mean
+
+/** The seconds of all files but these. */
+export const secondsBeside = (files: string[]): number =>
+  sum(Object.entries(recorded).flatMap(([file, seconds]) => (files.includes(file) ? [] : [seconds])))
