@@ -6,12 +6,12 @@ import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open, whileFull } from '../support/hosts.ts'
 import { archived, numbers } from '../support/log-archive.ts'
-import { isLong } from '../support/long.ts'
 import { testLong } from '../support/long-tests.ts'
 import { machineFiles, machineTraces } from '../support/machine-traces.ts'
 import { counter, countsOn, guests, inSequence, outputOf } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
 import { randomOf } from '../support/random.ts'
+import { sampled } from '../support/sampled.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // A microVM goes to another host with all that it has: its root disk, its memory, its disks.
@@ -135,7 +135,7 @@ describeHosts('a move', () => {
   )
 
   // Of each role in the long form.
-  test.each(isLong ? kills : kills.filter(({ role, seed }) => role === 'host-2' && seed === 0))(
+  test.each(sampled(kills, 1))(
     'of one that is resumed elsewhere, while $role is killed, seed $seed, comes to its end, and no number is lost',
     async (kill) => {
       const id = await countingHere()

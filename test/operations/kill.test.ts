@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
-import { describeLong } from '../support/long-tests.ts'
 import type { Accepted } from '../support/client.ts'
 import { engine, type Moments } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { randomOf } from '../support/random.ts'
 import { platform, type RoleName, startAll } from '../support/platform.ts'
+import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // What was accepted is carried out, exactly once in effect, whatever is killed (-9) in between.
@@ -13,7 +13,7 @@ afterEach(startAll)
 
 const roles: RoleName[] = ['worker', 'host', 'temporal', 'mongodb', 'api']
 // A killed host worker is noticed by its silence of 10 s; a machine under load is slow.
-const within = 90_000
+const within = 240_000
 
 /** The record says what the engine says, and there is nothing on the engine that no record knows. */
 async function expectOne(tenant: TestTenant, id: string, status: 'running' | 'stopped'): Promise<void> {
@@ -43,7 +43,7 @@ describe('create', () => {
     roles.map((role) => ({ role, when, moment })),
   )
 
-  test.each(points)('$role is killed when $when', async ({ role, moment }) => {
+  test.each(sampled(points, 5))('$role is killed when $when', async ({ role, moment }) => {
     const tenant = await makeTenant()
     const seen = await engine.watch(tenant.id)
     const accepted = await tenant.containers.create()
@@ -111,7 +111,7 @@ describe('every other verb', () => {
   type Verb = keyof typeof verbs
   const points = (Object.keys(verbs) as Verb[]).flatMap((verb) => roles.map((role) => ({ verb, role })))
 
-  test.each(points)('$verb, while $role is killed in the middle', async ({ verb, role }) => {
+  test.each(sampled(points, 6))('$verb, while $role is killed in the middle', async ({ verb, role }) => {
     const { moment, ends } = verbs[verb]
     const tenant = await makeTenant()
     const { id } = await tenant.containers.make()
@@ -137,26 +137,24 @@ describe('every other verb', () => {
   })
 })
 
-describeLong('at any moment', () => {
-  test.each(Array.from({ length: 20 }, (_, seed) => seed))(
-    'seed %i: ten creates, three kills',
-    async (seed) => {
-      const random = randomOf(seed)
-      const tenant = await makeTenant()
-      const accepted = await Promise.all(Array.from({ length: 10 }, () => tenant.containers.create()))
-      for (let i = 0; i < 3; i++) {
-        const role = roles[Math.floor(random() * roles.length)] ?? 'worker'
-        await new Promise((resolve) => setTimeout(resolve, random() * 800))
-        await platform.kill(role)
-        await platform.start(role)
-      }
-      const ends = await Promise.all(accepted.map(({ operation }) => operation.end(within)))
-      expect(ends.map(({ state }) => state)).toEqual(ends.map(() => 'succeeded'))
-      const containers = await engine.withLabel('keelson.tenant', tenant.id)
-      expect(new Set(containers.map(({ Labels }) => Labels['keelson.resource']))).toEqual(
-        new Set(accepted.map(({ id }) => id)),
-      )
-      expect(containers).toHaveLength(10)
-    },
-  )
+describe('at any moment', () => {
+  const seeds = Array.from({ length: 20 }, (_, seed) => seed)
+  test.each(sampled(seeds, 1))('seed %i: ten creates, three kills', async (seed) => {
+    const random = randomOf(seed)
+    const tenant = await makeTenant()
+    const accepted = await Promise.all(Array.from({ length: 10 }, () => tenant.containers.create()))
+    for (let i = 0; i < 3; i++) {
+      const role = roles[Math.floor(random() * roles.length)] ?? 'worker'
+      await new Promise((resolve) => setTimeout(resolve, random() * 800))
+      await platform.kill(role)
+      await platform.start(role)
+    }
+    const ends = await Promise.all(accepted.map(({ operation }) => operation.end(within)))
+    expect(ends.map(({ state }) => state)).toEqual(ends.map(() => 'succeeded'))
+    const containers = await engine.withLabel('keelson.tenant', tenant.id)
+    expect(new Set(containers.map(({ Labels }) => Labels['keelson.resource']))).toEqual(
+      new Set(accepted.map(({ id }) => id)),
+    )
+    expect(containers).toHaveLength(10)
+  })
 })

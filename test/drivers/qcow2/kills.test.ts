@@ -2,7 +2,6 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from '@jest/globals'
 import { newId } from '../../../lib/ids.ts'
-import { isLong } from '../../support/long.ts'
 import { shell } from '../../support/containers.ts'
 import { type DiskHost, inContainer, kernelTraces, pidOf } from '../../support/disk-hosts.ts'
 import {
@@ -20,6 +19,7 @@ import {
 } from '../../support/disk-tests.ts'
 import { eventually } from '../../support/eventually.ts'
 import { killedAfter as killed } from '../../support/killed-worker.ts'
+import { sampled } from '../../support/sampled.ts'
 
 withHosts('disks whose programs are killed', () => {
   describe('after a kill', () => {
@@ -125,7 +125,10 @@ async function killDaemon(id: string): Promise<void> {
 
 /** Spread over the time that the work takes here. */
 function moments(): number[] {
-  return isLong ? Array.from({ length: 30 }, (_, i) => i * 7) : [5, 25, 60, 110]
+  return sampled(
+    Array.from({ length: 30 }, (_, i) => i * 7),
+    4,
+  )
 }
 
 const killedAfter = (ms: number, { settings }: DiskHost, method: string, args: unknown[]): Promise<void> =>

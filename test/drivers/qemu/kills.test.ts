@@ -3,7 +3,6 @@ import { expect, test } from '@jest/globals'
 import type { MachineSpec } from '../../../drivers/machines.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
-import { isLong } from '../../support/long.ts'
 import { eventually } from '../../support/eventually.ts'
 import { killedAfter } from '../../support/killed-worker.ts'
 import {
@@ -18,10 +17,14 @@ import {
   traces,
   withMachines,
 } from '../../support/machine-hosts.ts'
+import { sampled } from '../../support/sampled.ts'
 
 /** Spread over the time that the work takes here, without KVM. */
-const moments = (longestMs: number, few: number[]): number[] =>
-  isLong ? Array.from({ length: 12 }, (_, index) => Math.round((longestMs * index) / 11)) : few
+const moments = (longestMs: number, few: number): number[] =>
+  sampled(
+    Array.from({ length: 12 }, (_, index) => Math.round((longestMs * index) / 11)),
+    few,
+  )
 
 const counter = 'i=0; while :; do i=$((i+1)); echo $i >> /numbers; sync; echo $i; sleep 0.05; done'
 
@@ -48,7 +51,7 @@ async function processKilled(spec: MachineSpec, ms: number, work: () => Promise<
 }
 
 withMachines('machines whose worker or process is killed', () => {
-  test.each(moments(8000, [600, 3000]))(
+  test.each(moments(8000, 2))(
     'of the worker that creates, after %d ms: asking again makes one machine that runs',
     async (ms) => {
       const spec = script('echo once; exec sleep 600')
@@ -64,7 +67,7 @@ withMachines('machines whose worker or process is killed', () => {
   test('of the worker that suspends or resumes: it runs or is suspended, and no number is lost', async () => {
     const spec = script(counter)
     await start(spec)
-    for (const ms of moments(2500, [150, 700])) {
+    for (const ms of moments(2500, 2)) {
       await workerKilled(ms, 'suspend', [spec.id])
       expect(['running', 'suspended']).toContain((await machines.find(spec.id))?.state)
       await machines.suspend(spec.id)
@@ -79,7 +82,7 @@ withMachines('machines whose worker or process is killed', () => {
     const spec = machineSpec()
     await start(spec)
     await inMachine(spec.id, 'echo kept > /kept; sync')
-    for (const ms of moments(2500, [100, 500])) {
+    for (const ms of moments(2500, 2)) {
       await processKilled(spec, ms, () => machines.suspend(spec.id))
       if ((await machines.find(spec.id))?.state === 'suspended') {
         await processKilled(spec, ms, () => machines.resume(spec))
@@ -97,7 +100,7 @@ withMachines('machines whose worker or process is killed', () => {
   })
 
   test('of its process while it is created: what is left is nothing, or starts', async () => {
-    for (const ms of moments(6000, [1500])) {
+    for (const ms of moments(6000, 1)) {
       const spec = machineSpec()
       await processKilled(spec, ms, () => start(spec))
       if (!(await machines.find(spec.id))) expect(await traces(spec.id)).toEqual([])
