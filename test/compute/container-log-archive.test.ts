@@ -164,7 +164,7 @@ describe('the answer', () => {
     expect(await tenant.containers.activity(id)).toContainEqual(
       expect.objectContaining({ kind: 'output_dropped' }),
     )
-  }, 300_000)
+  }, 600_000)
 })
 
 const blobKeys = async (id: string) => (await piecesOf(id)).map(({ blob }) => blob.key)

@@ -66,7 +66,7 @@ describeHosts('the archive of a container that is moved', () => {
     await isOnlyOn(id, first)
     await eventually(async () => (await archived(tenant.owner, id)).length === 2 * count)
     expect(numbers(await archived(tenant.owner, id))).toEqual(twice)
-  }, 300_000)
+  }, 600_000)
 
   test('takes nothing from a host that the container is not and was not on', async () => {
     const id = await writtenOn(first)

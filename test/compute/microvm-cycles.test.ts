@@ -15,7 +15,7 @@ import { addressOf, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 // Suspended and resumed again and again, at random moments, a microVM loses nothing of what it does, and nobody but its clock
 // tells it: its disk, its output and its connections are as if there had been no suspension.
 
-const within = 180_000
+const within = 240_000
 jest.setTimeout(600_000)
 
 const port = 7

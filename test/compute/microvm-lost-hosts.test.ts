@@ -29,7 +29,7 @@ import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // The second host, which is a network namespace, by its index.
 const there = 2
-const within = 180_000
+const within = 240_000
 jest.setTimeout(600_000)
 
 let tenant: TestTenant

@@ -10,7 +10,7 @@ import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts
 
 // One tenant's things from end to end, on three hosts: each test goes on where the one before it ended.
 
-const within = 180_000
+const within = 240_000
 
 interface Made extends ContainerBody {
   nics: { id: string; subnet_id: string; ip_address: string }[]

@@ -15,7 +15,7 @@ import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../sup
 
 // Disks that go from host to host, by themselves and with their containers.
 
-const within = 120_000
+const within = 240_000
 
 let tenant: TestTenant
 let operator: Client

@@ -41,7 +41,7 @@ export class Console {
     this.socket.send(JSON.stringify({ type: 'resize', cols, rows }))
   }
   /** Resolves once this was shown. */
-  async shows(what: string | RegExp, withinMs = 15_000): Promise<void> {
+  async shows(what: string | RegExp, withinMs = 60_000): Promise<void> {
     const shown = () => (typeof what === 'string' ? this.text.includes(what) : what.test(this.text))
     await eventually(shown, { withinMs }).catch((cause: unknown) => {
       throw new Error(`not shown: ${what}; but ${JSON.stringify(this.text.slice(-500))}`, { cause })

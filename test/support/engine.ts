@@ -68,7 +68,7 @@ export class Moments {
   }
 
   /** Resolves once it has happened. */
-  async next(action: Action, withinMs = 30_000): Promise<void> {
+  async next(action: Action, withinMs = 120_000): Promise<void> {
     const late = Promise.withResolvers<never>()
     const timer = setTimeout(() => late.reject(new Error(`no ${action} in ${withinMs} ms`)), withinMs)
     try {

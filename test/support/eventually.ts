@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
 // For what never comes, not a measure of speed: on a busy machine what takes a second may take twenty.
-const patienceMs = 120_000
+const patienceMs = 240_000
 
 /** What took long already is looked at less often: looking costs the platform a request, and what it waits for the time. */
 const gapMs = (waitedMs: number): number => Math.min(250, Math.max(20, waitedMs / 40))

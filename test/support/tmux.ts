@@ -39,7 +39,7 @@ export class Tmux {
   }
 
   /** Resolves with the screen once it is so. */
-  async shows(is: (lines: string[]) => boolean, withinMs = 30_000): Promise<string[]> {
+  async shows(is: (lines: string[]) => boolean, withinMs = 120_000): Promise<string[]> {
     let lines: string[] = []
     const shown = async (): Promise<boolean> => is((lines = await this.screen()))
     await eventually(shown, { withinMs }).catch((cause: unknown) => {

@@ -197,7 +197,7 @@ asRoot('state', () => {
         expect(await traces(one)).toEqual(before)
       }
     },
-    kills * 24_000,
+    kills * 60_000,
   )
 
   test('a tool that is missing and a right that is missing are named', async () => {
