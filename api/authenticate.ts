@@ -4,7 +4,7 @@ import { hostTokenType, internalAudience } from '../lib/host-protocol.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
 import { Host } from '../models/compute/hosts.ts'
 import { machineOf } from '../models/identity/access-tokens.ts'
-import { identityOf, sessionPrefix } from '../models/identity/sessions.ts'
+import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
 import type { Access, Caller, HostCaller } from './operation.ts'
 
 // Longer than any token of ours: what is longer is refused unread.

@@ -3,7 +3,7 @@ import express, { type Express, type Request, type RequestHandler, type Response
 import type { PayloadCodec } from '@temporalio/common'
 import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
 import { logIn } from '../models/identity/login.ts'
-import { identityOf } from '../models/identity/sessions.ts'
+import { identityOf } from '../models/identity/session-tokens.ts'
 import { originOf } from './fields.ts'
 import { makeSharedLimiter } from './limits.ts'
 

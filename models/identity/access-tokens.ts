@@ -1,4 +1,5 @@
-import { decodeJwt, jwtVerify, SignJWT } from 'jose'
+import { hash } from 'node:crypto'
+import { decodeJwt, type JWTPayload, jwtVerify, SignJWT } from 'jose'
 import { newId } from '../../lib/ids.ts'
 import { type ApiClientDocument, effectiveScopes, livingClient, noteUse } from './api-clients.ts'
 import type { Permission } from './roles.ts'
@@ -37,18 +38,39 @@ export interface Machine {
 export async function machineOf(token: string, issuer: string): Promise<Machine | null> {
   // Asked for while the signature is checked: believed only if that is good.
   const claimed = String(decodeJwt(token)['client_id'])
-  const [{ payload }, client] = await Promise.all([
-    jwtVerify(token, verificationKey, {
-      algorithms: ['EdDSA'],
-      typ: accessTokenType,
-      issuer,
-      audience: issuer,
-      requiredClaims: ['sub', 'client_id', 'scope', 'jti', 'iat', 'exp'],
-      maxTokenAge: accessTokenSec,
-    }),
-    livingClient(claimed),
-  ])
+  const [payload, client] = await Promise.all([verify(token, issuer), livingClient(claimed)])
   if (!client || client.token_generation !== payload['generation']) return null
   noteUse(client)
   return { client, permissions: effectiveScopes(client, String(payload['scope']).split(' ')) }
+}
+
+// To check a signature takes as long as the find of the client. A token that was found good is not checked again until the
+// signing keys are read anew, as often as this; when it expires is looked at each time.
+const rememberedMs = 10_000
+// Some 500 bytes each.
+const mostRemembered = 10_000
+let good = new Map<string, JWTPayload>()
+let goodSince = 0
+
+/** The claims of one of our tokens. Rejects when it is not one, or has expired. */
+async function verify(token: string, issuer: string): Promise<JWTPayload> {
+  const now = Date.now()
+  if (now - goodSince > rememberedMs || good.size >= mostRemembered) {
+    good = new Map()
+    goodSince = now
+  }
+  // Not the token itself: a dump of the memory has no more tokens in it than there are requests under way.
+  const key = hash('sha256', `${issuer} ${token}`, 'base64')
+  const known = good.get(key)
+  if (known?.exp !== undefined && known.exp * 1000 > now) return known
+  const { payload } = await jwtVerify(token, verificationKey, {
+    algorithms: ['EdDSA'],
+    typ: accessTokenType,
+    issuer,
+    audience: issuer,
+    requiredClaims: ['sub', 'client_id', 'scope', 'jti', 'iat', 'exp'],
+    maxTokenAge: accessTokenSec,
+  })
+  good.set(key, payload)
+  return payload
 }

@@ -32,8 +32,17 @@ export function changeGrants<T>(tenantId: string, work: () => Promise<T>): Promi
   return transaction(async () => {
     await Turn.updateOne({ _id: tenantId }, { $inc: { changes: 1 } }, { upsert: true })
     return work()
-  }, `grants:${tenantId}`)
+  }, lineOf(tenantId))
 }
+
+/**
+ * A transaction that copies to a session what its user may do. It takes no turn, so that logins on several replicas do
+ * not wait for each other: it writes to the records that it copies (`holdUser`, `holdOwnRoles`), where it meets a change.
+ */
+export const copyGrants = <T>(tenantId: string, work: () => Promise<T>): Promise<T> =>
+  transaction(work, lineOf(tenantId))
+
+const lineOf = (tenantId: string): string => `grants:${tenantId}`
 
 /** The tenant is gone. */
 export const forgetGrants = async (tenantId: string): Promise<void> => {

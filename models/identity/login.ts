@@ -2,7 +2,7 @@ import { Unauthenticated } from '../../lib/problem.ts'
 import { attempt, Unfinished } from './attempts.ts'
 import { isEnrolled, useCode } from './authenticators.ts'
 import { isRemembered, type Origin, rememberBrowser } from './browsers.ts'
-import { openSession } from './sessions.ts'
+import { openSession } from './session-tokens.ts'
 import { findByPassword, type UserDocument } from './users.ts'
 
 export interface Credentials {

@@ -7,6 +7,7 @@ import { waysToUse } from './links.ts'
 import { queueMail } from './mails.ts'
 import { issueToken } from './one-time-tokens.ts'
 import { builtInRoles, customRolesNamed, operatorRole, type Permission, permissionsOf } from './roles.ts'
+import { copyRoles } from './sessions.ts'
 import { User, type UserDocument } from './users.ts'
 
 // What those who manage a tenant's users do with them. Nobody acts on a user who may do more than he.
@@ -94,6 +95,7 @@ export function changeUser(
     if (!changed) throw new NotFound('user')
     await keepAnOwner(user)
     if (status === 'disabled') await endLogins(user)
+    else if (change.roles) await copyRoles(changed, await customRolesNamed(by.tenant_id, roles))
     return changed
   })
 }

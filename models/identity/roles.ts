@@ -4,6 +4,7 @@ import { isDuplicateKey } from '../database.ts'
 import { documentOptions } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import { changeGrants, mustHold } from './grants.ts'
+import { copyRole } from './sessions.ts'
 import { User } from './users.ts'
 
 /** The rights of tenants' roles. `<resource>:<action>`; operators' begin with `platform:`. */
@@ -89,6 +90,8 @@ export interface RoleDocument {
   description: string
   built_in: boolean
   permissions: string[]
+  /** Counts logins of its users, so that a login and a change of the role meet in the record. */
+  logins: number
   created_at: Date
   updated_at: Date
 }
@@ -101,6 +104,7 @@ const schema = new Schema<RoleDocument>(
     description: { type: String, default: '' },
     built_in: { type: Boolean, default: false },
     permissions: { type: [String], default: [] },
+    logins: { type: Number, default: 0 },
   },
   { ...documentOptions, collection: 'roles' },
 )
@@ -169,6 +173,7 @@ export function changeRole(
       { returnDocument: 'after' },
     ).lean()
     if (!changed) throw new NotFound('role')
+    await copyRole(changed)
     return changed
   })
 }
@@ -202,6 +207,18 @@ const sorted = (permissions: string[]): string[] => [...new Set(permissions)].to
 export const customRolesNamed = (tenant_id: string, names: string[]): Promise<RoleDocument[]> =>
   Role.find({ tenant_id, _id: { $in: names.map((name) => idOf(tenant_id, name)) } }).lean()
 
+/**
+ * The same, as now and until the present transaction ends: a write to them, as `holdUser` is. Costs no query where all
+ * are built in.
+ */
+export async function holdOwnRoles(tenant_id: string, names: string[]): Promise<RoleDocument[]> {
+  const own = names.filter((name) => !isBuiltIn(name))
+  if (own.length === 0) return []
+  const _id = { $in: own.map((name) => idOf(tenant_id, name)) }
+  await Role.updateMany({ tenant_id, _id }, { $inc: { logins: 1 } }, { timestamps: false })
+  return Role.find({ tenant_id, _id }).lean()
+}
+
 const known = new Map<string, ReadonlySet<Permission>>()
 const grantable = new Set<string>(tenantPermissions)
 const isGrantable = (permission: string): permission is TenantPermission => grantable.has(permission)
@@ -217,9 +234,4 @@ export function permissionsOf(
   known.set(key, permissions)
   if (custom.length === 0) return permissions
   return new Set([...permissions, ...custom.flatMap((role) => role.permissions.filter(isGrantable))])
-}
-
-/** What a user of the tenant with these roles may do at this moment. Costs no query where all are built in. */
-export async function permissionsNow(tenant_id: string, roles: string[]): Promise<ReadonlySet<Permission>> {
-  return permissionsOf(roles, roles.every(isBuiltIn) ? [] : await customRolesNamed(tenant_id, roles))
 }

@@ -15,6 +15,7 @@ import {
 import { type StateOf, states } from '../states.ts'
 import { ApiClient } from './api-clients.ts'
 import { forEachLimit, limitedSums, type LimitName, type Limits, type SomeLimits } from './limits.ts'
+import { closeTenantSessions } from './sessions.ts'
 import { hashPassword, User, type UserDocument } from './users.ts'
 
 /** Nobody gets into a tenant that is not active. There is no way back from a deletion, only another try. */
@@ -82,6 +83,7 @@ async function handOver(id: string, operatorTenantId: string): Promise<void> {
   await Tenant.updateOne({ _id: id }, { $set: { tenant_id: operatorTenantId } })
   // From the next request on nobody gets in, by a session, a new login or a token.
   await User.updateMany({ tenant_id: id }, { $set: { status: 'disabled' } })
+  await closeTenantSessions(id)
   await ApiClient.updateMany({ tenant_id: id }, { $set: { expires_at: new Date() } })
 }
 

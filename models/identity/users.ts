@@ -17,6 +17,8 @@ export interface UserDocument {
   roles: string[]
   /** Only an active user can log in. */
   status: (typeof userStatuses)[number]
+  /** Counts logins, so that a login and a change of the user meet in the record. */
+  logins: number
   created_at: Date
   updated_at: Date
 }
@@ -30,6 +32,7 @@ const schema = new Schema<UserDocument>(
     password_hash: { type: String, default: null },
     roles: { type: [String], default: [] },
     status: { type: String, enum: userStatuses, default: 'active' },
+    logins: { type: Number, default: 0 },
   },
   { ...documentOptions, collection: 'users' },
 )
@@ -60,6 +63,17 @@ export async function hasPassword(user: UserDocument | null, password: string): 
 
 export const findByEmail = (email: string): Promise<UserDocument | null> =>
   User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
+
+/**
+ * The user as now, and until the present transaction ends; null unless active with the same password as in `user`. It
+ * is a write: a change at the same time fails one of the two, which MongoDB's driver then repeats.
+ */
+export const holdUser = ({ _id, tenant_id, password_hash }: UserDocument): Promise<UserDocument | null> =>
+  User.findOneAndUpdate(
+    { _id, tenant_id, password_hash, status: 'active' },
+    { $inc: { logins: 1 } },
+    { timestamps: false, returnDocument: 'after' },
+  ).lean()
 
 /** The active user with this address and password, else null, in the same time whichever is wrong. */
 export async function findByPassword(email: string, password: string): Promise<UserDocument | null> {

@@ -4,9 +4,8 @@ import { allOperations } from '../../api/index.ts'
 import { hostTokenType, internalAudience } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
-import { identityOf, Session } from '../../models/identity/sessions.ts'
-import { User } from '../../models/identity/users.ts'
-import { everyTenant } from '../../models/tenant-scope.ts'
+import { identityOf } from '../../models/identity/session-tokens.ts'
+import { Session } from '../../models/identity/sessions.ts'
 import { ask, type Client } from '../support/client.ts'
 import { refusing } from '../support/refusals.ts'
 import { facts } from '../support/stack.ts'
@@ -114,9 +113,9 @@ describe('a token', () => {
     const client = await tenant.user('owner')
     const { id } = await client.get<{ id: string }>('/api/v1/account')
     await client.get(path)
-    await User.updateOne({ _id: id }, { $set: { roles: [] } }).setOptions(everyTenant)
+    await owner.ask('PATCH', `/api/v1/users/${id}`, { roles: [] })
     expect(await refused(() => client.ask('GET', path))).toMatchObject({ status: 403 })
-    await User.updateOne({ _id: id }, { $set: { status: 'disabled' } }).setOptions(everyTenant)
+    await owner.ask('PATCH', `/api/v1/users/${id}`, { disabled: true })
     expect(await refused(() => client.ask('GET', path))).toMatchObject({ status: 401 })
   })
 

@@ -2,8 +2,6 @@ import { createHash } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { AuditEvent } from '../../models/identity/audit.ts'
-import { User } from '../../models/identity/users.ts'
-import { everyTenant } from '../../models/tenant-scope.ts'
 import { isLong } from '../support/long.ts'
 import { type ContainerBody, shell } from '../support/client.ts'
 import {
@@ -229,7 +227,7 @@ describe('the close code says why', () => {
     const terminals = [await open({ token: one.token }), await open({ token: other.token })]
     expect(await one.ask('POST', '/api/v1/auth/logout')).toMatchObject({ status: 204 })
     const { id } = await other.get<{ id: string }>('/api/v1/account')
-    await User.updateOne({ _id: id }, { $set: { roles: ['viewer'] } }).setOptions(everyTenant)
+    await tenant.owner.ask('PATCH', `/api/v1/users/${id}`, { roles: ['viewer'] })
     expect(await Promise.all(terminals.map(({ closed }) => closed))).toEqual([
       { code: 1008, reason: 'the token has ended' },
       { code: 1008, reason: 'the permission was taken away' },
