@@ -3,7 +3,7 @@ import { MachineTransfer } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { findInstance } from '../../models/compute/instance-kinds.ts'
 import type { InstanceKind } from '../../models/compute/instances.ts'
-import { type MachineDocument, openMachineSource, sealMachineSource } from '../../models/compute/machines.ts'
+import { type MachineDocument, noteMachineSource, openMachineSource } from '../../models/compute/machines.ts'
 import { Reservation } from '../../models/compute/reservations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { Id } from '../fields.ts'
@@ -41,9 +41,7 @@ export const machineProtocol = [
     responses: { 204: null },
     handle: async ({ caller, params, body }) => {
       const { kind, machine } = await moving(caller, params, 'host_id')
-      const { _id, tenant_id, operation_id } = machine
-      const transfer_sealed = await sealMachineSource(_id, body)
-      await kind.model.updateOne({ _id, tenant_id, operation_id }, { $set: { transfer_sealed } })
+      await noteMachineSource(kind, machine, body)
     },
   }),
 

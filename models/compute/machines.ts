@@ -9,6 +9,7 @@ import {
   attaching,
   defineInstance,
   type InstanceDocument,
+  type InstanceKind,
   instanceFields,
   type PlacedSpec,
 } from './instances.ts'
@@ -46,7 +47,7 @@ export interface MachineDocument
     Pick<MachineSpec, 'root_disk_gib'> {
   command: string[]
   entrypoint: string[]
-  /** While it goes to another host: where that finds it. Sealed: `sealMachineSource`; `-` for none. */
+  /** While it goes to another host: where that finds it. Sealed: `noteMachineSource`; `-` for none. */
   transfer_sealed: string
 }
 
@@ -131,7 +132,18 @@ const specOfMachine = (kind: MachineKind, machine: MachineDocument): PlacedMachi
 })
 
 const transferContext = ({ _id }: Pick<ResourceDocument, '_id'>): string => `machines.transfer:${_id}`
-export const sealMachineSource = (id: string, source: MachineSource): Promise<string> =>
+const sealMachineSource = (id: string, source: MachineSource): Promise<string> =>
   sealSecret(source, transferContext({ _id: id }))
+
+/** Keeps where the target finds the machine. Fenced by the operation that moves it. */
+export async function noteMachineSource(
+  { model }: Pick<InstanceKind, 'model'>,
+  { _id, tenant_id, operation_id }: MachineDocument,
+  source: MachineSource,
+): Promise<void> {
+  const set = { transfer_sealed: await sealMachineSource(_id, source) }
+  await model.updateOne({ _id, tenant_id, operation_id }, { $set: set })
+}
+
 export const openMachineSource = ({ _id, transfer_sealed }: MachineDocument): Promise<MachineSource> =>
   unsealSecret(transfer_sealed, transferContext({ _id }))

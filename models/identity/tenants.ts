@@ -200,4 +200,4 @@ export async function needQuota(tenantId: string, name: LimitName, used: number)
 
 /** An aggregation expression: whether `asked` more goes into `allowed`. Giving back always does. */
 export const fits = (asked: number, used: string, allowed: unknown): unknown =>
-  asked <= 0 ? true : { $lte: [{ $add: [{ $ifNull: [used, 0] }, asked] }, allowed] }
+  asked <= 0 ? true : { $lte: [{ $add: [used, asked] }, allowed] }

@@ -82,7 +82,7 @@ export async function diskOf(tenant_id: string, _id: string): Promise<DiskDocume
 
 /** At rest a disk is attached or available, as the record says at this moment: its instance may have gone meanwhile. */
 async function settleStatus({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
-  const status = { $cond: [{ $eq: [{ $ifNull: ['$attached_to', null] }, null] }, 'available', 'attached'] }
+  const status = { $cond: [{ $eq: ['$attached_to', null] }, 'available', 'attached'] }
   await Disk.updateOne(
     { _id, tenant_id, operation_id: null, status: { $in: ['available', 'attached'] } },
     [{ $set: { status } }] as PipelineStage.Set[],
