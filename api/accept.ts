@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { Problem } from '../lib/problem.ts'
-import { begin as beginBy, type By, create as createBy } from '../models/acceptance.ts'
+import { begin as beginBy, type By, create as createBy, type More } from '../models/acceptance.ts'
 import { NoCapacity } from '../models/compute/reservations.ts'
 import type { Accepted } from '../models/operations.ts'
 import type { Resource, ResourceDocument } from '../models/resources.ts'
@@ -10,7 +10,8 @@ import type { AcceptedAnswer, Caller } from './operation.ts'
 export interface Shown<D extends ResourceDocument, V extends z.ZodType, Verb extends string = string> {
   resource: Resource<D, Verb>
   view: V
-  toView: (document: D) => z.output<V>
+  /** A method, since methods alone let one resource pass for any (their parameters are bivariant). */
+  toView(this: void, document: D): z.output<V>
 }
 
 /** Accepts by the rules of models/, and answers with what was accepted. */
@@ -43,6 +44,6 @@ export const begin = <D extends ResourceDocument, V extends z.ZodType, Verb exte
   { resource, toView }: Shown<D, V, Verb>,
   id: string,
   verb: NoInfer<Verb>,
-  more: NonNullable<Parameters<typeof beginBy<D, Verb>>[4]> = {},
+  more: More<D> = {},
 ): Promise<AcceptedAnswer<z.output<V>>> =>
   accepting(caller, toView, (by) => beginBy(by, resource, id, verb, more))

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import type { Origin } from '../models/identity/browsers.ts'
+import type { ResourceDocument } from '../models/resources.ts'
 
 // The types that many resources share.
 
@@ -20,7 +21,7 @@ export const Tags = z
 
 export const Timestamp = z.iso.datetime().describe('ISO 8601, UTC, milliseconds')
 
-/** What every resource shows. */
+/** The fields that every resource shows. */
 export const resourceView = {
   id: Id,
   tenant_id: Id,
@@ -32,6 +33,19 @@ export const resourceView = {
   created_at: Timestamp,
   updated_at: Timestamp,
 }
+
+/** The same of one resource, for its view. */
+export const commonView = <State extends string>(document: ResourceDocument<State>) => ({
+  id: document._id,
+  tenant_id: document.tenant_id,
+  name: document.name,
+  tags: document.tags,
+  status: document.status,
+  status_reason: document.status_reason,
+  operation_id: document.operation_id,
+  created_at: time(document.created_at),
+  updated_at: time(document.updated_at),
+})
 
 export const time = (date: Date): string => date.toISOString()
 export const timeOrNull = (date: Date | null): string | null => date?.toISOString() ?? null

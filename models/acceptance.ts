@@ -26,10 +26,14 @@ export interface Asked {
 
 export type Accept = (by: By, asked: Asked) => Promise<Accepted>
 
+type AcceptOn = (by: By, id: string, input: never) => Promise<Accepted>
+
 /** The rules of one resource. A verb that it does not name has none beyond the resource's states. */
 interface Rules<Verb extends string = string> {
   create?: (by: By, fields: never) => Promise<Accepted>
-  verbs?: Partial<Record<Verb, (by: By, id: string, input: never) => Promise<Accepted>>>
+  verbs?: Partial<Record<Verb, AcceptOn>>
+  /** By which verbs a new resource is made of the one with the id: `fork`. */
+  copies?: Record<string, AcceptOn>
 }
 
 const rules = new Map<string, Rules>()
@@ -45,10 +49,10 @@ export function accepts<D extends ResourceDocument, Verb extends string>(
 /** How an operation of this kind and verb is accepted. Throws when the kind is unknown, or has no rule to create it. */
 export function acceptanceOf(kind: string, verb: string): Accept {
   const resource = resourceOf(kind)
-  const { create: toCreate, verbs = {} } = rules.get(kind) ?? {}
+  const { create: toCreate, verbs = {}, copies = {} } = rules.get(kind) ?? {}
   return async (by, { id, input = {} }) => {
     if (id !== undefined) {
-      const accept = verbs[verb]
+      const accept = verbs[verb] ?? copies[verb]
       return accept ? accept(by, id, input as never) : begin(by, resource, id, verb, { input })
     }
     if (verb !== 'create' || !toCreate) throw new Error(`no rule accepts a ${verb} of a new ${kind}`)
@@ -77,20 +81,23 @@ export const create = <D extends ResourceDocument, Verb extends string>(
     return accepted
   })
 
+/** What a verb changes beside the resource's status. */
+export interface More<D extends ResourceDocument> {
+  /** What the workflow needs. Never a secret. */
+  input?: object
+  /** What changes at once; it is put back if the operation fails. */
+  set?: Partial<D>
+  /** Takes quota and the like in the same transaction. It is given the document with `set`. */
+  reserve?: (document: D) => Promise<void>
+}
+
 /** Accepts a verb on a resource. Throws NotFound, StateConflict, OperationInProgress, and what `reserve` throws. */
 export const begin = <D extends ResourceDocument, Verb extends string>(
   by: By,
   resource: Resource<D, Verb>,
   id: string,
   verb: NoInfer<Verb>,
-  of: {
-    /** What the workflow needs. Never a secret. */
-    input?: object
-    /** What changes at once; it is put back if the operation fails. */
-    set?: Partial<D>
-    /** Takes quota and the like in the same transaction, of the document with `set`. */
-    reserve?: (document: D) => Promise<void>
-  } = {},
+  of: More<D> = {},
 ): Promise<Accepted<D>> =>
   accepting(by, async () => {
     const request = { ...requestOf(by, resource, of.input), id, verb }

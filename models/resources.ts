@@ -1,6 +1,6 @@
 import { type Model, Schema, type SchemaDefinition } from 'mongoose'
 import { newId } from '../lib/ids.ts'
-import { NameTaken } from '../lib/problem.ts'
+import { NameTaken, NotFound } from '../lib/problem.ts'
 import { isDuplicateKey } from './database.ts'
 import { schemaOptions } from './schemas.ts'
 import type { States } from './states.ts'
@@ -64,6 +64,17 @@ export function defineResource<D extends ResourceDocument, Verb extends string>(
   }
   kinds.set(kind, resource)
   return resource
+}
+
+/** The tenant's own resource with this id. Throws NotFound, also where another tenant has it. */
+export async function mine<D extends ResourceDocument>(
+  { model, title }: Resource<D>,
+  { tenant_id }: { tenant_id: string },
+  _id: string,
+): Promise<D> {
+  const document = await model.findOne({ _id, tenant_id }).lean()
+  if (!document) throw new NotFound(title)
+  return document as ResourceDocument as D
 }
 
 /** A resource is not deleted while `check` throws: said by what is kept in it, which knows it, and not the other way. */

@@ -1,8 +1,9 @@
 import { z } from 'zod'
 import { setConfigVars } from '../../models/compute/instances.ts'
+import { mine } from '../../models/resources.ts'
 import { byId } from '../fields.ts'
 import { type Operation, operation } from '../operation.ts'
-import { ConfigVars, instanceOf, type ShownInstance } from './instances.ts'
+import { ConfigVars, type ShownInstance } from './instances.ts'
 
 const ConfigVarsView = z.strictObject({ config_vars: ConfigVars }).meta({ id: 'ConfigVars' })
 
@@ -17,7 +18,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     responses: { 200: ConfigVarsView },
     reads_secret: true,
     handle: async ({ caller, params }) => ({
-      config_vars: await kind.openConfigVars(await instanceOf(shown, caller, params.id)),
+      config_vars: await kind.openConfigVars(await mine(kind.resource, caller, params.id)),
     }),
   }),
 
@@ -38,7 +39,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     },
     handle: async ({ caller, params, body: { config_vars } }) => ({
       config_vars,
-      needs_restart: await setConfigVars(kind, await instanceOf(shown, caller, params.id), config_vars),
+      needs_restart: await setConfigVars(kind, await mine(kind.resource, caller, params.id), config_vars),
     }),
   }),
 ]

@@ -1,38 +1,37 @@
 import { z } from 'zod'
-import { NotFound } from '../../lib/problem.ts'
-import { type InstanceDocument, type InstanceKind, takeInstanceNics } from '../../models/compute/instances.ts'
-import { reserve } from '../../models/compute/reservations.ts'
-import { claimDisks } from '../../models/storage/attachments.ts'
-import { begin, type Shown } from '../accept.ts'
-import { byId, Id, Name, Tags } from '../fields.ts'
-import { list } from '../list.ts'
-import { AskedNic } from '../network/fields.ts'
-import { type Caller, type Operation, operation } from '../operation.ts'
-import { DiskMount, maxDisks } from '../storage/mounts.ts'
+import { acceptReschedule, acceptStart, acceptStop } from '../../models/compute/instance-acceptance.ts'
+import { type InstanceDocument, type InstanceKind, maxDisks } from '../../models/compute/instances.ts'
+import { accepting } from '../accept.ts'
+import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, timeOrNull } from '../fields.ts'
+import { AskedNic, NicView } from '../network/fields.ts'
+import { type Operation, operation } from '../operation.ts'
+import { resourceOperations, type ShownResource } from '../resources.ts'
+import { DiskMount, MountView } from '../storage/mounts.ts'
 import { mayChooseHost } from './hosts.ts'
 
-// What every kind of instance takes, and the operations that each has: a kind gives its view, and gets them.
+// What every kind of instance takes and shows, and the operations that each has: a kind gives its view, and gets them.
 
 /** How a kind of instance is shown by the API. */
-interface OwnShown<D extends InstanceDocument, V extends z.ZodObject> extends Shown<D, V> {
+export interface ShownInstance<
+  D extends InstanceDocument = InstanceDocument,
+  V extends z.ZodObject = z.ZodObject,
+> extends ShownResource<D, V> {
   kind: InstanceKind
-  /** In paths and permissions. */
   plural: 'containers' | 'microvms' | 'vms'
   /** What a move does with what is in none of its disks. */
   staysBehind: string
   /** What its console is without a `command`: one that runs in it then, or its serial line. */
   console: { words: string; command: string[] }
-  /** What becomes of a disk that comes or goes, where it is not mounted and unmounted. */
+  /** Summaries of attaching and detaching a disk, where they do more than mount and unmount it. */
   disks?: { attach: string; detach: string }
-  /** By which other names the record has fields of the view. */
-  stored: Record<string, string>
 }
 
-/** The same as all that is common sees it. */
-export type ShownInstance = OwnShown<InstanceDocument, z.ZodObject>
-export const showInstance = <D extends InstanceDocument, V extends z.ZodObject>(
-  own: OwnShown<D, V>,
-): ShownInstance => own as unknown as ShownInstance
+/** What the API takes from the kind itself. */
+export const shownAs = (kind: InstanceKind) => ({
+  kind,
+  resource: kind.resource,
+  deletion: `Delete a ${kind.title}, whatever is being done with it`,
+})
 
 export const Arguments = z.array(z.string().max(4096)).max(256)
 export const ConfigVars = z
@@ -62,82 +61,46 @@ export const creatable = {
   nics: z.array(AskedNic).max(8).default([]).describe('All in one VPC; the first has the default route'),
 }
 
-/** What a new instance's record begins with. */
-export const newborn = (start: boolean, wanted_host_id: string | null) => ({
-  image_digest: null,
-  desired_state: start ? ('running' as const) : ('stopped' as const),
-  host_id: null,
-  wanted_host_id,
-  nics: [],
-  pending_changes: [],
-  exit_code: null,
-  restart_count: 0,
-  started_at: null,
-  runs_with: null,
+/** What each kind shows. */
+export const instanceView = {
+  ...resourceView,
+  image: z.string(),
+  image_digest: z.string().nullable(),
+  memory_mib: z.int(),
+  nics: z.array(NicView),
+  log_cap_mib: z.int(),
+  disks: z.array(MountView),
+  host_id: Id.nullable(),
+  pending_changes: z.array(z.string()).describe('Fields that take effect at the next start'),
+  exit_code: z.int().nullable(),
+  restart_count: z.int(),
+  started_at: Timestamp.nullable(),
+}
+
+/** The same of one instance. */
+export const toInstanceView = <State extends string>(instance: InstanceDocument<State>) => ({
+  ...commonView(instance),
+  image: instance.image,
+  image_digest: instance.image_digest,
+  memory_mib: instance.memory_mib,
+  nics: instance.nics,
+  log_cap_mib: instance.log_cap_mib,
+  disks: instance.disks,
+  host_id: instance.host_id,
+  pending_changes: instance.pending_changes,
+  exit_code: instance.exit_code,
+  restart_count: instance.restart_count,
+  started_at: timeOrNull(instance.started_at),
 })
 
-/**
- * What a new instance takes in the transaction that accepts it: of its tenant's quota, its disks, its NICs. Returns what its
- * record has of that. Throws QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets.
- */
-export async function takeForNew(
-  kind: InstanceKind,
-  instance: InstanceDocument,
-  { host_id, nics }: { host_id: string | null; nics: z.output<typeof AskedNic>[] },
-): Promise<Partial<Pick<InstanceDocument, 'nics'>>> {
-  await reserve(instance._id, instance.tenant_id, kind.sizeOf(instance))
-  await claimDisks(kind, { ...instance, host_id }, instance.disks)
-  return nics.length ? takeInstanceNics(kind, instance, nics) : {}
-}
-
-/** The caller's own. Throws NotFound. */
-export async function instanceOf(
-  { kind: { model, title } }: Pick<ShownInstance, 'kind'>,
-  { tenant_id }: Caller,
-  id: string,
-): Promise<InstanceDocument> {
-  const instance = await model.findOne({ _id: id, tenant_id }).lean()
-  if (!instance) throw new NotFound(title)
-  return { ...instance, disks: instance.disks ?? [] } // a record of before disks has none
-}
-
-/** To list, get, delete, start, stop and move it. Those to create and change it are the kind's own. */
+/** The operations that each kind has. Those to create and change one are the kind's own. */
 export function instanceOperations(shown: ShownInstance) {
-  const { plural, kind, view, toView, stored } = shown
+  const { plural, kind, view, toView } = shown
   const { title } = kind
   const path = `/api/v1/${plural}`
 
   return {
-    list: list({
-      path,
-      permission: `${plural}:read`,
-      summary: `List ${title}s`,
-      model: kind.model,
-      view,
-      toView,
-      stored,
-      scope: ({ tenant_id }) => ({ tenant_id }),
-    }),
-
-    get: operation({
-      method: 'GET',
-      path: `${path}/{id}`,
-      permission: `${plural}:read`,
-      summary: `Get a ${title}`,
-      params: byId,
-      responses: { 200: view },
-      handle: async ({ caller, params }) => toView(await instanceOf(shown, caller, params.id)),
-    }),
-
-    delete: operation({
-      method: 'DELETE',
-      path: `${path}/{id}`,
-      permission: `${plural}:delete`,
-      summary: `Delete a ${title}, whatever is being done with it`,
-      params: byId,
-      responses: { 202: view },
-      handle: ({ caller, params }) => begin(caller, shown, params.id, 'delete'),
-    }),
+    ...resourceOperations(shown),
 
     start: operation({
       method: 'POST',
@@ -146,11 +109,7 @@ export function instanceOperations(shown: ShownInstance) {
       summary: `Start a stopped ${title}`,
       params: byId,
       responses: { 202: view },
-      handle: ({ caller, params }) =>
-        begin(caller, shown, params.id, 'start', {
-          set: { desired_state: 'running' },
-          reserve: (instance) => reserve(params.id, caller.tenant_id, kind.sizeOf(instance)),
-        }),
+      handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptStart(kind, by, params.id)),
     }),
 
     stop: operation({
@@ -162,10 +121,7 @@ export function instanceOperations(shown: ShownInstance) {
       body: z.strictObject({ grace_sec: Grace }).default({ grace_sec: 10 }),
       responses: { 202: view },
       handle: ({ caller, params, body }) =>
-        begin(caller, shown, params.id, 'stop', {
-          input: body,
-          set: { desired_state: 'stopped' },
-        }),
+        accepting(caller, toView, (by) => acceptStop(kind, by, params.id, body)),
     }),
 
     reschedule: operation({
@@ -183,7 +139,7 @@ export function instanceOperations(shown: ShownInstance) {
       responses: { 202: view },
       handle: ({ caller, params, body }) => {
         mayChooseHost(caller, body.host_id)
-        return begin(caller, shown, params.id, 'reschedule', { input: body })
+        return accepting(caller, toView, (by) => acceptReschedule(kind, by, params.id, body))
       },
     }),
   } satisfies Record<string, Operation>

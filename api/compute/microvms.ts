@@ -1,12 +1,12 @@
 import { z } from 'zod'
-import { InvalidInput, OperationInProgress, Problem, StateConflict } from '../../lib/problem.ts'
-import type { MachineDocument } from '../../models/compute/machines.ts'
-import { type MicrovmDocument, microvmKind } from '../../models/compute/microvms.ts'
-import { place } from '../../models/compute/placement.ts'
-import { unbound } from '../../lib/ports.ts'
-import { resize } from '../../models/compute/reservations.ts'
-import { transaction } from '../../models/database.ts'
-import { begin, create } from '../accept.ts'
+import {
+  acceptFork,
+  acceptMicrovm,
+  acceptMicrovmUpdate,
+  type MicrovmDocument,
+  microvmKind,
+} from '../../models/compute/microvms.ts'
+import { accepting } from '../accept.ts'
 import { byId, Name, Tags } from '../fields.ts'
 import { operation } from '../operation.ts'
 import { configVars } from './config-vars.ts'
@@ -14,20 +14,12 @@ import { Health, HealthCheck } from './health.ts'
 import { mayChooseHost } from './hosts.ts'
 import { instanceDisks } from './instance-disks.ts'
 import { instanceNics } from './instance-nics.ts'
+import { changeable as ofAll, ConfigVars, shownAs } from './instances.ts'
 import { instanceObservation } from './observation/instances.ts'
-import {
-  changeable as ofAll,
-  ConfigVars,
-  instanceOf,
-  newborn,
-  showInstance,
-  takeForNew,
-} from './instances.ts'
 import {
   creatableMachine,
   machineOperations,
   machineView,
-  mustNotShrink,
   serialConsole,
   sizes,
   toMachineView,
@@ -74,25 +66,25 @@ const MicrovmView = z
   })
   .meta({ id: 'Microvm' })
 
-const own = {
-  kind: microvmKind,
-  resource: microvmKind.resource,
+const toView = (microvm: MicrovmDocument): z.output<typeof MicrovmView> => ({
+  ...toMachineView(microvm),
+  command: microvm.command,
+  entrypoint: microvm.entrypoint,
+  restart_policy: microvm.restart_policy,
+  ports: microvm.bindings,
+  health_check: microvm.health_check,
+  health: microvm.health,
+})
+
+const shown = {
+  ...shownAs(microvmKind),
   plural: 'microvms' as const,
   staysBehind: 'its root disk, memory and disks go with it',
   console: serialConsole('microVM'),
   stored: { ports: 'bindings' },
   view: MicrovmView,
-  toView: (microvm: MicrovmDocument): z.output<typeof MicrovmView> => ({
-    ...toMachineView(microvm),
-    command: microvm.command,
-    entrypoint: microvm.entrypoint,
-    restart_policy: microvm.restart_policy,
-    ports: microvm.bindings ?? [],
-    health_check: microvm.health_check ?? null,
-    health: microvm.health ?? 'none',
-  }),
+  toView,
 }
-const shown = showInstance(own)
 
 const createMicrovm = operation({
   method: 'POST',
@@ -102,21 +94,9 @@ const createMicrovm = operation({
   body: CreateMicrovm,
   responses: { 202: MicrovmView },
   refuses: [404],
-  handle: async ({ caller, body: { start, config_vars, host_id, nics, ...spec } }) => {
-    mayChooseHost(caller, host_id)
-    mustBeReached(nics, spec.ports)
-    const fields = {
-      ...spec,
-      ...newborn(start, host_id),
-      bindings: unbound(spec.ports),
-      health: 'none' as const,
-      config_vars_sealed: await microvmKind.sealConfigVars(caller.tenant_id, config_vars),
-      transfer_sealed: '-',
-    }
-    return create(caller, own, fields, {
-      input: { start },
-      reserve: (microvm) => takeForNew(microvmKind, microvm, { host_id, nics }),
-    })
+  handle: ({ caller, body }) => {
+    mayChooseHost(caller, body.host_id)
+    return accepting(caller, toView, (by) => acceptMicrovm(by, body))
   },
 })
 
@@ -129,15 +109,7 @@ const updateMicrovm = operation({
   body: UpdateMicrovm,
   responses: { 202: MicrovmView },
   handle: ({ caller, params, body }) =>
-    begin(caller, own, params.id, 'update', {
-      input: { changes: body },
-      reserve: (microvm) => {
-        mustNotShrink(microvm, body)
-        mustBeReached(microvm.nics, body.ports)
-        const changed = { ...microvm, ...body } as MachineDocument
-        return resize(params.id, caller.tenant_id, microvmKind.sizeOf(changed))
-      },
-    }),
+    accepting(caller, toView, (by) => acceptMicrovmUpdate(by, params.id, body)),
 })
 
 const forkMicrovm = operation({
@@ -154,77 +126,8 @@ const forkMicrovm = operation({
     ),
   }),
   responses: { 202: MicrovmView },
-  handle: ({ caller, params: { id }, body: { name, tags: own_tags, config_vars } }) =>
-    transaction(async () => {
-      const source = (await instanceOf(shown, caller, id)) as MicrovmDocument
-      const { host_id, image_digest, runs_with } = source
-      const vars = config_vars ?? (await microvmKind.openConfigVars(source))
-      const fields = {
-        ...copied(source),
-        ...newborn(true, null),
-        ...runs_with,
-        name,
-        tags: own_tags,
-        image_digest,
-        disks: [],
-        config_vars_sealed: await microvmKind.sealConfigVars(caller.tenant_id, vars),
-        transfer_sealed: '-',
-      }
-      return create(caller, own, fields, {
-        verb: 'fork',
-        input: { from: id },
-        reserve: async (microvm) => {
-          await takeSource(source, microvm.operation_id)
-          const nics = source.nics.map(({ subnet_id }) => ({ subnet_id, ip_address: null }))
-          const taken = await takeForNew(microvmKind, microvm, { host_id, nics })
-          await place(microvm._id, { kind: 'microvm', hostId: host_id })
-          return taken
-        },
-      })
-    }, caller.tenant_id),
+  handle: ({ caller, params, body }) => accepting(caller, toView, (by) => acceptFork(by, params.id, body)),
 })
-
-/** A machine without NICs has no network. Throws InvalidInput. */
-function mustBeReached(nics: unknown[], ports: unknown[] = []): void {
-  if (ports.length === 0 || nics.length > 0) return
-  const message = 'needs a NIC: a microVM is reached by its NICs alone'
-  throw new InvalidInput(422, [{ pointer: '/ports', message }])
-}
-
-/** What a fork has of the other. It is on the same host, so that its ports are others. */
-function copied(source: MicrovmDocument) {
-  const ports = (source.ports ?? []).map((port) => ({ ...port, host_port: null }))
-  return {
-    image: source.image,
-    command: source.command,
-    entrypoint: source.entrypoint,
-    cpu_cores: source.cpu_cores,
-    memory_mib: source.memory_mib,
-    root_disk_gib: source.root_disk_gib,
-    restart_policy: source.restart_policy,
-    log_cap_mib: source.log_cap_mib,
-    health_check: source.health_check ?? null,
-    health: 'none' as const,
-    ports,
-    bindings: unbound(ports),
-  }
-}
-
-/** Nobody resumes or removes it until the operation lets it go. Throws StateConflict, OperationInProgress, `has_disks`. */
-async function takeSource(source: MachineDocument, operationId: string | null): Promise<void> {
-  const { _id, tenant_id, status, operation_id, disks } = source
-  if (operation_id) throw new OperationInProgress(operation_id)
-  if (status !== 'suspended') throw new StateConflict('fork', status)
-  if (disks.length) {
-    const detail = 'Disks are not copied: detach them before it is suspended'
-    throw new Problem(409, 'has_disks', 'The microVM has disks', detail)
-  }
-  const { matchedCount } = await microvmKind.model.updateOne(
-    { _id, tenant_id, status, operation_id: null },
-    { $set: { operation_id: operationId } },
-  )
-  if (!matchedCount) throw new StateConflict('fork', status)
-}
 
 const common = machineOperations(shown)
 

@@ -1,20 +1,18 @@
 import { z } from 'zod'
-import { resize } from '../../models/compute/reservations.ts'
-import { countInVpc, sealUserData, type VmDocument, vmImages, vmKind } from '../../models/compute/vms.ts'
-import { begin, create } from '../accept.ts'
+import { acceptVm, acceptVmUpdate, type VmDocument, vmImages, vmKind } from '../../models/compute/vms.ts'
+import { accepting } from '../accept.ts'
 import { byId, Id } from '../fields.ts'
 import { operation } from '../operation.ts'
 import { mayChooseHost } from './hosts.ts'
 import { instanceDisks } from './instance-disks.ts'
 import { instanceNics } from './instance-nics.ts'
+import { shownAs } from './instances.ts'
 import { instanceObservation } from './observation/instances.ts'
-import { newborn, showInstance, takeForNew } from './instances.ts'
 import {
   creatableMachine,
   log_cap_mib,
   machineOperations,
   machineView,
-  mustNotShrink,
   serialConsole,
   sizes as sizesOfMachines,
   tags,
@@ -63,9 +61,14 @@ const VmView = z
   .strictObject({ ...machineView, ssh_keys: z.array(z.string()), vpc_id: Id.nullable() })
   .meta({ id: 'Vm' })
 
-const own = {
-  kind: vmKind,
-  resource: vmKind.resource,
+const toView = (vm: VmDocument): z.output<typeof VmView> => ({
+  ...toMachineView(vm),
+  ssh_keys: vm.ssh_keys,
+  vpc_id: vm.vpc_id,
+})
+
+const shown = {
+  ...shownAs(vmKind),
   plural: 'vms' as const,
   staysBehind: 'its root disk, memory and disks go with it',
   console: serialConsole('VM'),
@@ -73,15 +76,9 @@ const own = {
     attach: 'Attach a disk to a VM, whose system mounts it: at once where it runs, else at its start',
     detach: 'Detach a disk, which the VM’s system should have unmounted before',
   },
-  stored: {},
   view: VmView,
-  toView: (vm: VmDocument): z.output<typeof VmView> => ({
-    ...toMachineView(vm),
-    ssh_keys: vm.ssh_keys,
-    vpc_id: vm.vpc_id,
-  }),
+  toView,
 }
-const shown = showInstance(own)
 
 const createVm = operation({
   method: 'POST',
@@ -91,28 +88,9 @@ const createVm = operation({
   body: CreateVm,
   responses: { 202: VmView },
   refuses: [404],
-  handle: async ({ caller, body: { start, host_id, nics, user_data, vpc_id, ...spec } }) => {
-    const { tenant_id } = caller
-    mayChooseHost(caller, host_id)
-    const fields = {
-      ...spec,
-      ...newborn(start, host_id),
-      command: [],
-      entrypoint: [],
-      restart_policy: 'always' as const,
-      vpc_id: null, // until it is counted there
-      config_vars_sealed: await vmKind.sealConfigVars(tenant_id, {}),
-      user_data_sealed: await sealUserData(tenant_id, user_data),
-      transfer_sealed: '-',
-    }
-    return create(caller, own, fields, {
-      input: { start },
-      reserve: async (vm) => {
-        const placed = { vpc_id: await countInVpc(vm, vpc_id) }
-        await vmKind.model.updateOne({ _id: vm._id, tenant_id }, { $set: placed }, { timestamps: false })
-        return { ...placed, ...(await takeForNew(vmKind, { ...vm, ...placed }, { host_id, nics })) }
-      },
-    })
+  handle: ({ caller, body }) => {
+    mayChooseHost(caller, body.host_id)
+    return accepting(caller, toView, (by) => acceptVm(by, body))
   },
 })
 
@@ -125,13 +103,7 @@ const updateVm = operation({
   body: UpdateVm,
   responses: { 202: VmView },
   handle: ({ caller, params, body }) =>
-    begin(caller, own, params.id, 'update', {
-      input: { changes: body },
-      reserve: (vm) => {
-        mustNotShrink(vm, body)
-        return resize(params.id, caller.tenant_id, vmKind.sizeOf({ ...vm, ...body } as VmDocument))
-      },
-    }),
+    accepting(caller, toView, (by) => acceptVmUpdate(by, params.id, body)),
 })
 
 const listVmImages = operation({

@@ -17,8 +17,6 @@ export const DiskMount = z.strictObject({
   mount_path: MountPath,
   read_only: z.boolean().default(false),
 })
-/** As many as one instance may have. */
-export const maxDisks = 16
 
 /** And as it is shown. */
 export const MountView = z.strictObject({ disk_id: Id, mount_path: z.string(), read_only: z.boolean() })

@@ -1,7 +1,9 @@
 import mongoose, { Schema } from 'mongoose'
 import type { ContainerSpec } from '../../drivers/containers.ts'
-import type { Binding } from '../../lib/ports.ts'
+import { type Binding, unbound } from '../../lib/ports.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
 import { sizeOf } from '../identity/tenants.ts'
+import type { Accepted } from '../operations.ts'
 import { defineResource, resourceSchema } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 import {
@@ -11,7 +13,9 @@ import {
   instanceFields,
   type PlacedSpec,
 } from './instances.ts'
+import { type Changes, instanceVerbs, newborn, type NewInstance, takeForNew } from './instance-acceptance.ts'
 import { withKept } from './ports.ts'
+import { resize } from './reservations.ts'
 
 /** Which verbs are allowed when. The table is the only place that knows. */
 export const containerStates = states(
@@ -90,7 +94,7 @@ const specOf = (container: ContainerDocument): PlacedContainer => ({
   ports: withKept(container.ports, container.bindings),
   log_cap_mib: container.log_cap_mib,
   health_check: container.health_check,
-  disks: container.disks ?? [], // not in records of before disks
+  disks: container.disks,
 })
 
 export const containerKind = defineInstance({
@@ -104,3 +108,52 @@ export const containerKind = defineInstance({
   specOf,
 })
 export const { sealConfigVars, openConfigVars } = containerKind
+
+type OwnFields = 'command' | 'entrypoint' | 'restart_policy' | 'ports' | 'health_check'
+
+export interface NewContainer extends NewInstance, Pick<ContainerDocument, OwnFields> {
+  config_vars: Record<string, string>
+}
+
+/** Throws NameTaken, QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets. */
+export async function acceptContainer(
+  by: By,
+  { start, config_vars, host_id, nics, ...spec }: NewContainer,
+): Promise<Accepted<ContainerDocument>> {
+  const fields = {
+    ...spec,
+    ...newborn(start, host_id),
+    config_vars_sealed: await sealConfigVars(by.tenant_id, config_vars),
+    bindings: unbound(spec.ports),
+    health: 'none' as const,
+  }
+  return create(by, containerResource, {
+    fields,
+    input: { start },
+    reserve: (container) => takeForNew(containerKind, container, { host_id, nics }),
+  })
+}
+
+type ContainerChanges = Changes<
+  ContainerDocument,
+  OwnFields | 'image' | 'cpu_cores' | 'memory_mib' | 'log_cap_mib' | 'tags'
+>
+
+/** Throws QuotaExceeded, and NoCapacity where its host has too little free for its new size. */
+export const acceptContainerUpdate = (
+  by: By,
+  id: string,
+  changes: ContainerChanges,
+): Promise<Accepted<ContainerDocument>> =>
+  begin(by, containerResource, id, 'update', {
+    input: { changes },
+    reserve: ({ cpu_cores, memory_mib }) => {
+      const size = { cpu_cores: changes.cpu_cores ?? cpu_cores, memory_mib: changes.memory_mib ?? memory_mib }
+      return resize(id, by.tenant_id, sizeOf(size))
+    },
+  })
+
+accepts(containerResource, {
+  create: acceptContainer,
+  verbs: { ...instanceVerbs(containerKind), update: acceptContainerUpdate },
+})

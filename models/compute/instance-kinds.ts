@@ -36,7 +36,7 @@ export async function findInstance(id: string): Promise<Instance | null> {
   // One after the other: most are of the first kind, and cost one query.
   for (const kind of allKinds) {
     const instance = await kind.model.findById(id).setOptions(everyTenant).lean()
-    if (instance) return { kind, instance: { ...instance, disks: instance.disks ?? [] } } // a record of before disks has none
+    if (instance) return { kind, instance }
   }
   return null
 }

@@ -39,7 +39,10 @@ export interface InstanceDocument<State extends string = string> extends Resourc
   runs_with: { cpu_cores: number; memory_mib: number } | null
 }
 
-/** The schema's part for these, but for `disks` of records from before there were any. */
+/** The most disks that one instance may have. */
+export const maxDisks = 16
+
+/** The schema's part for these. */
 export const instanceFields = {
   image: { type: String, required: true },
   image_digest: { type: String, default: null },

@@ -1,19 +1,26 @@
 import mongoose from 'mongoose'
 import type { MachineKind, MachineSource, MachineSpec } from '../../drivers/machines.ts'
+import { InvalidInput } from '../../lib/problem.ts'
+import type { By } from '../acceptance.ts'
 import { type Size, sizeOf } from '../identity/tenants.ts'
-import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { defineResource, type Resource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
+import { disksOf } from '../storage/attachments.ts'
+import { type AcceptedInstance, begin, instanceVerbs, type NewInstance } from './instance-acceptance.ts'
 import {
   attaching,
   defineInstance,
   type InstanceDocument,
   type InstanceKind,
   instanceFields,
+  type InstanceKind,
   type PlacedSpec,
+  wishOf,
 } from './instances.ts'
-import { shrink } from './reservations.ts'
+import { needRoomElsewhere } from './placement.ts'
+import { reserve, reserveIfRoom, shrink } from './reservations.ts'
 
 // MicroVMs and VMs: instances with a kernel of their own, which can be suspended.
 
@@ -80,6 +87,7 @@ export function defineMachine<D extends MachineDocument>(
   schema.index({ host_id: 1 })
   const model = mongoose.model<D>(kind === 'vm' ? 'Vm' : 'Microvm', schema)
   const resource = defineResource(kind, model, machineStates, {
+    title,
     async comesToRest({ _id, tenant_id }) {
       const machine = await model.findOne({ _id, tenant_id }).lean<D>()
       if (machine) await shrink(_id, tenant_id, sizeOfMachine(machine))
@@ -147,3 +155,58 @@ export async function noteMachineSource(
 
 export const openMachineSource = ({ _id, transfer_sealed }: MachineDocument): Promise<MachineSource> =>
   unsealSecret(transfer_sealed, transferContext({ _id }))
+
+/** A kind of machines, as all that is common to them sees it. */
+export type SuspendableKind = Omit<InstanceKind, 'resource'> & {
+  resource: Resource<InstanceDocument, Parameters<typeof machineStates.from>[0]>
+}
+
+export interface NewMachine extends NewInstance, Pick<MachineDocument, 'root_disk_gib'> {}
+
+/** A root disk only grows. Throws InvalidInput. */
+export function mustNotShrink(
+  { root_disk_gib: before }: MachineDocument,
+  { root_disk_gib: asked = before }: { root_disk_gib?: number | undefined },
+): void {
+  if (asked >= before) return
+  const message = `is too small: the root disk has ${before} GiB, and never shrinks`
+  throw new InvalidInput(422, [{ pointer: '/root_disk_gib', message }])
+}
+
+export const acceptSuspend = (kind: SuspendableKind, by: By, id: string): AcceptedInstance =>
+  begin(kind, by, id, 'suspend', { set: { desired_state: 'suspended' } })
+
+/** Throws QuotaExceeded, and NoCapacity where no host has room for it to run. */
+export const acceptResume = (kind: SuspendableKind, by: By, id: string): AcceptedInstance =>
+  begin(kind, by, id, 'resume', {
+    set: { desired_state: 'running' },
+    reserve: (machine) => takeRoomToRun(kind, machine),
+  })
+
+/** If its host has given its room to others, the operation finds it another host. */
+async function takeRoomToRun(kind: InstanceKind, machine: InstanceDocument): Promise<void> {
+  const { _id, tenant_id } = machine
+  if (await reserveIfRoom(_id, tenant_id, kind.sizeOf(machine))) return
+  const disks = await disksOf(machine)
+  await needRoomElsewhere([_id, ...disks.map((disk) => disk._id)], await wishOf(kind, machine, null))
+}
+
+/** Throws QuotaExceeded, and NoCapacity where its host has too little free for its new size. */
+export const acceptReboot = (
+  kind: SuspendableKind,
+  by: By,
+  id: string,
+  input: { grace_sec: number },
+): AcceptedInstance =>
+  begin(kind, by, id, 'reboot', {
+    input,
+    reserve: (machine) => reserve(id, by.tenant_id, kind.sizeOf(machine)),
+  })
+
+/** The rules of machines by their verbs, for `accepts`. */
+export const machineVerbs = (kind: SuspendableKind) => ({
+  ...instanceVerbs(kind),
+  suspend: acceptSuspend.bind(null, kind),
+  resume: acceptResume.bind(null, kind),
+  reboot: acceptReboot.bind(null, kind),
+})

@@ -1,12 +1,22 @@
 import { Problem } from '../../lib/problem.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
 import { needQuota } from '../identity/tenants.ts'
 import { Nic } from '../network/nics.ts'
 import { vpcResource } from '../network/vpcs.ts'
+import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
 import { keptBy } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
-import { defineMachine, type MachineDocument } from './machines.ts'
+import { type Changes, newborn, takeForNew } from './instance-acceptance.ts'
+import {
+  defineMachine,
+  type MachineDocument,
+  machineVerbs,
+  mustNotShrink,
+  type NewMachine,
+} from './machines.ts'
+import { resize } from './reservations.ts'
 
 /** What VMs can be made of: what their engine can make, in a tenant's words. */
 export const vmImages = [{ name: 'debian-12', title: 'Debian 12, with cloud-init' }] as const
@@ -33,10 +43,10 @@ export const vmKind = defineMachine<VmDocument>('vm', 'VM', {
     return { vpc_id: await countInVpc(vm, nic?.vpc_id ?? null) }
   },
 })
-const Vm = vmKind.model
+const { model: Vm, resource } = vmKind
 
 /** Once it is in a VPC it stays there. Throws NotFound, QuotaExceeded, a 409 for another one. */
-export async function countInVpc(
+async function countInVpc(
   { _id, tenant_id, vpc_id: before }: Pick<VmDocument, '_id' | 'tenant_id' | 'vpc_id'>,
   vpcId: string | null,
 ): Promise<string | null> {
@@ -56,9 +66,59 @@ keptBy(vpcResource, async ({ _id, tenant_id }) => {
 
 const contextOf = (tenantId: string): string => `vms.user_data:${tenantId}`
 sealedField(Vm, 'user_data_sealed', ({ tenant_id }) => contextOf(tenant_id))
-export const sealUserData = async (tenantId: string, text: string | null): Promise<string> =>
+const sealUserData = async (tenantId: string, text: string | null): Promise<string> =>
   text === null ? '-' : sealSecret(text, contextOf(tenantId))
 
 /** Null where there is none. */
 export const openUserData = async ({ user_data_sealed, tenant_id }: VmDocument): Promise<string | null> =>
   user_data_sealed === '-' ? null : unsealSecret(user_data_sealed, contextOf(tenant_id))
+
+export interface NewVm extends NewMachine, Pick<VmDocument, 'ssh_keys' | 'vpc_id'> {
+  /** For cloud-init. */
+  user_data: string | null
+}
+
+/** Throws NameTaken, QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets. */
+export async function acceptVm(
+  by: By,
+  { start, host_id, nics, user_data, vpc_id, ...spec }: NewVm,
+): Promise<Accepted<VmDocument>> {
+  const { tenant_id } = by
+  const fields = {
+    ...spec,
+    ...newborn(start, host_id),
+    command: [],
+    entrypoint: [],
+    restart_policy: 'always' as const,
+    vpc_id: null, // until it is counted there
+    config_vars_sealed: await vmKind.sealConfigVars(tenant_id, {}),
+    user_data_sealed: await sealUserData(tenant_id, user_data),
+    transfer_sealed: '-',
+  }
+  return create(by, resource, {
+    fields,
+    input: { start },
+    async reserve(vm) {
+      const placed = { vpc_id: await countInVpc(vm, vpc_id) }
+      await Vm.updateOne({ _id: vm._id, tenant_id }, { $set: placed }, { timestamps: false })
+      return { ...placed, ...(await takeForNew(vmKind, { ...vm, ...placed }, { host_id, nics })) }
+    },
+  })
+}
+
+type VmChanges = Changes<VmDocument, 'cpu_cores' | 'memory_mib' | 'root_disk_gib' | 'log_cap_mib' | 'tags'>
+
+/** Throws InvalidInput, QuotaExceeded, and NoCapacity where its host has too little free for its new size. */
+export const acceptVmUpdate = (by: By, id: string, changes: VmChanges): Promise<Accepted<VmDocument>> =>
+  begin(by, resource, id, 'update', {
+    input: { changes },
+    reserve: (vm) => {
+      mustNotShrink(vm, changes)
+      return resize(id, by.tenant_id, vmKind.sizeOf({ ...vm, ...changes } as VmDocument))
+    },
+  })
+
+accepts(resource, {
+  create: acceptVm,
+  verbs: { ...machineVerbs(vmKind), update: acceptVmUpdate },
+})

@@ -3,12 +3,13 @@ import { z } from 'zod'
 import { ConsoleSize, LogLine } from '../../../lib/host-protocol.ts'
 import { StateConflict, UpgradeRequired } from '../../../lib/problem.ts'
 import { asksForWebSocket } from '../../../lib/websockets.ts'
+import { mine } from '../../../models/resources.ts'
 import { activityList } from '../../activity.ts'
 import { byId } from '../../fields.ts'
 import { type Operation, operation, socket, stream } from '../../operation.ts'
 import { join } from '../../sockets.ts'
 import { askHost, connectHost } from './data-plane.ts'
-import { instanceOf, type ShownInstance } from '../instances.ts'
+import type { ShownInstance } from '../instances.ts'
 import { sendArchive } from './log-archive.ts'
 import { sendLogs } from './logs.ts'
 import { MetricsQuery, MetricsView, metricsOf } from './metrics.ts'
@@ -32,7 +33,7 @@ const instanceLogs = (shown: ShownInstance, { plural, kind: { title } } = shown)
     }),
     responses: { 200: stream('application/x-ndjson', LogLine) },
     handle: async ({ caller, params, query, http: { response } }) => {
-      const instance = await instanceOf(shown, caller, params.id)
+      const instance = await mine(shown.kind.resource, caller, params.id)
       if (!instance.host_id) throw new StateConflict('read logs', instance.status)
       const gone = new AbortController()
       response.once('close', () => gone.abort())
@@ -62,7 +63,7 @@ const instanceLogArchive = (shown: ShownInstance, { plural, kind: { title } } = 
       ),
     },
     handle: async ({ caller, params, http: { request, response } }) => {
-      const instance = await instanceOf(shown, caller, params.id)
+      const instance = await mine(shown.kind.resource, caller, params.id)
       const accepted = (request as Request).acceptsEncodings('gzip', 'identity')
       await sendArchive(instance, response, { compressed: accepted === 'gzip' })
     },
@@ -78,7 +79,7 @@ const instanceMetrics = (shown: ShownInstance, { plural, kind: { title } } = sho
     query: MetricsQuery,
     responses: { 200: MetricsView },
     handle: async ({ caller, params, query }) => {
-      const { _id: instance_id, tenant_id } = await instanceOf(shown, caller, params.id)
+      const { _id: instance_id, tenant_id } = await mine(shown.kind.resource, caller, params.id)
       return metricsOf({ tenant_id, instance_id }, query)
     },
   })
@@ -111,7 +112,7 @@ const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
       ),
     },
     handle: async ({ caller, params, query, http: { request, response } }) => {
-      const instance = await instanceOf(shown, caller, params.id)
+      const instance = await mine(shown.kind.resource, caller, params.id)
       if (!asksForWebSocket(request)) throw new UpgradeRequired()
       if (instance.status !== 'running' || !instance.host_id)
         throw new StateConflict('open a console', instance.status)
@@ -131,7 +132,7 @@ const instanceActivity = (shown: ShownInstance, { plural, kind: { title } } = sh
     path: `/api/v1/${plural}/{id}/activity`,
     permission: `${plural}:read`,
     summary: `What happened to a ${title} that nobody asked for`,
-    ownerOf: (caller, id) => instanceOf(shown, caller, id),
+    ownerOf: (caller, id) => mine(shown.kind.resource, caller, id),
   })
 
 /** What is seen of instances of a kind. */
