@@ -1,0 +1,119 @@
+import { beforeAll, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { acceptanceOf, type By } from '../../models/acceptance.ts'
+import { acceptContainer, type NewContainer } from '../../models/compute/containers.ts'
+import { acceptResume, acceptSuspend } from '../../models/compute/machines.ts'
+import { acceptMicrovm, microvmKind, type NewMicrovm } from '../../models/compute/microvms.ts'
+import { AuditEvent } from '../../models/identity/audit.ts'
+import { type Accepted, Operation } from '../../models/operations.ts'
+import { engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { holdsNothing, makeTenant } from '../support/tenants.ts'
+
+// What activities do: they accept operations by the functions that HTTP requests go through, without HTTP.
+
+let by: By
+let tenant: Awaited<ReturnType<typeof makeTenant>>
+beforeAll(async () => {
+  tenant = await makeTenant({ max_ram_gib: 1 })
+  by = { tenant_id: tenant.id, id: null }
+})
+
+const instance: Omit<NewMicrovm, 'name' | 'cpu_cores' | 'root_disk_gib'> = {
+  tags: {},
+  image: 'busybox',
+  command: ['sleep', '600'],
+  entrypoint: [],
+  memory_mib: 32,
+  restart_policy: 'always',
+  log_cap_mib: 10,
+  disks: [],
+  ports: [],
+  health_check: null,
+  start: true,
+  host_id: null,
+  nics: [],
+  config_vars: {},
+}
+const container = (name: string, over: Partial<NewContainer> = {}): NewContainer => ({
+  ...instance,
+  name,
+  cpu_cores: 0.1,
+  ...over,
+})
+
+const success = async ({ operation: { _id, tenant_id } }: Accepted): Promise<void> => {
+  const ended = await eventually(() => Operation.findOne({ _id, tenant_id, open: { $exists: false } }).lean())
+  expect(ended).toMatchObject({ state: 'succeeded', error: null })
+}
+const eventsOf = (resource_id: string) => AuditEvent.find({ tenant_id: tenant.id, resource_id }).lean()
+
+test('a container that no HTTP request asked for runs, holds quota, keeps its name and lock, and is audited', async () => {
+  const accepted = await acceptContainer(by, container('accepted'))
+  const { _id: id } = accepted.document
+  expect(accepted.document).toMatchObject({ status: 'creating', desired_state: 'running' })
+
+  await expect(acceptContainer(by, container('accepted'))).rejects.toMatchObject({ code: 'name_taken' })
+  const large = container('large', { memory_mib: 2048 })
+  await expect(acceptContainer(by, large)).rejects.toMatchObject({ code: 'quota_exceeded' })
+  const stop = acceptanceOf('container', 'stop')
+  const asked = { id, input: { grace_sec: 0 } }
+  await expect(stop(by, asked)).rejects.toMatchObject({ code: 'operation_in_progress' })
+
+  await success(accepted)
+  expect(await engine.withLabel('keelson.resource', id)).toHaveLength(1)
+  expect(await tenant.holds()).toMatchObject({ memory_mib: 32, reservations: 1 })
+
+  const stopped = await stop(by, asked)
+  await success(stopped)
+  expect(await tenant.containers.get(id)).toMatchObject({ status: 'stopped', desired_state: 'stopped' })
+  expect(await eventsOf(id)).toMatchObject([
+    {
+      action: 'create container',
+      resource_kind: 'container',
+      actor_id: 'platform',
+      actor_kind: 'platform',
+      path: `/api/v1/operations/${accepted.operation._id}`,
+      status: 202,
+      outcome: 'succeeded',
+    },
+    { action: 'stop container', path: `/api/v1/operations/${stopped.operation._id}` },
+  ])
+
+  await success(await acceptanceOf('container', 'delete')(by, { id }))
+  expect(await tenant.holds()).toEqual(holdsNothing)
+})
+
+test('an operation that a user’s operation begins is audited as that user’s', async () => {
+  const { id: userId, email } = await tenant.owner.get('/api/v1/account')
+  const asked = { tenant_id: tenant.id, id: userId as string }
+  const accepted = await acceptContainer(asked, container('of-a-user', { start: false }))
+  expect(accepted.operation.requested_by).toBe(userId)
+  expect(await eventsOf(accepted.document._id)).toMatchObject([
+    { actor_id: userId, actor_kind: 'user', actor_name: email },
+  ])
+  const others = await acceptContainer({ ...asked, id: newId() }, container('of-nobody', { start: false }))
+  expect(await eventsOf(others.document._id)).toMatchObject([{ actor_kind: 'platform' }])
+})
+
+test('an acceptance that is refused leaves neither resource, quota nor audit event', async () => {
+  const before = await tenant.holds()
+  const events = await AuditEvent.countDocuments({ tenant_id: tenant.id })
+  const nics = [{ subnet_id: newId(), ip_address: null }]
+  await expect(acceptContainer(by, container('no-subnet', { nics }))).rejects.toMatchObject({ status: 404 })
+  expect(await tenant.holds()).toEqual(before)
+  expect(await AuditEvent.countDocuments({ tenant_id: tenant.id })).toBe(events)
+})
+
+test('a microVM that no HTTP request asked for is suspended and resumed', async () => {
+  const spec = { ...instance, name: 'machine', cpu_cores: 1, memory_mib: 128, root_disk_gib: 1 }
+  const created = await acceptMicrovm(by, spec)
+  const { _id: id } = created.document
+  await success(created)
+  await success(await acceptSuspend(microvmKind, by, id))
+  expect(await tenant.microvms.get(id)).toMatchObject({ status: 'suspended', desired_state: 'suspended' })
+  await success(await acceptResume(microvmKind, by, id))
+  expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', desired_state: 'running' })
+  const actions = (await eventsOf(id)).map(({ action }) => action)
+  expect(actions).toEqual(['create microvm', 'suspend microvm', 'resume microvm'])
+})
