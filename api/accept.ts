@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { Problem } from '../lib/problem.ts'
-import { begin as beginBy, type By, create as createBy, type More } from '../models/acceptance.ts'
+import type { By } from '../models/acceptance.ts'
 import { NoCapacity } from '../models/compute/reservations.ts'
 import type { Accepted } from '../models/operations.ts'
 import type { Resource, ResourceDocument } from '../models/resources.ts'
@@ -28,22 +28,3 @@ export async function accepting<D extends ResourceDocument, T>(
     throw error
   }
 }
-
-/** Accepts the creation of a resource. */
-export const create = <D extends ResourceDocument, V extends z.ZodType>(
-  caller: Caller,
-  { resource, toView }: Shown<D, V>,
-  fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>,
-  more: Omit<Parameters<typeof createBy<D, string>>[2], 'fields'> = {},
-): Promise<AcceptedAnswer<z.output<V>>> =>
-  accepting(caller, toView, (by) => createBy(by, resource, { fields, ...more }))
-
-/** Accepts a verb on a resource. */
-export const begin = <D extends ResourceDocument, V extends z.ZodType, Verb extends string>(
-  caller: Caller,
-  { resource, toView }: Shown<D, V, Verb>,
-  id: string,
-  verb: NoInfer<Verb>,
-  more: More<D> = {},
-): Promise<AcceptedAnswer<z.output<V>>> =>
-  accepting(caller, toView, (by) => beginBy(by, resource, id, verb, more))

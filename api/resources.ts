@@ -1,7 +1,8 @@
 import type { z } from 'zod'
+import { acceptanceOf } from '../models/acceptance.ts'
 import type { Permission } from '../models/identity/roles.ts'
 import { mine, type ResourceDocument } from '../models/resources.ts'
-import { begin, type Shown } from './accept.ts'
+import { accepting, type Shown } from './accept.ts'
 import { byId } from './fields.ts'
 import { list } from './list.ts'
 import { type Operation, operation } from './operation.ts'
@@ -54,7 +55,8 @@ export function resourceOperations(shown: ShownResource) {
       summary: shown.deletion,
       params: byId,
       responses: { 202: view },
-      handle: ({ caller, params }) => begin(caller, shown, params.id, 'delete'),
+      handle: ({ caller, params: { id } }) =>
+        accepting(caller, toView, (by) => acceptanceOf(resource.kind, 'delete')(by, { id })),
     }),
   } satisfies Record<string, Operation>
 }

@@ -7,16 +7,14 @@ import {
 } from '../../models/network/subnet-acceptance.ts'
 import {
   createSubnet,
-  Subnet,
   type SubnetDocument,
-  subnetOf,
   subnetResource,
   subnetStates,
 } from '../../models/network/subnets.ts'
-import { accepting, begin } from '../accept.ts'
-import { byId, Id, Name, resourceView, Tags, time } from '../fields.ts'
-import { list } from '../list.ts'
+import { accepting } from '../accept.ts'
+import { byId, Id, Name, commonView, resourceView, Tags } from '../fields.ts'
 import { operation } from '../operation.ts'
+import { resourceOperations } from '../resources.ts'
 import { IpAddress, MacAddress, PrivateCidr } from './fields.ts'
 
 const Nat = z.boolean().describe('Whether members reach the outside, by their host’s address')
@@ -55,34 +53,24 @@ const SubnetView = z
   .meta({ id: 'Subnet' })
 
 const toView = (subnet: SubnetDocument): z.output<typeof SubnetView> => ({
-  id: subnet._id,
-  tenant_id: subnet.tenant_id,
-  name: subnet.name,
-  tags: subnet.tags,
-  status: subnet.status,
-  status_reason: subnet.status_reason,
-  operation_id: subnet.operation_id,
+  ...commonView(subnet),
   vpc_id: subnet.vpc_id,
   cidr: subnet.cidr,
   gateway_ip: subnet.gateway_ip,
   nat: subnet.nat,
   dhcp_config: subnet.dhcp_config,
-  created_at: time(subnet.created_at),
-  updated_at: time(subnet.updated_at),
 })
 
-const shown = { resource: subnetResource, view: SubnetView, toView }
+const common = resourceOperations({
+  resource: subnetResource,
+  plural: 'subnets',
+  deletion: 'Delete a subnet without NICs',
+  view: SubnetView,
+  toView,
+})
 
 export const subnets = [
-  list({
-    path: '/api/v1/subnets',
-    permission: 'subnets:read',
-    summary: 'List subnets',
-    model: Subnet,
-    view: SubnetView,
-    toView,
-    scope: ({ tenant_id }) => ({ tenant_id }),
-  }),
+  common.list,
 
   operation({
     method: 'POST',
@@ -105,15 +93,7 @@ export const subnets = [
     },
   }),
 
-  operation({
-    method: 'GET',
-    path: '/api/v1/subnets/{id}',
-    permission: 'subnets:read',
-    summary: 'Get a subnet',
-    params: byId,
-    responses: { 200: SubnetView },
-    handle: async ({ caller, params }) => toView(await subnetOf(caller.tenant_id, params.id)),
-  }),
+  common.get,
 
   operation({
     method: 'PUT',
@@ -127,15 +107,7 @@ export const subnets = [
       accepting(caller, toView, (by) => acceptSubnetUpdate(by, params.id, body)),
   }),
 
-  operation({
-    method: 'DELETE',
-    path: '/api/v1/subnets/{id}',
-    permission: 'subnets:delete',
-    summary: 'Delete a subnet without NICs',
-    params: byId,
-    responses: { 202: SubnetView },
-    handle: ({ caller, params }) => begin(caller, shown, params.id, 'delete'),
-  }),
+  common.delete,
 
   operation({
     method: 'POST',

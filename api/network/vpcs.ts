@@ -1,46 +1,26 @@
 import { z } from 'zod'
-import {
-  changeVpc,
-  createVpc,
-  Vpc,
-  type VpcDocument,
-  vpcOf,
-  vpcResource,
-  vpcStates,
-} from '../../models/network/vpcs.ts'
-import { begin } from '../accept.ts'
-import { byId, Name, resourceView, Tags, time } from '../fields.ts'
-import { list } from '../list.ts'
+import { changeVpc, createVpc, type VpcDocument, vpcResource, vpcStates } from '../../models/network/vpcs.ts'
+import { byId, Name, commonView, resourceView, Tags } from '../fields.ts'
 import { operation } from '../operation.ts'
+import { resourceOperations } from '../resources.ts'
 import { PrivateCidr } from './fields.ts'
 
 const VpcView = z
   .strictObject({ ...resourceView, status: z.enum(vpcStates.all), cidr: z.string() })
   .meta({ id: 'Vpc' })
 
-const toView = (vpc: VpcDocument): z.output<typeof VpcView> => ({
-  id: vpc._id,
-  tenant_id: vpc.tenant_id,
-  name: vpc.name,
-  tags: vpc.tags,
-  status: vpc.status,
-  status_reason: vpc.status_reason,
-  operation_id: vpc.operation_id,
-  cidr: vpc.cidr,
-  created_at: time(vpc.created_at),
-  updated_at: time(vpc.updated_at),
+const toView = (vpc: VpcDocument): z.output<typeof VpcView> => ({ ...commonView(vpc), cidr: vpc.cidr })
+
+const common = resourceOperations({
+  resource: vpcResource,
+  plural: 'vpcs',
+  deletion: 'Delete a VPC without subnets',
+  view: VpcView,
+  toView,
 })
 
 export const vpcs = [
-  list({
-    path: '/api/v1/vpcs',
-    permission: 'vpcs:read',
-    summary: 'List VPCs',
-    model: Vpc,
-    view: VpcView,
-    toView,
-    scope: ({ tenant_id }) => ({ tenant_id }),
-  }),
+  common.list,
 
   operation({
     method: 'POST',
@@ -55,15 +35,7 @@ export const vpcs = [
     },
   }),
 
-  operation({
-    method: 'GET',
-    path: '/api/v1/vpcs/{id}',
-    permission: 'vpcs:read',
-    summary: 'Get a VPC',
-    params: byId,
-    responses: { 200: VpcView },
-    handle: async ({ caller, params }) => toView(await vpcOf(caller.tenant_id, params.id)),
-  }),
+  common.get,
 
   operation({
     method: 'PUT',
@@ -76,14 +48,5 @@ export const vpcs = [
     handle: async ({ caller, params, body }) => toView(await changeVpc(caller.tenant_id, params.id, body)),
   }),
 
-  operation({
-    method: 'DELETE',
-    path: '/api/v1/vpcs/{id}',
-    permission: 'vpcs:delete',
-    summary: 'Delete a VPC without subnets',
-    params: byId,
-    responses: { 202: VpcView },
-    handle: ({ caller, params }) =>
-      begin(caller, { resource: vpcResource, view: VpcView, toView }, params.id, 'delete'),
-  }),
+  common.delete,
 ]

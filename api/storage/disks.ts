@@ -1,14 +1,15 @@
 import { z } from 'zod'
 import { instanceKindNames } from '../../lib/host-protocol.ts'
-import { acceptDisk, acceptDiskDeletion, acceptDiskUpdate } from '../../models/storage/disk-acceptance.ts'
-import { Disk, type DiskDocument, diskOf, diskResource, diskStates } from '../../models/storage/disks.ts'
+import { mine } from '../../models/resources.ts'
+import { acceptDisk, acceptDiskUpdate } from '../../models/storage/disk-acceptance.ts'
+import { type DiskDocument, diskResource, diskStates } from '../../models/storage/disks.ts'
 import { acceptMigration } from '../../models/storage/moves.ts'
 import { accepting } from '../accept.ts'
 import { activityList } from '../activity.ts'
 import { mayChooseHost } from '../compute/hosts.ts'
-import { byId, Id, Name, resourceView, Tags, time } from '../fields.ts'
-import { list } from '../list.ts'
+import { byId, Id, Name, commonView, resourceView, Tags } from '../fields.ts'
 import { operation } from '../operation.ts'
+import { resourceOperations } from '../resources.ts'
 
 // The least that an XFS goes onto, and the most that is sensible in one file.
 const SizeGib = z.int().min(1).max(65_536)
@@ -54,15 +55,11 @@ const DiskView = z
 
 export const shownDisk = {
   resource: diskResource,
+  plural: 'disks' as const,
+  deletion: 'Delete a disk that nothing is attached to, with its snapshots',
   view: DiskView,
   toView: (disk: DiskDocument): z.output<typeof DiskView> => ({
-    id: disk._id,
-    tenant_id: disk.tenant_id,
-    name: disk.name,
-    tags: disk.tags,
-    status: disk.status,
-    status_reason: disk.status_reason,
-    operation_id: disk.operation_id,
+    ...commonView(disk),
     size_gib: disk.size_gib,
     host_id: disk.host_id,
     attached_to: disk.attached_to && {
@@ -72,21 +69,12 @@ export const shownDisk = {
       read_only: disk.attached_to.read_only,
     },
     condition: disk.condition,
-    created_at: time(disk.created_at),
-    updated_at: time(disk.updated_at),
   }),
 }
+const common = resourceOperations(shownDisk)
 
 export const disks = [
-  list({
-    path: '/api/v1/disks',
-    permission: 'disks:read',
-    summary: 'List disks',
-    model: Disk,
-    view: DiskView,
-    toView: shownDisk.toView,
-    scope: ({ tenant_id }) => ({ tenant_id }),
-  }),
+  common.list,
 
   operation({
     method: 'POST',
@@ -101,21 +89,13 @@ export const disks = [
     },
   }),
 
-  operation({
-    method: 'GET',
-    path: '/api/v1/disks/{id}',
-    permission: 'disks:read',
-    summary: 'Get a disk',
-    params: byId,
-    responses: { 200: DiskView },
-    handle: async ({ caller, params }) => shownDisk.toView(await diskOf(caller.tenant_id, params.id)),
-  }),
+  common.get,
 
   activityList({
     path: '/api/v1/disks/{id}/activity',
     permission: 'disks:read',
     summary: 'What happened to a disk that nobody asked for',
-    ownerOf: ({ tenant_id }, id) => diskOf(tenant_id, id),
+    ownerOf: (caller, id) => mine(diskResource, caller, id),
   }),
 
   operation({
@@ -130,16 +110,7 @@ export const disks = [
       accepting(caller, shownDisk.toView, (by) => acceptDiskUpdate(by, params.id, body)),
   }),
 
-  operation({
-    method: 'DELETE',
-    path: '/api/v1/disks/{id}',
-    permission: 'disks:delete',
-    summary: 'Delete a disk that nothing is attached to, with its snapshots',
-    params: byId,
-    responses: { 202: DiskView },
-    handle: ({ caller, params }) =>
-      accepting(caller, shownDisk.toView, (by) => acceptDiskDeletion(by, params.id)),
-  }),
+  common.delete,
 
   operation({
     method: 'POST',

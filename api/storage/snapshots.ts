@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { acceptRestore } from '../../models/storage/disk-acceptance.ts'
-import { diskOf } from '../../models/storage/disks.ts'
+import { mine } from '../../models/resources.ts'
+import { diskResource } from '../../models/storage/disks.ts'
 import {
   acceptSnapshot,
   acceptSnapshotRemoval,
@@ -46,7 +47,7 @@ export const snapshots = [
     toView,
     scope: async (caller, { id }) => ({
       tenant_id: caller.tenant_id,
-      disk_id: (await diskOf(caller.tenant_id, id))._id,
+      disk_id: (await mine(diskResource, caller, id))._id,
     }),
   }),
 

@@ -1,6 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { holds, overlap, parseCidr, toAddress } from '../../lib/ipv4.ts'
-import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
+import { InvalidInput, Problem } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
 import { defineResource, keptBy, named, type ResourceDocument, resourceSchema } from '../resources.ts'
@@ -57,13 +57,6 @@ keptBy(vpcResource, async ({ _id, tenant_id }) => {
   const subnets = await Subnet.countDocuments({ tenant_id, vpc_id: _id })
   if (subnets) throw new Problem(409, 'vpc_in_use', 'The VPC is in use', `It has ${subnets} subnets`)
 })
-
-/** The tenant's own. Throws NotFound. */
-export async function subnetOf(tenant_id: string, _id: string): Promise<SubnetDocument> {
-  const subnet = await Subnet.findOne({ _id, tenant_id }).lean()
-  if (!subnet) throw new NotFound('subnet')
-  return subnet
-}
 
 type NewSubnet = Pick<SubnetDocument, 'name' | 'tags' | 'vpc_id' | 'cidr' | 'nat'> & {
   /** Null: the first address. */

@@ -3,7 +3,7 @@ import { NotFound, OperationInProgress } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
-import { defineResource, named, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { defineResource, mine, named, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 
 export const vpcStates = states({ available: { delete: 'deleting' } }, { final: ['delete'] })
@@ -31,13 +31,6 @@ schema.index({ cut_off_hosts: 1 })
 export const Vpc = mongoose.model<VpcDocument>('Vpc', schema)
 
 export const vpcResource = defineResource('vpc', Vpc, vpcStates, { title: 'VPC' })
-
-/** The tenant's own. Throws NotFound. */
-export async function vpcOf(tenant_id: string, _id: string): Promise<VpcDocument> {
-  const vpc = await Vpc.findOne({ _id, tenant_id }).lean()
-  if (!vpc) throw new NotFound('VPC')
-  return vpc
-}
 
 /** Throws QuotaExceeded, NameTaken. */
 export const createVpc = (
@@ -67,6 +60,6 @@ export async function changeVpc(
     ).lean(),
   )
   if (changed) return changed
-  const { operation_id } = await vpcOf(tenant_id, _id)
+  const { operation_id } = await mine(vpcResource, { tenant_id }, _id)
   throw operation_id ? new OperationInProgress(operation_id) : new NotFound('VPC')
 }

@@ -6,7 +6,8 @@ import { placementTurn, reserve } from '../compute/reservations.ts'
 import { transaction } from '../database.ts'
 import { diskSize } from '../identity/tenants.ts'
 import type { Accepted } from '../operations.ts'
-import { Disk, type DiskDocument, diskOf, diskResource } from './disks.ts'
+import { mine } from '../resources.ts'
+import { Disk, type DiskDocument, diskResource } from './disks.ts'
 import { acceptMigration } from './moves.ts'
 import { acceptSnapshot, acceptSnapshotRemoval, holdRoom, snapshotOf } from './snapshots.ts'
 
@@ -51,8 +52,8 @@ export const acceptDisk = (
     })
   }, placementTurn)
 
-async function sourceOf({ tenant_id }: By, { disk_id, name }: { disk_id: string; name: string }) {
-  const disk = await diskOf(tenant_id, disk_id)
+async function sourceOf(by: By, { disk_id, name }: { disk_id: string; name: string }) {
+  const disk = await mine(diskResource, by, disk_id)
   const { size_gib } = await snapshotOf(disk, name)
   if (['migrating', 'deleting'].includes(disk.status)) throw new StateConflict('copy a snapshot', disk.status)
   return { host_id: disk.host_id, size_gib }
@@ -60,7 +61,7 @@ async function sourceOf({ tenant_id }: By, { disk_id, name }: { disk_id: string;
 
 /** Accepts a new disk with what the snapshot holds, named after its disk. Throws as `acceptDisk`. */
 export async function acceptRestore(by: By, id: string, snapshot: string): Promise<Accepted<DiskDocument>> {
-  const { name, tags } = await diskOf(by.tenant_id, id)
+  const { name, tags } = await mine(diskResource, by, id)
   return acceptDisk(by, {
     name: `${name.slice(0, 40)}-restored-${newId().slice(-12)}`,
     tags,

@@ -1,7 +1,6 @@
 import mongoose, { type PipelineStage, Schema } from 'mongoose'
 import type { DiskSource } from '../../drivers/disks.ts'
 import type { InstanceKindName } from '../../lib/host-protocol.ts'
-import { NotFound } from '../../lib/problem.ts'
 import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
@@ -72,13 +71,6 @@ schema.index({ tenant_id: 1, 'attached_to.id': 1 })
 
 export const Disk = mongoose.model<DiskDocument>('Disk', schema)
 export const diskResource = defineResource('disk', Disk, diskStates, { comesToRest: settleStatus })
-
-/** The tenant's own. Throws NotFound. */
-export async function diskOf(tenant_id: string, _id: string): Promise<DiskDocument> {
-  const disk = await Disk.findOne({ _id, tenant_id }).lean()
-  if (!disk) throw new NotFound('disk')
-  return disk
-}
 
 /** At rest a disk is attached or available, as the record says at this moment: its instance may have gone meanwhile. */
 async function settleStatus({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
