@@ -15,7 +15,6 @@ import {
   type InstanceDocument,
   type InstanceKind,
   instanceFields,
-  type InstanceKind,
   type PlacedSpec,
   wishOf,
 } from './instances.ts'
