@@ -1,5 +1,4 @@
 import type { Duplex } from 'node:stream'
-import type { Usage } from './linux/cgroups.ts'
 
 /** A container as an engine needs to know it. Its id names it there, so that asking twice makes one. */
 export interface ContainerSpec {
@@ -62,6 +61,17 @@ export interface FoundContainer {
   health: 'none' | 'starting' | 'healthy' | 'unhealthy'
   image_digest: string
   ports: { container_port: number; protocol: 'tcp' | 'udp'; host_port: number }[]
+}
+
+/** What a container has used: counters are since it was started. */
+export interface Usage {
+  cpu_ms: number
+  /** Without the page cache that the kernel can drop at once. */
+  memory_bytes: number
+  net_rx_bytes: number
+  net_tx_bytes: number
+  disk_read_bytes: number
+  disk_write_bytes: number
 }
 
 /** What a running container has used by then; counters are since `started_at`. */
@@ -174,8 +184,6 @@ export interface ContainerEngine {
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
   /** Throws InstanceNotFound. */
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
-  /** The host ports that containers have, stopped ones too: `portKey`s. */
-  portsGiven(): Promise<string[]>
   /**
    * Calls back at each change of one of this host's containers, until aborted. With null each time it
    * connects to the engine: anything may have changed before.

@@ -250,8 +250,6 @@ export interface MachineEngine {
   watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
   describe(): Promise<MachineEngineDescription>
 
-  /** The host ports that machines have, those that do not run too: `portKey`s. */
-  portsGiven(): Promise<string[]>
   /** Brings back what tells nobody of its end: what carries the ports of machines that run. */
   mend(): Promise<void>
   /** Removes the root disks of images that no machine is of, and that nobody has asked for in so long. Returns their names. */

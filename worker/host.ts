@@ -8,6 +8,7 @@ import { makeMachinesOnHost } from '../activities/host/machines.ts'
 import { makeNetworksOnHost } from '../activities/host/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { readSettings } from '../config.ts'
+import { makeHostPorts } from '../drivers/system/host-ports.ts'
 import { describeDocker, makeDockerEngine } from '../drivers/docker/engine.ts'
 import { logFolder, makeDockerLogFiles } from '../drivers/docker/log-files.ts'
 import { missingForDisks } from '../drivers/system/equipment.ts'
@@ -128,16 +129,14 @@ const logs = makeLogShipper({
   log,
 })
 
-const published = {
+const ports = makeHostPorts({
   address: listenAddress(settings.KEELSON_HOST_ADDRESS),
   range: range(settings.KEELSON_HOST_PORT_RANGE),
-}
+})
 const containers = makeDockerEngine({
   hostId,
   dockerHost,
-  portRange: published.range,
-  publishOn: published.address,
-  portsElsewhere: async () => (await machines?.portsGiven()) ?? [],
+  ports,
   ...(archives ? { logBacklogMib: settings.KEELSON_LOG_BACKLOG_MIB, beforeRemoval: logs.shipAll } : {}),
   pauseImage: settings.KEELSON_PAUSE_IMAGE,
 })
@@ -145,7 +144,7 @@ const backlogMib = settings.KEELSON_LOG_BACKLOG_MIB
 machines = await openMachines(settings, {
   hostId,
   serveOn,
-  publishing: { ...published, elsewhere: () => containers.portsGiven() },
+  ports,
   logs: archives ? { backlogMib, beforeRemoval: logs.shipAll } : null,
   log,
 })

@@ -10,23 +10,19 @@ import { pullImage } from './images.ts'
 import { readLogs } from './logs.ts'
 import { isJoined, lookAtPause, pair, removeAny, stopPause, toFoundAlone, toFoundWith } from './pause.ts'
 import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './run.ts'
-import { portsInUse } from './ports.ts'
+import { portsGiven } from './ports.ts'
 import { makeSampler } from './samples.ts'
 import { labels, ours, restartPolicy, sizeLimits } from './spec.ts'
 import { EngineRefused, InstanceNotFound } from '../errors.ts'
-import { publishOnHost } from '../system/published-ports.ts'
+import type { HostPorts } from '../system/host-ports.ts'
 
 export interface DockerSettings {
   /** Whose containers these are. */
   hostId: string
   /** `unix:///path`, or `http(s)://` or `tcp://` with host and port. */
   dockerHost: string
-  /** Host ports, both ends included, from which published ports are taken when the tenant names none. */
-  portRange: readonly [from: number, to: number]
-  /** The address of this machine on which ports are published. */
-  publishOn: string
-  /** Host ports that another engine of this host has given away, as `portKey`s. */
-  portsElsewhere?: () => Promise<string[]>
+  /** Where containers' ports are published. */
+  ports: HostPorts
   /** Output beyond a container's cap that may wait on the host for its archive; 0: the engine drops it at once. */
   logBacklogMib?: number
   beforeRemoval?: BeforeRemoval
@@ -44,16 +40,14 @@ const mebibyte = 1024 ** 2
 export function makeDockerEngine({
   hostId,
   dockerHost,
-  portRange,
-  publishOn,
-  portsElsewhere = async () => [],
+  ports,
   logBacklogMib = 0,
   beforeRemoval = async () => {},
   pauseImage = 'busybox:latest',
 }: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
   const look = (id: string) => lookAt(docker, hostId, id)
-  const network = publishOnHost({ address: publishOn, range: portRange, elsewhere: portsElsewhere })
+  ports.addEngine((exceptId) => asking(() => portsGiven(docker, exceptId)))
   const sampler = makeSampler()
   const found = async (info: Docker.ContainerInspectInfo): Promise<FoundContainer> =>
     toFoundWith(
@@ -80,7 +74,7 @@ export function makeDockerEngine({
           pauseImage,
           onNetwork,
         }
-        return found(await runContainer(docker, network, order))
+        return found(await runContainer(docker, ports, order))
       }),
 
     find: (id) =>
@@ -157,8 +151,6 @@ export function makeDockerEngine({
         if (!options.signal?.aborted) throw asEngineError(error)
       }
     },
-
-    portsGiven: () => asking(() => portsInUse(docker)),
 
     watch: (onChange, signal) => watchContainers(docker, hostId, onChange, signal),
   }

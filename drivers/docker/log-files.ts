@@ -1,14 +1,14 @@
-import { createHash } from 'node:crypto'
-import { closeSync, constants, fstatSync, readSync } from 'node:fs'
+import { constants } from 'node:fs'
 import { access } from 'node:fs/promises'
 import { join } from 'node:path'
 import Docker, { type ContainerInspectInfo } from 'dockerode'
 import { connection } from './connection.ts'
 import { asking } from './errors.ts'
-import { hasMore, openAll, removeFile, type SeenFile } from './log-names.ts'
 import { lookAt } from './run.ts'
 import { labels } from './spec.ts'
-import type { LogFile, LogFiles, LogSource } from '../log-files.ts'
+import type { LogFiles, LogSource } from '../log-files.ts'
+import { openFiles } from '../system/log-files.ts'
+import { hasMore } from '../system/log-names.ts'
 
 interface Settings {
   hostId: string
@@ -33,16 +33,6 @@ export function makeDockerLogFiles({ hostId, dockerHost, folder }: Settings): Lo
 
     open: openFiles,
   }
-}
-
-/** See LogFiles.open. */
-export function openFiles(source: LogSource, which: 'over_cap' | 'all'): LogFile[] {
-  const files = openAll(source.path, source.most_files)
-  const lastAside = files.findLastIndex(({ number }) => number === null)
-  const beyond = Math.max(lastAside + 1, files.length - 1 - source.kept_files)
-  const wanted = which === 'all' ? files.length : beyond
-  for (const { descriptor } of files.slice(wanted)) closeSync(descriptor)
-  return files.slice(0, wanted).map((file) => openedFile(source, file))
 }
 
 function sourceOf({ Id, Created, LogPath, Config, HostConfig }: ContainerInspectInfo): LogSource | null {
@@ -72,39 +62,3 @@ export async function logFolder(dockerHost: string): Promise<string | null> {
     () => null,
   )
 }
-
-// An entry is 16 KiB of output at most, six times that where all of it is escaped.
-const longestEntry = 128 * 1024
-const newline = 0x0a
-
-function openedFile({ path, most_files }: LogSource, file: SeenFile): LogFile {
-  const { descriptor } = file
-  const read = (from: number, bytes: number): Buffer => {
-    const buffer = Buffer.allocUnsafe(bytes)
-    return buffer.subarray(0, readSync(descriptor, buffer, 0, bytes, from))
-  }
-  const size = fstatSync(descriptor).size
-  const isFull = file.number !== 0
-  return {
-    key: keyOf(read(0, longestEntry)),
-    // What is being written may end in the middle of a line; a full file that does was cut by a crash of the engine.
-    bytes: isFull ? size : endOfLines(read(Math.max(0, size - longestEntry), longestEntry), size),
-    after_gap: file.number === most_files,
-    read(from, bytes) {
-      const part = read(from, bytes)
-      return from + part.length >= this.bytes
-        ? part.subarray(0, this.bytes - from)
-        : part.subarray(0, part.lastIndexOf(newline) + 1 || part.length)
-    },
-    drop: () => removeFile(path, file, most_files),
-    close: () => closeSync(descriptor),
-  }
-}
-
-const keyOf = (start: Buffer): string =>
-  createHash('sha256')
-    .update(start.subarray(0, start.indexOf(newline) + 1 || start.length))
-    .digest('hex')
-
-/** Where the last whole line ends, of a file of that size with this end. */
-const endOfLines = (end: Buffer, size: number): number => size - (end.length - (end.lastIndexOf(newline) + 1))

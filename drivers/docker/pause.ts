@@ -4,13 +4,8 @@ import type { ContainerSpec, FoundContainer } from '../containers.ts'
 import { statusOf, unless } from './errors.ts'
 import { pullImage } from './images.ts'
 import { engineName, isOurs, labels, toFound } from './spec.ts'
-import {
-  type BoundPort,
-  boundPorts,
-  type ContainerNetwork,
-  portKey,
-  portsMatch,
-} from '../system/published-ports.ts'
+import { boundPorts, portOptions } from './port-bindings.ts'
+import { type BoundPort, portKey, portsMatch } from '../system/host-ports.ts'
 
 // A container with NICs joins the network namespace of another one that only waits: so the NICs outlive its restarts. By
 // that one its ports are published, and its resolver and host name are set.
@@ -48,7 +43,7 @@ const factsOf = ({ name, network }: ContainerSpec): string => JSON.stringify([na
 /** The one that is there, if it is as asked for; else a new one. `place` says which host ports a new one gets. */
 export async function presentPause(
   docker: Docker,
-  network: ContainerNetwork,
+  address: string,
   order: PauseOrder,
   place: () => Promise<BoundPort[]>,
 ): Promise<ContainerInspectInfo> {
@@ -61,7 +56,7 @@ export async function presentPause(
   }
   await pullImage(docker, order.pauseImage, {})
   try {
-    await docker.createContainer(pauseOptions(order, network, await place()))
+    await docker.createContainer(pauseOptions(order, address, await place()))
   } catch (error) {
     if (statusOf(error) !== 409) throw error // 409: another call makes it
   }
@@ -70,13 +65,9 @@ export async function presentPause(
   return made
 }
 
-function pauseOptions(
-  order: PauseOrder,
-  network: ContainerNetwork,
-  ports: BoundPort[],
-): Docker.ContainerCreateOptions {
+function pauseOptions(order: PauseOrder, address: string, ports: BoundPort[]): Docker.ContainerCreateOptions {
   const { spec, hostId, operationId } = order
-  const { ExposedPorts, PortBindings } = network.createOptions(ports)
+  const { ExposedPorts, PortBindings } = portOptions(address, ports)
   return {
     name: pauseName(spec.id),
     Image: order.pauseImage,

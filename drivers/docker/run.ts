@@ -5,7 +5,8 @@ import type { ContainerSpec } from '../containers.ts'
 import { statusOf, unless, wordsOf } from './errors.ts'
 import { commandFault } from './faults.ts'
 import { type LocalImage, localImage } from './images.ts'
-import { clashingPort, placePorts } from './ports.ts'
+import { boundPorts } from './port-bindings.ts'
+import { clashingPort } from './ports.ts'
 import {
   createOptions,
   engineName,
@@ -29,7 +30,7 @@ import {
   stopPause,
 } from './pause.ts'
 import { CommandFailed, EngineRefused, PortInUse } from '../errors.ts'
-import { boundPorts, type ContainerNetwork, portsMatch } from '../system/published-ports.ts'
+import { type HostPorts, portsMatch } from '../system/host-ports.ts'
 
 /**
  * A command that ends sooner has ended "at once"; a good start is held up by no more than this. The engine hears of
@@ -75,7 +76,7 @@ export async function lookAt(
 /** Creates and starts a container, or takes up what an earlier call left; see ContainerEngine.run. */
 export async function runContainer(
   docker: Docker,
-  network: ContainerNetwork,
+  hostPorts: HostPorts,
   order: Order,
 ): Promise<ContainerInspectInfo> {
   const avoid = new Set<string>()
@@ -86,12 +87,12 @@ export async function runContainer(
     let container: ContainerInspectInfo | null = null
     try {
       if (order.spec.network && !(there && !isJoined(there))) {
-        pause = await presentPause(docker, network, order, () =>
-          placePorts(docker, network, order.spec, avoid),
+        pause = await presentPause(docker, hostPorts.address, order, () =>
+          hostPorts.place(order.spec.id, order.spec.ports, avoid),
         )
         await order.onNetwork(await startPause(docker, pause))
       }
-      container = await present(docker, network, { ...order, pause }, avoid)
+      container = await present(docker, hostPorts, { ...order, pause }, avoid)
       if (isUp(container, order) || isDoneJob(container, order)) return container
       await start(docker, container, order)
       return await settled(docker, container.Id, order)
@@ -127,7 +128,7 @@ type Joining = Order & { pause: ContainerInspectInfo | null }
 /** The container that is there, if it is what was asked for; else a new one. */
 async function present(
   docker: Docker,
-  network: ContainerNetwork,
+  hostPorts: HostPorts,
   order: Joining,
   avoid: ReadonlySet<string>,
 ): Promise<ContainerInspectInfo> {
@@ -148,19 +149,22 @@ async function present(
     await order.beforeRemoval(spec.id)
     await docker.getContainer(there.Id).remove({ force: true, v: true })
   }
-  const { Id } = await create(docker, network, { ...order, image }, avoid)
+  const { Id } = await create(docker, hostPorts, { ...order, image }, avoid)
   return docker.getContainer(Id).inspect()
 }
 
 async function create(
   docker: Docker,
-  network: ContainerNetwork,
+  hostPorts: HostPorts,
   order: Joining & { image: LocalImage },
   avoid: ReadonlySet<string>,
 ): Promise<{ Id: string }> {
   const { pause } = order
-  const ports = pause ? [] : await placePorts(docker, network, order.spec, avoid)
-  const options = createOptions({ ...order, ports, joined: pause ? joining(order.spec.id) : null }, network)
+  const ports = pause ? [] : await hostPorts.place(order.spec.id, order.spec.ports, avoid)
+  const options = createOptions(
+    { ...order, ports, joined: pause ? joining(order.spec.id) : null },
+    hostPorts.address,
+  )
   try {
     const { id } = await docker.createContainer(options)
     return { Id: id }

@@ -1,5 +1,5 @@
-import type { ContainerSample, FoundContainer } from '../containers.ts'
-import { readUsage, type Usage } from '../linux/cgroups.ts'
+import type { ContainerSample, FoundContainer, Usage } from '../containers.ts'
+import { readUsage } from '../linux/cgroups.ts'
 
 // A namespace that was there so long before the container was there before it was restarted: it counts on.
 const sameStartMs = 5_000

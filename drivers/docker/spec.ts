@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto'
 import type { ContainerCreateOptions, ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec, FoundContainer } from '../containers.ts'
-import { type BoundPort, boundPorts, type ContainerNetwork, portKey } from '../system/published-ports.ts'
+import { logLimits } from '../system/log-files.ts'
+import { type BoundPort, portKey } from '../system/host-ports.ts'
+import { boundPorts, portOptions } from './port-bindings.ts'
 
 // How a container of this platform is written for the engine, and read back.
 
@@ -44,10 +46,6 @@ const pidsLimit = 1024
 // no use without devices, audit and set-user-id files.
 const droppedCapabilities = ['NET_RAW', 'MKNOD', 'AUDIT_WRITE', 'SETFCAP']
 
-// log_cap_mib is spread over so many files. Smaller ones would cost the engine more in renames than in writing.
-const logFiles = 5
-const leastLogFileBytes = mebibyte / 2
-
 type RestartPolicy = ContainerSpec['restart_policy']
 type Size = Pick<ContainerSpec, 'cpu_cores' | 'memory_mib'>
 
@@ -89,9 +87,9 @@ export interface Made {
 }
 
 /** The engine's create call for one container. */
-export function createOptions(made: Made, network: ContainerNetwork): ContainerCreateOptions {
+export function createOptions(made: Made, address: string): ContainerCreateOptions {
   const { spec, configVars, image, ports, joined } = made
-  const { ExposedPorts, PortBindings } = network.createOptions(ports)
+  const { ExposedPorts, PortBindings } = portOptions(address, ports)
   const logs = logLimits(spec.log_cap_mib, made.logBacklogMib)
   return {
     name: engineName(spec.id),
@@ -137,16 +135,6 @@ export function createOptions(made: Made, network: ContainerNetwork): ContainerC
   }
 }
 
-/** `files` has room for a backlog as well, and for the file that is written to; `keptFiles` are those full ones that the cap leaves. */
-export function logLimits(
-  capMib: number,
-  backlogMib: number,
-): { fileBytes: number; keptFiles: number; files: number } {
-  const fileBytes = Math.max(Math.ceil((capMib * mebibyte) / logFiles), leastLogFileBytes)
-  const keptFiles = Math.round((capMib * mebibyte) / fileBytes) - 1
-  return { fileBytes, keptFiles, files: keptFiles + 1 + Math.ceil((backlogMib * mebibyte) / fileBytes) }
-}
-
 /**
  * Equal for two specs that differ only in what can be changed in place or by the host's choice: size,
  * restart policy, name, host ports.
@@ -154,9 +142,7 @@ export function logLimits(
 export function specHash(spec: ContainerSpec, configVars: Record<string, string>, digest: string): string {
   const { command, entrypoint, health_check, log_cap_mib } = spec
   const vars = Object.entries(configVars).toSorted(([a], [b]) => (a < b ? -1 : 1))
-  // Said only where there are any: of those that were made before there were mounts, the hash is the same.
-  const mounts = spec.mounts?.length ? [spec.mounts] : []
-  const fixed = [digest, command, entrypoint, health_check, log_cap_mib, vars, ...mounts]
+  const fixed = [digest, command, entrypoint, health_check, log_cap_mib, vars, spec.mounts ?? []]
   return createHash('sha256').update(JSON.stringify(fixed)).digest('hex')
 }
 

@@ -1,18 +1,8 @@
 import { readFile } from 'node:fs/promises'
+import type { Usage } from '../containers.ts'
 
 // What the processes of one container have used, as the kernel counts it. Read here and not asked of the engine: for
 // the Docker Engine each answer costs 6 to 27 ms of processor time, and up to a second (20.10); this takes 0.3 ms.
-
-/** Since the container was started, but for the memory. */
-export interface Usage {
-  cpu_ms: number
-  /** Without the page cache that the kernel can drop at once. */
-  memory_bytes: number
-  net_rx_bytes: number
-  net_tx_bytes: number
-  disk_read_bytes: number
-  disk_write_bytes: number
-}
 
 /**
  * The usage of the container that has this process. Undefined where it has ended, and where this program does not see

@@ -2,7 +2,7 @@ import { mkdir, readdir, rmdir, stat, writeFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { HostNotEquipped } from '../errors.ts'
-import { nullIfMissing } from '../qcow2/images.ts'
+import { nullIfMissing } from '../system/files.ts'
 import { until } from '../system/programs.ts'
 
 // Control groups that a driver makes for its own processes: `keelson/<mark>/<id>`, of the first version of the interface (a

@@ -12,6 +12,7 @@ import {
 } from '../errors.ts'
 import { whileFrozen } from '../linux/freezing.ts'
 import { loopsBelow, mountsOf } from '../linux/mounts.ts'
+import { nullIfMissing, publish } from '../system/files.ts'
 import { processesWith, run } from '../system/programs.ts'
 import { attach, attachment, detach, growAttached, isMounted, plug } from './attach.ts'
 import { copyOf } from './daemons.ts'
@@ -24,8 +25,6 @@ import {
   formatImage,
   imageNode,
   imageSize,
-  nullIfMissing,
-  publish,
   snapshotsOf,
 } from './images.ts'
 import { makePlaces, type Place } from './places.ts'

@@ -1,7 +1,8 @@
-import { mkdir, open, readdir, rename, rm, stat, truncate, writeFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { mkdir, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { FoundSnapshot, Watching } from '../disks.ts'
 import { EngineUnavailable } from '../errors.ts'
+import { nullIfMissing } from '../system/files.ts'
 import { killProcesses, processesWith, run } from '../system/programs.ts'
 import type { Place } from './places.ts'
 
@@ -103,26 +104,3 @@ export async function discardUnfinished(place: Place): Promise<void> {
 }
 
 const isDaemon = (args: string[]): boolean => args[0]?.endsWith('qemu-storage-daemon') ?? false
-
-/** Gives a whole file its name, so that both survive a loss of power. */
-export async function publish(unfinished: string, file: string): Promise<void> {
-  await mkdir(dirname(file), { recursive: true })
-  await sync(unfinished)
-  await rename(unfinished, file)
-  await sync(dirname(file))
-}
-
-/** Writes to the medium what has been written to a file, or which files a folder has. */
-export async function sync(path: string): Promise<void> {
-  const handle = await open(path, 'r')
-  try {
-    await handle.sync()
-  } finally {
-    await handle.close()
-  }
-}
-
-export function nullIfMissing(error: unknown): null {
-  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
-  throw error
-}

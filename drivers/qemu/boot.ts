@@ -4,9 +4,8 @@ import { availableParallelism, totalmem } from 'node:os'
 import { join } from 'node:path'
 import { HostNotEquipped } from '../errors.ts'
 import type { MachineEngineDescription } from '../machines.ts'
-import { nullIfMissing } from '../qcow2/images.ts'
 import { run } from '../system/programs.ts'
-import { publishText } from '../system/text-files.ts'
+import { nullIfMissing, publishText } from '../system/files.ts'
 
 /** What this host's machines boot with. */
 export interface HostBoot {

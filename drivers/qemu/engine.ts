@@ -22,7 +22,7 @@ import { logSource, makeMachineLogFiles } from './logs.ts'
 import { publishPorts } from './ports.ts'
 import { forgetProcess } from './processes.ts'
 import { leastGib, prepareImage, runMachine, stopMachine } from './runs.ts'
-import { portKey } from '../system/published-ports.ts'
+import { portKey } from '../system/host-ports.ts'
 import { settle } from './settle.ts'
 import { sampleOf } from './samples.ts'
 import { forkMachine, resumeMachine, suspendMachine } from './suspend.ts'
@@ -40,7 +40,7 @@ export async function openQemuMachines(
   const known = {
     logBacklogMib: 0,
     serveOn: null,
-    publishing: null,
+    ports: null,
     hostNamespace: null,
     vmBuild: null,
     beforeRemoval: async () => {},
@@ -80,6 +80,10 @@ export async function openQemuMachines(
   await Promise.all(settling)
 
   const records = async () => Promise.all((await host.ids()).map((id) => host.record(id)))
+  known.ports?.addEngine(async (exceptId) => {
+    const others = (await records()).filter((record) => record?.spec.id !== exceptId)
+    return others.flatMap((record) => record?.ports ?? []).map(portKey)
+  })
 
   return {
     kinds: known.vmBuild ? ['microvm', 'vm'] : ['microvm'],
@@ -216,8 +220,6 @@ export async function openQemuMachines(
     stopServing: (id) => doing(id, () => stopServingMachine(host, id)),
 
     pull: (id, from, { signal } = {}) => doing(id, () => pullMachine(host, id, from, signal)),
-
-    portsGiven: async () => (await records()).flatMap((record) => record?.ports ?? []).map(portKey),
 
     mend: async () => {
       const publishing = (await records()).flatMap((one) => (one?.spec.ports?.length ? [one.spec.id] : []))

@@ -45,7 +45,7 @@ export async function keepChecking(host: MachineHost, id: string, link: Link): P
 
 /** What it is after one more check. */
 function after(
-  before: Health | undefined,
+  before: Health | null,
   { passed, counts, restarts }: { passed: boolean; counts: boolean; restarts: number },
   { retries }: HealthCheck,
 ): Health {

@@ -7,13 +7,13 @@ import type { HostBoot } from './boot.ts'
 import type { makeRootImages } from './images.ts'
 import { Link } from './links.ts'
 import { LogWriter } from './logs.ts'
-import { hasMemory } from './memory.ts'
+import { hasMemory, type PromisedRoom } from './memory.ts'
 import type { CommandStatus } from './messages.ts'
 import { makeMachinePlaces, type MachinePlace } from './places.ts'
 import { cpuMsOf, findQemu } from './processes.ts'
 import { healthOf, type MachineRecord, readRecord, writeRecord } from './records.ts'
-import { nullIfMissing } from '../qcow2/images.ts'
-import type { Publishing } from '../system/published-ports.ts'
+import { nullIfMissing } from '../system/files.ts'
+import type { HostPorts } from '../system/host-ports.ts'
 import type { ServeOn } from '../qcow2/transfers.ts'
 
 export interface QemuSettings {
@@ -34,7 +34,7 @@ export interface QemuSettings {
   /** Where other hosts find what it serves; without it, nothing. */
   serveOn?: ServeOn | null
   /** Where machines' ports are published; without it, nowhere. */
-  publishing?: Publishing | null
+  ports?: HostPorts | null
   /** The host's namespace below /run/netns; without it the one that we are in. */
   hostNamespace?: string | null
   /** Is called with a machine that has ended and is about to be removed, and stays if this throws. */
@@ -42,7 +42,7 @@ export interface QemuSettings {
 }
 
 /** A host's machines, as all parts of the driver know them. */
-export class MachineHost {
+export class MachineHost implements PromisedRoom {
   readonly settings: Required<QemuSettings>
   readonly boot: () => Promise<HostBoot>
   readonly images: ReturnType<typeof makeRootImages>
@@ -51,7 +51,6 @@ export class MachineHost {
   readonly mark: string
   /** One call after another for each machine. */
   readonly inTurn = makeNamedQueues()
-  /** What memory files that are being written may still take. */
   promisedBytes = 0
   readonly #links = new Map<string, Link>()
   readonly #watchers = new Set<(id: string | null) => void>()
@@ -205,8 +204,8 @@ export class MachineHost {
       suspended: isSuspended ? (suspended as FoundMachine['suspended']) : null,
       pending: runs || isSuspended ? differences(spec, launched) : [],
       health: healthOf(record),
-      ended_by: runs ? null : (record.ended_by ?? null),
-      ports: record.ports ?? [],
+      ended_by: runs ? null : record.ended_by,
+      ports: record.ports,
     }
   }
 

@@ -11,9 +11,9 @@ import { asking, unless } from '../docker/errors.ts'
 import { pullImage } from '../docker/images.ts'
 import type { PullOptions } from '../containers.ts'
 import { EngineUnavailable } from '../errors.ts'
-import { copyImage, imageSize, nullIfMissing, publish } from '../qcow2/images.ts'
+import { copyImage, imageSize } from '../qcow2/images.ts'
 import { environment, processesWith, run } from '../system/programs.ts'
-import { publishText } from '../system/text-files.ts'
+import { nullIfMissing, publish, publishText } from '../system/files.ts'
 
 // Root disks: an image's files as ext4 in a qcow2, once for each digest, and over it what each machine changes.
 

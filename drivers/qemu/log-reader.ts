@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { LogEntry, LogOptions } from '../containers.ts'
-import { openFiles } from '../docker/log-files.ts'
+import { openFiles } from '../system/log-files.ts'
 import { exactTime } from '../system/times.ts'
 import type { LogFile, LogSource } from '../log-files.ts'
 import type { Entry, LogWriter, Part } from './logs.ts'

@@ -11,9 +11,8 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import type { LogEntry } from '../containers.ts'
-import { logLimits } from '../docker/spec.ts'
-import { openFiles } from '../docker/log-files.ts'
-import { hasMore } from '../docker/log-names.ts'
+import { logLimits, openFiles } from '../system/log-files.ts'
+import { hasMore } from '../system/log-names.ts'
 import { exactTime } from '../system/times.ts'
 import type { LogFiles, LogSource } from '../log-files.ts'
 import type { AgentLine } from './messages.ts'
@@ -121,7 +120,7 @@ export class LogWriter {
     closeSync(this.#descriptor)
   }
 
-  /** As the Docker Engine does it, see docker-log-names.ts. */
+  /** As the Docker Engine does it, see system/log-names.ts. */
   #rotate(): void {
     const { path, most_files } = this.source
     closeSync(this.#descriptor)

@@ -6,10 +6,9 @@ import { pipeline } from 'node:stream/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { EngineUnavailable, HostDiskFull } from '../errors.ts'
 import { kernelMib } from './arguments.ts'
-import type { MachineHost } from './host.ts'
 import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
-import { nullIfMissing, sync } from '../qcow2/images.ts'
+import { nullIfMissing, sync } from '../system/files.ts'
 import type { Qmp } from '../system/qmp.ts'
 
 // A machine's memory on its way into a file and back. It goes through a socket and this process: QEMU's own way to a file is a
@@ -31,22 +30,27 @@ const noThrottle = { 'max-bandwidth': 2 ** 46 }
 export const statusOf = async (qmp: Qmp): Promise<string> =>
   ((await qmp.execute('query-status')) as { status: string }).status
 
+/** What memory files that are being written may still take, over all machines of the host. */
+export interface PromisedRoom {
+  promisedBytes: number
+}
+
 /**
  * Promises room for a machine's memory until the returned function is called, before anything is done; each of several at once has its
  * own. It is all that the machine has, though a file is seldom half of that. Throws HostDiskFull.
  */
 export async function promiseRoom(
-  host: MachineHost,
+  room: PromisedRoom,
   place: MachinePlace,
   memoryMib: number,
 ): Promise<() => void> {
   const bytes = (memoryMib + kernelMib) * mebibyte
   const release = () => {
-    host.promisedBytes -= bytes
+    room.promisedBytes -= bytes
   }
-  host.promisedBytes += bytes
+  room.promisedBytes += bytes
   const { bavail, bsize } = await statfs(place.folder)
-  if (bavail * bsize >= host.promisedBytes + spareMib * mebibyte) return release
+  if (bavail * bsize >= room.promisedBytes + spareMib * mebibyte) return release
   release()
   throw new HostDiskFull(undefined, itsMemory)
 }

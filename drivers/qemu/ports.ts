@@ -6,8 +6,8 @@ import type { MachineHost } from './host.ts'
 import type { MachinePlace } from './places.ts'
 import { inGroups, portsGroup } from './processes.ts'
 import { environment, killProcesses, processesWith } from '../system/programs.ts'
-import { type BoundPort, portKey, portsMatch, publishOnHost } from '../system/published-ports.ts'
-import { nullIfMissing } from '../qcow2/images.ts'
+import { type BoundPort, portKey, portsMatch } from '../system/host-ports.ts'
+import { nullIfMissing } from '../system/files.ts'
 
 // A machine's published ports. A process of its own (images/guest/helper) has them open on the host and carries what comes there
 // into the VPC's namespace, to the machine's first NIC. It has the machine's run folder in its arguments, and so ends with the machine,
@@ -38,20 +38,20 @@ export async function publishPorts(
   { atStart }: { atStart: boolean },
 ): Promise<void> {
   const place = host.placeOf(id)
-  const { spec, ports: had = [] } = await host.needed(id)
+  const { spec, ports: had } = await host.needed(id)
   const asked = askedFor(spec, had, atStart)
   const nic = firstNic(spec)
-  const { publishing, hostNamespace } = host.settings
+  const { ports: hostPorts, hostNamespace } = host.settings
   const present = await publishedNow(place)
   if (asked.length === 0 || !nic) {
     if (present) await withdrawPorts(place)
     if (had.length > 0) await host.change(id, { ports: [] })
     return
   }
-  if (!publishing) throw new EngineRefused('The host publishes no ports')
+  if (!hostPorts) throw new EngineRefused('The host publishes no ports')
   const to = {
     host_namespace: hostNamespace ?? '',
-    address: publishing.address,
+    address: hostPorts.address,
     namespace: nic.namespace,
     target: nic.ip_address,
   }
@@ -60,9 +60,9 @@ export async function publishPorts(
     return
   }
   await withdrawPorts(place)
-  const taken = new Set(await givenAway(host, id))
+  const inUse = new Set<string>() // by others than the platform's
   for (let attempt = 0; attempt < tries; attempt++) {
-    const ports = publishOnHost(publishing).place(asked, taken)
+    const ports = await hostPorts.place(id, asked, inUse)
     const clash = await open(host, place, { ...to, ports })
     if (clash === null) {
       await host.change(id, { ports })
@@ -71,7 +71,7 @@ export async function publishPorts(
     const key = ports.find((port) => portKey(port) === clash)
     if (asked.some((port) => port.host_port !== null && port.host_port === key?.host_port))
       throw new PortInUse(key?.host_port ?? null)
-    taken.add(clash)
+    inUse.add(clash)
   }
   throw new PortInUse(null)
 }
@@ -107,14 +107,6 @@ async function withdrawPorts({ ports }: MachinePlace): Promise<void> {
     helpers.map(({ pid }) => pid),
     ports,
   )
-}
-
-/** The host's ports that others have, those that do not run too: they get them back. */
-async function givenAway(host: MachineHost, id: string): Promise<string[]> {
-  const others = (await host.ids()).filter((one) => one !== id)
-  const records = await Promise.all(others.map((one) => host.record(one)))
-  const elsewhere = (await host.settings.publishing?.elsewhere?.()) ?? []
-  return [...elsewhere, ...records.flatMap((record) => record?.ports ?? []).map(portKey)]
 }
 
 /** Starts the helper. Returns the port that it could not have, as a `portKey`; null once all are open. */

@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { Ending, FoundMachine, MachineNic, MachineSpec, Suspended } from '../machines.ts'
-import type { BoundPort } from '../system/published-ports.ts'
+import type { BoundPort } from '../system/host-ports.ts'
 import type { MachinePlace } from './places.ts'
-import { nullIfMissing } from '../qcow2/images.ts'
-import { publishText } from '../system/text-files.ts'
+import { nullIfMissing, publishText } from '../system/files.ts'
 
 /** What a process was started with: as long as it or its memory lives, that holds, whatever the spec says. */
 export interface Launched {
@@ -39,12 +38,12 @@ export interface MachineRecord {
   forking: boolean
   /** What earlier processes of the same start have used. */
   used_before: Counters
-  /** What its published ports were last; none in records of before there were any. */
-  ports?: BoundPort[]
-  /** None where nothing checks it. */
-  health?: Health
+  /** What its published ports were last. */
+  ports: BoundPort[]
+  /** Null before the first check, and where nothing checks it. */
+  health: Health | null
   /** What QEMU said of its end. */
-  ended_by?: Ending | null
+  ended_by: Ending | null
 }
 
 /** What its health check has found since the command started. */
@@ -85,6 +84,9 @@ export const newRecord = (
   lines_before: 0,
   forking: false,
   used_before: noCounters,
+  ports: [],
+  health: null,
+  ended_by: null,
 })
 
 export async function readRecord(place: MachinePlace): Promise<MachineRecord | null> {

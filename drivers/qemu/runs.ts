@@ -17,7 +17,8 @@ import { awaitEnd, endQemu, findQemu, forgetProcess, startQemu } from './process
 import { type Launched, type MachineRecord, newRecord, writeRecord } from './records.ts'
 import { settle } from './settle.ts'
 import { prepareVm, writeSeed } from './vms.ts'
-import { imageSize, publish } from '../qcow2/images.ts'
+import { imageSize } from '../qcow2/images.ts'
+import { publish } from '../system/files.ts'
 
 // How a machine comes up and goes down.
 
@@ -82,7 +83,7 @@ export async function runMachine(
 }
 
 /** What stays as long as its root disk does. */
-const originOf = ({ engine_id, created_at, made_by, lines_before, ports = [] }: MachineRecord) => ({
+const originOf = ({ engine_id, created_at, made_by, lines_before, ports }: MachineRecord) => ({
   engine_id,
   created_at,
   made_by,

@@ -13,7 +13,7 @@ import { launch } from './runs.ts'
 import { finishResume, settle } from './settle.ts'
 import { usedBy } from './samples.ts'
 import { writeSeed } from './vms.ts'
-import { sync } from '../qcow2/images.ts'
+import { sync } from '../system/files.ts'
 
 // A machine whose memory is a file. The order of the steps is what a kill anywhere in between is survived by: the file is whole and
 // synced before the process ends, has its name only then, and is given up only after the machine has answered again.

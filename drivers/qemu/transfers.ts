@@ -12,7 +12,7 @@ import { settle } from './settle.ts'
 import { writeSeed } from './vms.ts'
 import { needUsable } from './suspend.ts'
 import { run } from '../system/programs.ts'
-import { publish, sync } from '../qcow2/images.ts'
+import { publish, sync } from '../system/files.ts'
 import { makePlaces, type Place } from '../qcow2/places.ts'
 import { pull, type ServeOn, serve, stopServing } from '../qcow2/transfers.ts'
 

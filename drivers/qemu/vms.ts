@@ -7,7 +7,8 @@ import type { BaseImage, ImageConfig } from './images.ts'
 import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
 import { processesWith, run, signalProcess, until } from '../system/programs.ts'
-import { asArgument, nullIfMissing, publish } from '../qcow2/images.ts'
+import { asArgument } from '../qcow2/images.ts'
+import { nullIfMissing, publish } from '../system/files.ts'
 
 // What only VMs have: an image of their own making, and settings for cloud-init on a disk (NoCloud).
 

@@ -3,6 +3,7 @@ import { readSettings } from '../../config.ts'
 import type { ContainerEngine, ContainerSpec } from '../../drivers/containers.ts'
 import { makeDockerEngine } from '../../drivers/docker/engine.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
+import { makeHostPorts } from '../../drivers/system/host-ports.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import { newId } from '../../lib/ids.ts'
 
@@ -14,9 +15,10 @@ export const testHost = newId()
 
 /** `hostId`: whose containers they are; a host of this test run's own. */
 export const makeEngine = (
-  portRange: readonly [number, number] = testPorts,
+  range: readonly [number, number] = testPorts,
   hostId: string = testHost,
-): ContainerEngine => makeDockerEngine({ hostId, dockerHost, portRange, publishOn: '127.0.0.1' })
+): ContainerEngine =>
+  makeDockerEngine({ hostId, dockerHost, ports: makeHostPorts({ address: '127.0.0.1', range }) })
 export const engine: ContainerEngine = makeEngine()
 export const files: LogFiles = makeDockerLogFiles({
   hostId: testHost,

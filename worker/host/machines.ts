@@ -3,7 +3,7 @@ import type { Settings } from '../../config.ts'
 import { missingForMachines, missingForVms } from '../../drivers/system/equipment.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import type { MachineEngine, MachineTransfers } from '../../drivers/machines.ts'
-import type { Publishing } from '../../drivers/system/published-ports.ts'
+import type { HostPorts } from '../../drivers/system/host-ports.ts'
 import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 import type { MachinesOfHost } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
@@ -19,7 +19,7 @@ interface Parts {
   hostId: string
   /** Where other hosts find machines that move to them. */
   serveOn: { address: string; ports: [from: number, to: number] }
-  publishing: Publishing
+  ports: HostPorts
   logs: { backlogMib: number; beforeRemoval: (id: string) => Promise<void> } | null
   log: Logger
 }
@@ -27,7 +27,7 @@ interface Parts {
 /** This host's microVMs and VMs, by its settings, connected to those that run; null where it lacks what they need. */
 export async function openMachines(
   settings: Settings<'host'>,
-  { hostId, serveOn, publishing, logs, log }: Parts,
+  { hostId, serveOn, ports, logs, log }: Parts,
 ): Promise<Machines | null> {
   const lacking = await missingForMachines(settings.KEELSON_HOST_GUEST)
   if (lacking.length) {
@@ -39,7 +39,7 @@ export async function openMachines(
   return openQemuMachines({
     hostId,
     serveOn,
-    publishing,
+    ports,
     hostNamespace: settings.KEELSON_HOST_NAMESPACE ?? null,
     dockerHost: settings.KEELSON_DOCKER_HOST,
     folder: settings.KEELSON_HOST_MACHINES,

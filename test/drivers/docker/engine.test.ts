@@ -2,6 +2,7 @@ import { createServer } from 'node:net'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import type { PublishedPort } from '../../../drivers/containers.ts'
 import { makeDockerEngine } from '../../../drivers/docker/engine.ts'
+import { makeHostPorts } from '../../../drivers/system/host-ports.ts'
 import { newId } from '../../../lib/ids.ts'
 import {
   containerSpec,
@@ -274,8 +275,7 @@ test('an engine that is away is worth another try', async () => {
   const away = makeDockerEngine({
     hostId: testHost,
     dockerHost: 'unix:///nowhere.sock',
-    portRange: [1, 2],
-    publishOn: '127.0.0.1',
+    ports: makeHostPorts({ address: '127.0.0.1', range: [1, 2] }),
   })
   await expect(away.list()).rejects.toMatchObject({ code: 'engine_unavailable', permanent: false })
 })

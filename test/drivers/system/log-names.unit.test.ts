@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
-import { hasMore, openAll, removeFile } from '../../../drivers/docker/log-names.ts'
+import { hasMore, openAll, removeFile } from '../../../drivers/system/log-names.ts'
 
 // Files are found in order and removed one by one while another thread renames them, just as the engine does.
 

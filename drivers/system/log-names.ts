@@ -12,7 +12,7 @@ import {
 } from 'node:fs'
 import { randomUUID } from 'node:crypto'
 import { join } from 'node:path'
-import { exactTime } from '../system/times.ts'
+import { exactTime } from './times.ts'
 
 // How the engine's `json-file` driver names its files, and how to find and remove the right one while it renames them.
 // When the file that is written to is full, it renames `.998` to `.999`, and so on down to `.1`, and the file itself to
