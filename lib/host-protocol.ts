@@ -46,24 +46,26 @@ export const ObservedInstance = z.strictObject({
   started_at: z.iso.datetime().nullable(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
   /** How a machine ended that was not told to, and had no command that ended. */
-  ended_by: z.enum(['shut_down', 'restarted', 'panicked', 'killed']).nullable().default(null),
+  ended_by: z.enum(['shut_down', 'restarted', 'panicked', 'killed']).nullable(),
 })
 
 /** What a host has of a disk. `leftover`: something that bears its id, and no whole disk. */
 export const ObservedDisk = z.strictObject({
+  kind: z.literal('disk'),
   id: z.string(),
   state: z.enum(['detached', 'attached', 'broken', 'migrating', 'leftover']),
 })
 
-/** What is to be with a disk that a host has. `as_is`: an operation sees to it. */
-export const DiskWish = z.object({
-  disk_id: z.string(),
+/** What is wanted of a disk that a host has. `as_is`: an operation sees to it. */
+export const WantedDisk = z.object({
+  kind: z.literal('disk'),
+  id: z.string(),
   instance_id: z.string().nullable(),
   mount_path: z.string().nullable(),
   read_only: z.boolean(),
   /** The operation that moves it. */
   moved_by: z.string().nullable(),
-  should: z.enum(['attached', 'detached', 'as_is']),
+  state: z.enum(['attached', 'detached', 'as_is']),
 })
 
 /** How the target of a migration reaches the source, and by which key. */
@@ -106,22 +108,24 @@ export const MachinesOfHost = z.strictObject({
   kernel: z.string(),
 })
 
-/** Complete: an instance or a disk that is not in the list is not on the host. */
+/** Something of whatever kind on a host; what else is said of it depends on the kind. */
+export const ThingOnHost = z.looseObject({ kind: z.string(), id: z.string(), state: z.string() })
+
+/** Complete: what is not among the things is not on the host. */
 export const HostReport = z.strictObject({
   data_plane_url: z.url(),
   address: z.string().max(255),
   capacity: Capacity,
   engine: z.strictObject({ name: z.string(), version: z.string() }),
   /** Where other hosts reach this one's VPCs; null where they do not. */
-  underlay_address: z.ipv4().nullable().default(null),
+  underlay_address: z.ipv4().nullable(),
   /** What runs its microVMs and VMs; null where nothing does, or it is not known yet. */
-  machines: MachinesOfHost.nullable().default(null),
+  machines: MachinesOfHost.nullable(),
   /** What can run on it. */
-  kinds: z.array(z.enum(instanceKindNames)).default(['container']),
-  instances: z.array(ObservedInstance),
-  disks: z.array(ObservedDisk),
+  kinds: z.array(z.enum(instanceKindNames)),
+  things: z.array(ThingOnHost),
   /** How long it took to look at all that: so old is what it tells, when it is sent. */
-  age_ms: z.int().nonnegative().default(0),
+  age_ms: z.int().nonnegative(),
 })
 
 const counter = z.number().nonnegative()
@@ -184,13 +188,12 @@ export const LogFileHeader = z.strictObject({
 
 export const ReportAnswer = z.object({
   jwks: JsonWebKeys,
-  /** Instances of the report that are another host's by now, or nobody's: to be removed here. */
-  not_yours: z.array(z.string()),
-  /** The same of disks. */
-  disks_not_yours: z.array(z.string()),
-  disks: z.array(DiskWish),
-  /** The version of `HostNetworks` that is to be here. */
-  networks: z.string(),
+  /** Things of the report that are another host's by now, or nobody's: to be removed here. */
+  not_yours: z.array(z.object({ kind: z.string(), id: z.string() })),
+  /** What is wanted of things of the report one by one, where the platform says so. */
+  things: z.array(ThingOnHost),
+  /** By part of the host: the version of the whole that is wanted, for the host to ask for. */
+  wanted: z.record(z.string(), z.string()),
 })
 
 const Interface = z.object({ mac_address: z.string(), ip_address: z.string() })
@@ -240,7 +243,7 @@ export type Enrolment = z.infer<typeof Enrolment>
 export type Enrolled = z.infer<typeof Enrolled>
 export type ObservedInstance = z.infer<typeof ObservedInstance>
 export type ObservedDisk = z.infer<typeof ObservedDisk>
-export type DiskWish = z.infer<typeof DiskWish>
+export type WantedDisk = z.infer<typeof WantedDisk>
 export type MachinesOfHost = z.infer<typeof MachinesOfHost>
 export type MachineTransfer = z.infer<typeof MachineTransfer>
 export type DiskTransfer = z.infer<typeof DiskTransfer>
@@ -248,6 +251,7 @@ export type InstanceSample = z.infer<typeof InstanceSample>
 export type HostSamples = z.infer<typeof HostSamples>
 export type LogPiece = z.infer<typeof LogPiece>
 export type LogFileHeader = z.infer<typeof LogFileHeader>
+export type ThingOnHost = z.infer<typeof ThingOnHost>
 export type HostReport = z.infer<typeof HostReport>
 export type ReportAnswer = z.infer<typeof ReportAnswer>
 

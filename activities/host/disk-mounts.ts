@@ -3,7 +3,7 @@ import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
 import { DiskMigrating, DiskNotFound, InstanceNotRunning } from '../../drivers/errors.ts'
 import { type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import type { MachineDisk, MachineEngine } from '../../drivers/machines.ts'
-import type { DiskWish } from '../../lib/host-protocol.ts'
+import type { WantedDisk } from '../../lib/host-protocol.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
 
 // Who mounts and unmounts on a host: activities, and the host itself when it puts something right. What each does is right
@@ -16,7 +16,7 @@ interface Parts {
   /** Null: this host has none. */
   machines: Pick<MachineEngine, 'attachDisk' | 'detachDisk' | 'find' | 'growDisk'> | null
   /** What the record says of a disk on this host; null: it is none of this host's. */
-  wishOf: (diskId: string) => Promise<DiskWish | null>
+  wantedDisk: (diskId: string) => Promise<WantedDisk | null>
 }
 
 interface Mount {
@@ -27,18 +27,18 @@ interface Mount {
 
 export type HostedDisks = ReturnType<typeof makeHostedDisks>
 
-export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
+export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) {
   const inTurn = makeNamedQueues()
 
-  async function needs(diskId: string, instanceId: string, operationId?: string): Promise<DiskWish> {
-    const wish = await wishOf(diskId)
-    if (wish?.instance_id !== instanceId) throw new DiskNotFound(diskId)
-    if (wish.moved_by !== null && wish.moved_by !== operationId) throw new DiskMigrating(diskId)
-    return wish
+  async function needs(diskId: string, instanceId: string, operationId?: string): Promise<WantedDisk> {
+    const wanted = await wantedDisk(diskId)
+    if (wanted?.instance_id !== instanceId) throw new DiskNotFound(diskId)
+    if (wanted.moved_by !== null && wanted.moved_by !== operationId) throw new DiskMigrating(diskId)
+    return wanted
   }
 
-  async function mountIn(wish: DiskWish): Promise<void> {
-    const { disk_id, instance_id, mount_path, read_only } = wish
+  async function mountIn(wanted: WantedDisk): Promise<void> {
+    const { id: disk_id, instance_id, mount_path, read_only } = wanted
     const found = instance_id === null ? null : await engine.find(instance_id)
     if (!found?.pid || mount_path === null) throw new InstanceNotRunning(instance_id ?? '')
     if (!isMachine(found)) await disks.attach(disk_id, { pid: found.pid, mount_path, read_only })
@@ -99,7 +99,7 @@ export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
 
     /** Lets the machine that runs with it, if any does, see its present size. */
     async showGrown(diskId: string): Promise<void> {
-      const instanceId = machines && (await wishOf(diskId))?.instance_id
+      const instanceId = machines && (await wantedDisk(diskId))?.instance_id
       if (!instanceId) return
       const machine = await machines.find(instanceId)
       if (machine?.state === 'running') await machines.growDisk(instanceId, diskId)
@@ -112,16 +112,16 @@ export function makeHostedDisks({ disks, engine, machines, wishOf }: Parts) {
     remove: (diskId: string): Promise<void> => inTurn(diskId, () => clear(diskId)),
 
     /** Brings a disk to what the record says of it now. */
-    putRight: (diskId: string): Promise<'removed' | DiskWish['should']> =>
+    putRight: (diskId: string): Promise<'removed' | WantedDisk['state']> =>
       inTurn(diskId, async () => {
-        const wish = await wishOf(diskId)
-        if (!wish) {
+        const wanted = await wantedDisk(diskId)
+        if (!wanted) {
           await clear(diskId)
           return 'removed'
         }
-        if (wish.should === 'attached') await mountIn(wish)
-        if (wish.should === 'detached') await disks.detach(diskId)
-        return wish.should
+        if (wanted.state === 'attached') await mountIn(wanted)
+        if (wanted.state === 'detached') await disks.detach(diskId)
+        return wanted.state
       }),
   }
 }

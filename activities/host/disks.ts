@@ -2,12 +2,12 @@ import { cancellationSignal } from '@temporalio/activity'
 import type { Disks, DiskSpec, DiskTransfers } from '../../drivers/disks.ts'
 import { DiskAttached } from '../../drivers/errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
-import type { DiskTransfer, DiskWish } from '../../lib/host-protocol.ts'
+import type { DiskTransfer, WantedDisk } from '../../lib/host-protocol.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 
 /** What a host asks and tells the API of its disks. */
 export interface DiskApi {
-  wishOf: (diskId: string) => Promise<DiskWish | null>
+  wantedDisk: (diskId: string) => Promise<WantedDisk | null>
   /** The key of a migration goes from host to API to host, so that it is in no workflow's history. */
   offer: (diskId: string, transfer: DiskTransfer) => Promise<void>
   transferOf: (diskId: string) => Promise<DiskTransfer>
@@ -56,8 +56,8 @@ export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
     /** Detaches a disk that nothing uses, as that of an instance which has ended by itself. Throws DiskAttached. */
     releaseDiskOnHost: (id: string): Promise<void> =>
       hosted.inTurn(id, async () => {
-        const wish = await api.wishOf(id)
-        const instance = wish?.instance_id ? await engine.find(wish.instance_id) : null
+        const wanted = await api.wantedDisk(id)
+        const instance = wanted?.instance_id ? await engine.find(wanted.instance_id) : null
         if (instance?.state === 'running') throw new DiskAttached(id)
         await disks.detach(id)
       }),

@@ -37,7 +37,7 @@ export const hostProtocol = [
     method: 'POST',
     path: '/internal/v1/hosts/enrol',
     permission: anybody('the one-time token in the body is the credential'),
-    summary: 'A machine becomes a host, with a key of its own',
+    summary: 'Enrol a machine as a host with its own key',
     body: Enrolment,
     responses: { 200: Enrolled },
     attempts_per_min: 60,
@@ -52,15 +52,13 @@ export const hostProtocol = [
     method: 'POST',
     path: '/internal/v1/hosts/{id}/reports',
     permission: hostsOnly('a host tells of itself'),
-    summary: 'What a host observes: its capacity and the state of its instances',
+    summary: 'Report what a host observes: its capacity and the state of its things',
     params: byId,
     body: HostReport,
     responses: { 200: ReportAnswer },
     handle: async ({ caller, params, body }) => {
       own(caller, params.id)
-      const answer = await observe(params.id, body)
-      const { version } = await networksOf(params.id)
-      return { ...answer, jwks: await publicKeys(), networks: version }
+      return { ...(await observe(params.id, body)), jwks: await publicKeys() }
     },
   }),
 
@@ -68,7 +66,7 @@ export const hostProtocol = [
     method: 'GET',
     path: '/internal/v1/hosts/{id}/networks',
     permission: hostsOnly('a host is told of the networks that are to be on it'),
-    summary: 'The VPCs, subnets and NICs that a host is to have, whole',
+    summary: 'Get all VPCs, subnets and NICs wanted on a host',
     params: byId,
     responses: { 200: HostNetworks },
     handle: async ({ caller, params }) => {
@@ -81,7 +79,7 @@ export const hostProtocol = [
     method: 'POST',
     path: '/internal/v1/hosts/{id}/samples',
     permission: hostsOnly('a host tells of its own instances'),
-    summary: 'What the instances on a host have used',
+    summary: 'Report the resource usage of a host’s instances',
     params: byId,
     body: HostSamples,
     responses: { 204: null },
@@ -95,7 +93,7 @@ export const hostProtocol = [
     method: 'GET',
     path: '/internal/v1/hosts/{id}/instances/{instance_id}/config-vars',
     permission: hostsOnly('secrets go to the host that runs the instance, and nowhere else'),
-    summary: 'The secrets of an instance on this host: its config vars, and what cloud-init is to do',
+    summary: 'Get the secrets of an instance: config vars and cloud-init user data',
     params: z.strictObject({ id: Id, instance_id: Id }),
     responses: {
       200: z.strictObject({
@@ -121,7 +119,7 @@ export const hostProtocol = [
     method: 'POST',
     path: '/internal/v1/hosts/{id}/instances/{instance_id}/log-pieces',
     permission: hostsOnly('a host archives the output of instances that it has or had'),
-    summary: 'A part of what an instance wrote, before its host drops it',
+    summary: 'Archive a part of an instance’s output',
     params: z.strictObject({ id: Id, instance_id: Id }),
     query: LogPiece,
     body: z.instanceof(Buffer).meta({ type: 'string', format: 'binary' }),

@@ -35,7 +35,7 @@ export const machineProtocol = [
     method: 'PUT',
     path,
     permission: hostsOnly('the host that a machine leaves says where it serves it, and by which key'),
-    summary: 'Where the host to which a machine moves finds it',
+    summary: 'Set the source of a machine that moves',
     params: byInstance,
     body: MachineTransfer,
     responses: { 204: null },
@@ -49,7 +49,7 @@ export const machineProtocol = [
     method: 'GET',
     path,
     permission: hostsOnly('the key of a move goes to the host that pulls the machine, and nowhere else'),
-    summary: 'Where this host finds a machine that comes to it',
+    summary: 'Get the source of an incoming machine',
     params: byInstance,
     responses: { 200: MachineTransfer },
     handle: async ({ caller, params }) => {

@@ -1,10 +1,10 @@
 import { z } from 'zod'
-import { DiskTransfer, DiskWish } from '../../lib/host-protocol.ts'
+import { DiskTransfer, WantedDisk } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { noteStep } from '../../models/operations.ts'
 import { type DiskDocument, openSource } from '../../models/storage/disks.ts'
 import { migratingOn, noteSource } from '../../models/storage/moves.ts'
-import { wishesOf } from '../../models/storage/observe.ts'
+import { wantedDisks } from '../../models/storage/observe.ts'
 import { own } from '../compute/host-protocol.ts'
 import { Id } from '../fields.ts'
 import { type HostCaller, hostsOnly, operation } from '../operation.ts'
@@ -29,14 +29,14 @@ export const diskProtocol = [
     method: 'GET',
     path,
     permission: hostsOnly('a host asks of its own disks'),
-    summary: 'What is to be with a disk on this host',
+    summary: 'Get what is wanted of a disk on this host',
     params: byDisk,
     // Null, said aloud: a host removes such a disk, and must not take some other 404 for it.
-    responses: { 200: z.strictObject({ wish: DiskWish.nullable() }) },
+    responses: { 200: z.strictObject({ wanted: WantedDisk.nullable() }) },
     handle: async ({ caller, params: { id, disk_id } }) => {
       own(caller, id)
-      const [wish = null] = await wishesOf(id, [disk_id])
-      return { wish }
+      const [wanted = null] = await wantedDisks(id, [disk_id])
+      return { wanted }
     },
   }),
 
@@ -44,7 +44,7 @@ export const diskProtocol = [
     method: 'PUT',
     path: `${path}/transfer`,
     permission: hostsOnly('the source of a migration says where it serves the disk, and by which key'),
-    summary: 'Where the target of a migration finds the disk',
+    summary: 'Set the source of a disk in migration',
     params: byDisk,
     body: DiskTransfer,
     responses: { 204: null },
@@ -55,7 +55,7 @@ export const diskProtocol = [
     method: 'GET',
     path: `${path}/transfer`,
     permission: hostsOnly('the key of a migration goes to the host that pulls the disk, and nowhere else'),
-    summary: 'Where this host finds a disk that comes to it',
+    summary: 'Get the source of an incoming disk',
     params: byDisk,
     responses: { 200: DiskTransfer },
     handle: async ({ caller, params }) => {
@@ -69,7 +69,7 @@ export const diskProtocol = [
     method: 'POST',
     path: `${path}/progress`,
     permission: hostsOnly('the target of a migration says how far it is'),
-    summary: 'How much of a disk has come',
+    summary: 'Report how much of a disk has arrived',
     params: byDisk,
     body: z.strictObject({ percent: z.number().min(0).max(100) }),
     responses: { 204: null },

@@ -1,32 +1,48 @@
-import type { HostReport, ObservedInstance, ReportAnswer } from '../../lib/host-protocol.ts'
-import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
-import { noteActivity } from '../activity.ts'
-import { transaction } from '../database.ts'
-import { hearAgain } from '../network/host-networks.ts'
-import { acceptVerb } from '../operations.ts'
-import { observeDisks } from '../storage/observe.ts'
+import type { HostReport, ReportAnswer, ThingOnHost } from '../../lib/host-protocol.ts'
+import { InvalidInput } from '../../lib/problem.ts'
+import { networksOf } from '../network/host-networks.ts'
+import { diskObserver } from '../storage/observe.ts'
 import { Host } from './hosts.ts'
-import { findInstances, type Instance } from './instance-kinds.ts'
-import type { InstanceDocument } from './instances.ts'
-import { forgetFormerHost } from './log-archive.ts'
-import { markReachable } from './reachability.ts'
-import { resize, strangersOn } from './reservations.ts'
+import { instanceObserver } from './observe-instances.ts'
+import type { Observer } from './observer.ts'
 
-// A report that was on its way while an operation ended tells of the time before: what changed since it was begun, or so
-// recently, is left to the next report, 10 s later.
-const settledMs = 2_000
-// No report tells of a moment so long ago.
-const reportedMs = 15_000
+/** By part of a host (worker/host/part.ts). */
+const observers: Record<string, Observer> = {
+  instances: instanceObserver,
+  disks: diskObserver,
+  networks: { wanted: async (hostId) => (await networksOf(hostId)).version },
+}
 
-/**
- * Takes in what a host says of itself: records it, and where an instance is not as its owner wishes, notes
- * that in its activity feed and begins its repair. Returns the instances that the host must remove, since they are its
- * own no longer: moved away, or deleted, while it could not be reached.
- */
-export async function observe(
-  hostId: string,
-  report: HostReport,
-): Promise<Omit<ReportAnswer, 'jwks' | 'networks'>> {
+/** Takes in what a host reports: records what it says of itself, and has each observer look at its kinds of things. */
+export async function observe(hostId: string, report: HostReport): Promise<Omit<ReportAnswer, 'jwks'>> {
+  await recordHost(hostId, report)
+  const answer: Omit<ReportAnswer, 'jwks'> = { not_yours: [], things: [], wanted: {} }
+  for (const [name, observer] of Object.entries(observers)) {
+    const seen = report.things.filter(({ kind }) => observer.kinds?.includes(kind))
+    const kindOf = new Map(seen.map(({ id, kind }) => [id, kind]))
+    const observed = await observer.observe?.(hostId, parse(observer, seen) as never[], report.age_ms)
+    for (const id of observed?.not_yours ?? []) answer.not_yours.push({ id, kind: kindOf.get(id) ?? '' })
+    answer.things.push(...(observed?.things ?? []))
+    const version = await observer.wanted?.(hostId)
+    if (version !== undefined) answer.wanted[name] = version
+  }
+  return answer
+}
+
+/** Throws InvalidInput. */
+function parse({ schema }: Observer, things: ThingOnHost[]): unknown[] {
+  return things.map((thing) => {
+    const parsed = schema?.safeParse(thing)
+    if (!parsed?.error) return parsed?.data
+    const errors = parsed.error.issues.map(({ path, message }) => ({
+      pointer: `/things/${[thing.id, ...path].join('/')}`,
+      message,
+    }))
+    throw new InvalidInput(422, errors)
+  })
+}
+
+async function recordHost(hostId: string, report: HostReport): Promise<void> {
   const { capacity, engine, machines, kinds, data_plane_url, address, underlay_address } = report
   await Host.updateOne(
     { _id: hostId },
@@ -48,139 +64,4 @@ export async function observe(
     { _id: hostId, status: 'unreachable', operation_id: null },
     { $set: { status: 'active' } },
   )
-  const seen = new Map(report.instances.map((instance) => [instance.id, instance]))
-  const not_yours = await strangersOn(hostId, [...seen.keys()])
-  await forgetFormerHost(hostId, [...seen.keys()])
-  if (not_yours.length === 0) await hearAgain(hostId)
-  const settled = await findInstances({
-    host_id: hostId,
-    status: { $in: ['running', 'suspended', 'unreachable'] },
-    operation_id: null,
-    updated_at: { $lt: new Date(Date.now() - report.age_ms - settledMs) },
-  })
-  for (const one of settled) {
-    // How it is there is for the next report to say.
-    if (one.instance.status === 'unreachable') await markReachable(one)
-    else await compare(one, seen.get(one.instance._id))
-  }
-  return { not_yours, ...(await observeDisks(hostId, report.disks)) }
-}
-
-async function compare(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
-  if (one.instance.status === 'suspended' || seen?.state === 'suspended') return compareSuspended(one, seen)
-  if (seen?.state === 'running') return recordRunning(one, seen)
-  if (seen?.state === 'exited' && isDone(one.instance, seen)) return recordDone(one, seen)
-  await repair(one, seen)
-}
-
-/**
- * An operation whose end nobody could tell, since its host was away, may have suspended a machine after all, or let it go on:
- * the record follows. It must not follow a report that is older than the record.
- */
-async function compareSuspended(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
-  const { kind, instance } = one
-  const { _id, tenant_id, status, updated_at } = instance
-  if (status === seen?.state || updated_at.getTime() > Date.now() - reportedMs) return
-  const is = seen?.state === 'running' || seen?.state === 'suspended' ? seen.state : 'stopped'
-  const message = `The ${kind.title} is ${is} on its host, and was recorded as ${status}`
-  const settled = await transaction(async () => {
-    const set = { status: is, desired_state: is, ...(is === 'stopped' ? { runs_with: null } : {}) }
-    if (!(await settle(one, set))) return false
-    await resize(_id, tenant_id, kind.sizeOf({ ...instance, desired_state: is }))
-    return true
-  }, tenant_id)
-  if (settled) await note(instance, is, message, seen)
-}
-
-/** Whether its owner wants it to stay ended. */
-const isDone = ({ restart_policy }: InstanceDocument, { exit_code }: ObservedInstance): boolean =>
-  restart_policy === 'never' || (restart_policy === 'on_failure' && exit_code === 0)
-
-async function recordRunning(one: Instance, seen: ObservedInstance): Promise<void> {
-  const { restart_count, health, started_at } = seen
-  const { instance, kind } = one
-  const was = healthOf(instance)
-  const same = instance.started_at?.toISOString() === started_at && was === health
-  if (same && instance.restart_count === restart_count) return
-  const recorded = await settle(one, { restart_count, health, started_at })
-  if (recorded && health === 'unhealthy' && was !== health)
-    await note(instance, 'unhealthy', `The ${kind.title} does not pass its health check any more`, seen)
-  if (recorded && health === 'healthy' && was === 'unhealthy')
-    await note(instance, 'healthy', `The ${kind.title} passes its health check again`, seen)
-  if (restart_count > instance.restart_count) {
-    const message = `The ${kind.title} ended and was started again by its restart policy`
-    await note(instance, 'restarted', message, seen)
-  }
-}
-
-/** Of kinds that have no checks, and of records from before theirs had: none. */
-const healthOf = (instance: InstanceDocument): unknown => ('health' in instance ? instance.health : 'none')
-
-async function recordDone(one: Instance, seen: ObservedInstance): Promise<void> {
-  const { exit_code } = seen
-  const recorded = await settle(one, {
-    status: 'stopped',
-    desired_state: 'stopped',
-    exit_code,
-    runs_with: null,
-  })
-  if (!recorded) return
-  await note(one.instance, 'exited', `The ${one.kind.title} ended with exit code ${exit_code}`, seen)
-}
-
-async function repair({ kind, instance }: Instance, seen: ObservedInstance | undefined): Promise<void> {
-  const { _id: id, tenant_id: tenantId } = instance
-  const { title, resource } = kind
-  try {
-    const { operation } = await acceptVerb({ resource, tenantId, requestedBy: null, id, verb: 'repair' })
-    const what = !seen
-      ? `The ${title} was gone from its host`
-      : seen.state === 'created'
-        ? `The ${title} had lost its network, or had never started`
-        : `The ${title} had ${endOf(seen)}`
-    await note(instance, 'repair', `${what}; it is being started again`, seen, {
-      operation_id: operation._id,
-    })
-  } catch (error) {
-    // Somebody else has begun to change it meanwhile, and knows better.
-    if (!(error instanceof OperationInProgress) && !(error instanceof StateConflict)) throw error
-  }
-}
-
-const byItself: Record<NonNullable<ObservedInstance['ended_by']>, string> = {
-  shut_down: 'shut itself down',
-  restarted: 'restarted itself',
-  panicked: 'ended in a panic of its kernel',
-  killed: 'been killed',
-}
-
-function endOf({ exit_code, ended_by }: ObservedInstance): string {
-  if (exit_code !== null) return `ended (exit code ${exit_code})`
-  return ended_by ? byItself[ended_by] : 'ended, and nobody saw how: it may have been killed'
-}
-
-/** Changes the record, unless an operation has begun since it was read. */
-async function settle({ kind, instance }: Instance, set: object): Promise<boolean> {
-  const { _id, tenant_id, updated_at } = instance
-  const settled = await kind.model.updateOne(
-    { _id, tenant_id, operation_id: null, updated_at },
-    { $set: set },
-  )
-  return settled.modifiedCount === 1
-}
-
-const note = (
-  { _id, tenant_id }: InstanceDocument,
-  kind: string,
-  message: string,
-  seen: ObservedInstance | undefined,
-  more: Record<string, unknown> = {},
-): Promise<void> => {
-  const data = {
-    exit_code: seen?.exit_code ?? null,
-    oom_killed: seen?.oom_killed ?? false,
-    ...(seen?.ended_by ? { ended_by: seen.ended_by } : {}),
-    ...more,
-  }
-  return noteActivity({ tenant_id, resource_id: _id, kind, message, data })
 }

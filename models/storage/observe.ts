@@ -1,6 +1,7 @@
-import type { DiskWish, ObservedDisk } from '../../lib/host-protocol.ts'
+import { ObservedDisk, type WantedDisk } from '../../lib/host-protocol.ts'
 import { noteActivity } from '../activity.ts'
 import { findInstances } from '../compute/instance-kinds.ts'
+import { observer } from '../compute/observer.ts'
 import { strangersOn } from '../compute/reservations.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Disk, type DiskDocument } from './disks.ts'
@@ -9,26 +10,27 @@ import { Disk, type DiskDocument } from './disks.ts'
 const settledMs = 15_000
 
 /**
- * Takes in which disks a host has. Returns those that it must remove, since they are its own no longer, and what it is
- * to see to itself: an instance that its engine has started again needs its disks.
+ * Takes in which disks a host has: records what has changed, and says what is wanted of them. An instance that its engine
+ * has started again needs its disks.
  */
-export async function observeDisks(
-  hostId: string,
-  seen: ObservedDisk[],
-): Promise<{ disks_not_yours: string[]; disks: DiskWish[] }> {
-  const states = new Map(seen.map(({ id, state }) => [id, state]))
-  const settled = await Disk.find({
-    host_id: hostId,
-    operation_id: null,
-    status: { $in: ['available', 'attached'] },
-  })
-    .setOptions(everyTenant)
-    .lean()
-  for (const disk of settled) await compare(disk, states.get(disk._id))
-  const ids = [...states.keys()]
-  if (ids.length === 0) return { disks_not_yours: [], disks: [] }
-  return { disks_not_yours: await strangersOn(hostId, ids), disks: await wishesOf(hostId, ids) }
-}
+export const diskObserver = observer({
+  kinds: ['disk'],
+  schema: ObservedDisk,
+  async observe(hostId, seen) {
+    const states = new Map(seen.map(({ id, state }) => [id, state]))
+    const idle = await Disk.find({
+      host_id: hostId,
+      operation_id: null,
+      status: { $in: ['available', 'attached'] },
+    })
+      .setOptions(everyTenant)
+      .lean()
+    for (const disk of idle) await compare(disk, states.get(disk._id))
+    const ids = [...states.keys()]
+    if (ids.length === 0) return { not_yours: [] }
+    return { not_yours: await strangersOn(hostId, ids), things: await wantedDisks(hostId, ids) }
+  },
+})
 
 const conditions = {
   sound: { reason: null, message: 'The disk is there again' },
@@ -60,8 +62,8 @@ async function compare(disk: DiskDocument, state: ObservedDisk['state'] | undefi
   }
 }
 
-/** What is to be with these disks of a host; nothing is said of those that are not its own. */
-export async function wishesOf(hostId: string, ids: string[]): Promise<DiskWish[]> {
+/** What is wanted of these disks of a host; nothing is said of those that are not its own. */
+export async function wantedDisks(hostId: string, ids: string[]): Promise<WantedDisk[]> {
   const strangers = new Set(await strangersOn(hostId, ids))
   const own = ids.filter((id) => !strangers.has(id))
   const disks = await Disk.find({ _id: { $in: own } })
@@ -77,12 +79,13 @@ export async function wishesOf(hostId: string, ids: string[]): Promise<DiskWish[
     const busy = status === 'migrating' || host_id !== hostId || isHeld
     const runs = instance !== undefined && ['running', 'unreachable'].includes(instance.status)
     return {
-      disk_id: _id,
+      kind: 'disk',
+      id: _id,
       instance_id: attached_to?.id ?? null,
       mount_path: attached_to?.mount_path ?? null,
       read_only: attached_to?.read_only ?? false,
       moved_by: status === 'migrating' ? operation_id : null,
-      should: busy ? 'as_is' : runs ? 'attached' : 'detached',
+      state: busy ? 'as_is' : runs ? 'attached' : 'detached',
     }
   })
 }

@@ -55,8 +55,7 @@ test('a report that was begun before its container was is not taken for its end'
         machines: host.machines,
         kinds: host.kinds,
         underlay_address: host.underlay_address,
-        instances: [],
-        disks: [],
+        things: [],
         age_ms,
       }),
     )

@@ -2,6 +2,7 @@ import { afterEach, expect, test } from '@jest/globals'
 import type { HostReport } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeLogger } from '../../lib/log.ts'
+import { observeInstances } from '../../worker/host/instances.ts'
 import { keepReporting } from '../../worker/host/reporter.ts'
 import { containerSpec, docker, engine, removeTestContainers } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
@@ -18,7 +19,6 @@ const about = async () => ({
   underlay_address: null,
 })
 
-const ignore = () => undefined
 // Whatever is reported in the time of a test is so because it happened.
 const never = 3_600_000
 
@@ -32,11 +32,11 @@ async function reporting(
   const send = async (report: HostReport) => {
     await accept(report)
     reports.push(report)
-    return { jwks: { keys: [] }, not_yours: [], disks_not_yours: [], disks: [], networks: '' }
+    return { jwks: { keys: [] }, not_yours: [], things: [], wanted: {} }
   }
   const log = makeLogger('host', 'error')
   const running = keepReporting(
-    { engine, about, disks: async () => [], send, onSeen: ignore, onAccepted: ignore, log, everyMs: never },
+    { parts: [{ name: 'containers', ...observeInstances(engine, log) }], about, send, log, everyMs: never },
     stop.signal,
   )
   try {
@@ -47,8 +47,7 @@ async function reporting(
   }
 }
 
-const stateOf = (reports: HostReport[], id: string) =>
-  reports.at(-1)?.instances.find((instance) => instance.id === id)
+const stateOf = (reports: HostReport[], id: string) => reports.at(-1)?.things.find((thing) => thing.id === id)
 
 test('what happens to a container is reported when it happens', async () => {
   const spec = containerSpec({ restart_policy: 'never' })

@@ -2,7 +2,7 @@ import { SignJWT } from 'jose'
 import { z } from 'zod'
 import {
   DiskTransfer,
-  DiskWish,
+  WantedDisk,
   Enrolled,
   type Enrolment,
   HostNetworks,
@@ -66,8 +66,8 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     },
 
     /** Null: the disk is none of this host's. */
-    wishOf: async (diskId: string): Promise<DiskWish | null> =>
-      (await call(at(disk(diskId)), Wish, {}, await token())).wish,
+    wantedDisk: async (diskId: string): Promise<WantedDisk | null> =>
+      (await call(at(disk(diskId)), Wanted, {}, await token())).wanted,
 
     offer: async (diskId: string, transfer: DiskTransfer): Promise<void> => {
       const put = { ...post(transfer), method: 'PUT' }
@@ -112,10 +112,10 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
 const disk = (id: string): string => `disks/${encodeURIComponent(id)}`
 const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
-const Wish = z.object({ wish: DiskWish.nullable() })
+const Wanted = z.object({ wanted: WantedDisk.nullable() })
 const Secrets = z.object({
   config_vars: z.record(z.string(), z.string()),
-  user_data: z.string().nullable().default(null),
+  user_data: z.string().nullable(),
 })
 const Refusal = z.object({ code: z.string(), title: z.string() })
 

@@ -2,12 +2,13 @@ import { mkdir, readFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { makeNetworks, type Networks } from '../../activities/host/networks.ts'
-import type { Settings } from '../../config.ts'
-import type { InstanceEngine } from '../../drivers/instances.ts'
-import { makeLinuxNetworks } from '../../drivers/linux/networks.ts'
-import type { HostNetworks } from '../../lib/host-protocol.ts'
-import type { Logger } from '../../lib/log.ts'
+import { makeNetworks, makeNetworksOnHost, type Networks } from '../../../activities/host/networks.ts'
+import type { Settings } from '../../../config.ts'
+import type { FoundInstance, InstanceEngine } from '../../../drivers/instances.ts'
+import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
+import type { HostNetworks } from '../../../lib/host-protocol.ts'
+import type { Logger } from '../../../lib/log.ts'
+import type { HostPart } from '../part.ts'
 
 /** By which other hosts reach this one: a loopback address is nobody else's. */
 export function underlayAddress(settings: Settings<'host'>): string | null {
@@ -58,8 +59,26 @@ async function machinesResolvers(): Promise<string[]> {
 // A resolver that died or a link that somebody deleted tells nobody. All that is here takes 55 ms a subnet to look at.
 const mendEveryMs = 30_000
 
+type PartOf = Parameters<typeof makeNetworksOnHost>[0] & {
+  /** The instances that are here. */
+  instances: () => FoundInstance[]
+  log: Logger
+}
+
+export const networksPart = ({ networks, machines, instances, log }: PartOf): HostPart => ({
+  name: 'networks',
+  activities: makeNetworksOnHost({ networks, machines }),
+  observed: () =>
+    void networks
+      .look(instances())
+      .catch((err: unknown) => log.warn({ err }, 'NICs were not looked at; trying again')),
+  version: networks.version,
+  applyWanted: () => networks.apply(),
+  keep: (signal) => keepMending(networks, log, signal),
+})
+
 /** Looks at all that is here now and then, at once at the start, and mends it, until aborted. */
-export async function keepMending(networks: Networks, log: Logger, signal: AbortSignal): Promise<void> {
+async function keepMending(networks: Networks, log: Logger, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await networks
       .apply({ mend: true })

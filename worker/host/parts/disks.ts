@@ -1,8 +1,10 @@
-import type { HostedDisks } from '../../activities/host/disk-mounts.ts'
-import type { Disks } from '../../drivers/disks.ts'
-import type { FoundInstance } from '../../drivers/instances.ts'
-import type { DiskWish, ObservedDisk, ReportAnswer } from '../../lib/host-protocol.ts'
-import type { Logger } from '../../lib/log.ts'
+import type { HostedDisks } from '../../../activities/host/disk-mounts.ts'
+import { type DiskApi, makeDisksOnHost } from '../../../activities/host/disks.ts'
+import type { Disks, DiskTransfers } from '../../../drivers/disks.ts'
+import type { FoundInstance, InstanceEngine } from '../../../drivers/instances.ts'
+import { type ObservedDisk, WantedDisk } from '../../../lib/host-protocol.ts'
+import type { Logger } from '../../../lib/log.ts'
+import type { HostPart } from '../part.ts'
 
 // What a host sees to itself: an instance that its engine has started again gets its disks back, one whose serving process
 // was killed is brought back, and what is not this host's any more goes.
@@ -11,14 +13,16 @@ import type { Logger } from '../../lib/log.ts'
 const lookEveryMs = 5_000
 
 interface Parts {
-  disks: Disks
+  disks: Disks & DiskTransfers
   hosted: HostedDisks
+  engine: Pick<InstanceEngine, 'find'>
+  /** The instances that are here. */
+  instances: () => FoundInstance[]
+  api: DiskApi
   log: Logger
 }
 
-export type DiskKeeper = ReturnType<typeof makeDiskKeeper>
-
-export function makeDiskKeeper({ disks, hosted, log }: Parts) {
+export function disksPart({ disks, hosted, engine, instances, api, log }: Parts): HostPart {
   let seen: ObservedDisk[] = []
   let lookedAt = 0
   /** In which run of its instance each disk was seen to be mounted. */
@@ -50,12 +54,11 @@ export function makeDiskKeeper({ disks, hosted, log }: Parts) {
     }
   }
 
-  function see(wish: DiskWish, instances: Map<string, FoundInstance>): void {
-    const { disk_id: id, instance_id, should } = wish
+  function see({ id, instance_id, state: wanted }: WantedDisk, here: Map<string, FoundInstance>): void {
     const state = seen.find((one) => one.id === id)?.state
-    if (should === 'detached' && (state === 'attached' || state === 'broken'))
+    if (wanted === 'detached' && (state === 'attached' || state === 'broken'))
       void putRight(id, 'detaching a disk that nothing uses')
-    const instance = should === 'attached' ? instances.get(instance_id ?? '') : undefined
+    const instance = wanted === 'attached' ? here.get(instance_id ?? '') : undefined
     if (instance?.state !== 'running' || !instance.pid) return
     const run = `${instance.engine_id} ${instance.pid}`
     if (state === 'attached' && mountedIn.get(id) === run) return
@@ -63,28 +66,35 @@ export function makeDiskKeeper({ disks, hosted, log }: Parts) {
   }
 
   return {
-    /** What there is of disks here, at most some seconds ago. */
-    async look(): Promise<ObservedDisk[]> {
+    name: 'disks',
+    kinds: ['disk'],
+    activities: makeDisksOnHost({ disks, engine, hosted, api }),
+
+    /** As of some seconds ago at most. */
+    async observe() {
       if (Date.now() - lookedAt < lookEveryMs) return seen
       lookedAt = Date.now()
       const traces = await disks.list()
       seen = await Promise.all(
-        traces.map(async ({ id }) => {
+        traces.map(async ({ id }): Promise<ObservedDisk> => {
           const state = await stateOf(id)
-          return { id, state: state === 'attached' && untold.has(id) ? 'broken' : state }
+          return { kind: 'disk', id, state: state === 'attached' && untold.has(id) ? 'broken' : state }
         }),
       )
       return seen
     },
 
-    /** Begins what the answer to a report asks for. What fails is tried again with the next. */
-    act({ disks: wishes, disks_not_yours }: ReportAnswer, found: FoundInstance[]): void {
-      for (const id of disks_not_yours) void putRight(id, 'removing a disk that is not this host’s any more')
+    remove(ids) {
+      for (const id of ids) void putRight(id, 'removing a disk that is not this host’s any more')
+    },
+
+    /** What fails is tried again with the next report. */
+    bringAbout(things) {
       for (const { id, state } of seen) {
         if (state === 'broken' && untold.delete(id)) lookedAt = 0 // the next report tells that it is sound
       }
-      const instances = new Map(found.map((instance) => [instance.id, instance]))
-      for (const wish of wishes) see(wish, instances)
+      const here = new Map(instances().map((instance) => [instance.id, instance]))
+      for (const thing of things) see(WantedDisk.parse(thing), here)
     },
   }
 }

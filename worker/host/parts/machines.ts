@@ -1,12 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Settings } from '../../config.ts'
-import { missingForMachines, missingForVms } from '../../drivers/system/equipment.ts'
-import type { LogFiles } from '../../drivers/log-files.ts'
-import type { MachineEngine, MachineTransfers } from '../../drivers/machines.ts'
-import type { HostPorts } from '../../drivers/system/host-ports.ts'
-import { openQemuMachines } from '../../drivers/qemu/engine.ts'
-import type { MachinesOfHost } from '../../lib/host-protocol.ts'
-import type { Logger } from '../../lib/log.ts'
+import { makeMachinesOnHost } from '../../../activities/host/machines.ts'
+import type { Settings } from '../../../config.ts'
+import { missingForMachines, missingForVms } from '../../../drivers/system/equipment.ts'
+import type { LogFiles } from '../../../drivers/log-files.ts'
+import type { MachineEngine, MachineTransfers } from '../../../drivers/machines.ts'
+import type { HostPorts } from '../../../drivers/system/host-ports.ts'
+import { openQemuMachines } from '../../../drivers/qemu/engine.ts'
+import type { MachinesOfHost } from '../../../lib/host-protocol.ts'
+import type { Logger } from '../../../lib/log.ts'
+import type { ObservedInstances } from '../instances.ts'
+import type { HostPart } from '../part.ts'
 
 const againAfterMs = 60_000
 const mendEveryMs = 10_000
@@ -74,13 +77,27 @@ export function lookIntoMachines(
   return () => known
 }
 
+type PartOf = Parameters<typeof makeMachinesOnHost>[0] & {
+  machines: Machines | null
+  instances: ObservedInstances | null
+  log: Logger
+}
+
+export const machinesPart = ({ machines, instances, log, ...of }: PartOf): HostPart => ({
+  name: 'machines',
+  kinds: ['microvm', 'vm'],
+  activities: makeMachinesOnHost({ machines, ...of }),
+  ...instances,
+  keep: async (signal) => machines && keepMachines(machines, log, signal),
+  close: async () => machines?.close(),
+})
+
 /** Mends what machines have on this host beside themselves, and removes images that nobody uses any more, until aborted. */
-export async function keepMachines(
-  machines: Pick<Machines, 'mend' | 'removeUnusedImages'> | null,
+async function keepMachines(
+  machines: Pick<Machines, 'mend' | 'removeUnusedImages'>,
   log: Logger,
   signal: AbortSignal,
 ): Promise<void> {
-  if (!machines) return
   let tidiedAt = 0
   while (!signal.aborted) {
     await machines.mend().catch((err: unknown) => log.warn({ err }, 'machines were not mended; trying again'))

@@ -1,0 +1,164 @@
+import { instanceKindNames, ObservedInstance } from '../../lib/host-protocol.ts'
+import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
+import { noteActivity } from '../activity.ts'
+import { transaction } from '../database.ts'
+import { hearAgain } from '../network/host-networks.ts'
+import { acceptVerb } from '../operations.ts'
+import { findInstances, type Instance } from './instance-kinds.ts'
+import type { InstanceDocument } from './instances.ts'
+import { forgetFormerHost } from './log-archive.ts'
+import { observer } from './observer.ts'
+import { markReachable } from './reachability.ts'
+import { resize, strangersOn } from './reservations.ts'
+
+// A report that was on its way while an operation ended tells of the time before: what changed since it was begun, or so
+// recently, is left to the next report, 10 s later.
+const recentMs = 2_000
+// No report tells of a moment so long ago.
+const reportedMs = 15_000
+
+/**
+ * Takes in which instances a host has. Where an instance is not as its owner wants it, that is noted in its activity feed,
+ * and its repair begins.
+ */
+export const instanceObserver = observer({
+  kinds: instanceKindNames,
+  schema: ObservedInstance,
+  async observe(hostId, instances, ageMs) {
+    const seen = new Map(instances.map((instance) => [instance.id, instance]))
+    const not_yours = await strangersOn(hostId, [...seen.keys()])
+    await forgetFormerHost(hostId, [...seen.keys()])
+    if (not_yours.length === 0) await hearAgain(hostId)
+    const idle = await findInstances({
+      host_id: hostId,
+      status: { $in: ['running', 'suspended', 'unreachable'] },
+      operation_id: null,
+      updated_at: { $lt: new Date(Date.now() - ageMs - recentMs) },
+    })
+    for (const one of idle) {
+      // The next report says how it is there.
+      if (one.instance.status === 'unreachable') await markReachable(one)
+      else await compare(one, seen.get(one.instance._id))
+    }
+    return { not_yours }
+  },
+})
+
+async function compare(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
+  if (one.instance.status === 'suspended' || seen?.state === 'suspended') return compareSuspended(one, seen)
+  if (seen?.state === 'running') return recordRunning(one, seen)
+  if (seen?.state === 'exited' && isDone(one.instance, seen)) return recordDone(one, seen)
+  await repair(one, seen)
+}
+
+/**
+ * An operation whose end nobody could tell, since its host was away, may have suspended a machine after all, or let it go on:
+ * the record follows. It must not follow a report that is older than the record.
+ */
+async function compareSuspended(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
+  const { kind, instance } = one
+  const { _id, tenant_id, status, updated_at } = instance
+  if (status === seen?.state || updated_at.getTime() > Date.now() - reportedMs) return
+  const is = seen?.state === 'running' || seen?.state === 'suspended' ? seen.state : 'stopped'
+  const message = `The ${kind.title} is ${is} on its host, and was recorded as ${status}`
+  const recorded = await transaction(async () => {
+    const set = { status: is, desired_state: is, ...(is === 'stopped' ? { runs_with: null } : {}) }
+    if (!(await record(one, set))) return false
+    await resize(_id, tenant_id, kind.sizeOf({ ...instance, desired_state: is }))
+    return true
+  }, tenant_id)
+  if (recorded) await note(instance, is, message, seen)
+}
+
+/** Whether its owner wants it to stay ended. */
+const isDone = ({ restart_policy }: InstanceDocument, { exit_code }: ObservedInstance): boolean =>
+  restart_policy === 'never' || (restart_policy === 'on_failure' && exit_code === 0)
+
+async function recordRunning(one: Instance, seen: ObservedInstance): Promise<void> {
+  const { restart_count, health, started_at } = seen
+  const { instance, kind } = one
+  const was = healthOf(instance)
+  const same = instance.started_at?.toISOString() === started_at && was === health
+  if (same && instance.restart_count === restart_count) return
+  const recorded = await record(one, { restart_count, health, started_at })
+  if (recorded && health === 'unhealthy' && was !== health)
+    await note(instance, 'unhealthy', `The ${kind.title} does not pass its health check any more`, seen)
+  if (recorded && health === 'healthy' && was === 'unhealthy')
+    await note(instance, 'healthy', `The ${kind.title} passes its health check again`, seen)
+  if (restart_count > instance.restart_count) {
+    const message = `The ${kind.title} ended and was started again by its restart policy`
+    await note(instance, 'restarted', message, seen)
+  }
+}
+
+/** A kind without health checks has none. */
+const healthOf = (instance: InstanceDocument): unknown => ('health' in instance ? instance.health : 'none')
+
+async function recordDone(one: Instance, seen: ObservedInstance): Promise<void> {
+  const { exit_code } = seen
+  const recorded = await record(one, {
+    status: 'stopped',
+    desired_state: 'stopped',
+    exit_code,
+    runs_with: null,
+  })
+  if (!recorded) return
+  await note(one.instance, 'exited', `The ${one.kind.title} ended with exit code ${exit_code}`, seen)
+}
+
+async function repair({ kind, instance }: Instance, seen: ObservedInstance | undefined): Promise<void> {
+  const { _id: id, tenant_id: tenantId } = instance
+  const { title, resource } = kind
+  try {
+    const { operation } = await acceptVerb({ resource, tenantId, requestedBy: null, id, verb: 'repair' })
+    const what = !seen
+      ? `The ${title} was gone from its host`
+      : seen.state === 'created'
+        ? `The ${title} had lost its network, or had never started`
+        : `The ${title} had ${endOf(seen)}`
+    await note(instance, 'repair', `${what}; it is being started again`, seen, {
+      operation_id: operation._id,
+    })
+  } catch (error) {
+    // Somebody else has begun to change it meanwhile, and knows better.
+    if (!(error instanceof OperationInProgress) && !(error instanceof StateConflict)) throw error
+  }
+}
+
+const byItself: Record<NonNullable<ObservedInstance['ended_by']>, string> = {
+  shut_down: 'shut itself down',
+  restarted: 'restarted itself',
+  panicked: 'ended in a panic of its kernel',
+  killed: 'been killed',
+}
+
+function endOf({ exit_code, ended_by }: ObservedInstance): string {
+  if (exit_code !== null) return `ended (exit code ${exit_code})`
+  return ended_by ? byItself[ended_by] : 'ended, and nobody saw how: it may have been killed'
+}
+
+/** Changes the record, unless an operation has begun since it was read. */
+async function record({ kind, instance }: Instance, set: object): Promise<boolean> {
+  const { _id, tenant_id, updated_at } = instance
+  const changed = await kind.model.updateOne(
+    { _id, tenant_id, operation_id: null, updated_at },
+    { $set: set },
+  )
+  return changed.modifiedCount === 1
+}
+
+const note = (
+  { _id, tenant_id }: InstanceDocument,
+  kind: string,
+  message: string,
+  seen: ObservedInstance | undefined,
+  more: Record<string, unknown> = {},
+): Promise<void> => {
+  const data = {
+    exit_code: seen?.exit_code ?? null,
+    oom_killed: seen?.oom_killed ?? false,
+    ...(seen?.ended_by ? { ended_by: seen.ended_by } : {}),
+    ...more,
+  }
+  return noteActivity({ tenant_id, resource_id: _id, kind, message, data })
+}

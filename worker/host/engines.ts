@@ -1,0 +1,107 @@
+import type { Settings } from '../../config.ts'
+import { makeDockerEngine } from '../../drivers/docker/engine.ts'
+import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
+import { joinEngines, joinLogFiles } from '../../drivers/instances.ts'
+import { makeQcow2Disks } from '../../drivers/qcow2/disks.ts'
+import { missingForDisks } from '../../drivers/system/equipment.ts'
+import { makeHostPorts } from '../../drivers/system/host-ports.ts'
+import { listenAddress } from '../../lib/addresses.ts'
+import type { Logger } from '../../lib/log.ts'
+import { metrics } from '../../lib/metrics.ts'
+import type { InternalApi } from './internal-api.ts'
+import { makeLogShipper } from './log-shipper.ts'
+import { type Machines, openMachines } from './parts/machines.ts'
+
+interface With {
+  hostId: string
+  /** `logFolder` of the Docker Engine. */
+  folder: string | null
+  api: Pick<InternalApi, 'logPiece'>
+  serveOn: ServeOn
+  log: Logger
+}
+
+/** Where other hosts fetch disks and machines that move. */
+interface ServeOn {
+  address: string
+  ports: [from: number, to: number]
+}
+
+/** Both ends of `22000-22999`. */
+export const range = (text: string): [from: number, to: number] => {
+  const [from = 0, to = 0] = text.split('-').map(Number)
+  return [from, to]
+}
+
+/** The address of the data plane, and of what moves to other hosts. */
+export const planeAddress = (settings: Settings<'host'>): string =>
+  settings.KEELSON_HOST_PLANE_ADDRESS ?? settings.KEELSON_HOST_ADDRESS
+
+export const serveOn = (settings: Settings<'host'>): ServeOn => ({
+  address: planeAddress(settings),
+  ports: range(settings.KEELSON_HOST_DISK_PORTS),
+})
+
+const gibibyte = 1024 ** 3
+
+/** This host's disks, by its settings, and how many GiB they may take. */
+export async function openDisks(settings: Settings<'host'>, log: Logger) {
+  const lacking = await missingForDisks()
+  if (lacking.length) log.warn({ lacking }, 'no disks on this host: see docs/operators.md')
+  const disks = makeQcow2Disks({
+    folder: settings.KEELSON_HOST_DISKS,
+    run: settings.KEELSON_HOST_DISKS_RUN,
+    serveOn: serveOn(settings),
+  })
+  /** What the machine's other users leave to disks: what is free, and what the disks have taken of it already. */
+  async function roomGib(): Promise<number> {
+    if (lacking.length) return 0
+    const { free_bytes, used_bytes } = await disks.space()
+    return settings.KEELSON_HOST_DISK_GIB ?? Math.floor((free_bytes + used_bytes) / gibibyte)
+  }
+  return { disks, roomGib }
+}
+
+/** The engines of this host's instances, by its settings, their ports, and the archiving of their output. */
+export async function openEngines(settings: Settings<'host'>, { hostId, folder, api, log, ...of }: With) {
+  const dockerHost = settings.KEELSON_DOCKER_HOST
+  const backlogMib = settings.KEELSON_LOG_BACKLOG_MIB
+  const archives = folder !== null && backlogMib > 0
+  if (!archives) log.warn('output beyond containers’ caps is not archived: see docs/logs.md')
+  let machines: Machines | null = null
+  const files = joinLogFiles(
+    makeDockerLogFiles({ hostId, dockerHost, folder }),
+    () => machines?.files ?? null,
+  )
+  const logs = makeLogShipper({
+    files,
+    send: api.logPiece,
+    onShipped(bytes) {
+      metrics.logPieces.inc()
+      metrics.logBytes.inc(bytes)
+    },
+    log,
+  })
+  const ports = makeHostPorts({
+    address: listenAddress(settings.KEELSON_HOST_ADDRESS),
+    range: range(settings.KEELSON_HOST_PORT_RANGE),
+  })
+  const containers = makeDockerEngine({
+    hostId,
+    dockerHost,
+    ports,
+    ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
+    pauseImage: settings.KEELSON_PAUSE_IMAGE,
+  })
+  machines = await openMachines(settings, {
+    hostId,
+    serveOn: of.serveOn,
+    ports,
+    logs: archives ? { backlogMib, beforeRemoval: logs.shipAll } : null,
+    log,
+  })
+  return { containers, machines, engine: joinEngines(containers, machines), files, logs, archives }
+}
+
+export const findLogFolder = (settings: Settings<'host'>): Promise<string | null> =>
+  logFolder(settings.KEELSON_DOCKER_HOST)

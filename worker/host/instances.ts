@@ -1,0 +1,84 @@
+import type { FoundInstance, InstanceEngine } from '../../drivers/instances.ts'
+import type { ObservedInstance } from '../../lib/host-protocol.ts'
+import type { Logger } from '../../lib/log.ts'
+import type { HostPart } from './part.ts'
+
+// Each instance costs its engine a call, so between two such lists only what changed is looked at.
+const listEveryMs = 60_000
+
+type Engine = Pick<InstanceEngine, 'list' | 'find' | 'remove' | 'watch'>
+
+/** What one engine's part observes and removes. `found`: what was here at the last look. */
+export type ObservedInstances = Required<Pick<HostPart, 'observe' | 'watch' | 'remove'>> & {
+  found(): FoundInstance[]
+}
+
+/** The present state of an engine's instances, kept up to date by looking at those that changed. */
+export function observeInstances(engine: Engine, log: Logger): ObservedInstances {
+  let found = new Map<string, FoundInstance>()
+  let listedAt = 0
+  const changed = new Set<string>()
+  const removals = new Set<string>()
+
+  async function look(): Promise<void> {
+    if (Date.now() - listedAt > listEveryMs) {
+      listedAt = Date.now()
+      changed.clear()
+      found = new Map((await engine.list()).map((instance) => [instance.id, instance]))
+      return
+    }
+    const ids = [...changed]
+    changed.clear() // before looking: what changes meanwhile is looked at again
+    for (const id of ids) {
+      const instance = await engine.find(id)
+      if (instance) found.set(id, instance)
+      else found.delete(id)
+    }
+  }
+
+  return {
+    found: () => [...found.values()],
+
+    async observe() {
+      try {
+        await look()
+      } catch (error) {
+        listedAt = 0
+        throw error
+      }
+      return [...found.values()].map(toObserved)
+    },
+
+    watch: (onChange, signal) =>
+      engine.watch((id) => {
+        if (id === null) listedAt = 0
+        else changed.add(id)
+        onChange()
+      }, signal),
+
+    /** The very instances that were reported: one that came back meanwhile is another. */
+    remove(ids) {
+      for (const id of ids.filter((one) => !removals.has(one))) {
+        log.warn({ instance_id: id }, 'removing an instance that is not this host’s any more')
+        removals.add(id)
+        // Beside the reports: its output is archived first, however much there is.
+        void engine
+          .remove(id, { engineId: found.get(id)?.engine_id })
+          .catch((error: unknown) => log.warn({ err: error, instance_id: id }, 'not removed; trying again'))
+          .finally(() => removals.delete(id))
+      }
+    },
+  }
+}
+
+const toObserved = (found: FoundInstance): ObservedInstance => ({
+  id: found.id,
+  kind: found.kind,
+  state: found.state,
+  exit_code: found.exit_code,
+  oom_killed: found.oom_killed,
+  restart_count: found.restart_count,
+  started_at: found.started_at,
+  health: found.health,
+  ended_by: 'ended_by' in found ? found.ended_by : null,
+})
