@@ -133,24 +133,13 @@ export interface ReadyImage {
 
 export type Signal = { signal?: AbortSignal | undefined }
 
-/**
- * Machines of one host. All calls are idempotent by the machine's id, calls for one machine go one after another, and
- * none touches what does not carry this host's mark. The machines outlive the worker: one that is started finds them,
- * connects to them and goes on; no line of their output is lost by it. Two processes must not share a folder.
- *
- * Beside what is said, all throw EngineUnavailable and HostNotEquipped.
- */
-export interface MachineEngine {
-  readonly kinds: readonly MachineKind[]
-  /** Names of VMs' images. Each is made at its first use, which takes minutes. */
-  readonly vmImages: readonly string[]
-
+/** How machines come up, go down, and are found. */
+export interface MachineLifecycle {
   /**
    * Makes the root disk of an image, which machines share; what the host has already is not asked of a registry. With a
    * digest, of those very bytes. Throws ImageNotFound, HostDiskFull.
    */
   prepare(kind: MachineKind, image: string, options?: PullOptions): Promise<ReadyImage>
-
   /**
    * Creates and starts it, or finds it there and running. One that exists stopped starts with the present spec; its root
    * disk stays, unless image or digest has changed. A suspended one's memory is given up: it starts from its disk.
@@ -159,13 +148,7 @@ export interface MachineEngine {
    * Throws CommandFailed, ImageNotFound, PortInUse, EngineRefused, HostDiskFull.
    */
   run(spec: MachineSpec, configVars: Record<string, string>, operationId: string): Promise<FoundMachine>
-
   find(id: string): Promise<FoundMachine | null>
-  /** All of this host's machines, whatever their state. */
-  list(): Promise<FoundMachine[]>
-  /** What those of these that run have used since `started_at`; a suspension takes nothing off. */
-  sample(machines: FoundMachine[]): Promise<ContainerSample[]>
-
   /**
    * Has its agent (a VM: ACPI) end it, and ends it by force after `graceSec`; a suspended one's memory is given up.
    * Nothing to stop is success. An aborted call stops waiting: the machine ends all the same.
@@ -183,7 +166,6 @@ export interface MachineEngine {
     id: string,
     size: Pick<MachineSpec, 'cpu_cores' | 'memory_mib' | 'restart_policy'>,
   ): Promise<FoundMachine>
-
   /**
    * Writes its memory to a file and ends its process; its root disk, taps and plugged disks stay. The file is whole and synced
    * before the process ends, and whoever is killed in between leaves it running or suspended. Terminals end.
@@ -210,13 +192,15 @@ export interface MachineEngine {
     configVars: Record<string, string>,
     operationId: string,
   ): Promise<FoundMachine>
-
   /**
    * Removes it with all that it left on the host, once its output is safe elsewhere; with `discard`, at once. Nothing to
    * remove, or another than `engineId`, is success. Its taps and disks are others' to take away.
    */
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
+}
 
+/** Disks and NICs of a machine. */
+export interface MachineAttachments {
   /** Live, or for the next start where it does not run. Throws InstanceNotFound, EngineRefused. */
   attachDisk(id: string, disk: MachineDisk): Promise<void>
   /** Unmounts it first. Nothing to detach is success. Throws DiskInUse; it is attached still then. */
@@ -227,7 +211,14 @@ export interface MachineEngine {
   attachNic(id: string, nic: MachineNic): Promise<void>
   /** Nothing to detach is success. A microVM under QEMU takes six seconds for it. */
   detachNic(id: string, nicId: string): Promise<void>
+  /** Its file systems stand still and are whole on their disks, until `thaw`, or for ten seconds. Throws InstanceNotRunning. */
+  freeze(id: string): Promise<void>
+  /** Nothing frozen is success. */
+  thaw(id: string): Promise<void>
+}
 
+/** What passes between a machine and whoever uses it. */
+export interface MachineConsole {
   /** Runs a command in a running machine. A VM needs the platform's agent, which `vmImages` have. Throws InstanceNotFound, InstanceNotRunning. */
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
   /**
@@ -237,27 +228,39 @@ export interface MachineEngine {
   console(id: string): Promise<Duplex>
   /** What a microVM's command wrote; of a VM, its serial line. Throws InstanceNotFound. */
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
+}
 
-  /** Its file systems stand still and are whole on their disks, until `thaw`, or for ten seconds. Throws InstanceNotRunning. */
-  freeze(id: string): Promise<void>
-  /** Nothing frozen is success. */
-  thaw(id: string): Promise<void>
-
+/** What the host's program does for all its machines. */
+export interface MachineMaintenance {
+  readonly kinds: readonly MachineKind[]
+  /** Names of VMs' images. Each is made at its first use, which takes minutes. */
+  readonly vmImages: readonly string[]
+  /** All of this host's machines, whatever their state. */
+  list(): Promise<FoundMachine[]>
+  /** What those of these that run have used since `started_at`; a suspension takes nothing off. */
+  sample(machines: FoundMachine[]): Promise<ContainerSample[]>
   /**
    * Calls back at each change of one of this host's machines, until aborted; with null once it begins: anything may have
    * changed before.
    */
   watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
   describe(): Promise<MachineEngineDescription>
-
   /** Brings back what tells nobody of its end: what carries the ports of machines that run. */
   mend(): Promise<void>
   /** Removes the root disks of images that no machine is of, and that nobody has asked for in so long. Returns their names. */
   removeUnusedImages(unusedMs: number): Promise<string[]>
-
   /** Lets go of all machines, which run on: for who ends in good order. */
   close(): Promise<void>
 }
+
+/**
+ * Machines of one host. All calls are idempotent by the machine's id, calls for one machine go one after another, and
+ * none touches what does not carry this host's mark. The machines outlive the worker: one that is started finds them,
+ * connects to them and goes on; no line of their output is lost by it. Two processes must not share a folder.
+ *
+ * Beside what is said, all throw EngineUnavailable and HostNotEquipped.
+ */
+export type MachineEngine = MachineLifecycle & MachineAttachments & MachineConsole & MachineMaintenance
 
 /** How a machine that does not run goes from one host to another: the old host serves it, the new one pulls. */
 export interface MachineTransfers {

@@ -2,7 +2,7 @@ import type { BindMount } from '../../drivers/containers.ts'
 import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
 import { DiskMigrating, DiskNotFound, InstanceNotRunning } from '../../drivers/errors.ts'
 import { type InstanceEngine, isMachine } from '../../drivers/instances.ts'
-import type { MachineDisk, MachineEngine } from '../../drivers/machines.ts'
+import type { MachineAttachments, MachineDisk, MachineLifecycle } from '../../drivers/machines.ts'
 import type { WantedDisk } from '../../lib/host-protocol.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
 
@@ -14,7 +14,7 @@ interface Parts {
   disks: Disks & DiskTransfers
   engine: Pick<InstanceEngine, 'find'>
   /** Null: this host has none. */
-  machines: Pick<MachineEngine, 'attachDisk' | 'detachDisk' | 'find' | 'growDisk'> | null
+  machines: (MachineAttachments & Pick<MachineLifecycle, 'find'>) | null
   /** What the record says of a disk on this host; null: it is none of this host's. */
   wantedDisk: (diskId: string) => Promise<WantedDisk | null>
 }

@@ -4,8 +4,8 @@ import { HostNotEquipped } from '../../drivers/errors.ts'
 import type {
   FoundMachine,
   MachineDisk,
-  MachineEngine,
   MachineKind,
+  MachineLifecycle,
   MachineSource,
   MachineSpec,
   MachineTransfers,
@@ -28,7 +28,7 @@ export interface MachineApi {
 
 interface Parts {
   /** Null: this host has none. */
-  machines: (MachineEngine & MachineTransfers) | null
+  machines: (MachineLifecycle & MachineTransfers) | null
   api: MachineApi
   hosted: Pick<HostedDisks, 'socketsFor' | 'detachAll'>
   networks: Pick<Networks, 'ready' | 'tapsOf'>
@@ -47,7 +47,7 @@ const startsAtOnce = availableParallelism()
 export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
   const inSlot = makeQueue(startsAtOnce)
 
-  function engine(): MachineEngine & MachineTransfers {
+  function engine(): MachineLifecycle & MachineTransfers {
     if (!machines) throw new HostNotEquipped('what microVMs and VMs need')
     return machines
   }
@@ -109,7 +109,7 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
     },
 
     /** Nothing else of what it is given: its NICs and disks are as they are. */
-    async resizeMachineOnHost(id: string, of: Parameters<MachineEngine['resize']>[1]): Promise<void> {
+    async resizeMachineOnHost(id: string, of: Parameters<MachineLifecycle['resize']>[1]): Promise<void> {
       const { cpu_cores, memory_mib, restart_policy } = of
       await engine().resize(id, { cpu_cores, memory_mib, restart_policy })
     },

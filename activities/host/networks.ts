@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os'
 import { InstanceNotRunning } from '../../drivers/errors.ts'
 import { type FoundInstance, type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import { isProcessOf } from '../../drivers/linux/cgroups.ts'
-import type { MachineEngine, MachineNic } from '../../drivers/machines.ts'
+import type { MachineAttachments, MachineLifecycle, MachineNic } from '../../drivers/machines.ts'
 import type { AttachedNic, NetworkDriver, NicSpec } from '../../drivers/networks.ts'
 import type { HostNetworks } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
@@ -181,7 +181,7 @@ const specOf = (
 
 interface ActivityParts {
   networks: Networks
-  machines: Pick<MachineEngine, 'find' | 'attachNic' | 'detachNic'> | null
+  machines: (MachineAttachments & Pick<MachineLifecycle, 'find'>) | null
 }
 
 /** What a host does with networks. The faults are drivers/errors.ts. */

@@ -36,7 +36,7 @@ import { type HostPorts, portsMatch } from '../system/host-ports.ts'
  * A command that ends sooner has ended "at once"; a good start is held up by no more than this. The engine hears of
  * an end within 10 ms, and from then on its answers wait until it has dealt with it (measured: 15 of 15 at 10 ms).
  */
-const settleMs = 50
+const endsAtOnceMs = 50
 // What the engine takes to change the limits of a container; the last part of the wait.
 const updateMs = 20
 
@@ -95,7 +95,7 @@ export async function runContainer(
       container = await present(docker, hostPorts, { ...order, pause }, avoid)
       if (isUp(container, order) || isDoneJob(container, order)) return container
       await start(docker, container, order)
-      return await settled(docker, container.Id, order)
+      return await watched(docker, container.Id, order)
     } catch (error) {
       if (container) await withdraw(docker, container, order)
       if (pause) await withdrawPause(docker, pause, order)
@@ -194,7 +194,7 @@ async function madeByAnother(
   throw conflict
 }
 
-/** Runs, and nothing of what `settled` does is left to do. */
+/** Runs, and nothing of what `watched` does is left to do. */
 const isUp = ({ State, HostConfig }: ContainerInspectInfo, { spec }: Order): boolean =>
   State.Running &&
   !State.Restarting &&
@@ -207,7 +207,7 @@ const isDoneJob = (info: ContainerInspectInfo, { spec, operationId }: Order): bo
   spec.restart_policy !== 'always' &&
   hasRun(info) &&
   !info.State.Running &&
-  (info.State.ExitCode === 0 || ranMs(info) > settleMs)
+  (info.State.ExitCode === 0 || ranMs(info) > endsAtOnceMs)
 
 const ranMs = ({ State }: ContainerInspectInfo): number =>
   Date.parse(State.FinishedAt) - Date.parse(State.StartedAt)
@@ -230,9 +230,9 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
  * Watches the first moments, and puts the restart policy on a container that survives them: with it, the
  * engine would start a broken command again and again meanwhile. Throws CommandFailed with its last words.
  */
-async function settled(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
+async function watched(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
   const container = docker.getContainer(engineId)
-  const settledAt = performance.now() + settleMs
+  const watchedUntil = performance.now() + endsAtOnceMs
   const watch = new AbortController()
   const { signal } = watch
   const ended = container.wait({ condition: 'not-running', abortSignal: signal }).catch(() => undefined)
@@ -240,7 +240,7 @@ async function settled(docker: Docker, engineId: string, { spec }: Order): Promi
     Promise.race([ended, delay(ms, undefined, { signal }).catch(() => undefined)])
 
   let refusal: Error | null = null
-  let end = await endWithin(settleMs - updateMs)
+  let end = await endWithin(endsAtOnceMs - updateMs)
   if (!end) {
     // What the engine takes for it is a part of the wait. It fails on a container that has just ended.
     const limits = { ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) }
@@ -248,7 +248,7 @@ async function settled(docker: Docker, engineId: string, { spec }: Order): Promi
       () => null,
       (error: Error) => error,
     )
-    end = await endWithin(Math.max(0, settledAt - performance.now()))
+    end = await endWithin(Math.max(0, watchedUntil - performance.now()))
   }
   watch.abort()
 

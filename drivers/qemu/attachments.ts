@@ -8,7 +8,7 @@ import type { Link } from './links.ts'
 import { forAgent } from './orders.ts'
 import { publishPorts } from './ports.ts'
 import { findQemu } from './processes.ts'
-import { settle } from './settle.ts'
+import { recover } from './recover.ts'
 
 // Disks and NICs of a machine, in its record, in its QEMU and inside. All but the first two functions expect the machine's turn.
 
@@ -37,7 +37,7 @@ export async function askAgent(
 }
 
 export async function attachDisk(host: MachineHost, id: string, disk: MachineDisk): Promise<void> {
-  await settle(host, id)
+  await recover(host, id)
   const { spec, launched, suspended } = await host.needed(id)
   if (suspended) throw new EngineRefused('A suspended machine’s disks stay as they are')
   const disks = [...spec.disks.filter(({ disk_id }) => disk_id !== disk.disk_id), disk]
@@ -65,7 +65,7 @@ export async function attachDisk(host: MachineHost, id: string, disk: MachineDis
 }
 
 export async function detachDisk(host: MachineHost, id: string, diskId: string): Promise<void> {
-  await settle(host, id)
+  await recover(host, id)
   const record = await host.record(id)
   if (!record?.launched) return
   const { spec, launched } = record
@@ -85,7 +85,7 @@ export async function detachDisk(host: MachineHost, id: string, diskId: string):
 }
 
 export async function attachNic(host: MachineHost, id: string, nic: MachineNic): Promise<void> {
-  await settle(host, id)
+  await recover(host, id)
   const { spec, launched, suspended } = await host.needed(id)
   if (suspended) throw new EngineRefused('A suspended machine’s NICs stay as they are')
   const nics = [...spec.nics.filter((one) => one.id !== nic.id), nic]
@@ -110,7 +110,7 @@ export async function attachNic(host: MachineHost, id: string, nic: MachineNic):
 }
 
 export async function detachNic(host: MachineHost, id: string, nicId: string): Promise<void> {
-  await settle(host, id)
+  await recover(host, id)
   const record = await host.record(id)
   if (!record?.launched) return
   if (record.suspended) throw new EngineRefused('A suspended machine’s NICs stay as they are')

@@ -23,7 +23,7 @@ import { publishPorts } from './ports.ts'
 import { forgetProcess } from './processes.ts'
 import { leastGib, prepareImage, runMachine, stopMachine } from './runs.ts'
 import { portKey } from '../system/host-ports.ts'
-import { settle } from './settle.ts'
+import { recover } from './recover.ts'
 import { sampleOf } from './samples.ts'
 import { forkMachine, resumeMachine, suspendMachine } from './suspend.ts'
 import { openMachineTerminal } from './terminals.ts'
@@ -64,9 +64,9 @@ export async function openQemuMachines(
   const doing = <T>(id: string, work: () => Promise<T>): Promise<T> => host.inTurn(id, work)
   const quietly = (id: string, work: () => Promise<unknown>): void =>
     void doing(id, work)
-      .catch(() => {}) // the next call settles it
+      .catch(() => {}) // the next call recovers it
       .finally(() => host.changed(id))
-  host.onGone = (id) => quietly(id, () => settle(host, id))
+  host.onGone = (id) => quietly(id, () => recover(host, id))
   // A microVM ends with its command, once the host has all that it wrote.
   host.onEnded = (id) =>
     quietly(id, async () => {
@@ -76,8 +76,8 @@ export async function openQemuMachines(
   host.onLinked = (id, link) => void keepChecking(host, id, link).catch(() => {}) // its record is gone
   await discardBuilds(host)
   // Side by side: a machine on a busy host may take seconds to answer, and thirty of them minutes one by one.
-  const settling = (await host.ids()).map((id) => doing(id, () => settle(host, id)).catch(() => {}))
-  await Promise.all(settling)
+  const recovering = (await host.ids()).map((id) => doing(id, () => recover(host, id)).catch(() => {}))
+  await Promise.all(recovering)
 
   const records = async () => Promise.all((await host.ids()).map((id) => host.record(id)))
   known.ports?.addEngine(async (exceptId) => {

@@ -57,7 +57,7 @@ export class MachineHost implements PromisedRoom {
   readonly #recording = makeNamedQueues()
   /** What their commands' status is, while it is being noted. */
   readonly #statuses = new Map<string, CommandStatus>()
-  /** Set by who settles machines that ended by themselves. */
+  /** Called when a machine ended by itself, and when its command did. */
   onGone: (id: string) => void = () => {}
   onEnded: (id: string) => void = () => {}
   /** For what goes on for as long as a connection does. */

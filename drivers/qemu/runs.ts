@@ -15,7 +15,7 @@ import { orderFor } from './orders.ts'
 import { publishPorts } from './ports.ts'
 import { awaitEnd, endQemu, findQemu, forgetProcess, startQemu } from './processes.ts'
 import { type Launched, type MachineRecord, newRecord, writeRecord } from './records.ts'
-import { settle } from './settle.ts'
+import { recover } from './recover.ts'
 import { prepareVm, writeSeed } from './vms.ts'
 import { imageSize } from '../qcow2/images.ts'
 import { publish } from '../system/files.ts'
@@ -28,7 +28,7 @@ const gibibyte = 1024 ** 3
 const bootsWithinMs = 300_000
 const startsWithinMs = 60_000
 /** Who ends sooner has ended at once, unless it was seen at work before. Without KVM a shell alone takes 150 ms to start and end. */
-export const settleMs = { kvm: 50, tcg: 400 }
+export const endsAtOnceMs = { kvm: 50, tcg: 400 }
 
 /** See MachineEngine.run. */
 export async function runMachine(
@@ -38,7 +38,7 @@ export async function runMachine(
   operationId: string,
 ): Promise<FoundMachine> {
   const { id } = spec
-  await settle(host, id)
+  await recover(host, id)
   const before = await host.record(id)
   const place = host.placeOf(id)
   if (before && (await findQemu(place)) !== null) {
@@ -156,7 +156,7 @@ async function begin(
   const agent = await link.answering(bootsWithinMs)
   if (link.status?.phase !== 'waiting') return
   await host.change(id, { started_at, operation_id: operationId })
-  const settle_ms = settleMs[(await host.boot()).accelerator]
+  const settle_ms = endsAtOnceMs[(await host.boot()).accelerator]
   link.status = await startCommand(agent, { ...(await orderFor(host, record, configVars)), settle_ms })
   host.changed(id)
   await refuseAtOnce(host, link, record)
@@ -217,7 +217,7 @@ const unmountsWithinMs = 10_000
 
 /** See MachineEngine.stop. */
 export async function stopMachine(host: MachineHost, id: string, graceSec: number): Promise<void> {
-  await settle(host, id)
+  await recover(host, id)
   const place = host.placeOf(id)
   const record = await host.record(id)
   if (!record) return

@@ -10,7 +10,7 @@ import { endQemu, findQemu, forgetProcess } from './processes.ts'
 import { type MachineRecord, newRecord, writeRecord } from './records.ts'
 import { forAgent, identity } from './orders.ts'
 import { launch } from './runs.ts'
-import { finishResume, settle } from './settle.ts'
+import { finishResume, recover } from './recover.ts'
 import { usedBy } from './samples.ts'
 import { writeSeed } from './vms.ts'
 import { sync } from '../system/files.ts'
@@ -24,7 +24,7 @@ export async function suspendMachine(
   id: string,
   signal?: AbortSignal,
 ): Promise<FoundMachine> {
-  await settle(host, id)
+  await recover(host, id)
   const record = await host.needed(id)
   const place = host.placeOf(id)
   if (record.suspended) return host.present(id)
@@ -77,7 +77,7 @@ export async function needUsable(host: MachineHost, suspended: Suspended): Promi
 /** See MachineEngine.resume. */
 export async function resumeMachine(host: MachineHost, spec: MachineSpec): Promise<FoundMachine> {
   const { id } = spec
-  await settle(host, id)
+  await recover(host, id)
   const place = host.placeOf(id)
   const record = await host.needed(id)
   if (!record.suspended) {
@@ -98,7 +98,7 @@ export async function resumeMachine(host: MachineHost, spec: MachineSpec): Promi
     await finishResume(host, id)
   } catch (error) {
     // It stays suspended as long as it has not written anything.
-    await settle(host, id)
+    await recover(host, id)
     throw error
   }
   host.changed(id)
@@ -114,12 +114,12 @@ export async function forkMachine(
   operationId: string,
 ): Promise<FoundMachine> {
   const { id } = spec
-  await settle(host, id)
+  await recover(host, id)
   const there = await host.record(id)
   const place = host.placeOf(id)
   if (there && (await findQemu(place)) !== null) return host.present(id)
   if (there) throw new EngineRefused('The machine is there already')
-  await settle(host, fromId)
+  await recover(host, fromId)
   const [from, fromPlace] = [await host.needed(fromId), host.placeOf(fromId)]
   if (!from.suspended || !from.launched) throw new EngineRefused('Only a suspended machine can be forked')
   if (from.launched.disks.some((disk) => disk !== null))

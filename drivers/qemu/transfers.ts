@@ -8,7 +8,7 @@ import type { MachineHost } from './host.ts'
 import { publishMemory } from './memory.ts'
 import { findQemu, forgetProcess } from './processes.ts'
 import { type MachineRecord, writeRecord } from './records.ts'
-import { settle } from './settle.ts'
+import { recover } from './recover.ts'
 import { writeSeed } from './vms.ts'
 import { needUsable } from './suspend.ts'
 import { run } from '../system/programs.ts'
@@ -43,7 +43,7 @@ export async function serveMachine(
   seconds: number,
   signal?: AbortSignal,
 ): Promise<MachineSource> {
-  await settle(host, id)
+  await recover(host, id)
   const record = await host.record(id)
   if (!record) throw new InstanceNotFound(id)
   const place = host.placeOf(id)

@@ -7,7 +7,7 @@ import { everyTenant } from '../tenant-scope.ts'
 import { Disk, type DiskDocument } from './disks.ts'
 
 // A host looks at its disks every few seconds, so that a report may tell of a moment so long ago.
-const settledMs = 15_000
+const lookedMs = 15_000
 
 /**
  * Takes in which disks a host has: records what has changed, and says what is wanted of them. An instance that its engine
@@ -42,7 +42,7 @@ async function compare(disk: DiskDocument, state: ObservedDisk['state'] | undefi
   const condition =
     state === undefined || state === 'leftover' ? 'missing' : state === 'broken' ? state : 'sound'
   const { _id, tenant_id, attached_to, name, updated_at } = disk
-  if (condition === 'missing' && updated_at.getTime() > Date.now() - settledMs) return
+  if (condition === 'missing' && updated_at.getTime() > Date.now() - lookedMs) return
   if (condition === (disk.condition ?? 'sound')) return
   const { reason, message } = conditions[condition]
   const changed = await Disk.updateOne(

@@ -9,7 +9,7 @@ import { Agent } from '../../drivers/qemu/agent.ts'
 import { loadMemory } from '../../drivers/qemu/memory.ts'
 import { makeMachinePlaces, type MachinePlace } from '../../drivers/qemu/places.ts'
 import { forgetProcess, startQemu } from '../../drivers/qemu/processes.ts'
-import { settleMs } from '../../drivers/qemu/runs.ts'
+import { endsAtOnceMs } from '../../drivers/qemu/runs.ts'
 import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 import { Qmp } from '../../drivers/system/qmp.ts'
 import { newId } from '../../lib/ids.ts'
@@ -94,7 +94,7 @@ async function starts(
       await agent.ask('start', { argv: spec.command })
       note('rawBegun', performance.now() - begun)
       // It begins once; asked again, the agent answers when the command is at work, as it answers the driver.
-      await agent.ask('start', { argv: spec.command, settle_ms: settleMs.tcg })
+      await agent.ask('start', { argv: spec.command, settle_ms: endsAtOnceMs.tcg })
     }
     note('rawRun', await timed(() => alone(place, args, { answering: start })))
     await forgetProcess(place, mark)

@@ -3,7 +3,7 @@ import { makeMachinesOnHost } from '../../../activities/host/machines.ts'
 import type { Settings } from '../../../config.ts'
 import { missingForMachines, missingForVms } from '../../../drivers/system/equipment.ts'
 import type { LogFiles } from '../../../drivers/log-files.ts'
-import type { MachineEngine, MachineTransfers } from '../../../drivers/machines.ts'
+import type { MachineEngine, MachineMaintenance, MachineTransfers } from '../../../drivers/machines.ts'
 import type { HostPorts } from '../../../drivers/system/host-ports.ts'
 import { openQemuMachines } from '../../../drivers/qemu/engine.ts'
 import type { MachinesOfHost } from '../../../lib/host-protocol.ts'
@@ -55,7 +55,7 @@ export async function openMachines(
 
 /** What runs them, once that is known: it boots a guest to find out, which nobody waits for. */
 export function lookIntoMachines(
-  machines: Pick<Machines, 'describe'> | null,
+  machines: MachineMaintenance | null,
   log: Logger,
   signal: AbortSignal,
 ): () => MachinesOfHost | null {
@@ -93,11 +93,7 @@ export const machinesPart = ({ machines, instances, log, ...of }: PartOf): HostP
 })
 
 /** Mends what machines have on this host beside themselves, and removes images that nobody uses any more, until aborted. */
-async function keepMachines(
-  machines: Pick<Machines, 'mend' | 'removeUnusedImages'>,
-  log: Logger,
-  signal: AbortSignal,
-): Promise<void> {
+async function keepMachines(machines: MachineMaintenance, log: Logger, signal: AbortSignal): Promise<void> {
   let tidiedAt = 0
   while (!signal.aborted) {
     await machines.mend().catch((err: unknown) => log.warn({ err }, 'machines were not mended; trying again'))

@@ -4,14 +4,14 @@ import { goOn, hasMemory, rootState, statusOf } from './memory.ts'
 import { findQemu, forgetProcess } from './processes.ts'
 import type { MachineRecord } from './records.ts'
 
-// Whatever a killed worker left is settled before anything else is done with a machine: then it runs, is suspended, or does not
-// run.
+// Recovers a machine from what a killed worker left, before anything else is done with it: then it runs, is suspended, or does
+// not run.
 
 const startsWithinMs = 60_000
 const vmAnswersWithinMs = 10_000
 
 /** Expects the machine's turn. */
-export async function settle(host: MachineHost, id: string): Promise<void> {
+export async function recover(host: MachineHost, id: string): Promise<void> {
   const place = host.placeOf(id)
   const record = await host.record(id)
   if (!record) {
@@ -22,7 +22,7 @@ export async function settle(host: MachineHost, id: string): Promise<void> {
   const runs = (await findQemu(place)) !== null
   const memory = await hasMemory(place)
   if (record.forking) return withdrawFork(host, id)
-  if (memory && record.resumed_over) return settleResume(host, id, record, runs)
+  if (memory && record.resumed_over) return recoverResume(host, id, record, runs)
   if (memory) {
     if (runs) host.drop(id)
     await forgetProcess(place, host.mark)
@@ -47,7 +47,7 @@ async function withdrawFork(host: MachineHost, id: string): Promise<void> {
 }
 
 /** The machine was about to go on when its worker was killed, or had just done so. */
-async function settleResume(
+async function recoverResume(
   host: MachineHost,
   id: string,
   record: MachineRecord,
