@@ -33,6 +33,10 @@ const { signal } = stopping
 for (const name of ['SIGTERM', 'SIGINT'] as const) process.once(name, () => stopping.abort())
 const insisting = { signal, log }
 
+/** A token that is not good now never will be. */
+const hopeless = (error: unknown): boolean =>
+  error instanceof InternalApiFault && (error.permanent || error.status === 401)
+
 const { disks, roomGib } = await openDisks(settings, log)
 
 async function about() {
@@ -54,9 +58,6 @@ await untilItWorks('having the state folder alone', () => haveAlone(settings.KEE
 const credential = await enrolled(settings.KEELSON_HOST_STATE, async (public_key) => {
   const token = settings.KEELSON_HOST_TOKEN
   if (!token) throw new Error('this host has not enrolled: it needs KEELSON_HOST_TOKEN')
-  // A token that is not good now never will be.
-  const hopeless = (error: unknown): boolean =>
-    error instanceof InternalApiFault && (error.permanent || error.status === 401)
   const ask = async () => {
     const { engine: _, ...host } = await about()
     return enrol(settings.KEELSON_API_URL, { token, public_key, name: settings.KEELSON_HOST_NAME, ...host })
@@ -121,7 +122,7 @@ const kept = [
   reporting,
   keepSampling({ engine, instances, send: api.samples, log }, signal),
   ...(archives ? [logs.keep(instances, signal)] : []),
-  ...parts.map((part) => part.keep?.(signal)),
+  ...parts.map(async (part) => part.keep?.(signal)),
 ]
 
 const byState = () =>

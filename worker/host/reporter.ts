@@ -39,7 +39,7 @@ export async function keepReporting(settings: Settings, signal: AbortSignal): Pr
     isStale = true
     news.emit('change')
   }
-  const watching = parts.map((part) => part.watch?.(onChange, signal))
+  const watching = parts.map(async (part) => part.watch?.(onChange, signal))
 
   async function look(): Promise<HostReport> {
     const begun = performance.now()
