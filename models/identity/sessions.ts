@@ -2,11 +2,13 @@ import mongoose, { Schema } from 'mongoose'
 import { schemaOptions } from '../schemas.ts'
 import { hashToken } from '../secrets.ts'
 import type { Origin } from './browsers.ts'
-import type { RoleDocument } from './roles.ts'
 import type { UserDocument } from './users.ts'
 
 /** What a role of the tenant's own permits. */
-export type RoleGrant = Pick<RoleDocument, 'name' | 'permissions'>
+export interface RoleGrant {
+  name: string
+  permissions: string[]
+}
 
 /**
  * A login. The token itself is not kept: `_id` is its keyed hash. `email`, `roles` and `own_roles` copy the user and
@@ -56,7 +58,10 @@ export async function copyRoles({ _id, roles }: UserDocument, own: RoleGrant[]):
 }
 
 /** The role permits this now. Part of the transaction that changed it. */
-export async function copyRole({ tenant_id, ...role }: RoleDocument): Promise<void> {
+export async function copyRole({
+  tenant_id,
+  ...role
+}: RoleGrant & { tenant_id: string | null }): Promise<void> {
   const { name, permissions } = grantOf(role)
   await Session.updateMany(
     { tenant_id, 'own_roles.name': name },

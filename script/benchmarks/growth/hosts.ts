@@ -32,7 +32,7 @@ const reportOf = (containerIds: string[]): HostReport => ({
   underlay_address: null,
   machines: null,
   kinds: ['container'],
-  instances: containerIds.map((id) => ({
+  things: containerIds.map((id) => ({
     id,
     kind: 'container',
     state: 'running',
@@ -43,7 +43,6 @@ const reportOf = (containerIds: string[]): HostReport => ({
     health: 'none',
     ended_by: null,
   })),
-  disks: [],
   age_ms: 0,
 })
 
