@@ -46,7 +46,8 @@ const success = async ({ operation: { _id, tenant_id } }: Accepted): Promise<voi
   const ended = await eventually(() => Operation.findOne({ _id, tenant_id, open: { $exists: false } }).lean())
   expect(ended).toMatchObject({ state: 'succeeded', error: null })
 }
-const eventsOf = (resource_id: string) => AuditEvent.find({ tenant_id: tenant.id, resource_id }).lean()
+const eventsOf = (resource_id: string) =>
+  AuditEvent.find({ tenant_id: tenant.id, resource_id }).sort({ time: 1 }).lean()
 
 test('a container that no HTTP request asked for runs, holds quota, keeps its name and lock, and is audited', async () => {
   const accepted = await acceptContainer(by, container('accepted'))
