@@ -1,5 +1,6 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import type { ActivityInterceptors } from '@temporalio/worker'
+import { Problem } from '../lib/problem.ts'
 
 /** What drivers and clients throw when they know what went wrong: EngineError and the like. */
 interface Fault extends Error {
@@ -27,6 +28,16 @@ export const failures = (): ActivityInterceptors => ({
     },
   },
 })
+
+/** Runs what may be refused as a request is refused. Trying again does not help: the refusal fails the step at once, by its code. */
+export async function permanently<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    if (error instanceof Problem) throw ApplicationFailure.nonRetryable(error.message, error.code)
+    throw error
+  }
+}
 
 function toFailure(fault: Fault): ApplicationFailure {
   const { name: _, code, permanent, ...fields } = fault

@@ -2,7 +2,7 @@ import { CancelledFailure, Context } from '@temporalio/activity'
 import { type Client, WorkflowNotFoundError } from '@temporalio/client'
 import type { ProblemDocument } from '../lib/problem.ts'
 import * as operations from '../models/operations.ts'
-import { cancelOperation } from '../workflows/starters.ts'
+import { cancelOperation, startOperation } from '../workflows/starters.ts'
 
 /** How an operation ended well: the resource's status with the fields that changed, or its end. */
 export type Outcome = { status: string; [field: string]: unknown } | 'deleted'
@@ -35,13 +35,18 @@ export const makeOperationActivities = ({ client }: { client: Client }) => ({
     const workflowId = await operations.workflowOf(operationId)
     if (!workflowId) return
     await cancelOperation(client, workflowId)
-    try {
-      await Promise.race([client.workflow.getHandle(workflowId).result(), Context.current().cancelled])
-    } catch (error) {
-      if (error instanceof CancelledFailure) throw error
-      // It never started, and will not: its operation is closed. Or it ended in failure: it has ended.
-      if (!(error instanceof WorkflowNotFoundError) && !isEnded(error)) throw error
-    }
+    await endOf(client, workflowId)
+  },
+
+  /** Returns once an operation has ended and its workflow with it, which is started if nobody has. */
+  async awaitOperation(id: string): Promise<void> {
+    const operation = await operations.findOperation(id)
+    if (!operation) return
+    if (operation.open) await startOperation(client, operation)
+    await endOf(client, operation.workflow_id)
+    const after = await operations.findOperation(id)
+    // An operator has terminated its workflow: the dispatcher closes it soon, and a further try sees that.
+    if (after?.open) throw new Error(`the workflow of ${id} ended without closing it`)
   },
 
   async operationSucceeded(id: string, outcome: Outcome): Promise<void> {
@@ -61,5 +66,15 @@ export const makeOperationActivities = ({ client }: { client: Client }) => ({
 })
 
 export type OperationActivities = ReturnType<typeof makeOperationActivities>
+
+async function endOf(client: Client, workflowId: string): Promise<void> {
+  try {
+    await Promise.race([client.workflow.getHandle(workflowId).result(), Context.current().cancelled])
+  } catch (error) {
+    if (error instanceof CancelledFailure) throw error
+    // It never started, and will not: its operation is closed. Or it ended in failure: it has ended.
+    if (!(error instanceof WorkflowNotFoundError) && !isEnded(error)) throw error
+  }
+}
 
 const isEnded = (error: unknown): boolean => error instanceof Error && error.name === 'WorkflowFailedError'

@@ -28,7 +28,10 @@ const OperationView = z
     state: z.enum(operationStates),
     step: z.string().nullable().describe('What is being done, in plain words'),
     error: ProblemView.nullable(),
-    requested_by: Id.nullable().describe('The user; null for the platform’s own repairs'),
+    parent_id: Id.nullable().describe(
+      'The operation of which this one is a part; it lists its children by this',
+    ),
+    requested_by: Id.nullable().describe('The user; null when the platform itself began it'),
     cancel_requested_at: Timestamp.nullable(),
     workflow_id: z.string(),
     workflow_url: z.url().describe('In the Temporal UI, for operators'),
@@ -51,6 +54,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
     state: document.state,
     step: document.step ?? null,
     error: document.error,
+    parent_id: document.parent_id ?? null,
     requested_by: document.requested_by,
     cancel_requested_at: timeOrNull(document.cancel_requested_at),
     workflow_id: document.workflow_id,
@@ -65,7 +69,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
     list({
       path: '/api/v1/operations',
       permission: 'operations:read',
-      summary: 'List operations',
+      summary: 'List operations, or with `parent_id` the children of one',
       model: Operation,
       view: OperationView,
       toView,
@@ -101,7 +105,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       method: 'POST',
       path: '/api/v1/operations/{id}/cancel',
       permission: 'operations:update',
-      summary: 'Ask an operation to end; what it has done is undone',
+      summary: 'Cancel an operation and its children; what they have done is undone',
       params: byId,
       responses: { 202: OperationView },
       handle: async ({ caller, params }) => {

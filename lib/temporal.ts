@@ -1,21 +1,11 @@
 import { fileURLToPath } from 'node:url'
 import { Client, Connection } from '@temporalio/client'
-import { type DataConverter, defineSearchAttributeKey, SearchAttributeType } from '@temporalio/common'
+import type { DataConverter } from '@temporalio/common'
 import { EncryptingCodec } from './payload-codec.ts'
 import { readKeyRing } from './seal.ts'
 
-/** All workflow code and the platform's activities run on this queue. */
-export const platformQueue = 'platform'
-
 /** What runs on one host's machine. */
 export const hostQueue = (hostId: string): string => `host-${hostId}`
-
-/** By these, operators list workflows in the Temporal UI. */
-export const searchAttributes = {
-  tenant: defineSearchAttributeKey('KeelsonTenant', SearchAttributeType.KEYWORD),
-  resource: defineSearchAttributeKey('KeelsonResource', SearchAttributeType.KEYWORD),
-  kind: defineSearchAttributeKey('KeelsonKind', SearchAttributeType.KEYWORD),
-}
 
 export interface TemporalSettings {
   KEELSON_TEMPORAL_ADDRESS: string

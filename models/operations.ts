@@ -42,6 +42,9 @@ export interface OperationDocument {
   workflow_id: string
   /** The operation that this one cut off, and whose workflow it must outlast. */
   supersedes: string | null
+  /** The operation that accepted this one, and under which of its keys. Absent where no operation did. */
+  parent_id?: string
+  parent_key?: string
   requested_by: string | null
   cancel_requested_at: Date | null
   /** What the resource goes back to when this fails. */
@@ -68,6 +71,8 @@ const schema = new Schema<OperationDocument>(
     undispatched: Boolean,
     workflow_id: { type: String, required: true },
     supersedes: { type: String, default: null },
+    parent_id: String,
+    parent_key: String,
     requested_by: { type: String, default: null },
     cancel_requested_at: { type: Date, default: null },
     before: { type: Schema.Types.Mixed, default: {} },
@@ -89,6 +94,11 @@ schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true
 schema.index({ tenant_id: 1, created_at: -1, _id: -1 })
 schema.index({ created_at: -1, _id: -1 }) // operators' list, over all tenants
 schema.index({ tenant_id: 1, resource_id: 1, created_at: -1 })
+// A child is accepted once under each key of its parent's.
+schema.index(
+  { parent_id: 1, parent_key: 1 },
+  { unique: true, partialFilterExpression: { parent_id: { $exists: true } } },
+)
 
 export const Operation = mongoose.model<OperationDocument>('Operation', schema)
 
@@ -100,7 +110,13 @@ export const onAccepted = (start: (operation: OperationDocument) => void): void 
 
 function accepted(operation: OperationDocument): void {
   metrics.operationsAccepted.inc({ kind: operation.resource_kind, verb: operation.verb })
-  dispatch(operation)
+  if (operation.undispatched) dispatch(operation)
+}
+
+/** The operation of which another one is a part, and which part it is. */
+export interface Parent {
+  id: string
+  key: string
 }
 
 interface Request<D extends ResourceDocument, Verb extends string> {
@@ -108,6 +124,8 @@ interface Request<D extends ResourceDocument, Verb extends string> {
   tenantId: string
   requestedBy: string | null
   input?: Record<string, unknown>
+  /** Its workflow starts this operation's. */
+  parent?: Parent
 }
 
 export interface Accepted<D extends ResourceDocument = ResourceDocument> {
@@ -221,6 +239,7 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
 ): OperationDocument {
   const id = newId()
   const now = new Date()
+  const { parent } = request
   return {
     _id: id,
     tenant_id: request.tenantId,
@@ -231,7 +250,8 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
     input: request.input ?? {},
     state: 'pending',
     open: true,
-    undispatched: true,
+    // A child's workflow is started by its parent's.
+    ...(parent ? { parent_id: parent.id, parent_key: parent.key } : { undispatched: true }),
     workflow_id: `${request.resource.kind}-${verb}-${id}`,
     supersedes: null,
     requested_by: request.requestedBy,

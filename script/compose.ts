@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process'
 import { chmodSync, chownSync, copyFileSync, existsSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { readSettings } from '../config.ts'
-import { platformQueue } from '../lib/temporal.ts'
+import { platformQueue } from '../lib/operation-workflows.ts'
 import {
   keyLine,
   makeOnce,

@@ -1,4 +1,5 @@
 import { NativeConnection, Worker } from '@temporalio/worker'
+import { makeChildActivities } from '../activities/child-operations.ts'
 import { makeContainerActivities } from '../activities/compute/containers.ts'
 import { makePlatformHostActivities } from '../activities/compute/hosts.ts'
 import { makeInstanceDiskActivities } from '../activities/compute/instance-disks.ts'
@@ -14,7 +15,8 @@ import { makeDiskActivities } from '../activities/storage/disks.ts'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
-import { dataConverter, platformQueue, temporalClient } from '../lib/temporal.ts'
+import { platformQueue } from '../lib/operation-workflows.ts'
+import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { countWaiting } from '../models/operations.ts'
@@ -41,6 +43,7 @@ const worker = await Worker.create({
   workflowBundle: { codePath: settings.KEELSON_WORKFLOW_BUNDLE },
   activities: {
     ...makeOperationActivities({ client }),
+    ...makeChildActivities({ client }),
     ...makeMachineActivities(),
     ...makeContainerActivities(),
     ...makeInstanceDiskActivities(),

@@ -2,17 +2,28 @@ import {
   ActivityFailure,
   ApplicationFailure,
   CancellationScope,
+  ContinueAsNew,
   isCancellation,
+  makeContinueAsNewFunc,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
   TimeoutFailure,
+  workflowInfo,
 } from '@temporalio/workflow'
 import type { OperationActivities, Outcome } from '../activities/operations.ts'
+import { workflowTaskTimeout } from '../lib/operation-workflows.ts'
 import type { ProblemDocument } from '../lib/problem.ts'
+import { type CarryOut, makeCarryOut } from './carry-out.ts'
 
-// Short writes to MongoDB, made by the worker that runs the workflow: no round trip through a queue. They
-// are tried until MongoDB answers; a second's silence is a broken connection there, not slow work.
+// Two kinds of steps.
+// A local activity is a short read or write of MongoDB: one or two queries, or one transaction. The worker that decides runs it at
+// once, without a round trip through a queue. It sends no heartbeats and is run again from its start when that worker is killed.
+// An ordinary activity is everything else: what runs on a host, what waits, what takes more than a second or two. It has a queue,
+// a retry policy and heartbeats, so that the silence of a killed worker is noticed in seconds.
+// Both may run more than once, and so both look before they act.
+
+// Tried until MongoDB answers; ten seconds of silence are a broken connection, not slow work.
 const records = proxyLocalActivities<OperationActivities>({
   startToCloseTimeout: '10 s',
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
@@ -32,47 +43,85 @@ export interface Work<Input> {
   input: Input
   /** The resource's status when the operation was accepted. */
   before: string
-  /** Registers how to take back the step that follows. Before the step, since it may be half done when it fails. */
+  /** What the story gave to `renew`. */
+  carried: unknown
+  /**
+   * Registers how to take back the step that follows. Call it before the step, which may be half done when it fails. An undo must
+   * succeed where its step never ran. Undos run last first, when the story throws.
+   */
   undo: (step: () => Promise<unknown>) => void
-  /** The step after which there is no way back: what was registered is undone no more, and nothing is called off. */
+  /**
+   * Runs the point of no return, such as the write that says where a disk is from now on. It is not interrupted by a cancel. Once
+   * it has succeeded the undos registered so far are dropped: a later failure or cancel leaves what they would take back.
+   */
   settle: (step: () => Promise<unknown>) => Promise<void>
+  carryOut: CarryOut
   /** Says in plain words what comes next, to the operation's readers and in the Temporal UI. */
   progress: (step: string) => void
+  /**
+   * Where the history has become long, runs the story again from its start with an empty one. A story that goes through many
+   * things calls it between them, with nothing left to undo, and finds from the records what is left to do.
+   */
+  renew: (carried?: unknown) => Promise<void>
 }
 
 interface Rules {
   /** The status after a failure. Without it, the resource goes back to what it was. */
   onFailure?: string
-  /** Once begun it is carried through: there is no way back. */
+  /** A cancel is ignored once the story has begun. For a story that has nothing to go back to; the state table refuses the cancel. */
   final?: boolean
+}
+
+/** Temporal warns from 10,240 events on and ends a workflow at 51,200. */
+const longHistory = 1_000
+
+/** What a run hands to the one that continues it. */
+interface Continued {
+  children: number
+  carried: unknown
 }
 
 /**
  * Makes a workflow of the story of one operation: takes the operation up, runs the steps, undoes them last
- * first when one fails or it is called off, and records the end. A story never touches the operation itself.
+ * first when one fails or it is cancelled, and records the end. A story never touches the operation itself.
  */
 export const durable =
   <Input = Record<string, never>>(story: (work: Work<Input>) => Promise<Outcome>, rules: Rules = {}) =>
-  async (operationId: string): Promise<void> => {
+  async (
+    operationId: string,
+    { children, carried }: Continued = { children: 0, carried: null },
+  ): Promise<void> => {
     const operation = await CancellationScope.nonCancellable(() => records.beginOperation(operationId))
     if (!operation) return
 
     const undos: (() => Promise<unknown>)[] = []
+    const undo: Work<Input>['undo'] = (step) => undos.push(step)
+    const counted = { children }
+    let noted = Promise.resolve()
     const progress = (step: string): void => {
       setCurrentDetails(step)
-      void CancellationScope.nonCancellable(() => records.noteStep(operationId, step))
+      const note = () => CancellationScope.nonCancellable(() => records.noteStep(operationId, step))
+      noted = noted.then(note) // one after the other: the last one stays
     }
     const work: Work<Input> = {
       id: operation.resource_id,
       operation_id: operationId,
       input: operation.input as Input,
       before: operation.before,
-      undo: (step) => undos.push(step),
+      carried,
+      undo,
       async settle(step) {
         await CancellationScope.nonCancellable(step)
         undos.length = 0
       },
+      carryOut: makeCarryOut(operationId, undo, counted),
       progress,
+      async renew(next = null) {
+        if (workflowInfo().historyLength < longHistory) return
+        await noted
+        const again = makeContinueAsNewFunc<Workflow>({ workflowTaskTimeout })
+        await again(operationId, { children: counted.children, carried: next })
+      },
     }
     const steps = rules.final
       ? new CancellationScope({ cancellable: false })
@@ -80,12 +129,13 @@ export const durable =
     try {
       const outcome = await steps.run(async () => {
         if (operation.supersedes) await awaitSuperseded(operation.supersedes)
-        // Called off before it began: the story still runs into its first step, so that its undos are known.
+        // Cancelled before it began: the story still runs into its first step, so that its undos are known.
         if (operation.cancelled) steps.cancel()
         return story(work)
       })
       await CancellationScope.nonCancellable(() => records.operationSucceeded(operationId, outcome))
     } catch (error) {
+      if (error instanceof ContinueAsNew) throw error
       await CancellationScope.nonCancellable(async () => {
         if (undos.length) progress('cleaning up')
         const left = await runAll(undos.toReversed())
@@ -96,7 +146,9 @@ export const durable =
     }
   }
 
-/** Runs every undo, whatever becomes of the others. Returns why some could not. */
+type Workflow = (operationId: string, continued?: Continued) => Promise<void>
+
+/** Runs every undo, even if others fail. Returns why some could not. */
 async function runAll(undos: (() => Promise<unknown>)[]): Promise<ProblemDocument[]> {
   const left: ProblemDocument[] = []
   for (const undo of undos) {

@@ -1,9 +1,9 @@
 import { ApplicationFailure } from '@temporalio/activity'
-import { Problem } from '../../lib/problem.ts'
 import type { Instance } from '../../models/compute/instance-kinds.ts'
 import { placeElsewhere } from '../../models/compute/placement.ts'
 import { arrive, heldBy } from '../../models/compute/reservations.ts'
 import { disksOf, hostOfDisks } from '../../models/storage/attachments.ts'
+import { permanently } from '../failures.ts'
 
 // An instance runs where its disks are.
 
@@ -44,14 +44,4 @@ export async function needsDisksThere({ kind, instance }: Instance, from: string
   }
   const detail = `The disks of the ${kind.title} are on another host: it goes there at its next start`
   throw ApplicationFailure.nonRetryable(detail, 'disk_elsewhere')
-}
-
-/** What the API would refuse is no better for being tried again. */
-export async function permanently<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work()
-  } catch (error) {
-    if (error instanceof Problem) throw ApplicationFailure.nonRetryable(error.message, error.code)
-    throw error
-  }
 }

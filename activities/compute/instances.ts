@@ -11,7 +11,8 @@ import { arriveTogether, stayTogether, takeDisks } from '../../models/storage/mo
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { networkHosts } from '../network/networks.ts'
 import { answering } from './answering.ts'
-import { followDisks, needsDisksThere, permanently, readyDisks } from './disk-hosts.ts'
+import { permanently } from '../failures.ts'
+import { followDisks, needsDisksThere, readyDisks } from './disk-hosts.ts'
 
 export const makeInstanceActivities = () => ({
   /** The host that this instance is on, or one with room, which is then taken; and what to run there. */

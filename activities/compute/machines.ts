@@ -2,7 +2,7 @@ import { findInstance } from '../../models/compute/instance-kinds.ts'
 import type { PlacedMachine } from '../../models/compute/machines.ts'
 import { heldBy, placementTurn, reserveIfRoom } from '../../models/compute/reservations.ts'
 import { transaction } from '../../models/database.ts'
-import { permanently } from './disk-hosts.ts'
+import { permanently } from '../failures.ts'
 import { instanceOf, makeInstanceActivities, type Move, type Placed } from './instances.ts'
 
 export const makeMachineActivities = () => {

@@ -1,24 +1,26 @@
-import { Context } from '@temporalio/activity'
-import { Problem } from '../../lib/problem.ts'
 import '../../models/index.ts'
 import { removeTenantRecords } from '../../models/identity/tenant-records.ts'
-import { acceptVerb } from '../../models/operations.ts'
-import { allResources, type Resource } from '../../models/resources.ts'
-
-const lookEveryMs = 500
+import { allResources } from '../../models/resources.ts'
 
 export const makeTenantActivities = () => ({
-  /**
-   * Deletes every resource of the tenant by an operation of its own, and returns once none is left. One that
-   * cannot be deleted yet (another needs it, its host is away) is tried again.
-   */
-  async deleteResources(tenantId: string): Promise<void> {
-    const resources = allResources().filter(({ of_platform }) => !of_platform)
-    for (;;) {
-      const left = await Promise.all(resources.map((resource) => beginDeletions(resource, tenantId)))
-      if (left.every((count) => count === 0)) return
-      await Context.current().sleep(lookEveryMs)
-    }
+  /** How many resources a tenant has, and some of one kind to delete next: null where only these kinds are left. */
+  async resourcesLeft(
+    tenantId: string,
+    exceptKinds: string[],
+    limit: number,
+  ): Promise<{ kind: string | null; ids: string[]; total: number }> {
+    const counted = await Promise.all(
+      inOrderOfDeletion().map(async ({ kind, model }) => ({
+        kind,
+        model,
+        count: await model.countDocuments({ tenant_id: tenantId }),
+      })),
+    )
+    const total = counted.reduce((sum, { count }) => sum + count, 0)
+    const next = counted.find(({ kind, count }) => count > 0 && !exceptKinds.includes(kind))
+    if (!next) return { kind: null, ids: [], total }
+    const some = await next.model.find({ tenant_id: tenantId }, { _id: 1 }).limit(limit).lean()
+    return { kind: next.kind, ids: some.map(({ _id }) => _id), total }
   },
 
   removeTenantRecords,
@@ -26,18 +28,11 @@ export const makeTenantActivities = () => ({
 
 export type TenantActivities = ReturnType<typeof makeTenantActivities>
 
-/** Accepts a deletion for each that is not being deleted. Returns how many there still are. */
-async function beginDeletions(resource: Resource, tenantId: string): Promise<number> {
-  const deleting = resource.states.during('delete')
-  const left = await resource.model.find({ tenant_id: tenantId }, { status: 1 }).lean()
-  for (const { _id: id, status } of left) {
-    if (status === deleting) continue
-    try {
-      await acceptVerb({ resource, tenantId, id, verb: 'delete', requestedBy: null })
-    } catch (error) {
-      // It is gone, or not to be deleted at this moment: the next look says which.
-      if (!(error instanceof Problem)) throw error
-    }
-  }
-  return left.length
-}
+/**
+ * What keeps another from being deleted comes before it: `keptBy` is said by a file that imports the kept one, which is so defined
+ * first.
+ */
+export const inOrderOfDeletion = () =>
+  allResources()
+    .filter(({ of_platform }) => !of_platform)
+    .toReversed()

@@ -1,7 +1,8 @@
 import { setTimeout } from 'node:timers/promises'
 import { Connection, isGrpcServiceError } from '@temporalio/client'
 import proto from '@temporalio/proto'
-import { searchAttributes, type TemporalSettings } from '../../lib/temporal.ts'
+import { searchAttributes } from '../../lib/operation-workflows.ts'
+import type { TemporalSettings } from '../../lib/temporal.ts'
 
 const retentionSec = 3 * 86_400
 const alreadyExists = 6 // gRPC's code

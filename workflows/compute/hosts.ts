@@ -1,17 +1,50 @@
-import { proxyActivities } from '@temporalio/workflow'
+import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { PlatformHostActivities } from '../../activities/compute/hosts.ts'
+import { atOnce } from '../at-once.ts'
+import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
 
-const { evacuateInstances } = proxyActivities<PlatformHostActivities>({
-  // As long as it takes to move all that is there, a few at a time.
-  startToCloseTimeout: '1 day',
-  heartbeatTimeout: '10 s', // noticed soon when the worker is killed; the next goes on with what is left
-  retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
+const { movablesOn } = proxyLocalActivities<PlatformHostActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-/** Moves all instances of a host to others. It stays closed to new ones. */
-export const evacuateHost = durable(async ({ id, before, progress }) => {
-  progress('moving its instances to other hosts')
-  await evacuateInstances(id)
-  return { status: before }
+// Each pulls an image and starts an instance; more at once would only slow each other down.
+const movesAtOnce = 8
+// So many moves add less to the history than a run may have (`renew`).
+const batch = 50
+
+/**
+ * Moves all instances of a host to others, and the disks that go with none. The host stays closed to new ones. What cannot be moved
+ * stays, and is named in the end.
+ */
+export const evacuateHost = durable(async (work) => {
+  const { id, before, carried, progress, carryOut, renew } = work
+  const failed = new Map(carried as [id: string, why: string][] | null)
+  for (;;) {
+    const there = await movablesOn(id)
+    const left = there.filter((one) => !failed.has(one.id)).slice(0, batch)
+    if (left.length === 0) {
+      const whys = there.flatMap((one) => failed.get(one.id) ?? [])
+      if (whys.length === 0) return { status: before }
+      const reasons = [...new Set(whys)].join('; ')
+      const detail = `${whys.length} of the host’s instances and disks could not be moved: ${reasons}`
+      throw ApplicationFailure.nonRetryable(detail, 'not_evacuated')
+    }
+    let togo = there.length - failed.size
+    const say = (): void => progress(`moving its instances and disks to other hosts: ${togo} to go`)
+    say()
+    await atOnce(movesAtOnce, left, async ({ kind, id: thing, verb, input }) => {
+      try {
+        // One that is being created or changed is moved after that.
+        await carryOut({ kind, id: thing }, verb, input, { waitsForOthers: true })
+      } catch (error) {
+        if (!isFailure(error)) throw error
+        failed.set(thing, error.message)
+      }
+      togo--
+      say()
+    })
+    await renew([...failed])
+  }
 })

@@ -1,0 +1,63 @@
+import { ApplicationFailure } from '@temporalio/activity'
+import type { Client } from '@temporalio/client'
+import { OperationInProgress, Problem, type ProblemDocument } from '../lib/problem.ts'
+import type { Startable } from '../lib/operation-workflows.ts'
+import { acceptanceOf } from '../models/acceptance.ts'
+import { acceptChild } from '../models/child-operations.ts'
+import '../models/index.ts'
+import { findOperation, type OperationState, type Parent, requestCancel } from '../models/operations.ts'
+import { cancelOperation } from '../workflows/starters.ts'
+import { permanently } from './failures.ts'
+
+/** How an operation has another one carried out, as its part. */
+export const makeChildActivities = ({ client }: { client: Client }) => ({
+  /**
+   * Accepts the child by the rules of the API, or finds it under its key. Where another operation holds the resource, it names
+   * that instead.
+   */
+  async acceptChild(
+    parent: Parent,
+    { kind, id }: { kind: string; id: string | null },
+    verb: string,
+    input: object,
+  ): Promise<{ child: Startable } | { held_by: string }> {
+    const accept = acceptanceOf(kind, verb)
+    const asked = id === null ? { input } : { id, input }
+    return permanently(async () => {
+      try {
+        return { child: startable(await acceptChild(parent, { kind, id }, (by) => accept(by, asked))) }
+      } catch (error) {
+        if (!(error instanceof OperationInProgress)) throw error
+        return { held_by: String(error.extensions['operation_id']) }
+      }
+    })
+  },
+
+  /** How a child ended whose workflow has. */
+  async childOutcome(id: string): Promise<{ state: OperationState; error: ProblemDocument | null }> {
+    const child = await findOperation(id)
+    if (!child) throw ApplicationFailure.nonRetryable('The operation is gone', 'not_found')
+    // An operator has terminated its workflow: the dispatcher closes it soon, and a further try sees that.
+    if (child.open) throw new Error(`the workflow of ${id} ended without closing it`)
+    return { state: child.state, error: child.error }
+  },
+
+  /** Asks a child to end. One that has ended, or cannot be called off, is left to end by itself. */
+  async cancelChild(id: string): Promise<void> {
+    const child = await findOperation(id)
+    if (!child) return
+    try {
+      await requestCancel(child.tenant_id, id)
+      await cancelOperation(client, child.workflow_id)
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error
+    }
+  },
+})
+
+export type ChildActivities = ReturnType<typeof makeChildActivities>
+
+const startable = (operation: Startable): Startable => {
+  const { _id, tenant_id, resource_kind, resource_id, resource_name, verb, workflow_id } = operation
+  return { _id, tenant_id, resource_kind, resource_id, resource_name, verb, workflow_id }
+}

@@ -1,0 +1,53 @@
+import { defineSearchAttributeKey, SearchAttributeType, TypedSearchAttributes } from '@temporalio/common'
+
+// How the workflow of an operation is called and started, by a client and by another workflow alike. Runs in Temporal's sandbox, too.
+
+/** All workflow code and the platform's activities run on this queue. */
+export const platformQueue = 'platform'
+
+/** By these, operators list workflows in the Temporal UI. */
+export const searchAttributes = {
+  tenant: defineSearchAttributeKey('KeelsonTenant', SearchAttributeType.KEYWORD),
+  resource: defineSearchAttributeKey('KeelsonResource', SearchAttributeType.KEYWORD),
+  kind: defineSearchAttributeKey('KeelsonKind', SearchAttributeType.KEYWORD),
+}
+
+/** What a starter needs of an operation. */
+export interface Startable {
+  _id: string
+  tenant_id: string
+  resource_kind: string
+  resource_id: string
+  resource_name: string
+  verb: string
+  workflow_id: string
+}
+
+/** The workflow that carries an operation out: one for ever, however often it is started. */
+export const startOptions = ({ _id, workflow_id, ...operation }: Startable) => ({
+  workflowId: workflow_id,
+  taskQueue: platformQueue,
+  args: [_id] as [string],
+  workflowIdReusePolicy: 'REJECT_DUPLICATE' as const,
+  workflowTaskTimeout,
+  staticSummary: `${capital(operation.verb).replaceAll('_', ' ')} ${operation.resource_kind} ${operation.resource_name}`,
+  typedSearchAttributes: new TypedSearchAttributes([
+    { key: searchAttributes.tenant, value: operation.tenant_id },
+    { key: searchAttributes.resource, value: operation.resource_id },
+    { key: searchAttributes.kind, value: `${operation.resource_kind}.${operation.verb}` },
+  ]),
+})
+
+/** A worker killed in the middle of a decision is noticed after this; a decision takes milliseconds. */
+export const workflowTaskTimeout = '5 s'
+
+/** `container`, `create` → `createContainer`; `container`, `attach_disk` → `attachDiskContainer`. */
+export function workflowType({
+  resource_kind: kind,
+  verb,
+}: Pick<Startable, 'resource_kind' | 'verb'>): string {
+  const [first = '', ...others] = `${verb}_${kind}`.split('_')
+  return first + others.map(capital).join('')
+}
+
+const capital = (word: string): string => word.charAt(0).toUpperCase() + word.slice(1)
