@@ -1,8 +1,8 @@
 import { NativeConnection, Worker } from '@temporalio/worker'
 import { makeChildActivities } from '../activities/child-operations.ts'
-import { makeContainerActivities } from '../activities/compute/containers.ts'
 import { makePlatformHostActivities } from '../activities/compute/hosts.ts'
 import { makeInstanceDiskActivities } from '../activities/compute/instance-disks.ts'
+import { makeInstanceActivities } from '../activities/compute/instances.ts'
 import { makeMachineActivities } from '../activities/compute/machines.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
@@ -44,8 +44,8 @@ const worker = await Worker.create({
   activities: {
     ...makeOperationActivities({ client }),
     ...makeChildActivities({ client }),
+    ...makeInstanceActivities(),
     ...makeMachineActivities(),
-    ...makeContainerActivities(),
     ...makeInstanceDiskActivities(),
     ...makeDiskActivities(),
     ...makePlatformHostActivities(),

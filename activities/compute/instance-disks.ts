@@ -1,17 +1,23 @@
-import { findInstance } from '../../models/compute/instance-kinds.ts'
+import type { InstanceKindName } from '../../lib/host-protocol.ts'
 import { freeDisk, unclaimDisk } from '../../models/storage/attachments.ts'
+import { instanceOf } from './instances.ts'
 
 export const makeInstanceDiskActivities = () => ({
   /** The disk is nobody's again, if it was this operation that attached it. */
-  async giveDiskBack(instanceId: string, diskId: string, operationId: string): Promise<void> {
-    const owner = await findInstance(instanceId)
-    if (owner) await unclaimDisk(diskId, owner.instance.tenant_id, operationId)
+  async giveDiskBack(
+    kind: InstanceKindName,
+    instanceId: string,
+    diskId: string,
+    operationId: string,
+  ): Promise<void> {
+    const { instance } = await instanceOf(kind, instanceId)
+    await unclaimDisk(diskId, instance.tenant_id, operationId)
   },
 
   /** The instance has it no longer. */
-  async diskDetached(instanceId: string, diskId: string): Promise<void> {
-    const owner = await findInstance(instanceId)
-    if (owner) await freeDisk(diskId, owner.instance)
+  async diskDetached(kind: InstanceKindName, instanceId: string, diskId: string): Promise<void> {
+    const { instance } = await instanceOf(kind, instanceId)
+    await freeDisk(diskId, instance)
   },
 })
 

@@ -1,7 +1,10 @@
 import { ApplicationFailure } from '@temporalio/activity'
-import { findInstance, type Instance } from '../../models/compute/instance-kinds.ts'
+import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import type { PlacedContainer } from '../../models/compute/containers.ts'
+import { type Instance, instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { type PlacedSpec, wishOf } from '../../models/compute/instances.ts'
 import { removeArchive } from '../../models/compute/log-archive.ts'
+import type { PlacedMachine } from '../../models/compute/machines.ts'
 import { place, placeElsewhere } from '../../models/compute/placement.ts'
 import { beyond, heldBy, hostsOf, Reservation, release, resize } from '../../models/compute/reservations.ts'
 import { cutOff, resolverOf } from '../../models/network/host-networks.ts'
@@ -14,10 +17,11 @@ import { answering } from './answering.ts'
 import { permanently } from '../failures.ts'
 import { followDisks, needsDisksThere, readyDisks } from './disk-hosts.ts'
 
+/** The operation knows which kind its instance is, so that one collection is asked and not three. */
 export const makeInstanceActivities = () => ({
   /** The host that this instance is on, or one with room, which is then taken; and what to run there. */
-  async placeInstance(id: string): Promise<Placed> {
-    const one = await instanceOf(id)
+  async placeInstance(kindName: InstanceKindName, id: string): Promise<Placed> {
+    const one = await instanceOf(kindName, id)
     const { kind, instance } = one
     const diskHost = await readyDisks(one)
     const moved = diskHost !== null && (await followDisks(one, diskHost))
@@ -39,9 +43,10 @@ export const makeInstanceActivities = () => ({
 
   /** Where it is, as far as anything of it may be on a host; null too where the host is given up for now. */
   async placementOf(
+    kind: InstanceKindName,
     id: string,
   ): Promise<{ host_id: string | null; disk_ids: string[]; network_hosts: string[] }> {
-    const { instance } = await instanceOf(id)
+    const { instance } = await instanceOf(kind, id)
     const held = await Reservation.findOne({ _id: id, tenant_id: instance.tenant_id }).lean()
     const disk_ids = (await disksOf(instance)).map(({ _id }) => _id)
     const network_hosts = instance.nics.length ? await networkHosts(id) : []
@@ -52,8 +57,13 @@ export const makeInstanceActivities = () => ({
    * Takes room on another host, for its disks too, which from then on the operation has. `from_host_id`: where it is
    * now, null if that host does not answer.
    */
-  async placeInstanceElsewhere(id: string, wantedHostId: string | null, operationId: string): Promise<Move> {
-    const one = await instanceOf(id)
+  async placeInstanceElsewhere(
+    kindName: InstanceKindName,
+    id: string,
+    wantedHostId: string | null,
+    operationId: string,
+  ): Promise<Move> {
+    const one = await instanceOf(kindName, id)
     const { kind, instance } = one
     const from_host_id = await answering(instance.host_id)
     if (kind.moves_whole && from_host_id === null) throw cannotLeave(one)
@@ -79,14 +89,14 @@ export const makeInstanceActivities = () => ({
   stayInstance: (id: string, operationId: string): Promise<void> => stayTogether(operationId, id),
 
   /** Gives back what it holds, unless it lives on a host already and only its start failed. */
-  async abandonPlacement(id: string): Promise<void> {
-    const { instance } = await instanceOf(id)
+  async abandonPlacement(kind: InstanceKindName, id: string): Promise<void> {
+    const { instance } = await instanceOf(kind, id)
     if (instance.host_id === null) await release(id)
   },
 
   /** Gives back what a deleted instance holds, and lets its archived output go. Its disks stay, for others to have. */
-  async releaseInstance(id: string): Promise<void> {
-    const { instance } = await instanceOf(id)
+  async releaseInstance(kind: InstanceKindName, id: string): Promise<void> {
+    const { instance } = await instanceOf(kind, id)
     await freeDisks(instance)
     await removeArchive(id)
     const held = instance.nics.length ? await Reservation.findById(id).setOptions(everyTenant).lean() : null
@@ -95,17 +105,18 @@ export const makeInstanceActivities = () => ({
     await releaseNics(id)
   },
 
-  async reserveRecordedSize(id: string): Promise<void> {
-    const { kind, instance } = await instanceOf(id)
+  async reserveRecordedSize(kindName: InstanceKindName, id: string): Promise<void> {
+    const { kind, instance } = await instanceOf(kindName, id)
     await resize(id, instance.tenant_id, kind.sizeOf(instance))
   },
 
   /** Where and what it is, and which fields wait for the next start once these have changed too. */
   async runningInstance(
+    kindName: InstanceKindName,
     id: string,
     changed: string[],
   ): Promise<{ host_id: string; spec: PlacedSpec; pending_changes: string[] }> {
-    const { kind, instance } = await instanceOf(id)
+    const { kind, instance } = await instanceOf(kindName, id)
     const { host_id } = instance
     if (host_id === null)
       throw ApplicationFailure.nonRetryable(`The ${kind.title} is on no host`, 'not_placed')
@@ -119,6 +130,13 @@ export const makeInstanceActivities = () => ({
 })
 
 export type InstanceActivities = ReturnType<typeof makeInstanceActivities>
+
+/** What a host needs to know of each kind. */
+export interface Specs {
+  container: PlacedContainer
+  microvm: PlacedMachine
+  vm: PlacedMachine
+}
 
 /** `S`: what a host needs to know of this kind. */
 export interface Placed<S extends PlacedSpec = PlacedSpec> {
@@ -138,16 +156,16 @@ export interface Move<S extends PlacedSpec = PlacedSpec> {
   host_address: string
   spec: S
   runs: boolean
-  /** None in what was recorded before there were disks. */
-  disks?: { id: string; name: string }[]
+  disks: { id: string; name: string }[]
   network_hosts: string[]
 }
 
 /** Throws `not_found`. */
-export async function instanceOf(id: string): Promise<Instance> {
-  const one = await findInstance(id)
-  if (!one) throw ApplicationFailure.nonRetryable('The instance is gone', 'not_found')
-  return one
+export async function instanceOf(kindName: InstanceKindName, id: string): Promise<Instance> {
+  const kind = instanceKinds[kindName]
+  const instance = await kind.model.findById(id).setOptions(everyTenant).lean()
+  if (!instance) throw ApplicationFailure.nonRetryable('The instance is gone', 'not_found')
+  return { kind, instance }
 }
 
 /** Whether it has no room to run: so may one that is resumed. */

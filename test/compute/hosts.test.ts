@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import { makeContainerActivities } from '../../activities/compute/containers.ts'
+import { makeInstanceActivities } from '../../activities/compute/instances.ts'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { Reservation } from '../../models/compute/reservations.ts'
@@ -142,12 +142,12 @@ describeHosts('reschedule', () => {
     await open([second])
     // As after the platform was away itself. The host's next report puts it right.
     await Host.updateOne({ _id: first.id }, { $set: { last_report_at: new Date(Date.now() - 60_000) } })
-    const activities = makeContainerActivities()
-    expect(await activities.placeContainerElsewhere(id, null, newId())).toMatchObject({
+    const activities = makeInstanceActivities()
+    expect(await activities.placeInstanceElsewhere('container', id, null, newId())).toMatchObject({
       from_host_id: first.id,
       host_id: second.id,
     })
-    await activities.stayContainer(id, newId())
+    await activities.stayInstance(id, newId())
     await expectSums()
   })
 

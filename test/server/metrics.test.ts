@@ -56,7 +56,7 @@ test('requests, operations, steps, instances and archived output are counted; wh
       state: 'succeeded',
     }),
     decided: await sum('worker', 'keelson_activity_duration_seconds_count', {
-      activity: 'placeContainer',
+      activity: 'placeInstance',
       outcome: 'completed',
     }),
     ran: await sum('host', 'keelson_activity_duration_seconds_count', { activity: 'runContainerOnHost' }),

@@ -1,12 +1,7 @@
-import type { ContainerActivities } from '../../activities/compute/containers.ts'
+import type { Specs } from '../../activities/compute/instances.ts'
 import type { FoundContainer } from '../../drivers/containers.ts'
-import { unbound } from '../../lib/ports.ts'
 import { on } from '../hosts.ts'
-import { instanceWorkflows, platformSteps } from './instances.ts'
-import { boundAt } from './ports.ts'
-
-const platform = platformSteps<ContainerActivities>()
-type Spec = Awaited<ReturnType<ContainerActivities['placeContainer']>>['spec']
+import { instanceWorkflows } from './instances.ts'
 
 export const {
   create: createContainer,
@@ -20,14 +15,9 @@ export const {
   detachDisk: detachDiskContainer,
   attachNic: attachNicContainer,
   detachNic: detachNicContainer,
-} = instanceWorkflows<Spec, FoundContainer>({
+} = instanceWorkflows<Specs['container'], FoundContainer>({
+  kind: 'container',
   title: 'container',
-  place: platform.placeContainer,
-  placeElsewhere: platform.placeContainerElsewhere,
-  arrive: platform.arriveContainer,
-  stay: platform.stayContainer,
-  release: platform.releaseContainer,
-  running: platform.runningContainer,
   on(hostId) {
     const host = on(hostId)
     return {
@@ -36,18 +26,6 @@ export const {
       stop: host.stopContainerOnHost,
       resize: host.resizeContainerOnHost,
       remove: host.removeContainerOnHost,
-    }
-  },
-
-  /** Where its published ports are reached. */
-  fieldsOf: ({ ports }, found, host_address) => ({
-    bindings: found ? boundAt(found.ports, host_address) : unbound(ports),
-  }),
-
-  outdated({ image, ports }, before) {
-    return {
-      ...(image ? { image_digest: null } : {}),
-      ...(ports && before !== 'running' ? { bindings: unbound(ports) } : {}),
     }
   },
 })

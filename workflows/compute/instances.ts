@@ -1,49 +1,44 @@
 import { proxyLocalActivities } from '@temporalio/workflow'
 import type { InstanceActivities, Move, Placed } from '../../activities/compute/instances.ts'
 import type { Outcome } from '../../activities/operations.ts'
+import type { FoundContainer } from '../../drivers/containers.ts'
+import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import { unbound } from '../../lib/ports.ts'
 import { durable, type Work } from '../durable.ts'
 import { tellHosts } from '../network/hosts.ts'
 import { moveDisk } from '../storage/moves.ts'
-import { attachDisk, detachDisk } from './instance-disks.ts'
+import { diskWorkflows } from './instance-disks.ts'
 import { nicWorkflows, type Unplug } from './instance-nics.ts'
+import { reached } from './ports.ts'
 
 // The stories that instances of all kinds live through. A kind gives its steps, and gets its workflows.
 
-const shortWrites = {
+const platform = proxyLocalActivities<InstanceActivities>({
   startToCloseTimeout: '10 s', // one or two queries
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
-} as const
-export const platformSteps = <A extends object>() => proxyLocalActivities<A>(shortWrites)
-const platform = platformSteps<InstanceActivities>()
+})
 
-type Spec = Placed['spec']
+type Spec = Placed['spec'] & { ports?: Parameters<typeof unbound>[0] }
 
 /** What a host says of an instance that it has brought up. */
-interface Found {
+interface Found extends Pick<FoundContainer, 'ports'> {
   state: string
   image_digest: string
   started_at: string | null
   exit_code: number | null
 }
 
-/** A kind's own steps, by whichever names its histories have them. */
+/** What one kind of instance has of its own. */
 export interface InstanceSteps<S extends Spec, F extends Found> {
+  kind: InstanceKindName
   /** In sentences: `container`. */
   title: string
-  place: (id: string) => Promise<Placed<S>>
-  placeElsewhere: (id: string, wantedHostId: string | null, operationId: string) => Promise<Move<S>>
-  arrive: (id: string, operationId: string) => Promise<void>
-  stay: (id: string, operationId: string) => Promise<void>
-  release: (id: string) => Promise<void>
-  running: (id: string, changed: string[]) => ReturnType<InstanceActivities['runningInstance']>
   on: (hostId: string) => HostSteps<S, F>
   /** Of a kind whose images are made where they are first used: makes that of this one. */
   makeImage?: (hostId: string, spec: S) => Promise<unknown>
-  /** What is recorded of it beside what is recorded of all; `found` null: it does not run. */
-  fieldsOf: (spec: S, found: F | null, hostAddress: string) => Record<string, unknown>
+  /** What is recorded beside what is recorded of all kinds, once it runs; `found` null: it does not run. */
+  fieldsOf?: (spec: S, found: F | null) => Record<string, unknown>
   unplugNic?: Unplug
-  /** What is recorded beside a change: what was known of the former, and is so no longer. */
-  outdated: (changes: Partial<S>, before: string) => Record<string, unknown>
 }
 
 /** What its host does, each step idempotent by the instance's id. */
@@ -52,21 +47,25 @@ interface HostSteps<S extends Spec, F extends Found> {
   run: (spec: S, operationId: string) => Promise<F>
   stop: (id: string, graceSec: number, diskIds: string[]) => Promise<number | null>
   /** Applies what can be changed while it runs. */
-  resize: (id: string, spec: Spec) => Promise<void>
+  resize: (id: string, spec: Placed['spec']) => Promise<void>
   remove: (id: string, options?: { discard?: boolean; disk_ids?: string[] }) => Promise<void>
 }
 
 /** The workflows of one kind. Exported by its own file, as <verb><Kind>. */
 export function instanceWorkflows<S extends Spec, F extends Found>(steps: InstanceSteps<S, F>) {
-  const { title, on: host } = steps
+  const { kind, title, on: host, fieldsOf = () => ({}) } = steps
+  // Of this kind, since it is placed as one.
+  const place = (id: string) => platform.placeInstance(kind, id) as Promise<Placed<S>>
+  const placeElsewhere = (id: string, wanted: string | null, operationId: string) =>
+    platform.placeInstanceElsewhere(kind, id, wanted, operationId) as Promise<Move<S>>
 
   async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Promise<Outcome> {
     // Said beside the placing: the host's work would wait for a write that comes after it.
     progress(
       steps.makeImage ? 'finding a host' : `finding a host, pulling the image and starting the ${title}`,
     )
-    undo(() => platform.abandonPlacement(id))
-    const { host_id, host_address, spec, is_new, network_hosts } = await steps.place(id)
+    undo(() => platform.abandonPlacement(kind, id))
+    const { host_id, host_address, spec, is_new, network_hosts } = await place(id)
     if (steps.makeImage) {
       progress('making its image, which takes minutes at its first use on a host')
       await steps.makeImage(host_id, spec)
@@ -84,7 +83,8 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
         : { status: 'stopped', desired_state: 'stopped' }),
       host_id,
       image_digest: found.image_digest,
-      ...steps.fieldsOf(spec, found, host_address),
+      ...fieldsOf(spec, found),
+      ...reached(spec, found, host_address),
       started_at: found.started_at,
       exit_code: found.exit_code,
       pending_changes: [],
@@ -93,7 +93,11 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
 
   /** Applies what can be changed while it runs. Returns what waits for the next start. */
   async function applyLive({ id, input, undo }: Work<{ changes: Partial<S> }>): Promise<string[]> {
-    const { host_id, spec, pending_changes } = await steps.running(id, Object.keys(input.changes))
+    const { host_id, spec, pending_changes } = await platform.runningInstance(
+      kind,
+      id,
+      Object.keys(input.changes),
+    )
     undo(() => host(host_id).resize(id, spec))
     await host(host_id).resize(id, { ...spec, ...input.changes })
     return pending_changes
@@ -104,8 +108,8 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       const { id, input, undo, progress } = work
       if (input.start) return bringUp(work)
       progress(steps.makeImage ? 'finding a host' : 'finding a host and pulling the image')
-      undo(() => platform.abandonPlacement(id))
-      const { host_id, spec } = await steps.place(id)
+      undo(() => platform.abandonPlacement(kind, id))
+      const { host_id, spec } = await place(id)
       if (steps.makeImage) return { status: 'stopped', host_id } // its first start makes it
       const { image_digest } = await host(host_id).pull(spec.image)
       return { status: 'stopped', host_id, image_digest }
@@ -118,7 +122,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
 
     stop: durable<{ grace_sec: number }>(async ({ id, input, progress }) => {
       progress(`waiting for the ${title} to end`)
-      const { host_id, disk_ids } = await platform.placementOf(id)
+      const { host_id, disk_ids } = await platform.placementOf(kind, id)
       const exit_code = host_id ? await host(host_id).stop(id, input.grace_sec, disk_ids) : null
       return { status: 'stopped', exit_code, runs_with: null }
     }),
@@ -127,9 +131,9 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       const { id, input, before, undo } = work
       const { changes } = input
       // The size was reserved when the change was accepted; should it fail, the record still says the old one.
-      undo(() => platform.reserveRecordedSize(id))
+      undo(() => platform.reserveRecordedSize(kind, id))
       const pending_changes = before === 'running' ? await applyLive(work) : []
-      return { ...changes, ...steps.outdated(changes, before), status: before, pending_changes }
+      return { ...changes, ...outdated(changes, before), status: before, pending_changes }
     }),
 
     /**
@@ -139,9 +143,9 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
     reschedule: durable<{ host_id: string | null; grace_sec: number }>(async (work) => {
       const { id, operation_id, input, undo, progress, settle } = work
       progress('finding another host and pulling the image there')
-      undo(() => steps.stay(id, operation_id))
-      const move = await steps.placeElsewhere(id, input.host_id, operation_id)
-      const { from_host_id: from, host_id, host_address, spec, runs, disks = [], network_hosts } = move
+      undo(() => platform.stayInstance(id, operation_id))
+      const move = await placeElsewhere(id, input.host_id, operation_id)
+      const { from_host_id: from, host_id, host_address, spec, runs, disks, network_hosts } = move
       const disk_ids = disksOf(spec)
       const { image_digest } = await host(host_id).pull(spec.image, spec.image_digest)
       if (from && runs) {
@@ -156,7 +160,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       undo(() => host(host_id).remove(id, { disk_ids }))
       await host(host_id).remove(id) // what an earlier stay may have left there
       const found = runs ? await host(host_id).run({ ...spec, image_digest }, operation_id) : null
-      await settle(() => steps.arrive(id, operation_id))
+      await settle(() => platform.arriveInstance(id, operation_id))
       await tellHosts(network_hosts)
       return {
         status: found?.state === 'running' ? 'running' : 'stopped',
@@ -164,7 +168,8 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
         wanted_host_id: input.host_id,
         host_id,
         image_digest,
-        ...steps.fieldsOf(spec, found, host_address),
+        ...fieldsOf(spec, found),
+        ...reached(spec, found, host_address),
         started_at: found?.started_at ?? null,
         exit_code: found?.exit_code ?? null,
         pending_changes: [],
@@ -174,21 +179,24 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
     delete: durable(
       async ({ id, progress }) => {
         progress(`removing the ${title}`)
-        const { host_id, disk_ids, network_hosts } = await platform.placementOf(id)
+        const { host_id, disk_ids, network_hosts } = await platform.placementOf(kind, id)
         if (host_id) await host(host_id).remove(id, { discard: true, disk_ids })
-        await steps.release(id)
+        await platform.releaseInstance(kind, id)
         await tellHosts(network_hosts)
         return 'deleted'
       },
       { final: true },
     ),
 
-    attachDisk,
-    detachDisk,
+    ...diskWorkflows(kind),
     ...nicWorkflows(steps.unplugNic),
   }
 }
 
-// None in what was recorded before there were disks.
-const disksOf = ({ disks }: { disks?: { disk_id: string }[] }): string[] =>
-  (disks ?? []).map(({ disk_id }) => disk_id)
+const disksOf = ({ disks }: Spec): string[] => disks.map(({ disk_id }) => disk_id)
+
+/** What was known of a former image or former ports, and is so no longer. */
+const outdated = ({ image, ports }: Partial<Spec>, before: string) => ({
+  ...(image ? { image_digest: null } : {}),
+  ...(ports && before !== 'running' ? { bindings: unbound(ports) } : {}),
+})

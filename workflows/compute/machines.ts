@@ -1,33 +1,35 @@
-import { ApplicationFailure } from '@temporalio/workflow'
-import type { Move } from '../../activities/compute/instances.ts'
+import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
+import type { InstanceActivities, Move, Placed, Specs } from '../../activities/compute/instances.ts'
 import type { MachineActivities } from '../../activities/compute/machines.ts'
 import type { Outcome } from '../../activities/operations.ts'
 import type { FoundMachine, MachineKind } from '../../drivers/machines.ts'
-import { unbound } from '../../lib/ports.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { tellHosts } from '../network/hosts.ts'
 import { moveDisk, moveMachine } from '../storage/moves.ts'
-import { instanceWorkflows, platformSteps } from './instances.ts'
-import { boundAt } from './ports.ts'
+import { instanceWorkflows } from './instances.ts'
+import { reached } from './ports.ts'
 
 // What microVMs and VMs live through beside what every instance does.
 
 const moveTries = 3
 
-const platform = platformSteps<MachineActivities>()
-type Spec = Awaited<ReturnType<MachineActivities['placeMachine']>>['spec']
+const platform = proxyLocalActivities<InstanceActivities & MachineActivities>({
+  startToCloseTimeout: '10 s', // one or two queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+type Spec = Specs[MachineKind]
 
 /** The workflows of one kind. Exported by its own file, as <verb><Kind>. */
 export function machineWorkflows(kind: MachineKind, title: string) {
+  // Of this kind, since it is placed as one.
+  const place = (id: string) => platform.placeInstance(kind, id) as Promise<Placed<Spec>>
+  const placeElsewhere = (id: string, wanted: string | null, operationId: string) =>
+    platform.placeInstanceElsewhere(kind, id, wanted, operationId) as Promise<Move<Spec>>
+
   const common = instanceWorkflows<Spec, FoundMachine>({
+    kind,
     title,
-    place: platform.placeMachine,
-    placeElsewhere: platform.placeMachineElsewhere,
-    arrive: platform.arriveInstance,
-    stay: platform.stayInstance,
-    release: platform.releaseInstance,
-    running: platform.runningInstance,
     on(hostId) {
       const host = on(hostId)
       return {
@@ -44,14 +46,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
             on(hostId).prepareMachineOnHost(kind, image, image_digest),
         }
       : {}),
-    fieldsOf: (spec, found, host_address) => ({
-      runs_with: found ? sizeIn(spec) : null,
-      ...reached(spec, found, host_address),
-    }),
-    outdated: ({ image, ports }, before) => ({
-      ...(image ? { image_digest: null } : {}),
-      ...(ports && before !== 'running' ? { bindings: unbound(ports) } : {}),
-    }),
+    fieldsOf: (spec, found) => ({ runs_with: found ? sizeIn(spec) : null }),
     unplugNic: (hostId, id, nicId) => on(hostId).unplugNicOnHost(id, nicId),
   })
 
@@ -60,7 +55,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
 
     reboot: durable<{ grace_sec: number }>(async ({ id, operation_id, input, progress }) => {
       progress(`restarting the ${title}`)
-      const { host_id, host_address, spec } = await platform.placeMachine(id)
+      const { host_id, host_address, spec } = await place(id)
       const found = await on(host_id).rebootMachineOnHost(spec, operation_id, input.grace_sec)
       const now = { runs_with: sizeIn(spec), ...reached(spec, found, host_address) }
       return { status: 'running', ...asFound(found), ...now, pending_changes: [] }
@@ -70,7 +65,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     suspend: durable(
       async ({ id, progress }) => {
         progress('writing its memory to a file')
-        const { host_id } = await platform.placeMachine(id)
+        const { host_id } = await place(id)
         try {
           await on(host_id).suspendMachineOnHost(id)
         } catch (error) {
@@ -85,7 +80,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       async (work) => {
         const { id, operation_id, progress } = work
         progress('reading its memory from the file')
-        const placed = await platform.placeMachine(id)
+        const placed = await place(id)
         const { host_id, host_address, spec } = placed.lacks_room ? await goWhereRoomIs(work) : placed
         const found = await resumed(host_id, spec, operation_id)
         return { status: 'running', host_id, ...reached(spec, found, host_address) }
@@ -96,15 +91,15 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     /** One that is made of another's memory. The other rests meanwhile: this operation has it. */
     fork: durable<{ from: string }>(async ({ id, operation_id, input: { from }, undo, settle, progress }) => {
       progress(`copying the suspended ${title}`)
-      undo(() => platform.letSourceGo(from, operation_id))
-      undo(() => platform.abandonPlacement(id))
-      const { host_id, host_address, spec, network_hosts } = await platform.placeMachine(id)
+      undo(() => platform.letSourceGo(kind, from, operation_id))
+      undo(() => platform.abandonPlacement(kind, id))
+      const { host_id, host_address, spec, network_hosts } = await place(id)
       undo(() => on(host_id).removeMachineOnHost(id))
       const [found] = await Promise.all([
         on(host_id).forkMachineOnHost(from, spec, operation_id),
         tellHosts(network_hosts),
       ])
-      await settle(() => platform.letSourceGo(from, operation_id))
+      await settle(() => platform.letSourceGo(kind, from, operation_id))
       const now = { runs_with: sizeIn(spec), ...reached(spec, found, host_address) }
       return { status: 'running', host_id, ...asFound(found), ...now }
     }),
@@ -117,7 +112,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       const { id, operation_id, input, undo, progress, settle } = work
       progress('finding another host')
       undo(() => platform.stayInstance(id, operation_id))
-      const move = await platform.placeMachineElsewhere(id, input.host_id, operation_id)
+      const move = await placeElsewhere(id, input.host_id, operation_id)
       const { from_host_id, host_id, host_address, spec, runs, network_hosts } = move
       const from = from_host_id ?? '' // one that is on no host that answers was refused
       if (runs) {
@@ -138,7 +133,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
   /** Has a whole copy of it and its disks on another host. Where it was stays as it is. */
   async function copyOver(
     work: Pick<Work<unknown>, 'id' | 'undo' | 'progress'>,
-    { from, host_id, disks = [] }: Pick<Move, 'host_id' | 'disks'> & { from: string },
+    { from, host_id, disks }: Pick<Move, 'host_id' | 'disks'> & { from: string },
   ): Promise<void> {
     const { id, undo } = work
     undo(() => on(host_id).removeMachineOnHost(id))
@@ -155,13 +150,13 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     for (let tries = 0; tries < moveTries; tries++) {
       work.progress('its host has no room: finding another')
       work.undo(() => platform.stayInstance(id, operation_id))
-      const move = await platform.placeMachineElsewhere(id, null, operation_id)
+      const move = await placeElsewhere(id, null, operation_id)
       const from = move.from_host_id ?? '' // one that is on no host that answers was refused
       await copyOver({ id, ...work }, { ...move, from })
       work.progress('settling it on its new host')
-      await work.settle(() => platform.landMachine(id, operation_id))
+      await work.settle(() => platform.landMachine(kind, id, operation_id))
       await tellHosts([...move.network_hosts, from])
-      if (await platform.takeRoomToRun(id)) return move
+      if (await platform.takeRoomToRun(kind, id)) return move
     }
     throw ApplicationFailure.nonRetryable('Others took the room on each host that it came to', 'no_capacity')
   }
@@ -205,12 +200,6 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }
     return { ...moved, status: 'running' }
   }
-}
-
-/** Where its published ports are; of a kind that has none, and in what was recorded before there were any, nothing. */
-function reached({ ports }: Spec, found: FoundMachine | null, host_address: string) {
-  if (!ports) return {}
-  return { bindings: found ? boundAt(found.ports, host_address) : unbound(ports) }
 }
 
 const sizeIn = ({ cpu_cores, memory_mib }: Spec) => ({ cpu_cores, memory_mib })

@@ -1,7 +1,14 @@
 import type { FoundContainer } from '../../drivers/containers.ts'
+import { unbound } from '../../lib/ports.ts'
 
-// Where an instance's published ports are reached, as its record says it.
+type Ports = FoundContainer['ports']
 
-/** On the host where it runs. */
-export const boundAt = (ports: FoundContainer['ports'], host_address: string) =>
-  ports.map((port) => ({ ...port, host_address }))
+/** Where an instance's published ports are reached, as its record says it. `found` null: it does not run. VMs publish none. */
+export function reached(
+  { ports }: { ports?: Parameters<typeof unbound>[0] },
+  found: { ports: Ports } | null,
+  host_address: string,
+) {
+  if (!ports) return {}
+  return { bindings: found ? found.ports.map((port) => ({ ...port, host_address })) : unbound(ports) }
+}

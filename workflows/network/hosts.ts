@@ -12,10 +12,9 @@ const soon = (hostId: string) =>
   })
 
 /**
- * Has hosts bring their networks to what is wanted now. Those that cannot at this moment do it by themselves. Histories from
- * before there were networks name no hosts.
+ * Has hosts bring their networks to what is wanted now. Those that cannot at this moment do it by themselves.
  */
-export async function tellHosts(hostIds: string[] = []): Promise<void> {
+export async function tellHosts(hostIds: string[]): Promise<void> {
   await Promise.all(
     hostIds.map((hostId) =>
       soon(hostId)
