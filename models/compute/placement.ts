@@ -57,7 +57,7 @@ export async function needRoomElsewhere(ids: [string, ...string[]], wish: Wish):
   const hasRoom = ({ capacity, reserved }: HostDocument): boolean =>
     reserved.cpu_milli + size.cpu_milli <= (capacity?.cpu_cores ?? 0) * 1000 &&
     reserved.memory_mib + size.memory_mib <= (capacity?.memory_mib ?? 0) &&
-    (reserved.disk_gib ?? 0) + size.disk_gib <= (capacity?.disk_gib ?? 0)
+    reserved.disk_gib + size.disk_gib <= (capacity?.disk_gib ?? 0)
   if (!best.some(hasRoom)) throw refusal()
 }
 
@@ -121,7 +121,7 @@ async function hostsFor(held: ReservationDocument[], wish: Wish): Promise<HostDo
 const free = ({ capacity, reserved }: HostDocument, { memory_mib }: Size): number =>
   memory_mib
     ? (capacity?.memory_mib ?? 0) - reserved.memory_mib
-    : (capacity?.disk_gib ?? 0) - (reserved.disk_gib ?? 0)
+    : (capacity?.disk_gib ?? 0) - reserved.disk_gib
 
 /** How many of these instances each host has. */
 async function crowdOf(instanceIds: string[]): Promise<Map<string, number>> {

@@ -73,7 +73,7 @@ export async function reserveIfRoom(instanceId: string, tenantId: string, size: 
 
 /** What a holder lacks to hold as much as this. */
 export const beyond = (size: Size, held: Size): Size =>
-  combined((amount) => Math.max(0, size[amount] - (held[amount] ?? 0)))
+  combined((amount) => Math.max(0, size[amount] - held[amount]))
 
 /** Changes what an instance holds; one that holds nothing goes on holding nothing. Throws as `reserve`. */
 export const resize = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
@@ -84,11 +84,8 @@ export async function shrink(instanceId: string, tenantId: string, size: Size): 
   await transaction(async () => {
     const held = await Reservation.findOne({ _id: instanceId, tenant_id: tenantId }).lean()
     if (!held) return
-    await resize(
-      instanceId,
-      tenantId,
-      combined((amount) => Math.min(held[amount] ?? 0, size[amount])),
-    )
+    const less = combined((amount) => Math.min(held[amount], size[amount]))
+    if (amounts.some((amount) => less[amount] !== held[amount])) await resize(instanceId, tenantId, less)
   }, tenantId)
 }
 
@@ -175,17 +172,19 @@ export async function release(instanceId: string): Promise<void> {
   }, placementTurn)
 }
 
-/** One conditional update: whether there was room, and `condition` held, and it is taken now. */
+/** One conditional update: whether there was room, and `condition` held, and it is taken now. Nothing is written for nothing. */
 export async function takeRoom(
   hostId: string,
   size: Size,
   condition: Partial<Pick<HostDocument, 'status' | 'cordoned'>> = {},
 ): Promise<boolean> {
-  const room = amounts.map((amount) => fits(size[amount] ?? 0, `$reserved.${amount}`, capacities[amount]))
-  const more = amounts.map((amount) => [`reserved.${amount}`, size[amount] ?? 0] as const)
+  const changed = amounts.filter((amount) => size[amount] !== 0)
+  if (changed.length === 0 && Object.keys(condition).length === 0) return true
+  const room = changed.map((amount) => fits(size[amount], `$reserved.${amount}`, capacities[amount]))
+  const more = changed.map((amount) => [`reserved.${amount}`, size[amount]] as const)
   const taken = await Host.updateOne(
     { _id: hostId, ...condition, $expr: { $and: room } },
-    { $inc: Object.fromEntries(more) },
+    changed.length ? { $inc: Object.fromEntries(more) } : {},
   )
   return taken.matchedCount === 1
 }
@@ -200,7 +199,6 @@ const capacities = {
 }
 const amounts = Object.keys(capacities) as (keyof Size)[]
 
-// A reservation of before there were disks has no such amount.
 const combined = (of: (amount: keyof Size) => number): Size => ({
   cpu_milli: of('cpu_milli'),
   memory_mib: of('memory_mib'),
@@ -210,7 +208,7 @@ const difference = (size: Size, held: Size | null): Size =>
   combined((amount) => size[amount] - (held?.[amount] ?? 0))
 const negative = (size: Size): Size => difference(diskSize(0), size)
 export const sumOf = (sizes: Size[]): Size =>
-  combined((amount) => sizes.reduce((sum, size) => sum + (size[amount] ?? 0), 0))
+  combined((amount) => sizes.reduce((sum, size) => sum + size[amount], 0))
 
 export function lacking({ cpu_milli, memory_mib, disk_gib }: Size): string {
   const parts = [
