@@ -4,20 +4,22 @@ import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { Reservation } from '../../models/compute/reservations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
-import type { Client, ContainerBody, Json } from '../support/client.ts'
+import type { Client, ContainerBody, Json, Operation, OperationBody } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, first, hosts, second, third } from '../support/describe-hosts.ts'
 import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
 import { platform } from '../support/platform.ts'
-import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Several hosts: placement, moves, loss and return. The further ones are network namespaces, which takes root.
 
+let home: TestTenant
 let operator: Client
 let tenant: TestTenant
 
 beforeAll(async () => {
-  operator = await makeOperator()
+  home = await makeTenant()
+  operator = await home.user('operator')
   tenant = await makeTenant()
 })
 
@@ -234,6 +236,48 @@ describeHosts('a host', () => {
       cordoned: true,
       reserved: { cpu_milli: 0, memory_mib: 0 },
     })
+    await expectSums()
+  })
+
+  /** The operations that an evacuation is made of, as an operator lists them. */
+  const childrenOf = async (operation: Operation): Promise<OperationBody[]> =>
+    (
+      await operator.get<{ items: OperationBody[] }>(
+        `/api/v1/platform/operations?parent_id=${operation.id}&limit=100`,
+      )
+    ).items
+  const evacuating = async (): Promise<Operation> => {
+    const { operation } = await operator.begin('POST', `${hostPath(third)}/evacuate`)
+    await eventually(async () => (await childrenOf(operation)).some(({ step }) => step !== null))
+    return operation
+  }
+
+  test('is evacuated once though the worker is killed while its instances move', async () => {
+    const ids: string[] = []
+    for (let i = 0; i < 3; i++) ids.push((await makeOn(third)).id)
+    await open([second, third])
+    const operation = await evacuating()
+    await platform.kill('worker')
+    await platform.start('worker')
+    expect(await operation.end(90_000)).toMatchObject({ state: 'succeeded', parent_id: null, error: null })
+    for (const id of ids) await expectAt(id, second)
+    const children = await childrenOf(operation)
+    expect(children.map(({ resource_id }) => resource_id).toSorted()).toEqual(ids.toSorted())
+    for (const child of children)
+      expect(child).toMatchObject({ verb: 'reschedule', state: 'succeeded', parent_id: operation.id })
+    await expectSums()
+  })
+
+  test('whose evacuation is cancelled has its instances back as they were', async () => {
+    const before = await makeOn(third)
+    await open([second, third])
+    await platform.kill(second.roles.host) // which holds the move up
+    const operation = await evacuating()
+    expect(await home.owner.ask('POST', `${operation.path}/cancel`)).toMatchObject({ status: 202 })
+    await platform.start(second.roles.host)
+    expect(await operation.end(90_000)).toMatchObject({ state: 'cancelled' })
+    expect(await childrenOf(operation)).toMatchObject([{ resource_id: before.id, state: 'cancelled' }])
+    expect((await expectAt(before.id, third)).started_at).toBe(before.started_at)
     await expectSums()
   })
 

@@ -5,8 +5,10 @@ import { Tenant } from '../../models/identity/tenants.ts'
 import { openSession } from '../../models/identity/session-tokens.ts'
 import { findByPassword } from '../../models/identity/users.ts'
 import { reserve } from '../../models/compute/reservations.ts'
+import { AuditEvent } from '../../models/identity/audit.ts'
 import { Client, type Json, Operation, sleeper } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
 import { platform, startAll } from '../support/platform.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
@@ -270,8 +272,27 @@ describe('deleting a tenant', () => {
     await platform.kill('worker')
     await platform.start('worker')
     expect(await operation.end(90_000)).toMatchObject({ state: 'succeeded' })
+    expect(seen.count('destroy')).toBe(3)
     expect(await left(tenant)).toEqual(['audit_events'])
     expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+  })
+
+  test('deletes each resource by an operation of its own, however many there are', async () => {
+    const tenant = await makeTenant({ max_vpcs: 200 })
+    for (let i = 0; i < 120; i += 10)
+      await Promise.all(Array.from({ length: 10 }, (_, j) => makeVpc(tenant, { cidr: `10.${i + j}.0.0/16` })))
+    await platform.kill('worker')
+    const operation = await begin(tenant.id)
+    const children = (state: string) =>
+      operator.get<{ total: number }>(`/api/v1/platform/operations?parent_id=${operation.id}&state=${state}`)
+    await platform.start('worker')
+    await eventually(async () => (await children('succeeded')).total > 20)
+    await platform.kill('worker')
+    await platform.start('worker')
+    expect(await operation.end(120_000)).toMatchObject({ state: 'succeeded' })
+    expect(await left(tenant)).toEqual(['audit_events'])
+    const deletions = { tenant_id: tenant.id, action: 'delete vpc' }
+    expect(await AuditEvent.countDocuments(deletions)).toBe(120) // the operations have gone with the tenant
   })
 
   test('cuts off what is under way', async () => {
