@@ -42,7 +42,7 @@ export const makeChildActivities = ({ client }: { client: Client }) => ({
     return { state: child.state, error: child.error }
   },
 
-  /** Asks a child to end. One that has ended, or cannot be called off, is left to end by itself. */
+  /** Cancels a child. A child that has ended is left alone, and one that cannot be cancelled runs to its end. */
   async cancelChild(id: string): Promise<void> {
     const child = await findOperation(id)
     if (!child) return

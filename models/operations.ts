@@ -336,7 +336,7 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
   })
 }
 
-/** Asks for an end. Throws NotFound, and StateConflict where it is over or cannot be called off. */
+/** Records that an operation is to be cancelled. Throws NotFound, and StateConflict if it has ended or cannot be cancelled. */
 export async function requestCancel(tenantId: string, id: string): Promise<OperationDocument> {
   const operation = await Operation.findOne({ _id: id, tenant_id: tenantId }).lean()
   if (!operation) throw new NotFound('operation')

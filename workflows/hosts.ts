@@ -12,7 +12,7 @@ export const on = (hostId: string, more: Partial<ActivityOptions> = {}) =>
     // A killed host worker is noticed by its silence; its engine's busiest second is shorter than this.
     heartbeatTimeout: '10 s',
     retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
-    // A step that was called off ends before its undo begins, which it would otherwise meet half-way.
+    // A cancelled step ends before its undo begins: otherwise both would run at once.
     cancellationType: 'WAIT_CANCELLATION_COMPLETED',
     ...more,
   })

@@ -11,7 +11,7 @@ import { diskWorkflows } from './instance-disks.ts'
 import { nicWorkflows, type Unplug } from './instance-nics.ts'
 import { reached } from './ports.ts'
 
-// The stories that instances of all kinds live through. A kind gives its steps, and gets its workflows.
+// The workflows of all kinds of instances. A kind says what it has of its own.
 
 const platform = proxyLocalActivities<InstanceActivities>({
   startToCloseTimeout: '10 s', // one or two queries
@@ -117,7 +117,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
 
     start: durable(bringUp),
 
-    /** Brings back one that should run and does not. */
+    /** Starts an instance that should run and does not. */
     repair: durable(bringUp, { onFailure: 'error' }),
 
     stop: durable<{ grace_sec: number }>(async ({ id, input, progress }) => {
@@ -137,8 +137,8 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
     }),
 
     /**
-     * Has it on another host: one that runs is stopped where it is before it starts there, so that it never runs twice.
-     * From a host that does not answer it is taken away all the same; that host removes it when it is back.
+     * Moves the instance to another host. A running instance is stopped on its host before it starts on the other, so that it never
+     * runs twice. A host that does not answer is not waited for: it removes the instance when it is back.
      */
     reschedule: durable<{ host_id: string | null; grace_sec: number }>(async (work) => {
       const { id, operation_id, input, undo, progress, settle } = work

@@ -10,7 +10,7 @@ import { moveDisk, moveMachine } from '../storage/moves.ts'
 import { instanceWorkflows } from './instances.ts'
 import { reached } from './ports.ts'
 
-// What microVMs and VMs live through beside what every instance does.
+// The workflows that only microVMs and VMs have.
 
 const moveTries = 3
 
@@ -61,7 +61,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       return { status: 'running', ...asFound(found), ...now, pending_changes: [] }
     }),
 
-    /** Should it fail, the engine says which of both it is. */
+    /** If the suspend activity fails, ask QEMU: the machine may be suspended. */
     suspend: durable(
       async ({ id, progress }) => {
         progress('writing its memory to a file')
@@ -88,7 +88,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       { final: true },
     ),
 
-    /** One that is made of another's memory. The other rests meanwhile: this operation has it. */
+    /** Makes a machine of a suspended one's memory. This operation holds the source until the copy is made. */
     fork: durable<{ from: string }>(async ({ id, operation_id, input: { from }, undo, settle, progress }) => {
       progress(`copying the suspended ${title}`)
       undo(() => platform.letSourceGo(kind, from, operation_id))
@@ -105,8 +105,8 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }),
 
     /**
-     * Has it on another host, with its root disk: one that runs is suspended for that and goes on there. Until the record says
-     * that it is there, the source's copy is the machine.
+     * Moves the machine to another host, with its root disk. A running machine is suspended, copied, and resumed there. Until the
+     * record names the new host, the source's copy is the machine.
      */
     reschedule: durable<{ host_id: string | null }>(async (work) => {
       const { id, operation_id, input, undo, progress, settle } = work
@@ -130,7 +130,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }),
   }
 
-  /** Has a whole copy of it and its disks on another host. Where it was stays as it is. */
+  /** Copies the machine and its disks to another host. The source stays as it is. */
   async function copyOver(
     work: Pick<Work<unknown>, 'id' | 'undo' | 'progress'>,
     { from, host_id, disks }: Pick<Move, 'host_id' | 'disks'> & { from: string },
@@ -143,8 +143,8 @@ export function machineWorkflows(kind: MachineKind, title: string) {
   }
 
   /**
-   * Has one that rests suspended on another host, with room for it to go on. That is taken once it is there: where others were
-   * quicker, it goes on to a further host.
+   * Moves a suspended machine to a host with room to run it. The room is taken once the copy is there: if other instances have
+   * taken it by then, the machine moves on to another host.
    */
   async function goWhereRoomIs({ id, operation_id, ...work }: Work<unknown>): Promise<Move<Spec>> {
     for (let tries = 0; tries < moveTries; tries++) {
@@ -161,7 +161,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     throw ApplicationFailure.nonRetryable('Others took the room on each host that it came to', 'no_capacity')
   }
 
-  /** Whoever fails to say so, the engine knows whether it goes on. */
+  /** If the resume activity fails, ask QEMU: the machine may be running. */
   async function resumed(hostId: string, spec: Spec, operationId: string): Promise<FoundMachine> {
     try {
       return await on(hostId).resumeMachineOnHost(spec, operationId)
@@ -172,7 +172,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }
   }
 
-  /** Where it was. One that has ended meanwhile is started again as any that ends: by a repair. */
+  /** Resumes the machine on its former host. A machine that has ended meanwhile is started by a repair. */
   async function goBack({ id, operation_id }: Work<unknown>, from: string, spec: Spec): Promise<void> {
     try {
       await on(from).resumeMachineOnHost(spec, operation_id)
@@ -181,7 +181,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }
   }
 
-  /** It is there by now: should it not go on, it is suspended there; one that went on and ended is started by a repair. */
+  /** Resumes the machine on its new host. If that fails it stays suspended there; a repair starts one that ran and ended. */
   async function goOn(
     { id, operation_id, progress }: Work<unknown>,
     { host_id, host_address, spec }: Pick<Move<Spec>, 'host_id' | 'host_address' | 'spec'>,

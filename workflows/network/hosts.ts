@@ -12,7 +12,7 @@ const soon = (hostId: string) =>
   })
 
 /**
- * Has hosts bring their networks to what is wanted now. Those that cannot at this moment do it by themselves.
+ * Tells hosts to apply the networks that are wanted now. A host that is away applies them when it is back.
  */
 export async function tellHosts(hostIds: string[]): Promise<void> {
   await Promise.all(

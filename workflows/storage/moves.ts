@@ -8,7 +8,7 @@ const betweenTriesMs = 1_000
 // What is not over by then ends by itself on the source, and begins anew.
 const servedSec = 24 * 3600
 
-/** What nothing uses, and where it goes. */
+/** A disk or machine that nothing uses, and where it goes. */
 export interface Moving {
   id: string
   name: string
@@ -17,8 +17,8 @@ export interface Moving {
 }
 
 /**
- * Has a whole copy of a disk on another host, compared byte for byte. The source's stays as it is and is still the disk:
- * the caller says when that changes. A copy that comes to nothing goes with its host's next report.
+ * Copies a disk to another host and compares it byte for byte. The source's copy stays as it is and is still the disk, until the
+ * caller records the new host. A host removes an abandoned copy at its next report.
  */
 export async function moveDisk(
   work: Pick<Work<unknown>, 'undo' | 'progress'>,
@@ -34,7 +34,7 @@ export async function moveDisk(
   await on(from).stopServingDiskOnHost(id)
 }
 
-/** The same of a machine that does not run: its root disk and, suspended, its memory. */
+/** Copies a machine that does not run: its root disk and, if it is suspended, its memory. */
 export async function moveMachine(
   work: Pick<Work<unknown>, 'undo' | 'progress'>,
   { id, name, from, to }: Moving,
