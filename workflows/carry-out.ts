@@ -64,7 +64,8 @@ export function makeCarryOut(
     const child = await accepted(scope, waitsForOthers, () =>
       records.acceptChild(parent, { kind, id: id ?? null }, verb, input),
     )
-    const { undo: takeBack = id === undefined ? removal(kind, key) : null } = rules
+    const isNew = child.resource_id !== id // made of nothing, or of the one with that id
+    const { undo: takeBack = isNew ? removal(kind, key) : null } = rules
     if (takeBack) undo(() => takeBack(child.resource_id))
     await CancellationScope.nonCancellable(() => endOf(child, scope))
     stopIfCancelled(scope)

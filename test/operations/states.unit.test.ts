@@ -4,7 +4,7 @@ import '../../models/index.ts'
 import { allResources } from '../../models/resources.ts'
 import { states } from '../../models/states.ts'
 import * as workflows from '../../workflows/index.ts'
-import { workflowType } from '../../workflows/starters.ts'
+import { workflowType } from '../../lib/operation-workflows.ts'
 
 const table = states({
   stopped: { start: 'starting', delete: 'deleting' },
@@ -29,7 +29,9 @@ test('a verb that no table has does not compile, and throws', () => {
 test('every verb of every resource has its workflow', () => {
   const missing = allResources().flatMap(({ kind, states: { all, verbs } }) => {
     const created = all.includes('creating') ? ['create', ...verbs] : verbs
-    return created.map((verb) => workflowType(kind, verb)).filter((name) => !(name in workflows))
+    return created
+      .map((verb) => workflowType({ resource_kind: kind, verb: verb }))
+      .filter((name) => !(name in workflows))
   })
   expect(missing).toEqual([])
 })
