@@ -18,7 +18,7 @@ export async function authenticate(request: IncomingMessage, issuer: string): Pr
 
 async function userOf(token: string): Promise<Caller> {
   const identity = await identityOf(token)
-  if (!identity) throw new Unauthenticated('The token is unknown or has ended')
+  if (!identity) throw new Unauthenticated('The token is unknown or has expired')
   return {
     kind: 'user',
     id: identity.user_id,
@@ -34,7 +34,7 @@ async function clientOf(token: string, issuer: string): Promise<Caller> {
     if (!(cause instanceof errors.JOSEError)) throw cause
     throw Object.assign(new Unauthenticated('The token is not valid'), { cause })
   })
-  if (!machine) throw new Unauthenticated('The token was revoked, or its client is gone')
+  if (!machine) throw new Unauthenticated('The token was revoked, or its client was deleted')
   const { client, permissions } = machine
   return {
     kind: 'api_client',
@@ -71,7 +71,7 @@ export async function authenticateHost(request: IncomingMessage): Promise<HostCa
 export function authorize(access: Access, caller: Caller): void {
   if (typeof access === 'string' && !caller.permissions.has(access)) throw new PermissionDenied(access)
   if (typeof access === 'object' && access.for === 'users' && caller.kind !== 'user') {
-    throw new Problem(403, 'users_only', 'Only a user may do this, not an API client')
+    throw new Problem(403, 'users_only', 'Only users can do this, not API clients')
   }
 }
 
@@ -93,7 +93,7 @@ function bearer({ headers }: IncomingMessage): string {
     authorization === undefined
       ? inProtocol(headers['sec-websocket-protocol'])
       : /^Bearer +([^\s]+)$/i.exec(authorization)?.[1]
-  if (!token) throw new Unauthenticated('Send a token as Authorization: Bearer <token>')
+  if (!token) throw new Unauthenticated('Send a token in the header Authorization: Bearer <token>')
   if (token.length > longestToken) throw new Unauthenticated('The token is too long')
   return token
 }

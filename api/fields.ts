@@ -11,7 +11,7 @@ export const byId = z.strictObject({ id: Id })
 export const Name = z
   .string()
   .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9 and -, not - at an end')
-  .describe('Unique in the tenant among resources of this kind')
+  .describe('Unique per tenant and kind')
 
 /** Stored with sorted keys, so that equal tags are equal documents. */
 export const Tags = z
@@ -58,4 +58,4 @@ export const originOf = ({ socket, headers, ip }: IncomingMessage & { ip?: strin
 
 export const Email = z.email().max(254)
 /** A password that is chosen now. All of it counts, however long. */
-export const NewPassword = z.string().min(12).max(1024).describe('At least 12 characters; all of them count')
+export const NewPassword = z.string().min(12).max(1024).describe('At least 12 characters')

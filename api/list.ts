@@ -14,10 +14,10 @@ const controls = {
     .min(0)
     .default(20)
     .transform((limit) => Math.min(limit, 100))
-    .describe('Items to return; more than 100 is 100'),
+    .describe('Items to return; values above 100 are capped at 100'),
   offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0).describe('Items to skip'),
   order: z.enum(['asc', 'desc']).default('desc'),
-  q: z.string().max(200).optional().describe('Text that some field contains, in any case'),
+  q: z.string().max(200).optional().describe('Case-insensitive text to find in any field'),
 }
 
 /**

@@ -137,7 +137,8 @@ function parametersOf({ params, query, method, permission }: Operation, schemas:
     name: 'Idempotency-Key',
     in: 'header',
     required: false,
-    description: 'Sent again within 24 h, the first answer is given again and nothing is done twice',
+    description:
+      'A repeated request with the same key within 24 h gets the first answer; nothing is done twice',
     schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[\\x21-\\x7e]+$' },
   }
   return [...of('path', params), ...of('query', query), ...(idempotent ? [key] : [])]

@@ -26,7 +26,7 @@ const OperationView = z
     resource_name: z.string(),
     verb: z.string(),
     state: z.enum(operationStates),
-    step: z.string().nullable().describe('What is being done, in plain words'),
+    step: z.string().nullable().describe('The current step, in plain words'),
     error: ProblemView.nullable(),
     parent_id: Id.nullable().describe(
       'The operation of which this one is a part; it lists its children by this',
@@ -34,7 +34,7 @@ const OperationView = z
     requested_by: Id.nullable().describe('The user; null when the platform itself began it'),
     cancel_requested_at: Timestamp.nullable(),
     workflow_id: z.string(),
-    workflow_url: z.url().describe('In the Temporal UI, for operators'),
+    workflow_url: z.url().describe('Link to the Temporal UI, for operators'),
     created_at: Timestamp,
     updated_at: Timestamp,
     started_at: Timestamp.nullable(),
@@ -91,10 +91,15 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       method: 'GET',
       path: '/api/v1/operations/{id}',
       permission: 'operations:read',
-      summary: 'Get an operation, at once or when it has ended',
+      summary: 'Get an operation, at once or when it ends',
       params: byId,
       query: z.strictObject({
-        wait: z.coerce.number().min(0).max(60).default(0).describe('Seconds to wait for its end'),
+        wait: z.coerce
+          .number()
+          .min(0)
+          .max(60)
+          .default(0)
+          .describe('Seconds to wait for the operation to end'),
       }),
       responses: { 200: OperationView },
       handle: async ({ caller, params, query }) =>

@@ -10,7 +10,7 @@ export const ProblemView = z
     type: z.string(),
     title: z.string(),
     status: z.int(),
-    code: z.string().describe('Stable; what clients branch on'),
+    code: z.string().describe('Stable machine-readable code'),
     detail: z.string().optional(),
     request_id: z.string().optional(),
     errors: z.array(z.object({ pointer: z.string(), message: z.string() })).optional(),

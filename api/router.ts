@@ -216,7 +216,7 @@ const read = (request: Request, response: Response, readBody: express.RequestHan
 function parseNothing(given: unknown, what: string, status: 400 | 422): undefined {
   const fields = typeof given === 'object' && given !== null ? Object.keys(given) : ['']
   if (fields.length === 0) return undefined
-  throw new Problem(status, 'invalid_input', 'The request has mistakes', undefined, {
+  throw new Problem(status, 'invalid_input', 'The request is invalid', undefined, {
     extensions: {
       errors: fields.map((field) => ({
         pointer: `/${field}`,
@@ -231,7 +231,7 @@ function checkKey(key: string): string {
   throw new Problem(
     400,
     'invalid_input',
-    'The request has mistakes',
+    'The request is invalid',
     'Idempotency-Key must be 1 to 255 visible ASCII characters',
   )
 }
@@ -271,7 +271,7 @@ function refuseOtherMethods(router: Router, prefix: string, group: Operation[]):
   for (const [path, same] of Map.groupBy(group, (operation) => operation.path)) {
     const allow = same.map((operation) => operation.method).join(', ')
     router.all(path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/', () => {
-      throw new Problem(405, 'method_not_allowed', 'The method is not allowed here', `Allowed: ${allow}`, {
+      throw new Problem(405, 'method_not_allowed', 'Method not allowed', `Allowed: ${allow}`, {
         headers: { Allow: allow },
       })
     })

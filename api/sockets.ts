@@ -33,7 +33,7 @@ export function checkOrigin(
 ): void {
   const allowed = [new URL(settings.KEELSON_API_URL).origin, ...settings.KEELSON_CORS_ORIGINS]
   if (headers.origin === undefined || allowed.includes(headers.origin)) return
-  throw new Problem(403, 'origin_denied', 'Pages of this origin may not connect')
+  throw new Problem(403, 'origin_denied', 'This origin is not allowed to connect')
 }
 
 /** Serves a client for as long as it answers, and as long as `stillAllowed` does not throw a refusal. */

@@ -16,8 +16,8 @@ export class ImageNotFound extends EngineError {
   constructor(image: string, cause?: unknown, registry: 'refuses' | 'silent' = 'refuses') {
     super(
       registry === 'silent'
-        ? `The host has no image ${image}, and its registry does not answer`
-        : `The image ${image} is not there, or may not be pulled`,
+        ? `The host does not have the image ${image}, and its registry does not answer`
+        : `The image ${image} does not exist, or access to it is denied`,
       { cause },
     )
     this.image = image
@@ -30,7 +30,7 @@ export class PortInUse extends EngineError {
   readonly permanent = true
   readonly port: number | null
   constructor(port: number | null, cause?: unknown) {
-    super(port === null ? 'No host port is free' : `The host port ${port} is in use`, { cause })
+    super(port === null ? 'The host has no free port' : `The host port ${port} is in use`, { cause })
     this.port = port
   }
 }
@@ -116,7 +116,7 @@ export class NotPermitted extends EngineError {
   readonly code = 'host_not_permitted'
   readonly permanent = true
   constructor(cause?: unknown) {
-    super('The host’s worker is not permitted to change its networks', { cause })
+    super('The host’s worker lacks the permission to change networks', { cause })
   }
 }
 
@@ -183,7 +183,7 @@ export class DiskMigrating extends EngineError {
   readonly permanent = true
   readonly id: string
   constructor(id: string, cause?: unknown) {
-    super('The disk is being migrated', { cause })
+    super('The disk is migrating', { cause })
     this.id = id
   }
 }
@@ -195,7 +195,7 @@ export class DiskInUse extends EngineError {
   readonly permanent = true
   readonly mountPath: string
   constructor(mountPath: string, cause?: unknown) {
-    super(`The instance still uses files below ${mountPath}`, { cause })
+    super(`The instance still has files open below ${mountPath}`, { cause })
     this.mountPath = mountPath
   }
 }
@@ -206,7 +206,7 @@ export class HostDiskFull extends EngineError {
   readonly code = 'host_disk_full'
   readonly permanent = true
   constructor(cause?: unknown, what = 'the disk') {
-    super(`The host has not enough room for ${what}`, { cause })
+    super(`The host has too little free space for ${what}`, { cause })
   }
 }
 

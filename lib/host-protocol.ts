@@ -268,7 +268,7 @@ export const planeTokenSec = 30
 
 /** One line of `GET /containers/{id}/logs`. */
 export const LogLine = z.object({
-  time: z.iso.datetime({ precision: null }).describe('When the engine read the line, UTC'),
+  time: z.iso.datetime({ precision: null }).describe('When the engine read the line (UTC)'),
   stream: z.enum(['stdout', 'stderr']),
   line: z.string(),
 })

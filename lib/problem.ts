@@ -65,7 +65,7 @@ export class Problem extends Error {
 export class InvalidInput extends Problem {
   /** 422 for a body that parses and is wrong; 400 for what the query or the syntax got wrong. */
   constructor(status: 400 | 422, errors: InputError[], detail?: string) {
-    super(status, 'invalid_input', 'The request has mistakes', detail, { extensions: { errors } })
+    super(status, 'invalid_input', 'The request is invalid', detail, { extensions: { errors } })
   }
 }
 
@@ -91,8 +91,8 @@ export class GrantDenied extends Problem {
     super(
       403,
       'grant_denied',
-      'You do not hold this yourself',
-      `Only who holds it may give, change or take away ${missing.join(', ')}`,
+      'You lack this permission yourself',
+      `Only a holder of ${missing.join(', ')} can grant, change or revoke it`,
       { extensions: { permissions: missing } },
     )
   }
@@ -119,7 +119,7 @@ export class TokenRefused extends Problem {
 /** Not from the mail topic, or not now. Why is not said: whoever sends it may be anybody. */
 export class NotificationRefused extends Problem {
   constructor() {
-    super(403, 'notification_refused', 'The notification is refused')
+    super(403, 'notification_refused', 'The notification was refused')
   }
 }
 
@@ -132,7 +132,7 @@ export class NotFound extends Problem {
 
 export class NameTaken extends Problem {
   constructor(what: string, name: string) {
-    super(409, 'name_taken', 'The name is taken', `There is a ${what} named ${name} already`)
+    super(409, 'name_taken', 'The name is taken', `A ${what} named ${name} already exists`)
   }
 }
 
@@ -158,7 +158,7 @@ export class QuotaExceeded extends Problem {
       409,
       'quota_exceeded',
       'The tenant’s limit is reached',
-      `${limit} is ${allowed}, ${used} in use, ${asked} asked for`,
+      `${limit} is ${allowed}: ${used} in use, ${asked} requested`,
       {
         extensions: { limit, allowed, used, asked },
       },
@@ -168,7 +168,7 @@ export class QuotaExceeded extends Problem {
 
 export class IdempotencyMismatch extends Problem {
   constructor() {
-    super(422, 'idempotency_mismatch', 'The Idempotency-Key was used for another request')
+    super(422, 'idempotency_mismatch', 'The Idempotency-Key was used with another request')
   }
 }
 

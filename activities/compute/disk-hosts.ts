@@ -12,7 +12,7 @@ export async function readyDisks({ kind, instance }: Instance): Promise<string |
   if (instance.disks.length === 0) return null // so it is for most, and costs them no query
   const disks = await disksOf(instance)
   if (disks.some(({ status }) => status === 'migrating'))
-    throw ApplicationFailure.nonRetryable(`A disk of the ${kind.title} is being migrated`, 'disk_migrating')
+    throw ApplicationFailure.nonRetryable(`A disk of the ${kind.title} is migrating`, 'disk_migrating')
   return permanently(() => hostOfDisks(instance))
 }
 
@@ -25,7 +25,7 @@ export async function followDisks({ kind, instance }: Instance, hostId: string):
   const { host_id } = await heldBy(_id)
   if (host_id === null || host_id === hostId) return false
   if (kind.moves_whole) {
-    const detail = `The disks of the ${kind.title} are on another host than its root disk: migrate them back, or detach them`
+    const detail = `The ${kind.title}’s disks are on another host than its root disk: migrate them back, or detach them`
     throw ApplicationFailure.nonRetryable(detail, 'disk_elsewhere')
   }
   await placeElsewhere([_id], { hostId })
@@ -39,9 +39,9 @@ export async function needsDisksThere({ kind, instance }: Instance, from: string
   const there = await permanently(() => hostOfDisks(instance))
   if (there === null || there === from) return
   if (from === null) {
-    const detail = `The disks of the ${kind.title} are on its host, which does not answer; detach them, or wait for it`
+    const detail = `The ${kind.title}’s disks are on a host that does not answer: detach them, or wait for the host`
     throw ApplicationFailure.nonRetryable(detail, 'disks_unreachable')
   }
-  const detail = `The disks of the ${kind.title} are on another host: it goes there at its next start`
+  const detail = `The ${kind.title}’s disks are on another host; it moves there at its next start`
   throw ApplicationFailure.nonRetryable(detail, 'disk_elsewhere')
 }

@@ -27,7 +27,7 @@ export const makeInstanceActivities = () => ({
     const moved = diskHost !== null && (await followDisks(one, diskHost))
     const host = await place(id, await wishOf(kind, instance, diskHost ?? instance.wanted_host_id))
     if (host.unreachable_since) {
-      const detail = `The host of the ${kind.title} does not answer; reschedule it to have it on another`
+      const detail = `The ${kind.title}’s host does not answer; reschedule the ${kind.title} to run it on another host`
       throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
     }
     const is_new = instance.host_id === null || moved
@@ -119,7 +119,7 @@ export const makeInstanceActivities = () => ({
     const { kind, instance } = await instanceOf(kindName, id)
     const { host_id } = instance
     if (host_id === null)
-      throw ApplicationFailure.nonRetryable(`The ${kind.title} is on no host`, 'not_placed')
+      throw ApplicationFailure.nonRetryable(`The ${kind.title} is not on a host`, 'not_placed')
     const waiting = changed.filter((field) => !kind.live.has(field))
     return {
       host_id,
@@ -164,7 +164,7 @@ export interface Move<S extends PlacedSpec = PlacedSpec> {
 export async function instanceOf(kindName: InstanceKindName, id: string): Promise<Instance> {
   const kind = instanceKinds[kindName]
   const instance = await kind.model.findById(id).setOptions(everyTenant).lean()
-  if (!instance) throw ApplicationFailure.nonRetryable('The instance is gone', 'not_found')
+  if (!instance) throw ApplicationFailure.nonRetryable('The instance no longer exists', 'not_found')
   return { kind, instance }
 }
 
@@ -178,8 +178,8 @@ async function lacksRoom({ kind, instance }: Instance): Promise<boolean> {
 /** What it wrote is on its host and nowhere else. */
 function cannotLeave({ kind: { title }, instance }: Instance): ApplicationFailure {
   if (instance.host_id === null)
-    return ApplicationFailure.nonRetryable(`The ${title} is on no host yet: start it`, 'not_placed')
-  const detail = `The ${title} is on a host that does not answer, with its root disk`
+    return ApplicationFailure.nonRetryable(`The ${title} is not on a host yet: start it`, 'not_placed')
+  const detail = `The ${title}’s root disk is on a host that does not answer`
   return ApplicationFailure.nonRetryable(detail, 'host_unreachable')
 }
 

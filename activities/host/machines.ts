@@ -48,7 +48,7 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
   const inSlot = makeQueue(startsAtOnce)
 
   function engine(): MachineLifecycle & MachineTransfers {
-    if (!machines) throw new HostNotEquipped('what microVMs and VMs need')
+    if (!machines) throw new HostNotEquipped('support for microVMs and VMs')
     return machines
   }
 

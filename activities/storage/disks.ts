@@ -12,7 +12,7 @@ export const makeDiskActivities = () => ({
     const { host_id, size_gib } = await diskOf(id)
     const there = await answering(host_id)
     if (there) return { host_id: there, size_gib }
-    const detail = 'The host of the disk does not answer'
+    const detail = 'The disk’s host does not answer'
     throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
   },
 
@@ -51,10 +51,10 @@ export const makeDiskActivities = () => ({
     const { host_id, tenant_id, name } = await diskOf(id)
     const held = await Reservation.findOne({ _id: id, tenant_id }).lean()
     const target = held?.target_host_id
-    if (!target) throw ApplicationFailure.nonRetryable('The disk goes nowhere', 'not_placed')
+    if (!target) throw ApplicationFailure.nonRetryable('The disk has no migration under way', 'not_placed')
     const from = await answering(host_id)
     if (!from) {
-      const detail = 'The host of the disk does not answer, and nobody else has it'
+      const detail = 'The disk’s host does not answer, and no other host has a copy'
       throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
     }
     return { from_host_id: from, host_id: target, name }
@@ -74,6 +74,6 @@ export type DiskActivities = ReturnType<typeof makeDiskActivities>
 
 async function diskOf(id: string): Promise<DiskDocument> {
   const disk = await Disk.findById(id).setOptions(everyTenant).lean()
-  if (!disk) throw ApplicationFailure.nonRetryable('The disk is gone', 'not_found')
+  if (!disk) throw ApplicationFailure.nonRetryable('The disk no longer exists', 'not_found')
   return disk
 }

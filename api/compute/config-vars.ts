@@ -13,7 +13,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     method: 'GET',
     path: `/api/v1/${plural}/{id}/config-vars`,
     permission: `${plural}:read`,
-    summary: `Get a ${title}’s config vars; each read is audited`,
+    summary: `Get a ${title}’s config vars (audited)`,
     params: byId,
     responses: { 200: ConfigVarsView },
     reads_secret: true,
@@ -26,7 +26,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     method: 'PUT',
     path: `/api/v1/${plural}/{id}/config-vars`,
     permission: `${plural}:update`,
-    summary: `Replace all config vars; a ${title} that runs has them from its next start on`,
+    summary: `Replace all config vars; a running ${title} gets them at its next start`,
     params: byId,
     body: z.strictObject({ config_vars: ConfigVars }),
     responses: {
@@ -34,7 +34,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
         config_vars: ConfigVars,
         needs_restart: z
           .boolean()
-          .describe(`The ${title} runs with the former ones until it is stopped and started`),
+          .describe(`The ${title} keeps the previous values until it is stopped and started`),
       }),
     },
     handle: async ({ caller, params, body: { config_vars } }) => ({

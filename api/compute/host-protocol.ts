@@ -43,7 +43,7 @@ export const hostProtocol = [
     attempts_per_min: 60,
     handle: async ({ body }) => {
       const host = await enrolHost(body)
-      if (!host) throw new Unauthenticated('The token is unknown, used or has ended', 'invalid_token')
+      if (!host) throw new Unauthenticated('The token is unknown, already used or expired', 'invalid_token')
       return { host_id: host._id, jwks: await publicKeys() }
     },
   }),
@@ -51,7 +51,7 @@ export const hostProtocol = [
   operation({
     method: 'POST',
     path: '/internal/v1/hosts/{id}/reports',
-    permission: hostsOnly('a host tells of itself'),
+    permission: hostsOnly('a host reports about itself'),
     summary: 'Report what a host observes: its capacity and the state of its things',
     params: byId,
     body: HostReport,
@@ -65,7 +65,7 @@ export const hostProtocol = [
   operation({
     method: 'GET',
     path: '/internal/v1/hosts/{id}/networks',
-    permission: hostsOnly('a host is told of the networks that are to be on it'),
+    permission: hostsOnly('a host gets the networks wanted on it'),
     summary: 'Get all VPCs, subnets and NICs wanted on a host',
     params: byId,
     responses: { 200: HostNetworks },
@@ -78,7 +78,7 @@ export const hostProtocol = [
   operation({
     method: 'POST',
     path: '/internal/v1/hosts/{id}/samples',
-    permission: hostsOnly('a host tells of its own instances'),
+    permission: hostsOnly('a host reports about its own instances'),
     summary: 'Report the resource usage of a host’s instances',
     params: byId,
     body: HostSamples,
@@ -92,7 +92,7 @@ export const hostProtocol = [
   operation({
     method: 'GET',
     path: '/internal/v1/hosts/{id}/instances/{instance_id}/config-vars',
-    permission: hostsOnly('secrets go to the host that runs the instance, and nowhere else'),
+    permission: hostsOnly('only the host that runs the instance gets its secrets'),
     summary: 'Get the secrets of an instance: config vars and cloud-init user data',
     params: z.strictObject({ id: Id, instance_id: Id }),
     responses: {
@@ -118,7 +118,7 @@ export const hostProtocol = [
   operation({
     method: 'POST',
     path: '/internal/v1/hosts/{id}/instances/{instance_id}/log-pieces',
-    permission: hostsOnly('a host archives the output of instances that it has or had'),
+    permission: hostsOnly('a host archives the output of instances that it runs or ran'),
     summary: 'Archive a part of an instance’s output',
     params: z.strictObject({ id: Id, instance_id: Id }),
     query: LogPiece,

@@ -11,8 +11,8 @@ export function instanceDisks(shown: ShownInstance): Operation[] {
   const { plural, kind, view, toView } = shown
   const { title } = kind
   const words = shown.disks ?? {
-    attach: `Mount a disk in a ${title}: at once where it runs, else at its start`,
-    detach: `Unmount a disk; refused while the ${title} has files open there`,
+    attach: `Attach a disk to a ${title}; it is mounted at once if running, else at the next start`,
+    detach: `Detach a disk from a ${title}; refused while files on it are open`,
   }
 
   return [

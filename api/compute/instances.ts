@@ -37,7 +37,7 @@ export const Arguments = z.array(z.string().max(4096)).max(256)
 export const ConfigVars = z
   .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
   .refine((vars) => Object.keys(vars).length <= 200, 'at most 200 config vars')
-export const Grace = z.int().min(0).max(600).default(10).describe('Seconds until it is killed')
+export const Grace = z.int().min(0).max(600).default(10).describe('Seconds to wait before it is killed')
 
 /** What can be changed later. */
 export const changeable = {
@@ -55,10 +55,18 @@ export const creatable = {
   log_cap_mib: changeable.log_cap_mib.default(64),
   tags: Tags.default({}),
   config_vars: ConfigVars.default({}).describe('Environment variables'),
-  disks: z.array(DiskMount).max(maxDisks).default([]).describe('It runs where they are'),
-  host_id: Id.nullable().default(null).describe('For operators: the host to be on'),
+  disks: z
+    .array(DiskMount)
+    .max(maxDisks)
+    .default([])
+    .describe('The instance runs on the host that has its disks'),
+  host_id: Id.nullable().default(null).describe('Operators only: the host to run on'),
   start: z.boolean().default(true),
-  nics: z.array(AskedNic).max(8).default([]).describe('All in one VPC; the first has the default route'),
+  nics: z
+    .array(AskedNic)
+    .max(8)
+    .default([])
+    .describe('All in one VPC; the default route goes through the first'),
 }
 
 /** What each kind shows. */
@@ -71,7 +79,7 @@ export const instanceView = {
   log_cap_mib: z.int(),
   disks: z.array(MountView),
   host_id: Id.nullable(),
-  pending_changes: z.array(z.string()).describe('Fields that take effect at the next start'),
+  pending_changes: z.array(z.string()).describe('Fields whose new values take effect at the next start'),
   exit_code: z.int().nullable(),
   restart_count: z.int(),
   started_at: Timestamp.nullable(),
@@ -116,7 +124,7 @@ export function instanceOperations(shown: ShownInstance) {
       method: 'POST',
       path: `${path}/{id}/stop`,
       permission: `${plural}:update`,
-      summary: `Stop a running ${title}; its addresses and data stay`,
+      summary: `Stop a running ${title}; it keeps its addresses and data`,
       params: byId,
       body: z.strictObject({ grace_sec: Grace }).default({ grace_sec: 10 }),
       responses: { 202: view },
@@ -132,7 +140,7 @@ export function instanceOperations(shown: ShownInstance) {
       params: byId,
       body: z
         .strictObject({
-          host_id: Id.nullable().default(null).describe('For operators: the host to go to'),
+          host_id: Id.nullable().default(null).describe('Operators only: the host to move to'),
           grace_sec: Grace,
         })
         .default({ host_id: null, grace_sec: 10 }),

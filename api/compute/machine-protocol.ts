@@ -34,7 +34,7 @@ export const machineProtocol = [
   operation({
     method: 'PUT',
     path,
-    permission: hostsOnly('the host that a machine leaves says where it serves it, and by which key'),
+    permission: hostsOnly('the source host says where it serves the machine, and with which key'),
     summary: 'Set the source of a machine that moves',
     params: byInstance,
     body: MachineTransfer,
@@ -48,7 +48,7 @@ export const machineProtocol = [
   operation({
     method: 'GET',
     path,
-    permission: hostsOnly('the key of a move goes to the host that pulls the machine, and nowhere else'),
+    permission: hostsOnly('only the host that pulls the machine gets the key'),
     summary: 'Get the source of an incoming machine',
     params: byInstance,
     responses: { 200: MachineTransfer },

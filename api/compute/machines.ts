@@ -33,7 +33,11 @@ export const { restart_policy, log_cap_mib, tags } = changeable
 export const creatableMachine = {
   ...creatable,
   ...sizes,
-  nics: z.array(AskedNic).max(4).default([]).describe('All in one VPC; the first has the default route'),
+  nics: z
+    .array(AskedNic)
+    .max(4)
+    .default([])
+    .describe('All in one VPC; the default route goes through the first'),
 }
 
 export const machineView = {
@@ -53,7 +57,7 @@ export const toMachineView = (machine: MachineDocument) => ({
 
 /** Its serial line, which several may watch at once; with a command, a terminal in it. */
 export const serialConsole = (title: string) => ({
-  words: `The serial line of a running ${title}, or with a command a terminal in it`,
+  words: `The serial console of a running ${title}, or a terminal that runs a command`,
   command: [],
 })
 
@@ -70,7 +74,7 @@ export function machineOperations(shown: ShownInstance & { kind: SuspendableKind
       method: 'POST',
       path: `${path}/suspend`,
       permission: `${plural}:update`,
-      summary: `Suspend a ${title}: its memory goes to a file, its processor and memory to others`,
+      summary: `Suspend a ${title}: save its memory to a file and free its CPU and RAM`,
       params: byId,
       responses: { 202: view },
       handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptSuspend(kind, by, params.id)),
@@ -80,7 +84,7 @@ export function machineOperations(shown: ShownInstance & { kind: SuspendableKind
       method: 'POST',
       path: `${path}/resume`,
       permission: `${plural}:update`,
-      summary: `Resume a suspended ${title}: where it was, or where there is room; refused while there is none`,
+      summary: `Resume a suspended ${title} exactly where it stopped, on its host or one with room`,
       params: byId,
       responses: { 202: view },
       handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptResume(kind, by, params.id)),
@@ -90,7 +94,7 @@ export function machineOperations(shown: ShownInstance & { kind: SuspendableKind
       method: 'POST',
       path: `${path}/reboot`,
       permission: `${plural}:update`,
-      summary: `Restart a ${title}; what waits for its next start takes effect`,
+      summary: `Reboot a ${title}; pending changes take effect`,
       params: byId,
       body: z.strictObject({ grace_sec: Grace }).default({ grace_sec: 10 }),
       responses: { 202: view },

@@ -37,17 +37,19 @@ const changeable = {
   log_cap_mib,
   tags,
   ...sizes,
-  ports: Ports.describe('Reached by its first NIC: without one, there are none'),
+  ports: Ports.describe('Forwarded to the first NIC; without a NIC no port is published'),
   health_check: HealthCheck.nullable(),
 }
 
 const CreateMicrovm = z.strictObject({
   ...changeable,
   ...creatableMachine,
-  command: command.default([]).describe('Without it, the image’s own'),
-  entrypoint: entrypoint.default([]).describe('Without it, the image’s own'),
+  command: command.default([]).describe('Default: the image’s own'),
+  entrypoint: entrypoint.default([]).describe('Default: the image’s own'),
   restart_policy: restart_policy.default('always'),
-  root_disk_gib: sizes.root_disk_gib.default(1).describe('It grows at the next start, and never shrinks'),
+  root_disk_gib: sizes.root_disk_gib
+    .default(1)
+    .describe('Can only grow; a new size takes effect at the next start'),
   ports: changeable.ports.default([]),
   health_check: changeable.health_check.default(null),
 })
@@ -79,7 +81,7 @@ const toView = (microvm: MicrovmDocument): z.output<typeof MicrovmView> => ({
 const shown = {
   ...shownAs(microvmKind),
   plural: 'microvms' as const,
-  staysBehind: 'its root disk, memory and disks go with it',
+  staysBehind: 'its root disk, memory and disks move with it',
   console: serialConsole('microVM'),
   stored: { ports: 'bindings' },
   view: MicrovmView,
@@ -90,7 +92,7 @@ const createMicrovm = operation({
   method: 'POST',
   path: '/api/v1/microvms',
   permission: 'microvms:create',
-  summary: 'Create a microVM of a container image, and start it',
+  summary: 'Create a microVM from a container image and start it',
   body: CreateMicrovm,
   responses: { 202: MicrovmView },
   refuses: [404],
@@ -104,7 +106,7 @@ const updateMicrovm = operation({
   method: 'PUT',
   path: '/api/v1/microvms/{id}',
   permission: 'microvms:update',
-  summary: 'Change a microVM: its restart policy and tags at once, the rest at the next start',
+  summary: 'Update a microVM; restart policy and tags change at once, the rest at the next start',
   params: byId,
   body: UpdateMicrovm,
   responses: { 202: MicrovmView },
@@ -116,13 +118,13 @@ const forkMicrovm = operation({
   method: 'POST',
   path: '/api/v1/microvms/{id}/fork',
   permission: 'microvms:create',
-  summary: 'Make a running microVM of a suspended one’s memory and root disk, which stays as it is',
+  summary: 'Fork a suspended microVM: start a new one from a copy of its memory and root disk',
   params: byId,
   body: z.strictObject({
     name: Name,
     tags: Tags.default({}),
     config_vars: ConfigVars.optional().describe(
-      'For what begins in it from now on; what runs has those of the other. Without them, the other’s',
+      'For processes started after the fork; running ones keep the source’s. Default: the source’s',
     ),
   }),
   responses: { 202: MicrovmView },

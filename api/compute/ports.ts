@@ -17,7 +17,7 @@ export const Ports = z
         .max(65535)
         .nullable()
         .default(null)
-        .describe('Without it the host chooses one and keeps it'),
+        .describe('Default: the host picks a port and keeps it'),
     }),
   )
   .max(32)

@@ -44,15 +44,17 @@ const CreateVm = z.strictObject({
   ...creatable,
   ...sizes,
   image: z.enum(vmImages.map(({ name }) => name)),
-  root_disk_gib: sizes.root_disk_gib.default(4).describe('It grows at the next start, and never shrinks'),
-  ssh_keys: z.array(SshKey).max(20).default([]).describe('Who may log in as `debian`'),
+  root_disk_gib: sizes.root_disk_gib
+    .default(4)
+    .describe('Can only grow; a new size takes effect at the next start'),
+  ssh_keys: z.array(SshKey).max(20).default([]).describe('SSH public keys that can log in as `debian`'),
   user_data: z
     .string()
     .refine((text) => Buffer.byteLength(text) <= maxUserDataBytes, `at most ${maxUserDataBytes} bytes`)
     .nullable()
     .default(null)
-    .describe('For cloud-init. No answer shows it, since it may hold secrets'),
-  vpc_id: Id.nullable().default(null).describe('Without it, that of its NICs'),
+    .describe('cloud-init user data. Never returned, since it may hold secrets'),
+  vpc_id: Id.nullable().default(null).describe('Default: the VPC of its NICs'),
 })
 
 const UpdateVm = z.strictObject({ ...sizes, log_cap_mib, tags }).partial()
@@ -70,11 +72,11 @@ const toView = (vm: VmDocument): z.output<typeof VmView> => ({
 const shown = {
   ...shownAs(vmKind),
   plural: 'vms' as const,
-  staysBehind: 'its root disk, memory and disks go with it',
+  staysBehind: 'its root disk, memory and disks move with it',
   console: serialConsole('VM'),
   disks: {
-    attach: 'Attach a disk to a VM, whose system mounts it: at once where it runs, else at its start',
-    detach: 'Detach a disk, which the VM’s system should have unmounted before',
+    attach: 'Attach a disk to a VM, at once if running, else at the next start; the guest mounts it',
+    detach: 'Detach a disk from a VM; unmount it in the guest first',
   },
   view: VmView,
   toView,
@@ -84,7 +86,7 @@ const createVm = operation({
   method: 'POST',
   path: '/api/v1/vms',
   permission: 'vms:create',
-  summary: 'Create a VM of one of the platform’s images, and start it',
+  summary: 'Create a VM from one of the platform’s images and start it',
   body: CreateVm,
   responses: { 202: VmView },
   refuses: [404],
@@ -98,7 +100,7 @@ const updateVm = operation({
   method: 'PUT',
   path: '/api/v1/vms/{id}',
   permission: 'vms:update',
-  summary: 'Change a VM: its tags at once, its size at the next start',
+  summary: 'Update a VM; tags change at once, its size at the next start',
   params: byId,
   body: UpdateVm,
   responses: { 202: VmView },
@@ -110,7 +112,7 @@ const listVmImages = operation({
   method: 'GET',
   path: '/api/v1/vms/images',
   permission: 'vms:read',
-  summary: 'List what VMs can be made of',
+  summary: 'List VM images',
   responses: {
     200: z.strictObject({
       items: z.array(z.strictObject({ name: z.string(), title: z.string() })),

@@ -21,7 +21,7 @@ const Account = z
     name: z.string(),
     roles: z.array(z.string()),
     permissions: z.array(z.string()),
-    authenticator: z.boolean().describe('Whether logins need a code'),
+    authenticator: z.boolean().describe('Whether a login needs an authenticator code'),
   })
   .meta({ id: 'Account' })
 
@@ -48,7 +48,7 @@ const toBrowserView = (browser: BrowserDocument): z.output<typeof BrowserView> =
 const SessionView = z
   .strictObject({
     id: Id,
-    address: z.string().describe('Where the login came from'),
+    address: z.string().describe('Address and user agent of the login'),
     user_agent: z.string(),
     created_at: Timestamp,
     expires_at: Timestamp,
@@ -63,15 +63,15 @@ const toSessionView = (session: SessionDocument): z.output<typeof SessionView> =
   expires_at: time(session.expires_at),
 })
 
-const own = usersOnly('everybody looks after his own account')
+const own = usersOnly('every user manages their own account')
 const userOf = ({ tenant_id, id }: UserCaller): Promise<UserDocument> => findUser(tenant_id, id)
 
 export const account = [
   operation({
     method: 'GET',
     path: '/api/v1/account',
-    permission: usersOnly('everybody may see who he is'),
-    summary: 'Who is calling, and what he may do',
+    permission: usersOnly('every caller can see their own account'),
+    summary: 'Get the caller’s own account and permissions',
     responses: { 200: Account },
     handle: async ({ caller }) => {
       const user = await userOf(caller)
@@ -91,7 +91,7 @@ export const account = [
     method: 'POST',
     path: '/api/v1/account/password',
     permission: own,
-    summary: 'Change the password; all other sessions and remembered browsers end',
+    summary: 'Change the password; ends all other sessions and forgets remembered browsers',
     body: z.strictObject({ current_password: z.string().min(1).max(1024), new_password: NewPassword }),
     responses: { 204: null },
     handle: async ({ caller, body, address }) =>
@@ -102,12 +102,12 @@ export const account = [
     method: 'POST',
     path: '/api/v1/account/authenticator',
     permission: own,
-    summary: 'Enrol an authenticator app; it counts once a code of it is confirmed',
+    summary: 'Enrol an authenticator app; it is active once a code is confirmed',
     responses: {
       200: z.strictObject({
-        secret: z.string().describe('Base 32, to be typed in; shown once'),
+        secret: z.string().describe('Base32 secret for manual entry; shown once'),
         otpauth_url: z.string(),
-        qr_svg: z.string().describe('The URL as an SVG image to scan'),
+        qr_svg: z.string().describe('The URL as a QR code (SVG)'),
       }),
     },
     handle: async ({ caller }) => {
@@ -120,17 +120,19 @@ export const account = [
     method: 'POST',
     path: '/api/v1/account/authenticator/confirm',
     permission: own,
-    summary: 'Show that the app has the secret; logins need a code from now on',
+    summary: 'Confirm the authenticator app with a code; logins need a code from now on',
     body: z.strictObject({ otp: z.string().regex(/^\d{6}$/, 'must be six digits') }),
     responses: {
-      200: z.strictObject({ recovery_codes: z.array(z.string()).describe('Shown once; each works once') }),
+      200: z.strictObject({
+        recovery_codes: z.array(z.string()).describe('Recovery codes: shown once, each valid once'),
+      }),
     },
     attempts_per_min: 60,
     handle: async ({ caller, body }) => {
       const recovery_codes = await confirmAuthenticator(await userOf(caller), body.otp)
       if (!recovery_codes) {
         throw new InvalidInput(422, [
-          { pointer: '/otp', message: 'is not the code of the app enrolled last' },
+          { pointer: '/otp', message: 'is not a valid code of the app that was enrolled last' },
         ])
       }
       return { recovery_codes }
@@ -141,7 +143,7 @@ export const account = [
     method: 'DELETE',
     path: '/api/v1/account/authenticator',
     permission: own,
-    summary: 'Remove the authenticator; takes the password or a code',
+    summary: 'Remove the authenticator; needs the password or a code',
     body: z.union([
       z.strictObject({ password: z.string().min(1).max(1024) }),
       z.strictObject({ otp: z.string().min(1).max(32) }),
@@ -153,7 +155,7 @@ export const account = [
   list({
     path: '/api/v1/account/browsers',
     permission: own,
-    summary: 'List the browsers that need no code',
+    summary: 'List remembered browsers, which need no code',
     model: Browser,
     view: BrowserView,
     toView: toBrowserView,
@@ -164,7 +166,7 @@ export const account = [
     method: 'DELETE',
     path: '/api/v1/account/browsers/{id}',
     permission: own,
-    summary: 'Forget a browser: it needs a code again',
+    summary: 'Forget a remembered browser',
     params: byId,
     responses: { 204: null },
     handle: ({ caller: { tenant_id, id }, params }) => forgetBrowser({ _id: id, tenant_id }, params.id),
@@ -173,7 +175,7 @@ export const account = [
   list({
     path: '/api/v1/account/sessions',
     permission: own,
-    summary: 'List the present logins',
+    summary: 'List your sessions',
     model: Session,
     view: SessionView,
     toView: toSessionView,
@@ -185,7 +187,7 @@ export const account = [
     method: 'DELETE',
     path: '/api/v1/account/sessions/{id}',
     permission: own,
-    summary: 'End a login',
+    summary: 'End a session',
     params: byId,
     responses: { 204: null },
     handle: async ({ caller, params }) => {

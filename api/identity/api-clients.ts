@@ -24,10 +24,10 @@ const view = {
   name: z.string(),
   description: z.string(),
   client_id: z.string(),
-  secret_hint: z.string().describe('How the secret ends'),
+  secret_hint: z.string().describe('Last characters of the secret'),
   scopes: z.array(z.string()),
-  expires_at: Timestamp.nullable().describe('Null: it does not expire on its own'),
-  last_used_at: Timestamp.nullable().describe('To the minute'),
+  expires_at: Timestamp.nullable().describe('Null: never expires'),
+  last_used_at: Timestamp.nullable().describe('Accurate to the minute'),
   created_at: Timestamp,
   updated_at: Timestamp,
 }
@@ -68,7 +68,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
     list({
       path: '/api/v1/api-clients',
       permission: 'api_clients:read',
-      summary: 'List the tenant’s API clients',
+      summary: 'List API clients',
       model: ApiClient,
       view: ApiClientView,
       toView,
@@ -79,7 +79,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'POST',
       path: '/api/v1/api-clients',
       permission: 'api_clients:create',
-      summary: 'Create an API client; the caller must hold every scope that it gets',
+      summary: 'Create an API client; the caller must hold every scope they grant',
       body: z.strictObject({
         name: Name,
         scopes: Scopes,
@@ -98,7 +98,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'GET',
       path: '/api/v1/api-clients/scopes',
       permission: 'api_clients:read',
-      summary: 'The scopes that the caller may grant, by resource',
+      summary: 'List the scopes that the caller can grant, by resource',
       responses: { 200: z.strictObject({ groups: z.array(ScopeGroup) }) },
       handle: async ({ caller }) => {
         const mine = tenantPermissions.filter((scope) => caller.permissions.has(scope))
@@ -126,7 +126,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'PATCH',
       path: '/api/v1/api-clients/{id}',
       permission: 'api_clients:update',
-      summary: 'Change an API client; a scope that is taken away is gone on its next request',
+      summary: 'Update an API client; a removed scope is gone on the next request',
       params: byId,
       body: z.strictObject({
         name: Name.optional(),
@@ -147,7 +147,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'POST',
       path: '/api/v1/api-clients/{id}/rotate',
       permission: 'api_clients:update',
-      summary: 'Make a new secret; the old one is refused at once, tokens live on',
+      summary: 'Rotate the secret; the old one stops working at once, issued tokens stay valid',
       params: byId,
       responses: { 201: WithSecret },
       handle: async ({ caller, params }) => {
@@ -160,7 +160,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'POST',
       path: '/api/v1/api-clients/{id}/revoke-tokens',
       permission: 'api_clients:update',
-      summary: 'Refuse every token issued to the client so far, from the next request on',
+      summary: 'Revoke all tokens issued so far, from the next request on',
       params: byId,
       responses: { 200: ApiClientView },
       handle: async ({ caller, params }) => toView(await revokeTokens(caller.tenant_id, params.id)),
@@ -170,7 +170,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'DELETE',
       path: '/api/v1/api-clients/{id}',
       permission: 'api_clients:delete',
-      summary: 'Delete an API client; its tokens are refused from the next request on',
+      summary: 'Delete an API client; its tokens stop working on the next request',
       params: byId,
       responses: { 204: null },
       handle: async ({ caller, params }) => deleteApiClient(caller.tenant_id, params.id),

@@ -10,7 +10,7 @@ const AuditEventView = z
     time: Timestamp,
     actor_id: z.string(),
     actor_kind: z.enum(actorKinds),
-    actor_name: z.string().describe('E-mail address or name as it was then'),
+    actor_name: z.string().describe('E-mail address or name at that time'),
     action: z.string().describe('Method and path; of an operation that another one began, its verb and kind'),
     resource_kind: z.string(),
     resource_id: z.string().nullable(),
@@ -28,7 +28,7 @@ export const auditEvents = [
   list({
     path: '/api/v1/audit-events',
     permission: 'audit:read',
-    summary: 'List who did what: changes, reads of secrets, and attempts at them',
+    summary: 'List audit events: changes, reads of secrets, and refused attempts',
     model: AuditEvent,
     view: AuditEventView,
     toView: ({ _id, ...event }): z.output<typeof AuditEventView> => ({

@@ -16,9 +16,9 @@ const EncryptionKeyView = z
     status: z.enum(encryptionKeyStates.all),
     status_reason: z.string().nullable().describe('Why the last rotation failed'),
     operation_id: Id.nullable().describe('The open operation'),
-    data_key_id: Id.describe('The data key that encrypts'),
-    created_at: Timestamp.describe('When that data key was made'),
-    master_key_ids: z.array(z.string()).describe('The master keys that are still needed'),
+    data_key_id: Id.describe('The data key that encrypts new secrets'),
+    created_at: Timestamp.describe('When the data key was created'),
+    master_key_ids: z.array(z.string()).describe('Ids of the master keys that are still needed'),
   })
   .meta({ id: 'EncryptionKey' })
 
@@ -39,7 +39,7 @@ export const encryptionKey = [
     method: 'GET',
     path: '/api/v1/platform/encryption-key',
     permission: 'platform:operations',
-    summary: 'Get what secrets are encrypted with: ids, no keys',
+    summary: 'Get the ids of the encryption keys in use',
     responses: { 200: EncryptionKeyView },
     handle: async () => viewWith(await keysInUse())(await getEncryptionKey()),
   }),
@@ -48,8 +48,7 @@ export const encryptionKey = [
     method: 'POST',
     path: '/api/v1/platform/encryption-key/rotate',
     permission: 'platform:operations',
-    summary:
-      'Make a new data key and encrypt all secrets with it; the first master key then wraps all data keys',
+    summary: 'Rotate the data key: re-encrypt all secrets with a new one, wrapped by the first master key',
     responses: { 202: EncryptionKeyView },
     handle: async ({ caller }) => {
       const toView = viewWith(await keysInUse())

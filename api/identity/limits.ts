@@ -25,7 +25,7 @@ export const limits = [
     method: 'GET',
     path: '/api/v1/limits',
     permission: 'limits:read',
-    summary: 'What the tenant may hold at most',
+    summary: 'Get the tenant’s limits',
     responses: { 200: LimitsView },
     handle: async ({ caller }) => toLimitsView(await tenantOf(caller.tenant_id)),
   }),

@@ -27,7 +27,7 @@ const tokenPath = '/oauth/token'
 
 const TokenRequest = z.object({
   grant_type: z.string().max(100),
-  scope: z.string().max(10_000).optional().describe('Space-separated; without it, all that the client holds'),
+  scope: z.string().max(10_000).optional().describe('Space-separated; default: all scopes of the client'),
   client_id: z.string().max(100).optional(),
   client_secret: z.string().max(1000).optional(),
 })
@@ -52,7 +52,9 @@ const SigningKeyView = z
     id: Id,
     generation: z.int(),
     signs_from: Timestamp,
-    expires_at: Timestamp.nullable().describe('Until when tokens of this key are good; null for the newest'),
+    expires_at: Timestamp.nullable().describe(
+      'When tokens signed with this key stop being accepted; null for the newest key',
+    ),
     created_at: Timestamp,
   })
   .meta({ id: 'SigningKey' })
@@ -69,8 +71,8 @@ export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
   operation({
     method: 'POST',
     path: tokenPath,
-    permission: anybody('a client proves itself by its secret here'),
-    summary: 'Get an access token with an API client’s id and secret',
+    permission: anybody('a client authenticates with its secret here'),
+    summary: 'Get an access token for an API client',
     form: true,
     body: TokenRequest,
     refusal: Refusal,
@@ -103,7 +105,7 @@ export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
     method: 'GET',
     path: '/.well-known/jwks.json',
     permission: anybody('public keys are public'),
-    summary: 'The keys with which access tokens are signed',
+    summary: 'Get the public keys that verify access tokens',
     responses: { 200: z.looseObject({ keys: z.array(z.record(z.string(), z.unknown())) }) },
     handle: publicKeys,
   }),
@@ -111,8 +113,8 @@ export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
   operation({
     method: 'GET',
     path: '/.well-known/oauth-authorization-server',
-    permission: anybody('clients find the token endpoint by it'),
-    summary: 'What OAuth clients need to know (RFC 8414)',
+    permission: anybody('clients discover the token endpoint here'),
+    summary: 'Get the OAuth server metadata (RFC 8414)',
     responses: { 200: z.looseObject({ issuer: z.url(), token_endpoint: z.url(), jwks_uri: z.url() }) },
     handle: async () => ({
       issuer: apiUrl,
@@ -139,7 +141,7 @@ export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
     method: 'POST',
     path: '/api/v1/platform/signing-keys/rotate',
     permission: 'platform:operations',
-    summary: 'Make the next signing key; tokens of the present one stay good until they expire',
+    summary: 'Rotate the signing key; existing tokens stay valid until they expire',
     responses: { 201: SigningKeyView },
     handle: async () => ({
       location: '/api/v1/platform/signing-keys',
@@ -158,7 +160,7 @@ async function clientWith(id: string, secret: string): Promise<ApiClientDocument
 function scopesAsked(client: ApiClientDocument, scope = ''): string[] {
   const asked = [...new Set(scope.split(' ').filter(Boolean))]
   if (asked.every((one) => client.scopes.includes(one))) return asked.length ? asked : client.scopes
-  throw new TokenRefused('invalid_scope', 'The client does not hold every scope asked for')
+  throw new TokenRefused('invalid_scope', 'The client does not hold every requested scope')
 }
 
 async function actorWith(client_id: string): Promise<Actor | null> {
@@ -175,13 +177,17 @@ function credentialsOf(
 ): [id: string, secret: string] {
   if (authorization === undefined) {
     if (client_id && client_secret) return [client_id, client_secret]
-    throw new TokenRefused('invalid_client', 'Send the client’s id and secret by HTTP basic, or in the form')
+    throw new TokenRefused(
+      'invalid_client',
+      'Send the client’s id and secret as HTTP basic credentials or in the form',
+    )
   }
   if (client_secret !== undefined)
-    throw new TokenRefused('invalid_request', 'Send the secret in one place only')
+    throw new TokenRefused('invalid_request', 'Send the secret either in the header or in the form, not both')
   const [, encoded = ''] = /^Basic +([A-Za-z0-9+/=_-]{1,4096})$/i.exec(authorization) ?? []
   const [, id, secret] = /^([^:]+):(.+)$/s.exec(Buffer.from(encoded, 'base64').toString()) ?? []
-  if (!id || !secret) throw new TokenRefused('invalid_client', 'HTTP basic needs the client’s id and secret')
+  if (!id || !secret)
+    throw new TokenRefused('invalid_client', 'HTTP basic credentials need the client’s id and secret')
   return [decodeForm(id), decodeForm(secret)]
 }
 

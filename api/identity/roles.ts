@@ -16,10 +16,10 @@ import { operation } from '../operation.ts'
 
 const RoleView = z
   .strictObject({
-    tenant_id: Id.nullable().describe('Null for the built-in roles, which every tenant has'),
+    tenant_id: Id.nullable().describe('Null for built-in roles, which every tenant has'),
     name: z.string(),
     description: z.string(),
-    built_in: z.boolean().describe('Cannot be changed or deleted'),
+    built_in: z.boolean().describe('Built-in roles cannot be changed or deleted'),
     permissions: z.array(z.string()),
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -45,7 +45,7 @@ export const roles = [
   list({
     path: '/api/v1/roles',
     permission: 'roles:read',
-    summary: 'List the tenant’s roles, the built-in ones among them',
+    summary: 'List roles, built-in ones included',
     model: Role,
     view: RoleView,
     toView,
@@ -57,7 +57,7 @@ export const roles = [
     method: 'POST',
     path: '/api/v1/roles',
     permission: 'roles:create',
-    summary: 'Create a role; it can hold only what the caller holds',
+    summary: 'Create a role; the caller must hold every permission in it',
     body: z.strictObject({
       name: Name,
       description: Description.default(''),
@@ -74,7 +74,7 @@ export const roles = [
     method: 'GET',
     path: '/api/v1/roles/{name}',
     permission: 'roles:read',
-    summary: 'Get a role by its name',
+    summary: 'Get a role by name',
     params: byName,
     responses: { 200: RoleView },
     handle: async ({ caller, params }) => toView(await roleNamed(caller.tenant_id, params.name)),
@@ -84,7 +84,7 @@ export const roles = [
     method: 'PUT',
     path: '/api/v1/roles/{name}',
     permission: 'roles:update',
-    summary: 'Change a role; its users have the change on their next request',
+    summary: 'Update a role; it takes effect on its users’ next request',
     params: byName,
     body: z.strictObject({ description: Description.optional(), permissions: Permissions.optional() }),
     responses: { 200: RoleView },
@@ -111,7 +111,7 @@ export const roles = [
     method: 'POST',
     path: '/api/v1/roles/{name}/permissions',
     permission: 'roles:update',
-    summary: 'Add a permission to a role',
+    summary: 'Grant a permission to a role',
     params: byName,
     body: z.strictObject({ permission: Permission }),
     responses: { 200: RoleView },
@@ -127,7 +127,7 @@ export const roles = [
     method: 'DELETE',
     path: '/api/v1/roles/{name}/permissions/{permission}',
     permission: 'roles:update',
-    summary: 'Take a permission from a role',
+    summary: 'Revoke a permission from a role',
     params: z.strictObject({ name: Name, permission: z.string() }),
     responses: { 204: null },
     handle: async ({ caller, params }) => {

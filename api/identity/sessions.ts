@@ -16,7 +16,7 @@ const Login = z
     remember_token: z
       .string()
       .optional()
-      .describe('Where `remember` was asked for with a code: spares this browser the code for 30 days'),
+      .describe('Returned if `remember` was set; lets this browser skip the code for 30 days'),
     user: z.strictObject({ id: Id, tenant_id: Id, email: z.string(), name: z.string() }),
   })
   .meta({ id: 'Login' })
@@ -31,12 +31,12 @@ export const sessions = [
   operation({
     method: 'POST',
     path: loginPath,
-    permission: anybody('this is where a caller becomes known'),
-    summary: 'Log in with e-mail address and password, and a code where an authenticator is enrolled',
+    permission: anybody('logging in is how a caller gets a token'),
+    summary: 'Log in with e-mail address and password, and a code if an authenticator is enrolled',
     body: z.strictObject({
       email: Email,
       password: z.string().min(1).max(1024),
-      otp: z.string().min(1).max(32).optional().describe('Of the authenticator app, or a recovery code'),
+      otp: z.string().min(1).max(32).optional().describe('Code of the authenticator app, or a recovery code'),
       remember_token: z.string().min(1).max(255).optional(),
       remember: z.boolean().optional().describe('Remember this browser'),
     }),
@@ -61,7 +61,7 @@ export const sessions = [
   operation({
     method: 'POST',
     path: '/api/v1/auth/logout',
-    permission: usersOnly('everybody may end his own session'),
+    permission: usersOnly('every caller can end their own session'),
     summary: 'End this session',
     responses: { 204: null },
     handle: async ({ caller }) => closeSession(caller.token),

@@ -20,12 +20,12 @@ const TenantView = z
     id: Id,
     name: z.string(),
     status: z.enum(tenantStates.all),
-    status_reason: z.string().nullable().describe('Why its deletion failed'),
+    status_reason: z.string().nullable().describe('Why the deletion failed'),
     operation_id: Id.nullable().describe('The open operation'),
     limits: z.strictObject(limitFields),
     usage: z
       .strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() })
-      .describe('What its instances and disks hold'),
+      .describe('What the tenant’s instances and disks have reserved'),
     created_at: Timestamp,
     updated_at: Timestamp,
   })
@@ -54,7 +54,7 @@ export const tenants = [
   list({
     path: '/api/v1/platform/tenants',
     permission: 'platform:tenants',
-    summary: 'List the platform’s tenants',
+    summary: 'List tenants',
     model: Tenant,
     view: TenantView,
     toView,
@@ -65,21 +65,21 @@ export const tenants = [
     method: 'POST',
     path: '/api/v1/platform/tenants',
     permission: 'platform:tenants',
-    summary: 'Make a tenant and its first owner',
+    summary: 'Create a tenant and its first owner',
     body: z.strictObject({
       name: TenantName,
       owner: z.strictObject({
         email: z.email().max(254),
         name: z.string().max(200).optional(),
-        password: NewPassword.optional().describe('Without one, one is made'),
+        password: NewPassword.optional().describe('Default: a generated password'),
       }),
-      limits: SomeLimits.optional().describe('Those not given are the platform’s usual ones'),
+      limits: SomeLimits.optional().describe('Limits that are not given have the platform’s defaults'),
     }),
     responses: {
       201: z.strictObject({
         tenant: TenantView,
         owner: z.strictObject({ id: Id, email: z.string(), name: z.string() }),
-        password: z.string().nullable().describe('Shown once, where one was made'),
+        password: z.string().nullable().describe('The generated password; shown once'),
       }),
     },
     handle: async ({ body }) => {
@@ -120,7 +120,7 @@ export const tenants = [
     method: 'DELETE',
     path: '/api/v1/platform/tenants/{id}',
     permission: 'platform:tenants',
-    summary: 'Delete a tenant with all that it owns; its users are shut out at once',
+    summary: 'Delete a tenant and everything it owns; its users lose access at once',
     params: byId,
     responses: { 202: TenantView },
     handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptTenantDeletion(by, params.id)),
@@ -130,7 +130,7 @@ export const tenants = [
     method: 'PUT',
     path: '/api/v1/platform/tenants/{id}/limits',
     permission: 'platform:limits',
-    summary: 'Change a tenant’s limits; below what is in use, only more is refused',
+    summary: 'Change a tenant’s limits; lowering one below current usage only blocks growth',
     params: byId,
     body: SomeLimits,
     responses: { 200: LimitsView },

@@ -34,7 +34,7 @@ const toView = (user: UserDocument): z.output<typeof UserView> => ({
 const FullName = z.string().max(200)
 const Roles = z.array(Name).max(50)
 const WithToken = z.strictObject({ token: z.string().min(1).max(255), password: NewPassword })
-const mailed = anybody('the token that was mailed is the credential')
+const mailed = anybody('the mailed token is the credential')
 
 // Longer than all that is done for a known address, so that the time does not tell whether it is known.
 const resetAnswerMs = 400
@@ -43,7 +43,7 @@ export const users = [
   list({
     path: '/api/v1/users',
     permission: 'users:read',
-    summary: 'List the tenant’s users',
+    summary: 'List users',
     model: User,
     view: UserView,
     toView,
@@ -54,7 +54,7 @@ export const users = [
     method: 'POST',
     path: '/api/v1/users',
     permission: 'users:create',
-    summary: 'Invite a user by e-mail; the caller must hold all that the roles give',
+    summary: 'Invite a user by e-mail; the caller must hold every permission of the roles',
     body: z.strictObject({ email: Email, name: FullName.default(''), roles: Roles.default([]) }),
     responses: { 201: UserView },
     handle: async ({ caller, body }) => {
@@ -77,7 +77,7 @@ export const users = [
     method: 'PATCH',
     path: '/api/v1/users/{id}',
     permission: 'users:update',
-    summary: 'Change a user’s name or roles, disable or enable him; he has it on his next request',
+    summary: 'Update, enable or disable a user; it takes effect on their next request',
     params: byId,
     body: z.strictObject({
       name: FullName.optional(),
@@ -92,7 +92,7 @@ export const users = [
     method: 'DELETE',
     path: '/api/v1/users/{id}',
     permission: 'users:delete',
-    summary: 'Remove a user and end his logins; API clients stay',
+    summary: 'Delete a user and end their sessions; API clients stay',
     params: byId,
     responses: { 204: null },
     handle: async ({ caller, params }) => removeUser(caller, params.id),
@@ -102,7 +102,7 @@ export const users = [
     method: 'POST',
     path: '/api/v1/users/{id}/invite',
     permission: 'users:create',
-    summary: 'Mail the invitation again; the former one ends',
+    summary: 'Send the invitation again; the previous one stops working',
     params: byId,
     responses: { 200: UserView },
     handle: async ({ caller, params }) => toView(await inviteAgain(caller, params.id)),
@@ -112,7 +112,7 @@ export const users = [
     method: 'POST',
     path: '/api/v1/auth/accept-invitation',
     permission: mailed,
-    summary: 'Accept an invitation: choose a password',
+    summary: 'Accept an invitation and set a password',
     body: WithToken,
     responses: { 204: null },
     attempts_per_min: 60,
@@ -122,8 +122,8 @@ export const users = [
   operation({
     method: 'POST',
     path: '/api/v1/auth/password-reset',
-    permission: anybody('who has forgotten his password cannot sign in'),
-    summary: 'Mail a link that sets a new password; the answer is the same for unknown addresses',
+    permission: anybody('users who forgot their password cannot sign in'),
+    summary: 'Send a password reset link; the answer is the same for unknown addresses',
     body: z.strictObject({ email: Email }),
     responses: { 204: null },
     attempts_per_min: 60,
@@ -136,7 +136,7 @@ export const users = [
     method: 'POST',
     path: '/api/v1/auth/password-reset/confirm',
     permission: mailed,
-    summary: 'Set a new password; all logins end, an authenticator stays',
+    summary: 'Reset the password with a mailed token; ends all sessions, keeps the authenticator',
     body: WithToken,
     responses: { 204: null },
     attempts_per_min: 60,

@@ -66,7 +66,7 @@ export function makeSignatureCheck(host: PinnedHost): (message: SnsMessage) => P
     const reading = asked.get(url.href)
     if (reading) return reading
     // Anybody can name certificates that there are not.
-    if (asked.size >= mostAtOnce) throw new Unavailable('Too many certificates are being asked for')
+    if (asked.size >= mostAtOnce) throw new Unavailable('Too many signing certificates are being fetched')
     const begun = readKey(url).finally(() => asked.delete(url.href))
     asked.set(url.href, begun)
     return begun

@@ -14,9 +14,9 @@ const SuppressionView = z
     id: Id,
     address: z.string(),
     reason: z.enum(suppressionReasons),
-    detail: z.string().nullable().describe('What kind of bounce or complaint, in the mail service’s words'),
+    detail: z.string().nullable().describe('Kind of bounce or complaint, as the mail service names it'),
     created_at: Timestamp,
-    updated_at: Timestamp.describe('When it was reported last'),
+    updated_at: Timestamp.describe('When it was last reported'),
   })
   .meta({ id: 'MailSuppression' })
 
@@ -33,7 +33,7 @@ export const mailSuppressions = [
   list({
     path: '/api/v1/platform/mail-suppressions',
     permission: 'platform:operations',
-    summary: 'List the addresses that get no more mail',
+    summary: 'List addresses that no mail is sent to',
     model: MailSuppression,
     view: SuppressionView,
     toView,
@@ -44,7 +44,7 @@ export const mailSuppressions = [
     method: 'DELETE',
     path: '/api/v1/platform/mail-suppressions/{id}',
     permission: 'platform:operations',
-    summary: 'Let mail go to an address again',
+    summary: 'Allow mail to an address again',
     params: byId,
     responses: { 204: null },
     handle: async ({ params }) => liftSuppression(params.id),

@@ -10,8 +10,8 @@ const Result = z
   .strictObject({
     ok: z.boolean(),
     confirmed: z.boolean().describe('The topic’s subscription was confirmed'),
-    ignored: z.boolean().describe('Nothing follows from the message, or it has come before'),
-    recorded: z.int().describe('Addresses recorded for no further mailing'),
+    ignored: z.boolean().describe('The message needs no action, or was received before'),
+    recorded: z.int().describe('Number of addresses that were suppressed'),
   })
   .meta({ id: 'MailNotificationResult' })
 
@@ -23,8 +23,8 @@ export const makeMailWebhook = ({ mailTopic }: { mailTopic?: MailTopic | null })
   operation({
     method: 'POST',
     path: '/api/v1/mailsvc/webhook',
-    permission: anybody('each message is signed, and of the one topic that is set'),
-    summary: 'Receive an SNS message about mail: bounces and complaints end further mailing',
+    permission: anybody('each message is signed and pinned to the configured topic'),
+    summary: 'Receive a mail delivery notification; bounces and complaints suppress the address',
     body: SnsMessage,
     media_types: ['text/plain'], // SNS’s own
     responses: { 200: Result },

@@ -11,7 +11,7 @@ export const PrivateCidr = (shortest: number, longest: number) =>
       (text) => isPrivateNetwork(text, shortest, longest),
       `must be a network of private IPv4 addresses, /${shortest} to /${longest}, as 10.0.0.0/24`,
     )
-    .describe(`IPv4, of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16; /${shortest} to /${longest}`)
+    .describe(`IPv4, within 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16; /${shortest} to /${longest}`)
 
 export const IpAddress = z.ipv4()
 export const MacAddress = z
@@ -25,7 +25,7 @@ export const MacAddress = z
 /** A NIC that is to be. */
 export const AskedNic = z.strictObject({
   subnet_id: Id,
-  ip_address: IpAddress.nullable().default(null).describe('Without it, the next that is free'),
+  ip_address: IpAddress.nullable().default(null).describe('Default: the next free address'),
 })
 
 export const NicView = z.strictObject({

@@ -17,7 +17,7 @@ import { operation } from '../operation.ts'
 import { resourceOperations } from '../resources.ts'
 import { IpAddress, MacAddress, PrivateCidr } from './fields.ts'
 
-const Nat = z.boolean().describe('Whether members reach the outside, by their host’s address')
+const Nat = z.boolean().describe('Whether members reach the internet through their host’s address')
 
 const Domain = z
   .string()
@@ -28,10 +28,10 @@ const DhcpConfig = z
   .strictObject({
     range_start: IpAddress.nullable()
       .default(null)
-      .describe('Addresses lent to interfaces that are no NIC of an instance; null lends none'),
+      .describe('Addresses leased to interfaces that are not NICs of instances; null leases none'),
     range_end: IpAddress.nullable().default(null),
     lease_time_sec: z.int().min(120).max(31_536_000).default(3600),
-    dns_servers: z.array(IpAddress).max(8).default([]).describe('Asked for names that are no member’s'),
+    dns_servers: z.array(IpAddress).max(8).default([]).describe('Resolvers for names outside the VPC'),
     domain_name: Domain.default(defaultDomain),
     static_leases: z
       .array(z.strictObject({ mac_address: MacAddress, ip_address: IpAddress }))
@@ -64,7 +64,7 @@ const toView = (subnet: SubnetDocument): z.output<typeof SubnetView> => ({
 const common = resourceOperations({
   resource: subnetResource,
   plural: 'subnets',
-  deletion: 'Delete a subnet without NICs',
+  deletion: 'Delete a subnet that has no NICs',
   view: SubnetView,
   toView,
 })
@@ -76,12 +76,12 @@ export const subnets = [
     method: 'POST',
     path: '/api/v1/subnets',
     permission: 'subnets:create',
-    summary: 'Create a subnet of a VPC; hosts have it once an instance needs it',
+    summary: 'Create a subnet in a VPC',
     body: z.strictObject({
       name: Name,
       vpc_id: Id,
       cidr: PrivateCidr(8, 29),
-      gateway_ip: IpAddress.nullable().default(null).describe('Without it, the first address'),
+      gateway_ip: IpAddress.nullable().default(null).describe('Default: the first address'),
       nat: Nat.default(true),
       tags: Tags.default({}),
     }),
@@ -99,7 +99,7 @@ export const subnets = [
     method: 'PUT',
     path: '/api/v1/subnets/{id}',
     permission: 'subnets:update',
-    summary: 'Change a subnet’s name, tags or way out, on all its hosts',
+    summary: 'Update a subnet’s name, tags or NAT on all its hosts',
     params: byId,
     body: z.strictObject({ name: Name, tags: Tags, nat: Nat }).partial(),
     responses: { 202: SubnetView },
@@ -113,7 +113,7 @@ export const subnets = [
     method: 'POST',
     path: '/api/v1/subnets/{id}/dhcp-config',
     permission: 'subnets:update',
-    summary: 'Attach a DHCP config, in the place of one that is there',
+    summary: 'Attach a DHCP config, replacing any existing one',
     params: byId,
     body: DhcpConfig,
     responses: { 202: SubnetView },
@@ -125,7 +125,7 @@ export const subnets = [
     method: 'DELETE',
     path: '/api/v1/subnets/{id}/dhcp-config',
     permission: 'subnets:update',
-    summary: 'Detach the DHCP config: the subnet goes by the defaults',
+    summary: 'Detach the DHCP config; the defaults apply',
     params: byId,
     responses: { 202: SubnetView },
     handle: ({ caller, params }) => accepting(caller, toView, (by) => acceptDhcpRemoval(by, params.id)),

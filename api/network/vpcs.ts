@@ -14,7 +14,7 @@ const toView = (vpc: VpcDocument): z.output<typeof VpcView> => ({ ...commonView(
 const common = resourceOperations({
   resource: vpcResource,
   plural: 'vpcs',
-  deletion: 'Delete a VPC without subnets',
+  deletion: 'Delete a VPC that has no subnets',
   view: VpcView,
   toView,
 })
@@ -26,7 +26,7 @@ export const vpcs = [
     method: 'POST',
     path: '/api/v1/vpcs',
     permission: 'vpcs:create',
-    summary: 'Create a VPC: private addresses, apart from all other VPCs, which may have the same',
+    summary: 'Create a VPC: a private network, isolated from all others even at equal addresses',
     body: z.strictObject({ name: Name, cidr: PrivateCidr(8, 28), tags: Tags.default({}) }),
     responses: { 201: VpcView },
     handle: async ({ caller, body }) => {
@@ -41,7 +41,7 @@ export const vpcs = [
     method: 'PUT',
     path: '/api/v1/vpcs/{id}',
     permission: 'vpcs:update',
-    summary: 'Change a VPC’s name or tags',
+    summary: 'Update a VPC’s name or tags',
     params: byId,
     body: z.strictObject({ name: Name, tags: Tags }).partial(),
     responses: { 200: VpcView },

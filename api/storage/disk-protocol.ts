@@ -28,7 +28,7 @@ export const diskProtocol = [
   operation({
     method: 'GET',
     path,
-    permission: hostsOnly('a host asks of its own disks'),
+    permission: hostsOnly('a host asks about its own disks'),
     summary: 'Get what is wanted of a disk on this host',
     params: byDisk,
     // Null, said aloud: a host removes such a disk, and must not take some other 404 for it.
@@ -43,7 +43,7 @@ export const diskProtocol = [
   operation({
     method: 'PUT',
     path: `${path}/transfer`,
-    permission: hostsOnly('the source of a migration says where it serves the disk, and by which key'),
+    permission: hostsOnly('the source of a migration says where it serves the disk, and with which key'),
     summary: 'Set the source of a disk in migration',
     params: byDisk,
     body: DiskTransfer,
@@ -54,7 +54,7 @@ export const diskProtocol = [
   operation({
     method: 'GET',
     path: `${path}/transfer`,
-    permission: hostsOnly('the key of a migration goes to the host that pulls the disk, and nowhere else'),
+    permission: hostsOnly('only the host that pulls the disk gets the key'),
     summary: 'Get the source of an incoming disk',
     params: byDisk,
     responses: { 200: DiskTransfer },
@@ -68,7 +68,7 @@ export const diskProtocol = [
   operation({
     method: 'POST',
     path: `${path}/progress`,
-    permission: hostsOnly('the target of a migration says how far it is'),
+    permission: hostsOnly('the target of a migration reports its progress'),
     summary: 'Report how much of a disk has arrived',
     params: byDisk,
     body: z.strictObject({ percent: z.number().min(0).max(100) }),

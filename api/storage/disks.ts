@@ -21,14 +21,14 @@ export const SnapshotName = z
 const CreateDisk = z
   .strictObject({
     name: Name,
-    size_gib: SizeGib.optional().describe('Without it, as large as the snapshot'),
+    size_gib: SizeGib.optional().describe('Default: the snapshot’s size'),
     from_snapshot: z
       .strictObject({ disk_id: Id, name: SnapshotName })
       .nullable()
       .default(null)
-      .describe('Begin with what this snapshot holds, on the same host'),
+      .describe('Start with the contents of this snapshot, on the same host'),
     tags: Tags.default({}),
-    host_id: Id.nullable().default(null).describe('For operators: the host to be on'),
+    host_id: Id.nullable().default(null).describe('Operators only: the host to run on'),
   })
   .refine(({ size_gib, from_snapshot }) => size_gib !== undefined || from_snapshot, {
     path: ['size_gib'],
@@ -49,14 +49,14 @@ const DiskView = z
         read_only: z.boolean(),
       })
       .nullable(),
-    condition: z.enum(['sound', 'broken', 'missing']).describe('As its host sees it'),
+    condition: z.enum(['sound', 'broken', 'missing']).describe('The disk’s condition as its host sees it'),
   })
   .meta({ id: 'Disk' })
 
 export const shownDisk = {
   resource: diskResource,
   plural: 'disks' as const,
-  deletion: 'Delete a disk that nothing is attached to, with its snapshots',
+  deletion: 'Delete a detached disk and its snapshots',
   view: DiskView,
   toView: (disk: DiskDocument): z.output<typeof DiskView> => ({
     ...commonView(disk),
@@ -94,7 +94,7 @@ export const disks = [
   activityList({
     path: '/api/v1/disks/{id}/activity',
     permission: 'disks:read',
-    summary: 'What happened to a disk that nobody asked for',
+    summary: 'List what happened to a disk without a request',
     ownerOf: (caller, id) => mine(diskResource, caller, id),
   }),
 
@@ -102,7 +102,7 @@ export const disks = [
     method: 'PUT',
     path: '/api/v1/disks/{id}',
     permission: 'disks:update',
-    summary: 'Change a disk: it grows also while it is in use, and never shrinks',
+    summary: 'Update a disk; it can grow while in use, and cannot shrink',
     params: byId,
     body: z.strictObject({ size_gib: SizeGib, tags: Tags }).partial(),
     responses: { 202: DiskView },
@@ -116,7 +116,7 @@ export const disks = [
     method: 'POST',
     path: '/api/v1/disks/{id}/migrate',
     permission: 'disks:update',
-    summary: 'Move a disk to another host; refused while an instance runs with it',
+    summary: 'Migrate a disk to another host; refused while an instance runs with it',
     params: byId,
     body: z.strictObject({
       target_host_id: Id,
@@ -126,7 +126,7 @@ export const disks = [
         .max(100_000)
         .nullable()
         .default(null)
-        .describe('Without it, as fast as it goes'),
+        .describe('Default: unlimited'),
     }),
     responses: { 202: null },
     handle: ({ caller, params, body }) =>

@@ -20,8 +20,8 @@ const SnapshotView = z
   .strictObject({
     name: z.string(),
     status: z.enum(['creating', 'available']),
-    size_gib: z.int().describe('Of the disk at that moment'),
-    used_bytes: z.int().nullable().describe('What it takes on its host'),
+    size_gib: z.int().describe('Size of the disk at that moment'),
+    used_bytes: z.int().nullable().describe('Bytes used on its host'),
     taken_at: Timestamp.nullable(),
     created_at: Timestamp,
   })
@@ -55,7 +55,7 @@ export const snapshots = [
     method: 'POST',
     path: '/api/v1/disks/{id}/snapshots',
     permission: 'disks:update',
-    summary: 'Keep what a disk holds at this moment, also while it is in use',
+    summary: 'Take a snapshot of a disk, in use or not',
     params: byId,
     body: z.strictObject({ name: SnapshotName }),
     responses: { 202: shownDisk.view },
@@ -67,7 +67,7 @@ export const snapshots = [
     method: 'DELETE',
     path: '/api/v1/disks/{id}/snapshots/{name}',
     permission: 'disks:update',
-    summary: 'Delete a snapshot; disks that were made from it stay',
+    summary: 'Delete a snapshot; disks created from it stay',
     params: byName,
     responses: { 202: shownDisk.view },
     handle: ({ caller, params: { id, name } }) =>
@@ -78,7 +78,7 @@ export const snapshots = [
     method: 'POST',
     path: '/api/v1/disks/{id}/snapshots/{name}/restore',
     permission: 'disks:restore',
-    summary: 'Make a new disk of a snapshot, on the same host; the disk itself stays as it is',
+    summary: 'Restore a snapshot to a new disk on the same host; the original disk is unchanged',
     params: byName,
     responses: {
       202: z.strictObject({

@@ -120,7 +120,7 @@ export function makeDockerEngine({
           await docker.getContainer(info.Id).update({ ...sizeLimits(size), ...policy })
         } catch (error) {
           if (!/device or resource busy/i.test(wordsOf(error))) throw error
-          throw new EngineRefused('The container uses more memory than it would be left with', error)
+          throw new EngineRefused('The container uses more memory than the new limit', error)
         }
       }),
 

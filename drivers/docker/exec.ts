@@ -66,7 +66,7 @@ export async function openTerminal(
           await delay(pauseMs)
         }
         throw new EngineRefused(
-          'A command could not be ended: its image has no /bin/sh, or it runs as another user',
+          'The command could not be ended: its image has no /bin/sh, or it runs as another user',
         )
       }),
   }

@@ -79,7 +79,7 @@ async function download(
     }
   } catch (error) {
     if (options.signal?.aborted) throw error
-    if (answered) throw new EngineUnavailable(`The download of the image ${image} broke off`, error)
+    if (answered) throw new EngineUnavailable(`The download of the image ${image} was interrupted`, error)
     if (silence.signal.aborted) throw new ImageNotFound(image, error, 'silent')
     if (statusOf(error) === undefined) throw error // the engine itself does not answer
     throw new ImageNotFound(image, error, isRefusal(error) ? 'refuses' : 'silent')

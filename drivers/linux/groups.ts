@@ -58,7 +58,7 @@ export async function makeGroups(mark: string, id: string, limits: Limits): Prom
     }
     return entries
   } catch (error) {
-    throw new HostNotEquipped('control groups that it may change', error)
+    throw new HostNotEquipped('writable control groups', error)
   }
 }
 

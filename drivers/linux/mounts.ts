@@ -152,7 +152,7 @@ const callNumbers: Partial<Record<NodeJS.Architecture, string[]>> = {
 /** Runs a script with the pid of a container's process and more arguments. */
 async function perl(script: string, args: string[]): Promise<void> {
   const numbers = callNumbers[process.arch]
-  if (!numbers) throw new HostNotEquipped('a processor for which mounting in containers is known')
+  if (!numbers) throw new HostNotEquipped('a supported processor architecture for mounts in containers')
   await run('perl', ['-e', script, '--', ...numbers, ...args])
 }
 
@@ -177,5 +177,5 @@ export async function needsContainer(pid: number): Promise<void> {
   const namespace = await namespaceOf(pid)
   if (namespace === null) throw new InstanceNotFound(String(pid))
   if (namespace === (await namespaceOf('self')))
-    throw new EngineRefused('The process has no file system of its own')
+    throw new EngineRefused('The process has no mount namespace of its own')
 }

@@ -164,7 +164,7 @@ async function mustBeApart({ namespace }: Host, pid: number): Promise<void> {
     inode(namespace === null ? '/proc/self/ns/net' : namespaceFile(namespace)),
     inode('/proc/self/ns/net'),
   ])
-  if (its === null) throw new EngineRefused('The instance that the NIC is for does not run')
+  if (its === null) throw new EngineRefused('The NIC’s instance is not running')
   if (its === hosts || its === ours)
     throw new EngineRefused('The instance has no network namespace of its own')
 }

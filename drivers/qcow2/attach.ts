@@ -166,7 +166,7 @@ async function unmountFromHost(path: string): Promise<void> {
   try {
     await unmount({ path })
   } catch (error) {
-    if (error instanceof DiskInUse) throw new EngineUnavailable('The host itself still uses the disk', error)
+    if (error instanceof DiskInUse) throw new EngineUnavailable('The host still uses the disk', error)
     throw error
   }
 }

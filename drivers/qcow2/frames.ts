@@ -111,7 +111,7 @@ function makeTake(stream: Readable): (bytes: number) => Promise<Buffer[]> {
     for (let left = bytes; left > 0; ) {
       if (rest.length === 0) {
         const { value, done } = await chunks.next()
-        if (done) throw new EngineUnavailable('The source went away before all was copied')
+        if (done) throw new EngineUnavailable('The source disconnected before the copy was complete')
         rest = value
         continue
       }

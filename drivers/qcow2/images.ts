@@ -21,7 +21,7 @@ export async function imageSize(file: string): Promise<number | null> {
   if (!handle) return null
   try {
     const { buffer } = await handle.read(Buffer.alloc(32), 0, 32, 0)
-    if (buffer.readUInt32BE(0) !== 0x514649fb) throw new EngineUnavailable(`${file} is no qcow2 image`)
+    if (buffer.readUInt32BE(0) !== 0x514649fb) throw new EngineUnavailable(`${file} is not a qcow2 image`)
     return Number(buffer.readBigUInt64BE(24))
   } finally {
     await handle.close()

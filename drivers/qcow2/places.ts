@@ -30,7 +30,7 @@ const runLimit = 107 - 36 - 10
 export function makePlaces(folder: string, run: string): (id: string) => Place {
   if (Buffer.byteLength(run) > runLimit) throw new Error(`the path ${run} is too long for sockets`)
   return (id) => {
-    if (!/^[a-z0-9][a-z0-9-]{0,35}$/.test(id)) throw new EngineRefused(`${id} is no id of a disk`)
+    if (!/^[a-z0-9][a-z0-9-]{0,35}$/.test(id)) throw new EngineRefused(`${id} is not a disk id`)
     const [kept, running] = [join(folder, id), join(run, id)]
     return {
       id,
@@ -38,8 +38,7 @@ export function makePlaces(folder: string, run: string): (id: string) => Place {
       image: join(kept, 'disk.qcow2'),
       snapshots: join(kept, 'snapshots'),
       snapshot(name) {
-        if (!/^[a-zA-Z0-9][\w.-]{0,62}$/.test(name))
-          throw new EngineRefused(`${name} is no name of a snapshot`)
+        if (!/^[a-zA-Z0-9][\w.-]{0,62}$/.test(name)) throw new EngineRefused(`${name} is not a snapshot name`)
         return join(kept, 'snapshots', `${name}.qcow2`)
       },
       unfinished: join(kept, 'unfinished'),

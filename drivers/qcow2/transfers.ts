@@ -143,7 +143,7 @@ async function receive(
     pskCallback: () => ({ psk: Buffer.from(key, 'hex'), identity }),
     checkServerIdentity: () => undefined, // it has no certificate: it has the key
   })
-  socket.on('timeout', () => socket.destroy(new Error('The source says nothing any more')))
+  socket.on('timeout', () => socket.destroy(new Error('The source stopped answering')))
   const stop = (): unknown => socket.destroy(new Error('called off'))
   signal?.addEventListener('abort', stop)
   try {

@@ -238,7 +238,7 @@ function parse(line: string): AgentMessage | null {
   }
 }
 
-const gone = () => new EngineUnavailable('The machine has gone away')
+const gone = () => new EngineUnavailable('The machine disconnected')
 const silent = () => new EngineUnavailable('The machine does not answer')
 
 async function inTime<T>(promise: Promise<T>, ms: number): Promise<T> {

@@ -39,7 +39,7 @@ export async function askAgent(
 export async function attachDisk(host: MachineHost, id: string, disk: MachineDisk): Promise<void> {
   await recover(host, id)
   const { spec, launched, suspended } = await host.needed(id)
-  if (suspended) throw new EngineRefused('A suspended machine’s disks stay as they are')
+  if (suspended) throw new EngineRefused('Disks of a suspended machine cannot change')
   const disks = [...spec.disks.filter(({ disk_id }) => disk_id !== disk.disk_id), disk]
   if ((await findQemu(host.placeOf(id))) === null || !launched) {
     await host.change(id, { spec: { ...spec, disks } })
@@ -69,7 +69,7 @@ export async function detachDisk(host: MachineHost, id: string, diskId: string):
   const record = await host.record(id)
   if (!record?.launched) return
   const { spec, launched } = record
-  if (record.suspended) throw new EngineRefused('A suspended machine’s disks stay as they are')
+  if (record.suspended) throw new EngineRefused('Disks of a suspended machine cannot change')
   if ((await findQemu(host.placeOf(id))) !== null) {
     const disk = spec.disks.find(({ disk_id }) => disk_id === diskId)
     if (disk && spec.kind === 'microvm') {
@@ -87,7 +87,7 @@ export async function detachDisk(host: MachineHost, id: string, diskId: string):
 export async function attachNic(host: MachineHost, id: string, nic: MachineNic): Promise<void> {
   await recover(host, id)
   const { spec, launched, suspended } = await host.needed(id)
-  if (suspended) throw new EngineRefused('A suspended machine’s NICs stay as they are')
+  if (suspended) throw new EngineRefused('NICs of a suspended machine cannot change')
   const nics = [...spec.nics.filter((one) => one.id !== nic.id), nic]
   if (nics.length > nicPorts) throw new EngineRefused(`A machine has at most ${nicPorts} NICs`)
   if ((await findQemu(host.placeOf(id))) === null || !launched) {
@@ -113,7 +113,7 @@ export async function detachNic(host: MachineHost, id: string, nicId: string): P
   await recover(host, id)
   const record = await host.record(id)
   if (!record?.launched) return
-  if (record.suspended) throw new EngineRefused('A suspended machine’s NICs stay as they are')
+  if (record.suspended) throw new EngineRefused('NICs of a suspended machine cannot change')
   const { spec, launched } = record
   const port = launched.nics.findIndex((nic) => nic?.id === nicId)
   const runs = (await findQemu(host.placeOf(id))) !== null

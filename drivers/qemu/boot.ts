@@ -25,7 +25,7 @@ export const qemu = 'qemu-system-x86_64'
 export async function findBoot(guest: string, folder: string): Promise<HostBoot> {
   const kernel = join(guest, 'vmlinuz')
   const kernelVersion = (await readFile(join(guest, 'version'), 'utf8').catch(nullIfMissing))?.trim()
-  if (!kernelVersion) throw new HostNotEquipped('the guests’ kernel (script/bootstrap)')
+  if (!kernelVersion) throw new HostNotEquipped('the guest kernel (script/bootstrap)')
   const [, qemuVersion = ''] = /version ([\d.]+)/.exec(await run(qemu, ['--version'])) ?? []
   const files = {
     kernel,

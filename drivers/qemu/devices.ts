@@ -61,7 +61,7 @@ const askAgainMs = 8_000
 async function unplug(qmp: Qmp, device: string): Promise<void> {
   const deadline = Date.now() + goesWithinMs
   for (let asked = 0; await hasDevice(qmp, device); await delay(25)) {
-    if (Date.now() > deadline) throw new EngineUnavailable('The machine does not let go of a device')
+    if (Date.now() > deadline) throw new EngineUnavailable('The machine does not release a device')
     if (Date.now() - asked < askAgainMs) continue
     asked = Date.now()
     await qmp.execute('device_del', { id: device }).catch(isRefusal) // it is on its way out already

@@ -211,7 +211,7 @@ export class MachineHost implements PromisedRoom {
 
   async present(id: string): Promise<FoundMachine> {
     const found = await this.look(id)
-    if (!found) throw new EngineUnavailable('The machine’s record is gone')
+    if (!found) throw new EngineUnavailable('The machine’s record is missing')
     return found
   }
 

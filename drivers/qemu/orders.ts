@@ -10,7 +10,7 @@ import type { MachineRecord } from './records.ts'
 export async function orderFor(host: MachineHost, record: MachineRecord, configVars: Record<string, string>) {
   const { spec } = record
   const base = await host.images.find(record.image_digest)
-  if (!base) throw new EngineUnavailable('The image’s root disk is gone')
+  if (!base) throw new EngineUnavailable('The image’s root disk is missing')
   const { config } = base
   const command = spec.command.length > 0 || spec.entrypoint.length > 0 ? spec.command : config.command
   const argv = [...(spec.entrypoint.length > 0 ? spec.entrypoint : config.entrypoint), ...command]

@@ -33,7 +33,7 @@ const runLimit = 107 - 36 - 13
 export function makeMachinePlaces(folder: string, run: string): (id: string) => MachinePlace {
   if (Buffer.byteLength(run) > runLimit) throw new Error(`the path ${run} is too long for sockets`)
   return (id) => {
-    if (!/^[a-z0-9][a-z0-9-]{0,35}$/.test(id)) throw new EngineRefused(`${id} is no id of a machine`)
+    if (!/^[a-z0-9][a-z0-9-]{0,35}$/.test(id)) throw new EngineRefused(`${id} is not a machine id`)
     const [kept, running] = [join(folder, id), join(run, id)]
     return {
       id,

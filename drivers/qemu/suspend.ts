@@ -71,7 +71,7 @@ export async function needUsable(host: MachineHost, suspended: Suspended): Promi
   if (suspended.engine_version !== qemuVersion)
     throw new MemoryUnusable(`QEMU ${suspended.engine_version} wrote it, and ${qemuVersion} cannot read it`)
   if (accelerator === 'tcg' && Math.abs(suspended.tsc_khz / tscKhz - 1) > sameTsc)
-    throw new MemoryUnusable('its clock counted on another processor')
+    throw new MemoryUnusable('it was saved on another kind of processor')
 }
 
 /** See MachineEngine.resume. */
@@ -82,7 +82,7 @@ export async function resumeMachine(host: MachineHost, spec: MachineSpec): Promi
   const record = await host.needed(id)
   if (!record.suspended) {
     if ((await findQemu(place)) !== null) return host.present(id)
-    throw new MemoryUnusable('the machine has run on since, or was stopped')
+    throw new MemoryUnusable('the machine ran or was stopped after it was saved')
   }
   await needUsable(host, record.suspended)
   const launched = record.launched && {
@@ -126,8 +126,7 @@ export async function forkMachine(
     throw new EngineRefused('A machine that was suspended with disks cannot be forked')
   await needUsable(host, from.suspended)
   const others = from.launched.nics.filter((nic) => nic !== null)
-  if (others.length !== spec.nics.length)
-    throw new EngineRefused('A fork has as many NICs as the machine that it is made of')
+  if (others.length !== spec.nics.length) throw new EngineRefused('A fork needs as many NICs as its source')
   let next = 0
   const nics = from.launched.nics.map((nic) => nic && (spec.nics[next++] ?? null))
   const { cpu_cores, memory_mib } = from.launched
@@ -194,6 +193,6 @@ async function renew(host: MachineHost, { id, spec, configVars, others }: Renewa
     await agent.ask('renew', { ...its, nics, seed: randomBytes(seedBytes).toString('base64') })
     await agent.setClock()
   } catch (error) {
-    throw new EngineUnavailable('The fork could not be made a machine of its own', error)
+    throw new EngineUnavailable('The fork could not be separated from its source', error)
   }
 }

@@ -29,7 +29,7 @@ export async function openMachineTerminal(
       stream.end()
     },
     onLost() {
-      const lost = new EngineUnavailable('The machine has gone away')
+      const lost = new EngineUnavailable('The machine disconnected')
       exit.reject(lost)
       stream.destroy()
     },

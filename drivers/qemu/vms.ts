@@ -37,7 +37,7 @@ export async function prepareVm(
     const there = await host.images.find(digest)
     if (there) return there
     const { vmBuild, guest } = host.settings
-    if (!vmBuild) throw new HostNotEquipped('what makes VMs’ images')
+    if (!vmBuild) throw new HostNotEquipped('the tools that build VM images')
     const folder = join(imagesOf(host), `${unfinished}${digest}`)
     await discardBuild(folder) // of a worker that was killed
     signal?.throwIfAborted()

@@ -49,7 +49,7 @@ export class Qmp {
   /** Throws EngineUnavailable when nobody listens, or does not greet in time. */
   static async connect(path: string): Promise<Qmp> {
     const socket = await connectUnix(path).catch((error: unknown) => {
-      throw new EngineUnavailable('The monitor of a disk or machine is not there', error)
+      throw new EngineUnavailable('The QMP monitor does not exist', error)
     })
     const qmp = new Qmp(socket)
     try {
@@ -123,12 +123,12 @@ class Refusal extends Error {
   }
 }
 
-const gone = () => new EngineUnavailable('The monitor of a disk or machine has gone away')
+const gone = () => new EngineUnavailable('The QMP monitor disconnected')
 
 async function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
   const late = Promise.withResolvers<never>()
   const timer = setTimeout(
-    () => late.reject(new EngineUnavailable(`The monitor of a disk or machine gives no answer: ${what}`)),
+    () => late.reject(new EngineUnavailable(`The QMP monitor does not answer: ${what}`)),
     ms,
   )
   try {

@@ -37,8 +37,9 @@ export const microvmKind = defineMachine<MicrovmDocument>('microvm', 'microVM', 
   /** What is published is reached by a NIC. */
   mayLoseNic({ nics, ports, bindings }) {
     if (nics.length > 1 || ports.length + bindings.length === 0) return
-    const detail = 'Its ports are reached by its only NIC: publish none, and restart it if it runs'
-    throw new Problem(409, 'ports_need_nic', 'Its ports need the NIC', detail)
+    const detail =
+      'Its published ports use its only NIC: remove the ports first, and restart it if it is running'
+    throw new Problem(409, 'ports_need_nic', 'Published ports need the NIC', detail)
   },
 })
 const { resource } = microvmKind
@@ -172,7 +173,7 @@ async function takeSource(source: MicrovmDocument, operationId: string | null): 
   if (operation_id) throw new OperationInProgress(operation_id)
   if (status !== 'suspended') throw new StateConflict('fork', status)
   if (disks.length) {
-    const detail = 'Disks are not copied: detach them before it is suspended'
+    const detail = 'Attached disks cannot be forked: detach them before suspending the microVM'
     throw new Problem(409, 'has_disks', 'The microVM has disks', detail)
   }
   const { matchedCount } = await microvmKind.model.updateOne(

@@ -60,7 +60,7 @@ async function compareSuspended(one: Instance, seen: ObservedInstance | undefine
   const { _id, tenant_id, status, updated_at } = instance
   if (status === seen?.state || updated_at.getTime() > Date.now() - reportedMs) return
   const is = seen?.state === 'running' || seen?.state === 'suspended' ? seen.state : 'stopped'
-  const message = `The ${kind.title} is ${is} on its host, and was recorded as ${status}`
+  const message = `The ${kind.title} is ${is} on its host, but was recorded as ${status}`
   const recorded = await transaction(async () => {
     const set = { status: is, desired_state: is, ...(is === 'stopped' ? { runs_with: null } : {}) }
     if (!(await record(one, set))) return false
@@ -82,11 +82,11 @@ async function recordRunning(one: Instance, seen: ObservedInstance): Promise<voi
   if (same && instance.restart_count === restart_count) return
   const recorded = await record(one, { restart_count, health, started_at })
   if (recorded && health === 'unhealthy' && was !== health)
-    await note(instance, 'unhealthy', `The ${kind.title} does not pass its health check any more`, seen)
+    await note(instance, 'unhealthy', `The ${kind.title} fails its health check`, seen)
   if (recorded && health === 'healthy' && was === 'unhealthy')
     await note(instance, 'healthy', `The ${kind.title} passes its health check again`, seen)
   if (restart_count > instance.restart_count) {
-    const message = `The ${kind.title} ended and was started again by its restart policy`
+    const message = `The ${kind.title} ended, and its restart policy started it again`
     await note(instance, 'restarted', message, seen)
   }
 }
@@ -112,11 +112,11 @@ async function repair({ kind, instance }: Instance, seen: ObservedInstance | und
   try {
     const { operation } = await acceptVerb({ resource, tenantId, requestedBy: null, id, verb: 'repair' })
     const what = !seen
-      ? `The ${title} was gone from its host`
+      ? `The ${title} was missing on its host`
       : seen.state === 'created'
-        ? `The ${title} had lost its network, or had never started`
+        ? `The ${title} had lost its network or never started`
         : `The ${title} had ${endOf(seen)}`
-    await note(instance, 'repair', `${what}; it is being started again`, seen, {
+    await note(instance, 'repair', `${what}; the platform is starting it again`, seen, {
       operation_id: operation._id,
     })
   } catch (error) {
@@ -128,13 +128,13 @@ async function repair({ kind, instance }: Instance, seen: ObservedInstance | und
 const byItself: Record<NonNullable<ObservedInstance['ended_by']>, string> = {
   shut_down: 'shut itself down',
   restarted: 'restarted itself',
-  panicked: 'ended in a panic of its kernel',
+  panicked: 'ended with a kernel panic',
   killed: 'been killed',
 }
 
 function endOf({ exit_code, ended_by }: ObservedInstance): string {
   if (exit_code !== null) return `ended (exit code ${exit_code})`
-  return ended_by ? byItself[ended_by] : 'ended, and nobody saw how: it may have been killed'
+  return ended_by ? byItself[ended_by] : 'ended without an exit code; it may have been killed'
 }
 
 /** Changes the record, unless an operation has begun since it was read. */

@@ -232,7 +232,7 @@ export async function deleteHost(id: string): Promise<void> {
     const here = { $or: [{ host_id: id }, { target_host_id: id }] }
     const instances = await Reservation.countDocuments(here).setOptions(everyTenant)
     if (instances === 0) return
-    throw new Problem(409, 'host_in_use', 'The host is in use', `${instances} instances are on it`, {
+    throw new Problem(409, 'host_in_use', 'The host is in use', `${instances} instances are on the host`, {
       extensions: { instances },
     })
   }, placementTurn)

@@ -52,7 +52,7 @@ async function countInVpc(
 ): Promise<string | null> {
   if (vpcId === null || vpcId === before) return before
   if (before !== null)
-    throw new Problem(409, 'other_vpc', 'The subnet is of another VPC', 'The VM is in another VPC')
+    throw new Problem(409, 'other_vpc', 'The subnet belongs to another VPC', 'The VM is in another VPC')
   await lockParent(vpcResource, tenant_id, vpcId) // two at once meet here, and the second counts the first
   const used = await Vm.countDocuments({ tenant_id, vpc_id: vpcId, _id: { $ne: _id } } as object)
   await needQuota(tenant_id, 'max_vms_per_vpc', used)
@@ -61,7 +61,7 @@ async function countInVpc(
 
 keptBy(vpcResource, async ({ _id, tenant_id }) => {
   const vms = await Vm.countDocuments({ tenant_id, vpc_id: _id } as object)
-  if (vms) throw new Problem(409, 'vpc_in_use', 'The VPC is in use', `${vms} VMs are in it`)
+  if (vms) throw new Problem(409, 'vpc_in_use', 'The VPC is in use', `The VPC has ${vms} VMs`)
 })
 
 const contextOf = (tenantId: string): string => `vms.user_data:${tenantId}`

@@ -31,7 +31,7 @@ export function logIn(credentials: Credentials, origin: Origin): Promise<LoggedI
   const { email, password, otp, remember_token, remember } = credentials
   return attempt(email, origin.address, async () => {
     const user = await findByPassword(email, password)
-    if (!user) throw new Unauthenticated('The address or the password is wrong', 'invalid_credentials')
+    if (!user) throw new Unauthenticated('The e-mail address or the password is wrong', 'invalid_credentials')
     const gaveCode = (await isEnrolled(user)) && (await proveSecond(user, otp, remember_token))
     return {
       ...(await openSession(user, origin)),
@@ -46,7 +46,7 @@ export function logIn(credentials: Credentials, origin: Origin): Promise<LoggedI
 async function proveSecond(user: UserDocument, otp?: string, rememberToken?: string): Promise<boolean> {
   if (rememberToken && (await isRemembered(user, rememberToken))) return false
   if (!otp) {
-    const cause = new Unauthenticated('Send a code of the authenticator app as otp', 'otp_required')
+    const cause = new Unauthenticated('Send the code of the authenticator app as otp', 'otp_required')
     throw new Unfinished('no code given', { cause })
   }
   if (await useCode(user, otp)) return true

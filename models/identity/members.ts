@@ -42,12 +42,7 @@ export async function inviteUser(
     })
   } catch (error) {
     if (isDuplicateKey(error)) {
-      throw new Problem(
-        409,
-        'email_taken',
-        'The address is taken',
-        'There is a user with this address already',
-      )
+      throw new Problem(409, 'email_taken', 'The address is taken', 'A user with this address already exists')
     }
     throw error
   }
@@ -133,7 +128,7 @@ async function permissionsOfRoles(tenantId: string, roles: string[]): Promise<Re
   if (unknown.length) {
     throw new InvalidInput(
       422,
-      unknown.map((role) => ({ pointer: '/roles', message: `there is no role ${role}` })),
+      unknown.map((role) => ({ pointer: '/roles', message: `the role ${role} does not exist` })),
     )
   }
   return permissionsOf(roles, custom)
@@ -143,5 +138,5 @@ async function permissionsOfRoles(tenantId: string, roles: string[]): Promise<Re
 async function keepAnOwner({ tenant_id, status, roles }: UserDocument): Promise<void> {
   if (status !== 'active' || !roles.includes('owner')) return
   if (await User.exists({ tenant_id, status: 'active', roles: 'owner' })) return
-  throw new Problem(409, 'last_owner', 'A tenant keeps an owner', 'Make somebody else an owner first')
+  throw new Problem(409, 'last_owner', 'A tenant needs an owner', 'Make another user an owner first')
 }

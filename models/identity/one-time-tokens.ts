@@ -70,5 +70,5 @@ export async function voidTokens({ _id, tenant_id }: Owner): Promise<void> {
 
 function known(found: OneTimeTokenDocument | null): OneTimeTokenDocument {
   if (found) return found
-  throw new InvalidInput(422, [{ pointer: '/token', message: 'is unknown, used or has ended' }])
+  throw new InvalidInput(422, [{ pointer: '/token', message: 'is unknown, already used or expired' }])
 }

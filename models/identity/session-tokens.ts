@@ -30,7 +30,8 @@ export async function openSession(
   const token = newToken(kind)
   return copyGrants(tenant_id, async () => {
     const present = await holdUser(user)
-    if (!present) throw new Unauthenticated('The address or the password is wrong', 'invalid_credentials')
+    if (!present)
+      throw new Unauthenticated('The e-mail address or the password is wrong', 'invalid_credentials')
     const own = await holdOwnRoles(tenant_id, present.roles)
     const now = Date.now()
     const expires_at = new Date(now + idleMs)

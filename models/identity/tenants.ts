@@ -77,7 +77,7 @@ async function handOver(id: string, operatorTenantId: string): Promise<void> {
       409,
       'tenant_has_operators',
       'The tenant has operators',
-      'Operators of the platform belong to it',
+      'Platform operators belong to this tenant',
     )
   }
   await Tenant.updateOne({ _id: id }, { $set: { tenant_id: operatorTenantId } })
@@ -119,7 +119,7 @@ export async function createTenant(
     })
   } catch (error) {
     if (!isDuplicateKey(error)) throw error
-    throw new Problem(409, 'email_taken', 'The address is taken', 'There is a user with this address already')
+    throw new Problem(409, 'email_taken', 'The address is taken', 'A user with this address already exists')
   }
 }
 

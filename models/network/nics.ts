@@ -53,7 +53,7 @@ export const Nic = mongoose.model<NicDocument>('Nic', schema)
 
 keptBy(subnetResource, async ({ _id, tenant_id }) => {
   const nics = await Nic.countDocuments({ tenant_id, subnet_id: _id })
-  if (nics) throw new Problem(409, 'subnet_in_use', 'The subnet is in use', `${nics} NICs are in it`)
+  if (nics) throw new Problem(409, 'subnet_in_use', 'The subnet is in use', `The subnet has ${nics} NICs`)
 })
 
 /** Checked in the transaction that accepts it. Throws InvalidInput, and a 409 where a NIC has one of its addresses. */
@@ -69,7 +69,7 @@ export async function mayHaveDhcp({ _id, tenant_id, cidr, gateway_ip }: SubnetDo
 /** Somebody has it, or it is kept for somebody. */
 export class AddressTaken extends Problem {
   constructor(address: string) {
-    super(409, 'address_taken', 'The address is taken', `${address} is in use, or kept for another`)
+    super(409, 'address_taken', 'The address is taken', `${address} is in use or reserved`)
   }
 }
 
@@ -108,7 +108,12 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
   const its = await Nic.find({ tenant_id, instance_id: instance.id }).sort({ _id: 1 }).lean()
   const most = nicsAtMost[instance.kind]
   if (its.length + asked.length > most) {
-    throw new Problem(409, 'too_many_nics', 'Too many NICs', `A ${instance.kind} has ${most} at most`)
+    throw new Problem(
+      409,
+      'too_many_nics',
+      'Too many NICs',
+      `A ${instance.kind} can have at most ${most} NICs`,
+    )
   }
   let vpcId = its[0]?.vpc_id ?? null
   for (const { id, subnet_id, ip_address } of asked) {
@@ -118,8 +123,8 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
       await needsOwnName(instance, vpcId)
     }
     if (subnet.vpc_id !== vpcId) {
-      const detail = 'All NICs of an instance lie in one VPC: what is to be in two needs an instance in each'
-      throw new Problem(409, 'other_vpc', 'The subnet is of another VPC', detail)
+      const detail = 'All NICs of an instance must be in one VPC'
+      throw new Problem(409, 'other_vpc', 'The subnet belongs to another VPC', detail)
     }
     const nic = new Nic({
       ...(id === null ? {} : { _id: id }),
@@ -158,7 +163,7 @@ async function freeAddress(subnet: SubnetDocument, asked: string | null): Promis
       409,
       'address_not_usable',
       'The address is not usable',
-      `${asked} is not for members of ${cidr}`,
+      `${asked} is not an assignable address of ${cidr}`,
     )
   }
   const nics = await Nic.find({ tenant_id, subnet_id: _id }, { ip_address: 1 }).lean()

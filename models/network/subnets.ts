@@ -55,7 +55,7 @@ export const subnetResource = defineResource('subnet', Subnet, subnetStates)
 
 keptBy(vpcResource, async ({ _id, tenant_id }) => {
   const subnets = await Subnet.countDocuments({ tenant_id, vpc_id: _id })
-  if (subnets) throw new Problem(409, 'vpc_in_use', 'The VPC is in use', `It has ${subnets} subnets`)
+  if (subnets) throw new Problem(409, 'vpc_in_use', 'The VPC is in use', `The VPC has ${subnets} subnets`)
 })
 
 type NewSubnet = Pick<SubnetDocument, 'name' | 'tags' | 'vpc_id' | 'cidr' | 'nat'> & {
@@ -89,7 +89,7 @@ async function insertSubnet(tenant_id: string, fields: NewSubnet & { vni: number
   for (const other of await Subnet.find({ tenant_id, vpc_id: vpc._id }).lean()) {
     const theirs = parseCidr(other.cidr)
     if (theirs && overlap(own, theirs)) {
-      const detail = `The subnet ${other.name} has ${other.cidr} already`
+      const detail = `The subnet ${other.name} already uses ${other.cidr}`
       throw new Problem(409, 'cidr_overlaps', 'The addresses are taken', detail)
     }
   }

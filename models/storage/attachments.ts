@@ -24,7 +24,7 @@ export async function claimDisk(
   ).lean()
   if (!disk) throw await whyNot(_id, tenant_id)
   if (host === null || host === disk.host_id) return
-  const detail = `The disk is on another host than the ${title} or its other disks: migrate the disk, or reschedule the ${title}`
+  const detail = `The disk is on another host than the ${title} or its other disks: migrate the disk or reschedule the ${title}`
   throw new Problem(409, 'disk_elsewhere', 'The disk is on another host', detail)
 }
 
@@ -52,7 +52,7 @@ export function needsOwnPath(others: DiskMount[], { mount_path }: Pick<DiskMount
     409,
     'mount_path_taken',
     'The path is taken',
-    `A disk is mounted at or below ${mount_path}, or above it`,
+    `Another disk is mounted at, below or above ${mount_path}`,
   )
 }
 
@@ -64,7 +64,7 @@ export const disksOf = ({ _id, tenant_id }: Pick<Owner, '_id' | 'tenant_id'>): P
 export async function hostOfDisks(instance: Pick<Owner, '_id' | 'tenant_id'>): Promise<string | null> {
   const [first, ...others] = new Set((await disksOf(instance)).map(({ host_id }) => host_id))
   if (others.length === 0) return first ?? null
-  const detail = 'The disks of the instance are on several hosts: migrate them to one'
+  const detail = 'The instance’s disks are on several hosts: migrate them to one host'
   throw new Problem(409, 'disks_apart', 'The disks are on several hosts', detail)
 }
 

@@ -34,7 +34,8 @@ export const acceptMigration = (by: By, id: string, input: MigrationInput): Prom
       await needsRest(disk)
       const { target_host_id: target } = input
       if (target !== null) {
-        if (target === disk.host_id) throw new Problem(409, 'already_there', 'The disk is on that host')
+        if (target === disk.host_id)
+          throw new Problem(409, 'already_there', 'The disk is already on that host')
         if (!(await Host.exists({ _id: target }))) throw new NotFound('host')
       }
       await placeElsewhere([id], { hostId: target })
@@ -94,7 +95,7 @@ export async function takeDisks(
           409,
           'disk_busy',
           'A disk is busy',
-          'Another operation on a disk of the instance is in progress',
+          'Another operation is in progress on a disk of the instance',
         )
     }
     return disks

@@ -33,8 +33,8 @@ export const diskObserver = observer({
 })
 
 const conditions = {
-  sound: { reason: null, message: 'The disk is there again' },
-  broken: { reason: 'The process that serves the disk has ended; its host brings it back', message: null },
+  sound: { reason: null, message: 'The disk is available again' },
+  broken: { reason: 'The process that serves the disk ended; the host is restarting it', message: null },
   missing: { reason: 'The disk is missing on its host', message: null },
 } as const
 

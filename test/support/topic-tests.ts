@@ -43,7 +43,7 @@ export function expectRefusal({ status, body }: Answer): void {
   const { request_id: _, ...said } = body
   expect({ ...said, status }).toEqual({
     type: 'urn:keelson:problem:notification_refused',
-    title: 'The notification is refused',
+    title: 'The notification was refused',
     code: 'notification_refused',
     status: 403,
   })

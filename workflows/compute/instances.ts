@@ -67,7 +67,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
     undo(() => platform.abandonPlacement(kind, id))
     const { host_id, host_address, spec, is_new, network_hosts } = await place(id)
     if (steps.makeImage) {
-      progress('making its image, which takes minutes at its first use on a host')
+      progress('building the image, which takes minutes the first time on a host')
       await steps.makeImage(host_id, spec)
       progress(`starting the ${title}`)
     }
@@ -121,7 +121,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
     repair: durable(bringUp, { onFailure: 'error' }),
 
     stop: durable<{ grace_sec: number }>(async ({ id, input, progress }) => {
-      progress(`waiting for the ${title} to end`)
+      progress(`stopping the ${title}`)
       const { host_id, disk_ids } = await platform.placementOf(kind, id)
       const exit_code = host_id ? await host(host_id).stop(id, input.grace_sec, disk_ids) : null
       return { status: 'stopped', exit_code, runs_with: null }
@@ -149,14 +149,14 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       const disk_ids = disksOf(spec)
       const { image_digest } = await host(host_id).pull(spec.image, spec.image_digest)
       if (from && runs) {
-        progress('stopping it where it is')
+        progress('stopping it on its current host')
         undo(() => host(from).run(spec, operation_id))
         await host(from).stop(id, input.grace_sec, disk_ids)
       }
       for (const disk of from ? disks : [])
         await moveDisk(work, { ...disk, from: from ?? '', to: host_id }, { bandwidth_mib_per_sec: null })
       await tellHosts(network_hosts) // also that they hear no more of a host that does not answer
-      progress(runs ? 'starting it on its new host' : 'settling it on its new host')
+      progress(runs ? 'starting it on its new host' : 'placing it on its new host')
       undo(() => host(host_id).remove(id, { disk_ids }))
       await host(host_id).remove(id) // what an earlier stay may have left there
       const found = runs ? await host(host_id).run({ ...spec, image_digest }, operation_id) : null

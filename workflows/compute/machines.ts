@@ -64,7 +64,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     /** If the suspend activity fails, ask QEMU: the machine may be suspended. */
     suspend: durable(
       async ({ id, progress }) => {
-        progress('writing its memory to a file')
+        progress('saving its memory to a file')
         const { host_id } = await place(id)
         try {
           await on(host_id).suspendMachineOnHost(id)
@@ -79,7 +79,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     resume: durable(
       async (work) => {
         const { id, operation_id, progress } = work
-        progress('reading its memory from the file')
+        progress('loading its memory from the file')
         const placed = await place(id)
         const { host_id, host_address, spec } = placed.lacks_room ? await goWhereRoomIs(work) : placed
         const found = await resumed(host_id, spec, operation_id)
@@ -116,12 +116,12 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       const { from_host_id, host_id, host_address, spec, runs, network_hosts } = move
       const from = from_host_id ?? '' // one that is on no host that answers was refused
       if (runs) {
-        progress('writing its memory to a file')
+        progress('saving its memory to a file')
         undo(() => goBack(work, from, spec))
         await on(from).suspendMachineOnHost(id)
       }
       await copyOver(work, { ...move, from })
-      progress('settling it on its new host')
+      progress('placing it on its new host')
       await settle(() => platform.arriveInstance(id, operation_id))
       await tellHosts([...network_hosts, from])
       const unreached = reached(spec, null, host_address)
@@ -148,17 +148,17 @@ export function machineWorkflows(kind: MachineKind, title: string) {
    */
   async function goWhereRoomIs({ id, operation_id, ...work }: Work<unknown>): Promise<Move<Spec>> {
     for (let tries = 0; tries < moveTries; tries++) {
-      work.progress('its host has no room: finding another')
+      work.progress('its host is full; finding another host')
       work.undo(() => platform.stayInstance(id, operation_id))
       const move = await placeElsewhere(id, null, operation_id)
       const from = move.from_host_id ?? '' // one that is on no host that answers was refused
       await copyOver({ id, ...work }, { ...move, from })
-      work.progress('settling it on its new host')
+      work.progress('placing it on its new host')
       await work.settle(() => platform.landMachine(kind, id, operation_id))
       await tellHosts([...move.network_hosts, from])
       if (await platform.takeRoomToRun(kind, id)) return move
     }
-    throw ApplicationFailure.nonRetryable('Others took the room on each host that it came to', 'no_capacity')
+    throw ApplicationFailure.nonRetryable('Each host that it moved to was full by then', 'no_capacity')
   }
 
   /** If the resume activity fails, ask QEMU: the machine may be running. */
@@ -187,14 +187,13 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     { host_id, host_address, spec }: Pick<Move<Spec>, 'host_id' | 'host_address' | 'spec'>,
     moved: object,
   ): Promise<Outcome> {
-    progress('reading its memory from the file')
+    progress('loading its memory from the file')
     try {
       const found = await resumed(host_id, spec, operation_id)
       return { ...moved, status: 'running', ...reached(spec, found, host_address) }
     } catch {
       if ((await on(host_id).findMachineOnHost(id))?.state === 'suspended') {
-        const status_reason =
-          'It was moved, and could not go on there: resume it, or stop it and start it anew'
+        const status_reason = 'It was moved but could not be resumed there: resume it, or stop and start it'
         return { ...moved, status: 'suspended', desired_state: 'suspended', status_reason }
       }
     }

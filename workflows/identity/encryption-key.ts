@@ -10,13 +10,13 @@ const { replaceDataKey, resealSecrets, forgetDataKeys } = proxyActivities<Encryp
 
 export const rotateEncryptionKey = durable(
   async ({ operation_id, progress }) => {
-    progress('making a new data key')
+    progress('creating a new data key')
     const { settledMs } = await replaceDataKey(operation_id)
-    progress('waiting until every process seals with it')
+    progress('waiting until every process uses the new key')
     await sleep(settledMs)
     progress('re-encrypting')
     await resealSecrets(operation_id)
-    progress('removing data keys of long ago')
+    progress('removing old data keys')
     await forgetDataKeys()
     return { status: 'active' }
   },

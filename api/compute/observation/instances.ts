@@ -23,12 +23,14 @@ const instanceLogs = (shown: ShownInstance, { plural, kind: { title } } = shown)
     method: 'GET',
     path: `/api/v1/${plural}/{id}/logs`,
     permission: `${plural}:read`,
-    summary: `What a ${title} wrote to stdout and stderr`,
+    summary: `Get the output of a ${title} (stdout and stderr)`,
     params: byId,
     query: z.strictObject({
-      lines: z.coerce.number().int().min(0).max(100_000).optional().describe('The last so many'),
+      lines: z.coerce.number().int().min(0).max(100_000).optional().describe('Number of most recent lines'),
       since: z.iso.datetime({ offset: true }).optional(),
-      follow: Flag.default(false).describe('Server-sent events, until the client goes'),
+      follow: Flag.default(false).describe(
+        'Stream new lines as server-sent events until the client disconnects',
+      ),
       timestamps: Flag.default(true),
     }),
     responses: { 200: stream('application/x-ndjson', LogLine) },
@@ -50,7 +52,7 @@ const instanceLogArchive = (shown: ShownInstance, { plural, kind: { title } } = 
     method: 'GET',
     path: `/api/v1/${plural}/{id}/logs/archive`,
     permission: `${plural}:read`,
-    summary: `All that a ${title} wrote: what its host moved into the archive, in order, and what is on its host still`,
+    summary: `Get the complete output of a ${title}: first the archive, in order, then what is still on its host`,
     params: byId,
     responses: {
       200: stream(
@@ -58,7 +60,7 @@ const instanceLogArchive = (shown: ShownInstance, { plural, kind: { title } } = 
         z
           .string()
           .describe(
-            'The output itself, compressed where `Accept-Encoding` has gzip. Where some cannot be had, a line that begins with `[keelson: ` says so in its place, and the trailer `X-Archive-Complete` is `false`',
+            'The output as text, gzipped if `Accept-Encoding` allows it. A line that starts with `[keelson: ` marks missing output; the trailer `X-Archive-Complete` is then `false`',
           ),
       ),
     },
@@ -74,7 +76,7 @@ const instanceMetrics = (shown: ShownInstance, { plural, kind: { title } } = sho
     method: 'GET',
     path: `/api/v1/${plural}/{id}/metrics`,
     permission: `${plural}:read`,
-    summary: `What a ${title} has used: processor, memory, network, disk`,
+    summary: `Get the CPU, memory, network and disk usage of a ${title}`,
     params: byId,
     query: MetricsQuery,
     responses: { 200: MetricsView },
@@ -102,7 +104,7 @@ const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
         .refine((words) => words.join('').length <= maxCommandBytes, `at most ${maxCommandBytes} characters`)
         .refine((words) => !words.join('').includes('\0'), 'no NUL')
         .default(shown.console.command)
-        .describe('What runs in it: once for each word'),
+        .describe('The command to run; repeat the parameter for each argument'),
       cols: ConsoleSize.shape.cols.default(80),
       rows: ConsoleSize.shape.rows.default(24),
     }),
@@ -131,7 +133,7 @@ const instanceActivity = (shown: ShownInstance, { plural, kind: { title } } = sh
   activityList({
     path: `/api/v1/${plural}/{id}/activity`,
     permission: `${plural}:read`,
-    summary: `What happened to a ${title} that nobody asked for`,
+    summary: `List what happened to a ${title} without a request: restarts, repairs, health changes`,
     ownerOf: (caller, id) => mine(shown.kind.resource, caller, id),
   })
 

@@ -18,8 +18,8 @@ const longestOfRawMs = 6 * hourMs
 
 const Instant = z.iso.datetime({ offset: true })
 export const MetricsQuery = z.strictObject({
-  from: Instant.optional().describe('Without it, an hour before `to`'),
-  to: Instant.optional().describe('Without it, now'),
+  from: Instant.optional().describe('Default: one hour before `to`'),
+  to: Instant.optional().describe('Default: now'),
   step_sec: z.coerce
     .number()
     .int()
@@ -28,7 +28,7 @@ export const MetricsQuery = z.strictObject({
     .multipleOf(10)
     .optional()
     .describe(
-      `A multiple of 10 s for the last 24 h, of 60 s for the 15 days before; at most ${mostPoints} points. Without it, one that suits the range`,
+      `A multiple of 10 s within the last 24 h, of 60 s within the last 15 days; at most ${mostPoints} points. Default: chosen by the range`,
     ),
 })
 
@@ -51,7 +51,7 @@ export const MetricsView = z
         points: z
           .array(z.tuple([Timestamp, z.number().nonnegative()]))
           .describe(
-            'When a step begins, and its value: the mean of cores and memory, the bytes of that step alone, so that they can be added up. Restarts do not show in it. A step in which nothing was measured has no point; the last one may not be over yet',
+            'Pairs of a step’s start and its value: the mean for cores and memory, the sum for bytes. Restarts do not distort it. A step without measurements has no point; the last step may be incomplete',
           ),
       }),
     ),
