@@ -143,13 +143,12 @@ async function hostOf(id: string): Promise<HostDocument> {
 /** Why none fits, without naming the hosts, which are no tenant's business. */
 function explain(hosts: HostDocument[], open: number, size: Size): string {
   const count = (is: (host: HostDocument) => boolean): number => hosts.filter(is).length
-  const closed = [
-    [count(({ status }) => status !== 'active'), 'do not answer or are being emptied'],
-    [count(({ status, cordoned }) => status === 'active' && cordoned), 'are closed to new instances'],
+  const reasons = [
+    [open, 'too full'],
+    [count(({ status }) => status !== 'active'), 'unreachable or being evacuated'],
+    [count(({ status, cordoned }) => status === 'active' && cordoned), 'cordoned'],
   ] as const
-  const reasons = closed.flatMap(([many, why]) => (many ? [`${many} ${why}`] : []))
-  if (open) reasons.unshift(`${open} have too little left`)
-  if (reasons.length === 0) return 'No host takes new instances'
   const what = open ? lacking(size) : 'No host takes new instances'
-  return `${what}: of ${hosts.length}, ${reasons.join(', ')}`
+  const told = reasons.flatMap(([many, why]) => (many ? [`${many} ${why}`] : []))
+  return told.length ? `${what} (${hosts.length} in all: ${told.join(', ')})` : what
 }

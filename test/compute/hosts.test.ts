@@ -78,7 +78,7 @@ describeHosts('placement', () => {
     const { operation } = await tenant.containers.create()
     const { error } = await operation.end()
     expect(error).toMatchObject({ code: 'no_capacity' })
-    expect(error?.detail).toBe('No host takes new instances: of 3, 3 are closed to new instances')
+    expect(error?.detail).toBe('No host takes new instances (3 in all: 3 cordoned)')
     for (const { name } of hosts) expect(error?.detail).not.toContain(name)
   })
 })
