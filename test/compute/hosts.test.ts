@@ -64,6 +64,20 @@ const makeOn = async (host: TestHost, over: Json = {}): Promise<ContainerBody> =
   return container
 }
 
+/** The operations that an evacuation is made of, as an operator lists them. */
+const childrenOf = async (operation: Operation): Promise<OperationBody[]> =>
+  (
+    await operator.get<{ items: OperationBody[] }>(
+      `/api/v1/platform/operations?parent_id=${operation.id}&limit=100`,
+    )
+  ).items
+
+const evacuating = async (): Promise<Operation> => {
+  const { operation } = await operator.begin('POST', `${hostPath(third)}/evacuate`)
+  await eventually(async () => (await childrenOf(operation)).some(({ step }) => step !== null))
+  return operation
+}
+
 describeHosts('placement', () => {
   test('keeps containers with equal tags apart', async () => {
     await open(hosts)
@@ -238,19 +252,6 @@ describeHosts('a host', () => {
     })
     await expectSums()
   })
-
-  /** The operations that an evacuation is made of, as an operator lists them. */
-  const childrenOf = async (operation: Operation): Promise<OperationBody[]> =>
-    (
-      await operator.get<{ items: OperationBody[] }>(
-        `/api/v1/platform/operations?parent_id=${operation.id}&limit=100`,
-      )
-    ).items
-  const evacuating = async (): Promise<Operation> => {
-    const { operation } = await operator.begin('POST', `${hostPath(third)}/evacuate`)
-    await eventually(async () => (await childrenOf(operation)).some(({ step }) => step !== null))
-    return operation
-  }
 
   test('is evacuated once though the worker is killed while its instances move', async () => {
     const ids: string[] = []
