@@ -9,7 +9,7 @@ const firstBackoffMs = 200
 const lastBackoffMs = 5_000
 /** A role that ran this long was well; its next crash starts the back-off anew. */
 const healthyMs = 30_000
-const readyWithinMs = 60_000
+const readyWithinMs = 180_000
 const maxFirstCrashes = 4
 
 export type RoleState = 'stopped' | 'starting' | 'running' | 'stopping' | 'waiting'

@@ -117,7 +117,8 @@ export async function removeStack(): Promise<void> {
   if (!existsSync(layout.state)) return
   await rm(keptLogs, { recursive: true, force: true })
   await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {}) // it may never have run
-  if (await isRunning()) await removeContainers()
+  // A stack that never got ready has run nothing.
+  if (existsSync(join(layout.state, 'server.json')) && (await isRunning())) await removeContainers()
   const subnet = await readFile(join(layout.state, 'docker.subnet'), 'utf8').catch(() => null)
   await server(layout.state, 'destroy', '--yes')
   if (subnet) await removeRules(`kl-${shortHash(layout.state)}`, subnet.trim())
