@@ -18,7 +18,7 @@ export function observeInstances(engine: Engine, log: Logger): ObservedInstances
   let found = new Map<string, FoundInstance>()
   let listedAt = 0
   const changed = new Set<string>()
-  const removals = new Set<string>()
+  const removals = new Map<string, Promise<void>>()
 
   async function look(): Promise<void> {
     if (Date.now() - listedAt > listEveryMs) {
@@ -49,23 +49,26 @@ export function observeInstances(engine: Engine, log: Logger): ObservedInstances
       return [...found.values()].map(toObserved)
     },
 
-    watch: (onChange, signal) =>
-      engine.watch((id) => {
+    async watch(onChange, signal) {
+      const onEvent = (id: string | null): void => {
         if (id === null) listedAt = 0
         else changed.add(id)
         onChange()
-      }, signal),
+      }
+      await engine.watch(onEvent, signal)
+      await Promise.all(removals.values()) // before the engine is closed
+    },
 
     /** The very instances that were reported: one that came back meanwhile is another. */
     remove(ids) {
       for (const id of ids.filter((one) => !removals.has(one))) {
         log.warn({ instance_id: id }, 'removing an instance that is not this host’s any more')
-        removals.add(id)
         // Beside the reports: its output is archived first, however much there is.
-        void engine
+        const removal = engine
           .remove(id, { engineId: found.get(id)?.engine_id })
           .catch((error: unknown) => log.warn({ err: error, instance_id: id }, 'not removed; trying again'))
           .finally(() => removals.delete(id))
+        removals.set(id, removal)
       }
     },
   }
