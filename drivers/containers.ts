@@ -1,12 +1,15 @@
 import type { Duplex } from 'node:stream'
 
-/** A container as an engine needs to know it. Its id names it there, so that asking twice makes one. */
+/**
+ * What an engine needs to run a container. The engine finds the container by `id`, so a repeated request makes only
+ * one.
+ */
 export interface ContainerSpec {
   id: string
   tenant_id: string
   name: string
   image: string
-  /** Pinned once known, so that a restart runs the same bytes. */
+  /** Pinned after the first pull, so that a restart runs the same bytes. */
   image_digest: string | null
   command: string[]
   entrypoint: string[]
@@ -16,9 +19,11 @@ export interface ContainerSpec {
   ports: PublishedPort[]
   log_cap_mib: number
   health_check: HealthCheck | null
-  /** Folders of the host that are shown in it. */
+  /** Host folders that are mounted in the container. */
   mounts?: BindMount[]
-  /** What it reads as its resolver, where it has NICs of VPCs: then its network namespace is made for them. */
+  /**
+   * Resolver settings of a container with NICs in VPCs. When set, the engine makes a network namespace for the NICs.
+   */
   network?: { dns_server: string; search_domain: string } | null
 }
 
@@ -28,7 +33,7 @@ export interface BindMount {
   read_only: boolean
 }
 
-/** `host_port` null: the host chooses one, `kept_port` if that is free still. */
+/** If `host_port` is null, the host chooses a port: `kept_port` if it is still free. */
 export interface PublishedPort {
   container_port: number
   protocol: 'tcp' | 'udp'
@@ -47,26 +52,26 @@ export interface HealthCheck {
 export interface FoundContainer {
   kind: 'container'
   id: string
-  /** The engine's own name for it: another one, once it was made anew. */
+  /** The engine's id of the container. It changes when the container is recreated. */
   engine_id: string
   state: 'created' | 'running' | 'exited'
   exit_code: number | null
   oom_killed: boolean
   restart_count: number
   started_at: string | null
-  /** Its first process, as the machine counts; null when it does not run. */
+  /** Host pid of the first process; null when the container is not running. */
   pid: number | null
-  /** Since when it has its network, where that outlives its restarts. */
+  /** When the container got its network, if the network outlives restarts. */
   network_since?: string
   health: 'none' | 'starting' | 'healthy' | 'unhealthy'
   image_digest: string
   ports: { container_port: number; protocol: 'tcp' | 'udp'; host_port: number }[]
 }
 
-/** What a container has used: counters are since it was started. */
+/** What a container has used. Counters start when the container starts. */
 export interface Usage {
   cpu_ms: number
-  /** Without the page cache that the kernel can drop at once. */
+  /** Without page cache that the kernel can drop at once. */
   memory_bytes: number
   net_rx_bytes: number
   net_tx_bytes: number
@@ -74,20 +79,20 @@ export interface Usage {
   disk_write_bytes: number
 }
 
-/** What a running container has used by then; counters are since `started_at`. */
+/** What a running container has used up to `time`. Counters start at `started_at`. */
 export interface ContainerSample extends Usage {
   id: string
-  /** RFC 3339, UTC, milliseconds; so is the other. */
+  /** RFC 3339, UTC, milliseconds, like `started_at`. */
   time: string
   started_at: string
 }
 
 export interface LogOptions {
-  /** The last so many lines; all of them when undefined. */
+  /** Return only the last `lines` lines; all when undefined. */
   lines?: number
-  /** Lines at or after this moment: RFC 3339, up to nanoseconds. */
+  /** Return lines at or after this time: RFC 3339, up to nanoseconds. */
   since?: string
-  /** Go on with new lines until the signal aborts or the container is removed. */
+  /** Keep sending new lines until the signal aborts or the container is removed. */
   follow?: boolean
   signal?: AbortSignal
 }
@@ -100,7 +105,7 @@ export interface LogEntry {
 }
 
 export interface PullOptions {
-  /** The bytes that the name once stood for; null takes what it stands for now. */
+  /** Pull these bytes instead of what the name points to now; null pulls what it points to now. */
   digest?: string | null
   onProgress?: (text: string) => void
   signal?: AbortSignal
@@ -111,22 +116,25 @@ export interface TerminalSize {
   rows: number
 }
 
-/** A command in a container, with a terminal of its own. */
+/** A command in a container, attached to its own terminal. */
 export interface Terminal {
-  /** What the command writes, and what it is to read. Ends when the command has. */
+  /** The command's output and input. Ends when the command ends. */
   stream: Duplex
-  /** Throws EngineUnavailable. Success also where the command has just ended. */
+  /** Throws EngineUnavailable. Succeeds if the command has just ended. */
   resize(size: TerminalSize): Promise<void>
-  /** Once the stream has ended. 126 and 127: it could not be started; above 128: a signal ended it. Throws EngineUnavailable. */
+  /**
+   * Call after the stream ends. 126 and 127: the command could not be started; above 128: a signal ended it. Throws
+   * EngineUnavailable.
+   */
   exitCode(): Promise<number>
   /**
-   * Ends the command and what runs in its terminal, as hanging up does; after a second, by force. What has a session
-   * of its own (`setsid`) lives on. The image has to have `/bin/sh`. Nothing to end is success.
+   * Ends the command and everything in its terminal by hanging up, and by force after a second. A process in a session
+   * of its own (`setsid`) keeps running. The image must have `/bin/sh`. Succeeds if nothing runs.
    */
   close(): Promise<void>
 }
 
-/** What an engine is, and what its machine has in all. */
+/** An engine's version and the total resources of its host. */
 export interface EngineDescription {
   name: string
   version: string
@@ -136,23 +144,23 @@ export interface EngineDescription {
 }
 
 /**
- * Containers of one host. All calls are idempotent by the container's id, and none touches a container
- * that does not carry this host's labels.
+ * Containers of one host. All calls are idempotent by the container's id. No call touches a container without this
+ * host's labels.
  */
 export interface ContainerEngine {
   /**
-   * Makes the image present; returns its digest. What the host has already is not asked of a registry.
-   * Throws ImageNotFound, EngineUnavailable.
+   * Makes the image present and returns its digest. Asks the registry only if the host does not have the image. Throws
+   * ImageNotFound, EngineUnavailable.
    */
   pull(image: string, options?: PullOptions): Promise<{ image_digest: string }>
   /**
-   * Creates and starts it, or finds it there and running. A container that exists stopped is started as
-   * it is, with the present size; if anything else of its spec has changed, it is made anew. A job (restart policy other than `always`) that ends at once with 0 is a
-   * success; any other end at once is not. After a failure nothing that this operation made is left.
-   * Throws PortInUse, CommandFailed, ImageNotFound, EngineRefused, EngineUnavailable.
+   * Creates and starts the container, or finds it running. A stopped container is started with the present size; if
+   * anything else in its spec has changed, it is recreated. A job (restart policy other than `always`) that ends at
+   * once with exit code 0 is a success; any other immediate end is not. After a failure, nothing that this operation
+   * made is left. Throws PortInUse, CommandFailed, ImageNotFound, EngineRefused, EngineUnavailable.
    *
-   * A spec with a `network` gets a namespace that outlives its restarts. `onNetwork` is called with a process in it before
-   * the command starts, to put NICs there; when it throws, the container is not started.
+   * With `network`, the container gets a network namespace that outlives its restarts. `onNetwork` gets the pid of a
+   * process in that namespace before the command starts, to attach NICs; if it throws, the container is not started.
    */
   run(
     spec: ContainerSpec,
@@ -161,23 +169,23 @@ export interface ContainerEngine {
     onNetwork?: (pid: number) => Promise<void>,
   ): Promise<FoundContainer>
   find(id: string): Promise<FoundContainer | null>
-  /** All of this host's containers, whatever their state. */
+  /** All containers of this host, in any state. */
   list(): Promise<FoundContainer[]>
-  /** What those of these that run still have used. Asks the machine, not the engine. */
+  /** Usage of those of the given containers that still run. Reads it from the kernel, not from the engine. */
   sample(containers: FoundContainer[]): Promise<ContainerSample[]>
   /**
-   * Waits until it has ended, or kills it after `graceSec`; it stays ended, even if the engine restarts.
-   * Nothing to stop is success. An aborted call stops waiting: the container ends all the same.
+   * Waits until the container has ended, or kills it after `graceSec`. It stays ended, even if the engine restarts.
+   * Succeeds if nothing runs. An aborted call stops waiting; the container still ends.
    */
   stop(id: string, graceSec: number, signal?: AbortSignal): Promise<void>
   /**
-   * Applies what the engine can change while it runs: cpu, memory, restart policy. Throws
-   * InstanceNotFound; EngineRefused when more memory is in use than is asked for.
+   * Applies what the engine can change in a running container: cpu, memory, restart policy. Throws InstanceNotFound;
+   * EngineRefused if the container uses more memory than the new limit.
    */
   resize(id: string, size: Pick<ContainerSpec, 'cpu_cores' | 'memory_mib' | 'restart_policy'>): Promise<void>
   /**
-   * Removes it with all that it left on the host, once its output is safe elsewhere; with `discard`, at once. Nothing to
-   * remove, or another than `engineId`, is success.
+   * Removes the container and everything it left on the host, after its output is stored elsewhere; with `discard`, at
+   * once. Succeeds if the container is gone or has another engine id than `engineId`.
    */
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
   /** Runs a command in a running container. Throws InstanceNotFound, InstanceNotRunning. */
@@ -185,8 +193,8 @@ export interface ContainerEngine {
   /** Throws InstanceNotFound. */
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
   /**
-   * Calls back at each change of one of this host's containers, until aborted. With null each time it
-   * connects to the engine: anything may have changed before.
+   * Calls back with the id at each change of one of this host's containers, until aborted. Calls back with null at
+   * each connection to the engine, because earlier changes may have been missed.
    */
   watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
 }

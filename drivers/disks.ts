@@ -1,12 +1,12 @@
-/** A disk as its host has it. */
+/** A disk as found on its host. */
 export interface FoundDisk {
   id: string
   size_bytes: number
-  /** What it takes on the host, its snapshots included. */
+  /** Bytes used on the host, including snapshots. */
   allocated_bytes: number
-  /** `broken`: attached, but the process that serves it has ended. Attaching it again brings it back. */
+  /** `broken`: attached, but the process that serves it has ended. Attaching it again repairs it. */
   state: 'detached' | 'attached' | 'broken' | 'migrating'
-  /** By age, the oldest first. */
+  /** Oldest first. */
   snapshots: FoundSnapshot[]
 }
 
@@ -18,7 +18,7 @@ export interface FoundSnapshot {
   taken_at: string
 }
 
-/** Everything on the host that bears a disk's id, for the search of orphans. */
+/** Everything on the host that carries a disk's id, for finding orphans. */
 export interface DiskTraces {
   id: string
   files: string[]
@@ -26,7 +26,7 @@ export interface DiskTraces {
   processes: number[]
   /** `/dev/loop0`, … */
   loop_devices: string[]
-  /** Where something is mounted, as this process sees it. */
+  /** Mount points, as this process sees them. */
   mounts: string[]
 }
 
@@ -34,19 +34,19 @@ export interface DiskSpec {
   /** `a-z`, `0-9` and `-`. */
   id: string
   size_gib: number
-  /** Begin with what this snapshot holds. The new disk depends on nothing of the old one. */
+  /** Copy the content of this snapshot. The new disk does not depend on the old one. */
   from?: { disk_id: string; snapshot: string }
 }
 
-/** A running container: the process that its engine calls the container's. */
+/** A running container, by the pid that its engine reports. */
 export interface AttachedTo {
   pid: number
-  /** Absolute, as seen inside; folders that are missing are made. */
+  /** Absolute path inside the container; missing folders are made. */
   mount_path: string
   read_only?: boolean
 }
 
-/** Of the file system with the disks. */
+/** Space of the file system that holds the disks. */
 export interface Space {
   size_bytes: number
   free_bytes: number
@@ -57,79 +57,84 @@ export interface Space {
 export interface Watching {
   /** 0 to 100. */
   onProgress?: ((percent: number) => void) | undefined
-  /** An aborted call leaves nothing and throws the signal's reason. */
+  /** An aborted call leaves nothing behind and throws the signal's reason. */
   signal?: AbortSignal | undefined
 }
 
 /**
- * Disks of one host, each with a file system. All calls are idempotent by the disk's id: who was killed in the
- * middle of one asks again. Calls for one disk go one after another; two processes must not share a folder.
- * Beside what is said, all throw HostNotEquipped and EngineUnavailable.
+ * Disks of one host, each with a file system. All calls are idempotent by the disk's id: after a crash, repeat the
+ * call. Calls for one disk run one after another; two processes must not share a folder. All calls can also throw
+ * HostNotEquipped and EngineUnavailable.
  */
 export interface Disks {
-  /** Makes and formats it; one that is there already is left as it is. Throws HostDiskFull, SnapshotNotFound. */
+  /** Makes and formats the disk; an existing disk stays unchanged. Throws HostDiskFull, SnapshotNotFound. */
   create(spec: DiskSpec, watching?: Watching): Promise<FoundDisk>
   find(id: string): Promise<FoundDisk | null>
-  /** Whatever there is, whole disks and leftovers. */
+  /** Everything on this host, whole disks and leftovers. */
   list(): Promise<DiskTraces[]>
-  /** Grows it, attached or not. Throws DiskNotFound, DiskMigrating, HostDiskFull; EngineRefused for a smaller size. */
+  /**
+   * Grows the disk, attached or not. Throws DiskNotFound, DiskMigrating, HostDiskFull; EngineRefused for a smaller
+   * size.
+   */
   resize(id: string, sizeGib: number): Promise<FoundDisk>
-  /** With its snapshots. Nothing to remove is success. Throws DiskAttached, DiskMigrating. */
+  /** Removes the disk and its snapshots. Succeeds if there is no disk. Throws DiskAttached, DiskMigrating. */
   remove(id: string): Promise<void>
   /**
-   * Mounts it on the host, and from there in a container that runs. `host_path` is the folder with its files, for a
-   * bind mount in a container that is yet to be made; it does not exist while the disk is not attached. A container's
-   * restart forgets what was mounted into it while it ran: attach again, or bind `host_path`.
+   * Mounts the disk on the host and, with `to`, in a running container. `host_path` is the folder with its files, for
+   * a bind mount in a container that is not created yet; it exists only while the disk is attached. A restarted
+   * container loses mounts made while it ran: attach again, or bind `host_path`.
    *
-   * A disk whose serving process was killed is brought back wherever it was mounted, with all that was synced; files
-   * that were open stay broken. Throws DiskNotFound, DiskMigrating, InstanceNotFound; EngineRefused when the path
-   * cannot be mounted on.
+   * If the disk's serving process was killed, attaching restores every mount with all synced data; open files stay
+   * broken. Throws DiskNotFound, DiskMigrating, InstanceNotFound; EngineRefused if the path cannot be a mount point.
    */
   attach(id: string, to?: AttachedTo): Promise<{ host_path: string }>
   /**
-   * Serves it to a machine on this host, over a unix socket (NBD, export `disk`); a serving process that was killed is
-   * brought back, and the machine connects again. Ends with `detach`. Throws DiskNotFound, DiskMigrating; DiskAttached
-   * where it is mounted.
+   * Serves the disk to a machine on this host over a unix socket (NBD, export `disk`) until `detach`. If the serving
+   * process was killed, it is restarted and the machine reconnects. Throws DiskNotFound, DiskMigrating; DiskAttached
+   * if the disk is mounted.
    */
   plug(id: string): Promise<{ socket: string }>
-  /** Unmounts it everywhere, or serves it no more. Nothing to detach is success. Throws DiskInUse; it is attached still then. */
+  /**
+   * Unmounts the disk everywhere, or stops serving it. Succeeds if it is not attached. Throws DiskInUse, and then it
+   * is still attached.
+   */
   detach(id: string): Promise<void>
   /**
-   * Keeps what it holds at this moment under a name; writers wait for some milliseconds meanwhile. A name that is
-   * taken already is success. Throws DiskNotFound, DiskMigrating, HostDiskFull.
+   * Keeps the disk's present content under a name; writers wait for some milliseconds. Succeeds if the name exists.
+   * Throws DiskNotFound, DiskMigrating, HostDiskFull.
    */
   snapshot(id: string, name: string): Promise<FoundSnapshot>
-  /** Nothing to remove is success. */
+  /** Succeeds if there is no such snapshot. */
   removeSnapshot(id: string, name: string): Promise<void>
   /**
-   * `used_bytes` is what the disks take with their snapshots; `promised_bytes` is what they may still come to take: it is
-   * free, and not to be given away.
+   * `used_bytes` is what disks and snapshots use; `promised_bytes` is free space that existing disks may still claim,
+   * so it must not be allocated again.
    */
   space(): Promise<Space>
 }
 
-/** Where another host finds a disk. The key is a secret: who has it reads the disk. */
+/** Where another host reads a disk. The key is a secret: it gives read access to the disk. */
 export interface DiskSource {
   address: string
   port: number
   key: string
   size_bytes: number
-  /** With what each takes on its host. The disk itself bears no name. */
+  /** Each with the bytes it uses on its host. `snapshot` is null for the disk itself. */
   contents: { snapshot: string | null; allocated_bytes: number }[]
 }
 
-/** How a disk goes from one host to another: the old host serves it, the new one pulls. */
+/** Moves a disk between hosts: the old host serves it, the new one pulls it. */
 export interface DiskTransfers {
   /**
-   * Lets another host read a disk with its snapshots, encrypted, for at most so many seconds. Asked again, it begins anew
-   * with another key. Throws DiskNotFound, DiskAttached.
+   * Lets another host read a disk and its snapshots, encrypted, for at most `seconds`. A repeated call starts again
+   * with a new key. Throws DiskNotFound, DiskAttached.
    */
   serve(id: string, seconds: number): Promise<DiskSource>
-  /** Nothing served is success. */
+  /** Succeeds if nothing is served. */
   stopServing(id: string): Promise<void>
   /**
-   * Copies it from there; once its checksum is right the disk is there, and an older copy on this host is replaced.
-   * `bytesPerSec` holds for reading the source. Throws DiskAttached, HostDiskFull.
+   * Copies the disk from the source. After its checksum is verified, it replaces an older copy on this host.
+   * `bytesPerSec` limits reading from the source. Throws DiskAttached, HostDiskFull.
    */
   pull(id: string, from: DiskSource, options?: Watching & { bytesPerSec?: number }): Promise<FoundDisk>
 }

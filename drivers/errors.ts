@@ -1,13 +1,13 @@
 /**
- * What an engine could not do. `code` is stable: it becomes the operation's problem `code`. A permanent
- * fault is the same however often it is tried; the message is for the tenant and names nothing of the host.
+ * An engine failure. `code` is stable: it becomes the operation's problem `code`. A permanent failure repeats at every
+ * retry. The message is for the tenant and contains no details of the host.
  */
 export abstract class EngineError extends Error {
   abstract readonly code: string
   abstract readonly permanent: boolean
 }
 
-/** `silent`: the registry gave no answer, so whether it has the image is not known. */
+/** `silent`: the registry did not answer, so the image may exist. */
 export class ImageNotFound extends EngineError {
   override readonly name = 'ImageNotFound'
   readonly code = 'image_not_found'
@@ -53,7 +53,7 @@ export class CommandFailed extends EngineError {
   }
 }
 
-/** The engine does not answer, or failed inside: worth another try. */
+/** The engine does not answer, or had an internal error. Retry. */
 export class EngineUnavailable extends EngineError {
   override readonly name = 'EngineUnavailable'
   readonly code = 'engine_unavailable'
@@ -63,7 +63,7 @@ export class EngineUnavailable extends EngineError {
   }
 }
 
-/** The engine has no such instance, or one of that name that is not this platform's. */
+/** The engine has no such instance, or the instance of that name is not this platform's. */
 export class InstanceNotFound extends EngineError {
   override readonly name = 'InstanceNotFound'
   readonly code = 'instance_not_found'
@@ -75,7 +75,7 @@ export class InstanceNotFound extends EngineError {
   }
 }
 
-/** What is asked for needs an instance that runs. */
+/** The call needs a running instance. */
 export class InstanceNotRunning extends EngineError {
   override readonly name = 'InstanceNotRunning'
   readonly code = 'instance_not_running'
@@ -87,7 +87,7 @@ export class InstanceNotRunning extends EngineError {
   }
 }
 
-/** A suspended machine's memory cannot be used, now or ever: the machine can only start from its root disk. */
+/** A suspended machine's memory can never be used again: the machine can only start from its root disk. */
 export class MemoryUnusable extends EngineError {
   override readonly name = 'MemoryUnusable'
   readonly code = 'memory_unusable'
@@ -97,7 +97,7 @@ export class MemoryUnusable extends EngineError {
   }
 }
 
-/** The engine understood what was asked and will not do it. What it said is in the cause. */
+/** The engine understood the request and refused it. The cause has its answer. */
 export class EngineRefused extends EngineError {
   override readonly name = 'EngineRefused'
   readonly code = 'engine_refused'
@@ -108,7 +108,7 @@ export class EngineRefused extends EngineError {
 }
 
 /**
- * The host's worker may not change networks: it has to run as root with CAP_NET_ADMIN and CAP_SYS_ADMIN, on a state
+ * The host's worker may not change networks: it must run as root with CAP_NET_ADMIN and CAP_SYS_ADMIN, with a state
  * folder that dnsmasq can enter.
  */
 export class NotPermitted extends EngineError {
@@ -120,7 +120,7 @@ export class NotPermitted extends EngineError {
   }
 }
 
-/** The kernel or the resolver did not do it. What it said is in the cause. Worth another try. */
+/** The kernel or the resolver failed. The cause has its answer. Retry. */
 export class NetworkFailed extends EngineError {
   override readonly name = 'NetworkFailed'
   readonly code = 'network_failed'
@@ -130,7 +130,7 @@ export class NetworkFailed extends EngineError {
   }
 }
 
-/** Nothing can be attached to it until it is applied. */
+/** The subnet must be applied before anything is attached to it. */
 export class SubnetNotOnHost extends EngineError {
   override readonly name = 'SubnetNotOnHost'
   readonly code = 'subnet_not_on_host'
@@ -164,7 +164,7 @@ export class SnapshotNotFound extends EngineError {
   }
 }
 
-/** What was asked for needs a disk that nothing uses. */
+/** The call needs a disk that is not in use. */
 export class DiskAttached extends EngineError {
   override readonly name = 'DiskAttached'
   readonly code = 'disk_attached'
@@ -176,7 +176,7 @@ export class DiskAttached extends EngineError {
   }
 }
 
-/** Another host reads the disk, which must stay as it is meanwhile. */
+/** Another host is reading the disk, so it must not change. */
 export class DiskMigrating extends EngineError {
   override readonly name = 'DiskMigrating'
   readonly code = 'disk_migrating'
@@ -188,7 +188,7 @@ export class DiskMigrating extends EngineError {
   }
 }
 
-/** A process of the instance has a file open there, or its working folder. */
+/** A process of the instance has an open file or its working directory on the disk. */
 export class DiskInUse extends EngineError {
   override readonly name = 'DiskInUse'
   readonly code = 'disk_in_use'
@@ -200,7 +200,10 @@ export class DiskInUse extends EngineError {
   }
 }
 
-/** All disks of the host, filled to their sizes, would not fit beside what is asked for; or a machine's memory does not. */
+/**
+ * The host cannot guarantee the space: all its disks, filled to their sizes, would not fit with the new one. Also
+ * thrown for a machine's memory.
+ */
 export class HostDiskFull extends EngineError {
   override readonly name = 'HostDiskFull'
   readonly code = 'host_disk_full'
@@ -210,7 +213,7 @@ export class HostDiskFull extends EngineError {
   }
 }
 
-/** A program or a device that the work needs is missing on the host. */
+/** The host lacks a program or a device. */
 export class HostNotEquipped extends EngineError {
   override readonly name = 'HostNotEquipped'
   readonly code = 'host_not_equipped'

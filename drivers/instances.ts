@@ -11,17 +11,17 @@ import type {
 import type { LogFiles } from './log-files.ts'
 import type { FoundMachine, MachineEngine } from './machines.ts'
 
-/** An instance as its engine has it, of whichever kind. */
+/** An instance as found in its engine, of any kind. */
 export type FoundInstance = FoundContainer | FoundMachine
 
-/** What is alike in all engines: enough to look after what runs, whatever it is. See ContainerEngine and MachineEngine. */
+/** The calls that all engines share. See ContainerEngine and MachineEngine. */
 export interface InstanceEngine {
   find(id: string): Promise<FoundInstance | null>
   list(): Promise<FoundInstance[]>
   sample(found: FoundInstance[]): Promise<ContainerSample[]>
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
-  /** The serial line of a kind that has one. */
+  /** The serial console, if this kind has one. */
   console?(id: string): Promise<Duplex>
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
   watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
@@ -30,10 +30,13 @@ export interface InstanceEngine {
 const isContainer = (found: FoundInstance): found is FoundContainer => found.kind === 'container'
 export const isMachine = (found: FoundInstance): found is FoundMachine => found.kind !== 'container'
 
-/** The engines of a host as one: each instance is its who has it. `machines` null: this host has none. */
+/**
+ * Joins the engines of a host; each call goes to the engine that has the instance. `machines` is null on a host
+ * without machines.
+ */
 export function joinEngines(containers: ContainerEngine, machines: MachineEngine | null): InstanceEngine {
   if (!machines) return containers
-  /** Machines first, since they are asked for without a round trip. */
+  /** Machines first: that lookup needs no round trip. */
   const engineOf = async (id: string): Promise<InstanceEngine> =>
     (await machines.find(id)) ? machines : containers
   return {
@@ -58,7 +61,7 @@ export function joinEngines(containers: ContainerEngine, machines: MachineEngine
   }
 }
 
-/** The files of both, which are of one form. `machines`: asked each time, since it may come later. */
+/** Joins the log files of both engines. `machines` is called each time, because the machine engine may start later. */
 export const joinLogFiles = (containers: LogFiles, machines: () => LogFiles | null): LogFiles => ({
   ...containers,
   sourceOf: async (id) => (await machines()?.sourceOf(id)) ?? containers.sourceOf(id),

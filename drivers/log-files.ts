@@ -1,45 +1,45 @@
-/** Where an engine writes down what one container says. */
+/** Where an engine writes the output of one container. */
 export interface LogSource {
   /** The instance's id. */
   id: string
-  /** The engine's own name for it: another one, once it was made anew. */
+  /** The engine's id of the container. It changes when the container is recreated. */
   engine_id: string
-  /** RFC 3339, as the engine has it: what an earlier one said comes before. */
+  /** RFC 3339, from the engine. Output of an earlier container sorts before it. */
   engine_created_at: string
-  /** The file that is written to; full ones are beside it. */
+  /** The file being written; full files are beside it. */
   path: string
-  /** Full files that the container's cap leaves on the host. */
+  /** Number of full files that the container's cap keeps on the host. */
   kept_files: number
-  /** With so many full files the engine drops the oldest when the next is full. */
+  /** With this many full files, the engine drops the oldest when the next is full. */
   most_files: number
 }
 
-/** An open file: it stays readable, whatever becomes of its name. */
+/** An open file. It stays readable when it is renamed or removed. */
 export interface LogFile {
-  /** Names it for good: a hash of its first line, which has its time in nanoseconds. */
+  /** A permanent key: a hash of the first line, which contains its time in nanoseconds. */
   key: string
-  /** What there is to read, up to the end of a line. */
+  /** Bytes to read, up to the end of a line. */
   bytes: number
-  /** So many files wait that the engine may have dropped others before this one. */
+  /** So many files wait that the engine may have dropped files before this one. */
   after_gap: boolean
-  /** At most `bytes` from there, up to the end of a line. */
+  /** At most `bytes` bytes from offset `from`, up to the end of a line. */
   read(from: number, bytes: number): Buffer
-  /** Removes this file, and never another. It is to be closed all the same. */
+  /** Removes this file and no other. It must still be closed. */
   drop(): void
   close(): void
 }
 
 /**
- * The files in which an engine keeps containers' output. It moves them on, at any moment, whenever one is full; only the
- * caller drops any, as long as there are fewer than `most_files`.
+ * The files that hold containers' output. The engine can rotate a full file at any moment; as long as there are fewer
+ * than `most_files`, only the caller drops files.
  */
 export interface LogFiles {
-  /** Null where there is no such container. */
+  /** Null if there is no such container. */
   sourceOf(id: string): Promise<LogSource | null>
-  /** Whether there is a full one at all. Costs two calls to the file system, and none to the engine. */
+  /** Whether there is any full file. Costs two file system calls and no engine call. */
   hasFull(engineId: string): boolean
-  /** Whether some are beyond the cap. The same. */
+  /** Whether there are files beyond the cap. Same cost as `hasFull`. */
   isOverCap(source: LogSource): boolean
-  /** Those that are beyond the cap, or all with the one that is written to, the oldest first. */
+  /** `over_cap`: the files beyond the cap; `all`: every file, including the one being written. Oldest first. */
   open(source: LogSource, which: 'over_cap' | 'all'): LogFile[]
 }

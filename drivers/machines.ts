@@ -12,53 +12,55 @@ import type {
   TerminalSize,
 } from './containers.ts'
 
-/** A further kind is one more driver behind the same interface. */
+/** A new kind needs one more driver behind the same interface. */
 export type MachineKind = 'microvm' | 'vm'
 
-/** A machine as an engine needs to know it. Its id names it there, so that asking twice makes one. */
+/**
+ * What an engine needs to run a machine. The engine finds the machine by `id`, so a repeated request makes only one.
+ */
 export interface MachineSpec {
   id: string
   tenant_id: string
-  /** Its host name inside. */
+  /** The host name inside the machine. */
   name: string
   kind: MachineKind
-  /** A microVM's: an OCI image. A VM's: the name of one of `vmImages`. */
+  /** microVM: an OCI image. VM: a name from `vmImages`. */
   image: string
-  /** Pinned once known, so that a restart begins with the same bytes. */
+  /** Pinned once known, so that a restart uses the same bytes. */
   image_digest: string | null
-  /** These two as a container has them; a VM has its own init, and neither. */
+  /** Like a container's. Unused for a VM, which has its own init. */
   command: string[]
   entrypoint: string[]
-  /** Whole ones. */
+  /** Whole cores. */
   cpu_cores: number
   memory_mib: number
-  /** It grows at the next start, and never shrinks. */
+  /** Grows at the next start; never shrinks. */
   root_disk_gib: number
-  /** Of a microVM's command. It runs the command again without the host's doing. */
+  /** Applies to a microVM's command. The machine restarts the command without the host. */
   restart_policy: 'always' | 'on_failure' | 'never'
   log_cap_mib: number
   nics: MachineNic[]
   disks: MachineDisk[]
-  /** What it reads as its resolver. */
+  /** Resolver settings inside the machine. */
   network?: { dns_server: string; search_domain: string } | null
-  /** Reached by its first NIC's address; without a NIC nothing is published. */
+  /** Forwarded to the address of the first NIC; a machine without a NIC publishes nothing. */
   ports?: PublishedPort[]
-  /** Of a microVM. */
+  /** microVM only. */
   health_check?: HealthCheck | null
-  /** A VM's: lines for `authorized_keys`, and what cloud-init is to do. */
+  /** VM only: lines for `authorized_keys`, and user data for cloud-init. */
   ssh_keys?: string[]
   user_data?: string | null
 }
 
 /**
- * A NIC whose tap is there: `namespace` and `device` are what NetworkDriver.attachNic gave for it. Taps stay the
- * network driver's: whoever attached them detaches them, once the machine is removed.
+ * A NIC with an existing tap: `namespace` and `device` come from NetworkDriver.attachNic. The network driver owns
+ * taps: the caller that attached one detaches it after the machine is removed.
  */
 export interface MachineNic {
   id: string
   mac_address: string
   ip_address: string
-  /** Of the subnet. */
+  /** Prefix length of the subnet. */
   prefix_length: number
   gateway_ip: string
   default_route: boolean
@@ -66,10 +68,13 @@ export interface MachineNic {
   device: string
 }
 
-/** A disk that is served: `socket` is what Disks.plug gave for it. */
+/** A disk served on a socket: `socket` comes from Disks.plug. */
 export interface MachineDisk {
   disk_id: string
-  /** Absolute; folders that are missing are made. In a VM the disk is only there, by its id as serial: mounting is its own affair. */
+  /**
+   * Absolute path; missing folders are made. A VM only gets the device, with the disk's id as its serial number, and
+   * mounts it itself.
+   */
   mount_path: string
   read_only: boolean
   socket: string
@@ -78,113 +83,123 @@ export interface MachineDisk {
 export interface FoundMachine extends Omit<FoundContainer, 'kind' | 'state' | 'network_since'> {
   kind: MachineKind
   /**
-   * `suspended`: its memory is a whole file, and nothing of it runs. `exited`: it ended, was stopped, or lost its process;
-   * `exit_code` is the command's where that ended by itself. Whatever else was under way when a worker was killed is
-   * one of these again.
+   * `suspended`: its memory is in a complete file and no process runs. `exited`: it ended, was stopped, or lost its
+   * process; `exit_code` is set if the command ended by itself. An operation interrupted by a killed worker settles in
+   * one of these states.
    */
   state: 'created' | 'running' | 'suspended' | 'exited'
   /** Null unless suspended. */
   suspended: Suspended | null
-  /** The operation by which it was last started. */
+  /** The operation that last started the machine. */
   operation_id: string
-  /** What of its present spec holds only from its next start. */
+  /** Fields of the present spec that take effect at the next start. */
   pending: ('cpu_cores' | 'memory_mib')[]
-  /** Null as long as it runs, and where nobody saw it end. */
+  /** Null while the machine runs, and if nothing observed its end. */
   ended_by: Ending | null
 }
 
-/** How it ended where nobody told it to, and no command of its own ended. */
+/** Why a machine ended without a stop request and without its command ending. */
 export type Ending = 'shut_down' | 'restarted' | 'panicked' | 'killed'
 
-/** What a suspended machine's memory was written by. Only what is alike in both can read it. */
+/** What wrote a suspended machine's memory. Only the same engine version and processor clock can read it. */
 export interface Suspended {
   at: string
   memory_bytes: number
-  /** What the root disk takes beyond its image. */
+  /** What the root disk uses beyond its image. */
   root_disk_bytes: number
   engine_version: string
   tsc_khz: number
 }
 
 export interface MachineEngineDescription extends EngineDescription {
-  /** Found by booting a guest, once per boot of the host and kernel: `/dev/kvm` alone says nothing. */
+  /**
+   * Found by booting a test guest once per host boot and kernel, because a present `/dev/kvm` does not prove that KVM
+   * works.
+   */
   accelerator: 'kvm' | 'tcg'
-  /** The microVMs' kernel. */
+  /** Kernel of the microVMs. */
   kernel: string
 }
 
-/** How another host gets a machine that is stopped or suspended. The key is a secret: who has it reads all of the machine. */
+/**
+ * Where another host reads a stopped or suspended machine. The key is a secret: it gives read access to the whole
+ * machine.
+ */
 export interface MachineSource {
   address: string
   port: number
   key: string
-  /** Of the root disk: its size for the machine. */
+  /** Size of the root disk as the machine sees it. */
   root_disk_bytes: number
   suspended: Suspended | null
-  /** The machine's own record, for the engine alone. */
+  /** The machine's record, read only by the engine. */
   record: string
 }
 
 export interface ReadyImage {
   image_digest: string
-  /** The least `root_disk_gib` for it. */
+  /** The minimum `root_disk_gib` for this image. */
   least_disk_gib: number
 }
 
 export type Signal = { signal?: AbortSignal | undefined }
 
-/** How machines come up, go down, and are found. */
+/** Create, start, stop, suspend and find machines. */
 export interface MachineLifecycle {
   /**
-   * Makes the root disk of an image, which machines share; what the host has already is not asked of a registry. With a
-   * digest, of those very bytes. Throws ImageNotFound, HostDiskFull.
+   * Makes the root disk of an image, which machines share. Asks the registry only if the host does not have the image.
+   * With a digest, uses exactly those bytes. Throws ImageNotFound, HostDiskFull.
    */
   prepare(kind: MachineKind, image: string, options?: PullOptions): Promise<ReadyImage>
   /**
-   * Creates and starts it, or finds it there and running. One that exists stopped starts with the present spec; its root
-   * disk stays, unless image or digest has changed. A suspended one's memory is given up: it starts from its disk.
-   * Returns once its command runs (microVM) or its engine does (VM). `configVars` go to the machine itself, and are
-   * written nowhere. After a failure nothing that this operation made is left.
-   * Throws CommandFailed, ImageNotFound, PortInUse, EngineRefused, HostDiskFull.
+   * Creates and starts the machine, or finds it running. A stopped machine starts with the present spec; its root disk
+   * stays unless image or digest has changed. A suspended machine loses its memory and starts from its disk. Returns
+   * when its command runs (microVM) or its engine runs (VM). `configVars` go only to the machine and are never stored.
+   * After a failure, nothing that this operation made is left. Throws CommandFailed, ImageNotFound, PortInUse,
+   * EngineRefused, HostDiskFull.
    */
   run(spec: MachineSpec, configVars: Record<string, string>, operationId: string): Promise<FoundMachine>
   find(id: string): Promise<FoundMachine | null>
   /**
-   * Has its agent (a VM: ACPI) end it, and ends it by force after `graceSec`; a suspended one's memory is given up.
-   * Nothing to stop is success. An aborted call stops waiting: the machine ends all the same.
+   * Stops the machine through its agent (VM: ACPI), and by force after `graceSec`. A suspended machine loses its
+   * memory. Succeeds if nothing runs. An aborted call stops waiting; the machine still ends.
    */
   stop(id: string, graceSec: number, signal?: AbortSignal): Promise<void>
-  /** Stops and starts it, once for an operation. Throws InstanceNotFound, and what `run` throws. */
+  /** Stops and starts the machine, once per operation. Throws InstanceNotFound, and what `run` throws. */
   reboot(
     spec: MachineSpec,
     configVars: Record<string, string>,
     operationId: string,
     graceSec: number,
   ): Promise<FoundMachine>
-  /** cpu and memory for its next start, restart policy at once; see FoundMachine.pending. Throws InstanceNotFound. */
+  /**
+   * Applies the restart policy at once, cpu and memory at the next start; see FoundMachine.pending. Throws
+   * InstanceNotFound.
+   */
   resize(
     id: string,
     size: Pick<MachineSpec, 'cpu_cores' | 'memory_mib' | 'restart_policy'>,
   ): Promise<FoundMachine>
   /**
-   * Writes its memory to a file and ends its process; its root disk, taps and plugged disks stay. The file is whole and synced
-   * before the process ends, and whoever is killed in between leaves it running or suspended. Terminals end.
-   * Already suspended is success. Throws InstanceNotFound, InstanceNotRunning, HostDiskFull.
+   * Writes the memory to a file and ends the process; root disk, taps and plugged disks stay. The file is complete and
+   * synced before the process ends, so after a crash the machine is either running or suspended. Terminals end.
+   * Succeeds if already suspended. Throws InstanceNotFound, InstanceNotRunning, HostDiskFull.
    */
   suspend(id: string, signal?: AbortSignal): Promise<FoundMachine>
   /**
-   * Goes on at the very instruction, with its clock set right; already running is success. NICs and disks are looked up in
-   * `spec` by their ids, since taps and sockets may have been made anew; which they are must be as at the suspension.
-   * The memory is given up once the machine has answered. Throws InstanceNotFound; MemoryUnusable where the memory was
-   * written by another QEMU or processor, or has been given up: the machine was stopped, or a resume that broke off had let it write
-   * its disks. `run` then starts it from its root disk.
+   * Continues at the same instruction and corrects the clock; succeeds if already running. NICs and disks must be the
+   * same as at the suspension, by id, but their taps and sockets may be new: they are taken from `spec`. The memory is
+   * dropped after the machine has answered. Throws InstanceNotFound; MemoryUnusable if another QEMU or processor wrote
+   * the memory, or if it was dropped: the machine was stopped, or an interrupted resume let it write to its disks.
+   * `run` then starts it from its root disk.
    */
   resume(spec: MachineSpec): Promise<FoundMachine>
   /**
-   * Makes a machine of a suspended one's root disk and memory, which stays as it is. Image, cpu, memory and the number of
-   * NICs are those of the other; before it reaches anybody it has its own name, addresses, random numbers and clock.
-   * `configVars` are for commands that begin later: what runs already has the other's. Plugged disks are not copied: suspend without
-   * any. Throws InstanceNotFound, EngineRefused, MemoryUnusable, HostDiskFull.
+   * Makes a new machine from a suspended machine's root disk and memory; the original does not change. Image, cpu,
+   * memory and number of NICs are the original's. Before anything can reach the new machine, it has its own name,
+   * addresses, random seed and clock. `configVars` apply to commands that start later; running ones keep the
+   * original's. Plugged disks are not copied: suspend without any. Throws InstanceNotFound, EngineRefused,
+   * MemoryUnusable, HostDiskFull.
    */
   fork(
     fromId: string,
@@ -193,84 +208,96 @@ export interface MachineLifecycle {
     operationId: string,
   ): Promise<FoundMachine>
   /**
-   * Removes it with all that it left on the host, once its output is safe elsewhere; with `discard`, at once. Nothing to
-   * remove, or another than `engineId`, is success. Its taps and disks are others' to take away.
+   * Removes the machine and everything it left on the host, after its output is stored elsewhere; with `discard`, at
+   * once. Succeeds if the machine is gone or has another engine id than `engineId`. The caller removes its taps and
+   * disks.
    */
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
 }
 
 /** Disks and NICs of a machine. */
 export interface MachineAttachments {
-  /** Live, or for the next start where it does not run. Throws InstanceNotFound, EngineRefused. */
+  /** Live, or at the next start if the machine is not running. Throws InstanceNotFound, EngineRefused. */
   attachDisk(id: string, disk: MachineDisk): Promise<void>
-  /** Unmounts it first. Nothing to detach is success. Throws DiskInUse; it is attached still then. */
+  /** Unmounts the disk first. Succeeds if it is not attached. Throws DiskInUse, and then it is still attached. */
   detachDisk(id: string, diskId: string): Promise<void>
-  /** Lets the machine see that a disk has grown; a VM sees it from its next start on. Throws InstanceNotFound. */
+  /** Shows a running machine the new size of a disk; a VM sees it at its next start. Throws InstanceNotFound. */
   growDisk(id: string, diskId: string): Promise<void>
-  /** Live, or for the next start. Throws InstanceNotFound; EngineRefused beyond the fourth. */
+  /** Live, or at the next start. Throws InstanceNotFound; EngineRefused for a fifth NIC. */
   attachNic(id: string, nic: MachineNic): Promise<void>
-  /** Nothing to detach is success. A microVM under QEMU takes six seconds for it. */
+  /** Succeeds if it is not attached. Takes six seconds for a microVM under QEMU. */
   detachNic(id: string, nicId: string): Promise<void>
-  /** Its file systems stand still and are whole on their disks, until `thaw`, or for ten seconds. Throws InstanceNotRunning. */
+  /**
+   * Freezes the machine's file systems in a consistent state, until `thaw` or for ten seconds. Throws
+   * InstanceNotRunning.
+   */
   freeze(id: string): Promise<void>
-  /** Nothing frozen is success. */
+  /** Succeeds if nothing is frozen. */
   thaw(id: string): Promise<void>
 }
 
-/** What passes between a machine and whoever uses it. */
+/** Terminals, serial consoles and logs of machines. */
 export interface MachineConsole {
-  /** Runs a command in a running machine. A VM needs the platform's agent, which `vmImages` have. Throws InstanceNotFound, InstanceNotRunning. */
+  /**
+   * Runs a command in a running machine. A VM needs the platform's agent, which all `vmImages` contain. Throws
+   * InstanceNotFound, InstanceNotRunning.
+   */
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
   /**
-   * Its serial line; as many at a time as like, each sees all from the last 64 KiB on. Ends when the machine does, and is
-   * not ended by its suspension's end. Throws InstanceNotFound, InstanceNotRunning.
+   * Opens the serial console. Any number may be open; each starts with the last 64 KiB. Ends when the machine ends,
+   * but continues after a suspension. Throws InstanceNotFound, InstanceNotRunning.
    */
   console(id: string): Promise<Duplex>
-  /** What a microVM's command wrote; of a VM, its serial line. Throws InstanceNotFound. */
+  /** The output of a microVM's command, or of a VM's serial console. Throws InstanceNotFound. */
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
 }
 
-/** What the host's program does for all its machines. */
+/** Calls that concern all machines of the host. */
 export interface MachineMaintenance {
   readonly kinds: readonly MachineKind[]
-  /** Names of VMs' images. Each is made at its first use, which takes minutes. */
+  /** Names of VM images. Each is built at its first use, which takes minutes. */
   readonly vmImages: readonly string[]
-  /** All of this host's machines, whatever their state. */
+  /** All machines of this host, in any state. */
   list(): Promise<FoundMachine[]>
-  /** What those of these that run have used since `started_at`; a suspension takes nothing off. */
+  /** What the running ones among `machines` have used since `started_at`; a suspension does not reset the counters. */
   sample(machines: FoundMachine[]): Promise<ContainerSample[]>
   /**
-   * Calls back at each change of one of this host's machines, until aborted; with null once it begins: anything may have
-   * changed before.
+   * Calls back with the id at each change of one of this host's machines, until aborted. Calls back with null at the
+   * start, because earlier changes may have been missed.
    */
   watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
   describe(): Promise<MachineEngineDescription>
-  /** Brings back what tells nobody of its end: what carries the ports of machines that run. */
+  /** Restarts helper processes whose end is not reported: the port forwarders of running machines. */
   mend(): Promise<void>
-  /** Removes the root disks of images that no machine is of, and that nobody has asked for in so long. Returns their names. */
+  /**
+   * Removes root disks of images that no machine uses and that were not requested for `unusedMs`. Returns their names.
+   */
   removeUnusedImages(unusedMs: number): Promise<string[]>
-  /** Lets go of all machines, which run on: for who ends in good order. */
+  /** Disconnects from all machines, which keep running. For a clean shutdown of the worker. */
   close(): Promise<void>
 }
 
 /**
- * Machines of one host. All calls are idempotent by the machine's id, calls for one machine go one after another, and
- * none touches what does not carry this host's mark. The machines outlive the worker: one that is started finds them,
- * connects to them and goes on; no line of their output is lost by it. Two processes must not share a folder.
+ * Machines of one host. All calls are idempotent by the machine's id, calls for one machine run one after another, and
+ * no call touches anything without this host's label. Machines outlive the worker: a new worker finds them, connects
+ * and continues, and no line of their output is lost. Two processes must not share a folder.
  *
- * Beside what is said, all throw EngineUnavailable and HostNotEquipped.
+ * All calls can also throw EngineUnavailable and HostNotEquipped.
  */
 export type MachineEngine = MachineLifecycle & MachineAttachments & MachineConsole & MachineMaintenance
 
-/** How a machine that does not run goes from one host to another: the old host serves it, the new one pulls. */
+/** Moves a machine that is not running between hosts: the old host serves it, the new one pulls it. */
 export interface MachineTransfers {
   /**
-   * Lets another host read a machine that does not run, encrypted, for at most so many seconds. Throws InstanceNotFound,
+   * Lets another host read a machine that is not running, encrypted, for at most `seconds`. Throws InstanceNotFound,
    * EngineRefused.
    */
   serve(id: string, seconds: number, signal?: AbortSignal): Promise<MachineSource>
-  /** Nothing served is success. */
+  /** Succeeds if nothing is served. */
   stopServing(id: string): Promise<void>
-  /** Copies it from there: suspended or stopped, as it was. An older copy is replaced. Throws HostDiskFull, MemoryUnusable. */
+  /**
+   * Copies the machine from the source; it stays suspended or stopped. Replaces an older copy. Throws HostDiskFull,
+   * MemoryUnusable.
+   */
   pull(id: string, from: MachineSource, options?: Signal): Promise<FoundMachine>
 }

@@ -1,29 +1,29 @@
 /**
- * A subnet as one host needs to know it, whole: the driver brings the host to it from whatever is there. A VPC has no
- * description of its own: it is on a host as long as one of its subnets is.
+ * The complete description of a subnet for one host; the driver reconciles the host with it. A VPC has no description:
+ * it exists on a host as long as one of its subnets does.
  *
- * A host with a member of a VPC has all the VPC's subnets, those without a member here too: it routes between them
- * itself, and a packet crosses to another host inside the subnet that it goes to.
+ * A host with a member of a VPC has all subnets of the VPC, even those without a local member: it routes between them
+ * locally, and a packet to another host travels inside its destination subnet.
  */
 export interface SubnetSpec {
   id: string
   vpc_id: string
   tenant_id: string
-  /** IPv4. The subnets of one VPC do not overlap; those of others may be the same. */
+  /** IPv4. Subnets of one VPC do not overlap; those of different VPCs may. */
   cidr: string
-  /** On every host with this subnet: a member's gateway is always on its own host. */
+  /** Present on every host with this subnet: a member's gateway is always its own host. */
   gateway_ip: string
-  /** Whether members reach the outside, by their host's address. */
+  /** Whether members reach the internet, with their host's address as source. */
   nat: boolean
-  /** The subnet's number between the hosts (VXLAN), 1 to 16777215: one subnet's alone. */
+  /** VXLAN network identifier, 1 to 16777215, unique to this subnet. */
   vni: number
-  /** Underlay addresses of the other hosts that have this subnet. */
+  /** Underlay addresses of the other hosts with this subnet. */
   peers: string[]
-  /** Null: members get their addresses with the defaults, and no address is lent to strangers. */
+  /** Null: members get their addresses with default options, and unknown NICs get no lease. */
   dhcp: DhcpOptions | null
-  /** All NICs of the subnet, on whichever host. Gateways know them from here, and DHCP gives them these addresses. */
+  /** All NICs of the subnet, on any host. Gateways and DHCP take their addresses from this list. */
   hosts: SubnetHost[]
-  /** What the subnet's resolver, which is its gateway, answers; each with and without the domain. Of all the VPC. */
+  /** Names of the whole VPC. The subnet's resolver, which is its gateway, answers each with and without the domain. */
   names: { name: string; ip_address: string }[]
 }
 
@@ -34,12 +34,12 @@ export interface SubnetHost {
 
 export interface DhcpOptions {
   /**
-   * Lent to NICs that nobody listed. Each host lends by itself, and its lenders are known to it alone: give the range
-   * to one host, or each a part; null lends nothing.
+   * Leases for NICs that are not in `hosts`. Each host keeps its own leases, so give the range to one host or split
+   * it; null leases nothing.
    */
   range: { start: string; end: string } | null
   lease_time_sec: number
-  /** Asked for what is not a member's name; empty: the host's own resolvers, if the subnet has `nat`. */
+  /** Resolvers for names outside the VPC. If empty, the host's own resolvers, if the subnet has `nat`. */
   dns_servers: string[]
   domain_name: string
   static_leases: SubnetHost[]
@@ -50,53 +50,55 @@ export interface NicSpec {
   subnet_id: string
   mac_address: string
   ip_address: string
-  /** One of an instance's NICs has it. Other subnets of the VPC go by it too. */
+  /** Set for one NIC of an instance. It also carries traffic to other subnets of the VPC. */
   default_route: boolean
   /**
-   * Into the network namespace of a process (an instance's pause container), as `eth0` or the next that is free there,
-   * with its address; or a tap on the subnet's bridge, for a VM that asks for its address by DHCP. What a process reads
-   * as its resolver is not the driver's: a pause container is made with `--dns` and the subnet's gateway.
+   * `pid`: into the network namespace of a process (an instance's pause container), as `eth0` or the next free name,
+   * with its address. `tap`: a tap on the subnet's bridge, for a VM that gets its address by DHCP. The driver does not
+   * set the process's resolver: a pause container is created with `--dns` and the subnet's gateway.
    */
   into: { pid: number } | 'tap'
 }
 
 export interface AttachedNic {
-  /** The namespace below /run/netns that has the bridge's end; QEMU is started in it. */
+  /** The namespace in /run/netns with the bridge's end; QEMU runs in it. */
   namespace: string
-  /** The tap's name there; the interface's name in the process's own namespace otherwise. */
+  /** The tap's name in `namespace`, or the interface's name in the process's namespace. */
   device: string
 }
 
-/** Something of the driver's making, and what it was made for. */
+/** A thing the driver made, and its owner. */
 export interface NetworkThing {
   kind: 'namespace' | 'link' | 'process' | 'rules' | 'file'
-  /** As the machine knows it: a namespace's or link's name, a pid, a table, a path. */
+  /** The system's name: of a namespace, link or table, a pid, or a path. */
   name: string
   of: { kind: 'vpc' | 'subnet' | 'nic' | 'host'; id: string | null }
 }
 
 /**
- * VPCs and subnets of one host, and the NICs of its instances. All calls are idempotent, bring about the whole of what
- * they are asked for, and may be killed anywhere: asking again mends what was left.
+ * VPCs and subnets of one host, and the NICs of its instances. All calls are idempotent and complete: after a crash at
+ * any point, a repeated call repairs what was left.
  *
- * Members reach each other inside their VPC, and the outside where their subnet has `nat`. They reach no other VPC,
- * no address of their host, and nothing of the hosts' own networks.
+ * Members reach each other inside their VPC, and the internet if their subnet has `nat`. They cannot reach another
+ * VPC, an address of their host, or the hosts' networks.
  *
  * Throws EngineRefused (the description is wrong), SubnetNotOnHost, HostNotEquipped, NotPermitted, NetworkFailed.
  */
 export interface NetworkDriver {
-  /** Changes only what differs; connections go on. */
+  /** Changes only what differs; connections are not interrupted. */
   applySubnet(spec: SubnetSpec): Promise<void>
-  /** With the NICs that are in it; with the VPC's last subnet on this host all that the VPC has here. */
+  /**
+   * Removes the subnet and its NICs. With the last subnet of a VPC, everything of the VPC is removed from this host.
+   */
   removeSubnet(id: string): Promise<void>
-  /** Live; a NIC that is elsewhere is moved. Its subnet has to be there. */
+  /** Live. Moves a NIC that is attached elsewhere. The subnet must be on this host. */
   attachNic(spec: NicSpec): Promise<AttachedNic>
-  /** Live. Nothing to detach is success. */
+  /** Live. Succeeds if it is not attached. */
   detachNic(id: string): Promise<void>
-  /** As the member sees it, since it was attached; null when it is not there. */
+  /** Counters from the member's side since attachment; null if it is not attached. */
   nicTraffic(id: string): Promise<{ rx_bytes: number; tx_bytes: number } | null>
-  /** Ids of what it was asked for and not to take away again, whether that came to its end or not. Asks no program. */
+  /** Ids that were applied or attached and not removed since, whether or not the call completed. Runs no program. */
   known(): Promise<{ subnets: string[]; nics: string[] }>
-  /** All of the driver's making on this host, whatever a killed process left included. */
+  /** Everything the driver made on this host, including leftovers of a killed process. */
   list(): Promise<NetworkThing[]>
 }
