@@ -17,26 +17,26 @@ import { EngineRefused, InstanceNotFound } from '../errors.ts'
 import type { HostPorts } from '../system/host-ports.ts'
 
 export interface DockerSettings {
-  /** Whose containers these are. */
+  /** The host that owns these containers. */
   hostId: string
   /** `unix:///path`, or `http(s)://` or `tcp://` with host and port. */
   dockerHost: string
-  /** Where containers' ports are published. */
+  /** The host ports that containers can publish. */
   ports: HostPorts
-  /** Output beyond a container's cap that may wait on the host for its archive; 0: the engine drops it at once. */
+  /** Output beyond a container's cap that may wait on the host for archiving. 0: the engine drops it at once. */
   logBacklogMib?: number
   beforeRemoval?: BeforeRemoval
-  /** What has a `sleep` and waits for those that join it. */
+  /** An image with `sleep`, for pause containers. */
   pauseImage?: string
 }
 
-// Enough to keep the engine busy while answers travel; it works on few at a time.
+// Enough to keep the engine busy during round trips; it works on few requests at a time.
 const inspectsAtOnce = 8
 const samplesAtOnce = 8
 const gibibyte = 1024 ** 3
 const mebibyte = 1024 ** 2
 
-/** Containers by a Docker Engine, 20.10 or later. */
+/** Containers on a Docker Engine, 20.10 or later. */
 export function makeDockerEngine({
   hostId,
   dockerHost,
@@ -114,7 +114,7 @@ export function makeDockerEngine({
       asking(async () => {
         const info = await look(id)
         if (!info) throw new InstanceNotFound(id)
-        // A stopped container has no restart policy on the engine; the next start gives it one.
+        // A stopped container has no restart policy on the engine; the next start sets it.
         const policy = info.State.Running ? restartPolicy(size.restart_policy) : {}
         try {
           await docker.getContainer(info.Id).update({ ...sizeLimits(size), ...policy })
@@ -156,11 +156,11 @@ export function makeDockerEngine({
   }
 }
 
-/** What the engine is and what its machine has. Throws EngineUnavailable. */
+/** The engine's version and its host's resources. Throws EngineUnavailable. */
 export const describeDocker = (dockerHost: string): Promise<EngineDescription> =>
   asking(async () => {
     const { ServerVersion, NCPU, MemTotal, DockerRootDir } = await new Docker(connection(dockerHost)).info()
-    // In a container of its own the worker does not see the engine's folder, but sits on the same disk.
+    // A worker in a container does not see the engine's folder, but is on the same disk.
     const disk = await statfs(DockerRootDir).catch(() => statfs('/'))
     return {
       name: 'docker',

@@ -13,7 +13,7 @@ const EngineEvent = z.object({
 const firstRetryMs = 100
 const lastRetryMs = 5_000
 
-/** Calls back at each change, with null at each connection; connects again, backing off, until aborted. */
+/** Calls back with the id at each change and with null at each connection. Reconnects with backoff until aborted. */
 export async function watchContainers(
   docker: Docker,
   hostId: string,
@@ -28,22 +28,22 @@ export async function watchContainers(
       retryMs = firstRetryMs
       for await (const event of jsonLines(stream, EngineEvent)) {
         const id = event.Actor.Attributes[labels.resource]
-        // What is run inside a container, health checks among it, changes nothing about it.
+        // Commands in a container, such as health checks, do not change the container.
         if (id !== undefined && !event.Action.startsWith('exec_')) onChange(id)
       }
     } catch {
-      // The engine is away. That the call after the next connection says so is what this function is for.
+      // The engine is away. The loop reconnects, and the null callback reports it.
     }
     await delay(retryMs, undefined, { signal }).catch(() => undefined)
     retryMs = Math.min(retryMs * 2, lastRetryMs)
   }
 }
 
-/** Waits for the next start of a stopped container. False when it is removed, or the signal aborts. */
+/** Waits until a stopped container starts. False if it is removed or the signal aborts. */
 export async function startsAgain(docker: Docker, engineId: string, signal?: AbortSignal): Promise<boolean> {
   const events = await openEvents(docker, { container: [engineId], event: ['start', 'destroy'] }, signal)
   try {
-    // It may have started before the events were open.
+    // It may have started before the event stream was open.
     const info = await unless([404], docker.getContainer(engineId).inspect())
     if (!info) return false
     if (info.State.Running && !info.State.Restarting) return true
@@ -54,7 +54,7 @@ export async function startsAgain(docker: Docker, engineId: string, signal?: Abo
   }
 }
 
-// The engine answers a moment before it listens to itself; `since` covers that moment.
+// The engine answers slightly before it delivers events; `since` covers the gap.
 function openEvents(docker: Docker, filters: Record<string, string[]>, signal?: AbortSignal) {
   const query = { since: String(Date.now() / 1000), filters: { ...filters, type: ['container'] } }
   return openStream(docker, 'GET', '/events', query, signal)

@@ -6,11 +6,11 @@ import type { Terminal, TerminalSize } from '../containers.ts'
 import { asking, statusOf, unless } from './errors.ts'
 import { EngineRefused, InstanceNotRunning } from '../errors.ts'
 
-// By this variable the command is known among the container's processes: the engine knows only its number on the
-// machine, where this process may not even see it.
+// This variable identifies the command among the container's processes: the engine reports only its host pid, and this
+// process may not see host pids.
 const markName = 'KEELSON_CONSOLE'
 
-// The engine opens the connection before it has the process: until then there is nothing to resize or end.
+// The engine opens the connection before the process exists. Until then, resize and close have no target.
 const attempts = 20
 const pauseMs = 100
 
@@ -58,7 +58,7 @@ export async function openTerminal(
     close: () =>
       asking(async () => {
         stream.destroy()
-        // A command that is about to start runs for the engine already, and has no mark yet.
+        // A command that is starting counts as running for the engine, but has no mark yet.
         for (let attempt = 1; attempt <= attempts; attempt++) {
           const now = await lookAt(exec)
           if (!now || now.ended) return
@@ -71,7 +71,7 @@ export async function openTerminal(
       }),
   }
   try {
-    // The engine takes a size with the command too, and does not give it to the terminal.
+    // The engine accepts a size at start, but does not apply it to the terminal.
     await terminal.resize(size)
   } catch (error) {
     await terminal.close().catch(() => {}) // the engine is away
@@ -80,16 +80,16 @@ export async function openTerminal(
   return terminal
 }
 
-/** Null once the container is gone. Neither running nor ended: about to start. */
+/** Null if the container is gone. Neither running nor ended means about to start. */
 async function lookAt(exec: Docker.Exec): Promise<{ running: boolean; ended: boolean } | null> {
   const info = await unless([404], exec.inspect())
   return info ? { running: info.Running, ended: !info.Running && info.ExitCode !== null } : null
 }
 
 /**
- * The engine can start a command and not end one, and keeps its terminal open when nobody is there any more. So another
- * command ends it from inside: found by its mark, with a parent outside of the container, and then its whole session.
- * It uses nothing but what a shell has itself, `sleep` aside.
+ * The engine cannot end a command, and keeps its terminal open without a client. So another command ends it from
+ * inside: it finds the process with the mark and a parent outside the container, then ends its whole session. The
+ * script uses only shell built-ins and `sleep`.
  */
 const hangUpScript = `
 leader=

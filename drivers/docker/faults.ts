@@ -6,7 +6,7 @@ import { CommandFailed } from '../errors.ts'
 const lastLines = 5
 const lastChars = 500
 
-/** Why a command that ended at once did, with its last words. */
+/** Explains why a command ended at once, with its last output. */
 export async function commandFault(
   docker: Docker,
   info: ContainerInspectInfo,
@@ -17,7 +17,7 @@ export async function commandFault(
   for await (const { line } of readLogs(docker, info.Id, { lines: lastLines })) lines.push(line)
   const words = lines.join('\n').slice(-lastChars).trim()
 
-  // The init process runs in the command's place until it has found it.
+  // tini prints this if it cannot start the command.
   const [, reason] = /\[FATAL tini \(\d+\)\] (.*)/.exec(words) ?? []
   if (reason)
     return new CommandFailed('command_not_started', `The command could not be started: ${reason}`, code)

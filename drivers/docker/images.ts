@@ -5,7 +5,7 @@ import { statusOf, unless, wordsOf } from './errors.ts'
 import { jsonLines, openStream } from './streams.ts'
 import { EngineUnavailable, ImageNotFound } from '../errors.ts'
 
-/** An image on this engine: its id there, and the digest that names the same bytes everywhere. */
+/** An image on this engine: its local id, and the digest that identifies the same bytes everywhere. */
 export interface LocalImage {
   id: string
   digest: string
@@ -18,14 +18,14 @@ const PullNews = z.object({
   error: z.string().optional(),
 })
 
-// The engine asks the registry before it says its first word, and speaks often while it downloads. Its own
-// patience with a registry that swallows packets is minutes.
+// The engine contacts the registry before its first message, and reports often while it downloads. By itself, it waits
+// minutes for a registry that drops packets.
 const registryAnswersMs = 15_000
 const silenceMs = 120_000
 
 /**
- * The image as the engine has it, without asking a registry. A digest is a registry's, or the image's own id
- * where it was never in a registry. Throws ImageNotFound.
+ * Finds the image on the engine, without asking a registry. The digest is the registry's, or the image id if the image
+ * was never in a registry. Throws ImageNotFound.
  */
 export async function localImage(docker: Docker, image: string, digest: string | null): Promise<LocalImage> {
   const found = await findLocal(docker, image, digest)
@@ -42,14 +42,14 @@ export async function pullImage(docker: Docker, image: string, options: PullOpti
   return localImage(docker, image, digest)
 }
 
-// The shape of a reference: host, path, tag, digest. Nothing else may become a part of the engine's URLs.
+// The shape of a reference: host, path, tag, digest. Nothing else may enter the engine's URLs.
 const imageName = /^\w[\w.-]*(:\d+)?(\/\w[\w.-]*)*(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?$/
 
 async function findLocal(docker: Docker, image: string, digest: string | null): Promise<LocalImage | null> {
   if (!imageName.test(image)) throw new ImageNotFound(image)
   const names = digest ? [`${repositoryOf(image)}@${digest}`, digest] : [image]
   for (const name of names) {
-    // 400: not a name that any image could have.
+    // 400: not a valid image name.
     const info = await unless([400, 404], docker.getImage(name).inspect())
     if (!info) continue
     const registryDigest = info.RepoDigests?.find((known) => known.startsWith(`${repositoryOf(image)}@`))
@@ -88,19 +88,20 @@ async function download(
   }
 }
 
-// For a registry out of reach the engine answers 500, with the fault in words; for some refusals too.
+// If a registry is unreachable, the engine answers 500 and names the cause in the message. It does so for some
+// refusals too.
 const refusal = /not found|unknown|denied|unauthorized|authentication required|no matching manifest/i
 
 const isRefusal = (error: unknown): boolean => (statusOf(error) ?? 500) < 500 || refusal.test(wordsOf(error))
 
-/** `host:5000/name:tag@digest` without tag and digest. A colon before the last slash is a port. */
+/** Strips tag and digest from `host:5000/name:tag@digest`. A colon before the last slash is a port. */
 function repositoryOf(image: string): string {
   const [name = image] = image.split('@')
   const colon = name.lastIndexOf(':')
   return colon > name.lastIndexOf('/') ? name.slice(0, colon) : name
 }
 
-// The engine takes a digest in place of a tag, and pulls every tag of a name that comes without either.
+// The engine takes a digest instead of a tag. For a name without either, it would pull all tags.
 function nameAndTag(reference: string): { fromImage: string; tag: string } {
   const [name = reference, digest] = reference.split('@')
   const repository = repositoryOf(name)

@@ -13,7 +13,7 @@ import { hasMore } from '../system/log-names.ts'
 interface Settings {
   hostId: string
   dockerHost: string
-  /** `logFolder` of that engine; null where it is out of reach. */
+  /** `logFolder` of that engine; null if this process cannot reach it. */
   folder: string | null
 }
 
@@ -37,7 +37,7 @@ export function makeDockerLogFiles({ hostId, dockerHost, folder }: Settings): Lo
 
 function sourceOf({ Id, Created, LogPath, Config, HostConfig }: ContainerInspectInfo): LogSource | null {
   const files = Number(HostConfig.LogConfig?.Config?.['max-file'])
-  // Without a label the engine drops what is beyond the cap: there is never more than the cap allows.
+  // Without the label, the engine drops what exceeds the cap, so all its files are within the cap.
   const kept = Number(Config.Labels[labels.keptLogs] ?? files)
   if (!files || !LogPath) return null
   return {
@@ -46,13 +46,13 @@ function sourceOf({ Id, Created, LogPath, Config, HostConfig }: ContainerInspect
     engine_created_at: Created,
     path: LogPath,
     kept_files: kept,
-    most_files: files - 1, // beside the one that is written to
+    most_files: files - 1, // minus the file being written
   }
 }
 
 /**
- * Where the engine has its containers' files; null where this program does not reach them: it may lack the right, or run in a
- * container without them. Throws EngineUnavailable.
+ * The folder with the engine's container files. Null if this process cannot reach it: it lacks permission, or runs in
+ * a container without the folder. Throws EngineUnavailable.
  */
 export async function logFolder(dockerHost: string): Promise<string | null> {
   const { DockerRootDir } = await asking(() => new Docker(connection(dockerHost)).info())

@@ -5,12 +5,12 @@ import { startsAgain } from './events.ts'
 import { openStream } from './streams.ts'
 import { engineTime, exactTime } from '../system/times.ts'
 
-/** A longer line comes in pieces, so that a reader's memory has a bound. */
+/** Splits longer lines, to bound a reader's memory. */
 const maxLineBytes = 64 * 1024
 
 /**
- * The lines of one container, in the engine's order. With `follow` also those of its later lives, until it
- * is removed. What is not read is not fetched: a slow reader slows the engine's answer, not this process.
+ * The lines of one container, in the engine's order. With `follow`, continues after restarts until the container is
+ * removed. Data is fetched only as it is read, so a slow reader does not grow this process.
  */
 export async function* readLogs(
   docker: Docker,
@@ -19,7 +19,7 @@ export async function* readLogs(
 ): AsyncGenerator<LogEntry> {
   const from = since === undefined ? '' : exactTime(since)
   const opened = exactTime(new Date().toISOString())
-  let after = '' // set once a first answer has ended: what came up to then is read
+  let after = '' // set when the first answer has ended: entries up to this time are already read
   let last = ''
   for (;;) {
     const query = {
@@ -27,7 +27,7 @@ export async function* readLogs(
       stderr: true,
       timestamps: true,
       follow,
-      // The engine counts the 16 KiB parts that it cuts long lines into.
+      // The engine's `tail` counts 16 KiB parts of long lines, not lines.
       tail: after === '' && lines !== undefined ? lines : 'all',
       ...(after || from ? { since: engineTime(after || from) } : {}),
     }
@@ -37,13 +37,13 @@ export async function* readLogs(
       yield entry
       if (entry.time > last) last = entry.time
     }
-    // The engine ends its answer when the container ends.
+    // The engine ends its answer when the container stops.
     if (!follow || !(await startsAgain(docker, engineId, signal))) return
     after = last || opened
   }
 }
 
-/** Joins the parts of lines that the engine cut. A line has the time of its first part. */
+/** Joins the parts of lines that the engine split. A line has the time of its first part. */
 async function* entries(stream: Readable): AsyncGenerator<LogEntry> {
   const open: Partial<Record<LogEntry['stream'], { time: string; parts: Buffer[]; bytes: number }>> = {}
   for await (const { name, payload } of frames(stream)) {

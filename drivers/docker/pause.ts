@@ -7,8 +7,8 @@ import { engineName, isOurs, labels, toFound } from './spec.ts'
 import { boundPorts, portOptions } from './port-bindings.ts'
 import { type BoundPort, portKey, portsMatch } from '../system/host-ports.ts'
 
-// A container with NICs joins the network namespace of another one that only waits: so the NICs outlive its restarts. By
-// that one its ports are published, and its resolver and host name are set.
+// A container with NICs joins the network namespace of a pause container, so the NICs outlive its restarts. The pause
+// container also carries its published ports, resolver and host name.
 
 const pauseName = (id: string): string => `${engineName(id)}-pause`
 
@@ -17,7 +17,7 @@ const isPause = (hostId: string, names: string[], carried: Record<string, string
   carried[labels.host] === hostId &&
   names.includes(`/${pauseName(carried[labels.resource] ?? '')}`)
 
-/** Null when there is none, or one that is not this host's. */
+/** Null if there is none, or if it is not this host's. */
 export async function lookAtPause(
   docker: Docker,
   hostId: string,
@@ -35,12 +35,15 @@ export interface PauseOrder {
 }
 
 /**
- * What needs another one, beside ports: and then another container too, without the files of the former. A new search
- * domain is not worth them.
+ * A change of these values or of ports needs a new pause container, and so a new container, which loses its files. A
+ * new search domain is not worth that, so it is left out.
  */
 const factsOf = ({ name, network }: ContainerSpec): string => JSON.stringify([name, network?.dns_server])
 
-/** The one that is there, if it is as asked for; else a new one. `place` says which host ports a new one gets. */
+/**
+ * Returns the existing pause container if it matches, else makes a new one. `place` chooses the host ports of a new
+ * one.
+ */
 export async function presentPause(
   docker: Docker,
   address: string,
@@ -58,7 +61,7 @@ export async function presentPause(
   try {
     await docker.createContainer(pauseOptions(order, address, await place()))
   } catch (error) {
-    if (statusOf(error) !== 409) throw error // 409: another call makes it
+    if (statusOf(error) !== 409) throw error // 409: another call is making it
   }
   const made = await lookAtPause(docker, hostId, spec.id)
   if (!made) throw new Error('a pause container is not there once it is made')
@@ -87,7 +90,8 @@ function pauseOptions(order: PauseOrder, address: string, ports: BoundPort[]): D
     },
     ExposedPorts,
     HostConfig: {
-      // By the engine's own network where ports are published; else it has its NICs alone.
+      // The engine's default network is needed only for published ports; without ports, the container has only its
+      // NICs.
       ...(ports.length ? {} : { NetworkMode: 'none' }),
       PortBindings,
       Dns: spec.network ? [spec.network.dns_server] : [],
@@ -103,25 +107,28 @@ function pauseOptions(order: PauseOrder, address: string, ports: BoundPort[]): D
   }
 }
 
-/** How a container joins it. */
+/** The network mode that joins the pause container. */
 export const joining = (id: string): string => `container:${pauseName(id)}`
 
 export const isJoined = ({ HostConfig }: ContainerInspectInfo): boolean =>
   HostConfig.NetworkMode?.startsWith('container:') ?? false
 
-/** Whether it would join this one: some engines keep the id where they were given the name. */
+/** Whether the container joins this pause container. Some engines store the id in place of the name. */
 export const joins = (container: ContainerInspectInfo, pause: ContainerInspectInfo): boolean =>
   [joining(pause.Config.Labels[labels.resource] ?? ''), `container:${pause.Id}`].includes(
     container.HostConfig.NetworkMode ?? '',
   )
 
-/** Whether a container that runs has its network still: a pause that ended or was started again took it along. */
+/** Whether a running container still has its network. It loses it when its pause container ends or restarts. */
 export const hasNetwork = (container: ContainerInspectInfo, pause: ContainerInspectInfo | null): boolean =>
   !isJoined(container) ||
   (pause?.State.Running === true &&
     Date.parse(pause.State.StartedAt) <= Date.parse(container.State.StartedAt))
 
-/** With its own pause, if it has one. One that lost its network counts as one that is to be started. */
+/**
+ * Combines a container with its pause container, if any. A running container that lost its network is reported as
+ * `created`, so that it is started again.
+ */
 export function toFoundWith(
   container: ContainerInspectInfo,
   pause: ContainerInspectInfo | null,
@@ -138,7 +145,7 @@ export function toFoundWith(
   }
 }
 
-/** A pause whose container was never made, or is gone: it is told of, so that it is removed where it is nobody's. */
+/** A pause container without its container. Reported so that an orphan is found and removed. */
 export const toFoundAlone = (pause: ContainerInspectInfo): FoundContainer => ({
   ...toFound(pause),
   state: 'created',
@@ -148,7 +155,7 @@ export const toFoundAlone = (pause: ContainerInspectInfo): FoundContainer => ({
 
 const idOf = ({ Config }: ContainerInspectInfo): string => Config.Labels[labels.resource] ?? ''
 
-/** Pairs what the engine has for this host's instances. */
+/** Pairs the containers of this host with their pause containers. */
 export function pair(hostId: string, all: ContainerInspectInfo[]): FoundContainer[] {
   const isOne = ({ Name, Config }: ContainerInspectInfo): boolean => isPause(hostId, [Name], Config.Labels)
   const pauses = new Map(all.filter(isOne).map((pause) => [idOf(pause), pause]))
@@ -160,13 +167,13 @@ export function pair(hostId: string, all: ContainerInspectInfo[]): FoundContaine
   ]
 }
 
-/** Ends it, and with it the NICs: nobody answers at the addresses of what is stopped. */
+/** Stops the pause container and so removes its NICs: a stopped instance must not answer at its addresses. */
 export async function stopPause(docker: Docker, hostId: string, id: string): Promise<void> {
   const pause = await lookAtPause(docker, hostId, id)
   if (pause?.State.Running) await unless([304, 404], docker.getContainer(pause.Id).stop({ t: 0 }))
 }
 
-/** Removes a container with what it left, or waits until another call has. */
+/** Removes a container and its anonymous volumes, or waits until another call has removed it. */
 export async function removeAny(docker: Docker, engineId: string): Promise<void> {
   const container = docker.getContainer(engineId)
   try {
@@ -177,7 +184,7 @@ export async function removeAny(docker: Docker, engineId: string): Promise<void>
   }
 }
 
-/** Starts it; returns a process in its namespace. */
+/** Starts the pause container and returns the pid of its process. */
 export async function startPause(docker: Docker, pause: ContainerInspectInfo): Promise<number> {
   const container = docker.getContainer(pause.Id)
   await unless([304], container.start())

@@ -1,6 +1,6 @@
 import type { BoundPort } from '../system/host-ports.ts'
 
-// Published ports as the engine writes them.
+// Published ports in the engine's format.
 
 /** What the engine's create call needs to publish these ports. */
 export function portOptions(

@@ -33,17 +33,17 @@ import { CommandFailed, EngineRefused, PortInUse } from '../errors.ts'
 import { type HostPorts, portsMatch } from '../system/host-ports.ts'
 
 /**
- * A command that ends sooner has ended "at once"; a good start is held up by no more than this. The engine hears of
- * an end within 10 ms, and from then on its answers wait until it has dealt with it (measured: 15 of 15 at 10 ms).
+ * A command that ends within this time has ended "at once"; each good start waits this long. The engine notices an end
+ * within 10 ms and delays its answers until it has handled it (measured: 15 of 15 at 10 ms).
  */
 const endsAtOnceMs = 50
-// What the engine takes to change the limits of a container; the last part of the wait.
+// How long the engine takes to change a container's limits: the last part of the wait.
 const updateMs = 20
 
-// Each try places the ports anew, knowing which were taken; a host full of foreign listeners ends it.
+// Each try avoids ports found taken. The limit matters on a host full of foreign listeners.
 const placementTries = 10
 
-// Creating takes the engine some 20 ms, and a second or two when it is busy.
+// Creating a container takes some 20 ms, or a second or two on a busy engine.
 const shownWithinMs = 5_000
 const lookEveryMs = 20
 
@@ -56,14 +56,14 @@ export interface Order {
   logBacklogMib: number
   beforeRemoval: BeforeRemoval
   pauseImage: string
-  /** Called with a process in the namespace of a container with a `network`, before that starts. */
+  /** Called before a container with a `network` starts, with the pid of a process in its namespace. */
   onNetwork: (pid: number) => Promise<void>
 }
 
-/** Is called with a container that has ended and is about to be removed, and stays if this throws: for what it wrote. */
+/** Called before an ended container is removed, to save its output. If it throws, the container stays. */
 export type BeforeRemoval = (id: string) => Promise<void>
 
-/** The container as the engine has it; null when there is none, or one that is not this host's. */
+/** Null if there is no such container, or if it is not this host's. */
 export async function lookAt(
   docker: Docker,
   hostId: string,
@@ -73,7 +73,7 @@ export async function lookAt(
   return info && isOurs(hostId, [info.Name], info.Config.Labels) ? info : null
 }
 
-/** Creates and starts a container, or takes up what an earlier call left; see ContainerEngine.run. */
+/** Creates and starts a container, or continues from what an earlier call left; see ContainerEngine.run. */
 export async function runContainer(
   docker: Docker,
   hostPorts: HostPorts,
@@ -111,7 +111,10 @@ export async function runContainer(
   throw new PortInUse(null)
 }
 
-/** The container if it runs. One that has lost its network is ended: only a start gives it another. */
+/**
+ * The container if it is running. A container that has lost its network is stopped first: only a new start gives it
+ * another.
+ */
 async function running(docker: Docker, { hostId, spec }: Order): Promise<ContainerInspectInfo | null> {
   const there = await lookAt(docker, hostId, spec.id)
   if (!there?.State.Running) return null
@@ -122,10 +125,10 @@ async function running(docker: Docker, { hostId, spec }: Order): Promise<Contain
 
 const lostGraceSec = 1
 
-/** An order, and the pause that the container joins. */
+/** An order with the pause container to join. */
 type Joining = Order & { pause: ContainerInspectInfo | null }
 
-/** The container that is there, if it is what was asked for; else a new one. */
+/** Returns the existing container if it matches the order, else makes a new one. */
 async function present(
   docker: Docker,
   hostPorts: HostPorts,
@@ -178,7 +181,7 @@ async function create(
   }
 }
 
-/** What another call for the same container makes. The engine gives a name away before it shows who has it. */
+/** Waits for the container that another call is making: the engine reserves the name before it shows the container. */
 async function madeByAnother(
   docker: Docker,
   { hostId, spec: { id } }: Order,
@@ -194,14 +197,14 @@ async function madeByAnother(
   throw conflict
 }
 
-/** Runs, and nothing of what `watched` does is left to do. */
+/** Running, with nothing left for `watched` to do. */
 const isUp = ({ State, HostConfig }: ContainerInspectInfo, { spec }: Order): boolean =>
   State.Running &&
   !State.Restarting &&
   HostConfig.RestartPolicy?.Name === restartPolicy(spec.restart_policy).RestartPolicy.Name &&
   HostConfig.NanoCpus === sizeLimits(spec).NanoCpus
 
-/** Ended when a worker was killed after it had started the job: it must not run twice. */
+/** A job of this operation that already ran, before a worker was killed. It must not run twice. */
 const isDoneJob = (info: ContainerInspectInfo, { spec, operationId }: Order): boolean =>
   info.Config.Labels[labels.operation] === operationId &&
   spec.restart_policy !== 'always' &&
@@ -219,7 +222,7 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
     await unless([304], container.start())
   } catch (error) {
     const status = statusOf(error)
-    // The engine blames what it was asked to run; with 404 too, if the container is there.
+    // Engine errors that the command causes: 400, or 404 although the container exists.
     const refused = status === 400 || (status === 404 && (await lookAt(docker, hostId, spec.id)) !== null)
     if (!refused) throw error
     throw new CommandFailed('command_not_started', 'The command could not be started', null, error)
@@ -227,8 +230,8 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
 }
 
 /**
- * Watches the first moments, and puts the restart policy on a container that survives them: with it, the
- * engine would start a broken command again and again meanwhile. Throws CommandFailed with its last words.
+ * Watches the first moments of a container, and sets its restart policy if it survives them. Set earlier, the policy
+ * would make the engine restart a broken command repeatedly. Throws CommandFailed with the last output.
  */
 async function watched(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
   const container = docker.getContainer(engineId)
@@ -242,7 +245,7 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
   let refusal: Error | null = null
   let end = await endWithin(endsAtOnceMs - updateMs)
   if (!end) {
-    // What the engine takes for it is a part of the wait. It fails on a container that has just ended.
+    // The update is part of the wait. It fails if the container has just ended.
     const limits = { ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) }
     refusal = await container.update(limits).then(
       () => null,
@@ -252,7 +255,7 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
   }
   watch.abort()
 
-  const info = await container.inspect() // a busy engine may be late to tell who watches
+  const info = await container.inspect() // a busy engine may report the end late
   const { Running, Restarting, ExitCode } = info.State
   if (Running && refusal) throw refusal
   if (Running && !Restarting && info.RestartCount === 0) return info
@@ -262,21 +265,21 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
 }
 
 /**
- * After a failure: what this operation made, or nobody ever ran, goes; what an earlier operation made stays,
- * stopped, since it holds the tenant's files.
+ * Cleans up after a failure. Removes a container that this operation made or that never ran. Stops one of an earlier
+ * operation, because it holds the tenant's files.
  */
 async function withdraw(docker: Docker, info: ContainerInspectInfo, order: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
   if (info.Config.Labels[labels.operation] === order.operationId || !hasRun(info)) {
     await stopForGood(docker, info.Id, 0)
     await order.beforeRemoval(order.spec.id)
-    await unless([404, 409], container.remove({ force: true, v: true })) // 409: being removed already
+    await unless([404, 409], container.remove({ force: true, v: true })) // 409: already being removed
   } else {
     await stopForGood(docker, info.Id, 0)
   }
 }
 
-/** One that has no container to keep its files for goes; else it waits, stopped, for the next start. */
+/** Removes the pause container if it has no container; else stops it until the next start. */
 async function withdrawPause(
   docker: Docker,
   pause: ContainerInspectInfo,
@@ -286,10 +289,10 @@ async function withdrawPause(
   else await removeAny(docker, pause.Id)
 }
 
-/** Stops it so that the engine does not start it again by itself, not even when the engine restarts. */
+/** Stops the container and keeps the engine from starting it again, even when the engine restarts. */
 export async function stopForGood(docker: Docker, engineId: string, graceSec: number, signal?: AbortSignal) {
   const container = docker.getContainer(engineId)
-  // `on-failure` brings back, at the engine's next start, what was stopped by a signal.
+  // With `on-failure`, an engine that starts would restart a container that was stopped by a signal.
   await unless([404], container.update(restartPolicy('never')))
   const options = { t: graceSec, ...(signal ? { abortSignal: signal } : {}) }
   await unless([304, 404], container.stop(options))

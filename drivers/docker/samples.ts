@@ -1,14 +1,14 @@
 import type { ContainerSample, FoundContainer, Usage } from '../containers.ts'
 import { readUsage } from '../linux/cgroups.ts'
 
-// A namespace that was there so long before the container was there before it was restarted: it counts on.
+// If the namespace is older than the start by this much, it outlived a restart and its counters did not reset.
 const sameStartMs = 5_000
 
 const runOf = ({ engine_id, started_at }: FoundContainer): string => `${engine_id} ${started_at}`
 
-/** Samples containers. What a network had counted before a container's restart is taken off. */
+/** Samples containers. Subtracts network traffic from before a container's last restart. */
 export function makeSampler() {
-  /** By run: what its network had counted when it was seen first. */
+  /** Per run: the network counters at its first sample. */
   let before = new Map<string, Pick<Usage, 'net_rx_bytes' | 'net_tx_bytes'>>()
 
   async function sampleOf(found: FoundContainer): Promise<ContainerSample | null> {

@@ -5,7 +5,7 @@ import { logLimits } from '../system/log-files.ts'
 import { type BoundPort, portKey } from '../system/host-ports.ts'
 import { boundPorts, portOptions } from './port-bindings.ts'
 
-// How a container of this platform is written for the engine, and read back.
+// Converts containers to and from the engine's format.
 
 export const engineName = (id: string): string => `keelson-${id}`
 
@@ -14,23 +14,23 @@ export const labels = {
   kind: 'keelson.kind',
   tenant: 'keelson.tenant',
   operation: 'keelson.operation',
-  /** The host whose container it is: several may use one engine. */
+  /** The host that owns the container: several hosts may share one engine. */
   host: 'keelson.host',
-  /** Hash of all that cannot be changed in place. */
+  /** Hash of everything that cannot be changed in place. */
   spec: 'keelson.spec',
   image: 'keelson.image',
   imageDigest: 'keelson.image_digest',
-  /** The host's ports that it keeps while it is stopped, when the engine itself does not hold them. */
+  /** Host ports that a stopped container keeps; the engine does not reserve them. */
   ports: 'keelson.ports',
-  /** How many full files of its output stay with it: what is beyond is the host worker's to drop, once it is archived. */
+  /** Number of full log files that stay with the container. The host worker drops the rest after archiving. */
   keptLogs: 'keelson.kept_logs',
 } as const
 
-/** Filters the engine's lists down to what hosts made, and lists and events to what this one did. */
+/** Engine filters: containers of any host, and of this host. */
 export const anyHosts = [labels.host]
 export const ours = (hostId: string): string[] => [`${labels.host}=${hostId}`]
 
-/** Name and labels must agree: either alone may be somebody else's. */
+/** Checks both name and labels: one alone may belong to another program. */
 export const isOurs = (hostId: string, names: string[], carried: Record<string, string>): boolean =>
   carried[labels.kind] === 'container' &&
   carried[labels.host] === hostId &&
@@ -39,18 +39,18 @@ export const isOurs = (hostId: string, names: string[], carried: Record<string, 
 const mebibyte = 1024 * 1024
 const nanos = 1e9
 
-/** Processes and threads in one container: the engine's documentation has no default, so a fork bomb needs one. */
+/** Limit on processes and threads per container, against fork bombs: the engine documents no default. */
 const pidsLimit = 1024
 
-// Of the engine's default set: a raw socket can impersonate neighbours on a shared bridge, and the rest is of
-// no use without devices, audit and set-user-id files.
+// Dropped from the engine's default set: raw sockets can impersonate neighbours on a shared bridge; the rest is
+// useless without devices, audit and set-user-id files.
 const droppedCapabilities = ['NET_RAW', 'MKNOD', 'AUDIT_WRITE', 'SETFCAP']
 
 type RestartPolicy = ContainerSpec['restart_policy']
 type Size = Pick<ContainerSpec, 'cpu_cores' | 'memory_mib'>
 
 const engineRestartPolicy: Record<RestartPolicy, string> = {
-  // The engine itself restarts what ends, so that it goes on while the platform is away.
+  // The engine restarts the container, so it keeps running while the platform is down.
   always: 'unless-stopped',
   on_failure: 'on-failure',
   never: 'no',
@@ -60,7 +60,7 @@ export const restartPolicy = (policy: RestartPolicy) => ({
   RestartPolicy: { Name: engineRestartPolicy[policy] },
 })
 
-/** No swap beside the memory: what a tenant pays for is what the kernel enforces. */
+/** No swap: the kernel enforces the memory that the tenant pays for. */
 export const sizeLimits = ({ cpu_cores, memory_mib }: Size) => ({
   NanoCpus: Math.round(cpu_cores * nanos),
   Memory: memory_mib * mebibyte,
@@ -68,8 +68,8 @@ export const sizeLimits = ({ cpu_cores, memory_mib }: Size) => ({
 })
 
 /**
- * The limits until the command has shown that it runs. Setting a container up counts against its own CPU
- * limit: with a tenth of a core that alone takes 0.2 s, measured.
+ * Limits until the command is known to run. Container setup counts against its CPU limit: with a tenth of a core it
+ * takes 0.2 s, measured.
  */
 export const startLimits = (size: Size) => sizeLimits({ ...size, cpu_cores: Math.max(size.cpu_cores, 1) })
 
@@ -80,9 +80,9 @@ export interface Made {
   operationId: string
   image: { id: string; digest: string }
   ports: BoundPort[]
-  /** What may wait on the host beyond the cap, for the archive; 0: the engine itself drops what is beyond the cap. */
+  /** Output beyond the cap that may wait on the host for archiving. 0: the engine drops it. */
   logBacklogMib: number
-  /** Whose network namespace it joins: then host name, resolver and ports are that one's. */
+  /** The network mode that joins the pause container, which then carries host name, resolver and ports. */
   joined: string | null
 }
 
@@ -114,10 +114,10 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
     ...(spec.health_check ? { Healthcheck: healthCheck(spec.health_check) } : {}),
     HostConfig: {
       ...startLimits(spec),
-      RestartPolicy: { Name: 'no' }, // for as long
+      RestartPolicy: { Name: 'no' }, // until `watched` sets it
       ...(joined ? { NetworkMode: joined } : { PortBindings }),
-      Init: true, // reaps orphans and passes signals on, which few images' first process does
-      // Not `Binds`, which makes a folder that is missing: what is written there would be written to the host.
+      Init: true, // reaps orphans and forwards signals, which few images' first process does
+      // Not `Binds`: it creates a missing folder on the host, and writes would land on the host's disk.
       Mounts: (spec.mounts ?? []).map(({ host_path, mount_path, read_only }) => ({
         Type: 'bind',
         Source: host_path,
@@ -135,10 +135,7 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
   }
 }
 
-/**
- * Equal for two specs that differ only in what can be changed in place or by the host's choice: size,
- * restart policy, name, host ports.
- */
+/** Ignores what can change in place or what the host chooses: size, restart policy, name, host ports. */
 export function specHash(spec: ContainerSpec, configVars: Record<string, string>, digest: string): string {
   const { command, entrypoint, health_check, log_cap_mib } = spec
   const vars = Object.entries(configVars).toSorted(([a], [b]) => (a < b ? -1 : 1))
@@ -155,7 +152,7 @@ export function toFound(info: ContainerInspectInfo): FoundContainer {
     kind: 'container',
     id: config.Labels[labels.resource] ?? '',
     engine_id: info.Id,
-    // Between two tries of the restart policy it counts as running: the engine sees to it, not the platform.
+    // Between two restarts it counts as running: the engine restarts it, not the platform.
     state: state.Running ? 'running' : hasRun(info) ? 'exited' : 'created',
     exit_code: ended ? state.ExitCode : null,
     oom_killed: state.OOMKilled,
@@ -179,5 +176,5 @@ const healthCheck = (check: NonNullable<ContainerSpec['health_check']>) => ({
 const healthOf = (status: string | undefined): FoundContainer['health'] =>
   status === 'starting' || status === 'healthy' || status === 'unhealthy' ? status : 'none'
 
-// RFC 1123, 2.1. Any other name is the tenant's to choose, but no host name.
+// RFC 1123, 2.1. Other names are allowed for an instance, but cannot be host names.
 const isHostname = (name: string): boolean => /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i.test(name)

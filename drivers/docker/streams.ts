@@ -3,8 +3,8 @@ import type Docker from 'dockerode'
 import type { z } from 'zod'
 
 /**
- * Opens an answer of the engine as a stream. dockerode itself reads some of them into memory whole. The
- * stream fails when the engine goes away, and when the signal aborts.
+ * Opens the engine's answer as a stream; dockerode reads some answers into memory whole. The stream fails when the
+ * engine goes away or the signal aborts.
  */
 export const openStream = (
   docker: Docker,
@@ -28,12 +28,12 @@ export const openStream = (
     })
   })
 
-/** The engine's streams of JSON, one value a line. Fails when the stream breaks off. */
+/** Parses the engine's JSON streams, one value per line. Fails when the stream breaks off. */
 export async function* jsonLines<S extends z.ZodType>(
   stream: Readable,
   schema: S,
 ): AsyncGenerator<z.infer<S>> {
-  stream.setEncoding('utf8') // a character may lie across two chunks
+  stream.setEncoding('utf8') // a character may span two chunks
   let rest = ''
   for await (const chunk of stream) {
     const lines = `${rest}${chunk}`.split('\n')
