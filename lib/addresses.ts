@@ -1,8 +1,8 @@
 import { isIP } from 'node:net'
 
 /**
- * Where to listen for what is announced at `address`: there and nowhere else while everything is on one
- * machine; on all interfaces otherwise, since an announced address need not be an interface's own (NAT).
+ * The address to listen on for an announced address. A loopback address is used as it is; otherwise all interfaces,
+ * because an announced address need not belong to an interface (NAT).
  */
 export const listenAddress = (address: string): string => (isLoopback(address) ? address : '0.0.0.0')
 

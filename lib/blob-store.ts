@@ -1,8 +1,8 @@
-/** Keeps bytes under names that are never given twice. Throws what its client throws; trying again may help. */
+/** Stores bytes under keys that are never reused. Throws the client's errors; a retry may help. */
 export interface BlobStore {
   put(key: string, bytes: Uint8Array): Promise<void>
   get(key: string): Promise<Buffer>
-  /** What is not there is success. */
+  /** Succeeds if there is no such key. */
   remove(key: string): Promise<void>
 }
 
@@ -14,9 +14,9 @@ export interface S3Settings {
   KEELSON_S3_SECRET_KEY?: string | undefined
 }
 
-/** A bucket of anything that speaks S3. The bucket has to be there. */
+/** A bucket on any S3-compatible server. The bucket must exist. */
 export async function makeS3Store(settings: S3Settings): Promise<BlobStore> {
-  // Loaded where it is used: it takes 20 MiB, and most platforms have no use for it.
+  // Loaded on demand: it takes 20 MiB, and most platforms do not use it.
   const { S3Client, PutObjectCommand, GetObjectCommand, DeleteObjectCommand } = await import(
     '@aws-sdk/client-s3'
   )
@@ -24,9 +24,9 @@ export async function makeS3Store(settings: S3Settings): Promise<BlobStore> {
   const { KEELSON_S3_ACCESS_KEY: accessKeyId, KEELSON_S3_SECRET_KEY: secretAccessKey } = settings
   const client = new S3Client({
     region: settings.KEELSON_S3_REGION,
-    // Not every server of S3 has a host name for each bucket.
+    // Not every S3 server has a host name per bucket.
     ...(endpoint ? { endpoint, forcePathStyle: true } : {}),
-    // Without keys, the client looks where machines of a cloud have them.
+    // Without keys, the client uses the credentials of the cloud machine.
     ...(accessKeyId && secretAccessKey ? { credentials: { accessKeyId, secretAccessKey } } : {}),
   })
   return {

@@ -1,4 +1,4 @@
 import { DefaultFailureConverter } from '@temporalio/common'
 
-/** Failures' messages and stacks go through the payload codec too: they may quote what a tenant's command wrote. */
+/** Also encrypts messages and stacks of failures: they may quote the output of a tenant's command. */
 export const failureConverter = new DefaultFailureConverter({ encodeCommonAttributes: true })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 
-// What a host and the API say to each other outside workflows. The paths are in api/compute/host-protocol.ts.
+// Messages between a host and the API, outside workflows. The paths are in api/compute/host-protocol.ts.
 
 /** An Ed25519 public key. The private half never leaves the host. */
 export const PublicKey = z.strictObject({
@@ -15,27 +15,27 @@ export const Capacity = z.strictObject({
   disk_gib: z.int().nonnegative(),
 })
 
-/** Enrolment may be repeated with the same token and key: a host killed half-way asks again. */
+/** A host may repeat its enrolment with the same token and key, so a host that was killed half-way can retry. */
 export const Enrolment = z.strictObject({
   token: z.string().max(200),
   public_key: PublicKey,
   name: z.string().max(63),
-  /** Where the API reaches this host's data plane. */
+  /** Where the API connects to this host's data plane. */
   data_plane_url: z.url(),
-  /** Where clients reach published ports. */
+  /** Where clients connect to published ports. */
   address: z.string().max(255),
   capacity: Capacity,
 })
 
-/** The API's public keys: tokens that it sends to the data plane are signed with one of them. */
+/** The API's public keys. It signs its tokens for the data plane with one of them. */
 export const JsonWebKeys = z.object({ keys: z.array(z.record(z.string(), z.unknown())) })
 export const Enrolled = z.object({ host_id: z.string(), jwks: JsonWebKeys })
 
-/** Every kind of instance; what each is, is in models/compute/instance-kinds.ts. */
+/** All kinds of instances; models/compute/instance-kinds.ts describes them. */
 export const instanceKindNames = ['container', 'microvm', 'vm'] as const
 export type InstanceKindName = (typeof instanceKindNames)[number]
 
-/** What the engine says of an instance that carries this platform's labels. */
+/** What the engine reports about an instance with this platform's labels. */
 export const ObservedInstance = z.strictObject({
   id: z.string(),
   kind: z.enum(instanceKindNames),
@@ -45,30 +45,30 @@ export const ObservedInstance = z.strictObject({
   restart_count: z.int(),
   started_at: z.iso.datetime().nullable(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
-  /** How a machine ended that was not told to, and had no command that ended. */
+  /** Why a machine ended without a stop request and without its command ending. */
   ended_by: z.enum(['shut_down', 'restarted', 'panicked', 'killed']).nullable(),
 })
 
-/** What a host has of a disk. `leftover`: something that bears its id, and no whole disk. */
+/** A disk found on a host. `leftover`: files or other traces with the disk's id, but no complete disk. */
 export const ObservedDisk = z.strictObject({
   kind: z.literal('disk'),
   id: z.string(),
   state: z.enum(['detached', 'attached', 'broken', 'migrating', 'leftover']),
 })
 
-/** What is wanted of a disk that a host has. `as_is`: an operation sees to it. */
+/** The wanted state of a disk on a host. `as_is`: an operation is changing it, so the host must not. */
 export const WantedDisk = z.object({
   kind: z.literal('disk'),
   id: z.string(),
   instance_id: z.string().nullable(),
   mount_path: z.string().nullable(),
   read_only: z.boolean(),
-  /** The operation that moves it. */
+  /** The operation that is moving the disk. */
   moved_by: z.string().nullable(),
   state: z.enum(['attached', 'detached', 'as_is']),
 })
 
-/** How the target of a migration reaches the source, and by which key. */
+/** Where the target of a migration reads the disk, and the key. */
 export const DiskTransfer = z.strictObject({
   address: z.string().max(255),
   port: z.int().min(1).max(65535),
@@ -82,7 +82,7 @@ export const DiskTransfer = z.strictObject({
   ),
 })
 
-/** How the host to which a machine moves reaches the one where it is, and by which key. */
+/** Where the target host reads a machine that is moving, and the key. */
 export const MachineTransfer = z.strictObject({
   address: z.string().max(255),
   port: z.int().min(1).max(65535),
@@ -100,7 +100,7 @@ export const MachineTransfer = z.strictObject({
   record: z.string(),
 })
 
-/** `accelerator`: found by booting, which alone tells. */
+/** `accelerator` is found by booting a guest, the only reliable test. */
 export const MachinesOfHost = z.strictObject({
   name: z.string(),
   version: z.string(),
@@ -108,31 +108,31 @@ export const MachinesOfHost = z.strictObject({
   kernel: z.string(),
 })
 
-/** Something of whatever kind on a host; what else is said of it depends on the kind. */
+/** A thing of any kind on a host; its other fields depend on the kind. */
 export const ThingOnHost = z.looseObject({ kind: z.string(), id: z.string(), state: z.string() })
 
-/** Complete: what is not among the things is not on the host. */
+/** Complete: a thing that is not listed is not on the host. */
 export const HostReport = z.strictObject({
   data_plane_url: z.url(),
   address: z.string().max(255),
   capacity: Capacity,
   engine: z.strictObject({ name: z.string(), version: z.string() }),
-  /** Where other hosts reach this one's VPCs; null where they do not. */
+  /** Where other hosts reach this host's VPCs; null if they cannot. */
   underlay_address: z.ipv4().nullable(),
-  /** What runs its microVMs and VMs; null where nothing does, or it is not known yet. */
+  /** The engine of its microVMs and VMs; null if there is none, or if it is not known yet. */
   machines: MachinesOfHost.nullable(),
-  /** What can run on it. */
+  /** The kinds of instances that this host can run. */
   kinds: z.array(z.enum(instanceKindNames)),
   things: z.array(ThingOnHost),
-  /** How long it took to look at all that: so old is what it tells, when it is sent. */
+  /** How long collecting the report took: the age of its content when it is sent. */
   age_ms: z.int().nonnegative(),
 })
 
 const counter = z.number().nonnegative()
 
 /**
- * What an instance has used by this time. Counters are since it was started, and never since the sample before: one that
- * is lost or told twice changes no sum.
+ * What an instance has used up to `time`. Counters start when the instance starts, not at the previous sample, so a
+ * lost or repeated sample does not change a sum.
  */
 export const InstanceSample = z.strictObject({
   id: z.string(),
@@ -144,42 +144,42 @@ export const InstanceSample = z.strictObject({
   net_tx_bytes: counter,
   disk_read_bytes: counter,
   disk_write_bytes: counter,
-  /** To be kept in the record by minute too: the first of a minute, and the first and the last of a run. */
+  /** Also store this sample in the record by minute: the first of a minute, and the first and last of a run. */
   by_minute: z.boolean(),
 })
 
 export const sampleEveryMs = 10_000
-/** What a body may hold. */
+/** The limit of one request body. */
 export const samplesPerMessage = 1_000
 export const HostSamples = z.strictObject({ samples: z.array(InstanceSample).max(samplesPerMessage) })
 
 const Hash = z.string().regex(/^[0-9a-f]{64}$/)
-/** A container's as its engine gave it, a machine's as its driver did. */
+/** A container's id comes from its engine, a machine's from its driver. */
 const EngineId = z.union([Hash, z.uuid()])
 
 /**
- * A part of a file of a container's output, which the body is, compressed with gzip: whole lines, in the engine's own form.
- * The host sends each container's in order, the oldest first, one after the other.
+ * A part of a log file of a container; the body has its bytes, compressed with gzip: whole lines in the engine's
+ * format. The host sends each container's parts in order, oldest first, one at a time.
  */
 export const LogPiece = z.strictObject({
   engine_id: EngineId,
   engine_created_at: z.iso.datetime({ precision: null }),
   file: Hash,
-  /** Where in the file it begins, and how long it is. */
+  /** The part's offset and length in the file. */
   from: z.coerce.number().int().nonnegative(),
   bytes: z.coerce.number().int().positive(),
-  /** The engine may have dropped output before it. */
+  /** The engine may have dropped output before this part. */
   after_gap: z.enum(['true', 'false']),
 })
-/** Of that file the archive has all up to there: a piece that does not begin there was not taken. */
+/** The archive has the file up to this offset. It takes only a part that begins there. */
 export const LogPieceTaken = z.strictObject({ kept_to: z.int().nonnegative() })
 
 export const logPieceBytes = 4 * 1024 * 1024
-/** What does not compress grows by a thousandth. */
+/** Incompressible data grows by a thousandth. */
 export const logPieceBodyKib = 4 * 1024 + 64
 export const logPieceType = 'application/gzip'
 
-/** In a host's answer of what it still has of a container's output: one line before the bytes of each file. */
+/** One line before the bytes of each file, in a host's answer with the output it still has of a container. */
 export const LogFileHeader = z.strictObject({
   ...LogPiece.pick({ engine_id: true, engine_created_at: true, file: true }).shape,
   bytes: z.int().nonnegative(),
@@ -188,11 +188,11 @@ export const LogFileHeader = z.strictObject({
 
 export const ReportAnswer = z.object({
   jwks: JsonWebKeys,
-  /** Things of the report that are another host's by now, or nobody's: to be removed here. */
+  /** Reported things that belong to another host or to none: the host removes them. */
   not_yours: z.array(z.object({ kind: z.string(), id: z.string() })),
-  /** What is wanted of things of the report one by one, where the platform says so. */
+  /** The wanted state of single things in the report, if the platform has one. */
   things: z.array(ThingOnHost),
-  /** By part of the host: the version of the whole that is wanted, for the host to ask for. */
+  /** By host part: the wanted version of its whole state. If it differs, the host fetches that state. */
   wanted: z.record(z.string(), z.string()),
 })
 
@@ -219,12 +219,12 @@ const SubnetOnHost = z.object({
   names: z.array(z.object({ name: z.string(), ip_address: z.string() })),
 })
 
-/** All that a host is to have of VPCs. What is not in it goes. */
+/** The complete VPC state of a host. The host removes everything else. */
 export const HostNetworks = z.object({
   version: z.string(),
-  /** Every subnet of each VPC that has a member here. */
+  /** All subnets of each VPC that has a member on this host. */
   subnets: z.array(SubnetOnHost),
-  /** Of the instances that are here. */
+  /** NICs of the instances on this host. */
   nics: z.array(
     Interface.extend({
       id: z.string(),
@@ -255,11 +255,14 @@ export type ThingOnHost = z.infer<typeof ThingOnHost>
 export type HostReport = z.infer<typeof HostReport>
 export type ReportAnswer = z.infer<typeof ReportAnswer>
 
-/** A host signs its requests itself: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, 60 s. */
+/** A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, 60 s. */
 export const internalAudience = 'keelson-internal'
 export const hostTokenType = 'host+jwt'
 
-/** The API signs what it asks of a host: EdDSA, `typ: plane+jwt`, audience `host:<id>`, sub `<instance>:<verb>`, a `jti` used once, 30 s. */
+/**
+ * The API signs its requests to a host: EdDSA, `typ: plane+jwt`, audience `host:<id>`, sub `<instance>:<verb>`, a
+ * single-use `jti`, 30 s.
+ */
 export const planeTokenType = 'plane+jwt'
 export const planeAudience = (hostId: string): string => `host:${hostId}`
 export type PlaneVerb = 'logs' | 'archive' | 'console'
@@ -278,7 +281,7 @@ export const ConsoleSize = z.strictObject({
   cols: z.coerce.number().int().min(1).max(1000),
   rows: z.coerce.number().int().min(1).max(1000),
 })
-/** A text frame from a console's client. Binary frames are what is typed, and what is to be shown. */
+/** A text frame from a console's client. Binary frames carry the terminal's input and output. */
 export const ConsoleMessage = z.strictObject({
   type: z.literal('resize'),
   cols: z.int().min(1).max(1000),

@@ -1,4 +1,4 @@
 import { v7 } from 'uuid'
 
-/** A new UUIDv7: unique, and sorted by the time it was made. */
+/** Makes a UUIDv7: unique, and sorted by creation time. */
 export const newId = (): string => v7()

@@ -1,7 +1,7 @@
 import { isIPv4 } from 'node:net'
 
 export interface Cidr {
-  /** The lowest and highest address, both included, as numbers. */
+  /** The lowest and the highest address as numbers, both included. */
   first: number
   last: number
   prefix: number
@@ -13,7 +13,7 @@ export const toNumber = (address: string): number =>
 export const toAddress = (number: number): string =>
   [24, 16, 8, 0].map((shift) => (number >>> shift) & 255).join('.')
 
-/** `10.0.0.0/24`, or an address alone; null when it is neither. Bits right of the prefix are ignored. */
+/** Parses `10.0.0.0/24` or a single address; null if it is neither. Bits right of the prefix are ignored. */
 export function parseCidr(text: string): Cidr | null {
   const [address = '', length = '32', ...rest] = text.split('/')
   if (!isIPv4(address) || !/^\d{1,2}$/.test(length) || Number(length) > 32 || rest.length > 0) return null
@@ -28,7 +28,7 @@ export const overlap = (one: Cidr, other: Cidr): boolean => one.first <= other.l
 export const contains = (cidr: Cidr, address: string): boolean =>
   isIPv4(address) && toNumber(address) >= cidr.first && toNumber(address) <= cidr.last
 
-/** The same addresses without the ranges that lie in another one: nftables takes no overlaps. */
+/** Drops ranges that lie in another range: nftables accepts no overlaps. */
 export function withoutNested(ranges: string[]): string[] {
   const wide = ranges.flatMap((text) => parseCidr(text) ?? []).toSorted((a, b) => a.prefix - b.prefix)
   const kept: Cidr[] = []
@@ -40,7 +40,7 @@ const privateRanges = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16'].flatMap(
   (text) => parseCidr(text) ?? [],
 )
 
-/** Whether it is a network of private addresses (RFC 1918), written by its first one, with a prefix in these bounds. */
+/** Whether this is a private network (RFC 1918), written by its first address, with a prefix within these bounds. */
 export function isPrivateNetwork(text: string, shortest: number, longest: number): boolean {
   const cidr = parseCidr(text)
   if (!cidr || text !== `${toAddress(cidr.first)}/${cidr.prefix}`) return false

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { type Logger, pino } from 'pino'
 
-/** The ids that every line written inside a request or an activity carries. */
+/** Ids on every log line of a request or an activity. */
 export interface LogContext {
   request_id?: string
   tenant_id?: string
@@ -11,17 +11,17 @@ export interface LogContext {
 
 const context = new AsyncLocalStorage<LogContext>()
 
-/** Runs `work`; all that it logs carries `ids`. */
+/** Runs `work` with `ids` on all its log lines. */
 export const withLogContext = <T>(ids: LogContext, work: () => T): T =>
   context.run({ ...context.getStore(), ...ids }, work)
 
-/** Adds ids to the lines of the present request or activity, once they are known. */
+/** Adds ids to the log lines of the current request or activity. */
 export function addLogContext(ids: LogContext): void {
   const current = context.getStore()
   if (current) Object.assign(current, ids)
 }
 
-// Values under these names never reach a log, wherever in a logged object they stand.
+// Values with these names are never logged, at any depth of an object.
 const secretNames = ['password', 'token', 'secret', 'client_secret', 'authorization', 'cookie', 'config_vars']
 
 /** The JSON-lines logger of one role. */

@@ -4,8 +4,8 @@ import { collectDefaultMetrics, Counter, Gauge, Histogram, register } from 'prom
 import { listenAddress } from './addresses.ts'
 import type { Logger } from './log.ts'
 
-// What each role counts, for Prometheus. No label names a tenant or a resource: who may read this may not read those, and
-// their number has no bound.
+// Prometheus metrics of each role. No label names a tenant or a resource: readers of metrics may not be allowed to see
+// them, and their number is unbounded.
 
 const seconds = {
   short: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60],
@@ -46,7 +46,9 @@ export const metrics = {
   }),
 }
 
-/** A number that is asked for at each scrape, or one for each value of a label. What cannot be had is left out. */
+/**
+ * A gauge that calls `ask` at each scrape; with `label`, one series per key. Values that cannot be read are left out.
+ */
 export function gauge(
   name: string,
   help: string,
@@ -67,7 +69,7 @@ export function gauge(
   })
 }
 
-/** Serves `/metrics`, with the process's own beside ours. Where the port is taken, the role runs without. */
+/** Serves `/metrics`, including process metrics. If the port is taken, the role runs without metrics. */
 export async function serveMetrics(
   role: string,
   settings: { KEELSON_METRICS_ADDRESS: string; KEELSON_METRICS_PORT: number },

@@ -1,18 +1,18 @@
 import { defineSearchAttributeKey, SearchAttributeType, TypedSearchAttributes } from '@temporalio/common'
 
-// How the workflow of an operation is called and started, by a client and by another workflow alike. Runs in Temporal's sandbox, too.
+// How a client or another workflow names and starts the workflow of an operation. Also runs in Temporal's sandbox.
 
 /** All workflow code and the platform's activities run on this queue. */
 export const platformQueue = 'platform'
 
-/** By these, operators list workflows in the Temporal UI. */
+/** Operators filter workflows by these in the Temporal UI. */
 export const searchAttributes = {
   tenant: defineSearchAttributeKey('KeelsonTenant', SearchAttributeType.KEYWORD),
   resource: defineSearchAttributeKey('KeelsonResource', SearchAttributeType.KEYWORD),
   kind: defineSearchAttributeKey('KeelsonKind', SearchAttributeType.KEYWORD),
 }
 
-/** What a starter needs of an operation. */
+/** The fields of an operation that starting its workflow needs. */
 export interface Startable {
   _id: string
   tenant_id: string
@@ -23,7 +23,7 @@ export interface Startable {
   workflow_id: string
 }
 
-/** The workflow that carries an operation out: one for ever, however often it is started. */
+/** Starts the workflow of an operation. The workflow runs once, however often it is started. */
 export const startOptions = ({ _id, workflow_id, ...operation }: Startable) => ({
   workflowId: workflow_id,
   taskQueue: platformQueue,
@@ -38,7 +38,7 @@ export const startOptions = ({ _id, workflow_id, ...operation }: Startable) => (
   ]),
 })
 
-/** A worker killed in the middle of a decision is noticed after this; a decision takes milliseconds. */
+/** Temporal notices a killed worker after this time; a workflow task takes milliseconds. */
 export const workflowTaskTimeout = '5 s'
 
 /** `container`, `create` → `createContainer`; `container`, `attach_disk` → `attachDiskContainer`. */

@@ -6,10 +6,7 @@ const encoding = 'binary/encrypted'
 const context = 'temporal-payload'
 const text = new TextEncoder()
 
-/**
- * Encrypts all that goes into Temporal's histories, so that neither its database nor its UI shows a
- * tenant's data to whoever lacks the key.
- */
+/** Encrypts all payloads in Temporal's histories: its database and UI show no tenant data without the key. */
 export class EncryptingCodec implements PayloadCodec {
   readonly #ring: KeyRing
 

@@ -1,4 +1,4 @@
-/** Where a published port is reached; nulls until it is. */
+/** Where a published port is reachable; host address and port are null until it is. */
 export interface Binding {
   container_port: number
   protocol: 'tcp' | 'udp'
@@ -6,7 +6,7 @@ export interface Binding {
   host_port: number | null
 }
 
-/** Of an instance that does not run: as its ports were asked for. */
+/** The ports of an instance that is not running, as requested. */
 export const unbound = (ports: Omit<Binding, 'host_address'>[]): Binding[] =>
   ports.map(({ container_port, protocol, host_port }) => ({
     container_port,

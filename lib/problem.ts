@@ -1,4 +1,4 @@
-/** One mistake in the caller's input: where (JSON pointer, or the parameter's name) and what. */
+/** One error in the caller's input: its place (JSON pointer or parameter name) and a message. */
 export interface InputError {
   pointer: string
   message: string
@@ -17,8 +17,8 @@ export interface ProblemDocument {
 }
 
 /**
- * An answer that says no. Everything in it is meant for the caller: no stack, query or host detail.
- * `headers` go on the HTTP response (`Retry-After`, `WWW-Authenticate`).
+ * A refusal. The caller may see everything in it, so it has no stack, query or host detail. `headers` go into the HTTP
+ * response (`Retry-After`, `WWW-Authenticate`).
  */
 export class Problem extends Error {
   override readonly name: string = 'Problem'
@@ -44,7 +44,7 @@ export class Problem extends Error {
     this.headers = more.headers ?? {}
   }
 
-  /** What goes out as the body. */
+  /** The response body. */
   answer(requestId?: string): object {
     return this.document(requestId)
   }
@@ -63,7 +63,7 @@ export class Problem extends Error {
 }
 
 export class InvalidInput extends Problem {
-  /** 422 for a body that parses and is wrong; 400 for what the query or the syntax got wrong. */
+  /** 422 for a body that parses but is invalid; 400 for an error in the query or the syntax. */
   constructor(status: 400 | 422, errors: InputError[], detail?: string) {
     super(status, 'invalid_input', 'The request is invalid', detail, { extensions: { errors } })
   }
@@ -85,7 +85,7 @@ export class PermissionDenied extends Problem {
   }
 }
 
-/** Nobody gives, changes or takes away what he does not hold himself. */
+/** A caller can grant, change or revoke only permissions that the caller has. */
 export class GrantDenied extends Problem {
   constructor(missing: string[]) {
     super(
@@ -98,7 +98,7 @@ export class GrantDenied extends Problem {
   }
 }
 
-/** What the token endpoint says, in OAuth’s own form (RFC 6749, 5.2). */
+/** An error of the token endpoint, in OAuth's format (RFC 6749, 5.2). */
 export class TokenRefused extends Problem {
   override readonly mediaType = 'application/json'
 
@@ -116,14 +116,16 @@ export class TokenRefused extends Problem {
   }
 }
 
-/** Not from the mail topic, or not now. Why is not said: whoever sends it may be anybody. */
+/**
+ * The notification is not from the mail topic, or not accepted now. The sender may be anyone, so no reason is given.
+ */
 export class NotificationRefused extends Problem {
   constructor() {
     super(403, 'notification_refused', 'The notification was refused')
   }
 }
 
-/** Also the answer for another tenant's resource: whether it exists is not said. */
+/** Also the answer for another tenant's resource: it must not reveal that the resource exists. */
 export class NotFound extends Problem {
   constructor(what: string) {
     super(404, 'not_found', 'Not found', `No such ${what}`)
@@ -172,7 +174,7 @@ export class IdempotencyMismatch extends Problem {
   }
 }
 
-/** What is there is a WebSocket, and the request is none of its handshakes. */
+/** The path is a WebSocket, and the request is not a valid handshake. */
 export class UpgradeRequired extends Problem {
   constructor() {
     super(426, 'upgrade_required', 'This is a WebSocket', 'Connect with a WebSocket client, version 13', {

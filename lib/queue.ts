@@ -1,17 +1,17 @@
 import PQueue from 'p-queue'
 
 /**
- * Runs work in the order in which it was added. A signal that aborts while the work waits takes it out of the queue, and the
- * call rejects at once with the signal's reason. Work that has begun is seen through, so that an undo never overtakes it.
+ * Runs work in the order it was added. If the signal aborts while the work waits, the work leaves the queue and the
+ * call rejects at once with the signal's reason. Work that has begun always completes, so an undo never overtakes it.
  */
 export type Queue = <T>(work: () => Promise<T>, signal?: AbortSignal) => Promise<T>
 
-/** At most `width` at once. */
+/** Runs at most `width` at once. */
 export function makeQueue(width = 1): Queue {
   const queue = new PQueue({ concurrency: width })
   return (work, signal) => {
     if (!signal) return queue.add(work)
-    // p-queue lets a signal cut off work that has begun, so it gets one that ends with the wait.
+    // p-queue would let the signal abort work that has begun, so give it a signal that covers only the wait.
     const waiting = new AbortController()
     const leave = (): void => waiting.abort(signal.reason)
     if (signal.aborted) leave()
@@ -24,7 +24,7 @@ export function makeQueue(width = 1): Queue {
   }
 }
 
-/** Work of the same name runs one at a time, in order; work of different names runs at once. */
+/** Work with the same name runs one at a time, in order; different names run concurrently. */
 export type NamedQueues = <T>(name: string, work: () => Promise<T>) => Promise<T>
 
 export function makeNamedQueues(): NamedQueues {
@@ -40,7 +40,7 @@ export function makeNamedQueues(): NamedQueues {
   }
 }
 
-/** Maps with at most `width` calls at once. The results are in the order of the items; rejects with the first failure. */
+/** Maps with at most `width` concurrent calls. Results keep the order of the items; rejects with the first failure. */
 export async function mapAtOnce<T, R>(
   items: T[],
   width: number,

@@ -1,10 +1,10 @@
 import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 
-/** 256-bit keys by id. `current` seals; all of them open, so that a key can be replaced while old data is about. */
+/** 256-bit keys by id. `current` seals and every key opens, so keys can be rotated while old data exists. */
 export interface KeyRing {
   current: string
-  /** Key objects, since a bare buffer costs twice the time of the sealing itself. */
+  /** Key objects: passing a bare buffer doubles the time of sealing. */
   keys: ReadonlyMap<string, KeyObject>
 }
 
@@ -12,8 +12,8 @@ const nonceBytes = 12 // what AES-GCM is specified for (NIST SP 800-38D, 5.2.1.1
 const tagBytes = 16
 
 /**
- * Reads a key file: one `<key id>:<32 bytes in base64>` a line, the first being the current key; a bare
- * base64 line has the id `1`. Warns where others than its owner may read it.
+ * Reads a key file with one `<key id>:<32 bytes in base64>` per line; the first is the current key. A bare base64 line
+ * has the id `1`. Warns if others than the owner can read the file.
  */
 export function readKeyRing(path: string): KeyRing {
   const mode = statSync(path).mode & 0o777
@@ -23,7 +23,7 @@ export function readKeyRing(path: string): KeyRing {
   return parseKeyRing(readFileSync(path, 'utf8'), path)
 }
 
-/** What a key file holds; commas stand for ends of lines. Errors name `source` and the place, never what is there. */
+/** Parses a key file; commas also separate lines. Errors name `source` and the position, never the content. */
 export function parseKeyRing(text: string, source: string): KeyRing {
   const lines = text.split(/[\n,]/).map((line) => line.trim())
   const keys = new Map<string, KeyObject>()
@@ -39,8 +39,8 @@ export function parseKeyRing(text: string, source: string): KeyRing {
 }
 
 /**
- * AES-256-GCM. `context` is authenticated with the text, so that a sealed value moved to another place does
- * not open there. Shape of the result: nonce, tag, ciphertext.
+ * AES-256-GCM. `context` is authenticated with the text, so a sealed value copied to another place does not open
+ * there. Result: nonce, tag, ciphertext.
  */
 export function seal(ring: KeyRing, plain: Uint8Array, context: string): { keyId: string; sealed: Buffer } {
   const nonce = randomBytes(nonceBytes)
@@ -49,7 +49,7 @@ export function seal(ring: KeyRing, plain: Uint8Array, context: string): { keyId
   return { keyId: ring.current, sealed: Buffer.concat([nonce, cipher.getAuthTag(), text]) }
 }
 
-/** Opens what `seal` made. Throws when the key is unknown or anything was changed. */
+/** Opens the result of `seal`. Throws if the key is unknown or anything was changed. */
 export function unseal(ring: KeyRing, keyId: string, sealed: Uint8Array, context: string): Buffer {
   const bytes = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength)
   const decipher = createDecipheriv('aes-256-gcm', keyOf(ring, keyId), bytes.subarray(0, nonceBytes))
@@ -57,7 +57,7 @@ export function unseal(ring: KeyRing, keyId: string, sealed: Uint8Array, context
   return Buffer.concat([decipher.update(bytes.subarray(nonceBytes + tagBytes)), decipher.final()])
 }
 
-/** One string that can be stored: `<key id>.<base64url>`. */
+/** Seals into one storable string: `<key id>.<base64url>`. */
 export function sealJson(ring: KeyRing, value: unknown, context: string): string {
   const { keyId, sealed } = seal(ring, Buffer.from(JSON.stringify(value)), context)
   return `${keyId}.${sealed.toString('base64url')}`
@@ -69,7 +69,7 @@ export function unsealJson<T>(ring: KeyRing, stored: string, context: string): T
   return JSON.parse(unseal(ring, keyId, sealed, context).toString()) as T
 }
 
-/** The id of the key that opens what `sealJson` made. */
+/** The id of the key that opens a value from `sealJson`. */
 export const keyIdOf = (stored: string): string => stored.slice(0, Math.max(0, stored.indexOf('.')))
 
 function keyOf(ring: KeyRing, id: string): KeyObject {

@@ -4,7 +4,7 @@ import type { DataConverter } from '@temporalio/common'
 import { EncryptingCodec } from './payload-codec.ts'
 import { readKeyRing } from './seal.ts'
 
-/** What runs on one host's machine. */
+/** The task queue of one host. */
 export const hostQueue = (hostId: string): string => `host-${hostId}`
 
 export interface TemporalSettings {
@@ -13,10 +13,10 @@ export interface TemporalSettings {
   KEELSON_CODEC_KEY_FILE: string
 }
 
-/** Also bundled with the workflow code, which makes failures of its own. */
+/** Also bundled with the workflow code, which creates failures too. */
 export const failureConverterPath = fileURLToPath(new URL('failure-converter.ts', import.meta.url))
 
-/** What a client and a worker both need, so that each reads what the other wrote. */
+/** Shared by clients and workers, so that each can read the other's payloads. */
 export const dataConverter = (settings: TemporalSettings): DataConverter => ({
   failureConverterPath,
   payloadCodecs: [new EncryptingCodec(readKeyRing(settings.KEELSON_CODEC_KEY_FILE))],

@@ -2,9 +2,9 @@ import { type IncomingMessage, type RequestListener, type Server, ServerResponse
 import type { Socket } from 'node:net'
 import { type RawData, type WebSocket, WebSocketServer } from 'ws'
 
-// What the API and a host's data plane have in common as servers of WebSockets.
+// WebSocket server code shared by the API and a host's data plane.
 
-/** Why a WebSocket is closed (RFC 6455, 7.4.1). */
+/** Close codes of a WebSocket (RFC 6455, 7.4.1). */
 export const closeCodes = {
   ended: 1000,
   stopping: 1001,
@@ -13,22 +13,22 @@ export const closeCodes = {
   failed: 1011,
 } as const
 
-// A paste comes as one message.
+// A paste arrives as one message.
 const maxMessageBytes = 1024 * 1024
-// What was sent before the close is read first, however slowly.
+// A slow reader may need this long to read what was sent before the close.
 const closeTimeoutMs = 120_000
-// Between them a sender is made to wait, so that what a reader does not take fills no memory.
+// Above the high mark the sender pauses, until the low mark: a slow reader must not fill memory.
 const highWaterBytes = 1024 * 1024
 const lowWaterBytes = 256 * 1024
 
-/** Of both ends. No compression: it costs memory for each socket, and terminals write little. */
+/** Options of both ends. No compression: it costs memory per socket, and terminals write little. */
 export const socketOptions = {
   maxPayload: maxMessageBytes,
   perMessageDeflate: false,
   closeTimeout: closeTimeoutMs,
 }
 
-/** Whether this is a handshake that a server can accept. */
+/** Whether the request is a valid WebSocket handshake. */
 export const asksForWebSocket = ({ method, headers }: IncomingMessage): boolean =>
   method === 'GET' &&
   headers.upgrade?.toLowerCase() === 'websocket' &&
@@ -39,8 +39,8 @@ export const asksForWebSocket = ({ method, headers }: IncomingMessage): boolean 
 export type WebSockets = ReturnType<typeof makeWebSockets>
 
 /**
- * The WebSockets of one server. `isServed`: on which paths there are some; `chooseProtocol`: which of the subprotocols
- * that a client offers, without it none.
+ * The WebSockets of one server. `isServed` tells which paths have one; `chooseProtocol` picks one of the subprotocols
+ * that a client offers, by default none.
  */
 export function makeWebSockets(
   isServed: (path: string) => boolean,
@@ -50,17 +50,17 @@ export function makeWebSockets(
   const waiting = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>()
 
   return {
-    /** For the HTTP server: whatever else asks for an upgrade is a request like others. */
+    /** Options for the HTTP server: it handles any other upgrade request like an ordinary request. */
     serverOptions: {
       shouldUpgradeCallback: (request: IncomingMessage): boolean =>
         asksForWebSocket(request) && isServed((request.url ?? '').split('?', 1)[0] ?? ''),
     },
 
-    /** Gives handshakes to the handler, with a response like any other request's: it answers that, or calls `accept`. */
+    /** Passes handshakes to the handler with an ordinary response: the handler answers it or calls `accept`. */
     attach(http: Server, handler: RequestListener): void {
       http.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
         socket.on('error', () => socket.destroy())
-        socket.on('end', () => socket.destroy()) // who asks and leaves at once
+        socket.on('end', () => socket.destroy()) // a client that leaves at once
         const response = new ServerResponse(request)
         response.shouldKeepAlive = false
         response.assignSocket(socket)
@@ -70,7 +70,7 @@ export function makeWebSockets(
       })
     },
 
-    /** Answers with 101. Whoever has left meanwhile is not served; the response's `close` has said so. */
+    /** Answers with 101. Does nothing if the client has left; the response's `close` event reports that. */
     accept(
       request: IncomingMessage,
       response: ServerResponse,
@@ -89,7 +89,7 @@ export function makeWebSockets(
       server.off('headers', add)
     },
 
-    /** Closes all of them. Those that do not answer are to be ended by `terminate`. */
+    /** Closes all sockets. Use `terminate` for those that do not answer. */
     close(reason: string): void {
       for (const socket of server.clients) socket.close(closeCodes.stopping, reason)
     },
@@ -99,7 +99,7 @@ export function makeWebSockets(
   }
 }
 
-/** Passes messages on as they are, no faster than they are taken. */
+/** Forwards messages, no faster than the receiver takes them. */
 export function passMessages(from: WebSocket, to: WebSocket): void {
   from.on('message', (data: RawData, isBinary: boolean) => {
     to.send(data, { binary: isBinary }, () => {
@@ -109,7 +109,7 @@ export function passMessages(from: WebSocket, to: WebSocket): void {
   })
 }
 
-/** Resolves when the message has left this process; rejects when it cannot. */
+/** Resolves when the message has left this process; rejects if it cannot be sent. */
 export const sendWhole = (socket: WebSocket, data: Buffer): Promise<void> =>
   new Promise((resolve, reject) =>
     socket.send(data, { binary: true }, (error) => (error ? reject(error) : resolve())),
