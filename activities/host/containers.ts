@@ -7,22 +7,22 @@ import type { Networks } from './networks.ts'
 
 interface Parts {
   engine: ContainerEngine
-  /** Fetched when the container is made, so that secrets never pass through Temporal. */
+  /** Fetched when the container is created, so that secrets never pass through Temporal. */
   configVars: (instanceId: string) => Promise<Record<string, string>>
   hosted: HostedDisks
   networks: Pick<Networks, 'ready' | 'attachTo'>
 }
 
-/** With the disks that it is to have. */
+/** A container with its disks. */
 type Ordered = ContainerSpec & { disks?: { disk_id: string; mount_path: string; read_only: boolean }[] }
 
-// The engine spends CPU on each start, and slows all of them down when there are many: 40 at once took 39 s
-// on two cores, four at a time 8 s.
+// Each start costs the engine CPU, and many at once slow all down: 40 at once took 39 s on two cores, four at a time 8
+// s.
 const startsAtOnce = 2 * availableParallelism()
 
 /**
- * What a host does with containers. Each step may be run again, by this worker or the next: it looks before
- * it acts. The faults are drivers/errors.ts.
+ * Container activities of a host. This worker or the next may repeat each step: it checks the present state before it
+ * acts. Errors are those of drivers/errors.ts.
  */
 export function makeContainersOnHost({ engine, configVars, hosted, networks }: Parts) {
   const inSlot = makeQueue(startsAtOnce)
@@ -30,12 +30,12 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
     engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 
   return {
-    /** Makes the image present. With a digest, the very bytes that the name once stood for. */
+    /** Makes the image present. With a digest, pulls exactly those bytes. */
     pullImageOnHost: pull,
 
     /**
-     * Brings the container up, image and all, or finds it up. Called off only until its turn has come: once
-     * begun it is seen through, so that an undo never overtakes it.
+     * Pulls the image and starts the container, or finds it running. Can be cancelled only while it waits for its
+     * turn: a start that has begun completes, so an undo never overtakes it.
      */
     async runContainerOnHost({ disks = [], ...spec }: Ordered, operationId: string): Promise<FoundContainer> {
       const [{ image_digest }, vars] = await Promise.all([
@@ -50,7 +50,10 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
       }, cancellationSignal())
     },
 
-    /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. Its disks are free then. */
+    /**
+     * Stops the container, detaches its disks and returns its exit code; null if it is gone. A cancelled call stops
+     * waiting; the container still ends.
+     */
     async stopContainerOnHost(id: string, graceSec: number, diskIds: string[] = []): Promise<number | null> {
       await engine.stop(id, graceSec, cancellationSignal())
       await hosted.detachAll(diskIds)
@@ -61,8 +64,8 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
       engine.resize(id, size),
 
     /**
-     * Removes the container and all it left on this host; its output is archived first, unless that is to go as well.
-     * Succeeds when there is nothing to remove.
+     * Removes the container and everything it left on this host. Archives its output first, unless `discard` is set.
+     * Succeeds if there is no container.
      */
     async removeContainerOnHost(
       id: string,

@@ -6,16 +6,15 @@ import type { MachineAttachments, MachineDisk, MachineLifecycle } from '../../dr
 import type { WantedDisk } from '../../lib/host-protocol.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
 
-// Who mounts and unmounts on a host: activities, and the host itself when it puts something right. What each does is right
-// only for as long as the record says the same, so the record is asked once a disk's turn has come, and the disk is the
-// asker's until it is done.
+// Mounts and unmounts disks, for activities and for the host's own repairs. The record decides what is right, so each
+// call reads it when the disk's turn comes, and holds the disk until it is done.
 
 interface Parts {
   disks: Disks & DiskTransfers
   engine: Pick<InstanceEngine, 'find'>
-  /** Null: this host has none. */
+  /** Null on a host without machines. */
   machines: (MachineAttachments & Pick<MachineLifecycle, 'find'>) | null
-  /** What the record says of a disk on this host; null: it is none of this host's. */
+  /** The record's wanted state of a disk on this host; null if the disk is not this host's. */
   wantedDisk: (diskId: string) => Promise<WantedDisk | null>
 }
 
@@ -50,7 +49,7 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
     ...(await disks.plug(disk_id)),
   })
 
-  /** Takes it out of the machine that runs with it, if any does, and off the host. */
+  /** Detaches the disk from the machine that uses it, if any, and from the host. */
   async function detach(diskId: string, instanceId?: string): Promise<void> {
     if (machines && instanceId !== undefined && (await machines.find(instanceId)))
       await machines.detachDisk(instanceId, diskId)
@@ -66,7 +65,9 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
   return {
     inTurn,
 
-    /** Serves a container's disks, and says which folders it is to be made with. Throws DiskNotFound, DiskMigrating. */
+    /**
+     * Attaches a container's disks and returns the bind mounts to create it with. Throws DiskNotFound, DiskMigrating.
+     */
     mountsFor: (instanceId: string, mounts: Mount[], operationId: string): Promise<BindMount[]> =>
       Promise.all(
         mounts.map(({ disk_id, mount_path, read_only }) =>
@@ -78,7 +79,7 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
         ),
       ),
 
-    /** The same for a machine: where it finds each. */
+    /** Serves a machine's disks and returns their sockets. Throws DiskNotFound, DiskMigrating. */
     socketsFor: (instanceId: string, mounts: Mount[], operationId: string): Promise<MachineDisk[]> =>
       Promise.all(
         mounts.map(({ disk_id, mount_path, read_only }) =>
@@ -89,15 +90,15 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
         ),
       ),
 
-    /** Mounts a disk in an instance that runs. Throws InstanceNotRunning too. */
+    /** Mounts a disk in a running instance. Throws InstanceNotRunning too. */
     mountLive: (diskId: string, instanceId: string): Promise<void> =>
       inTurn(diskId, async () => mountIn(await needs(diskId, instanceId))),
 
-    /** Also out of a machine that runs with it, where it is said which. */
+    /** With `instanceId`, also detaches it from that machine while it runs. */
     detach: (diskId: string, instanceId?: string): Promise<void> =>
       inTurn(diskId, () => detach(diskId, instanceId)),
 
-    /** Lets the machine that runs with it, if any does, see its present size. */
+    /** Shows a running machine the present size of its disk. */
     async showGrown(diskId: string): Promise<void> {
       const instanceId = machines && (await wantedDisk(diskId))?.instance_id
       if (!instanceId) return
@@ -111,7 +112,7 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
 
     remove: (diskId: string): Promise<void> => inTurn(diskId, () => clear(diskId)),
 
-    /** Brings a disk to what the record says of it now. */
+    /** Reconciles a disk with its record. */
     putRight: (diskId: string): Promise<'removed' | WantedDisk['state']> =>
       inTurn(diskId, async () => {
         const wanted = await wantedDisk(diskId)

@@ -5,10 +5,10 @@ import type { InstanceEngine } from '../../drivers/instances.ts'
 import type { DiskTransfer, WantedDisk } from '../../lib/host-protocol.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 
-/** What a host asks and tells the API of its disks. */
+/** API calls of a host about its disks. */
 export interface DiskApi {
   wantedDisk: (diskId: string) => Promise<WantedDisk | null>
-  /** The key of a migration goes from host to API to host, so that it is in no workflow's history. */
+  /** A migration's key goes from host to API to host, so it is in no workflow history. */
   offer: (diskId: string, transfer: DiskTransfer) => Promise<void>
   transferOf: (diskId: string) => Promise<DiskTransfer>
   progress: (diskId: string, percent: number) => Promise<void>
@@ -25,7 +25,8 @@ const mebibyte = 1024 ** 2
 const progressEveryMs = 1_000
 
 /**
- * What a host does with disks. Each step may be run again, by this worker or the next; the driver looks before it acts.
+ * Disk activities of a host. This worker or the next may repeat each step; the driver checks the present state before
+ * it acts.
  */
 export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
   return {
@@ -39,7 +40,7 @@ export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
       await hosted.showGrown(id)
     },
 
-    /** With its snapshots, and whatever else of it is on this host. Succeeds when there is nothing to remove. */
+    /** Removes the disk, its snapshots and its leftovers on this host. Succeeds if there is nothing. */
     removeDiskOnHost: (id: string): Promise<void> => hosted.remove(id),
 
     async takeSnapshotOnHost(id: string, name: string): Promise<{ used_bytes: number; taken_at: string }> {
@@ -53,7 +54,7 @@ export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
 
     detachDiskOnHost: (id: string, instanceId?: string): Promise<void> => hosted.detach(id, instanceId),
 
-    /** Detaches a disk that nothing uses, as that of an instance which has ended by itself. Throws DiskAttached. */
+    /** Detaches a disk that nothing uses, for example of an instance that ended by itself. Throws DiskAttached. */
     releaseDiskOnHost: (id: string): Promise<void> =>
       hosted.inTurn(id, async () => {
         const wanted = await api.wantedDisk(id)
@@ -62,14 +63,14 @@ export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
         await disks.detach(id)
       }),
 
-    /** Lets another host read it for so long, and tells the API how. */
+    /** Lets another host read the disk for `seconds`, and sends the API the source. */
     async serveDiskOnHost(id: string, seconds: number): Promise<void> {
       await api.offer(id, await disks.serve(id, seconds))
     },
 
     stopServingDiskOnHost: (id: string): Promise<void> => disks.stopServing(id),
 
-    /** Copies it from the host that serves it, Called off, it leaves nothing. */
+    /** Copies the disk from the host that serves it. A cancelled call leaves nothing behind. */
     pullDiskOnHost: (id: string, { bandwidth_mib_per_sec: limit }: Limits): Promise<void> =>
       hosted.inTurn(id, async () => {
         const source = await api.transferOf(id)
@@ -80,7 +81,7 @@ export function makeDisksOnHost({ disks, engine, hosted, api }: Parts) {
           onProgress(percent) {
             if (Date.now() - toldAt < progressEveryMs) return
             toldAt = Date.now()
-            // Only told to those who watch: without it nothing is amiss.
+            // Progress is only displayed; a lost update does no harm.
             api.progress(id, percent).catch(() => {})
           },
         })

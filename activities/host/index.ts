@@ -3,7 +3,7 @@ import type { makeDisksOnHost } from './disks.ts'
 import type { makeMachinesOnHost } from './machines.ts'
 import type { makeNetworksOnHost } from './networks.ts'
 
-/** All that a host does for workflows. */
+/** All host activities that workflows call. */
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeDisksOnHost> &
   ReturnType<typeof makeMachinesOnHost> &

@@ -15,34 +15,34 @@ import { makeQueue } from '../../lib/queue.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
 
-/** What a host asks and tells the API of its machines. */
+/** API calls of a host about its machines. */
 export interface MachineApi {
   /** Fetched when the machine starts, so that secrets never pass through Temporal. */
   secretsOf: (
     instanceId: string,
   ) => Promise<{ config_vars: Record<string, string>; user_data: string | null }>
-  /** The key of a move goes from host to API to host, so that it is in no workflow's history. */
+  /** The key of a move goes from host to API to host, so it is in no workflow history. */
   offerMachine: (instanceId: string, source: MachineSource) => Promise<void>
   sourceOfMachine: (instanceId: string) => Promise<MachineSource>
 }
 
 interface Parts {
-  /** Null: this host has none. */
+  /** Null on a host without machines. */
   machines: (MachineLifecycle & MachineTransfers) | null
   api: MachineApi
   hosted: Pick<HostedDisks, 'socketsFor' | 'detachAll'>
   networks: Pick<Networks, 'ready' | 'tapsOf'>
 }
 
-/** As the platform knows it: without what is this host's own. */
+/** The platform's spec, without the fields that only this host knows. */
 type Ordered = Omit<MachineSpec, 'nics' | 'disks' | 'user_data'> & { disks: Omit<MachineDisk, 'socket'>[] }
 
-// A machine that boots takes a processor for a second or two, more without KVM.
+// A booting machine uses a core for a second or two, more without KVM.
 const startsAtOnce = availableParallelism()
 
 /**
- * What a host does with microVMs and VMs. Each step may be run again, by this worker or the next: the engine looks before it
- * acts. The faults are drivers/errors.ts.
+ * microVM and VM activities of a host. This worker or the next may repeat each step: the engine checks the present
+ * state before it acts. Errors are those of drivers/errors.ts.
  */
 export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
   const inSlot = makeQueue(startsAtOnce)
@@ -55,7 +55,7 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
   const prepare = (kind: MachineKind, image: string, digest: string | null = null): Promise<ReadyImage> =>
     engine().prepare(kind, image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 
-  /** With its taps and sockets, which are made where they are not there. */
+  /** Adds taps and disk sockets to the spec, and makes them if they are missing. */
   async function whole({ disks, ...spec }: Ordered, operationId: string): Promise<MachineSpec> {
     if (spec.network) await networks.ready(spec.id)
     return {
@@ -65,7 +65,10 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
     }
   }
 
-  /** Prepares all that a start needs, and starts it in its turn. Called off only until then. */
+  /**
+   * Prepares image, secrets, NICs and disks, then starts the machine in its turn. Can be cancelled only until the
+   * start.
+   */
   async function starting(
     ordered: Ordered,
     operationId: string,
@@ -82,17 +85,17 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
   }
 
   return {
-    /** Makes the image present. With a digest, the very bytes that the name once stood for. */
+    /** Makes the image present. With a digest, pulls exactly those bytes. */
     prepareMachineOnHost: prepare,
 
-    /** Brings the machine up, image and all, or finds it up. */
+    /** Prepares the image and starts the machine, or finds it running. */
     runMachineOnHost: (ordered: Ordered, operationId: string): Promise<FoundMachine> =>
       starting(ordered, operationId, (spec, vars) => engine().run(spec, vars, operationId)),
 
     rebootMachineOnHost: (ordered: Ordered, operationId: string, graceSec: number): Promise<FoundMachine> =>
       starting(ordered, operationId, (spec, vars) => engine().reboot(spec, vars, operationId, graceSec)),
 
-    /** Makes it of a suspended one. */
+    /** Makes a machine from a suspended one. */
     forkMachineOnHost: (fromId: string, ordered: Ordered, operationId: string): Promise<FoundMachine> =>
       starting(ordered, operationId, (spec, vars) => engine().fork(fromId, spec, vars, operationId)),
 
@@ -101,22 +104,25 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
     resumeMachineOnHost: (ordered: Ordered, operationId: string): Promise<FoundMachine> =>
       inSlot(async () => engine().resume(await whole(ordered, operationId)), cancellationSignal()),
 
-    /** Its exit code; null when it is not there. Called off, it still ends, but nobody waits for it. Its disks are free then. */
+    /**
+     * Stops the machine, detaches its disks and returns its exit code; null if it is gone. A cancelled call stops
+     * waiting; the machine still ends.
+     */
     async stopMachineOnHost(id: string, graceSec: number, diskIds: string[] = []): Promise<number | null> {
       await machines?.stop(id, graceSec, cancellationSignal())
       await hosted.detachAll(diskIds)
       return (await machines?.find(id))?.exit_code ?? null
     },
 
-    /** Nothing else of what it is given: its NICs and disks are as they are. */
+    /** Applies only the size and the restart policy; NICs and disks do not change. */
     async resizeMachineOnHost(id: string, of: Parameters<MachineLifecycle['resize']>[1]): Promise<void> {
       const { cpu_cores, memory_mib, restart_policy } = of
       await engine().resize(id, { cpu_cores, memory_mib, restart_policy })
     },
 
     /**
-     * Removes the machine and all it left on this host; its output is archived first, unless that is to go as well.
-     * Succeeds when there is nothing to remove.
+     * Removes the machine and everything it left on this host. Archives its output first, unless `discard` is set.
+     * Succeeds if there is no machine.
      */
     async removeMachineOnHost(
       id: string,
@@ -129,14 +135,14 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
 
     findMachineOnHost: async (id: string): Promise<FoundMachine | null> => (await machines?.find(id)) ?? null,
 
-    /** Lets another host read one that does not run for so long, and tells the API how. */
+    /** Lets another host read a machine that is not running for `seconds`, and sends the API the source. */
     async serveMachineOnHost(id: string, seconds: number): Promise<void> {
       await api.offerMachine(id, await engine().serve(id, seconds, cancellationSignal()))
     },
 
     stopServingMachineOnHost: async (id: string): Promise<void> => machines?.stopServing(id),
 
-    /** Copies it from the host that serves it. Called off, it leaves nothing. */
+    /** Copies the machine from the host that serves it. A cancelled call leaves nothing behind. */
     async pullMachineOnHost(id: string): Promise<void> {
       await engine().pull(id, await api.sourceOfMachine(id), { signal: cancellationSignal() })
     },

@@ -10,7 +10,7 @@ import { makeQueue, mapAtOnce } from '../../lib/queue.ts'
 
 interface Parts {
   driver: NetworkDriver
-  /** What is to be here, as the platform says now. */
+  /** Fetches the wanted networks of this host from the platform. */
   wanted: () => Promise<HostNetworks>
   engine: Pick<InstanceEngine, 'find'>
   log: Logger
@@ -18,19 +18,19 @@ interface Parts {
 
 type HostNic = HostNetworks['nics'][number]
 
-// Each is programs one after the other; more of them than processors would only take turns.
+// Each VPC runs programs one after another, so more than this would only share the cores.
 const vpcsAtOnce = 2 * availableParallelism()
 
 /** The VPCs, subnets and NICs of one host. */
 export type Networks = ReturnType<typeof makeNetworks>
 
 /**
- * Keeps a host's networks as the platform wants them. Each time the whole is asked for and what differs is changed; one time
- * after the other, so that what was asked for later is never overtaken.
+ * Reconciles a host's networks with the platform. Each run fetches the complete wanted state and changes what differs.
+ * Runs go one after another, so an older state never overwrites a newer one.
  */
 export function makeNetworks({ driver, wanted, engine, log }: Parts) {
   let now: HostNetworks = { version: '', subnets: [], nics: [] }
-  /** Of what is here, as it was asked for: a subnet's description, and into which process's namespace a NIC went. */
+  /** What was applied here: each subnet's description, and the namespace's process of each NIC. */
   const done = new Map<string, string>()
   let seen = new Map<string, FoundInstance>()
   let version: string | null = null
@@ -38,11 +38,14 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
   let next: Promise<Map<string, unknown>> | null = null
   let mendNext = false
 
-  /** Resolves with what went wrong, by VPC, and by what should have gone. A call joins the next time, if that has not begun to ask. */
+  /**
+   * Resolves with the errors, by VPC id and by id of what could not be removed. Calls share the next run if it has not
+   * begun.
+   */
   function apply({ mend = false } = {}): Promise<Map<string, unknown>> {
     mendNext ||= mend
     next ??= inTurn(async () => {
-      await Promise.resolve() // an idle queue begins at once, and `next` is not set yet
+      await Promise.resolve() // an idle queue would begin at once, before `next` is set
       next = null
       const all = mendNext
       mendNext = false
@@ -51,7 +54,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     return next
   }
 
-  /** `all`: what is here as it should be by our account is looked at too. */
+  /** `all`: also check things that are already recorded as applied. */
   async function bring(all: boolean): Promise<Map<string, unknown>> {
     version = null
     now = await wanted()
@@ -59,7 +62,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     const known = await driver.known()
     const nics = new Set(now.nics.map(({ id }) => id))
     const subnets = new Set(now.subnets.map(({ id }) => id))
-    // First what goes: its addresses may be somebody else's by now.
+    // Remove first: the addresses may belong to other instances now.
     const drop = async (id: string, work: () => Promise<void>) => {
       done.delete(id)
       await work().catch((error: unknown) => faults.set(id, error))
@@ -89,7 +92,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     return faults
   }
 
-  /** The NICs of what runs here. One that fails is tried again with the next report. */
+  /** Attaches the NICs of running instances. Failures are retried at the next report. */
   async function reattach(all: boolean): Promise<void> {
     for (const [instanceId, nics] of Map.groupBy(now.nics, ({ instance_id }) => instance_id)) {
       try {
@@ -97,7 +100,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
         if (!found) continue
         const { pid, engine_id } = found
         if (isMachine(found)) await attachAll(nics, 'tap', all)
-        // By now the number may be that of another's process.
+        // The pid may have been reused by another process.
         else if (pid !== null && (await isProcessOf(pid, engine_id))) await attachAll(nics, { pid }, all)
       } catch (err) {
         log.warn({ err, instance_id: instanceId }, 'NICs are not attached')
@@ -123,7 +126,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
 
   const ofInstance = (id: string): HostNic[] => now.nics.filter(({ instance_id }) => instance_id === id)
 
-  /** Throws what went wrong with the VPC of this instance. */
+  /** Applies the networks. Throws the error of a VPC of this instance. */
   async function ready(instanceId: string): Promise<void> {
     const faults = await apply()
     for (const { vpc_id } of ofInstance(instanceId)) if (faults.has(vpc_id)) throw faults.get(vpc_id)
@@ -131,15 +134,15 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
 
   return {
     apply,
-    /** Of what is here; null while that is not known. */
+    /** The version applied here; null if unknown. */
     version: (): string | null => version,
     ready,
 
-    /** Into the namespace in which an instance is about to start. After `ready`. */
+    /** Attaches NICs in the namespace of an instance that is about to start. Call after `ready`. */
     attachTo: (instanceId: string, pid: number): Promise<void> =>
       attachAll(ofInstance(instanceId), { pid }, false),
 
-    /** The taps of a machine, made where they are not there. After `ready`. */
+    /** Returns a machine's taps and makes missing ones. Call after `ready`. */
     async tapsOf(instanceId: string): Promise<MachineNic[]> {
       const taps: MachineNic[] = []
       for (const nic of ofInstance(instanceId)) {
@@ -152,7 +155,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
       return taps
     },
 
-    /** Live: all NICs that the instance is to have. Throws InstanceNotRunning, and as the driver does. */
+    /** Attaches all NICs of a running instance. Throws InstanceNotRunning, and what the driver throws. */
     async attachLive(instanceId: string): Promise<void> {
       await ready(instanceId)
       const { pid = null } = (await engine.find(instanceId)) ?? {}
@@ -160,13 +163,13 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
       await attachAll(ofInstance(instanceId), { pid }, false)
     },
 
-    /** Takes the NIC away, which is wanted no more. */
+    /** Removes a NIC that is no longer wanted. */
     async detach(nicId: string): Promise<void> {
       const faults = await apply()
       if (faults.has(nicId)) throw faults.get(nicId)
     },
 
-    /** What runs here now: NICs of what has started in another namespace go there. */
+    /** Takes the instances that run here, and moves NICs to the namespaces of restarted ones. */
     async look(found: FoundInstance[]): Promise<void> {
       seen = new Map(found.map((instance) => [instance.id, instance]))
       await inTurn(() => reattach(false))
@@ -184,21 +187,21 @@ interface ActivityParts {
   machines: (MachineAttachments & Pick<MachineLifecycle, 'find'>) | null
 }
 
-/** What a host does with networks. The faults are drivers/errors.ts. */
+/** Network activities of a host. Errors are those of drivers/errors.ts. */
 export const makeNetworksOnHost = ({ networks, machines }: ActivityParts) => ({
-  /** Brings the host to what is wanted now. What cannot be is tried again by the host itself. */
+  /** Applies the wanted networks. The host itself retries what fails. */
   async applyNetworksOnHost(): Promise<void> {
     await networks.apply()
   },
 
-  /** Brings a running instance's NICs to what is wanted now. */
+  /** Attaches the wanted NICs of a running instance. */
   async attachNicsOnHost(instanceId: string): Promise<void> {
     if (!(await machines?.find(instanceId))) return networks.attachLive(instanceId)
     await networks.ready(instanceId)
     for (const tap of await networks.tapsOf(instanceId)) await machines?.attachNic(instanceId, tap)
   },
 
-  /** Takes a NIC out of a machine. Its tap is there until it is detached. */
+  /** Removes a NIC from a machine. Its tap stays until it is detached. */
   unplugNicOnHost: async (instanceId: string, nicId: string): Promise<void> =>
     machines?.detachNic(instanceId, nicId),
 
