@@ -6,17 +6,17 @@ import * as operations from '../models/operations.ts'
 import { cancelOperation, startOperation } from '../workflows/starters.ts'
 
 const everyMs = 1_000
-// The API starts an operation as soon as it is accepted; what it has not started by now, it never will.
+// The API starts an operation as soon as it is accepted. One that is not started after this time needs the dispatcher.
 const undispatchedAfterMs = 1_000
-// Longer than a workflow needs to be seen running; an operation that is open so long is looked at.
+// Longer than a new workflow needs to appear as running; operations open longer than this are checked.
 const lookAfterMs = 60_000
 const lookEveryMs = 30_000
 const batch = 200
 
 /**
- * Keeps what was accepted: starts operations that nobody has started (the API was killed, or Temporal was
- * down), repeats cancels, and closes operations whose workflow is gone. Every worker runs one; they do not
- * disturb each other, since starting, cancelling and closing twice is doing it once.
+ * Carries on accepted operations: starts those that the API did not start (it was killed, or Temporal was down),
+ * repeats cancels, and closes operations whose workflow is gone. Every worker runs one; starting, cancelling and
+ * closing are idempotent.
  */
 export function startDispatcher(client: Client, log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
@@ -42,7 +42,7 @@ export function startDispatcher(client: Client, log: Logger): { stop(): Promise<
       try {
         await round()
       } catch (error) {
-        // MongoDB or Temporal is away: the next round is the retry.
+        // MongoDB or Temporal is away; the next round retries.
         log.warn({ err: error }, 'dispatcher round failed')
       }
       await setTimeout(everyMs, null, { signal: stopping.signal }).catch(() => {})
@@ -56,7 +56,7 @@ export function startDispatcher(client: Client, log: Logger): { stop(): Promise<
   }
 }
 
-/** An open operation whose workflow was terminated is closed; one that Temporal has lost is started anew. */
+/** Closes an open operation whose workflow was terminated; restarts one whose workflow Temporal has lost. */
 async function look(client: Client, operation: operations.OperationDocument, log: Logger): Promise<void> {
   try {
     const { status } = await client.workflow.getHandle(operation.workflow_id).describe()

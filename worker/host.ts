@@ -21,8 +21,8 @@ import { keepWorking } from './host/work.ts'
 import { untilItWorks } from './retry.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
-// One host: runs the activities of its queue on this machine's engines, reports what it observes, and serves
-// its data plane. It knows no database; what it may do, it may by the key that it enrolled.
+// The host worker: runs the activities of its queue on this host's engines, reports what it observes, and serves the
+// data plane. It has no database access; the enrolled key is its only credential.
 
 const settings = readSettings('host')
 const log = makeLogger('host', settings.KEELSON_LOG_LEVEL)
@@ -33,7 +33,7 @@ const { signal } = stopping
 for (const name of ['SIGTERM', 'SIGINT'] as const) process.once(name, () => stopping.abort())
 const insisting = { signal, log }
 
-/** A token that is not good now never will be. */
+/** Errors that no retry can fix. A 401 is one here: a rejected token stays invalid. */
 const hopeless = (error: unknown): boolean =>
   error instanceof InternalApiFault && (error.permanent || error.status === 401)
 
@@ -46,7 +46,7 @@ async function about() {
     address: settings.KEELSON_HOST_ADDRESS,
     capacity: {
       cpu_cores: settings.KEELSON_HOST_CPU_CORES ?? machine.cpu_cores,
-      // The platform and the system live in what is left.
+      // Leaves the rest to the platform and the system.
       memory_mib: settings.KEELSON_HOST_MEMORY_MIB ?? Math.max(machine.memory_mib - 1024, 1),
       disk_gib: await roomGib(),
     },

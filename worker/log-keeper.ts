@@ -4,7 +4,7 @@ import { removeUnwantedBlobs } from '../models/blobs.ts'
 import { removeStrayArchives, trimArchives } from '../models/compute/log-retention.ts'
 
 const everyMs = 10_000
-// It looks at each archive, for what only a deletion in the very moment of an upload leaves.
+// Reads every archive, to find strays that remain when a deletion races with an upload.
 const straysEveryMs = 3_600_000
 
 interface Retention {
@@ -12,7 +12,7 @@ interface Retention {
   KEELSON_LOG_ARCHIVE_MIB: number
 }
 
-/** Removes what the log archive is to keep no longer. Every worker does; they do not disturb each other. */
+/** Removes expired output from the log archive. Every worker runs one; they do not conflict. */
 export function startLogKeeper(settings: Retention, log: Logger): { stop: () => Promise<void> } {
   const stopping = new AbortController()
   const { signal } = stopping

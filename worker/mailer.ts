@@ -9,12 +9,12 @@ export interface MailerSettings {
   KEELSON_MAIL_FROM: string
 }
 
-// A person waits for an invitation, not for milliseconds.
+// Short enough for a person who waits for an invitation.
 const lookEveryMs = 1_000
 
 /**
- * Sends what models/identity/mails.ts holds. A worker that is killed between sending and noting it sends again: a
- * mail may come twice, but never gets lost. Several workers take turns, mail by mail.
+ * Sends the mails of models/identity/mails.ts. A worker killed between sending and recording sends again: a mail may
+ * arrive twice, but is never lost. Several workers share the work, mail by mail.
  */
 export function startMailer(settings: MailerSettings, log: Logger): { stop: () => Promise<void> } {
   const stopping = new AbortController()
@@ -49,7 +49,7 @@ export function startMailer(settings: MailerSettings, log: Logger): { stop: () =
         { err: error, ...ids },
         left ? 'mail not sent; it is tried again' : 'mail given up',
       )
-      if (!left) await settleMail(mail.id, 'failed').catch(() => undefined) // it is claimed and given up again
+      if (!left) await settleMail(mail.id, 'failed').catch(() => undefined) // the mail is claimed again
     }
   }
 
@@ -62,7 +62,7 @@ export function startMailer(settings: MailerSettings, log: Logger): { stop: () =
   }
 }
 
-/** By SMTP where there is a server; else into the log, so that a machine without one can be used. */
+/** Sends by SMTP. Without a server, logs the mail, so that a development machine is usable. */
 function sender({ KEELSON_SMTP_URL: url, KEELSON_MAIL_FROM: from }: MailerSettings, log: Logger) {
   if (!url) {
     return async ({ to, subject, text }: ClaimedMail): Promise<void> => {

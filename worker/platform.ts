@@ -26,7 +26,7 @@ import { startLogKeeper } from './log-keeper.ts'
 import { startMailer } from './mailer.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
-// The platform worker: all workflow code, the platform's activities, and the dispatcher.
+// The platform worker: workflow code, platform activities and the dispatcher.
 
 const settings = readSettings('worker')
 const log = makeLogger('worker', settings.KEELSON_LOG_LEVEL)
@@ -55,11 +55,11 @@ const worker = await Worker.create({
   },
   dataConverter: dataConverter(settings),
   interceptors: { activity: [measured, heartbeats, failures] },
-  // Each cached workflow holds memory; one that was pushed out is replayed from its short history.
+  // Each cached workflow uses memory; an evicted one is replayed from its short history.
   maxCachedWorkflows: 500,
-  // After a worker was killed, its workflows wait this long for it before another takes them.
+  // When a worker is killed, its workflows wait this long before another worker takes them.
   stickyQueueScheduleToStartTimeout: '2 s',
-  // Decisions take milliseconds: what is running at a stop has ended by then, and the rest is tried again elsewhere.
+  // Running workflow tasks take milliseconds and end within this time; the rest is retried by other workers.
   shutdownGraceTime: '5 s',
 })
 const dispatcher = startDispatcher(client, log)

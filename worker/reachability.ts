@@ -5,9 +5,9 @@ import { markUnreachable, silentAfterMs } from '../models/compute/reachability.t
 const everyMs = 5_000
 
 /**
- * Looks which hosts have fallen silent. Every worker does; they do not disturb each other. While nobody could have heard
- * the hosts, since the platform itself was away, their silence says nothing: it counts from when this began to look,
- * and anew after each look that failed.
+ * Detects hosts that stopped reporting. Every worker runs this; they do not conflict. While the platform itself was
+ * down, missing reports mean nothing, so silence counts only from the start of this process and from the last failed
+ * check.
  */
 export function watchHosts(log: Logger): { stop: () => Promise<void> } {
   const stopping = new AbortController()

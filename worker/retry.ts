@@ -4,7 +4,7 @@ import type { Logger } from '../lib/log.ts'
 const firstMs = 200
 const lastMs = 10_000
 
-/** Waits between tries: twice as long each time, up to 10 s, until `reset`. */
+/** Waits between retries: doubles each time, up to 10 s, until `reset`. */
 export function makeBackoff() {
   let nextMs = firstMs
   return {
@@ -23,11 +23,11 @@ export function makeBackoff() {
 interface Patience {
   signal: AbortSignal
   log: Logger
-  /** Which errors will not go away by trying again. */
+  /** Errors that no retry can fix. */
   hopeless?: (error: unknown) => boolean
 }
 
-/** Tries until it works. Throws what is hopeless, and the signal's reason. */
+/** Retries until it works. Throws hopeless errors, and the signal's reason. */
 export async function untilItWorks<T>(
   what: string,
   work: () => Promise<T>,

@@ -2,8 +2,8 @@ import { DefaultLogger, Runtime } from '@temporalio/worker'
 import type { Logger } from '../lib/log.ts'
 
 /**
- * Temporal's own words go into the role's log, and the role itself says when its worker stops: by default
- * the runtime would end it at a signal, before what else the role does.
+ * Sends the SDK's log to the role's log. Leaves shutdown to the role: by default, the runtime would stop the worker at
+ * a signal, before the role's other work.
  */
 export function installTemporalRuntime(
   log: Logger,
@@ -14,7 +14,7 @@ export function installTemporalRuntime(
   const logger = new DefaultLogger('WARN', ({ level, message, meta: { error, ...meta } = {} }) =>
     log[level === 'ERROR' ? 'error' : 'warn']({ ...meta, ...(error ? { err: error } : {}) }, message),
   )
-  // `forward`: else what its native half says goes to the console, in a form of its own.
+  // Without `forward`, the native part logs to the console in its own format.
   const logging = { forward: {}, filter: { core: 'WARN', other: 'ERROR' } } as const
   const metrics = bindAddress ? { metrics: { prometheus: { bindAddress } } } : {}
   Runtime.install({ logger, telemetryOptions: { logging, ...metrics }, shutdownSignals: [] })

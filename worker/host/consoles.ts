@@ -10,12 +10,12 @@ import type { Logger } from '../../lib/log.ts'
 import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { closeCodes, sendWhole, type WebSockets } from '../../lib/websockets.ts'
 
-// Enough for a team at work on one instance; each holds a process in it.
+// Enough for a team on one instance; each console is a process in it.
 const mostPerInstance = 10
 
 const pingEveryMs = 30_000
 
-/** What to run, and in how large a terminal; without a command it is the serial line. */
+/** The command and the terminal size. Without a command, opens the serial console. */
 export const ConsoleQuery = z.strictObject({ ...ConsoleSize.shape, command: z.array(z.string()) })
 
 interface Parts {
@@ -26,7 +26,7 @@ interface Parts {
 
 export type Consoles = ReturnType<typeof makeConsoles>
 
-/** The consoles of this host's instances: a command with a terminal in each, or its serial line. */
+/** Consoles of this host's instances: a command with a terminal, or the serial console. */
 export function makeConsoles({ engine, sockets, log }: Parts) {
   const open = new Map<string, number>()
   const sessions = new Set<Promise<void>>()
@@ -41,7 +41,7 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
     try {
       await converse(terminal, socket)
     } catch (error) {
-      // Without an end of its own: the engine has gone, or who was reading.
+      // The console did not end normally: the engine failed or the client left.
       if (socket.readyState !== socket.CLOSED)
         log.warn({ err: error, instance_id: id }, 'a console broke off')
       socket.close(closeCodes.failed, 'the engine of the instance failed')
@@ -56,7 +56,7 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
     count(id, -1)
   }
 
-  /** As a terminal, that has neither a size nor a command that could end. */
+  /** The serial console as a terminal, without size and exit code. */
   async function serialLine(id: string): Promise<Terminal> {
     if (!engine.console) throw new NotFound('serial line of the instance')
     const stream = await engine.console(id)
@@ -74,7 +74,10 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
   }
 
   return {
-    /** Opens one and answers with the socket. Throws NotFound, StateConflict, a Problem where there are too many. */
+    /**
+     * Opens a console and answers with the WebSocket. Throws NotFound, StateConflict, and a Problem if there are too
+     * many.
+     */
     async open(
       id: string,
       { command, ...size }: z.infer<typeof ConsoleQuery>,
@@ -103,7 +106,7 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
       if (!accepted) keep(hangUp(id, terminal))
     },
 
-    /** Ends all of them, and what runs in them. */
+    /** Ends all consoles and their commands. */
     async close(): Promise<void> {
       sockets.close('the host is stopping')
       await Promise.all(sessions)
@@ -111,12 +114,12 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
   }
 }
 
-/** Resolves when the command has ended, or the socket was closed. Throws where the engine fails. */
+/** Resolves when the command ends or the socket closes. Throws if the engine fails. */
 async function converse(terminal: Terminal, socket: WebSocket): Promise<void> {
   const { stream } = terminal
   socket.on('error', () => {}) // `close` follows
   socket.on('close', () => stream.destroy())
-  // While nothing is read, since the command takes no input, only what is sent finds out that the API has gone.
+  // If the command takes no input, the socket is not read. Only a failing ping then shows that the API is gone.
   const pings = setInterval(() => socket.ping(), pingEveryMs)
   socket.on('close', () => clearInterval(pings))
   stream.on('error', () => {}) // the loop below throws it

@@ -16,7 +16,7 @@ import { ConsoleQuery, type Consoles, makeConsoles } from './consoles.ts'
 import { sendFilesLeft } from './files-left.ts'
 import type { PlaneTokens } from './plane-tokens.ts'
 
-// Node's own pause between keep-alive probes is two hours: a reader that vanished would be served that long.
+// Node's default keep-alive interval is two hours, so a vanished reader would be served that long.
 const probeEveryMs = 30_000
 
 interface Parts {
@@ -28,11 +28,11 @@ interface Parts {
 
 export interface DataPlane {
   port: number
-  /** Ends all streams and consoles. */
+  /** Closes all streams and consoles. */
   close(): Promise<void>
 }
 
-/** Serves what passes between a tenant and an instance on this host. Only the API comes here, with a token. */
+/** Serves logs and consoles of this host's instances. Only the API connects, with a token. */
 export async function serveDataPlane(
   parts: Parts,
   { address, port }: { address: string; port: number },
@@ -107,7 +107,7 @@ async function sendLogs(
   { lines, since, follow }: z.infer<typeof LogQuery>,
   response: ServerResponse,
 ): Promise<void> {
-  // Before the first byte: an instance without output says nothing for as long as it lives.
+  // Check before the headers are sent: an instance without output sends nothing.
   if (!(await engine.find(id))) throw new NotFound('instance')
   const gone = new AbortController()
   response.on('close', () => gone.abort())
@@ -128,7 +128,7 @@ async function* jsonLines(entries: AsyncIterable<LogEntry>): AsyncGenerator<stri
 
 function refuse(log: Logger, error: unknown, response: ServerResponse): void {
   if (response.headersSent) {
-    // The reader left, or the engine did: then a broken stream is the only honest end.
+    // The reader or the engine is gone. Break the stream off, so that the reader notices.
     if (!response.destroyed) log.warn({ err: error }, 'a stream broke off')
     return void response.destroy()
   }

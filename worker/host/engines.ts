@@ -21,19 +21,19 @@ interface With {
   log: Logger
 }
 
-/** Where other hosts fetch disks and machines that move. */
+/** Where other hosts fetch disks and machines. */
 interface ServeOn {
   address: string
   ports: [from: number, to: number]
 }
 
-/** Both ends of `22000-22999`. */
+/** Parses `22000-22999` into both ends. */
 export const range = (text: string): [from: number, to: number] => {
   const [from = 0, to = 0] = text.split('-').map(Number)
   return [from, to]
 }
 
-/** The address of the data plane, and of what moves to other hosts. */
+/** The address of the data plane, and of disks and machines served to other hosts. */
 export const planeAddress = (settings: Settings<'host'>): string =>
   settings.KEELSON_HOST_PLANE_ADDRESS ?? settings.KEELSON_HOST_ADDRESS
 
@@ -44,7 +44,7 @@ export const serveOn = (settings: Settings<'host'>): ServeOn => ({
 
 const gibibyte = 1024 ** 3
 
-/** This host's disks, by its settings, and how many GiB they may take. */
+/** Opens this host's disks. `roomGib` is the space for disks in GiB. */
 export async function openDisks(settings: Settings<'host'>, log: Logger) {
   const lacking = await missingForDisks()
   if (lacking.length) log.warn({ lacking }, 'no disks on this host: see docs/operators.md')
@@ -53,7 +53,7 @@ export async function openDisks(settings: Settings<'host'>, log: Logger) {
     run: settings.KEELSON_HOST_DISKS_RUN,
     serveOn: serveOn(settings),
   })
-  /** What the machine's other users leave to disks: what is free, and what the disks have taken of it already. */
+  /** The space for disks: what is free and what disks already use. */
   async function roomGib(): Promise<number> {
     if (lacking.length) return 0
     const { free_bytes, used_bytes } = await disks.space()
@@ -62,7 +62,7 @@ export async function openDisks(settings: Settings<'host'>, log: Logger) {
   return { disks, roomGib }
 }
 
-/** The engines of this host's instances, by its settings, their ports, and the archiving of their output. */
+/** Opens the engines of this host's instances, their ports and the archiving of their output. */
 export async function openEngines(settings: Settings<'host'>, { hostId, folder, api, log, ...of }: With) {
   const dockerHost = settings.KEELSON_DOCKER_HOST
   const backlogMib = settings.KEELSON_LOG_BACKLOG_MIB

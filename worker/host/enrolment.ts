@@ -4,18 +4,18 @@ import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK } from 
 import { z } from 'zod'
 import { Enrolled, PublicKey } from '../../lib/host-protocol.ts'
 
-/** What makes this machine a host. */
+/** A host's identity. */
 export interface Credential {
   hostId: string
-  /** The host's private key; it never leaves the state folder. */
+  /** The host's private key. It never leaves the state folder. */
   key: CryptoKey | Uint8Array
-  /** The API's public keys as of the enrolment. Each report brings the present ones. */
+  /** The API's public keys at enrolment. Each report returns the present ones. */
   jwks: Enrolled['jwks']
 }
 
 /**
- * The credential in the state folder; without one, enrols. The key is kept before it is sent, so that a host
- * killed at any point asks again as the same one.
+ * Reads the credential from the state folder, or enrols. The key is saved before it is sent, so a host killed at any
+ * point retries with the same identity.
  */
 export async function enrolled(
   folder: string,
@@ -36,7 +36,7 @@ async function newKey(): Promise<JWK> {
   return exportJWK(privateKey)
 }
 
-/** What the file says; without a file, what `make` gives, once it is safely in the file. */
+/** Reads the file. If it is missing, saves and returns the result of `make`. */
 async function kept<S extends z.ZodType>(
   path: string,
   schema: S,
@@ -52,7 +52,7 @@ async function kept<S extends z.ZodType>(
   const file = await open(unfinished, 'w', 0o600)
   try {
     await file.writeFile(JSON.stringify(made))
-    await file.sync() // before the rename: else a power cut may leave an empty file under the name
+    await file.sync() // before the rename: a power cut could otherwise leave an empty file
   } finally {
     await file.close()
   }

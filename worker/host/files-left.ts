@@ -7,7 +7,10 @@ import { NotFound } from '../../lib/problem.ts'
 
 const partBytes = 256 * 1024
 
-/** Sends all files of a container's output as they are now, each after a line of its own. They may go meanwhile: they are open. */
+/**
+ * Sends all present log files of a container, each after a header line. The files are open, so they may be removed
+ * meanwhile.
+ */
 export async function sendFilesLeft(files: LogFiles, id: string, response: ServerResponse): Promise<void> {
   const source = await files.sourceOf(id)
   if (!source) throw new NotFound('instance')

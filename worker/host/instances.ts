@@ -3,17 +3,17 @@ import type { ObservedInstance } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { HostPart } from './part.ts'
 
-// Each instance costs its engine a call, so between two such lists only what changed is looked at.
+// A full list costs one engine call per instance, so between lists only changed instances are read.
 const listEveryMs = 60_000
 
 type Engine = Pick<InstanceEngine, 'list' | 'find' | 'remove' | 'watch'>
 
-/** What one engine's part observes and removes. `found`: what was here at the last look. */
+/** Observes and removes the instances of one engine. `found` returns the last known ones. */
 export type ObservedInstances = Required<Pick<HostPart, 'observe' | 'watch' | 'remove'>> & {
   found(): FoundInstance[]
 }
 
-/** The present state of an engine's instances, kept up to date by looking at those that changed. */
+/** Keeps the state of an engine's instances up to date by reading changed ones. */
 export function observeInstances(engine: Engine, log: Logger): ObservedInstances {
   let found = new Map<string, FoundInstance>()
   let listedAt = 0
@@ -28,7 +28,7 @@ export function observeInstances(engine: Engine, log: Logger): ObservedInstances
       return
     }
     const ids = [...changed]
-    changed.clear() // before looking: what changes meanwhile is looked at again
+    changed.clear() // before reading, so that a change meanwhile is read again
     for (const id of ids) {
       const instance = await engine.find(id)
       if (instance) found.set(id, instance)
@@ -59,11 +59,11 @@ export function observeInstances(engine: Engine, log: Logger): ObservedInstances
       await Promise.all(removals.values()) // before the engine is closed
     },
 
-    /** The very instances that were reported: one that came back meanwhile is another. */
+    /** Removes only the reported instances: a recreated one has another engine id. */
     remove(ids) {
       for (const id of ids.filter((one) => !removals.has(one))) {
         log.warn({ instance_id: id }, 'removing an instance that is not this host’s any more')
-        // Beside the reports: its output is archived first, however much there is.
+        // Not awaited, because archiving the output may take long.
         const removal = engine
           .remove(id, { engineId: found.get(id)?.engine_id })
           .catch((error: unknown) => log.warn({ err: error, instance_id: id }, 'not removed; trying again'))

@@ -32,18 +32,18 @@ export class InternalApiFault extends Error {
     super(message, { cause })
     this.status = status
     this.code = code
-    // 401 may be a clock that is off, which somebody will put right.
+    // A 401 may come from a wrong clock, which can be corrected.
     this.permanent = status !== null && status < 500 && ![401, 408, 429].includes(status)
   }
 }
 
-/** Asks to become a host. May be repeated with the same token and key. Throws InternalApiFault. */
+/** Enrols the host. May be repeated with the same token and key. Throws InternalApiFault. */
 export const enrol = (apiUrl: string, enrolment: Enrolment): Promise<Enrolled> =>
   call(new URL('/internal/v1/hosts/enrol', apiUrl), Enrolled, post(enrolment))
 
 export type InternalApi = ReturnType<typeof makeInternalApi>
 
-/** What a host asks of the API, in its own name. All throw InternalApiFault. */
+/** API calls of a host, signed with its key. All throw InternalApiFault. */
 export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential, 'hostId' | 'key'>) {
   const at = (path: string): URL => new URL(`/internal/v1/hosts/${hostId}/${path}`, apiUrl)
 
@@ -65,7 +65,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       await call(at('samples'), z.undefined(), post(samples), await token())
     },
 
-    /** Null: the disk is none of this host's. */
+    /** Null if the disk is not this host's. */
     wantedDisk: async (diskId: string): Promise<WantedDisk | null> =>
       (await call(at(disk(diskId)), Wanted, {}, await token())).wanted,
 
@@ -81,7 +81,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       await call(at(`${disk(diskId)}/progress`), z.undefined(), post({ percent }), await token())
     },
 
-    /** Up to where the archive has the file now; null where nobody wants the container's output any more. */
+    /** Returns the offset up to which the archive has the file; null if the container's output is no longer wanted. */
     logPiece: async (instanceId: string, piece: LogPiece, body: Buffer): Promise<number | null> => {
       const path = `${instance(instanceId)}/log-pieces`
       const query = new URLSearchParams(

@@ -9,17 +9,17 @@ import { makeNamedQueues, makeQueue } from '../../lib/queue.ts'
 
 const compress = promisify(gzip)
 
-// Each look is two calls to the file system for each instance: 0.5 % of a core for a thousand of them, measured. To be told
-// of changes instead (inotify) would wake this program at each line that is written.
+// Each check costs two file system calls per instance: 0.5 % of a core for a thousand, measured. inotify would wake
+// this process at each written line.
 const lookEveryMs = 1_000
-// Each holds a piece, and the same compressed.
+// Each upload holds a part in memory, plain and compressed.
 const shippedAtOnce = 4
 
 interface Parts {
   files: LogFiles
-  /** Up to where the archive has the file; null where nobody wants it any more. */
+  /** Returns the offset up to which the archive has the file; null if the output is no longer wanted. */
   send: (instanceId: string, piece: LogPiece, body: Buffer) => Promise<number | null>
-  /** Told of each piece that was taken. */
+  /** Called for each accepted part. */
   onShipped?: (bytes: number) => void
   log: Logger
 }
@@ -27,19 +27,19 @@ interface Parts {
 export type LogShipper = ReturnType<typeof makeLogShipper>
 
 /**
- * Brings output to the archive before it is dropped from this host. A file is removed only when the archive has all of it; who
- * is killed in between sends it again, and the archive knows what it has.
+ * Archives output before it is dropped from this host. A file is removed only when the archive has all of it. After a
+ * crash, parts are sent again and the archive skips what it has.
  */
 export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts) {
-  /** By the engine's name, since what is known of one holds for its life. */
+  /** By engine id: a source does not change during the life of a container. */
   const known = new Map<string, LogSource | null>()
-  /** One after another for each instance, by the engine's name, so that its pieces arrive in order. */
+  /** By engine id: parts of one instance must arrive in order. */
   const inTurn = makeNamedQueues()
-  /** Since when there is output beyond the cap, by the engine's name. */
+  /** By engine id: since when there is output beyond the cap. */
   const behind = new Map<string, number>()
   const inLane = makeQueue(shippedAtOnce)
 
-  /** False where nobody wants it. */
+  /** False if the output is no longer wanted. */
   async function ship(source: LogSource, file: LogFile): Promise<boolean> {
     const { id, engine_id, engine_created_at } = source
     let at = 0
@@ -73,7 +73,7 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     const before = known.get(engine_id)
     if (before !== undefined) return before
     const source = await files.sourceOf(id)
-    if (source && source.engine_id !== engine_id) return null // it was made anew just now
+    if (source && source.engine_id !== engine_id) return null // the instance was just recreated
     known.set(engine_id, source)
     return source
   }
@@ -91,7 +91,7 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
   }
 
   return {
-    /** For how long the instance that is longest beyond its cap has been so. */
+    /** The longest time in seconds that an instance has been beyond its cap. */
     lagSec: (): number => (behind.size ? (Date.now() - Math.min(...behind.values())) / 1000 : 0),
 
     /** Keeps instances within their caps, until aborted. */
@@ -112,7 +112,7 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
       await Promise.all(busy.values())
     },
 
-    /** Archives all that an instance wrote that has ended. Throws where the archive cannot be reached. */
+    /** Archives all output of an ended instance. Throws if the archive cannot be reached. */
     shipAll: async (id: string): Promise<void> => {
       const source = await files.sourceOf(id)
       if (!source) return

@@ -1,34 +1,35 @@
 import type { ThingOnHost } from '../../lib/host-protocol.ts'
 
 /**
- * What a host has of one sort of thing: what it does for workflows, reports, keeps in order by itself, and brings to what the
- * platform wants. A new sort is one more part in the list of worker/host.ts, and one more observer in
- * models/compute/observe.ts.
+ * A part of the host for one sort of resource: its activities, reports, repairs, and reconciliation with the platform.
+ * To add a part, list it in worker/host.ts and add an observer in models/compute/observe.ts.
  */
 export interface HostPart {
-  /** Under this name the platform says which version of its state is wanted. */
+  /** The platform sends the wanted version under this name. */
   readonly name: string
   /** The kinds of its things in reports. */
   readonly kinds?: readonly string[]
-  /** What it does for workflows. */
+  /** Its activities for workflows. */
   readonly activities?: object
-  /** All its things that are here. Asked for each report, so it must not ask the engine for what has not changed. */
+  /**
+   * Returns all its things on this host. Called for each report, so it must not ask the engine about unchanged things.
+   */
   observe?(): Promise<ThingOnHost[]>
-  /** Calls back at each change that the next report should tell at once, until aborted. */
+  /** Calls back at each change that needs an immediate report, until aborted. */
   watch?(onChange: () => void, signal: AbortSignal): Promise<void>
-  /** Called once all parts have observed, also while the API cannot be reached. */
+  /** Called after all parts have observed, even if the API cannot be reached. */
   observed?(): void
-  /** Removes things of the last report that are no longer this host's. Does not wait, and tries again when it is told again. */
+  /** Removes things that no longer belong to this host. Does not wait; the next report retries. */
   remove?(ids: string[]): void
-  /** What is wanted of its things one by one, as of the last report. Does not wait. */
+  /** Takes the wanted state of single things from the last report. Does not wait. */
   bringAbout?(things: ThingOnHost[]): void
-  /** The version that is here; null while it is not known. */
+  /** The version applied on this host; null if unknown. */
   version?(): string | null
-  /** Asks for the whole of what is wanted, and brings the host to it. Called when the wanted version is another one. */
+  /** Fetches the complete wanted state and applies it. Called when the wanted version differs. */
   applyWanted?(): Promise<unknown>
-  /** What it sees to by itself, until aborted. */
+  /** Its background work, until aborted. */
   keep?(signal: AbortSignal): Promise<unknown>
-  /** Lets go of what runs on without this program. */
+  /** Disconnects from what keeps running without this process. */
   close?(): Promise<void>
 }
 

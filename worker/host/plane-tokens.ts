@@ -3,16 +3,16 @@ import { type ReportAnswer, planeAudience, planeTokenSec, planeTokenType } from 
 import { Unauthenticated, Unavailable } from '../../lib/problem.ts'
 
 const clockToleranceSec = 5
-// Some 3,000 requests a second for as long as a token can be replayed.
+// Allows 3,000 requests a second during the lifetime of a token.
 const mostRemembered = 100_000
 const longestToken = 4096
 
 export type PlaneTokens = ReturnType<typeof makePlaneTokens>
 
-/** The tokens with which the API comes to a host's data plane: each for one instance and verb, once. */
+/** Verifies the API's tokens for the data plane. Each is valid once, for one instance and verb. */
 export function makePlaneTokens() {
   let trusted: { hostId: string; keys: ReturnType<typeof createLocalJWKSet> } | undefined
-  const used = new Map<string, number>() // jti, and when the token has ended; in that order, roughly
+  const used = new Map<string, number>() // jti and expiry, roughly ordered by expiry
 
   function remember(jti: string, endsAt: number): void {
     const now = Date.now() / 1000
@@ -26,12 +26,12 @@ export function makePlaneTokens() {
   }
 
   return {
-    /** From now on, tokens for this host that were signed with one of these keys are good. */
+    /** From now on, accepts tokens for this host that are signed with one of these keys. */
     trust(hostId: string, jwks: ReportAnswer['jwks']): void {
       trusted = { hostId, keys: createLocalJWKSet(jwks) }
     },
 
-    /** Uses the token up. Throws Unauthenticated unless it is good for this subject. */
+    /** Consumes the token. Throws Unauthenticated unless it is valid for this subject. */
     async redeem(authorization: string | undefined, subject: string): Promise<void> {
       const [, token] = /^Bearer +(\S+)$/i.exec(authorization ?? '') ?? []
       if (!trusted || !token || token.length > longestToken) throw new Unauthenticated('A token is needed')

@@ -6,29 +6,29 @@ import { makeBackoff } from '../retry.ts'
 import type { HostPart } from './part.ts'
 
 const regularlyMs = 10_000
-// At most five reports a second, however much the engine does; and a fifth of the time at most, since a
-// report that takes long tells that the engine or the API has more to do than to report.
+// At most five reports a second, and at most a fifth of the time: a slow report means that the engine or the API is
+// busy.
 const leastGapMs = 200
 const gapPerReport = 4
-// Describing the machine costs its engine a call.
+// A description of the host costs an engine call.
 const describeEveryMs = 60_000
 
 type About = Omit<HostReport, 'things' | 'age_ms'>
 
 interface Settings {
   parts: HostPart[]
-  /** What the report says of the host itself. */
+  /** The report's data about the host itself. */
   about: () => Promise<About>
   send: (report: HostReport) => Promise<ReportAnswer>
   onAccepted?: (answer: ReportAnswer) => void
   log: Logger
-  /** Between two reports while nothing changes. */
+  /** Interval of reports while nothing changes. */
   everyMs?: number
 }
 
 /**
- * Reports what is here every 10 s and at each change, one report after the other, and passes the answers to the parts, until
- * aborted. Each report is complete, so the next one makes up for one that is lost.
+ * Sends a report every 10 s and at each change, one after another, and passes the answers to the parts, until aborted.
+ * Each report is complete, so a lost one does no harm.
  */
 export async function keepReporting(settings: Settings, signal: AbortSignal): Promise<void> {
   const { parts, send, onAccepted = () => {}, log, everyMs = regularlyMs } = settings
@@ -71,7 +71,7 @@ export async function keepReporting(settings: Settings, signal: AbortSignal): Pr
   await Promise.all(watching)
 }
 
-/** Passes on to a part what the answer says of its things. */
+/** Passes a part its share of the answer. */
 export function follow(part: HostPart, { not_yours, things, wanted }: ReportAnswer, log: Logger): void {
   const isIts = ({ kind }: { kind: string }): boolean => part.kinds?.includes(kind) ?? false
   part.remove?.(not_yours.filter(isIts).map(({ id }) => id))
@@ -83,7 +83,7 @@ export function follow(part: HostPart, { not_yours, things, wanted }: ReportAnsw
     .catch((err: unknown) => log.warn({ err, part: part.name }, 'not as wanted; trying again'))
 }
 
-/** Asks anew after a minute, and after a failure. */
+/** Refreshes the description after a minute, and after a failure. */
 function makeDescription(about: () => Promise<About>): () => Promise<About> {
   let known: { at: number; about: About } | null = null
   return async () => {

@@ -11,15 +11,15 @@ import type { Logger } from '../../lib/log.ts'
 
 interface Parts {
   engine: Pick<InstanceEngine, 'sample'>
-  /** Those that are here now. */
+  /** The instances on this host. */
   instances: () => FoundInstance[]
   send: (samples: HostSamples) => Promise<void>
   log: Logger
 }
 
 /**
- * Tells every 10 s, by the clock, what the instances here have used, until aborted. What was not accepted is not made up
- * for: the next samples have it in their counters.
+ * Sends usage samples every 10 s until aborted. Rejected samples are not repeated: the next ones include their
+ * counters.
  */
 export async function keepSampling(
   { engine, instances, send, log }: Parts,
@@ -27,7 +27,7 @@ export async function keepSampling(
 ): Promise<void> {
   const marks = makeMarks()
   while (!signal.aborted) {
-    // By the clock, so that each step of a chart has its sample.
+    // Aligned to the clock, so that each step of a chart has a sample.
     await delay(sampleEveryMs - (Date.now() % sampleEveryMs), undefined, { signal }).catch(() => undefined)
     if (signal.aborted) break
     try {
@@ -42,12 +42,12 @@ export async function keepSampling(
   }
 }
 
-/** Says which samples are to be kept by minute, from those that were accepted before. */
+/** Marks which samples are stored by minute, based on the samples accepted before. */
 export function makeMarks() {
   const last = new Map<string, InstanceSample>()
 
   return {
-    /** Of a run that has ended, its last sample comes once more: what it counted since the minute began is in it alone. */
+    /** Repeats the last sample of an ended run: only it has what was used since the minute began. */
     mark(samples: ContainerSample[]): InstanceSample[] {
       const runs = new Map(samples.map(({ id, started_at }) => [id, started_at]))
       const ended = [...last.values()].filter(({ id, started_at }) => runs.get(id) !== started_at)

@@ -14,7 +14,7 @@ interface With {
   log: Logger
 }
 
-/** Works on the host's queue until aborted, also when Temporal is lost and comes back. */
+/** Runs the worker of the host's queue until aborted. Reconnects when Temporal is lost. */
 export async function keepWorking(
   settings: Settings<'host'>,
   { log, ...of }: With,
@@ -31,7 +31,7 @@ export async function keepWorking(
   }
 }
 
-/** One worker's life: until the host stops, or until Temporal is lost for good. */
+/** Runs one worker until the host stops or the Temporal connection is lost. */
 async function work(
   settings: Settings<'host'>,
   { hostId, activities, onStarted }: Omit<With, 'log'>,
@@ -46,13 +46,13 @@ async function work(
       activities,
       interceptors: { activity: [measured, heartbeats, failures] },
       dataConverter: dataConverter(settings),
-      // Most of them wait: for a command to take its grace, for a download, for their turn to start. Were it
-      // few, one tenant's slow stops would hold up everybody's starts.
+      // Most activities only wait: for a grace period, a download, or a turn to start. With a low limit, one tenant's
+      // slow stops would block other tenants' starts.
       maxConcurrentActivityTaskExecutions: 200,
-      // A cancel comes with the answer to a heartbeat.
+      // A cancellation arrives with the answer to a heartbeat.
       maxHeartbeatThrottleInterval: '2 s',
-      // A start that has begun ends within this; then what still waits is called off, and tried again by the
-      // next worker.
+      // A start that has begun ends within this time. Waiting activities are then cancelled and retried by the next
+      // worker.
       shutdownGraceTime: '3 s',
       shutdownForceTime: '6 s',
     })

@@ -6,17 +6,17 @@ import { type ObservedDisk, WantedDisk } from '../../../lib/host-protocol.ts'
 import type { Logger } from '../../../lib/log.ts'
 import type { HostPart } from '../part.ts'
 
-// What a host sees to itself: an instance that its engine has started again gets its disks back, one whose serving process
-// was killed is brought back, and what is not this host's any more goes.
+// Repairs by the host itself: reattaches disks of restarted instances, restarts killed serving processes, and removes
+// disks that no longer belong to this host.
 
-// Each look costs a read of /proc and some of each disk; reports may be five a second.
+// Each check reads /proc and parts of each disk, and there may be five reports a second.
 const lookEveryMs = 5_000
 
 interface Parts {
   disks: Disks & DiskTransfers
   hosted: HostedDisks
   engine: Pick<InstanceEngine, 'find'>
-  /** The instances that are here. */
+  /** The instances on this host. */
   instances: () => FoundInstance[]
   api: DiskApi
   log: Logger
@@ -25,21 +25,21 @@ interface Parts {
 export function disksPart({ disks, hosted, engine, instances, api, log }: Parts): HostPart {
   let seen: ObservedDisk[] = []
   let lookedAt = 0
-  /** In which run of its instance each disk was seen to be mounted. */
+  /** The run of its instance in which each disk was last seen mounted. */
   const mountedIn = new Map<string, string>()
   const busy = new Set<string>()
-  /** Brought back before a report could tell that they were broken, which their owners are to hear of. */
+  /** Disks repaired before a report showed them as broken. The next report must still say so, for their owners. */
   const untold = new Set<string>()
 
   async function stateOf(id: string): Promise<ObservedDisk['state']> {
-    // An entry that is no disk's name is a leftover of one, or nobody's.
+    // An entry with an invalid name is a leftover.
     const found = await disks.find(id).catch(() => null)
     return found?.state ?? 'leftover'
   }
 
-  /** `run`: in which run of its instance it is then mounted. */
+  /** `run`: the run of the instance in which the disk is mounted afterwards. */
   async function putRight(id: string, why: string, run?: string): Promise<void> {
-    if (busy.has(id)) return // it is being seen to, or waits for its turn
+    if (busy.has(id)) return // a repair is running or waiting for its turn
     busy.add(id)
     try {
       if ((await stateOf(id)) === 'broken') untold.add(id)
@@ -70,7 +70,7 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
     kinds: ['disk'],
     activities: makeDisksOnHost({ disks, engine, hosted, api }),
 
-    /** As of some seconds ago at most. */
+    /** The result may be some seconds old. */
     async observe() {
       if (Date.now() - lookedAt < lookEveryMs) return seen
       lookedAt = Date.now()
@@ -88,10 +88,10 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
       for (const id of ids) void putRight(id, 'removing a disk that is not this host’s any more')
     },
 
-    /** What fails is tried again with the next report. */
+    /** The next report retries failures. */
     bringAbout(things) {
       for (const { id, state } of seen) {
-        if (state === 'broken' && untold.delete(id)) lookedAt = 0 // the next report tells that it is sound
+        if (state === 'broken' && untold.delete(id)) lookedAt = 0 // the next report shows that it works again
       }
       const here = new Map(instances().map((instance) => [instance.id, instance]))
       for (const thing of things) see(WantedDisk.parse(thing), here)

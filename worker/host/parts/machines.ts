@@ -20,14 +20,14 @@ export type Machines = MachineEngine & MachineTransfers & { files: LogFiles }
 
 interface Parts {
   hostId: string
-  /** Where other hosts find machines that move to them. */
+  /** Where other hosts fetch machines. */
   serveOn: { address: string; ports: [from: number, to: number] }
   ports: HostPorts
   logs: { backlogMib: number; beforeRemoval: (id: string) => Promise<void> } | null
   log: Logger
 }
 
-/** This host's microVMs and VMs, by its settings, connected to those that run; null where it lacks what they need. */
+/** Opens this host's microVMs and VMs and connects to running ones. Null if the host lacks what they need. */
 export async function openMachines(
   settings: Settings<'host'>,
   { hostId, serveOn, ports, logs, log }: Parts,
@@ -53,7 +53,7 @@ export async function openMachines(
   })
 }
 
-/** What runs them, once that is known: it boots a guest to find out, which nobody waits for. */
+/** Finds the machine engine in the background, because it boots a guest. Returns null until then. */
 export function lookIntoMachines(
   machines: MachineMaintenance | null,
   log: Logger,
@@ -92,7 +92,7 @@ export const machinesPart = ({ machines, instances, log, ...of }: PartOf): HostP
   close: async () => machines?.close(),
 })
 
-/** Mends what machines have on this host beside themselves, and removes images that nobody uses any more, until aborted. */
+/** Restarts helper processes of machines and removes unused images, until aborted. */
 async function keepMachines(machines: MachineMaintenance, log: Logger, signal: AbortSignal): Promise<void> {
   let tidiedAt = 0
   while (!signal.aborted) {

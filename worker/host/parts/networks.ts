@@ -10,7 +10,7 @@ import type { HostNetworks } from '../../../lib/host-protocol.ts'
 import type { Logger } from '../../../lib/log.ts'
 import type { HostPart } from '../part.ts'
 
-/** By which other hosts reach this one: a loopback address is nobody else's. */
+/** The address by which other hosts reach this one; null for a loopback address. */
 export function underlayAddress(settings: Settings<'host'>): string | null {
   const { KEELSON_UNDERLAY_ADDRESS: own, KEELSON_HOST_ADDRESS: address } = settings
   if (own) return own
@@ -24,7 +24,7 @@ interface Parts {
   log: Logger
 }
 
-/** This host's VPCs, by its settings. */
+/** Opens the network driver of this host. */
 export async function openNetworks(
   settings: Settings<'host'>,
   { hostId, ...parts }: Parts,
@@ -44,7 +44,7 @@ export async function openNetworks(
   return makeNetworks({ driver, ...parts })
 }
 
-/** Each host's own. Whoever may not make it has no VPCs, which is said when one is to be made. */
+/** Makes the host's own folder. If that is not permitted, the first attempt to make a VPC reports it. */
 async function networkFolder(above: string, hostId: string): Promise<string> {
   const folder = join(above, hostId)
   await mkdir(folder, { recursive: true, mode: 0o755 }).catch(() => {})
@@ -56,11 +56,11 @@ async function machinesResolvers(): Promise<string[]> {
   return [...text.matchAll(/^nameserver\s+(\S+)/gm)].flatMap(([, address]) => address ?? [])
 }
 
-// A resolver that died or a link that somebody deleted tells nobody. All that is here takes 55 ms a subnet to look at.
+// A dead resolver or a deleted link is not reported by anything, so check. A check takes 55 ms per subnet.
 const mendEveryMs = 30_000
 
 type PartOf = Parameters<typeof makeNetworksOnHost>[0] & {
-  /** The instances that are here. */
+  /** The instances on this host. */
   instances: () => FoundInstance[]
   log: Logger
 }
@@ -77,7 +77,7 @@ export const networksPart = ({ networks, machines, instances, log }: PartOf): Ho
   keep: (signal) => keepMending(networks, log, signal),
 })
 
-/** Looks at all that is here now and then, at once at the start, and mends it, until aborted. */
+/** Checks and repairs all networks at the start and then periodically, until aborted. */
 async function keepMending(networks: Networks, log: Logger, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await networks
