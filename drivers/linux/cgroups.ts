@@ -1,17 +1,17 @@
 import { readFile } from 'node:fs/promises'
 import type { Usage } from '../containers.ts'
 
-// What the processes of one container have used, as the kernel counts it. Read here and not asked of the engine: for
-// the Docker Engine each answer costs 6 to 27 ms of processor time, and up to a second (20.10); this takes 0.3 ms.
+// Usage of a container's processes, from the kernel's counters. Not from the engine: each answer of the Docker Engine
+// costs 6 to 27 ms of CPU, up to a second with 20.10; this takes 0.3 ms.
 
 /**
- * The usage of the container that has this process. Undefined where it has ended, and where this program does not see
- * the processes and control groups of the machine.
+ * The usage of the container that owns this process. Undefined if the process has ended, or if this program cannot see
+ * the host's processes and control groups.
  */
 export async function readUsage(pid: number, engineId: string): Promise<Usage | undefined> {
   try {
     const groups = parseGroups(await readFile(`/proc/${pid}/cgroup`, 'utf8'))
-    // A pid alone may be another's by now.
+    // The pid may have been reused by another process.
     if (!Object.values(groups).every((group) => group.includes(engineId))) return undefined
     const [group, network] = await Promise.all([
       'memory' in groups ? readVersion1(groups) : readVersion2(groups['']),
@@ -24,7 +24,7 @@ export async function readUsage(pid: number, engineId: string): Promise<Usage | 
   }
 }
 
-/** Whether the process lives, and is that container's. */
+/** Whether the process is alive and belongs to that container. */
 export const isProcessOf = (pid: number, engineId: string): Promise<boolean> =>
   readFile(`/proc/${pid}/cgroup`, 'utf8').then(
     (text) => Object.values(parseGroups(text)).every((group) => group.includes(engineId)),
@@ -34,15 +34,15 @@ export const isProcessOf = (pid: number, engineId: string): Promise<boolean> =>
 const root = '/sys/fs/cgroup'
 const read = (...path: (string | undefined)[]): Promise<string> => readFile(path.join('/'), 'utf8')
 
-// Not every machine counts it.
+// Not every kernel has this file.
 const readDisk = (...path: (string | undefined)[]): Promise<string> => read(...path).catch(() => '')
 
 type GroupUsage = Omit<Usage, 'net_rx_bytes' | 'net_tx_bytes'>
 type Texts = Record<'cpu' | 'used' | 'memory' | 'disk', string>
 
 /**
- * A hierarchy for each controller, nanoseconds. Some kernels count no disk bytes here until a limit is set (6.18 does not):
- * then they are 0. Version 2 always counts them.
+ * One hierarchy per controller, times in nanoseconds. Some kernels (6.18) count disk bytes only when a limit is set;
+ * without one, they read 0. Version 2 always counts them.
  */
 async function readVersion1(groups: Record<string, string>): Promise<GroupUsage> {
   const [cpu, used, memory, disk] = await Promise.all([
@@ -61,7 +61,7 @@ export const parseVersion1 = ({ cpu, used, memory, disk }: Texts): GroupUsage =>
   disk_write_bytes: sumOf(disk, / Write (\d+)$/gm),
 })
 
-/** One hierarchy, microseconds. */
+/** One hierarchy, times in microseconds. */
 async function readVersion2(group: string | undefined): Promise<GroupUsage> {
   const [cpu, used, memory, disk] = await Promise.all([
     read(root, group, 'cpu.stat'),
@@ -79,7 +79,7 @@ export const parseVersion2 = ({ cpu, used, memory, disk }: Texts): GroupUsage =>
   disk_write_bytes: sumOf(disk, /\bwbytes=(\d+)/g),
 })
 
-/** `4:cpu,cpuacct:/docker/…` by controller; version 2 has one line, without a controller. */
+/** Parses `4:cpu,cpuacct:/docker/…` into groups by controller. Version 2 has one line, without a controller. */
 function parseGroups(text: string): Record<string, string> {
   const lines = text.trim().split('\n')
   const entries = lines.flatMap((line) => {
@@ -89,7 +89,7 @@ function parseGroups(text: string): Record<string, string> {
   return Object.fromEntries(entries)
 }
 
-/** All interfaces but the loopback. */
+/** Sums all interfaces except loopback. */
 function parseInterfaces(text: string): Pick<Usage, 'net_rx_bytes' | 'net_tx_bytes'> {
   const lines = [...text.matchAll(/^\s*(\S+):\s*(\d+)(?:\s+\d+){7}\s+(\d+)/gm)].filter(
     ([, name]) => name !== 'lo',
@@ -104,7 +104,7 @@ const valueOf = (text: string, key: string): number =>
 const sumOf = (text: string, number: RegExp): number =>
   [...text.matchAll(number)].reduce((sum, [, value]) => sum + Number(value), 0)
 
-// ESRCH: the process ended between opening its file and reading it. ENODEV: so did the group. Not `instanceof Error`: an
-// error of Node itself is of another realm where modules run in a VM context.
+// ESRCH: the process ended between open and read of its file. ENODEV: its group is gone. Not `instanceof Error`: in a
+// VM context, Node's own errors belong to another realm.
 const isGone = (error: unknown): boolean =>
   ['ENOENT', 'ESRCH', 'ENODEV'].includes(String((error as { code?: unknown } | null)?.code))

@@ -3,16 +3,16 @@ import { EngineRefused } from '../errors.ts'
 import { contains, parseCidr } from '../../lib/ipv4.ts'
 import type { NicSpec, SubnetHost, SubnetSpec } from '../networks.ts'
 
-// What goes into commands, rules and dnsmasq's files is checked here, whoever has checked it before: a line break in a
-// name would be a setting of the host's.
+// Validates everything that goes into commands, rules and dnsmasq's files, even if a caller did: a line break in a
+// name would inject a setting on the host.
 
-// The host's and a thing's stand in one comment of a rule, 128 characters.
+// A rule's comment holds the host's id and the thing's id, 128 characters in all.
 const id = /^[\w.-]{1,48}$/
 const mac = /^([\da-f]{2}:){5}[\da-f]{2}$/i
 const label = '[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?'
 const domain = new RegExp(`^${label}(\\.${label})*$`, 'i')
 
-/** @throws EngineRefused that says what is wrong. */
+/** @throws EngineRefused with the invalid value. */
 export function checkSubnet(spec: SubnetSpec): void {
   for (const text of [spec.id, spec.vpc_id, spec.tenant_id]) must(id.test(text), 'id', text)
   const cidr = parseCidr(spec.cidr)
@@ -28,24 +28,24 @@ export function checkSubnet(spec: SubnetSpec): void {
   for (const host of [...spec.hosts, ...(spec.dhcp?.static_leases ?? [])]) inside(host)
   for (const { name, ip_address } of spec.names) {
     must(domain.test(name) && name.length <= 253, 'name', name)
-    must(isIPv4(ip_address), 'ip_address', ip_address) // of another of the VPC's subnets, it may be
+    must(isIPv4(ip_address), 'ip_address', ip_address) // may be in another subnet of the VPC
   }
   if (!spec.dhcp) return
   must(domain.test(spec.dhcp.domain_name), 'domain_name', spec.dhcp.domain_name)
-  // dnsmasq's least is two minutes.
+  // dnsmasq's minimum is two minutes.
   const { lease_time_sec: lease, range } = spec.dhcp
   must(Number.isInteger(lease) && lease >= 120 && lease < 2 ** 31, 'lease_time_sec', lease)
   if (range) must(contains(cidr, range.start) && contains(cidr, range.end), 'range', range)
 }
 
-/** @throws EngineRefused that says what is wrong: what was not understood would not be refused to anybody. */
+/** @throws EngineRefused with the invalid value: an invalid range would leave addresses unblocked. */
 export function checkSettings(settings: { host: string; refused: string[]; uplinkPool: string }): void {
   must(id.test(settings.host), 'host', settings.host)
   for (const range of [...settings.refused, settings.uplinkPool])
     must(parseCidr(range) !== null, 'range', range)
 }
 
-/** @throws EngineRefused that says what is wrong. */
+/** @throws EngineRefused with the invalid value. */
 export function checkNic(spec: NicSpec): void {
   for (const text of [spec.id, spec.subnet_id]) must(id.test(text), 'id', text)
   must(mac.test(spec.mac_address), 'mac_address', spec.mac_address)

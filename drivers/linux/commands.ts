@@ -1,12 +1,12 @@
 import { HostNotEquipped, NetworkFailed, NotPermitted } from '../errors.ts'
 import { run as runProgram, stderrOf } from '../system/programs.ts'
 
-// A command takes milliseconds; one that waits for a lock of the kernel's, or for a machine that is very busy, seconds.
+// A command takes milliseconds, or seconds when it waits for a kernel lock or on a very busy host.
 const timeoutMs = 20_000
 
 /**
- * Runs a program to its end; returns what it wrote. Throws HostNotEquipped, NotPermitted; NetworkFailed when it fails or
- * takes too long.
+ * Runs a program and returns its output. Throws HostNotEquipped, NotPermitted; NetworkFailed if it fails or takes too
+ * long.
  */
 export async function run(tool: string, args: string[], input?: string): Promise<string> {
   try {
@@ -20,7 +20,7 @@ function asFault(tool: string, args: string[], error: unknown): Error {
   if (error instanceof HostNotEquipped) return error
   const words = stderrOf(error)
   const cause = new Error(`${tool} ${args.join(' ')}: ${words.trim() || String(error)}`, { cause: error })
-  // What `nsenter` and `sh` say of a program that they were to run.
+  // The messages of `nsenter` and `sh` about a missing program.
   const [, missing] = /(?:failed to execute|exec:) (\S+): (?:No such file|not found)/.exec(words) ?? []
   if (missing) return new HostNotEquipped(`the program ${missing}`, cause)
   const denied = /Operation not permitted|Permission denied/.test(words) || codeOf(error) === 'EACCES'
@@ -30,13 +30,13 @@ function asFault(tool: string, args: string[], error: unknown): Error {
 const codeOf = (error: unknown): unknown =>
   ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code
 
-/** A network namespace: by its name below /run/netns, that of a process, or null for the one that we are in. */
+/** A network namespace: its name in /run/netns, that of a process, or null for this process's. */
 export type Namespace = string | { pid: number } | null
 
 export const namespaceFile = (namespace: string | { pid: number }): string =>
   typeof namespace === 'string' ? `/run/netns/${namespace}` : `/proc/${namespace.pid}/ns/net`
 
-/** Any program in a namespace. Not `ip netns exec`, which mounts another /sys for it. */
+/** Runs any program in a namespace. Not `ip netns exec`, which mounts another /sys. */
 export const runIn = (namespace: Namespace, tool: string, args: string[], input?: string): Promise<string> =>
   namespace === null
     ? run(tool, args, input)
@@ -53,10 +53,10 @@ const ipTool = (
     ? run(tool, ['-n', namespace, ...args], input)
     : runIn(namespace, tool, args, input)
 
-/** Commands of `ip` or `bridge`, by words. */
+/** Commands of `ip` or `bridge`, as words. */
 export type Lines = (string | number)[][]
 
-/** Runs the lines in one process, and stops at the first that fails. */
+/** Runs the lines in one process and stops at the first failure. */
 export async function batch(tool: 'ip' | 'bridge', namespace: Namespace, lines: Lines): Promise<void> {
   if (lines.length === 0) return
   const text = lines.map((words) => `${words.join(' ')}\n`).join('')
@@ -66,7 +66,7 @@ export async function batch(tool: 'ip' | 'bridge', namespace: Namespace, lines: 
 export interface Link {
   ifindex: number
   ifname: string
-  /** The other end of a veth, and in which namespace, if it is another. */
+  /** The other end of a veth, and its namespace if it is another. */
   link_index?: number
   flags: string[]
   mtu: number
@@ -92,14 +92,14 @@ export interface Neighbour {
   lladdr: string
 }
 
-/** What a namespace has: all links with their addresses, IPv4 routes of all tables, neighbours that were set by hand. */
+/** A namespace's links with their addresses, IPv4 routes of all tables, and permanent neighbours. */
 export interface Seen {
   links: Links
   routes: Route[]
   neighbours: Neighbour[]
 }
 
-/** One process, since each takes milliseconds. */
+/** One process for all queries, because each process takes milliseconds. */
 export async function lookAt(namespace: Namespace): Promise<Seen> {
   const questions = ['address show', 'route show table all', 'neighbour show nud permanent']
   const text = questions.map((question) => `${question}\n`).join('')
@@ -127,7 +127,7 @@ async function ask<T>(tool: 'ip' | 'bridge', namespace: Namespace, ...args: stri
   return JSON.parse(answer || '[]') as T[]
 }
 
-/** Where VXLAN links send what they have no better address for. */
+/** The default forwarding entries of VXLAN links, for destinations without an entry of their own. */
 export async function floodPeers(namespace: Namespace): Promise<{ dst: string; ifname: string }[]> {
   const entries = await ask<{ mac: string; dst?: string; ifname: string }>('bridge', namespace, 'fdb', 'show')
   return entries.flatMap(({ mac, dst, ifname }) =>
@@ -144,15 +144,18 @@ for setting; do
   [ ! -e "$file" ] || echo "\${setting#*=}" >"$file" || exit 1
 done`
 
-/** Kernel settings below /proc/sys/net, `file=value`: each namespace has its own. Those that this kernel has are set. */
+/**
+ * Sets kernel settings in /proc/sys/net, as `file=value`; each namespace has its own. Skips settings that this kernel
+ * lacks.
+ */
 export const setSysctls = (namespace: Namespace, settings: string[]): Promise<string> =>
   runIn(namespace, 'sh', ['-c', setSettings, 'sh', ...settings])
 
-/** The same, and firewall tables as a whole, in one transaction of the kernel. */
+/** Like `setSysctls`, and replaces firewall tables in one kernel transaction. */
 export const setRules = (namespace: Namespace, text: string, settings: string[] = []): Promise<string> =>
   runIn(namespace, 'sh', ['-c', `${setSettings}\nexec nft -f -`, 'sh', ...settings], text)
 
-/** Gives the link that one IPv4 address and no other. */
+/** Gives the link exactly this IPv4 address. */
 export function addressLines(link: Link | undefined, name: string, wanted: string): Lines {
   const have = (link?.addr_info ?? [])
     .filter(({ family }) => family === 'inet')

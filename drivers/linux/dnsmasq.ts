@@ -9,9 +9,9 @@ import { livingProcess, processIds, signalProcess } from '../system/programs.ts'
 import { writeIfOther } from './records.ts'
 import type { DhcpOptions, SubnetHost, SubnetSpec } from '../networks.ts'
 
-// A subnet's DHCP and names: one dnsmasq in the VPC's namespace, listening on the subnet's bridge. All it needs lies in
-// the subnet's folder. Its configuration's file is named by what it says, so that its command line tells what it runs
-// with; the lists of members it reads again when told.
+// DHCP and DNS of a subnet: one dnsmasq in the VPC's namespace, listening on the subnet's bridge, with all its files
+// in the subnet's folder. The configuration's file name is a hash of its content, so the command line shows the
+// running configuration. dnsmasq reads the member lists again on SIGHUP.
 
 const defaults: DhcpOptions = {
   range: null,
@@ -22,19 +22,22 @@ const defaults: DhcpOptions = {
 }
 
 export interface Resolver {
-  /** The subnet's folder. dnsmasq gives up root: others must be able to enter it. */
+  /** The subnet's folder. dnsmasq drops root, so other users must be able to enter the folder. */
   folder: string
   namespace: string
   bridge: string
   mtu: number
-  /** Asked for other names by subnets with `nat` that name none. */
+  /** The resolvers for subnets with `nat` that name none. */
   resolvers: string[]
 }
 
 const pidFile = (folder: string): string => join(folder, 'dnsmasq.pid')
 const leaseFile = (folder: string): string => join(folder, 'leases')
 
-/** Brings the subnet's dnsmasq to the description. `ifindex`: the bridge's, since another bridge needs another dnsmasq. */
+/**
+ * Reconciles the subnet's dnsmasq with the description. `ifindex` is the bridge's: a recreated bridge needs a new
+ * dnsmasq.
+ */
 export async function applyResolver(spec: SubnetSpec, resolver: Resolver, ifindex: number): Promise<void> {
   const { folder, namespace } = resolver
   const members = [...spec.hosts, ...(spec.dhcp?.static_leases ?? [])]
@@ -62,29 +65,29 @@ export async function applyResolver(spec: SubnetSpec, resolver: Resolver, ifinde
   await dropStaleLeases(folder, members)
   for (const file of await configurations(folder)) if (file !== config) await rm(file, { force: true })
   await mustBeOpen(folder)
-  await runIn(namespace, 'dnsmasq', [`--conf-file=${config}`]) // comes back when it listens
+  await runIn(namespace, 'dnsmasq', [`--conf-file=${config}`]) // returns when dnsmasq listens
   await writeFile(join(folder, 'read'), await listsDigest(folder))
 }
 
-/** Ends one in a namespace that is gone: it would keep alive all that was there, numbers of VXLAN links too. */
+/** Ends a dnsmasq in a deleted namespace: it would keep the namespace's resources alive, including VXLAN numbers. */
 export async function endElsewhere(folder: string, namespace: string): Promise<void> {
   const running = await findResolver(folder)
   if (running && !(await isIn(running.pid, namespace))) await end(running.pid)
 }
 
-/** Ends it, and any that a killed call has left without a pid file. */
+/** Ends the subnet's dnsmasq, and any without a pid file that a killed call left. */
 export async function endResolver(folder: string): Promise<void> {
   await Promise.all((await findResolvers(folder)).map(({ pid }) => end(pid)))
 }
 
-/** The dnsmasq of that folder, if it lives. A pid alone may be another's by now. */
+/** The running dnsmasq of the folder, if any. Checks the process, because its pid may have been reused. */
 async function findResolver(folder: string): Promise<{ pid: number; config: string } | null> {
   const pid = Number(await readFile(pidFile(folder), 'utf8').catch(() => ''))
   const config = pid > 0 ? await configOf(pid) : null
   return config?.startsWith(`${folder}/`) ? { pid, config } : null
 }
 
-/** All dnsmasq whose configuration lies below the folder, those without a pid file too. */
+/** All dnsmasq with a configuration in the folder, including those without a pid file. */
 export async function findResolvers(below: string): Promise<{ pid: number; config: string }[]> {
   const found = await Promise.all(
     (await processIds()).map(async (pid) => ({ pid, config: await configOf(pid) })),
@@ -92,7 +95,7 @@ export async function findResolvers(below: string): Promise<{ pid: number; confi
   return found.flatMap(({ pid, config }) => (config?.startsWith(`${below}/`) ? [{ pid, config }] : []))
 }
 
-/** The configuration that a process runs dnsmasq with; null for other processes, and for dead ones. */
+/** The configuration of a process that runs dnsmasq; null for other and dead processes. */
 async function configOf(pid: number): Promise<string | null> {
   const words = (await livingProcess(pid))?.args ?? []
   const option = words[0]?.endsWith('dnsmasq') ? words[1] : undefined
@@ -116,12 +119,12 @@ function configuration(spec: SubnetSpec, resolver: Resolver, ifindex: number): s
     'no-hosts',
     'expand-hosts',
     `domain=${dhcp.domain_name}`,
-    `local=/${dhcp.domain_name}/`, // also says that there is no IPv6 address; refused, resolvers would give up on the name
+    `local=/${dhcp.domain_name}/`, // also answers that there is no IPv6 address; a refusal would make clients give up on the name
     `addn-hosts=${join(folder, 'names')}`,
-    // From the gateway's address, by which the firewall knows whose question it is.
+    // Send from the gateway's address: the firewall recognizes the subnet by it.
     ...upstream.map((server) => `server=${server}@${spec.gateway_ip}`),
     'dhcp-authoritative',
-    'no-ping', // would hold up each lease for three seconds; who has which address is not left to chance
+    'no-ping', // a ping delays each lease by three seconds, and addresses are assigned anyway
     'quiet-dhcp',
     `dhcp-hostsfile=${join(folder, 'hosts')}`,
     `dhcp-leasefile=${leaseFile(folder)}`,
@@ -133,7 +136,7 @@ function configuration(spec: SubnetSpec, resolver: Resolver, ifindex: number): s
   ])
 }
 
-/** A running dnsmasq reads its lists again on SIGHUP. What it has read is noted, since we may be killed in between. */
+/** Makes dnsmasq reload its lists (SIGHUP). Records what it loaded, in case this process is killed in between. */
 async function readAgain(folder: string, pid: number): Promise<void> {
   const now = await listsDigest(folder)
   if ((await readFile(join(folder, 'read'), 'utf8').catch(() => '')) === now) return
@@ -146,8 +149,8 @@ const listsDigest = async (folder: string): Promise<string> =>
     (await Promise.all(['hosts', 'names'].map((name) => readFile(join(folder, name), 'utf8')))).join('\n'),
   )
 
-// A lease of who had the address before would keep it from its present owner until it runs out, and dnsmasq forgets
-// one only when it starts without it.
+// A lease of an address's former owner would block its present owner until it expires. dnsmasq drops a lease only when
+// it starts without it.
 
 const leases = async (folder: string): Promise<string[]> =>
   (await readFile(leaseFile(folder), 'utf8').catch(() => '')).split('\n').filter(Boolean)
@@ -167,7 +170,7 @@ async function dropStaleLeases(folder: string, members: SubnetHost[]): Promise<v
   if (kept.length < all.length) await writeFile(leaseFile(folder), lines(kept))
 }
 
-/** Whether it is in that namespace, and not in one of the same name that is gone. */
+/** Whether the process is in that namespace, and not in a deleted one of the same name. */
 async function isIn(pid: number, namespace: string): Promise<boolean> {
   const [its, named] = await Promise.all(
     [namespaceFile({ pid }), namespaceFile(namespace)].map((file) => stat(file).catch(() => null)),
@@ -175,7 +178,7 @@ async function isIn(pid: number, namespace: string): Promise<boolean> {
   return its !== null && its?.ino === named?.ino
 }
 
-/** Else it would run, and know no names: it says so in a log alone. */
+/** dnsmasq would start without its lists, and say so only in a log. */
 async function mustBeOpen(folder: string): Promise<void> {
   for (let path = folder; path !== '/'; path = dirname(path)) {
     const { mode } = await stat(path)

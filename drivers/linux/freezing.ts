@@ -3,10 +3,10 @@ import { once } from 'node:events'
 import { EngineUnavailable } from '../errors.ts'
 import { environment, run } from '../system/programs.ts'
 
-// Longer than any copy takes to begin; writers wait no longer, whatever becomes of this process.
+// More than any copy needs to begin. Writers never wait longer, even if this process dies.
 const frozenAtMostSec = 10
 
-// In a process of its own, which thaws when this one ends or is killed: its input ends then.
+// A separate process thaws the file system when this process ends or is killed, because its input ends then.
 const script = `
 trap '' PIPE HUP INT TERM # nobody may read any more, and it must thaw all the same
 fsfreeze --freeze "$1" || exit
@@ -15,13 +15,13 @@ read -r -t "$2"
 fsfreeze --unfreeze "$1"
 `
 
-/** Calls `work` while all that was written to a file system is on its device, and nobody writes. */
+/** Calls `work` while a file system is frozen: all its data is on the device and writers wait. */
 export async function whileFrozen(mount: string, work: () => Promise<unknown>): Promise<void> {
   await thaw(mount)
   const args = ['-c', script, 'freeze', mount, String(frozenAtMostSec)]
   const child = spawn('bash', args, { env: environment, detached: true, stdio: ['pipe', 'pipe', 'ignore'] })
   const ended = once(child, 'close') as Promise<[number | null]>
-  child.stdin.on('error', () => {}) // it has ended
+  child.stdin.on('error', () => {}) // the process has ended
   const isOver = (): boolean => child.exitCode !== null || child.signalCode !== null
   try {
     await Promise.race([once(child.stdout, 'data'), ended])
@@ -35,7 +35,7 @@ export async function whileFrozen(mount: string, work: () => Promise<unknown>): 
   }
 }
 
-/** If its process was killed together with the one that asked. One that is not frozen is left as it is. */
+/** Thaws a file system whose freezing process was killed. Does nothing if it is not frozen. */
 export async function thaw(mount: string): Promise<void> {
   await run('fsfreeze', ['--unfreeze', mount]).catch(() => {})
 }

@@ -5,13 +5,13 @@ import { HostNotEquipped } from '../errors.ts'
 import { nullIfMissing } from '../system/files.ts'
 import { until } from '../system/programs.ts'
 
-// Control groups that a driver makes for its own processes: `keelson/<mark>/<id>`, of the first version of the interface (a
-// hierarchy for each controller) or the second.
+// Control groups for a driver's own processes: `keelson/<mark>/<id>`, in version 1 (a hierarchy per controller) or
+// version 2.
 
 const root = '/sys/fs/cgroup'
 const periodUs = 100_000
-// A group counts as one program beside all that have none, however many are in it. So that machines are not starved together
-// by whatever else the host does, theirs counts as four for each processor.
+// The scheduler treats a group like a single process, however many it holds. Four shares per core keep the host's
+// other processes from starving the machines.
 const share = 4 * availableParallelism()
 const mebibyte = 1024 ** 2
 
@@ -32,7 +32,7 @@ async function parents(mark: string): Promise<string[]> {
     : ['cpu', 'memory'].map((controller) => join(root, controller, 'keelson', mark))
 }
 
-/** Makes the groups or sets their limits anew. Returns the files by which a process enters them. */
+/** Makes the groups, or updates their limits. Returns the files through which a process enters them. */
 export async function makeGroups(mark: string, id: string, limits: Limits): Promise<string[]> {
   const quota = Math.round(limits.cpu_cores * periodUs)
   const bytes = String(limits.memory_mib * mebibyte)
@@ -68,21 +68,21 @@ async function setShare(group: string): Promise<void> {
 
 const emptyWithinMs = 10_000
 
-/** Once its processes have ended. Nothing to remove is success. */
+/** Call after the group's processes have ended. Succeeds if there are no groups. */
 export async function removeGroups(mark: string, id: string): Promise<void> {
   for (const parent of await parents(mark)) {
-    // A process leaves its groups some time after it has ended.
+    // A process leaves its groups some time after it ends.
     const gone = async (): Promise<boolean> =>
       rmdir(join(parent, id)).then(
         () => true,
         (error: NodeJS.ErrnoException) => error.code === 'ENOENT',
       )
     await until(gone, emptyWithinMs, 'A control group does not become empty')
-    for (const above of [parent, dirname(parent)]) await rmdir(above).catch(() => {}) // others are in it
+    for (const above of [parent, dirname(parent)]) await rmdir(above).catch(() => {}) // not empty: in use by others
   }
 }
 
-/** The ids of all that have groups. */
+/** The ids of all groups. */
 export async function listGroups(mark: string): Promise<string[]> {
   const found = await Promise.all(
     (await parents(mark)).map((parent) => readdir(parent, { withFileTypes: true }).catch(nullIfMissing)),

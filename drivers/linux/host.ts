@@ -2,7 +2,7 @@ import type { NamedQueues } from '../../lib/queue.ts'
 import type { Names } from './names.ts'
 import type { Records } from './records.ts'
 
-/** A host, as all parts of the driver know it. */
+/** Host data shared by the parts of the driver. */
 export interface Host {
   names: Names
   records: Records
@@ -13,6 +13,6 @@ export interface Host {
   uplinkPool: string
   vxlanPort: number
   mtu: number
-  /** By VPC, by NIC, by process, and for the whole host. */
+  /** Queues by VPC, by NIC, by process, and for the whole host. */
   inTurn: NamedQueues
 }

@@ -2,17 +2,17 @@ import { readdir, readFile, readlink } from 'node:fs/promises'
 import { DiskInUse, EngineRefused, HostNotEquipped, InstanceNotFound } from '../errors.ts'
 import { processIds, run, stderrOf, until } from '../system/programs.ts'
 
-// Loop devices, and file systems mounted from them: on the host and in the mount namespaces of containers.
+// Loop devices and their mounted file systems, on the host and in containers' mount namespaces.
 
 /** One line of /proc/<pid>/mountinfo. */
 export interface Mount {
-  /** `7:0`. */
+  /** Major and minor number, `7:0`. */
   device: string
   path: string
   read_only: boolean
 }
 
-/** A mount inside a container, by one of the processes that see it. */
+/** A mount in a container; `pid` is one of the processes that see it. */
 export interface InnerMount extends Mount {
   pid: number
 }
@@ -29,11 +29,11 @@ export async function mountsOf(pid: number | 'self'): Promise<Mount[]> {
     })
 }
 
-/** The kernel writes blanks and the like as `\040`. */
+/** The kernel escapes blanks and some other characters as `\040`. */
 const unescape = (path: string): string =>
   path.replaceAll(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
 
-/** Where a device is mounted in mount namespaces other than this process's. */
+/** Mounts of a device in mount namespaces other than this process's. */
 export async function innerMounts(device: string): Promise<InnerMount[]> {
   const seen = new Set([await namespaceOf('self')])
   const found: InnerMount[] = []
@@ -55,7 +55,7 @@ export interface Loop {
   /** `7:0`. */
   device: string
   file: string
-  /** Freed as soon as nobody has it open: somebody has detached it, and a process still uses its files. */
+  /** Detached while a process still uses its files: the kernel frees it when the last one closes. */
   leaving: boolean
 }
 
@@ -72,14 +72,14 @@ export async function loopsBelow(folder: string): Promise<Loop[]> {
         )
         return { path: `/dev/${name}`, file, device, leaving: autoclear === '1' } as Loop
       } catch {
-        return null // free, or freed meanwhile
+        return null // free, or freed in the meantime
       }
     }),
   )
   return found.filter((loop) => loop !== null && loop.file.startsWith(`${folder}/`)) as Loop[]
 }
 
-/** Not with --direct-io: it writes side by side, and QEMU 7.2 then mixes up what it is given through FUSE. */
+/** Makes a loop device. No --direct-io: its parallel writes make QEMU 7.2 mix up FUSE data. */
 export async function makeLoop(file: string): Promise<string> {
   return (await run('losetup', ['--find', '--show', file])).trim()
 }
@@ -102,7 +102,7 @@ export async function freeLoop(loop: Loop, wait: boolean): Promise<void> {
   if (wait) await until(freed, freedWithinMs, 'A loop device of the disk is not freed')
 }
 
-/** Unmounts one thing; nothing there is success. Throws DiskInUse. `lazily`: who uses it keeps what he has open. */
+/** Unmounts a path; succeeds if nothing is mounted. Throws DiskInUse. `lazily`: processes keep their open files. */
 export async function unmount({ path, pid }: { path: string; pid?: number }, lazily = false): Promise<void> {
   try {
     if (pid !== undefined) await perl(unmountIn, [String(pid), path, lazily ? '1' : ''])
@@ -110,15 +110,15 @@ export async function unmount({ path, pid }: { path: string; pid?: number }, laz
   } catch (error) {
     const words = stderrOf(error)
     if (/busy/i.test(words)) throw new DiskInUse(path, error)
-    // The last: the container has ended, and its mounts with it.
+    // The last pattern: the container has ended, and its mounts with it.
     if (/not mounted|no mount point|no such file|invalid argument|^namespace:/i.test(words)) return
     throw error
   }
 }
 
-// Mount namespaces are entered here, before a path is looked at, so that a link in the container leads nowhere but
-// into the container. mount(8) of 2.38 cannot bring a mount of the host into another namespace, as move_mount(2) can;
-// umount(8) wants to see its own /proc there, and the state of a file system that may be dead.
+// Enters the mount namespace before it resolves a path, so a symlink in the container cannot lead outside. mount(8)
+// 2.38 cannot move a host mount into another namespace, unlike move_mount(2). umount(8) needs its own /proc there, and
+// stats a file system that may be dead.
 const entering = `
 sub call { my $what = shift; my $result = syscall($_[0], @_[1 .. $#_]); $result >= 0 or die "$what: $!\\n"; $result }
 my ($setns, $umount, $pid) = map { $_ + 0 } splice(@ARGV, 0, 3);
@@ -143,20 +143,20 @@ my ($target, $lazily) = @ARGV;
 enter();
 call('umount', $umount, $target, $lazily ? 10 : 8); # never through a link
 `
-// setns and umount2; the other calls have one number everywhere.
+// Numbers of setns and umount2; the other calls have the same number everywhere.
 const callNumbers: Partial<Record<NodeJS.Architecture, string[]>> = {
   x64: ['308', '166'],
   arm64: ['268', '39'],
 }
 
-/** Runs a script with the pid of a container's process and more arguments. */
+/** Runs a script with the pid of a container's process and further arguments. */
 async function perl(script: string, args: string[]): Promise<void> {
   const numbers = callNumbers[process.arch]
   if (!numbers) throw new HostNotEquipped('a supported processor architecture for mounts in containers')
   await run('perl', ['-e', script, '--', ...numbers, ...args])
 }
 
-/** Shows what is mounted at `source` in a container too. Throws InstanceNotFound, EngineRefused. */
+/** Also mounts what is at `source` in a container. Throws InstanceNotFound, EngineRefused. */
 export async function mountInside(
   source: string,
   { pid, mount_path, read_only = false }: { pid: number; mount_path: string; read_only?: boolean },
@@ -172,7 +172,10 @@ export async function mountInside(
   }
 }
 
-/** Throws InstanceNotFound when it has ended, EngineRefused when it is no container: the host's own paths are not for this. */
+/**
+ * Throws InstanceNotFound if the process has ended, EngineRefused if it is not in a container: host paths must not be
+ * mounted on.
+ */
 export async function needsContainer(pid: number): Promise<void> {
   const namespace = await namespaceOf(pid)
   if (namespace === null) throw new InstanceNotFound(String(pid))

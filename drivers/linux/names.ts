@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 
-// Names of namespaces and links are made of ids: the kernel allows 15 characters. What they are for is written on each
-// link (its alias), so that a person, and the search for orphans, can read it.
+// Names of namespaces and links are hashes of ids, because the kernel allows 15 characters. Each link's alias says
+// what it is for, for operators and for finding orphans.
 
-/** Letters and digits that differ when any part differs: 5 bits a character. */
+/** Letters and digits that differ if any part differs: 5 bits per character. */
 function hash(length: number, ...parts: string[]): string {
   const bytes = createHash('sha256').update(parts.join('\n')).digest()
   const alphabet = 'abcdefghijklmnopqrstuvwxyz234567'
@@ -12,9 +12,9 @@ function hash(length: number, ...parts: string[]): string {
 
 export type Thing = 'vpc' | 'subnet' | 'nic' | 'host'
 
-/** How one host names its things; several hosts may share one machine. */
+/** Names of one host's things. Several hosts may share a machine. */
 export class Names {
-  /** Begins every name of this host's: 5 characters, so that 20 hosts of one machine clash once in 200,000 times. */
+  /** The prefix of all names of this host: 5 characters, so 20 hosts on one machine collide once in 200,000 cases. */
   readonly prefix: string
   readonly host: string
 
@@ -24,23 +24,23 @@ export class Names {
   }
 
   vpc = (id: string): string => `${this.prefix}v${hash(9, 'vpc', id)}`
-  /** The host's end of a VPC's way out. */
+  /** The host's end of a VPC's uplink. */
   uplink = (vpcId: string): string => `${this.prefix}u${hash(9, 'vpc', vpcId)}`
   bridge = (subnetId: string): string => `${this.prefix}s${hash(9, 'subnet', subnetId)}`
   vxlan = (subnetId: string): string => `${this.prefix}x${hash(9, 'subnet', subnetId)}`
   nic = (id: string): string => `${this.prefix}n${hash(9, 'nic', id)}`
 
-  /** nftables' pattern for all links of that letter. */
+  /** An nftables pattern for all links with that letter. */
   all = (letter: 'u' | 's' | 'x'): string => `${this.prefix}${letter}*`
 
-  /** The firewall's table in the host's own namespace; in a VPC's the same name serves. */
+  /** The firewall table in the host's namespace, and in each VPC's. */
   get table(): string {
     return `keelson_${this.prefix}`
   }
 
   label = (kind: Thing, id: string): string => `keelson/${this.host}/${kind}/${id}`
 
-  /** What a label of this host's says; null for another's. */
+  /** Parses a label of this host; null for another host's. */
   readLabel(alias: string | undefined): { kind: Thing; id: string } | null {
     const [start, host, kind, id] = alias?.split('/') ?? []
     if (start !== 'keelson' || host !== this.host || !kind || !id) return null
@@ -48,8 +48,8 @@ export class Names {
   }
 
   /**
-   * A bridge's address. It is each host's own: with one for all, the answer to a gateway's question would reach
-   * whichever gateway is nearest.
+   * A bridge's MAC address, different on each host: with a shared one, the answer to a gateway's ARP request would
+   * reach the nearest gateway.
    */
   gatewayMac(subnetId: string): string {
     const bytes = createHash('sha256').update(`${this.host}\n${subnetId}`).digest().subarray(0, 5)
@@ -57,5 +57,5 @@ export class Names {
   }
 }
 
-/** The VPC's end of its way out: alone of that name in its namespace. */
+/** The VPC's end of its uplink. The name is unique in its namespace. */
 export const uplinkInside = 'uplink'

@@ -2,7 +2,7 @@ import { readdir, rm, statfs } from 'node:fs/promises'
 import { namespaceFile, run } from './commands.ts'
 import type { Names } from './names.ts'
 
-/** The VPCs' of this host. */
+/** The VPC namespaces of this host. */
 export async function vpcNamespaces(names: Names): Promise<string[]> {
   const all = await readdir('/run/netns').catch(() => [])
   const ours = all.filter((name) => name.startsWith(`${names.prefix}v`))
@@ -12,7 +12,7 @@ export async function vpcNamespaces(names: Names): Promise<string[]> {
 
 const nsfs = 0x6e_73_66_73
 
-/** A file alone is what a killed `ip netns add` leaves. */
+/** Whether it is a namespace: a killed `ip netns add` leaves only a file. */
 export const isNamespace = (name: string): Promise<boolean> =>
   statfs(namespaceFile(name)).then(
     ({ type }) => type === nsfs,

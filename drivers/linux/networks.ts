@@ -15,33 +15,35 @@ import { checkNic, checkSettings, checkSubnet } from './checks.ts'
 import type { NetworkDriver, NetworkThing } from '../networks.ts'
 
 export interface LinuxNetworkSettings {
-  /** Which host this is: several may share a machine, and their things never mix. Letters, digits, `_`, `.`, `-`. */
+  /**
+   * The host's id: several hosts may share a machine, and their things stay separate. Letters, digits, `_`, `.`, `-`.
+   */
   host: string
   /**
-   * Where it keeps what it was asked for, and dnsmasq its files. Absolute; each folder above it may be entered by all
-   * users, since dnsmasq gives up root.
+   * Holds the applied descriptions and dnsmasq's files. Absolute path; every parent must be enterable by all users,
+   * because dnsmasq drops root.
    */
   stateFolder: string
-  /** The host's namespace below /run/netns; without it the one that we are in. */
+  /** The host's namespace in /run/netns; by default this process's. */
   hostNamespace?: string
-  /** By which the other hosts reach this one. Null: a host alone, whose subnets end with it. */
+  /** The address for other hosts. Null: a single host, whose subnets stay local. */
   underlayAddress: string | null
-  /** Asked for names by subnets with `nat`. IPv6 and loopback addresses are out of a VPC's reach, and left out. */
+  /** Resolvers for subnets with `nat`. IPv6 and loopback addresses are ignored: a VPC cannot reach them. */
   resolvers: string[]
-  /** What members may not reach beside this host and its underlay: where the platform's own services are. */
+  /** Networks that members may not reach, besides this host and its underlay: those of the platform's services. */
   refused: string[]
-  /** Each VPC with `nat` takes four addresses of it on each host. Not in use elsewhere. */
+  /** Each VPC with `nat` takes four addresses per host. Must not be used elsewhere. */
   uplinkPool?: string
-  /** UDP, and the hosts' own: what others send to it is dropped. Two hosts in one namespace need two. */
+  /** UDP port for hosts only: packets from others are dropped. Two hosts in one namespace need two ports. */
   vxlanPort?: number
-  /** Of the members' interfaces: the underlay's less 50. */
+  /** MTU of the members' interfaces: the underlay's minus 50. */
   mtu?: number
 }
 
 /**
- * Networks by the Linux kernel: a VPC is a network namespace, a subnet a bridge in it and VXLAN between hosts, with a
- * dnsmasq. Needs root, iproute2, util-linux, nftables and dnsmasq; iptables where an engine uses it. Throws
- * EngineRefused when a setting is wrong.
+ * Networks on the Linux kernel: a VPC is a network namespace; a subnet is a bridge in it with a dnsmasq, and VXLAN
+ * between hosts. Needs root, iproute2, util-linux, nftables and dnsmasq; iptables if a container engine uses it.
+ * Throws EngineRefused for an invalid setting.
  */
 export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver {
   const names = new Names(settings.host)
@@ -73,7 +75,7 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
 
     async attachNic(spec) {
       checkNic(spec)
-      // Of two for one process each needs a name that is free there.
+      // Queue by process: two NICs of one process must not choose the same name.
       const place = spec.into === 'tap' ? '' : spec.into.pid
       return host.inTurn(`nic ${spec.id}`, () =>
         host.inTurn(`process ${place || spec.id}`, () => attach(host, spec)),
@@ -85,7 +87,7 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
     async nicTraffic(id) {
       const namespace = await namespaceOfNic(host, id)
       const bytes = namespace && (await bytesOf(namespace, names.nic(id)))
-      // What the bridge's end sends, the member receives.
+      // Swap directions: what the bridge's end sends, the member receives.
       return bytes ? { rx_bytes: bytes.tx.bytes, tx_bytes: bytes.rx.bytes } : null
     },
 
@@ -132,7 +134,7 @@ function linksIn(links: Links, names: Names): NetworkThing[] {
   })
 }
 
-/** A link that has no label yet: its maker was killed. */
+/** The kind of a link without a label, left by a killed call. */
 function kindOf(link: string, names: Names): 'vpc' | 'subnet' | 'nic' {
   const letter = link[names.prefix.length]
   return letter === 'n' ? 'nic' : letter === 'u' ? 'vpc' : 'subnet'

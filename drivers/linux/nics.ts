@@ -53,14 +53,14 @@ export async function attach(host: Host, spec: NicSpec): Promise<AttachedNic> {
   return { namespace, device }
 }
 
-/** See NetworkDriver.detachNic. Both ends go with one. */
+/** See NetworkDriver.detachNic. Deleting one end also deletes the other. */
 export async function detach(host: Host, id: string): Promise<void> {
   const namespace = await namespaceOfNic(host, id)
   if (namespace) await batch('ip', namespace, [['link', 'delete', host.names.nic(id)]])
   await host.records.removeNic(id)
 }
 
-/** Where a NIC's bridge end is; null when there is none. */
+/** The namespace of a NIC's bridge end; null if there is none. */
 export async function namespaceOfNic({ names, records }: Host, id: string): Promise<string | null> {
   const nic = await records.nic(id)
   const subnet = nic && (await records.subnet(nic.subnet_id))
@@ -80,7 +80,7 @@ function tapLines(host: Host, spec: NicSpec, links: Links, bridge: string): Line
   return [...lines, ...portLines(host, spec, isTap ? there : undefined, bridge)]
 }
 
-/** The bridge's end of a NIC. */
+/** Lines for the bridge's end of a NIC. */
 function portLines({ names, mtu }: Host, { id }: NicSpec, link: Link | undefined, bridge: string): Lines {
   const alias = names.label('nic', id)
   const set =
@@ -100,10 +100,10 @@ async function attachToProcess(host: Host, spec: NicSpec, pid: number, place: Pl
   const namespace = names.vpc(place.subnet.vpc_id)
   const { links: theirs, routes } = await lookAt({ pid })
   const port = place.links.get(names.nic(spec.id))
-  // Both ends name the other by its index, which another pair of links may have too; the address is the NIC's alone.
+  // Match the MAC address too: each end names the other by index, which another pair may share.
   const there = port && [...theirs.values()].find((link) => isOtherEnd(link, port, spec))
   const device = there?.ifname ?? freeName(theirs)
-  // A link that has just been moved in has no label yet.
+  // A link that was just moved in has no label yet.
   const isOurs = ({ ifname, ifalias }: Link) => ifname === device || names.readLabel(ifalias) !== null
   await answerByEngine(pid, { links: theirs, routes }, isOurs)
 
@@ -118,7 +118,7 @@ async function attachToProcess(host: Host, spec: NicSpec, pid: number, place: Pl
   return device
 }
 
-/** In the member's namespace. */
+/** Lines for the member's namespace. */
 function memberLines(
   { names }: Host,
   spec: NicSpec,
@@ -138,8 +138,9 @@ function memberLines(
 }
 
 /**
- * Has the kernel ask, aloud and up to three times, who has some other address. Who hears it learns where the NIC is now:
- * hosts that had heard it elsewhere would send there for five minutes. Not the gateway's, which does not leave the host.
+ * Makes the kernel broadcast up to three ARP requests for other addresses. Other hosts learn from them where the NIC
+ * is now; otherwise they would send to its old host for five minutes. Not for the gateway's address: that request does
+ * not leave the host.
  */
 function announcement(spec: NicSpec, { cidr, gateway_ip }: SubnetSpec, device: string): Lines[number] {
   const { last = 0 } = parseCidr(cidr) ?? {}
@@ -157,7 +158,7 @@ function freeName(links: Links): string {
   for (let index = 0; ; index++) if (!links.has(`eth${index}`)) return `eth${index}`
 }
 
-/** A process that shares the host's own namespace must not have it changed. Throws EngineRefused. */
+/** Throws EngineRefused if the process shares the host's namespace, which must not be changed. */
 async function mustBeApart({ namespace }: Host, pid: number): Promise<void> {
   const [its, hosts, ours] = await Promise.all([
     inode(namespaceFile({ pid })),

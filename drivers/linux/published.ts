@@ -1,7 +1,7 @@
 import { batch, type Link, type Links, type Route, runIn, setRules } from './commands.ts'
 
-// A process may have a link that is not ours: the engine's own, by which ports are published. What came in by it is
-// answered by it; but nothing begins there, since members go out by their NICs, or not at all.
+// A process may have a link of the engine, for published ports. Answers to its connections leave by that link; new
+// connections do not, because members go out through their NICs or not at all.
 
 const table = 4710
 const rules = ({ ifname }: Link): string => `
@@ -19,7 +19,7 @@ table ip keelson_published {
 }
 `
 
-/** To be called before the process gets another default route. Nothing to do where it has no link but ours. */
+/** Call before the process gets another default route. Does nothing if all its links are ours. */
 export async function answerByEngine(
   pid: number,
   { links, routes }: { links: Links; routes: Route[] },

@@ -3,8 +3,8 @@ import { dirname, join } from 'node:path'
 import type { Names } from './names.ts'
 import type { NicSpec, SubnetSpec } from '../networks.ts'
 
-// What was asked for last, in files: the kernel's state follows from it. Written before a thing is made and removed
-// after it has gone, so that whatever is there has a record, even if we are killed.
+// Descriptions of what was last requested, in files; the kernel's state follows them. A record is written before a
+// thing is made and removed after it is gone, so everything has a record, even after a crash.
 
 export class Records {
   readonly #folder: string
@@ -15,7 +15,7 @@ export class Records {
     this.#names = names
   }
 
-  /** Where all that belongs to a subnet lies. */
+  /** The folder with all files of a subnet. */
   subnetFolder = (id: string): string => join(this.#folder, 'subnets', this.#names.bridge(id))
   get subnetsFolder(): string {
     return join(this.#folder, 'subnets')
@@ -44,7 +44,7 @@ export class Records {
   removeSubnet = (id: string): Promise<void> => rm(this.subnetFolder(id), { recursive: true, force: true })
   removeNic = (id: string): Promise<void> => rm(this.#nicFile(id), { force: true })
 
-  /** Whatever lies there, readable or not. */
+  /** All files, readable or not. */
   async files(): Promise<string[]> {
     const kinds = ['subnets', 'nics']
     const names = await Promise.all(kinds.map((kind) => entries(join(this.#folder, kind))))
@@ -63,7 +63,7 @@ const read = <T>(file: string): Promise<T | null> =>
 const present = async <T>(found: Promise<T | null>[]): Promise<T[]> =>
   (await Promise.all(found)).filter((one) => one !== null)
 
-/** Writes it whole or not at all; whoever reads it never sees a half. */
+/** Writes the file atomically: no reader sees a half. */
 export async function writeIfOther(file: string, text: string): Promise<void> {
   if ((await readFile(file, 'utf8').catch(() => null)) === text) return
   await mkdir(dirname(file), { recursive: true, mode: 0o755 })

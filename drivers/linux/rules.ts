@@ -3,22 +3,22 @@ import { runIn, setRules } from './commands.ts'
 import { type Names, uplinkInside } from './names.ts'
 import type { SubnetSpec } from '../networks.ts'
 
-// The firewall: one table of ours in each VPC's namespace and one in the host's, each replaced as a whole. A table of
-// our own stands beside whatever rules a machine has: what it drops stays dropped, whoever else accepts it.
+// The firewall: one table in each VPC's namespace and one in the host's, each replaced as a whole. A separate table
+// works beside any other rules: a packet that it drops stays dropped, even if another table accepts it.
 
 export interface HostRules {
   names: Names
-  /** What no member may reach: networks in CIDR notation. */
+  /** Networks that no member may reach, in CIDR notation. */
   refused: string[]
-  /** The resolvers that a subnet's resolver asks, wherever they are. */
+  /** The upstream resolvers of the subnets' resolvers; always reachable. */
   resolvers: string[]
-  /** Kept for peers; null on a host that has no part in an underlay. */
+  /** Reserved for peers; null on a host without an underlay. */
   vxlanPort: number | null
 }
 
 /**
- * Never the outside: an uplink's other addresses and other VPCs', link-local (a cloud's metadata service), multicast,
- * and a host's own.
+ * Addresses that are never outside: other uplinks and other VPCs, link-local (a cloud's metadata service), multicast,
+ * and the host's own.
  */
 export const neverOutside = (uplinkPool: string): string[] => [
   uplinkPool,
@@ -30,13 +30,13 @@ export const neverOutside = (uplinkPool: string): string[] => [
 
 const set = (values: string[]): string => `{ ${[...new Set(values)].toSorted().join(', ')} }`
 
-/** A line with a set in it; no line when the set is empty, which nftables does not take. */
+/** A line with a set. Empty for an empty set, which nftables rejects. */
 const withSet = (values: string[], line: (set: string) => string): string =>
   values.length === 0 ? '' : line(set(values))
 
 function table(family: 'ip' | 'bridge', name: string, comment: string, body: string): string {
   const lines = body.split('\n').flatMap((line) => (line.trim() ? [line] : []))
-  // Made first, since only what is there can be deleted.
+  // Create first: only an existing table can be deleted.
   return [
     `table ${family} ${name}`,
     `delete table ${family} ${name}`,
@@ -48,10 +48,13 @@ function table(family: 'ip' | 'bridge', name: string, comment: string, body: str
   ].join('\n')
 }
 
-/** Who asks for a lease has none yet. */
+/** The source address of a DHCP client without a lease. */
 const unaddressed = '0.0.0.0'
 
-/** A VPC's own: its subnets reach each other, and what has `nat` the outside. No member speaks in a stranger's name. */
+/**
+ * A VPC's rules: its subnets reach each other, subnets with `nat` reach the outside, and no member can use another's
+ * address.
+ */
 export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules): string {
   const { names, refused, resolvers } = rules
   const comment = names.label('vpc', vpcId)
@@ -102,7 +105,7 @@ export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules)
       ${withSet(natCidrs, (from) => `ip saddr ${from} oifname "${uplinkInside}" masquerade`)}
     }`,
   )
-  // Every host has the gateways, so each member is to find its own host's, and to get its address there.
+  // All hosts have the gateways, so a member must find its own host's, and get its lease there.
   const bridged = table(
     'bridge',
     names.table,
@@ -118,23 +121,23 @@ export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules)
   return routed + bridged
 }
 
-/** The other hosts whose packets a subnet takes in. */
+/** The other hosts from which a subnet accepts packets. */
 export interface Peers {
   vni: number
   peers: string[]
 }
 
 /**
- * The host's own. It says again what a VPC's says, since that one lies where tenants' packets come from, and keeps the
- * underlay's port for the hosts that share a subnet. Before other tables' rules: an engine that publishes a port
- * rewrites addresses, and accepts.
+ * The host's rules. They repeat a VPC's rules, because tenants' packets come from the VPC's namespace, and reserve the
+ * underlay's port for hosts that share a subnet. They run before other tables: an engine that publishes a port
+ * rewrites addresses and accepts.
  */
 function hostRules(
   { names, refused, resolvers, vxlanPort }: HostRules,
   here: { uplinks: string[]; peers: Peers[]; outside: string[] },
 ): string {
   const uplinks = names.all('u')
-  // By subnet: a host that one subnet no longer hears may share others. The VXLAN header begins after UDP's 8 bytes.
+  // Per subnet: a host may be a peer of one subnet and not of another. The VXLAN header follows UDP's 8 bytes.
   const heard = here.peers.map(({ vni, peers }) =>
     withSet(peers, (from) => `@th,96,24 ${vni} ip saddr ${from} return`),
   )
@@ -196,8 +199,8 @@ export async function hasHostRules(namespace: string | null, names: Names): Prom
 }
 
 /**
- * An engine on the host may have made iptables drop all that it does not know: there the uplinks have to be named.
- * Where iptables has no say nothing is made, for want of which an engine is not there either.
+ * An engine on the host may make iptables drop all unknown forwarding, so accept the uplinks there. Does nothing if
+ * iptables is missing or does not filter forwarding: then there is no such engine.
  */
 async function letForwarded(namespace: string | null, names: Names, wanted: boolean): Promise<void> {
   const saved = await runIn(namespace, 'iptables-save', ['-t', 'filter']).catch((error: unknown) => {

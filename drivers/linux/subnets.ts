@@ -31,7 +31,7 @@ export async function applySubnet(host: Host, spec: SubnetSpec): Promise<void> {
   await Promise.all(subnets.map(({ id }) => endElsewhere(host.records.subnetFolder(id), namespace)))
 
   const before = await lookAt(namespace)
-  // First the rules, before anything can pass: they name links, which need not be there.
+  // Apply the rules before anything can pass. They name links that need not exist yet.
   const { uplink, changed } = await applyVpc(host, spec.vpc_id, subnets, before.links)
   const fresh = await applyVxlan(host, spec, before.links)
   const seen = changed || fresh ? await lookAt(namespace) : before
@@ -41,7 +41,7 @@ export async function applySubnet(host: Host, spec: SubnetSpec): Promise<void> {
   await applyResolver(spec, { folder, namespace, bridge: host.names.bridge(spec.id), mtu, resolvers }, index)
 }
 
-/** See NetworkDriver.removeSubnet. The record goes last: until then, whoever asks again finds what is left. */
+/** See NetworkDriver.removeSubnet. The record is removed last, so that a repeated call finds what is left. */
 export async function removeSubnet(host: Host, id: string): Promise<void> {
   const { names, records } = host
   const spec = await records.subnet(id)
@@ -71,8 +71,8 @@ export async function removeSubnet(host: Host, id: string): Promise<void> {
 }
 
 /**
- * The way to other hosts: made in the host's namespace, where its packets travel, and put into the VPC's. Whether
- * anything was changed.
+ * The VXLAN link to other hosts: made in the host's namespace, where its packets travel, and moved into the VPC's.
+ * Returns whether anything changed.
  */
 async function applyVxlan(host: Host, spec: SubnetSpec, inside: Links): Promise<boolean> {
   const { names, underlayAddress: local, vxlanPort, mtu } = host
@@ -88,7 +88,9 @@ async function applyVxlan(host: Host, spec: SubnetSpec, inside: Links): Promise<
   return true
 }
 
-/** The subnet's bridge with its address, its link to other hosts, and whom its gateway knows. Returns the bridge's index. */
+/**
+ * Makes the subnet's bridge with its address, its VXLAN link and its gateway's neighbours. Returns the bridge's index.
+ */
 async function applyInside(
   host: Host,
   spec: SubnetSpec,
@@ -108,7 +110,8 @@ async function applyInside(
   label('lo', 'vpc', spec.vpc_id, [])
   const bridge = names.bridge(spec.id)
   if (!links.has(bridge)) {
-    // No delay: a VM's first question for an address would be lost. Its own address: it would take on that of a member.
+    // No forward delay: a VM's first DHCP request would be lost. A fixed MAC address: by default a bridge takes over
+    // one of its members'.
     const kind = ['type', 'bridge', 'forward_delay', 0, 'mcast_snooping', 0]
     lines.push(['link', 'add', bridge, 'address', names.gatewayMac(spec.id), ...kind])
   }
@@ -135,8 +138,8 @@ const hasAll = (link: Link, settings: (string | number)[]): boolean =>
   settings.every((word, i) => i % 2 === 1 || link[word as 'mtu' | 'master'] === settings[i + 1])
 
 /**
- * A gateway asks no other host who has an address: its question would make the members there take it for their own
- * gateway, which has the same address.
+ * A gateway never broadcasts ARP to other hosts: members there would take the request for one of their own gateway,
+ * which has the same address.
  */
 function neighbourLines(bridge: string, spec: SubnetSpec, present: Neighbour[]): Lines {
   const known = [...(spec.dhcp?.static_leases ?? []), ...spec.hosts]
@@ -158,7 +161,7 @@ function neighbourLines(bridge: string, spec: SubnetSpec, present: Neighbour[]):
   ]
 }
 
-/** The VPC of a subnet that has no record. */
+/** Finds the VPC of a subnet without a record. */
 async function vpcOfBridge({ names }: Host, id: string): Promise<string | null> {
   for (const namespace of await vpcNamespaces(names)) {
     const links = await linksOf(namespace)

@@ -5,16 +5,16 @@ import { addressLines, type Lines, type Links, type Route } from './commands.ts'
 import type { Host } from './host.ts'
 import { uplinkInside } from './names.ts'
 
-// A VPC's way out: a pair of links between its namespace and the host's, with four addresses of a pool. Both ends
-// translate, since a VPC's addresses mean nothing to the host, and the uplink's nothing to the world.
+// A VPC's uplink: a veth pair between its namespace and the host's, with four addresses of a pool. Both ends translate
+// addresses, because the host does not know the VPC's, and the internet does not know the uplink's.
 
 export interface Uplink {
   /** The four addresses. */
   cidr: string
-  /** With the prefix's length. */
+  /** With the prefix length. */
   hostAddress: string
   vpcAddress: string
-  /** The host's end, alone. */
+  /** The host's end, without the prefix length. */
   gateway: string
 }
 
@@ -28,7 +28,9 @@ function uplinkAt(first: number): Uplink {
   }
 }
 
-/** The addresses that the VPC's uplink has; else some that the host has no route to. Throws EngineRefused. */
+/**
+ * The present addresses of the VPC's uplink, or free ones: those without a route on the host. Throws EngineRefused.
+ */
 export function placeUplink(host: Host, vpcId: string, links: Links, routes: Route[]): Uplink {
   const pool = parseCidr(host.uplinkPool)
   if (!pool) throw new EngineRefused(`The uplinks’ pool is not valid: ${host.uplinkPool}`)
@@ -40,7 +42,7 @@ export function placeUplink(host: Host, vpcId: string, links: Links, routes: Rou
     .flatMap(({ addr_info }) => addr_info.map(({ local }) => local))
     .concat(routes.map(({ dst }) => dst))
     .flatMap((text) => parseCidr(text) ?? [])
-    // Those that hold the whole pool say where to send the rest, not that it is in use.
+    // A route that covers the whole pool is a default route, not a use of the pool.
     .filter((range) => overlap(range, pool) && range.last - range.first < pool.last - pool.first)
   const count = Math.floor((pool.last - pool.first + 1) / 4)
   const start = createHash('sha256').update(vpcId).digest().readUInt32BE()
@@ -52,7 +54,7 @@ export function placeUplink(host: Host, vpcId: string, links: Links, routes: Rou
   throw new EngineRefused(`No address is free in ${host.uplinkPool}`)
 }
 
-/** In the host's namespace: makes the pair, or takes it away when no subnet needs it. */
+/** Makes the pair in the host's namespace, or removes it if no subnet needs it. */
 export function linkUplink(
   { names }: Host,
   vpcId: string,
@@ -75,7 +77,7 @@ export function linkUplink(
   return lines
 }
 
-/** In the VPC's namespace: address, and the default route. */
+/** Lines for the VPC's namespace: address and default route. */
 export function uplinkLines(place: Uplink, links: Links, routes: Route[], alias: string): Lines {
   const end = links.get(uplinkInside)
   const lines = addressLines(end, uplinkInside, place.vpcAddress)

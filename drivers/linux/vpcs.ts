@@ -10,8 +10,8 @@ export const subnetsOf = async ({ records }: Host, vpcId: string): Promise<Subne
   (await records.subnets()).filter((subnet) => subnet.vpc_id === vpcId)
 
 /**
- * What the VPC's subnets share: forwarding, rules, its way out; and the host's part of it. `gone`: a subnet that is being
- * removed, and has its record still.
+ * Applies what the VPC's subnets share, in its namespace and on the host: forwarding, rules and the uplink. `gone`: a
+ * subnet that is being removed and still has its record.
  */
 export async function applyVpc(
   host: Host,
@@ -37,8 +37,8 @@ export async function applyVpc(
   })
 }
 
-// Without IPv6 there is no second way out. A member with NICs in two subnets answers by one of them what came by the
-// other. Rules for what is routed are not for what is bridged.
+// No IPv6, which would bypass the rules. No reverse path filter: a member with NICs in two subnets may answer through
+// either. Routing rules do not apply to bridged packets.
 const vpcSettings = [
   'ipv4/ip_forward=1',
   'ipv4/conf/all/rp_filter=0',
@@ -49,7 +49,7 @@ const vpcSettings = [
   'bridge/bridge-nf-call-arptables=0',
 ]
 
-/** With the host's own network between hosts, which has the platform's services. */
+/** Includes the network between the hosts, which has the platform's services. */
 function refusedBy({ refused, underlayAddress }: Host, links: Links): string[] {
   const underlay = [...links.values()]
     .flatMap(({ addr_info }) => addr_info)
@@ -72,7 +72,7 @@ async function applyHostRules(
 ): Promise<void> {
   const { names } = host
   const subnets = (await host.records.subnets()).filter(({ id }) => id !== gone)
-  // Those that the kernel has, but for this VPC's, which is as it is about to be.
+  // The uplinks in the kernel, except this VPC's, which is about to be set.
   const others = [...links.values()]
     .filter(({ ifname }) => ifname.startsWith(names.prefix) && ifname !== names.uplink(uplink.vpcId))
     .flatMap(({ addr_info }) => addr_info.filter(({ family }) => family === 'inet'))
@@ -92,7 +92,7 @@ export async function removeVpc(host: Host, vpcId: string, lastSubnet: string): 
   const { names } = host
   const namespace = names.vpc(vpcId)
   if (await isNamespace(namespace)) {
-    // One by one, since what a namespace still holds when it is deleted goes some time later.
+    // Delete one by one: links still in a deleted namespace disappear only some time later.
     const own = [...(await linksOf(namespace)).keys()].filter((name) => name.startsWith(names.prefix))
     await batch(
       'ip',
