@@ -11,14 +11,14 @@ const forDisks = ['qemu-storage-daemon', 'qemu-img', 'mkfs.xfs', 'xfs_growfs', '
 ])
 const devices = ['/dev/fuse', '/dev/loop-control']
 
-/** What this machine lacks to have disks, in words; empty when it lacks nothing. */
+/** What this host lacks for disks, in words; empty if nothing. */
 export const missingForDisks = (): Promise<string[]> => missing(forDisks, devices)
 
-/** The same to have microVMs. */
+/** What this host lacks for microVMs. */
 export const missingForMachines = (guest: string): Promise<string[]> =>
   missing(['qemu-system-x86_64', 'qemu-img', 'mkfs.ext4'], ['/dev/net/tun', join(guest, 'vmlinuz')])
 
-/** The same to have VMs too, whose images `build` makes. */
+/** What this host lacks for VMs besides; `build` makes their images. */
 export const missingForVms = (build: string): Promise<string[]> =>
   missing(['mmdebstrap', 'unshare', 'depmod', 'chroot'], [build])
 

@@ -1,15 +1,15 @@
 import { mkdir, open, rename } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
-// Files of the host's own: a file is whole or as it was before, and on the medium once it has its name.
+// Atomic, durable files: a file is complete or unchanged, and synced once it has its name.
 
-/** For `catch`: a file that is not there is no fault. */
+/** For `catch`: returns null for a missing file. */
 export function nullIfMissing(error: unknown): null {
   if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
   throw error
 }
 
-/** Writes to the medium what has been written to a file, or which files a folder has. */
+/** Syncs a file's data, or a folder's entries, to disk. */
 export async function sync(path: string): Promise<void> {
   const handle = await open(path, 'r')
   try {
@@ -19,7 +19,7 @@ export async function sync(path: string): Promise<void> {
   }
 }
 
-/** Gives a whole file its name, so that both survive a loss of power. */
+/** Renames a complete file; both data and name survive a power loss. */
 export async function publish(unfinished: string, file: string): Promise<void> {
   await mkdir(dirname(file), { recursive: true })
   await sync(unfinished)
@@ -27,7 +27,7 @@ export async function publish(unfinished: string, file: string): Promise<void> {
   await sync(dirname(file))
 }
 
-/** Writes a text file, whole or as before. Returns once it is on the medium. */
+/** Writes a text file atomically. Returns when it is synced. */
 export async function publishText(path: string, text: string): Promise<void> {
   await mkdir(dirname(path), { recursive: true })
   const file = await open(`${path}.new`, 'w', 0o600)

@@ -2,30 +2,30 @@ import { randomInt } from 'node:crypto'
 import type { PublishedPort } from '../containers.ts'
 import { PortInUse } from '../errors.ts'
 
-/** A published port whose place on the host is known. */
+/** A published port with its host port. */
 export type BoundPort = PublishedPort & { host_port: number }
 
 /**
- * The ports of one host, which its engines share. An engine's own state says which ports its instances have, so nothing is
- * kept here and nothing is lost by a restart.
+ * The published ports of one host, shared by its engines. Each engine's state records the ports of its instances, so
+ * nothing is stored here and a restart loses nothing.
  */
 export interface HostPorts {
-  /** Of this machine, IPv4: where ports are published. */
+  /** The host's IPv4 address for published ports. */
   readonly address: string
-  /** Adds an engine. `given` returns the `portKey`s of all its instances but one, of those too that do not run. */
+  /** Adds an engine. `given` returns the `portKey`s of all its instances except one, including stopped ones. */
   addEngine(given: (exceptId: string) => Promise<string[]>): void
   /**
-   * Gives each port of an instance its place on the host: the one asked for, the one it had (`kept_port`), or any that is
-   * free. `avoid` holds `portKey`s that others have outside the platform. Throws PortInUse(null) when no port is free.
+   * Chooses a host port for each port of an instance: the requested one, the former one (`kept_port`), or any free
+   * one. `avoid` holds `portKey`s that other programs use. Throws PortInUse(null) if no port is free.
    */
   place(instanceId: string, asked: PublishedPort[], avoid: ReadonlySet<string>): Promise<BoundPort[]>
 }
 
-/** How a port of the host is written in labels, and compared. */
+/** A host port as written in labels, and as compared. */
 export const portKey = (port: { host_port: number; protocol: string }): string =>
   `${port.host_port}/${port.protocol}`
 
-/** Whether the ports that an instance has are the ones asked for; null takes any. */
+/** Whether an instance's ports match the requested ones; null matches any. */
 export const portsMatch = (asked: PublishedPort[], bound: BoundPort[]): boolean =>
   asked.length === bound.length &&
   asked.every((port) =>
@@ -37,7 +37,7 @@ export const portsMatch = (asked: PublishedPort[], bound: BoundPort[]): boolean 
     ),
   )
 
-/** `range`: both ends included, for ports for which the tenant names none. */
+/** `range`: for ports without a requested host port; both ends included. */
 export function makeHostPorts({
   address,
   range: [from, to],
@@ -47,7 +47,7 @@ export function makeHostPorts({
 }): HostPorts {
   const engines: ((exceptId: string) => Promise<string[]>)[] = []
 
-  // Random, since two calls at once would both take the first free one, and only the kernel can tell.
+  // Start at random: concurrent calls would all choose the first free port, and only the kernel detects that.
   function anyFree(protocol: string, taken: ReadonlySet<string>): number {
     const count = to - from + 1
     const start = randomInt(count)

@@ -3,14 +3,15 @@ import { closeSync, fstatSync, readSync } from 'node:fs'
 import type { LogFile, LogSource } from '../log-files.ts'
 import { openAll, removeFile, type SeenFile } from './log-names.ts'
 
-// Output in files of the form that the Docker Engine's `json-file` driver gives them. Machines write the same form.
+// Log files in the format of the Docker Engine's `json-file` driver. Machines use it too.
 
 const mebibyte = 1024 ** 2
-// log_cap_mib is spread over so many files. Smaller ones would cost the engine more in renames than in writing.
+// log_cap_mib is split into this many files. With smaller ones, the engine would spend more on renames than on
+// writing.
 const logFiles = 5
 const leastLogFileBytes = mebibyte / 2
 
-/** `files` has room for a backlog as well, and for the file that is written to; `keptFiles` are those full ones that the cap leaves. */
+/** `files` includes the backlog and the file being written; `keptFiles` is the number of full files within the cap. */
 export function logLimits(
   capMib: number,
   backlogMib: number,
@@ -30,7 +31,7 @@ export function openFiles(source: LogSource, which: 'over_cap' | 'all'): LogFile
   return files.slice(0, wanted).map((file) => openedFile(source, file))
 }
 
-// An entry is 16 KiB of output at most, six times that where all of it is escaped.
+// An entry holds at most 16 KiB of output, six times that if all of it is escaped.
 const longestEntry = 128 * 1024
 const newline = 0x0a
 
@@ -44,7 +45,7 @@ function openedFile({ path, most_files }: LogSource, file: SeenFile): LogFile {
   const isFull = file.number !== 0
   return {
     key: keyOf(read(0, longestEntry)),
-    // What is being written may end in the middle of a line; a full file that does was cut by a crash of the engine.
+    // The file being written may end inside a line. A full file that does was cut by a crash of the engine.
     bytes: isFull ? size : endOfLines(read(Math.max(0, size - longestEntry), longestEntry), size),
     after_gap: file.number === most_files,
     read(from, bytes) {
@@ -63,5 +64,5 @@ const keyOf = (start: Buffer): string =>
     .update(start.subarray(0, start.indexOf(newline) + 1 || start.length))
     .digest('hex')
 
-/** Where the last whole line ends, of a file of that size with this end. */
+/** The offset after the last complete line, for a file of `size` bytes that ends with `end`. */
 const endOfLines = (end: Buffer, size: number): number => size - (end.length - (end.lastIndexOf(newline) + 1))

@@ -14,29 +14,29 @@ import { randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { exactTime } from './times.ts'
 
-// How the engine's `json-file` driver names its files, and how to find and remove the right one while it renames them.
-// When the file that is written to is full, it renames `.998` to `.999`, and so on down to `.1`, and the file itself to
-// `.1`; names that are not there it passes over, and what has the last name it drops. So a file's number only grows.
+// How the engine's `json-file` driver names its files, and how to find and remove one while it renames them. When the
+// file being written is full, the driver renames `.998` to `.999`, and so on down to `.1`, and the file itself to
+// `.1`. It skips missing names and drops the file with the last name. So a file's number only grows.
 
-/** A file that is open, and where it was seen last: 0 is the one that is written to, null what was set aside. */
+/** An open file with its last seen number: 0 is the file being written, null a file that was set aside. */
 export interface SeenFile {
   descriptor: number
-  /** Its inode, which is no other file's as long as this one is open. */
+  /** The inode, which stays unique while the file is open. */
   identity: bigint
   number: number | null
 }
 
 const nameOf = (path: string, number: number): string => (number === 0 ? path : `${path}.${number}`)
-/** In the container's own folder, which the engine removes with it. */
+/** In the container's folder, so that the engine removes both together. */
 const asideOf = (path: string): string => `${path}.keelson`
 
-/** Whether there are more full files than so many. */
+/** Whether there are more than `files` full files. */
 export const hasMore = (path: string, files: number): boolean =>
   exists(nameOf(path, files + 1)) || exists(asideOf(path))
 
 /**
- * Opens all of a container's files, the oldest first. A look from the low numbers to the high meets each file: none can
- * get behind it unseen. One that it meets twice was renamed meanwhile, and its place is where it was met last.
+ * Opens all files of a container, oldest first. Looks from low to high numbers, so no file can move past unseen. A
+ * file seen twice was renamed in between, and counts where it was seen last.
  */
 export function openAll(path: string, mostFiles: number): SeenFile[] {
   const aside = asideNames(path).flatMap((name) => openAt(join(asideOf(path), name), null) ?? [])
@@ -46,14 +46,14 @@ export function openAll(path: string, mostFiles: number): SeenFile[] {
     if (!file) continue
     const before = seen.get(file.identity)
     if (before) closeSync(before.descriptor)
-    seen.delete(file.identity) // so that it is last in the order now
+    seen.delete(file.identity) // move it to the end of the order
     seen.set(file.identity, file)
   }
   const numbered = [...seen.values()].toReversed()
   return aside.length ? inOrder(aside, numbered) : numbered
 }
 
-/** Where those that were set aside belong, their own times say. */
+/** Sorts the files that were set aside by the time of their first line. */
 function inOrder(aside: SeenFile[], numbered: SeenFile[]): SeenFile[] {
   const begun = new Map([...aside, ...numbered].map((file) => [file, timeOf(file)]))
   const timed = (file: SeenFile): string => begun.get(file) ?? ''
@@ -66,13 +66,13 @@ function inOrder(aside: SeenFile[], numbered: SeenFile[]): SeenFile[] {
   return [...ordered, ...waiting]
 }
 
-// A few are enough: each fails only where the engine renames between two calls in a row.
+// Each try fails only if the engine renames between two consecutive calls.
 const removalTries = 5
 
 /**
- * Removes this file. Its name may be another's by now: so what has the name is moved out of the engine's reach first, and
- * looked at. Another file stays there, set aside, until it is this one's turn. A file that cannot be got hold of stays: it
- * is found again.
+ * Removes this file. Its name may belong to another file by now, so the file with that name is first moved out of the
+ * engine's reach and checked. If it is another file, it stays set aside until its own removal. If this file cannot be
+ * moved, it stays and is found again.
  */
 export function removeFile(path: string, { identity, number }: SeenFile, mostFiles: number): void {
   const folder = asideOf(path)

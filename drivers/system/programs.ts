@@ -6,7 +6,9 @@ import { EngineUnavailable, HostDiskFull, HostNotEquipped } from '../errors.ts'
 
 const execute = promisify(execFile)
 
-/** Nothing of this process's settings and secrets goes to other programs; what they say is matched, so in English. */
+/**
+ * The environment of other programs: none of this process's settings and secrets, and English messages for matching.
+ */
 export const environment = {
   PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
   LC_ALL: 'C',
@@ -15,15 +17,15 @@ export const environment = {
 const outputLimitBytes = 64 * 1024 * 1024
 
 export interface RunOptions {
-  /** What it reads. */
+  /** The program's input. */
   input?: string | undefined
   signal?: AbortSignal | undefined
   onOutput?: (text: string) => void
 }
 
 /**
- * Runs one of the system's programs to its end; returns what it wrote to stdout. Throws HostNotEquipped when it is
- * missing, HostDiskFull, the signal's reason, else EngineUnavailable with the program's words in the cause.
+ * Runs a system program and returns its stdout. Throws HostNotEquipped if it is missing, HostDiskFull, the signal's
+ * reason, else EngineUnavailable with the program's message in the cause.
  */
 export async function run(program: string, args: string[], options: RunOptions = {}): Promise<string> {
   const { input, signal, onOutput } = options
@@ -49,7 +51,7 @@ export async function run(program: string, args: string[], options: RunOptions =
   }
 }
 
-/** What a failed program wrote to stderr, from the error of `run` or its cause. */
+/** The stderr of a failed program, from the error of `run` or from its cause. */
 export function stderrOf(error: unknown): string {
   if (typeof error !== 'object' || error === null) return ''
   const { stderr, cause } = error as { stderr?: unknown; cause?: unknown }
@@ -61,7 +63,7 @@ export interface Process {
   args: string[]
 }
 
-/** A process that lives: a zombie has ended, though nobody has asked for its exit code yet. */
+/** The process, if it is alive. A zombie counts as ended. */
 export async function livingProcess(pid: number): Promise<Process | null> {
   try {
     const [stat, cmdline] = await Promise.all([
@@ -80,7 +82,7 @@ export async function processIds(): Promise<number[]> {
   return names.filter((name) => /^\d+$/.test(name)).map(Number)
 }
 
-/** All processes that live and have this text in their arguments, except this one. */
+/** All live processes with this text in their arguments, except this one. */
 export async function processesWith(text: string): Promise<Process[]> {
   const pids = (await processIds()).filter((pid) => pid !== process.pid)
   const found = await Promise.all(pids.map(livingProcess))
@@ -89,7 +91,7 @@ export async function processesWith(text: string): Promise<Process[]> {
 
 const lookEveryMs = 5
 
-/** Waits for a condition. Throws EngineUnavailable with `otherwise` when it does not come in time. */
+/** Waits for a condition. Throws EngineUnavailable with `otherwise` after `withinMs`. */
 export async function until(
   check: () => boolean | Promise<boolean>,
   withinMs: number,
@@ -104,7 +106,7 @@ export async function until(
 
 const killedWithinMs = 10_000
 
-/** Kills those that still have `text` in their arguments, since a pid may have become another's, and waits for their end. */
+/** Kills the processes that still have `text` in their arguments (pids may be reused), and waits until they end. */
 export async function killProcesses(pids: number[], text: string): Promise<void> {
   const lives = async (pid: number): Promise<boolean> =>
     (await livingProcess(pid))?.args.some((arg) => arg.includes(text)) ?? false

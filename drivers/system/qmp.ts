@@ -2,11 +2,11 @@ import type { Socket } from 'node:net'
 import { EngineUnavailable } from '../errors.ts'
 import { connectUnix, linesOf } from './unix-sockets.ts'
 
-// A monitor serves one client at a time, and gives a second one no greeting until the first has gone.
+// A monitor serves one client at a time. A second one gets no greeting until the first has disconnected.
 const greetingWithinMs = 5_000
 const answerWithinMs = 30_000
 
-/** `{"class": "GenericError", "desc": "…"}`: QEMU has understood, and will not. */
+/** `{"class": "GenericError", "desc": "…"}`: QEMU understood the command and refused it. */
 export class QmpError extends Error {
   override readonly name = 'QmpError'
   readonly kind: string
@@ -28,7 +28,7 @@ type Message =
 
 /** A connection to the monitor of QEMU or of its storage daemon, over a unix socket. */
 export class Qmp {
-  /** Rejects when the other side ends, for those who wait for an event. */
+  /** Rejects when the other side closes. For callers that wait for an event. */
   readonly closed: Promise<never>
   readonly #closed = Promise.withResolvers<never>()
   readonly #socket: Socket
@@ -40,13 +40,13 @@ export class Qmp {
   private constructor(socket: Socket) {
     this.#socket = socket
     this.closed = this.#closed.promise
-    // It may break before anybody waits.
+    // The promises may reject before anything awaits them.
     for (const promise of [this.closed, this.#greeting.promise]) promise.catch(() => {})
     socket.on('close', () => this.#end())
     linesOf(socket, (line) => this.#read(line))
   }
 
-  /** Throws EngineUnavailable when nobody listens, or does not greet in time. */
+  /** Throws EngineUnavailable if nothing listens, or if there is no greeting in time. */
   static async connect(path: string): Promise<Qmp> {
     const socket = await connectUnix(path).catch((error: unknown) => {
       throw new EngineUnavailable('The QMP monitor does not exist', error)
@@ -62,7 +62,7 @@ export class Qmp {
     }
   }
 
-  /** Returns what QEMU returns. Throws QmpError, EngineUnavailable. */
+  /** Returns QEMU's result. Throws QmpError, EngineUnavailable. */
   async execute(command: string, args: Record<string, unknown> = {}): Promise<unknown> {
     if (this.#socket.destroyed) throw gone()
     const id = ++this.#last
@@ -78,7 +78,7 @@ export class Qmp {
     }
   }
 
-  /** Calls back at each event, until the returned function is called. Events are not kept for who comes late. */
+  /** Calls back at each event until the returned function is called. Earlier events are not delivered. */
   onEvent(listener: (event: QmpEvent) => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
@@ -88,7 +88,7 @@ export class Qmp {
     this.#socket.destroy()
   }
 
-  /** The last line of a process that was killed may be cut. */
+  /** The last line of a killed process may be incomplete. */
   #read(line: string): void {
     let message: Message
     try {
@@ -114,7 +114,7 @@ export class Qmp {
   }
 }
 
-/** Carries an error answer to the call that knows the command. */
+/** Carries an error to the call that knows the command. */
 class Refusal extends Error {
   readonly error: { class: string; desc: string }
   constructor(error: { class: string; desc: string }) {

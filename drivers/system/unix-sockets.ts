@@ -1,6 +1,6 @@
 import { createConnection, type Socket } from 'node:net'
 
-/** Connects to a socket on this host. Its errors are not thrown by anybody afterwards: `close` follows each. */
+/** Connects to a socket on this host. Later errors are swallowed; `close` follows each. */
 export async function connectUnix(path: string): Promise<Socket> {
   const socket = createConnection(path)
   await new Promise<void>((resolve, reject) => {
@@ -13,7 +13,7 @@ export async function connectUnix(path: string): Promise<Socket> {
 // QEMU's longest answers are some kilobytes.
 const longestBytes = 16 * 1024 ** 2
 
-/** What it says, line by line. Of a longer line nothing is taken and nothing is kept: who writes it may be a tenant. */
+/** Calls back for each line. Discards a longer line without buffering it: a tenant may have written it. */
 export function linesOf(socket: Socket, onLine: (line: string) => void, mostBytes = longestBytes): void {
   let parts: Buffer[] = []
   let bytes = 0
@@ -38,7 +38,7 @@ export function linesOf(socket: Socket, onLine: (line: string) => void, mostByte
 
 const paceMs = 100
 
-/** Reads no more than this, on average: who writes may be a tenant, and what is read costs time that all tenants share. */
+/** Limits the average reading rate: a tenant may be the writer, and reading costs CPU that all tenants share. */
 export function pace(socket: Socket, bytesPerSec: number): void {
   let begun = performance.now()
   let bytes = 0
