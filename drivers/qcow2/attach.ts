@@ -32,12 +32,12 @@ import { imageSize } from './images.ts'
 import type { Place } from './places.ts'
 
 // image -> storage daemon -> plain file (FUSE) -> loop device -> file system on the host -> the same in a container.
-// Each step looks first what is there: the worker may have been killed after any of them.
+// Each step checks what exists: the worker may have been killed after any of them.
 
-// nouuid: a disk made from a snapshot has its file system's id too.
+// nouuid: a disk made from a snapshot has the same file system id.
 const mountOptions = 'nouuid,nosuid,nodev,noatime'
 
-/** What there is of an attached disk; all of it null or empty for a detached one. */
+/** What exists of an attached disk; all null or empty if it is detached. */
 interface Standing {
   daemon: number | null
   loop: Loop | null
@@ -77,13 +77,13 @@ export async function attach(place: Place, to?: AttachedTo): Promise<void> {
   }
   await mountOnHost(place)
   for (const { pid, path, read_only } of lost) {
-    // A container that has ended meanwhile has nothing to be put back.
+    // If the container has ended, there is nothing to restore.
     await mountInside(place.mount, { pid, mount_path: path, read_only }).catch(() => {})
   }
   if (to) await mountOnce(place, to)
 }
 
-/** See Disks.plug. The file system is the machine's to mount, so nothing of it is mounted here. */
+/** See Disks.plug. The machine mounts the file system, so the host does not. */
 export async function plug(place: Place): Promise<void> {
   await earlierProgramsEnd(place)
   if ((await servedTo(place)) !== 'machine') {
@@ -99,7 +99,7 @@ export const isMounted = async (place: Place): Promise<boolean> =>
 
 const programsEndWithinMs = 30_000
 
-/** A killed worker's `mount` or the like goes on for a moment, and would change what has just been looked at. */
+/** Waits for programs of a killed worker, such as `mount`: they could change what was just checked. */
 async function earlierProgramsEnd(place: Place): Promise<void> {
   const stays = new Set(['qemu-storage-daemon', 'timeout'])
   const ended = async (): Promise<boolean> =>
@@ -131,15 +131,16 @@ async function mountOnce(place: Place, to: AttachedTo): Promise<void> {
 }
 
 /**
- * Takes away what a killed daemon has left. Nothing can be read or written there any more, so who has files open
- * loses nothing by it. Returns where the disk was mounted.
+ * Removes what a killed daemon left, and returns where the disk was mounted. Its files can no longer be read or
+ * written, so processes with open files lose nothing.
  */
 async function clearAway(place: Place): Promise<InnerMount[]> {
   const { loop, mounts } = await standing(place)
   const inner = loop ? await innerMounts(loop.device) : []
   for (const mount of [...inner, ...mounts.filter(({ path }) => path === place.mount)])
     await unmount(mount, true)
-  // Before the FUSE file goes: its loop device would bear no name of the disk's any more, and stay for ever.
+  // Before the FUSE file is removed: without it, the loop device can no longer be matched to the disk, and would stay
+  // forever.
   for (const left of await loopsBelow(place.run)) await freeLoop(left, false)
   await unmount({ path: place.raw }, true)
   return inner
@@ -152,7 +153,7 @@ export async function detach(place: Place): Promise<void> {
   if (daemon === null) {
     await clearAway(place)
   } else {
-    await thaw(place.mount) // a frozen file system waits for ever when it is unmounted
+    await thaw(place.mount) // unmounting a frozen file system would hang
     if (loop) for (const mount of await innerMounts(loop.device)) await unmount(mount)
     if (mounts.some(({ path }) => path === place.mount)) await unmountFromHost(place.mount)
     if (loop) await freeLoop(loop, true)
@@ -171,14 +172,14 @@ async function unmountFromHost(path: string): Promise<void> {
   }
 }
 
-// The kernel asks a FUSE file for its size again after a second.
+// The kernel re-reads a FUSE file's size after a second.
 const sizeSeenWithinMs = 10_000
 
-/** Makes an attached disk, and the file system on it, as large as `bytes`. */
+/** Grows an attached disk and its file system to `bytes`. */
 export async function growAttached(place: Place, bytes: number): Promise<void> {
   const isPlugged = (await servedTo(place)) === 'machine'
   if (((await imageSize(place.image)) ?? 0) < bytes) {
-    // What is offered keeps its size.
+    // An NBD export keeps its size, so stop it first.
     if (isPlugged) await withhold(place)
     await resizeNode(place, bytes)
   }
@@ -186,7 +187,7 @@ export async function growAttached(place: Place, bytes: number): Promise<void> {
   else await growMounted(place)
 }
 
-/** Lets the loop device and the file system take all that the image offers. */
+/** Grows the loop device and the file system to the image's size. */
 async function growMounted(place: Place): Promise<void> {
   const bytes = (await imageSize(place.image)) ?? 0
   const { loop } = await standing(place)

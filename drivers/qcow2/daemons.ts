@@ -5,20 +5,20 @@ import { Qmp, QmpError } from '../system/qmp.ts'
 import { imageNode } from './images.ts'
 import type { Place } from './places.ts'
 
-// One storage daemon for each attached disk. It shows the image as a plain file (FUSE), outlives the worker, and
-// takes orders while the disk is in use (QMP).
+// One storage daemon per attached disk. It shows the image as a plain file (FUSE), outlives the worker, and accepts
+// commands while the disk is in use (QMP).
 
-/** The disk in the daemon's own terms. */
+/** The disk's name in the daemon. */
 export const node = 'disk'
 
 const endsWithinMs = 60_000
 
-/** Of a disk's daemon that lives; null when there is none. */
+/** The pid of the disk's running daemon; null if there is none. */
 export async function findDaemon(place: Place): Promise<number | null> {
   return livingPid(place, place.pidFile)
 }
 
-/** The pid in a file, if the process is this disk's: a pid may have become another's. */
+/** The pid in a file, if the process is this disk's: the pid may have been reused. */
 export async function livingPid(place: Place, pidFile: string): Promise<number | null> {
   const pid = Number(await readFile(pidFile, 'utf8').catch(() => ''))
   const found = pid > 0 ? await livingProcess(pid) : null
@@ -27,16 +27,16 @@ export async function livingPid(place: Place, pidFile: string): Promise<number |
 
 const bears = ({ args }: Process, place: Place): boolean => args.some((arg) => arg.includes(`${place.run}/`))
 
-/** Whom a daemon serves: the host, which shows the disk to containers, or a machine. */
+/** The user of a daemon: the host, which mounts the disk for containers, or a machine. */
 export type ServedTo = 'host' | 'machine'
 
-/** Starts one where there is none, see endDaemons. Throws HostNotEquipped. */
+/** Starts a daemon. There must be none, see endDaemons. Throws HostNotEquipped. */
 export async function startDaemon(place: Place, to: ServedTo): Promise<void> {
   if (to === 'host') await needsDevice('/dev/fuse')
   await mkdir(place.run, { recursive: true, mode: 0o700 })
-  if (to === 'host') await (await open(place.raw, 'w', 0o600)).close() // FUSE mounts over a file
+  if (to === 'host') await (await open(place.raw, 'w', 0o600)).close() // FUSE mounts over an existing file
 
-  // What the file system frees, or writes as zeros, takes no room on the host.
+  // Blocks that the file system frees or zeroes take no space on the host.
   const image = imageNode(place.image)
   const blockdev = {
     ...image,
@@ -47,7 +47,7 @@ export async function startDaemon(place: Place, to: ServedTo): Promise<void> {
   }
   const fuse = { type: 'fuse', id: 'fuse', 'node-name': node, mountpoint: place.raw, writable: true }
   const monitor = `socket,id=monitor,server=on,wait=off,path=${place.monitor.replaceAll(',', ',,')}`
-  // Returns when the file is there.
+  // Returns when the file exists.
   const args = [
     ['--daemonize', '--pidfile', place.pidFile],
     ['--blockdev', JSON.stringify(blockdev)],
@@ -58,7 +58,7 @@ export async function startDaemon(place: Place, to: ServedTo): Promise<void> {
   await run('qemu-storage-daemon', args.flat())
 }
 
-/** Lets it write what it holds, and waits until it has ended. */
+/** Makes the daemon flush its data and waits until it ends. */
 export async function stopDaemon(place: Place): Promise<void> {
   const pid = await findDaemon(place)
   if (pid !== null) {
@@ -68,7 +68,7 @@ export async function stopDaemon(place: Place): Promise<void> {
   await endDaemons(place)
 }
 
-/** Kills whatever a killed worker may have left of one, also what was only about to become one. */
+/** Kills all daemons that a killed worker may have left, including starting ones. */
 export async function endDaemons(place: Place): Promise<void> {
   const text = `${place.run}/`
   const left = await processesWith(text)
@@ -87,7 +87,7 @@ export async function needsDevice(path: string): Promise<void> {
   if (!there) throw new HostNotEquipped(`the device ${path}`)
 }
 
-/** A conversation with the disk's daemon. */
+/** Opens a monitor connection to the disk's daemon for `work`. */
 export async function asking<T>(place: Place, work: (qmp: Qmp) => Promise<T>): Promise<T> {
   const qmp = await Qmp.connect(place.monitor)
   try {
@@ -100,13 +100,13 @@ export async function asking<T>(place: Place, work: (qmp: Qmp) => Promise<T>): P
 const exportsOf = async (qmp: Qmp): Promise<string[]> =>
   ((await qmp.execute('query-block-exports')) as { id: string }[]).map(({ id }) => id)
 
-/** Null while there is no daemon that answers. */
+/** Null if no daemon answers. */
 export const servedTo = (place: Place): Promise<ServedTo | null> =>
   asking(place, async (qmp) => ((await exportsOf(qmp)).includes('fuse') ? 'host' : 'machine')).catch(
     () => null,
   )
 
-/** Lets QEMU on this host use the disk over a socket, as the export `disk`. The daemon makes its file anew. */
+/** Exports the disk as `disk` to QEMU on this host. The daemon recreates the socket file. */
 export function offer(place: Place): Promise<void> {
   return asking(place, async (qmp) => {
     if ((await exportsOf(qmp)).includes('nbd')) return
@@ -118,7 +118,7 @@ export function offer(place: Place): Promise<void> {
   })
 }
 
-/** A machine that uses it waits, and connects again to the next offer. */
+/** Stops the export. A machine that uses it waits and reconnects to the next one. */
 export function withhold(place: Place): Promise<void> {
   return asking(place, async (qmp) => void (await qmp.execute('nbd-server-stop').catch(isRefusal)))
 }
@@ -136,14 +136,14 @@ interface Job {
   error?: string
 }
 
-// The name of the one job that a daemon has at a time, and of the image that it writes.
+// The name of the daemon's only job, and of the image that it writes.
 const copy = 'copy'
 
 const jobsOf = async (qmp: Qmp): Promise<Job[]> => (await qmp.execute('query-jobs')) as Job[]
 
 /**
- * Copies what the disk holds into `file`, an empty image of the same size. `hold` is called with a function that
- * fixes the moment: from then on the daemon saves what is about to be overwritten. Resolves when the copy is whole.
+ * Copies the disk into `file`, an empty image of the same size. `hold` gets a function that fixes the copied moment:
+ * from then on, the daemon saves data before it is overwritten. Resolves when the copy is complete.
  */
 export function copyOf(
   place: Place,
@@ -170,7 +170,7 @@ export function copyOf(
   })
 }
 
-/** Takes away a copy that was not finished, perhaps by a worker that was killed since. */
+/** Removes an unfinished copy, perhaps of a killed worker. */
 async function dropCopy(qmp: Qmp): Promise<void> {
   const [job] = await jobsOf(qmp)
   if (job) {

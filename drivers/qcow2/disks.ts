@@ -31,16 +31,16 @@ import { makePlaces, type Place } from './places.ts'
 import { findServing, pull, serve, type ServeOn, stopServing } from './transfers.ts'
 
 export interface Qcow2Settings {
-  /** Keeps the disks. */
+  /** The folder for the disks. */
   folder: string
-  /** For sockets, pid files and mount points: a short path, and one that is emptied at boot (`/run/…`) where there is. */
+  /** For sockets, pid files and mount points: a short path, preferably one that is emptied at boot (`/run/…`). */
   run: string
   serveOn: ServeOn
 }
 
 const gibibyte = 1024 ** 3
 
-/** Disks as qcow2 files, each with an XFS, by QEMU's tools; Linux 5.12 or later, and root. */
+/** Disks as qcow2 files with XFS, made with QEMU's tools. Needs Linux 5.12 or later, and root. */
 export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
   const folder = resolve(settings.folder)
   const runFolder = resolve(settings.run)
@@ -68,7 +68,7 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
     }
   }
 
-  /** Throws HostDiskFull now, rather than letting somebody's write fail later. */
+  /** Throws HostDiskFull now, so that no tenant's write fails later. */
   async function needsRoom(bytes: number): Promise<void> {
     const { free_bytes, promised_bytes } = await space()
     if (free_bytes - promised_bytes < bytes) throw new HostDiskFull()
@@ -77,7 +77,7 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
   return {
     create: ({ id, size_gib, from }, watching = {}) =>
       doing(id, async (place) => {
-        await discardUnfinished(place) // of a worker that was killed
+        await discardUnfinished(place) // left by a killed worker
         const there = await look(place)
         if (there) return there
         const bytes = size_gib * gibibyte
@@ -102,7 +102,7 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
         if (state === 'migrating') throw new DiskMigrating(id)
         if (bytes < size_bytes) throw new EngineRefused('A disk can grow, but not shrink')
         await needsRoom(bytes - size_bytes)
-        // A detached disk's file system grows when it is attached.
+        // The file system of a detached disk grows at the next attachment.
         if (state !== 'detached') await growAttached(place, bytes)
         else if (bytes > size_bytes)
           await run('qemu-img', ['resize', '-q', '-f', 'qcow2', place.image, String(bytes)])
@@ -114,7 +114,7 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
         await needsIdle(place)
         await discardUnfinished(place)
         await rename(place.folder, place.removed).catch(nullIfMissing)
-        await detach(place) // whatever a killed worker has left
+        await detach(place) // anything that a killed worker left
         for (const path of [place.removed, place.run]) await rm(path, { recursive: true, force: true })
       }),
 
@@ -214,7 +214,7 @@ async function needsIdle(place: Place): Promise<void> {
   if ((await attachment(place)) !== 'detached') throw new DiskAttached(place.id)
 }
 
-/** Lets `work` write a file that is nobody's yet; whatever it leaves there is discarded. */
+/** Lets `work` write a new file; what remains afterwards is discarded. */
 async function writing(place: Place, work: (file: string) => Promise<void>): Promise<void> {
   await beginWriting(place)
   try {

@@ -3,14 +3,14 @@ import { type FileHandle, open } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { EngineUnavailable } from '../errors.ts'
 
-// A file on its way: frames of the parts that are not zero, in order; one without data that tells the file's length; and the
-// SHA-256 of all that was sent. A frame is its place in the file (6 bytes), its length (4 bytes), and the data.
+// The transfer format of a file: frames with the non-zero parts in order, a frame without data that gives the file's
+// length, and the SHA-256 of everything sent. A frame is an offset (6 bytes), a length (4 bytes), and the data.
 
 const headerBytes = 10
 const digestBytes = 32
-// Read at a time, and the most that a frame has.
+// The size of a read, and the maximum of a frame.
 const stepBytes = 1024 ** 2
-// QEMU's clusters are of this size, and what it frees leaves a hole of as many zeros in the file.
+// The size of QEMU's clusters: what QEMU frees leaves a hole of that many zeros.
 const blockBytes = 64 * 1024
 const zeros = Buffer.alloc(blockBytes)
 
@@ -21,7 +21,7 @@ function header(at: number, length: number): Buffer {
   return bytes
 }
 
-/** A file as frames. Nobody may write to it meanwhile. */
+/** Reads a file as frames. The file must not change meanwhile. */
 export async function* framesOf(file: string): AsyncGenerator<Buffer> {
   const handle = await open(file)
   const hash = createHash('sha256')
@@ -31,7 +31,7 @@ export async function* framesOf(file: string): AsyncGenerator<Buffer> {
   }
   try {
     for (let at = 0; ; ) {
-      const buffer = Buffer.allocUnsafe(stepBytes) // a new one each time: the last may still wait to be sent
+      const buffer = Buffer.allocUnsafe(stepBytes) // a new buffer each time: the last may still wait to be sent
       const { bytesRead } = await handle.read(buffer, 0, stepBytes, at)
       for (const [from, to] of partsOf(buffer.subarray(0, bytesRead))) {
         yield hashed(header(at + from, to - from))
@@ -48,7 +48,7 @@ export async function* framesOf(file: string): AsyncGenerator<Buffer> {
   }
 }
 
-/** Where the parts that are not zero begin and end. */
+/** The ranges of the non-zero parts. */
 function partsOf(bytes: Buffer): [from: number, to: number][] {
   const parts: [number, number][] = []
   for (let from = 0; from < bytes.length; from += blockBytes) {
@@ -62,8 +62,8 @@ function partsOf(bytes: Buffer): [from: number, to: number][] {
 }
 
 /**
- * Writes frames to a new file; `onReceived` is told of each part once it is written, and may hold back the next. Throws
- * EngineUnavailable when they end before the file does, or are not what was sent.
+ * Writes frames to a new file. `onReceived` is called after each written part and may delay the next. Throws
+ * EngineUnavailable if the frames end early or their checksum is wrong.
  */
 export async function writeFrames(
   frames: Readable,
@@ -102,7 +102,7 @@ export async function writeFrames(
 
 const notWhatWasSent = (): Error => new EngineUnavailable('The pulled disk differs from its source')
 
-/** Takes so many bytes of a stream at a time, in the pieces in which they come. */
+/** Takes a given number of bytes from a stream, in the chunks in which they arrive. */
 function makeTake(stream: Readable): (bytes: number) => Promise<Buffer[]> {
   const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Buffer>
   let rest: Buffer = Buffer.alloc(0)
@@ -124,7 +124,7 @@ function makeTake(stream: Readable): (bytes: number) => Promise<Buffer[]> {
   }
 }
 
-/** What a full disk takes only in part is refused by the next call. */
+/** A full disk may write only a part; the next call then fails. */
 async function writeAll(handle: FileHandle, parts: Buffer[], at: number): Promise<void> {
   const length = parts.reduce((sum, part) => sum + part.length, 0)
   let { bytesWritten: done } = await handle.writev(parts, at)
@@ -135,11 +135,11 @@ async function writeAll(handle: FileHandle, parts: Buffer[], at: number): Promis
 
 const syncEachBytes = 32 * 1024 ** 2
 
-/** Has the medium write beside the network, and not only once all has come. */
+/** Syncs while data arrives, so that disk and network work in parallel. */
 function makeSync(handle: FileHandle) {
   let waiting = 0
   let syncing: Promise<void> | null = null
-  let failure: Error | null = null // the kernel tells of it once
+  let failure: Error | null = null // the kernel reports it only once
   return {
     wrote(bytes: number) {
       waiting += bytes

@@ -6,16 +6,15 @@ import { nullIfMissing } from '../system/files.ts'
 import { killProcesses, processesWith, run } from '../system/programs.ts'
 import type { Place } from './places.ts'
 
-// The files of a disk. A file is written below `unfinished`, synced, and only then gets its name, so that whatever
-// has a name is whole.
+// The files of a disk. A file is written in `unfinished`, synced, and then renamed, so every named file is complete.
 
-/** A qcow2 image's file in the notation of QEMU's block layer. */
+/** A qcow2 file in the notation of QEMU's block layer. */
 export const imageNode = (file: string) => ({ driver: 'qcow2', file: { driver: 'file', filename: file } })
 
-/** For the arguments of qemu-img, where a plain name would be probed for its format. */
+/** For arguments of qemu-img: it would probe the format of a plain name. */
 export const asArgument = (node: object): string => `json:${JSON.stringify(node)}`
 
-/** The size in bytes that the image has for who uses it, from its header; null when there is no image. */
+/** The virtual size in bytes, from the image's header; null if there is no image. */
 export async function imageSize(file: string): Promise<number | null> {
   const handle = await open(file).catch(nullIfMissing)
   if (!handle) return null
@@ -28,13 +27,13 @@ export async function imageSize(file: string): Promise<number | null> {
   }
 }
 
-/** What a file takes on the host. */
+/** Bytes that a file uses on the host. */
 export async function allocatedBytes(file: string): Promise<number> {
   const found = await stat(file).catch(nullIfMissing)
   return (found?.blocks ?? 0) * 512
 }
 
-/** By age, the oldest first. */
+/** Oldest first. */
 export async function snapshotsOf(place: Place): Promise<FoundSnapshot[]> {
   const files = (await readdir(place.snapshots).catch(nullIfMissing)) ?? []
   const names = files.filter((file) => file.endsWith('.qcow2')).map((file) => file.slice(0, -6))
@@ -54,7 +53,7 @@ export async function findSnapshot(place: Place, name: string): Promise<FoundSna
   }
 }
 
-/** An image of so many bytes with an empty file system. */
+/** Makes an image of `bytes` with an empty file system. */
 export async function formatImage(place: Place, file: string, bytes: number): Promise<void> {
   const raw = join(place.unfinished, 'raw')
   await writeFile(raw, '')
@@ -65,19 +64,19 @@ export async function formatImage(place: Place, file: string, bytes: number): Pr
 }
 
 export interface CopyOptions extends Watching {
-  /** More of qemu-img's own arguments: objects that the source refers to. */
+  /** More arguments for qemu-img: objects that the source refers to. */
   objects?: string[]
 }
 
-/** Copies an image, leaving out what is zero. */
+/** Copies an image without its zeros. */
 export async function copyImage(source: object, file: string, options: CopyOptions = {}): Promise<void> {
   const { objects = [], onProgress, signal } = options
-  // -W: parts may be written in any order, so that no part waits for a slow one.
+  // -W: write parts out of order, so that none waits for a slow one.
   const args = ['convert', '-p', '-W', ...objects, '-O', 'qcow2', asArgument(source), file]
   await run('qemu-img', args, { signal, onOutput: reportPercent(onProgress) })
 }
 
-/** `    (42.01/100%)`, each over the one before. */
+/** Parses `    (42.01/100%)`; each overwrites the one before. */
 const reportPercent =
   (onProgress?: (percent: number) => void) =>
   (text: string): void => {
@@ -85,7 +84,7 @@ const reportPercent =
     if (last) onProgress?.(Number(last[1]))
   }
 
-/** A new, empty folder for unfinished files; ends what a killed worker's programs still write there. */
+/** Makes a new, empty folder for unfinished files, after ending programs of a killed worker that still write there. */
 export async function beginWriting(place: Place): Promise<void> {
   await discardUnfinished(place)
   await mkdir(place.unfinished, { recursive: true })

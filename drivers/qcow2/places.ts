@@ -1,32 +1,32 @@
 import { join } from 'node:path'
 import { EngineRefused } from '../errors.ts'
 
-/** Where everything of one disk is. Every path holds the disk's id between slashes, by which its traces are found. */
+/** Paths of one disk. Each contains the disk's id between slashes, so that traces are found by id. */
 export interface Place {
   id: string
   folder: string
   image: string
   snapshots: string
   snapshot(name: string): string
-  /** What is being made gets its name when it is whole. */
+  /** Files that are being written; renamed when complete. */
   unfinished: string
   removed: string
   run: string
-  /** The image as a plain file of the disk's size, by FUSE. */
+  /** The image as a plain file of the disk's size, through FUSE. */
   raw: string
   mount: string
   monitor: string
-  /** Where a machine's QEMU connects to the disk's daemon. */
+  /** The socket where a machine's QEMU connects to the disk's daemon. */
   plug: string
   pidFile: string
   tls: string
   servingPidFile: string
 }
 
-// The kernel's limit for a unix socket's path is 107 bytes; an id takes 36, and the name of the socket 10.
+// The kernel limits a unix socket's path to 107 bytes; an id takes 36, the socket's name 10.
 const runLimit = 107 - 36 - 10
 
-/** `folder` keeps the disks; `run` holds sockets, pid files and mount points, and may be empty after a boot. */
+/** `folder` holds the disks; `run` holds sockets, pid files and mount points, and may be empty after a boot. */
 export function makePlaces(folder: string, run: string): (id: string) => Place {
   if (Buffer.byteLength(run) > runLimit) throw new Error(`the path ${run} is too long for sockets`)
   return (id) => {

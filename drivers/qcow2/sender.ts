@@ -4,26 +4,26 @@ import { pipeline } from 'node:stream/promises'
 import { createServer, type TLSSocket } from 'node:tls'
 import { framesOf } from './frames.ts'
 
-// A program of its own, since it outlives the host's worker: lets who has the key read the files of one disk. On each
-// connection it is asked for one by its name, a line, and answers with the file as frames.
+// A separate program, because it outlives the host worker: lets the holder of the key read the files of one disk. A
+// client sends a file's name in one line and receives the file as frames.
 
-/** Its one argument, as JSON. */
+/** The only argument, as JSON. */
 export interface Sending {
   address: string
   port: number
-  /** Of the key, in hexadecimal; not an argument, which everybody on the machine could read. */
+  /** File with the key, in hexadecimal. Not an argument: every user of the machine could read it. */
   keyFile: string
-  /** Written once it listens. */
+  /** Written when it listens. */
   pidFile: string
   files: Record<string, string>
 }
 
-/** The exit code when the port is another's. */
+/** The exit code if the port is taken. */
 export const portTaken = 98
 
 /**
- * The key is for one transfer only, and so is all that is encrypted with what follows from it. TLS 1.2, since Node takes
- * keys known to both sides for no other; one with Diffie-Hellman, so that the key alone does not open a recording.
+ * The key is for one transfer only. TLS 1.2, because Node supports pre-shared keys only there; with Diffie-Hellman, so
+ * that the key alone cannot decrypt a recording.
  */
 export const tlsOptions = { ciphers: 'DHE-PSK-AES128-GCM-SHA256', maxVersion: 'TLSv1.2' } as const
 
@@ -48,7 +48,7 @@ async function send(socket: TLSSocket, files: Sending['files']): Promise<void> {
 async function main({ address, port, keyFile, pidFile, files }: Sending): Promise<void> {
   const key = Buffer.from(await readFile(keyFile, 'utf8'), 'hex')
   const server = createServer({ ...tlsOptions, dhparam: 'auto', pskCallback: () => key }, (socket) => {
-    // Who asked sees that it ended too soon, and says so.
+    // The client notices the early end and reports it.
     socket.on('error', () => {})
     send(socket, files)
       .catch(() => {})

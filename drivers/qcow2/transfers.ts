@@ -15,12 +15,12 @@ import { allocatedBytes, beginWriting, discardUnfinished, imageSize, snapshotsOf
 import type { Place } from './places.ts'
 import { identity, portTaken, type Sending, tlsOptions } from './sender.ts'
 
-// A disk goes from host to host file by file, over TLS, where both sides know a key made for this one transfer: without it,
-// whoever reaches the port could read the disk.
+// Transfers a disk between hosts file by file, over TLS with a key for this one transfer. Without the key, anyone who
+// can reach the port could read the disk.
 
-/** Where a host offers its disks to others. */
+/** Where a host serves its disks to other hosts. */
 export interface ServeOn {
-  /** IPv4, of the side where the other hosts are. */
+  /** An IPv4 address that the other hosts can reach. */
   address: string
   /** Both ends included. */
   ports: readonly [from: number, to: number]
@@ -29,7 +29,7 @@ export interface ServeOn {
 const portTries = 20
 const readyWithinMs = 30_000
 
-/** See DiskTransfers.serve. The disk is there, and not attached. */
+/** See DiskTransfers.serve. The disk must exist and be detached. */
 export async function serve(place: Place, on: ServeOn, seconds: number): Promise<DiskSource> {
   await stopServing(place)
   const key = await writeKey(place, randomBytes(32).toString('hex'))
@@ -61,7 +61,7 @@ export async function stopServing(place: Place): Promise<void> {
 
 const sender = join(import.meta.dirname, 'sender.ts')
 
-/** False when the port is taken. */
+/** False if the port is taken. */
 async function startServing(
   place: Place,
   { address, port }: { address: string; port: number },
@@ -76,7 +76,7 @@ async function startServing(
     pidFile: place.servingPidFile,
     files: Object.fromEntries(files),
   }
-  // It ends by itself: the one who asked may never come back.
+  // The server ends by itself, because the client may never return.
   const args = ['--signal=KILL', String(seconds), process.execPath, sender, JSON.stringify(sending)]
   const child = spawn('timeout', args, { env: environment, detached: true, stdio: 'ignore' })
   await once(child, 'spawn').catch((error: unknown) => {
@@ -84,7 +84,7 @@ async function startServing(
   })
   child.unref()
   const isReady = async (): Promise<boolean> => (await findServing(place)) !== null
-  // The one it is given to may be slow to start: its time can be over before it serves, and then a signal has ended it.
+  // The server may start slowly: `timeout` can end it with a signal before it serves.
   const ending = (): string | number | null => child.exitCode ?? child.signalCode
   await until(async () => ending() !== null || isReady(), readyWithinMs, 'The disk is not served')
   if (ending() === null) return true
@@ -92,12 +92,12 @@ async function startServing(
   throw new EngineUnavailable('The disk cannot be served', new Error(`it ended with ${ending()}`))
 }
 
-/** `bytesPerSec` holds for what is read from the source. */
+/** `bytesPerSec` limits reading from the source. */
 export interface PullOptions extends Watching {
   bytesPerSec?: number
 }
 
-/** See DiskTransfers.pull. The disk is not attached here. */
+/** See DiskTransfers.pull. The disk must not be attached here. */
 export async function pull(place: Place, from: DiskSource, options: PullOptions): Promise<void> {
   const { bytesPerSec = Infinity, onProgress, signal } = options
   const total = from.contents.reduce((sum, { allocated_bytes }) => sum + allocated_bytes, 0)
@@ -111,7 +111,7 @@ export async function pull(place: Place, from: DiskSource, options: PullOptions)
   }
   await beginWriting(place)
   try {
-    // The disk itself comes last: once it is there, all is there.
+    // The disk itself comes last: if it is present, everything is.
     for (const { snapshot } of from.contents) {
       const unfinished = join(place.unfinished, 'pulled')
       await receive(from, sentName(snapshot), unfinished, onReceived, signal)
@@ -123,7 +123,7 @@ export async function pull(place: Place, from: DiskSource, options: PullOptions)
   }
 }
 
-// For a source whose machine is gone, and can say nothing any more.
+// Detects a source whose host is gone without closing the connection.
 const silentForMs = 60_000
 
 async function receive(
@@ -141,7 +141,7 @@ async function receive(
     timeout: silentForMs,
     minDHSize: 2048,
     pskCallback: () => ({ psk: Buffer.from(key, 'hex'), identity }),
-    checkServerIdentity: () => undefined, // it has no certificate: it has the key
+    checkServerIdentity: () => undefined, // the source has no certificate, only the key
   })
   socket.on('timeout', () => socket.destroy(new Error('The source stopped answering')))
   const stop = (): unknown => socket.destroy(new Error('called off'))
