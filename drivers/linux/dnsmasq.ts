@@ -119,7 +119,7 @@ function configuration(spec: SubnetSpec, resolver: Resolver, ifindex: number): s
     'no-hosts',
     'expand-hosts',
     `domain=${dhcp.domain_name}`,
-    `local=/${dhcp.domain_name}/`, // also answers that there is no IPv6 address; a refusal would make clients give up on the name
+    `local=/${dhcp.domain_name}/`, // answers "no IPv6 address"; after a refusal, clients would give up on the name
     `addn-hosts=${join(folder, 'names')}`,
     // Send from the gateway's address: the firewall recognizes the subnet by it.
     ...upstream.map((server) => `server=${server}@${spec.gateway_ip}`),

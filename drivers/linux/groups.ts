@@ -10,8 +10,8 @@ import { until } from '../system/programs.ts'
 
 const root = '/sys/fs/cgroup'
 const periodUs = 100_000
-// The scheduler treats a group like a single process, however many it holds. Four shares per core keep the host's
-// other processes from starving the machines.
+// The scheduler treats a group like one process, however many it holds. The machines' groups weigh four processes per
+// core, so that the host's other processes do not starve them.
 const share = 4 * availableParallelism()
 const mebibyte = 1024 ** 2
 

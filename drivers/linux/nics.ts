@@ -138,9 +138,9 @@ function memberLines(
 }
 
 /**
- * Makes the kernel broadcast up to three ARP requests for other addresses. Other hosts learn from them where the NIC
- * is now; otherwise they would send to its old host for five minutes. Not for the gateway's address: that request does
- * not leave the host.
+ * Makes the kernel broadcast an ARP request, up to three times, for some other address. Other hosts learn from it
+ * where the NIC is now; otherwise they would send to its old host for five minutes. Not for the gateway's address:
+ * that request does not leave the host.
  */
 function announcement(spec: NicSpec, { cidr, gateway_ip }: SubnetSpec, device: string): Lines[number] {
   const { last = 0 } = parseCidr(cidr) ?? {}

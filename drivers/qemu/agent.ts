@@ -11,18 +11,18 @@ import {
 } from './messages.ts'
 import { connectUnix, linesOf, pace } from '../system/unix-sockets.ts'
 
-// The host's side of images/guest/agent: a JSON object a line, over one serial port of the machine. One connection at a time,
-// shared by all that the host asks.
+// The host's side of images/guest/agent: one JSON object per line, over a serial port of the machine. One connection
+// at a time, shared by all requests of the host.
 
 export interface AgentListener {
   /** The number of the last line that the host has. */
   lastLine(): number
-  /** Takes lines in their order, and returns the last that it has now. */
+  /** Takes lines in order and returns the number of the last line stored. */
   onLines(lines: AgentLine[]): number
   onStatus(status: CommandStatus): void
 }
 
-/** What a terminal hears of its command. */
+/** Receives a command's output for a terminal. */
 export interface SessionListener {
   onOutput(data: Buffer): void
   onAck(bytes: number): void
@@ -30,7 +30,7 @@ export interface SessionListener {
   onLost(): void
 }
 
-/** The machine said that it could not: `not_started`, `busy` or `failed`. */
+/** The agent's error answer: `not_started`, `busy` or `failed`. */
 export class AgentFault extends Error {
   override readonly name = 'AgentFault'
   readonly code: string
@@ -40,13 +40,13 @@ export class AgentFault extends Error {
   }
 }
 
-// A machine that starts hears nothing until its agent runs: so the greeting is repeated.
+// A starting machine receives nothing until its agent runs, so the greeting is repeated.
 const greetEveryMs = 50
 const answerWithinMs = 30_000
-// A tenth of a core's time; a guest of ours says some megabytes a second at most.
+// Reading this takes a tenth of a core; our guests send some megabytes a second at most.
 const bytesPerSec = 16 * 1024 ** 2
 const ns = 1_000_000
-// Better is not asked for: a second is promised.
+// Good enough: the promise is one second.
 const goodRttNs = 50 * ns
 
 export class Agent {
@@ -59,7 +59,7 @@ export class Agent {
   readonly #closed = Promise.withResolvers<void>()
   #ready = false
   #last = 0
-  /** By the answer that came back soonest: what is to be added to the machine's clock. */
+  /** From the answer with the shortest round trip: what to add to the machine's clock. */
   #clock: { rttNs: number; deltaNs: number } | null = null
   #hellos = 0
   #missing = 0
@@ -74,7 +74,7 @@ export class Agent {
     void this.#greet()
   }
 
-  /** Connects to the port; the machine itself may answer later, see `ready`. Throws EngineUnavailable. */
+  /** Connects to the port. The machine may answer later, see `ready`. Throws EngineUnavailable. */
   static async connect(path: string, listener: AgentListener): Promise<Agent> {
     const socket = await connectUnix(path).catch((error: unknown) => {
       throw new EngineUnavailable('The machine is not there', error)
@@ -111,7 +111,7 @@ export class Agent {
     }
   }
 
-  /** Says something that has no answer. */
+  /** Sends a message that has no answer. */
   tell(verb: string, args: unknown, session = ''): void {
     if (!this.#socket.destroyed) this.#send({ verb, session, args })
   }
@@ -120,13 +120,13 @@ export class Agent {
     this.#sessions.set(session, listener)
   }
 
-  /** Has the machine's wall clock show the host's time. */
+  /** Sets the machine's wall clock to the host's time. */
   async setClock(): Promise<void> {
     this.#clock = null
     await this.ask('clock', await this.clockDelta())
   }
 
-  /** In nanoseconds, what the machine's wall clock lacks, to be added once. Throws EngineUnavailable. */
+  /** What to add to the machine's wall clock, in nanoseconds. Throws EngineUnavailable. */
   async clockDelta(): Promise<number> {
     const wanted = this.#hellos + 3
     const isKnown = (): boolean => this.#hellos >= wanted || (this.#clock?.rttNs ?? Infinity) < goodRttNs
@@ -165,7 +165,7 @@ export class Agent {
     const message = parse(line)
     if (!message) return
     if (message.verb === 'hello') return this.#onHello(message.body)
-    if (!this.#ready) return // said to an earlier connection
+    if (!this.#ready) return // meant for an earlier connection
     switch (message.verb) {
       case 'answer': {
         const answer = this.#answers.get(message.id)
@@ -205,7 +205,8 @@ export class Agent {
   #onLines(lines: AgentLine[]): void {
     const first = lines[0]?.seq ?? 0
     const had = this.#listener.lastLine()
-    // A broken connection may have swallowed some: they are there still, and sent again. If not, they are lost for good.
+    // A broken connection may have lost lines: ask the machine to resend them. If they are still missing, they are
+    // lost.
     if (first > had + 1 && this.#missing !== first) {
       this.#missing = first
       return this.tell('resend', { seq: had })
@@ -222,14 +223,14 @@ export class Agent {
   }
 }
 
-/** What a tenant is told of the agent's refusal. */
+/** Converts the agent's refusal into an error for the tenant. */
 export function asMachineFault(error: unknown, mountPath = ''): unknown {
   if (!(error instanceof AgentFault)) return error
   if (error.code === 'busy') return new DiskInUse(mountPath, error)
   return new EngineRefused(`The machine could not do it: ${error.message}`, error)
 }
 
-/** Null for the rest of what an earlier connection was sent, and for what no agent of ours says. */
+/** Null for a partial line of an earlier connection, and for anything that our agent does not send. */
 function parse(line: string): AgentMessage | null {
   try {
     return AgentMessage.safeParse(JSON.parse(line)).data ?? null

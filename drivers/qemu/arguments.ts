@@ -3,24 +3,25 @@ import type { HostBoot } from './boot.ts'
 import type { MachinePlace } from './places.ts'
 import type { Launched } from './records.ts'
 
-// QEMU's command line. Every device has its id and its place on the bus, and is there whether used or not: they are a part of
-// a suspended machine's memory. Nothing secret is on it.
+// QEMU's command line. Every device has a fixed id and bus address and always exists, used or not: devices are part of
+// a suspended machine's memory. The command line contains no secrets.
 
 export const nicPorts = 4
 
 /**
- * What a microVM's kernel takes for itself (Debian's 6.1: 46 MiB of 64 are reserved, and it does not start in 64): `memory_mib` is
- * for the command, as a container's is.
+ * What a microVM's kernel uses itself (Debian's 6.1: 46 MiB of 64 are reserved, and it does not start in 64). Added to
+ * `memory_mib`, which is for the command, like a container's.
  */
 export const kernelMib = 48
 
-// QEMU's default under TCG is a quarter of the guest's memory for translated code; 32 MiB are no slower for small guests.
+// Under TCG, QEMU by default uses a quarter of the guest's memory for translated code; 32 MiB are no slower for small
+// guests.
 const translationMib = 32
 
 export const diskDevice = (diskId: string): string => `disk-${diskId}`
 export const nicDevice = (port: number): string => `nic${port}`
 
-/** The tap is opened by the helper, in its namespace. */
+/** The helper opens the tap in its namespace. */
 export const netdev = (boot: HostBoot, port: number, nic: MachineNic): Record<string, unknown> => ({
   type: 'tap',
   id: `net${port}`,
@@ -37,7 +38,7 @@ export const nicProperties = (port: number, nic: MachineNic): Record<string, unk
   romfile: '',
 })
 
-/** A disk that is served over a socket; should that end, QEMU waits for it and the machine with it. */
+/** A disk served over a socket. If the server ends, QEMU and the machine wait for it. */
 export const diskNode = (diskId: string, socket: string, readOnly: boolean): Record<string, unknown> => ({
   driver: 'nbd',
   'node-name': nodeName(diskId),
@@ -51,7 +52,7 @@ export const diskNode = (diskId: string, socket: string, readOnly: boolean): Rec
 
 const reconnectSec = 3600
 
-/** A node's name has 31 characters at most. */
+/** A node's name has at most 31 characters. */
 export const nodeName = (diskId: string): string => `d${diskId.replaceAll('-', '').slice(-30)}`
 
 export const diskProperties = (diskId: string, lun: number): Record<string, unknown> => ({
@@ -71,7 +72,7 @@ interface Launch {
   launched: Launched
   place: MachinePlace
   boot: HostBoot
-  /** With its memory to come. */
+  /** Start without memory and wait for a migration. */
   incoming: boolean
 }
 
@@ -82,16 +83,16 @@ const listen = (path: string): string => `path=${path.replaceAll(',', ',,')},ser
 
 export function qemuArguments({ id, kind, launched, place, boot, incoming }: Launch): string[] {
   const { accelerator } = boot
-  // q35 by its version: a suspended machine finds the same one again. microvm has none.
+  // A versioned q35, so that a suspended machine finds the same hardware. microvm has no versions.
   const machine = kind === 'microvm' ? 'microvm,acpi=on,pcie=on,rtc=on' : 'pc-q35-7.2'
-  // A VM's memory is what its own kernel has, as everywhere.
+  // A VM's memory includes its kernel's.
   const memory = launched.memory_mib + (kind === 'microvm' ? kernelMib : 0)
   const append = [
     consoleLine,
     `keelson=${kind}`,
-    // Or the kernel takes no NIC while it runs: the firmware's table of microvm does not give it the right.
+    // Needed to hotplug NICs: microvm's firmware table does not grant the kernel that right.
     ...(kind === 'microvm' ? ['pcie_ports=native'] : []),
-    // Without it a microVM on a busy host hangs: it has no other clock by which to measure this one.
+    // Without it, a microVM on a busy host hangs: it has no other clock to calibrate against.
     ...(accelerator === 'tcg' ? [`tsc_early_khz=${boot.tscKhz}`] : []),
   ]
   const device = (properties: Record<string, unknown>): string[] => ['-device', json(properties)]

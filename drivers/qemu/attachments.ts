@@ -10,18 +10,19 @@ import { publishPorts } from './ports.ts'
 import { findQemu } from './processes.ts'
 import { recover } from './recover.ts'
 
-// Disks and NICs of a machine, in its record, in its QEMU and inside. All but the first two functions expect the machine's turn.
+// Disks and NICs of a machine: in its record, in QEMU and in the guest. All functions but the first two must run in
+// the machine's turn.
 
 export const agentWithinMs = 10_000
 
-/** The connection to a machine that runs. Throws InstanceNotFound, InstanceNotRunning. */
+/** The connection to a running machine. Throws InstanceNotFound, InstanceNotRunning. */
 export async function running(host: MachineHost, id: string): Promise<Link> {
   const found = await host.look(id)
   if (!found) throw new InstanceNotFound(id)
   if (found.state !== 'running') throw new InstanceNotRunning(id)
   return host.link(id)
 }
-/** Has the machine's agent do something. */
+/** Sends a request to the machine's agent. */
 export async function askAgent(
   host: MachineHost,
   id: string,
@@ -59,7 +60,7 @@ export async function attachDisk(host: MachineHost, id: string, disk: MachineDis
         read_only: disk.read_only,
       })
   } catch (error) {
-    await detachDisk(host, id, disk.disk_id).catch(() => {}) // what went wrong is told first
+    await detachDisk(host, id, disk.disk_id).catch(() => {}) // report the first error
     throw error
   }
 }
@@ -104,7 +105,7 @@ export async function attachNic(host: MachineHost, id: string, nic: MachineNic):
     if (spec.kind === 'microvm') await askAgent(host, id, 'nic', await forAgent(nic))
     await publishPorts(host, id, { atStart: false })
   } catch (error) {
-    await detachNic(host, id, nic.id).catch(() => {}) // what went wrong is told first
+    await detachNic(host, id, nic.id).catch(() => {}) // report the first error
     throw error
   }
 }
@@ -122,10 +123,10 @@ export async function detachNic(host: MachineHost, id: string, nicId: string): P
     spec: { ...spec, nics: spec.nics.filter((nic) => nic.id !== nicId) },
     launched: { ...launched, nics: launched.nics.map((nic) => (nic?.id === nicId ? null : nic)) },
   })
-  if (runs) await publishPorts(host, id, { atStart: false }) // they go by the next one
+  if (runs) await publishPorts(host, id, { atStart: false }) // forward to the next NIC
 }
 
-/** In the first place that is free. */
+/** Puts the entry in the first free slot. */
 function withEntry(slots: (string | null)[], entry: string): (string | null)[] {
   const free = slots.indexOf(null)
   return free >= 0 ? slots.map((slot, index) => (index === free ? entry : slot)) : [...slots, entry]

@@ -7,7 +7,7 @@ import type { MachineEngineDescription } from '../machines.ts'
 import { run } from '../system/programs.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 
-/** What this host's machines boot with. */
+/** Files and settings with which this host's machines boot. */
 export interface HostBoot {
   kernel: string
   initramfs: string
@@ -21,7 +21,7 @@ export interface HostBoot {
 
 export const qemu = 'qemu-system-x86_64'
 
-/** Guests boot from `guest`, which images/guest/build makes. Throws HostNotEquipped. */
+/** Finds what guests boot with; images/guest/build makes the files in `guest`. Throws HostNotEquipped. */
 export async function findBoot(guest: string, folder: string): Promise<HostBoot> {
   const kernel = join(guest, 'vmlinuz')
   const kernelVersion = (await readFile(join(guest, 'version'), 'utf8').catch(nullIfMissing))?.trim()
@@ -40,8 +40,8 @@ export async function findBoot(guest: string, folder: string): Promise<HostBoot>
 type Probed = Pick<HostBoot, 'accelerator' | 'tscKhz'>
 
 /**
- * Whether a guest boots with KVM only a boot can tell: there are hosts whose `/dev/kvm` opens and whose guests then hang. Asked
- * once per boot of the host, kernel and QEMU.
+ * Boots a guest to test KVM: on some hosts `/dev/kvm` opens and guests then hang. Done once per host boot, kernel and
+ * QEMU version.
  */
 async function probed(files: Omit<HostBoot, keyof Probed>, cache: string): Promise<Probed> {
   const bootId = (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim()
@@ -83,7 +83,7 @@ async function bootsWithKvm({ kernel, initramfs }: Omit<HostBoot, keyof Probed>)
   ]
   const args = [...machine, ...boot, '-display', 'none', '-no-reboot', '-serial', `file:${file}`]
   try {
-    await run('timeout', ['-s', 'KILL', String(probeSec), qemu, ...args]).catch(() => {}) // what it printed says all
+    await run('timeout', ['-s', 'KILL', String(probeSec), qemu, ...args]).catch(() => {}) // its output has the result
     return ((await readFile(file, 'utf8').catch(nullIfMissing)) ?? '').includes('keelson-probe-ok')
   } finally {
     await rm(file, { force: true })

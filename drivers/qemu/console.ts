@@ -4,10 +4,10 @@ import { EngineUnavailable } from '../errors.ts'
 import { connectUnix } from '../system/unix-sockets.ts'
 
 const keptBytes = 64 * 1024
-// Who reads slower than the machine writes loses its line rather than filling the host's memory.
+// A reader slower than the machine is disconnected, so it cannot fill the host's memory.
 const mostUnread = 1024 * 1024
 
-/** A machine's serial line, which QEMU gives to one only: shared by all who look. */
+/** A machine's serial console. QEMU serves one connection; this shares it among all viewers. */
 export class MachineConsole {
   readonly #socket: Socket
   readonly #viewers = new Set<Duplex>()
@@ -35,7 +35,7 @@ export class MachineConsole {
     return new MachineConsole(socket, onData)
   }
 
-  /** The last that it said, as text. */
+  /** The last output, as text. */
   tail(chars: number): string {
     return this.#kept.toString('utf8').slice(-chars).trim()
   }

@@ -13,7 +13,7 @@ import {
 import type { HostBoot } from './boot.ts'
 import { type Qmp, QmpError } from '../system/qmp.ts'
 
-// Disks and NICs that come and go while QEMU runs. Each call looks first: an earlier one may have been killed halfway.
+// Hotplugs disks and NICs. Each call checks the present state: an earlier call may have been killed halfway.
 
 async function hasNode(qmp: Qmp, name: string): Promise<boolean> {
   const nodes = (await qmp.execute('query-named-block-nodes', { flat: true })) as { 'node-name': string }[]
@@ -54,7 +54,7 @@ export async function unplugNic(qmp: Qmp, port: number): Promise<void> {
 export const setLink = (qmp: Qmp, port: number, up: boolean): Promise<unknown> =>
   qmp.execute('set_link', { name: nicDevice(port), up })
 
-// A microVM lets a NIC go five seconds after it was asked to.
+// A microVM releases a NIC five seconds after the request.
 const goesWithinMs = 30_000
 const askAgainMs = 8_000
 
@@ -64,13 +64,13 @@ async function unplug(qmp: Qmp, device: string): Promise<void> {
     if (Date.now() > deadline) throw new EngineUnavailable('The machine does not release a device')
     if (Date.now() - asked < askAgainMs) continue
     asked = Date.now()
-    await qmp.execute('device_del', { id: device }).catch(isRefusal) // it is on its way out already
+    await qmp.execute('device_del', { id: device }).catch(isRefusal) // it is already being removed
   }
 }
 
 const tries = 40
 
-/** What has just been let go of is in use for some moments still. */
+/** Retries: a device that was just released stays in use for a moment. */
 async function patiently(work: () => Promise<unknown>): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {

@@ -32,7 +32,7 @@ import { pullMachine, serveMachine, stopServingMachine } from './transfers.ts'
 
 const gibibyte = 1024 ** 3
 
-/** Machines by QEMU, 7.2 or later; as root. Those that run already are connected to before this returns. */
+/** Machines on QEMU, 7.2 or later; needs root. Connects to all running machines before it returns. */
 export async function openQemuMachines(
   settings: QemuSettings,
 ): Promise<MachineEngine & MachineTransfers & { files: LogFiles }> {
@@ -55,7 +55,7 @@ export async function openQemuMachines(
   let boot: Promise<HostBoot> | null = null
   const findOnce = (): Promise<HostBoot> => {
     boot ??= findBoot(known.guest, folder).catch((error: unknown) => {
-      boot = null // it may be installed by then
+      boot = null // retry next time: it may be installed by then
       throw error
     })
     return boot
@@ -67,15 +67,15 @@ export async function openQemuMachines(
       .catch(() => {}) // the next call recovers it
       .finally(() => host.changed(id))
   host.onGone = (id) => quietly(id, () => recover(host, id))
-  // A microVM ends with its command, once the host has all that it wrote.
+  // A microVM ends with its command, after the host has all its output.
   host.onEnded = (id) =>
     quietly(id, async () => {
-      // It may have been started anew since.
+      // It may have been restarted in the meantime.
       if (host.presentLink(id)?.status?.phase === 'ended') await stopMachine(host, id, 0)
     })
   host.onLinked = (id, link) => void keepChecking(host, id, link).catch(() => {}) // its record is gone
   await discardBuilds(host)
-  // Side by side: a machine on a busy host may take seconds to answer, and thirty of them minutes one by one.
+  // In parallel: a machine on a busy host may take seconds to answer, and thirty in turn would take minutes.
   const recovering = (await host.ids()).map((id) => doing(id, () => recover(host, id)).catch(() => {}))
   await Promise.all(recovering)
 
@@ -167,7 +167,7 @@ export async function openQemuMachines(
 
     growDisk: async (id, diskId) => {
       const { spec } = await host.needed(id)
-      // A VM's system has mounted it itself, and must not lose it.
+      // A VM's system has mounted the disk, and must not lose it.
       if (spec.kind === 'vm') return
       const disk = spec.disks.find(({ disk_id }) => disk_id === diskId)
       if (!disk) throw new EngineRefused('The machine has no such disk')
@@ -228,7 +228,7 @@ export async function openQemuMachines(
           if ((await host.look(id))?.state === 'running') await publishPorts(host, id, { atStart: false })
         }),
       )
-      await Promise.allSettled(mended) // each for itself
+      await Promise.allSettled(mended) // wait for all before throwing
       await Promise.all(mended)
     },
 

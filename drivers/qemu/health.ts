@@ -6,10 +6,10 @@ import type { Link } from './links.ts'
 import type { Health } from './records.ts'
 import { openMachineTerminal } from './terminals.ts'
 
-// Health checks as a Docker Engine makes them: a command inside, now and then, and a count of its failures. What was found is in
-// the record, so that who goes on with it goes on counting.
+// Health checks like the Docker Engine's: run a command periodically in the machine and count failures. Results are in
+// the record, so that a new worker continues the count.
 
-/** Checks a machine's health as long as we are connected to it: what is to be checked is the same for so long. */
+/** Checks a machine's health while this connection lasts; the check does not change in that time. */
 export async function keepChecking(host: MachineHost, id: string, link: Link): Promise<void> {
   const check = (await host.record(id))?.spec.health_check
   if (!check) return
@@ -25,7 +25,7 @@ export async function keepChecking(host: MachineHost, id: string, link: Link): P
     const record = await host.record(id)
     if (!record) return
     if (checked !== status.restarts) {
-      // Of a start that an earlier worker saw, it is the record that knows when.
+      // If an earlier worker saw the start, take its time from the record.
       const isFirst = checked === null && record.started_at !== null
       const begun = isFirst ? Date.parse(record.started_at ?? '') : Date.now()
       countsFrom = begun + check.start_period_sec * 1000
@@ -33,7 +33,7 @@ export async function keepChecking(host: MachineHost, id: string, link: Link): P
     }
     const begun = Date.now()
     const passed = await passes(link, check)
-    // Of one that ended or began anew meanwhile, nothing is known.
+    // Ignore the result if the command has ended or restarted since.
     if (signal.aborted || link.status?.restarts !== checked) continue
     await note(
       host,
@@ -43,7 +43,7 @@ export async function keepChecking(host: MachineHost, id: string, link: Link): P
   }
 }
 
-/** What it is after one more check. */
+/** The health after one more check. */
 function after(
   before: Health | null,
   { passed, counts, restarts }: { passed: boolean; counts: boolean; restarts: number },
@@ -70,7 +70,7 @@ async function note(host: MachineHost, id: string, health: Health): Promise<void
 
 const size = { cols: 80, rows: 24 }
 
-/** Whether the command ends with 0 in time. What it writes is nobody's. */
+/** Whether the command ends with 0 in time. Its output is discarded. */
 async function passes(link: Link, { command, timeout_sec }: HealthCheck): Promise<boolean> {
   const timeoutMs = timeout_sec * 1000
   const late = new AbortController()

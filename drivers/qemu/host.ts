@@ -17,50 +17,50 @@ import type { HostPorts } from '../system/host-ports.ts'
 import type { ServeOn } from '../qcow2/transfers.ts'
 
 export interface QemuSettings {
-  /** Whose machines these are. */
+  /** The host that owns these machines. */
   hostId: string
   /** Pulls and unpacks images, see DockerSettings. */
   dockerHost: string
-  /** Keeps the machines and the root disks of images. */
+  /** Holds the machines and the images' root disks. */
   folder: string
-  /** For sockets and pid files: a short path, and one that is emptied at boot (`/run/…`) where there is. */
+  /** For sockets and pid files: a short path, preferably one that is emptied at boot (`/run/…`). */
   run: string
-  /** What images/guest/build has made. */
+  /** The folder made by images/guest/build. */
   guest: string
-  /** The program that makes VMs' images (images/vm/build); without it, no VMs. */
+  /** The program that makes VM images (images/vm/build). Without it, there are no VMs. */
   vmBuild?: string | null
-  /** Output beyond a machine's cap that may wait on the host for its archive. */
+  /** Output beyond a machine's cap that may wait on the host for archiving. */
   logBacklogMib?: number
-  /** Where other hosts find what it serves; without it, nothing. */
+  /** Where other hosts fetch machines. Without it, none are served. */
   serveOn?: ServeOn | null
-  /** Where machines' ports are published; without it, nowhere. */
+  /** The host's ports. Without it, none are published. */
   ports?: HostPorts | null
-  /** The host's namespace below /run/netns; without it the one that we are in. */
+  /** The host's namespace in /run/netns; by default this process's. */
   hostNamespace?: string | null
-  /** Is called with a machine that has ended and is about to be removed, and stays if this throws. */
+  /** Called before an ended machine is removed. If it throws, the machine stays. */
   beforeRemoval?: (id: string) => Promise<void>
 }
 
-/** A host's machines, as all parts of the driver know them. */
+/** Machines of a host: state shared by the parts of the driver. */
 export class MachineHost implements PromisedRoom {
   readonly settings: Required<QemuSettings>
   readonly boot: () => Promise<HostBoot>
   readonly images: ReturnType<typeof makeRootImages>
   readonly placeOf: (id: string) => MachinePlace
-  /** In the names of what the kernel keeps for all hosts of this machine alike. */
+  /** Part of the names of kernel objects, which all hosts of this machine share. */
   readonly mark: string
-  /** One call after another for each machine. */
+  /** Calls for one machine run one after another. */
   readonly inTurn = makeNamedQueues()
   promisedBytes = 0
   readonly #links = new Map<string, Link>()
   readonly #watchers = new Set<(id: string | null) => void>()
   readonly #recording = makeNamedQueues()
-  /** What their commands' status is, while it is being noted. */
+  /** Command statuses waiting to be recorded. */
   readonly #statuses = new Map<string, CommandStatus>()
-  /** Called when a machine ended by itself, and when its command did. */
+  /** Called when a machine ends by itself, and when its command ends. */
   onGone: (id: string) => void = () => {}
   onEnded: (id: string) => void = () => {}
-  /** For what goes on for as long as a connection does. */
+  /** Called for each new connection, to start work that lasts as long. */
   onLinked: (id: string, link: Link) => void = () => {}
 
   constructor(
@@ -90,7 +90,7 @@ export class MachineHost implements PromisedRoom {
     return record
   }
 
-  /** Changes a record that is there; reports of the machine itself come between calls. */
+  /** Changes an existing record. Serialized, because the machine's own reports also change it. */
   change(id: string, patch: Partial<MachineRecord>): Promise<MachineRecord> {
     return this.#recording(id, async () => {
       const record = { ...(await this.needed(id)), ...patch }
@@ -99,7 +99,7 @@ export class MachineHost implements PromisedRoom {
     })
   }
 
-  /** The connection to a machine that runs. Throws InstanceNotFound, InstanceNotRunning, EngineUnavailable. */
+  /** The connection to a running machine. Throws InstanceNotFound, InstanceNotRunning, EngineUnavailable. */
   async link(id: string): Promise<Link> {
     const there = this.#links.get(id)
     if (there && !there.isClosed) return there
@@ -135,7 +135,7 @@ export class MachineHost implements PromisedRoom {
     if (status.phase === 'waiting') return
     const isBeingNoted = this.#statuses.has(id)
     this.#statuses.set(id, status)
-    // However many come meanwhile, the last is what counts: a guest may say so as often as it likes.
+    // Only the last status counts: a guest may send any number meanwhile.
     if (isBeingNoted) return
     try {
       let noted: CommandStatus
@@ -158,7 +158,7 @@ export class MachineHost implements PromisedRoom {
     if (status.phase === 'ended') this.onEnded(id)
   }
 
-  /** What the machine said of itself, unless it has been removed meanwhile. */
+  /** Records a machine's report, unless the machine has been removed. */
   async #note(id: string, patch: Partial<MachineRecord>): Promise<void> {
     try {
       await this.change(id, patch)
@@ -220,21 +220,21 @@ export class MachineHost implements PromisedRoom {
     return pid === null ? 0 : ((await cpuMsOf(pid)) ?? 0)
   }
 
-  /** Which files are written to, for who knows a machine by its engine's id. */
+  /** The log file being written, by engine id. */
   logPath(engineId: string): string | null {
     for (const { logs } of this.#links.values())
       if (logs.source.engine_id === engineId) return logs.source.path
     return null
   }
 
-  /** The number of the last line that the machine's files have. */
+  /** The number of the last line in the machine's files. */
   lastLine(place: MachinePlace, record: MachineRecord): number {
     const logs = new LogWriter(place, record, this.settings.logBacklogMib)
     logs.close()
     return logs.last
   }
 
-  /** Bytes of a file on the host. */
+  /** Bytes that a file uses on the host. */
   async allocated(file: string): Promise<number> {
     return ((await stat(file).catch(nullIfMissing))?.blocks ?? 0) * 512
   }

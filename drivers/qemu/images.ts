@@ -15,9 +15,9 @@ import { copyImage, imageSize } from '../qcow2/images.ts'
 import { environment, processesWith, run } from '../system/programs.ts'
 import { nullIfMissing, publish, publishText } from '../system/files.ts'
 
-// Root disks: an image's files as ext4 in a qcow2, once for each digest, and over it what each machine changes.
+// Root disks: an image's files as ext4 in a qcow2, once per digest. Each machine writes to an overlay on it.
 
-/** What the image says of its command. */
+/** The image's settings for its command. */
 export interface ImageConfig {
   digest: string
   command: string[]
@@ -25,7 +25,7 @@ export interface ImageConfig {
   env: string[]
   folder: string
   user: string
-  /** The number of the signal that ends it; 0: the usual one. */
+  /** The number of its stop signal; 0 for the default. */
   signal: number
 }
 
@@ -51,15 +51,16 @@ const host = 'keelson.host'
 
 const nameOf = (digest: string): string => digest.replace(/[^a-zA-Z0-9]/g, '-')
 
-/** By a Docker Engine, which pulls images and knows how their layers lie over each other. */
+/** Builds them with a Docker Engine, which pulls images and merges their layers. */
 export function makeRootImages(folder: string, docker: { hostId: string; dockerHost: string }) {
   const engine = new Docker(connection(docker.dockerHost))
   const mine = new Set<string>()
   const folderOf = (digest: string): string => join(folder, nameOf(digest))
   const described = (name: string): string => join(folder, name, 'image.json')
-  // Who asks for an image and who removes it take turns: it is there for whoever found it, since it counts as used from then on.
+  // Finding and removing an image run in turn. An image that was found counts as used from then on, so it is not
+  // removed.
   const inTurn = makeNamedQueues()
-  // Turns of their own, since whoever makes an image also looks for it.
+  // A separate queue, because making an image also calls `find`.
   const makingInTurn = makeNamedQueues()
 
   const find = (digest: string): Promise<BaseImage | null> =>
@@ -73,21 +74,24 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
       return { file, config: JSON.parse(text) as ImageConfig, size_bytes: (await imageSize(file)) ?? 0 }
     })
 
-  /** `used`: the digests that machines are of, asked in an image's turn: what was found before it has a record, or is not yet old. */
+  /**
+   * `used` returns the digests that machines use. It is called in the image's turn: an image found before has a record
+   * by then, or was used too recently to be removed.
+   */
   async function removeUnused(used: () => Promise<string[]>, unusedMs: number): Promise<string[]> {
     const before = Date.now() - unusedMs
     const names = (await readdir(folder).catch(nullIfMissing)) ?? []
     const removed: string[] = []
     for (const name of names.filter((one) => !one.startsWith('.'))) {
       const isRemoved = await inTurn(name, async () => {
-        // Who was killed before it was described has left its disk alone.
+        // A worker killed before the description was written left only the disk.
         const files = [described(name), join(folder, name, 'root.qcow2')]
         const [lastUse] = (await Promise.all(files.map((file) => stat(file).catch(nullIfMissing)))).flatMap(
           (file) => file?.mtimeMs ?? [],
         )
         if (lastUse === undefined || lastUse > before) return false
         if ((await used()).map(nameOf).includes(name)) return false
-        // At once, for whoever looks; a worker that is killed now leaves something unfinished.
+        // Renaming is atomic for readers; if the worker is killed now, an unfinished folder is left.
         await rename(join(folder, name), join(folder, `.unfinished-${randomUUID()}`))
         return true
       })
@@ -97,12 +101,12 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
     return removed
   }
 
-  /** The root disk of an image, made where it is missing. Throws ImageNotFound, HostDiskFull. */
+  /** Returns the root disk of an image and makes it if it is missing. Throws ImageNotFound, HostDiskFull. */
   async function prepare(image: string, options: PullOptions): Promise<BaseImage> {
     const known = options.digest ? await find(options.digest) : null
     if (known) return known
     const { id, digest } = await asking(() => pullImage(engine, image, options), options.signal)
-    // Many machines of a new image may be asked for at once: the first makes it, and the others find it.
+    // Many machines may request a new image at once: the first makes it, the others find it.
     return makingInTurn(digest, async () => {
       const there = await find(digest)
       if (there) return there
@@ -119,7 +123,7 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
     })
   }
 
-  /** In a folder that goes when the work ends. */
+  /** Runs `work` with a folder that is removed afterwards. */
   async function making<T>(work: (unfinished: string) => Promise<T>): Promise<T> {
     const name = `.unfinished-${randomUUID()}`
     mine.add(name)
@@ -131,7 +135,7 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
     }
   }
 
-  /** Gives a whole root disk its place. */
+  /** Moves a complete root disk to its place. */
   async function keep(file: string, config: ImageConfig): Promise<BaseImage> {
     await publish(file, join(folderOf(config.digest), 'root.qcow2'))
     await publishText(join(folderOf(config.digest), 'image.json'), JSON.stringify(config))
@@ -140,7 +144,7 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
     return made
   }
 
-  /** Of workers that were killed; what another call still writes stays. */
+  /** Removes leftovers of killed workers, but not what other calls are writing. */
   async function clearUnfinished(): Promise<void> {
     const names = (await readdir(folder).catch(nullIfMissing)) ?? []
     for (const name of names.filter((one) => one.startsWith('.unfinished-'))) {
@@ -148,7 +152,7 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
       await rm(join(folder, name), { recursive: true, force: true })
     }
   }
-  /** The engine exports containers, and no images: so there is one for a moment, which never runs. */
+  /** The engine can export containers but not images, so this makes a container that never runs. */
   async function unpack(
     id: string,
     digest: string,
@@ -195,11 +199,11 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
   return { prepare, find, keep, removeUnused }
 }
 
-// The least root disk there is: a machine with one need not grow its file system when it starts, which takes a guest without
-// KVM a third of a second.
+// The minimum size of a root disk. A machine that keeps it need not grow its file system at start, which takes a guest
+// without KVM a third of a second.
 const leastBytes = 1024 ** 3
 
-/** Room in a file system for its tables and journal, and for each file the rest of its last block. */
+/** Adds space for the file system's tables and journal, and for the rest of each file's last block. */
 async function makeRoot(
   tree: string,
   raw: string,
@@ -215,7 +219,7 @@ async function makeRoot(
   await copyImage({ driver: 'raw', file: { driver: 'file', filename: raw } }, file, { signal })
 }
 
-/** What a machine changes of a base image, in a file of its own. */
+/** Makes an overlay for a machine's changes to a base image. */
 export async function makeOverlay(base: string, file: string, bytes: number): Promise<void> {
   await rm(file, { force: true })
   await run('qemu-img', ['create', '-q', '-f', 'qcow2', '-F', 'qcow2', '-b', base, file, String(bytes)])

@@ -9,7 +9,7 @@ import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
 import { Qmp } from '../system/qmp.ts'
 
-/** By QEMU's words for it; what the host's program told it to do is not among them. */
+/** By QEMU's shutdown reason. Shutdowns requested by the host are not included. */
 const endings: Record<string, Ending> = {
   'guest-shutdown': 'shut_down',
   'guest-reset': 'restarted',
@@ -19,13 +19,13 @@ const endings: Record<string, Ending> = {
 
 export interface LinkListener {
   onStatus(status: CommandStatus): void
-  /** QEMU is about to end, and says why. */
+  /** QEMU is about to end, with the reason. */
   onEnding(how: Ending): void
   /** QEMU has ended. */
   onGone(): void
 }
 
-/** All that this process holds of a machine that runs: its monitor, its agent, its console, the files of its output. */
+/** This process's connections to a running machine: monitor, agent, console and log files. */
 export class Link {
   readonly monitor: Qmp
   readonly agent: Agent
@@ -85,7 +85,7 @@ export class Link {
     return this.#isClosed
   }
 
-  /** Resolves when it is. */
+  /** Resolves when the connection has closed. */
   get closed(): Promise<void> {
     return this.#closed.promise
   }
@@ -94,12 +94,12 @@ export class Link {
     return this.#console.view()
   }
 
-  /** The last that its serial line said. */
+  /** The last output on the serial console. */
   lastWords(): string {
     return this.#console.tail(500)
   }
 
-  /** Waits until the machine's agent answers. Throws EngineUnavailable, also when it ends before. */
+  /** Waits until the agent answers. Throws EngineUnavailable, also if the machine ends before. */
   async answering(withinMs: number): Promise<Agent> {
     try {
       await Promise.race([this.agent.ready(withinMs), this.monitor.closed])
@@ -123,7 +123,7 @@ export class Link {
   }
 }
 
-/** A VM has no command of ours: what its serial line says is its output. */
+/** Logs a VM's serial console: it has no command of ours. */
 function lineWriter({ spec }: MachineRecord, logs: LogWriter): (data: Buffer) => void {
   if (spec.kind !== 'vm') return () => {}
   let rest = Buffer.alloc(0)
@@ -137,10 +137,10 @@ function lineWriter({ spec }: MachineRecord, logs: LogWriter): (data: Buffer) =>
   }
 }
 
-// As the agent's parts of a line: a longer one is several.
+// Splits longer lines, like the agent.
 const longestLine = 16 * 1024
 
-/** Where the first line of these bytes ends; -1 while it goes on. */
+/** Where the first line of these bytes ends; -1 if it is incomplete. */
 function endOfLine(bytes: Buffer): number {
   const end = bytes.indexOf(0x0a)
   if (end >= 0 && end <= longestLine) return end

@@ -6,10 +6,12 @@ import { exactTime } from '../system/times.ts'
 import type { LogFile, LogSource } from '../log-files.ts'
 import type { Entry, LogWriter, Part } from './logs.ts'
 
-/** More than that unread, and a follower reads the files again. */
+/** With more unread entries, a follower falls back to reading the files. */
 const mostUnread = 1000
 
-/** A machine's lines, in their order; `writer` has what is written now, and is null while the machine does not run. */
+/**
+ * Yields a machine's lines in order. `writer` returns the current writer, or null while the machine is not running.
+ */
 export async function* readMachineLogs(
   source: LogSource,
   writer: () => LogWriter | null,
@@ -46,7 +48,7 @@ export async function* readMachineLogs(
   }
 }
 
-/** What is written from now on, until too much of it is unread. */
+/** Buffers new entries, until too many are unread. */
 function followed(writer: LogWriter | null) {
   let unread: LogEntry[] = []
   let over = false
@@ -86,7 +88,7 @@ async function* lastOfAll(entries: AsyncIterable<LogEntry>, count: number): Asyn
 
 const readAtOnce = 256 * 1024
 
-/** What is in the files; parts of a line are one entry, with the time of the first. */
+/** Reads the files. Joins the parts of a line into one entry with the time of the first. */
 async function* joined(source: LogSource, wanted: (time: string) => boolean): AsyncGenerator<LogEntry> {
   const whole = makeJoiner()
   const files = existsSync(source.path) ? openFiles(source, 'all') : []
@@ -102,10 +104,10 @@ async function* joined(source: LogSource, wanted: (time: string) => boolean): As
   }
 }
 
-// As of containers: a longer line comes in pieces.
+// As for containers: longer lines are split.
 const mostOfLine = 64 * 1024
 
-/** Gives a line with its last part. */
+/** Returns a line when its last part arrives. */
 function makeJoiner(): (part: Part) => LogEntry | null {
   const open: Partial<Record<LogEntry['stream'], LogEntry>> = {}
   return ({ log, stream, time }) => {

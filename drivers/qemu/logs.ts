@@ -19,11 +19,11 @@ import type { AgentLine } from './messages.ts'
 import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
 
-// What machines write, in the form and under the names that the Docker Engine's `json-file` driver uses: whoever archives
-// those archives these. Each entry has the number that the machine gave it (`attrs.n`), by which a worker that comes after a
-// killed one knows which it has.
+// Machines' output in the format and under the file names of the Docker Engine's `json-file` driver, so that the same
+// code archives both. Each entry has the machine's line number (`attrs.n`), so that a new worker knows which lines a
+// killed one has written.
 
-/** As in the file, and the order of the fields too: whoever looks for an entry's time looks at its end. */
+/** As in the file. The order of fields matters: readers look for the time at an entry's end. */
 export interface Entry {
   log: string
   stream: LogEntry['stream']
@@ -31,7 +31,7 @@ export interface Entry {
   time: string
 }
 
-/** What a reader needs of it. */
+/** The fields that a reader needs. */
 export type Part = Pick<Entry, 'log' | 'stream' | 'time'>
 
 const streams = { 1: 'stdout', 2: 'stderr' } as const
@@ -49,7 +49,7 @@ export const logSource = (place: MachinePlace, record: MachineRecord, backlogMib
   }
 }
 
-/** Appends a machine's lines to its files. One at a time for a machine. */
+/** Appends a machine's lines to its files. There must be only one per machine. */
 export class LogWriter {
   readonly source: LogSource
   readonly #fileBytes: number
@@ -66,7 +66,7 @@ export class LogWriter {
     mkdirSync(place.logs, { recursive: true })
     this.#descriptor = openSync(this.source.path, 'a+', 0o600)
     this.#bytes = wholeLines(this.#descriptor)
-    ftruncateSync(this.#descriptor, this.#bytes) // a worker was killed within a line
+    ftruncateSync(this.#descriptor, this.#bytes) // a worker was killed while writing a line
     this.#last = record.lines_before
     const entry = lastEntry(this.#descriptor) ?? lastOf(`${this.source.path}.1`)
     if (!entry) return
@@ -78,7 +78,7 @@ export class LogWriter {
     return this.#last
   }
 
-  /** What comes too late is not taken: it waits in the machine. */
+  /** Takes nothing after `close`: the lines stay in the machine. */
   append(lines: AgentLine[]): number {
     if (this.#isClosed) return this.#last
     for (const { seq, stream, text, partial = false } of lines) {
@@ -94,7 +94,7 @@ export class LogWriter {
     return this.#last
   }
 
-  /** Whether there was room. Where there was none, nothing is written: it waits in the machine. */
+  /** False if the disk is full. Then nothing is written and the lines stay in the machine. */
   #write(entry: Buffer): boolean {
     try {
       if (writeSync(this.#descriptor, entry) === entry.length) return true
@@ -105,7 +105,7 @@ export class LogWriter {
     return false
   }
 
-  /** For lines that nobody has numbered. */
+  /** Appends output without a line number. */
   add(text: Buffer): void {
     this.append([{ seq: this.#last + 1, stream: 1, text: text.toString('base64') }])
   }
@@ -120,7 +120,7 @@ export class LogWriter {
     closeSync(this.#descriptor)
   }
 
-  /** As the Docker Engine does it, see system/log-names.ts. */
+  /** Rotates like the Docker Engine, see system/log-names.ts. */
   #rotate(): void {
     const { path, most_files } = this.source
     closeSync(this.#descriptor)
@@ -131,7 +131,7 @@ export class LogWriter {
     this.#bytes = 0
   }
 
-  /** Each later than the one before: times sort, and name the files. */
+  /** Strictly increasing: entries sort by time, and times name the files. */
   #now(): string {
     const now = BigInt(Date.now()) * 1_000_000n
     this.#lastNs = now > this.#lastNs ? now : this.#lastNs + 1n
@@ -146,7 +146,7 @@ function nanos(time: string): bigint {
   return BigInt(Date.parse(`${exact.slice(0, 19)}Z`)) * 1_000_000n + BigInt(exact.slice(20, 29))
 }
 
-/** Where the last whole line ends. */
+/** The offset after the last complete line. */
 function wholeLines(descriptor: number): number {
   const size = fstatSync(descriptor).size
   const end = readEnd(descriptor, size)
@@ -175,7 +175,7 @@ function lastOf(path: string): Entry | null {
   }
 }
 
-/** The files of machines, for who archives them. `look` finds a machine's place and record. */
+/** Machines' log files, for archiving. `look` returns the log source of a machine. */
 export function makeMachineLogFiles(
   look: (id: string) => Promise<LogSource | null>,
   pathOf: (engineId: string) => string | null,

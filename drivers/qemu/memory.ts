@@ -11,8 +11,8 @@ import type { MachineRecord } from './records.ts'
 import { nullIfMissing, sync } from '../system/files.ts'
 import type { Qmp } from '../system/qmp.ts'
 
-// A machine's memory on its way into a file and back. It goes through a socket and this process: QEMU's own way to a file is a
-// shell's command line.
+// Saves a machine's memory to a file and loads it, through a socket and this process: QEMU's own file target is a
+// shell command line.
 
 interface Migration {
   status?: string
@@ -22,22 +22,22 @@ interface Migration {
 const lookEveryMs = 10
 const itsMemory = 'the machine’s memory'
 const mebibyte = 1024 ** 2
-// Of the host's file system: beyond this it is as good as full.
+// Free space to keep on the host's file system: below it, the disk counts as full.
 const spareMib = 64
-/** QEMU's own default throttles even a machine that stands still. */
+/** QEMU's default limit would also slow down a stopped machine. */
 const noThrottle = { 'max-bandwidth': 2 ** 46 }
 
 export const statusOf = async (qmp: Qmp): Promise<string> =>
   ((await qmp.execute('query-status')) as { status: string }).status
 
-/** What memory files that are being written may still take, over all machines of the host. */
+/** Bytes that memory files being written may still take, on this host. */
 export interface PromisedRoom {
   promisedBytes: number
 }
 
 /**
- * Promises room for a machine's memory until the returned function is called, before anything is done; each of several at once has its
- * own. It is all that the machine has, though a file is seldom half of that. Throws HostDiskFull.
+ * Reserves space for a machine's memory until the returned function is called. Several reservations add up. Reserves
+ * the full memory size, although a file is seldom half of it. Throws HostDiskFull.
  */
 export async function promiseRoom(
   room: PromisedRoom,
@@ -55,7 +55,10 @@ export async function promiseRoom(
   throw new HostDiskFull(undefined, itsMemory)
 }
 
-/** Stops the machine and writes its memory beside its other files; whole and synced when this returns. It stands still then. */
+/**
+ * Stops the machine and writes its memory to the unfinished file, complete and synced on return. The machine stays
+ * stopped.
+ */
 export async function saveMemory(qmp: Qmp, place: MachinePlace, signal?: AbortSignal): Promise<number> {
   await rm(place.unfinishedMemory, { force: true })
   const path = join(place.run, 'memory.sock')
@@ -75,7 +78,7 @@ export async function saveMemory(qmp: Qmp, place: MachinePlace, signal?: AbortSi
     let unwritten: unknown = null
     written.catch((error: unknown) => (unwritten = error))
     await completed(qmp).catch((error: unknown) => {
-      throw unwritten ?? error // QEMU knows only that nobody listens any more
+      throw unwritten ?? error // QEMU only sees a closed connection
     })
     await written
     await sync(place.unfinishedMemory)
@@ -100,13 +103,13 @@ async function completed(qmp: Qmp): Promise<void> {
   }
 }
 
-/** From here on the machine is suspended. */
+/** Renames the memory file. From here on, the machine is suspended. */
 export async function publishMemory(place: MachinePlace): Promise<void> {
   await rename(place.unfinishedMemory, place.memory)
   await sync(dirname(place.memory))
 }
 
-/** Lets a machine that stood still for its memory's sake go on. */
+/** Continues a machine that was stopped to save its memory. */
 export async function goOn(qmp: Qmp, place: MachinePlace): Promise<void> {
   const { status } = (await qmp.execute('query-migrate')) as Migration
   if (status === 'active' || status === 'setup') {
@@ -118,7 +121,7 @@ export async function goOn(qmp: Qmp, place: MachinePlace): Promise<void> {
   await rm(place.unfinishedMemory, { force: true })
 }
 
-/** Gives QEMU, which waits for it, the memory of a file. The machine stands still then. */
+/** Loads a memory file into a waiting QEMU. The machine stays stopped. */
 export async function loadMemory(qmp: Qmp, place: MachinePlace, file: string): Promise<void> {
   const path = join(place.run, 'memory.sock')
   await rm(path, { force: true })
@@ -130,14 +133,14 @@ export async function loadMemory(qmp: Qmp, place: MachinePlace, file: string): P
   try {
     await qmp.execute('migrate-incoming', { uri: `unix:${path}` })
     socket = createConnection(path)
-    // QEMU hangs up as soon as it has all, so that the end of the connection says nothing.
+    // QEMU closes the connection when it has everything, so a close is no error.
     socket.on('error', () => {})
     source.pipe(socket)
     while ((await Promise.race([statusOf(qmp), broken.promise])) === 'inmigrate') await delay(lookEveryMs)
   } catch (error) {
     throw new EngineUnavailable('The machine’s memory could not be read', error)
   } finally {
-    // Whoever hangs up early leaves the file open, and a deleted file that is open keeps its room.
+    // If QEMU closes early, the file would stay open, and a deleted open file keeps its disk space.
     source.destroy()
     socket?.destroy()
     await rm(path, { force: true })
@@ -147,7 +150,7 @@ export async function loadMemory(qmp: Qmp, place: MachinePlace, file: string): P
 export const hasMemory = async (place: MachinePlace): Promise<boolean> =>
   (await stat(place.memory).catch(nullIfMissing)) !== null
 
-/** By which a write to the root disk shows. */
+/** The root disk's modification time and size, which show a write. */
 export async function rootState(place: MachinePlace): Promise<NonNullable<MachineRecord['resumed_over']>> {
   const { mtimeNs, size } = await stat(place.root, { bigint: true })
   return { mtime_ns: String(mtimeNs), size: Number(size) }

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 
-// What a machine's agent may say. In the machine the tenant is root, and may say anything in its place: so nothing of it is
-// believed before it is looked at, and what is of no such shape was never said.
+// Messages of a machine's agent. The tenant is root in the machine and may send anything in the agent's place, so each
+// message is validated, and invalid ones are ignored.
 
 export const CommandStatus = z.object({
   phase: z.enum(['waiting', 'running', 'restarting', 'ended']),
@@ -13,7 +13,7 @@ export const CommandStatus = z.object({
 
 const Hello = z.object({ peer: z.string(), sent_ns: z.number(), now_ns: z.number(), status: CommandStatus })
 
-// The agent's longest part is 16 KiB, and so is a terminal's.
+// The agent's parts and a terminal's are at most 16 KiB.
 const Part = z.base64().max(22 * 1024)
 
 const AgentLine = z.object({
@@ -41,10 +41,10 @@ export const AgentMessage = z.discriminatedUnion('verb', [
   z.object({ verb: z.literal('exit'), session, body: z.int() }),
 ])
 
-/** Longer than all that it says at once. */
+/** More than the agent's longest message. */
 export const longestMessageBytes = 1024 * 1024
 
-/** What its processes use: the answer to `usage`. */
+/** Memory use of the machine's processes: the answer to `usage`. */
 export const Usage = z.object({ memory_bytes: z.int().nonnegative() })
 
 export type CommandStatus = z.infer<typeof CommandStatus>

@@ -4,9 +4,9 @@ import type { MachineNic, MachineSpec } from '../machines.ts'
 import type { MachineHost } from './host.ts'
 import type { MachineRecord } from './records.ts'
 
-// What a machine is told of itself, by its agent.
+// What the host tells a machine's agent about the machine.
 
-/** All that the agent is told of the machine. Config variables go this way, and no other. */
+/** Everything that the agent needs at start. Config variables go only this way. */
 export async function orderFor(host: MachineHost, record: MachineRecord, configVars: Record<string, string>) {
   const { spec } = record
   const base = await host.images.find(record.image_digest)
@@ -31,7 +31,7 @@ export async function orderFor(host: MachineHost, record: MachineRecord, configV
   }
 }
 
-/** What makes a machine the one that it is. */
+/** A machine's identity: what a fork must change. */
 export async function identity(spec: MachineSpec, configVars: Record<string, string>, env: string[]) {
   const given = Object.entries(configVars).map(([name, value]) => `${name}=${value}`)
   const isGiven = (one: string): boolean => one.slice(0, one.indexOf('=')) in configVars
@@ -43,7 +43,7 @@ export async function identity(spec: MachineSpec, configVars: Record<string, str
   }
 }
 
-/** With the tap's own limit for a packet, which is that of the network between the hosts. */
+/** Adds the tap's MTU, which is that of the network between the hosts. */
 export async function forAgent(nic: MachineNic) {
   const mtu = (await linksOf(nic.namespace)).get(nic.device)?.mtu ?? 0
   return {

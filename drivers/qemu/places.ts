@@ -1,35 +1,35 @@
 import { join } from 'node:path'
 import { EngineRefused } from '../errors.ts'
 
-/** Where everything of one machine is. Every path holds its id between slashes, by which its traces are found. */
+/** Paths of one machine. Each contains the machine's id between slashes, so that traces are found by id. */
 export interface MachinePlace {
   id: string
   folder: string
   record: string
-  /** Its own part of the root disk, over the image that it shares with others. */
+  /** The machine's overlay of its shared base image. */
   root: string
-  /** Its memory while it is suspended: whole, since it has this name only then. */
+  /** The memory of a suspended machine. Has this name only when complete. */
   memory: string
   unfinishedMemory: string
   logs: string
   run: string
   pidFile: string
-  /** Held as long as the machine runs, for its events. */
+  /** Held open for events while the machine runs. */
   monitor: string
-  /** For calls that a busy engine must not hold up. */
+  /** A second monitor, for commands that must not wait for the first. */
   orders: string
   agent: string
   console: string
-  /** What is published on the host for it. */
+  /** The published ports, for the helper. */
   ports: string
-  /** A VM's settings for cloud-init. */
+  /** A VM's cloud-init settings. */
   seed: string
 }
 
-// The kernel's limit for a unix socket's path is 107 bytes; an id takes 36, and the name of the socket 13.
+// The kernel limits a unix socket's path to 107 bytes; an id takes 36, the socket's name 13.
 const runLimit = 107 - 36 - 13
 
-/** `folder` keeps the machines; `run` holds sockets and pid files, and may be empty after a boot. */
+/** `folder` holds the machines; `run` holds sockets and pid files, and may be empty after a boot. */
 export function makeMachinePlaces(folder: string, run: string): (id: string) => MachinePlace {
   if (Buffer.byteLength(run) > runLimit) throw new Error(`the path ${run} is too long for sockets`)
   return (id) => {

@@ -9,13 +9,13 @@ import { environment, killProcesses, processesWith } from '../system/programs.ts
 import { type BoundPort, portKey, portsMatch } from '../system/host-ports.ts'
 import { nullIfMissing } from '../system/files.ts'
 
-// A machine's published ports. A process of its own (images/guest/helper) has them open on the host and carries what comes there
-// into the VPC's namespace, to the machine's first NIC. It has the machine's run folder in its arguments, and so ends with the machine,
-// whoever ends that; and control groups of its own, so that strangers who call take nothing of what is the machine's.
+// A machine's published ports. A helper process (images/guest/helper) listens on the host and forwards into the VPC's
+// namespace, to the machine's first NIC. It has the machine's run folder in its arguments, so it is killed with the
+// machine. Its own control groups keep incoming traffic from using the machine's resources.
 
 const limits = { cpu_cores: 1, memory_mib: 256 }
 
-/** What the helper is told: as in images/guest/helper/publish.go. */
+/** The helper's settings, as in images/guest/helper/publish.go. */
 interface Published {
   host_namespace: string
   address: string
@@ -24,13 +24,13 @@ interface Published {
   ports: BoundPort[]
 }
 
-// Each try knows which ports were taken; a host full of foreign listeners ends it.
+// Each try avoids ports found taken. The limit matters on a host full of foreign listeners.
 const tries = 10
 
 /**
- * Has the host's ports reach a machine that runs as it was asked for, whatever is there; what is right already is left alone.
- * Those that it once had it has again. Where somebody else has them now, a start may take others, whose caller is told of them;
- * else it has to be these. Throws PortInUse, EngineRefused. Expects the machine's turn.
+ * Opens the requested ports of a running machine and leaves open ones alone. Keeps the former host ports. If another
+ * program uses one of them, a start may choose others, which it returns to the caller; otherwise it throws. Throws
+ * PortInUse, EngineRefused. Must run in the machine's turn.
  */
 export async function publishPorts(
   host: MachineHost,
@@ -60,7 +60,7 @@ export async function publishPorts(
     return
   }
   await withdrawPorts(place)
-  const inUse = new Set<string>() // by others than the platform's
+  const inUse = new Set<string>() // by other programs
   for (let attempt = 0; attempt < tries; attempt++) {
     const ports = await hostPorts.place(id, asked, inUse)
     const clash = await open(host, place, { ...to, ports })
@@ -76,7 +76,7 @@ export async function publishPorts(
   throw new PortInUse(null)
 }
 
-/** With the ports that it had, if they can be had; or with these and no others. */
+/** The request with the former host ports, as a preference or as a requirement. */
 const askedFor = (
   { ports = [] }: MachineSpec,
   had: BoundPort[],
@@ -94,7 +94,7 @@ const firstNic = ({ nics }: MachineSpec) => nics.find(({ default_route }) => def
 const isSame = (one: Published, to: Omit<Published, 'ports'>): boolean =>
   Object.entries(to).every(([name, value]) => one[name as keyof Published] === value)
 
-/** What a helper that lives publishes; null where none does. */
+/** What the running helper publishes; null if there is none. */
 async function publishedNow(place: MachinePlace): Promise<Published | null> {
   if ((await processesWith(place.ports)).length === 0) return null
   const text = await readFile(place.ports, 'utf8').catch(nullIfMissing)
@@ -109,18 +109,18 @@ async function withdrawPorts({ ports }: MachinePlace): Promise<void> {
   )
 }
 
-/** Starts the helper. Returns the port that it could not have, as a `portKey`; null once all are open. */
+/** Starts the helper. Returns the `portKey` of a port that is taken; null when all are open. */
 async function open(host: MachineHost, place: MachinePlace, published: Published): Promise<string | null> {
   await writeFile(place.ports, JSON.stringify(published), { mode: 0o600 })
   const { helper } = await host.boot()
   const command = await inGroups(host.mark, portsGroup(place.id), limits, [helper, 'publish', place.ports])
-  // Detached: it outlives this worker, as the machine does.
+  // Detached: it outlives this worker, like the machine.
   const child = spawn('sh', command, {
     env: environment,
     detached: true,
     stdio: ['ignore', 'pipe', 'ignore'],
   })
-  child.on('error', () => {}) // it says nothing then
+  child.on('error', () => {}) // then it has no output
   child.unref()
   let said = ''
   for await (const data of child.stdout) {

@@ -15,25 +15,25 @@ import type { MachinePlace } from './places.ts'
 import type { Counters, Launched } from './records.ts'
 import { kernelMib } from './arguments.ts'
 
-// One QEMU for each machine that runs. It outlives the worker, and is known by its id and its files in its arguments.
+// One QEMU per running machine. It outlives the worker and is identified by the id and paths in its arguments.
 
 const isQemu = ({ args }: Process, place: MachinePlace): boolean =>
   args[0]?.endsWith(qemu) === true && args.includes(place.id) && args.includes(place.pidFile)
 
-/** The machine's process that lives; null when there is none. */
+/** The pid of the machine's running QEMU; null if there is none. */
 export async function findQemu(place: MachinePlace): Promise<number | null> {
   const pid = Number(await readFile(place.pidFile, 'utf8').catch(() => ''))
   const found = pid > 0 ? await livingProcess(pid) : null
   return found && isQemu(found, place) ? found.pid : null
 }
 
-// What QEMU takes beside the machine's memory: its own code, translated code under TCG, queues of devices.
+// QEMU's use besides the machine's memory: code, translated code under TCG, device queues.
 const ownMib = 256
 
-// Each word before `--` is a file by which a group is entered; then the program.
+// Each argument before `--` is a file through which the process enters a group; then follows the program.
 const entering = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift; exec "$@"'
 
-/** What `sh` is given so that a program runs in control groups of ours, which are made or set anew. */
+/** Makes or updates control groups, and returns arguments for `sh` that run a program in them. */
 export async function inGroups(
   mark: string,
   group: string,
@@ -43,10 +43,10 @@ export async function inGroups(
   return ['-c', entering, 'sh', ...(await makeGroups(mark, group, limits)), '--', ...command]
 }
 
-/** For what carries its published ports. */
+/** The control group of the port helper. */
 export const portsGroup = (id: string): string => `${id}-ports`
 
-/** Starts it, and returns when all its sockets are there. */
+/** Starts QEMU, and returns when all its sockets exist. */
 export async function startQemu(
   place: MachinePlace,
   mark: string,
@@ -70,7 +70,7 @@ const endsWithinMs = 60_000
 export const awaitEnd = (place: MachinePlace, withinMs = endsWithinMs): Promise<void> =>
   until(async () => (await findQemu(place)) === null, withinMs, 'The machine’s process does not end')
 
-/** Kills whatever there is of it, also what a killed worker was only about to start, and what it listened on. */
+/** Kills QEMU, including a start of a killed worker, and removes its sockets. */
 export async function endQemu(place: MachinePlace): Promise<void> {
   const text = `${place.run}/`
   const left = await processesWith(text)
@@ -82,14 +82,14 @@ export async function endQemu(place: MachinePlace): Promise<void> {
     await rm(file, { force: true })
 }
 
-/** With nothing left on the machine but its files. */
+/** Removes everything of a machine but its files. */
 export async function forgetProcess(place: MachinePlace, mark: string): Promise<void> {
   await endQemu(place)
   for (const group of [place.id, portsGroup(place.id)]) await removeGroups(mark, group)
   await rm(place.run, { recursive: true, force: true })
 }
 
-// The kernel's unit in /proc, the same on all architectures that Node knows.
+// The kernel's clock tick in /proc, the same on all architectures that Node supports.
 const tickMs = 10
 
 export async function cpuMsOf(pid: number): Promise<Counters['cpu_ms'] | null> {

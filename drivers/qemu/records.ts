@@ -5,23 +5,26 @@ import type { BoundPort } from '../system/host-ports.ts'
 import type { MachinePlace } from './places.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 
-/** What a process was started with: as long as it or its memory lives, that holds, whatever the spec says. */
+/** What QEMU was started with. Valid as long as the process or its memory exists, even if the spec changes. */
 export interface Launched {
   cpu_cores: number
   memory_mib: number
-  /** By the number of their ports, which are a part of the memory. */
+  /** By port number, which is part of the memory. */
   nics: (MachineNic | null)[]
-  /** By their numbers on the bus. */
+  /** By number on the bus. */
   disks: (string | null)[]
 }
 
-/** What is known of a machine, in its folder; what runs is asked of the machine itself. It holds no secret. */
+/**
+ * A machine's record in its folder. The state of a running machine comes from the machine itself. The record holds no
+ * secrets.
+ */
 export interface MachineRecord {
   spec: MachineSpec
   engine_id: string
   image_digest: string
   created_at: string
-  /** Who made it, so that a failure takes away only what was made by the same. */
+  /** The operation that made the machine: only its failure removes the machine. */
   made_by: string
   operation_id: string
   started_at: string | null
@@ -30,32 +33,35 @@ export interface MachineRecord {
   oom_killed: boolean
   restart_count: number
   suspended: (Suspended & { root_image: string }) | null
-  /** Set just before a resumed machine runs: how its root disk was then. Once that has changed, the memory is of no use. */
+  /**
+   * Set just before a resumed machine runs: the state of its root disk. If the disk has changed since, the memory
+   * cannot be used.
+   */
   resumed_over: { mtime_ns: string; size: number } | null
-  /** The number of the last line that is another machine's: a fork goes on counting. */
+  /** The number of the last line from the original machine: a fork continues its numbering. */
   lines_before: number
-  /** A fork that is not a machine of its own yet. */
+  /** A fork that still has the original's identity. */
   forking: boolean
-  /** What earlier processes of the same start have used. */
+  /** Usage of earlier processes since the same start. */
   used_before: Counters
-  /** What its published ports were last. */
+  /** The last published ports. */
   ports: BoundPort[]
-  /** Null before the first check, and where nothing checks it. */
+  /** Null before the first check, and without a health check. */
   health: Health | null
-  /** What QEMU said of its end. */
+  /** QEMU's reason for its end. */
   ended_by: Ending | null
 }
 
-/** What its health check has found since the command started. */
+/** Results of the health check since the command started. */
 export interface Health {
   status: 'starting' | 'healthy' | 'unhealthy'
-  /** Failures one after the other. */
+  /** Consecutive failures. */
   failures: number
-  /** Which start of the command it is of. */
+  /** The restart of the command that was checked. */
   restarts: number
 }
 
-/** As it is told of the machine. */
+/** The health as reported for the machine. */
 export const healthOf = ({ spec, health }: MachineRecord): FoundMachine['health'] =>
   spec.health_check ? (health?.status ?? 'starting') : 'none'
 
@@ -67,7 +73,7 @@ export interface Counters {
 
 export const noCounters: Counters = { cpu_ms: 0, disk_read_bytes: 0, disk_write_bytes: 0 }
 
-/** Of a machine that an operation makes, of which nothing is there yet. */
+/** The record of a new machine of which nothing exists yet. */
 export const newRecord = (
   of: Pick<MachineRecord, 'spec' | 'image_digest' | 'operation_id' | 'launched'>,
 ): MachineRecord => ({
@@ -94,6 +100,6 @@ export async function readRecord(place: MachinePlace): Promise<MachineRecord | n
   return text === null ? null : (JSON.parse(text) as MachineRecord)
 }
 
-/** What of it is a secret is given with each start, and not kept. */
+/** Secrets are passed at each start and never stored. */
 export const writeRecord = (place: MachinePlace, record: MachineRecord): Promise<void> =>
   publishText(place.record, JSON.stringify({ ...record, spec: { ...record.spec, user_data: null } }))

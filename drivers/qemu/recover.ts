@@ -4,13 +4,13 @@ import { goOn, hasMemory, rootState, statusOf } from './memory.ts'
 import { findQemu, forgetProcess } from './processes.ts'
 import type { MachineRecord } from './records.ts'
 
-// Recovers a machine from what a killed worker left, before anything else is done with it: then it runs, is suspended, or does
-// not run.
+// Repairs a machine after a worker was killed, before any other work on it. Afterwards it is running, suspended, or
+// stopped.
 
 const startsWithinMs = 60_000
 const vmAnswersWithinMs = 10_000
 
-/** Expects the machine's turn. */
+/** Must run in the machine's turn. */
 export async function recover(host: MachineHost, id: string): Promise<void> {
   const place = host.placeOf(id)
   const record = await host.record(id)
@@ -46,7 +46,7 @@ async function withdrawFork(host: MachineHost, id: string): Promise<void> {
   await host.removeFiles(place)
 }
 
-/** The machine was about to go on when its worker was killed, or had just done so. */
+/** Handles a worker killed just before or after the resumed machine ran. */
 async function recoverResume(
   host: MachineHost,
   id: string,
@@ -65,7 +65,7 @@ async function recoverResume(
   }
 }
 
-/** Whether the root disk is as the memory knows it. What was written to plugged disks does not show there. */
+/** Whether the root disk is unchanged since the suspension. Writes to plugged disks are not detected. */
 export async function isAsBefore(host: MachineHost, id: string, record: MachineRecord): Promise<boolean> {
   const { mtime_ns, size } = await rootState(host.placeOf(id))
   const was = record.resumed_over
@@ -73,7 +73,7 @@ export async function isAsBefore(host: MachineHost, id: string, record: MachineR
   return !was || (!hasDisks && was.mtime_ns === mtime_ns && was.size === size)
 }
 
-/** Once it runs: gives up the memory when the machine has answered. */
+/** Removes the memory after the resumed machine has answered. */
 export async function finishResume(host: MachineHost, id: string): Promise<void> {
   const link = await host.link(id)
   const { kind } = (await host.needed(id)).spec
@@ -81,7 +81,7 @@ export async function finishResume(host: MachineHost, id: string): Promise<void>
     const agent = await link.answering(kind === 'vm' ? vmAnswersWithinMs : startsWithinMs)
     await agent.setClock()
   } catch (error) {
-    // A VM's agent is a program of the tenant's: it need not be there.
+    // A VM's agent is a program in the tenant's system, and may be missing.
     if (kind === 'microvm' || link.isClosed) throw error
   }
   await rm(host.placeOf(id).memory, { force: true })

@@ -20,14 +20,17 @@ import { prepareVm, writeSeed } from './vms.ts'
 import { imageSize } from '../qcow2/images.ts'
 import { publish } from '../system/files.ts'
 
-// How a machine comes up and goes down.
+// Starts and stops machines.
 
 const gibibyte = 1024 ** 3
 
-// A start takes three seconds without KVM on an idle machine; thirty at once on two cores take a minute and a half.
+// A start takes three seconds without KVM on an idle host; thirty at once on two cores take a minute and a half.
 const bootsWithinMs = 300_000
 const startsWithinMs = 60_000
-/** Who ends sooner has ended at once, unless it was seen at work before. Without KVM a shell alone takes 150 ms to start and end. */
+/**
+ * A command that ends sooner has ended at once, unless it was seen running. Without KVM, a shell alone takes 150 ms to
+ * start and end.
+ */
 export const endsAtOnceMs = { kvm: 50, tcg: 400 }
 
 /** See MachineEngine.run. */
@@ -82,7 +85,7 @@ export async function runMachine(
   return host.present(id)
 }
 
-/** What stays as long as its root disk does. */
+/** Fields that last as long as the root disk. */
 const originOf = ({ engine_id, created_at, made_by, lines_before, ports }: MachineRecord) => ({
   engine_id,
   created_at,
@@ -112,7 +115,7 @@ export function launchedFor(spec: MachineSpec): Launched {
   }
 }
 
-/** Starts QEMU with all that the machine had at its launch, and opens its ports. Throws PortInUse. */
+/** Starts QEMU with the devices of the launch, and opens its ports. Throws PortInUse. */
 export async function launch(host: MachineHost, record: MachineRecord, incoming: boolean): Promise<Link> {
   const { spec, launched } = record
   if (!launched) throw new EngineUnavailable('The machine was never started')
@@ -137,7 +140,7 @@ export async function launch(host: MachineHost, record: MachineRecord, incoming:
   return link
 }
 
-/** Has the machine's command run, if it does not. */
+/** Starts the machine's command if it is not running. */
 async function begin(
   host: MachineHost,
   record: MachineRecord,
@@ -184,7 +187,7 @@ async function refuseAtOnce(host: MachineHost, link: Link, { spec }: MachineReco
   if (status.exit_code === 0 && spec.restart_policy !== 'always') return
   const words: string[] = []
   const lastWords = { lines: lastLines }
-  // What it said is on its way still.
+  // Its output may still be arriving.
   for (let tries = 0; tries < 20 && words.length === 0; tries++) {
     for await (const { line } of readMachineLogs(
       link.logs.source,
@@ -200,7 +203,7 @@ async function refuseAtOnce(host: MachineHost, link: Link, { spec }: MachineReco
   throw new CommandFailed('exited_at_once', said ? `${message}: ${said}` : message, status.exit_code)
 }
 
-/** After a failure: what this operation made goes; what was there before stays, and does not run. */
+/** Cleans up after a failure. Removes what this operation made; stops what existed before. */
 async function withdraw(host: MachineHost, { spec }: MachineRecord, operationId: string): Promise<void> {
   const { id } = spec
   const place = host.placeOf(id)
@@ -212,7 +215,7 @@ async function withdraw(host: MachineHost, { spec }: MachineRecord, operationId:
   await host.removeFiles(place)
 }
 
-// Its file systems are put in order after the command's grace.
+// Time to unmount file systems after the command's grace period.
 const unmountsWithinMs = 10_000
 
 /** See MachineEngine.stop. */
@@ -229,9 +232,10 @@ export async function stopMachine(host: MachineHost, id: string, graceSec: numbe
   const link = await host.link(id)
   const graceMs = graceSec * 1000
   if (record.spec.kind === 'vm') await link.monitor.execute('system_powerdown').catch(() => {})
-  else if (link.agent.isReady) link.agent.ask('poweroff', { grace_ms: graceMs }).catch(() => {}) // it ends without an answer
+  // Not awaited: it ends without answering.
+  else if (link.agent.isReady) link.agent.ask('poweroff', { grace_ms: graceMs }).catch(() => {})
   const waits = record.spec.kind === 'vm' ? graceMs : link.agent.isReady ? graceMs + unmountsWithinMs : 0
-  await awaitEnd(place, waits).catch(() => {}) // then by force
+  await awaitEnd(place, waits).catch(() => {}) // then kill it
   await endQemu(place)
   host.drop(id)
   await forgetProcess(place, host.mark)

@@ -6,8 +6,8 @@ import { Usage } from './messages.ts'
 import type { Counters, MachineRecord } from './records.ts'
 import type { Qmp } from '../system/qmp.ts'
 
-// What a machine has used since its start. A process counts from zero: what earlier ones of the same start had counted is in the
-// record.
+// What a machine has used since its start. Each process counts from zero; the record has the usage of earlier
+// processes of the same start.
 
 interface BlockStats {
   stats: { rd_bytes: number; wr_bytes: number }
@@ -30,7 +30,7 @@ export async function usedBy(
 
 const usageWithinMs = 2_000
 
-/** Null where it has ended meanwhile. */
+/** Null if the machine has ended. */
 export async function sampleOf(host: MachineHost, id: string): Promise<ContainerSample | null> {
   const [record, link] = [await host.record(id), host.presentLink(id)]
   if (!record?.started_at || !record.launched || !link) return null
@@ -41,7 +41,7 @@ export async function sampleOf(host: MachineHost, id: string): Promise<Container
     const traffic = await Promise.all(
       record.launched.nics.flatMap((nic) => (nic ? [bytesOf(nic.namespace, nic.device)] : [])),
     )
-    // The tap is the other end: what it takes in, the machine has sent.
+    // Swap directions: what the tap receives, the machine has sent.
     const sum = (of: (bytes: NonNullable<(typeof traffic)[number]>) => number): number =>
       traffic.reduce((all, bytes) => all + (bytes ? of(bytes) : 0), 0)
     return {
@@ -54,7 +54,7 @@ export async function sampleOf(host: MachineHost, id: string): Promise<Container
       net_tx_bytes: sum(({ rx }) => rx.bytes),
     }
   } catch {
-    return null // it is ending
+    return null // the machine is ending
   }
 }
 

@@ -15,8 +15,9 @@ import { usedBy } from './samples.ts'
 import { writeSeed } from './vms.ts'
 import { sync } from '../system/files.ts'
 
-// A machine whose memory is a file. The order of the steps is what a kill anywhere in between is survived by: the file is whole and
-// synced before the process ends, has its name only then, and is given up only after the machine has answered again.
+// Suspends, resumes and forks machines. The order of steps makes a kill at any point safe: the memory file is complete
+// and synced before the process ends, gets its name only then, and is removed only after the machine has answered
+// again.
 
 /** See MachineEngine.suspend. */
 export async function suspendMachine(
@@ -49,7 +50,7 @@ export async function suspendMachine(
     await publishMemory(place)
   } catch (error) {
     if (await hasMemory(place)) throw error
-    await goOn(link.monitor, place) // first, since it makes room for the record
+    await goOn(link.monitor, place) // first, because it frees space for the record
     await host.change(id, { suspended: null, used_before: record.used_before })
     throw error
   } finally {
@@ -62,7 +63,7 @@ export async function suspendMachine(
   return host.present(id)
 }
 
-// Measurements of the same counter differ by some millionths.
+// Measurements of one counter differ by some millionths.
 const sameTsc = 1e-4
 
 /** Throws MemoryUnusable. */
@@ -97,7 +98,7 @@ export async function resumeMachine(host: MachineHost, spec: MachineSpec): Promi
     await monitor.execute('cont')
     await finishResume(host, id)
   } catch (error) {
-    // It stays suspended as long as it has not written anything.
+    // It stays suspended if it has not written anything.
     await recover(host, id)
     throw error
   }
@@ -105,7 +106,7 @@ export async function resumeMachine(host: MachineHost, spec: MachineSpec): Promi
   return host.present(id)
 }
 
-/** See MachineEngine.fork. Expects the turns of both. */
+/** See MachineEngine.fork. Must run in the turns of both machines. */
 export async function forkMachine(
   host: MachineHost,
   fromId: string,
@@ -152,7 +153,7 @@ export async function forkMachine(
     const { monitor } = await launch(host, record, true)
     await loadMemory(monitor, place, fromPlace.memory)
     const ports = nics.flatMap((nic, port) => (nic ? [port] : []))
-    // Nobody may hear it by the other's address.
+    // The fork must not receive packets for the original's addresses.
     for (const port of ports) await setLink(monitor, port, false)
     await monitor.execute('cont')
     await renew(host, { id, spec, configVars, others: others.map(({ mac_address }) => mac_address) })
@@ -175,11 +176,11 @@ interface Renewal {
   id: string
   spec: MachineSpec
   configVars: Record<string, string>
-  /** The addresses that its NICs still have. */
+  /** The MAC addresses that its NICs still have. */
   others: string[]
 }
 
-/** Makes the fork a machine of its own. */
+/** Gives the fork its own identity. */
 async function renew(host: MachineHost, { id, spec, configVars, others }: Renewal): Promise<void> {
   const link = await host.link(id)
   const record = await host.needed(id)

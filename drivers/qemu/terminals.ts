@@ -4,13 +4,13 @@ import type { Terminal, TerminalSize } from '../containers.ts'
 import { EngineUnavailable } from '../errors.ts'
 import type { Agent } from './agent.ts'
 
-// As the agent has it: so many bytes may be under way that the other side has not dealt with.
+// The agent's flow control: at most this many bytes may be unacknowledged.
 const windowBytes = 128 * 1024
 const partBytes = 16 * 1024
-// An agent of ours keeps to the window. Who goes on without an answer loses its terminal rather than filling the host's memory.
+// Our agent keeps to the window. A sender that ignores it loses its terminal, so it cannot fill the host's memory.
 const mostUnread = 1024 * 1024
 
-/** Runs a command with a terminal in the machine. */
+/** Runs a command in the machine, with a terminal. */
 export async function openMachineTerminal(
   agent: Agent,
   command: string[],

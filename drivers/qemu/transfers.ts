@@ -16,8 +16,8 @@ import { publish, sync } from '../system/files.ts'
 import { makePlaces, type Place } from '../qcow2/places.ts'
 import { pull, type ServeOn, serve, stopServing } from '../qcow2/transfers.ts'
 
-// A machine goes from host to host as disks do: its root disk with all that lies under it, and its memory beside that as if it
-// were a snapshot. For the time of it, both are in a place of their own.
+// Transfers a machine like a disk: its root disk merged with the base image, and its memory as if it were a snapshot.
+// Both are in a folder of their own meanwhile.
 
 const memory = 'memory'
 
@@ -52,7 +52,7 @@ export async function serveMachine(
   const its = transferPlace(host, id)
   await clear(its)
   await mkdir(its.snapshots, { recursive: true })
-  // With all that lies under it, so that the other host needs nothing else.
+  // Includes the base image, so that the other host needs nothing else.
   await run('qemu-img', ['convert', '-f', 'qcow2', '-O', 'qcow2', place.root, its.image], { signal })
   if (record.suspended)
     await run('qemu-img', ['convert', '-f', 'raw', '-O', 'qcow2', place.memory, its.snapshot(memory)], {
@@ -89,7 +89,7 @@ export async function pullMachine(
   try {
     const { address, port, key, root_disk_bytes } = from
     await pull(its, { address, port, key, size_bytes: root_disk_bytes, contents }, { signal })
-    // It was here before: what it said then may not be archived yet.
+    // An older copy exists here: its output may not be archived yet.
     if ((await host.record(id)) !== null) await host.settings.beforeRemoval(id)
     await forgetProcess(place, host.mark)
     await host.removeFiles(place)
@@ -98,7 +98,7 @@ export async function pullMachine(
     if (record.suspended) {
       const part = `${place.unfinishedMemory}.new`
       await run('qemu-img', ['convert', '-f', 'qcow2', '-O', 'raw', its.snapshot(memory), part], { signal })
-      await truncate(part, record.suspended.memory_bytes) // an image ends with a whole sector
+      await truncate(part, record.suspended.memory_bytes) // an image is padded to a whole sector
       await rename(part, place.unfinishedMemory)
       await sync(place.unfinishedMemory)
     }

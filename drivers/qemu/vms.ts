@@ -10,7 +10,7 @@ import { processesWith, run, signalProcess, until } from '../system/programs.ts'
 import { asArgument } from '../qcow2/images.ts'
 import { nullIfMissing, publish } from '../system/files.ts'
 
-// What only VMs have: an image of their own making, and settings for cloud-init on a disk (NoCloud).
+// VMs only: their built images, and a cloud-init settings disk (NoCloud).
 
 export const vmImages = ['debian-12'] as const
 
@@ -23,7 +23,7 @@ const nothing: Omit<ImageConfig, 'digest'> = {
   signal: 0,
 }
 
-/** The root disk of a VM's image; made where it is missing, once at a time. Throws ImageNotFound. */
+/** Returns the root disk of a VM image and makes it if it is missing, one at a time. Throws ImageNotFound. */
 export async function prepareVm(
   host: MachineHost,
   image: string,
@@ -31,7 +31,7 @@ export async function prepareVm(
 ): Promise<BaseImage> {
   if (!(vmImages as readonly string[]).includes(image)) throw new ImageNotFound(image)
   const { kernelVersion } = await host.boot()
-  // Its modules are those of the kernel with which it was made.
+  // The image's modules must match the kernel with which it was made.
   const digest = pinned ?? `${image}-${kernelVersion}`
   return host.inTurn(`image ${digest}`, async () => {
     const there = await host.images.find(digest)
@@ -39,9 +39,9 @@ export async function prepareVm(
     const { vmBuild, guest } = host.settings
     if (!vmBuild) throw new HostNotEquipped('the tools that build VM images')
     const folder = join(imagesOf(host), `${unfinished}${digest}`)
-    await discardBuild(folder) // of a worker that was killed
+    await discardBuild(folder) // left by a killed worker
     signal?.throwIfAborted()
-    const callOff = (): void => void discardBuild(folder).catch(() => {}) // told below
+    const callOff = (): void => void discardBuild(folder).catch(() => {}) // `finally` reports it
     signal?.addEventListener('abort', callOff, { once: true })
     try {
       await run('unshare', [...alone, vmBuild, `${folder}/`, guest])
@@ -56,13 +56,13 @@ export async function prepareVm(
   })
 }
 
-// Dozens of processes make an image, some in a root of their own: with the first of their namespace all of them end, and
-// with its mounts nothing is left mounted.
+// Dozens of processes make an image, some with a root of their own. When the first process of their PID namespace
+// ends, all end, and their mounts go with the mount namespace.
 const alone = ['--pid', '--fork', '--kill-child', '--mount-proc']
 const unfinished = '.making-'
 const imagesOf = ({ settings }: MachineHost): string => join(settings.folder, 'images')
 
-/** Ends what a killed worker was making, and takes it away. */
+/** Ends and removes builds of killed workers. */
 export async function discardBuilds(host: MachineHost): Promise<void> {
   const names = (await readdir(imagesOf(host)).catch(nullIfMissing)) ?? []
   for (const name of names) if (name.startsWith(unfinished)) await discardBuild(join(imagesOf(host), name))
@@ -71,7 +71,7 @@ export async function discardBuilds(host: MachineHost): Promise<void> {
 const endsWithinMs = 30_000
 
 async function discardBuild(folder: string): Promise<void> {
-  // `unshare` is left to end by itself: it does so when all others have, those too that do not name the folder.
+  // `unshare` ends by itself after all others, including those that do not name the folder.
   const end = async (): Promise<boolean> => {
     const left = await processesWith(`${folder}/`)
     for (const { pid, args } of left) if (args[0] !== 'unshare') signalProcess(pid, 'SIGKILL')
@@ -82,8 +82,8 @@ async function discardBuild(folder: string): Promise<void> {
 }
 
 /**
- * Writes what cloud-init reads at each start of the VM. It holds the tenant's `user_data`, as a VM's own disk does; without
- * them, a VM that has started before goes on as it is set up. QEMU makes a FAT file system of a folder.
+ * Writes what cloud-init reads at each start of the VM. Contains the tenant's `user_data`, like the VM's own disk;
+ * without it, a VM that started before keeps its setup. QEMU serves the folder as a FAT file system.
  */
 export async function writeSeed(
   place: MachinePlace,
@@ -95,7 +95,7 @@ export async function writeSeed(
   await mkdir(files, { recursive: true, mode: 0o700 })
   try {
     const metadata = {
-      'instance-id': spec.id, // what cloud-init does once, it does once for each
+      'instance-id': spec.id, // cloud-init runs its once-only steps once per instance-id
       'local-hostname': spec.name,
       'public-keys': spec.ssh_keys ?? [],
     }
