@@ -18,8 +18,8 @@ const events = async (query: string, client = owner): Promise<Json[]> =>
   (await client.get<{ items: Json[] }>(`${path}?${query}`)).items
 const ofRequest = (headers: Headers) => events(`request_id=${headers.get('x-request-id')}`)
 
-describe('an event', () => {
-  test('of a change says who, what, which, from where and how it ended', async () => {
+describe('an audit event', () => {
+  test('of a change holds the actor, the action, the resource, the source address and the outcome', async () => {
     const { id, email } = await owner.get('/api/v1/account')
     const name = 'audited'
     const answer = await owner.ask(
@@ -59,7 +59,7 @@ describe('an event', () => {
     expect(JSON.stringify(event)).not.toMatch(/hidden-value/)
   })
 
-  test('is there for a change of a thing, under its id', async () => {
+  test('of a change holds the id of the changed resource', async () => {
     const { id } = await tenant.containers.make({ start: false })
     const answer = await owner.ask('DELETE', `/api/v1/containers/${id}`)
     const [event] = await ofRequest(answer.headers)
@@ -73,7 +73,7 @@ describe('an event', () => {
   test.each([
     ['403', 'viewer', {}, 403, 'permission_denied'],
     ['422', 'owner', { name: '-' }, 422, 'invalid_input'],
-  ])('of a refused attempt has its reason: %s', async (_, role, body, status, code) => {
+  ])('of a refused request holds the reason: %s', async (_, role, body, status, code) => {
     const caller = await tenant.user(role)
     const answer = await caller.ask('POST', '/api/v1/containers', body)
     expect(answer.status).toBe(status)
@@ -99,14 +99,14 @@ describe('a login', () => {
     await new User({ tenant_id: tenant.id, email, password_hash, roles: [] }).save()
   })
 
-  test('is an event of the user’s tenant', async () => {
+  test('is audited in the user’s tenant', async () => {
     const { headers } = await login(password)
     expect(await ofRequest(headers)).toMatchObject([
       { actor_name: email, action: 'POST /api/v1/auth/login', status: 200, outcome: 'succeeded' },
     ])
   })
 
-  test('that fails is one too, without the password', async () => {
+  test('is audited if it fails, without the password', async () => {
     const { headers, status } = await login('a wrong password')
     expect(status).toBe(401)
     const found = await eventually(async () => {
@@ -122,8 +122,8 @@ describe('a login', () => {
   })
 })
 
-describe('a token’s issue', () => {
-  test('is an event of the client’s tenant, refused or not, without the secret', async () => {
+describe('a token request', () => {
+  test('is audited in the client’s tenant, refused or not, without the secret', async () => {
     const machine = await makeMachine(owner, ['containers:read'])
     const issued = await requestToken(machine)
     expect(await ofRequest(issued.headers)).toMatchObject([
@@ -136,8 +136,8 @@ describe('a token’s issue', () => {
   })
 })
 
-describe('the list', () => {
-  test('is the tenant’s own, newest first', async () => {
+describe('the list of audit events', () => {
+  test('holds the tenant’s own events, newest first', async () => {
     const other = await makeTenant()
     await other.owner.ask('POST', '/api/v1/containers', {})
     const theirs = await events('', other.owner)
@@ -147,13 +147,13 @@ describe('the list', () => {
     expect(times).toEqual(times.toSorted().toReversed())
   })
 
-  test('filters by a field', async () => {
+  test('can be filtered by a field', async () => {
     const refused = await events('outcome=refused&limit=100')
     expect(refused.length).toBeGreaterThan(0)
     expect(new Set(refused.map(({ outcome }) => outcome))).toEqual(new Set(['refused']))
   })
 
-  test('needs audit:read', async () => {
+  test('requires audit:read', async () => {
     const developer = await tenant.user('developer')
     expect(await developer.ask('GET', path)).toMatchObject({
       status: 403,

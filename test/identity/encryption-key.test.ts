@@ -23,7 +23,7 @@ import { insertContainers } from '../support/rows.ts'
 import { layout, stackSettings } from '../support/stack.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// The keys of secrets at rest, and their rotation, under which no secret is lost.
+// The keys of secrets at rest, and their rotation. A rotation must lose no secret.
 
 const path = '/api/v1/platform/encryption-key'
 
@@ -49,7 +49,7 @@ const shown = (): Promise<Shown> => operator.get<Shown>(path)
 const begin = async (): Promise<Operation> => (await operator.begin('POST', `${path}/rotate`)).operation
 const rotate = async () => (await begin()).success()
 
-/** What is not sealed by the newest key, looked through behind the models' back. */
+/** The fields that hold values sealed by older keys, read directly from the database. */
 async function sealedBefore(): Promise<string[]> {
   const { data_key_id } = await shown()
   const found: string[] = []
@@ -65,7 +65,7 @@ async function sealedBefore(): Promise<string[]> {
 const hasStep = (operation: Operation, step: string) =>
   eventually(async () => (await operation.now()).step?.startsWith(step))
 
-/** All that have read the keys, but for the host, which has none. */
+/** Restarts all roles that have read the keys. The host has none. */
 async function restart(): Promise<void> {
   for (const role of ['api', 'api-2', 'worker'] as const) {
     await platform.kill(role)
@@ -75,7 +75,7 @@ async function restart(): Promise<void> {
   await connectDatabase(stackSettings())
 }
 
-/** A secret of each kind, and the proof that it is good. */
+/** Makes a secret of each kind; the returned function proves that all of them still work. */
 async function secretsOfEachKind() {
   const PASSWORD = newId()
   const { owner } = tenant
@@ -115,7 +115,7 @@ async function secretsOfEachKind() {
       const again = await owner.ask('POST', `${replica}/api/v1/api-clients`, idempotent, key)
       expect([again.status, again.body]).toEqual([201, first.body])
 
-      // As if its last code had been of long ago: the present one is still to be used.
+      // Resets the last used step, so that the present code can be used.
       await Authenticator.updateOne({ tenant_id: tenant.id, _id: user._id }, { $set: { last_step: 0 } })
       for (const otp of [totp.generate(), recoveryCodes.pop()]) {
         const login = await ask('POST', `${replica}/api/v1/auth/login`, { body: { ...person, otp } })
@@ -124,7 +124,7 @@ async function secretsOfEachKind() {
     }
     const record = await MailRecord.findById(mail._id).lean()
     expect(await unsealSecret(record?.text_sealed ?? '', mail._id)).toEqual({ text })
-    // It is made anew, so that the host asks for its config vars.
+    // Remove the container, so that its repair makes the host ask for the config vars.
     if ((await engine.withLabel('keelson.resource', container.id)).length) await engine.remove(container.id)
     await (await tenant.containers.start(container.id)).operation.success()
     expect((await engine.only(container.id)).Config.Env).toContain(`PASSWORD=${PASSWORD}`)
@@ -132,8 +132,8 @@ async function secretsOfEachKind() {
   }
 }
 
-describe('a rotation', () => {
-  test('seals all anew, and every secret is good as before, on every replica', async () => {
+describe('a key rotation', () => {
+  test('reseals all secrets with a new key, and all replicas can use them during and after it', async () => {
     const before = await shown()
     const proveGood = await secretsOfEachKind()
     const sealed = await Container.find({ tenant_id: tenant.id }).lean()
@@ -148,7 +148,7 @@ describe('a rotation', () => {
     expect(JSON.stringify(after)).not.toMatch(/wrapped/)
   })
 
-  test('is not begun twice at once, by whomever; it is audited, and is not called off', async () => {
+  test('runs only once at a time; it is audited and cannot be cancelled', async () => {
     const operation = await begin()
     const other = await makeOperator()
     for (const who of [operator, other]) {
@@ -174,7 +174,7 @@ describe('a rotation', () => {
   })
 })
 
-test('of many processes that start at once on a new database, one makes the keys', async () => {
+test('only one of many processes that start at once on a new database creates the keys', async () => {
   const settings = stackSettings()
   const { rootPassword } = JSON.parse(
     readFileSync(join(layout.state, 'mongodb.json'), 'utf8'),
@@ -200,13 +200,13 @@ test('of many processes that start at once on a new database, one makes the keys
 describe('the master key', () => {
   const file = stackSettings().KEELSON_MASTER_KEY_FILE
   const lines = (): string => readFileSync(file, 'utf8')
-  // A test that fails in the middle takes no key away from those that follow.
+  // Puts the key back after a test that failed half-way: later tests need it.
   const first = lines()
   afterEach(() => {
     if (!lines().includes(first)) appendFileSync(file, first)
   })
 
-  test('is replaced by a new line, a rotation, and the end of the old line', async () => {
+  test('is replaced by adding a line, rotating and removing the old line', async () => {
     const proveGood = await secretsOfEachKind()
     const old = lines()
     const id = `k${newId()}`
@@ -224,7 +224,7 @@ describe('the master key', () => {
     expect(await sealedBefore()).toEqual([])
   })
 
-  test('that still wraps keys must not be gone: the rotation fails and says which, and nothing is lost', async () => {
+  test('must stay while it wraps keys: a rotation without it fails, names it, and loses nothing', async () => {
     const proveGood = await secretsOfEachKind()
     const old = lines()
     const line = keyLine().replace('k1:', `k${newId()}:`)
@@ -239,7 +239,7 @@ describe('the master key', () => {
     await rotate()
   })
 
-  test('may come from the environment; one that does not open the keys is refused by its setting’s name', async () => {
+  test('may come from the environment; a key that does not open the keys is refused, naming the setting', async () => {
     const settings = stackSettings()
     const given = lines().trim()
     await disconnectDatabase()
@@ -267,7 +267,7 @@ describe('the master key', () => {
   })
 })
 
-describe('in the middle of a rotation', () => {
+describe('a key rotation', () => {
   const rows = 4_000
   let crowd: TestTenant
   beforeAll(async () => {
@@ -281,7 +281,7 @@ describe('in the middle of a rotation', () => {
   const sealedBy = (key: string): Promise<number> =>
     Container.countDocuments({ tenant_id: crowd.id, config_vars_sealed: { $regex: `^${key}` } })
 
-  test.each<RoleName>(['worker', 'mongodb'])('a killed %s does not end it', async (role) => {
+  test.each<RoleName>(['worker', 'mongodb'])('completes after a kill of the %s', async (role) => {
     expect(await sealedBefore()).toEqual([])
     const operation = await begin()
     await hasStep(operation, 'waiting')
@@ -294,10 +294,10 @@ describe('in the middle of a rotation', () => {
     await operation.success()
     expect(await sealedBy(operation.id)).toBe(rows)
     expect(await sealedBefore()).toEqual([])
-    expect((await shown()).data_key_id).toBe(operation.id) // one new key, however often it was made
+    expect((await shown()).data_key_id).toBe(operation.id) // only one new key, however often the step was retried
   })
 
-  test('what is changed meanwhile is not overwritten', async () => {
+  test('does not overwrite a change that is made meanwhile', async () => {
     const ids = (await Container.find({ tenant_id: crowd.id }, { _id: 1 }).lean()).map(({ _id }) => _id)
     const written = new Map<string, string>()
     const operation = await begin()
@@ -324,12 +324,12 @@ describe('in the middle of a rotation', () => {
 })
 
 describe('an older data key', () => {
-  test('opens what was written late, and goes when it was replaced a day ago and seals nothing', async () => {
+  test('opens late writes, and is removed a day after its replacement if it seals nothing', async () => {
     const { id } = await tenant.containers.make({ config_vars: { A: 'b' }, start: false })
     const one = { _id: id, tenant_id: tenant.id }
     const late = (await Container.findOne(one).lean())?.config_vars_sealed ?? ''
     await rotate()
-    // By a replica that was held up since before the rotation.
+    // Like a write by a replica that was delayed since before the rotation.
     await Container.updateOne(one, { $set: { config_vars_sealed: late } })
     const container = async () => (await Container.findOne(one).lean())!
     expect(await openConfigVars(await container())).toEqual({ A: 'b' })
@@ -340,10 +340,10 @@ describe('an older data key', () => {
     expect(keyIdOf((await container()).config_vars_sealed)).toBe(newest)
     expect(await openConfigVars(await container())).toEqual({ A: 'b' })
     expect(await DataKey.exists({ _id: old })).toBeNull()
-    expect(await DataKey.exists({ purpose: 'seal', replaced_at: { $ne: null } })).not.toBeNull() // of just now
+    expect(await DataKey.exists({ purpose: 'seal', replaced_at: { $ne: null } })).not.toBeNull() // replaced just now
   })
 
-  test('stays where something does not open: the rotation fails and says where, and another one is good', async () => {
+  test('stays if a secret cannot be opened: the rotation names it and fails, the next one succeeds', async () => {
     const { id } = await tenant.containers.make({ config_vars: { A: 'b' }, start: false })
     const one = { _id: id, tenant_id: tenant.id }
     const good = (await Container.findOne(one).lean())?.config_vars_sealed ?? ''

@@ -14,7 +14,7 @@ let tenant: TestTenant
 beforeAll(async () => {
   tenant = await makeTenant()
 })
-// Failures of other tests do not count, nor do these there: all come from one address.
+// All tests log in from one address, so clear the failures before each test.
 beforeEach(() => Attempt.deleteMany())
 afterEach(() => Attempt.deleteMany())
 const refused = refusing(() => tenant)
@@ -37,7 +37,7 @@ const signIn = (form: Record<string, string>) =>
     headers: { 'content-type': 'application/x-www-form-urlencoded' },
   })
 
-/** A code of the app for `steps` steps from now. */
+/** The code that the authenticator app shows `steps` steps from now. */
 const codeOf = (secret: string, steps = 0): string =>
   new TOTP({ secret: Secret.fromBase32(secret) }).generate({ timestamp: Date.now() + steps * 30_000 })
 
@@ -48,7 +48,7 @@ async function enrolled() {
   const otp = codeOf(secret)
   const confirmed = await person.client.ask('POST', '/api/v1/account/authenticator/confirm', { otp })
   expect(confirmed).toMatchObject({ status: 200 })
-  // As if it had been long ago: the present code is still to be used.
+  // Reset the last used step, so that the present code can be used.
   await Authenticator.updateOne({ tenant_id: tenant.id, _id: person.id }, { $set: { last_step: 0 } })
   const credentials = { email: person.email, password }
   return {
@@ -74,7 +74,7 @@ const statuses = (answers: Answer[]): number[] =>
   answers.map(({ status }) => status).toSorted((a, b) => a - b)
 
 describe('an authenticator', () => {
-  test('is enrolled by secret, URL or image, asks for nothing until confirmed, then for a code', async () => {
+  test('is enrolled by secret, URL or image; logins need a code once it is confirmed', async () => {
     const { email, client } = await makePerson()
     const { body } = await client.ask('POST', '/api/v1/account/authenticator')
     const secret = String(body['secret'])
@@ -104,14 +104,14 @@ describe('an authenticator', () => {
     expect(await login({ email, password, otp: codeOf(secret, 1) })).toMatchObject({ status: 200 })
   })
 
-  test('that is confirmed is not replaced by another before it is removed', async () => {
+  test('cannot be replaced by another while it is confirmed', async () => {
     const { client, credentials, secret } = await enrolled()
     const again = await refused(() => client.ask('POST', '/api/v1/account/authenticator'))
     expect(again).toMatchObject({ status: 409, body: { code: 'authenticator_enrolled' } })
     expect(await login({ ...credentials, otp: codeOf(secret) })).toMatchObject({ status: 200 })
   })
 
-  test('has codes that work once, though many use one at once, and none older than one that was used', async () => {
+  test('accepts each code once, also in parallel, and no code older than the last used one', async () => {
     const { credentials, secret } = await enrolled()
     const [now, next] = [codeOf(secret), codeOf(secret, 1)]
     const answers = await Promise.all([now, now, now].map((otp) => login({ ...credentials, otp })))
@@ -124,13 +124,13 @@ describe('an authenticator', () => {
       })
   })
 
-  test.each([-3, 3])('takes no code that is %d steps away', async (steps) => {
+  test.each([-3, 3])('refuses a code that is %d steps away', async (steps) => {
     const { credentials, secret } = await enrolled()
     const answer = await refused(() => login({ ...credentials, otp: codeOf(secret, steps) }))
     expect(answer).toMatchObject({ status: 401, body: { code: 'invalid_otp' } })
   })
 
-  test('that is lost is replaced by recovery codes, each once', async () => {
+  test('can be replaced by single-use recovery codes if it is lost', async () => {
     const { credentials, codes } = await enrolled()
     const [first = '', second = ''] = codes
     const answers = await Promise.all([first, first].map((otp) => login({ ...credentials, otp })))
@@ -157,7 +157,7 @@ describe('an authenticator', () => {
     expect(await byCode.client.get('/api/v1/account')).toMatchObject({ authenticator: false })
   })
 
-  test('is asked for a code on the codec’s page too', async () => {
+  test('is required on the codec’s page too', async () => {
     const { credentials, secret } = await enrolled()
     const without = await signIn(credentials)
     expect([without.status, without.headers.get('set-cookie')]).toEqual([401, null])
@@ -168,7 +168,7 @@ describe('an authenticator', () => {
     ])
   })
 
-  test('leaves nothing readable in the database', async () => {
+  test('stores nothing readable in the database', async () => {
     const { id, secret, codes } = await enrolled()
     const kept = JSON.stringify(await Authenticator.findOne({ tenant_id: tenant.id, _id: id }).lean())
     for (const text of [secret, ...codes, ...codes.map((code) => code.replace('-', ''))])
@@ -189,7 +189,7 @@ describe('a remembered browser', () => {
     expect(await login({ ...credentials, remember_token })).toMatchObject({ body: { code: 'otp_required' } })
   })
 
-  test('is one of this user only, for 30 days, and no replacement for the password', async () => {
+  test('works for one user, for 30 days, and still needs the password', async () => {
     const mine = await remembered()
     const { remember_token } = mine
     const other = await enrolled()
@@ -207,7 +207,7 @@ describe('a remembered browser', () => {
     })
   })
 
-  test('is not made by who gave no code', async () => {
+  test('is not created by a login without a code', async () => {
     const plain = await makePerson()
     const { body } = await login({ email: plain.email, password, remember: true })
     expect(body).not.toHaveProperty('remember_token')
@@ -215,14 +215,14 @@ describe('a remembered browser', () => {
 })
 
 describe('a password', () => {
-  test.each(['x'.repeat(80), '密码'.repeat(20)])('longer than 72 bytes counts to its end', async (chosen) => {
+  test.each(['x'.repeat(80), '密码'.repeat(20)])('above 72 bytes is compared to its end', async (chosen) => {
     const { email } = await makePerson(chosen)
     const answer = await refused(() => login({ email, password: `${chosen.slice(0, -1)}y` }))
     expect(answer).toMatchObject({ status: 401 })
     expect(await login({ email, password: `${chosen}y` })).toMatchObject({ status: 401 })
   })
 
-  test('that is changed ends all other sessions and remembered browsers, and not this session', async () => {
+  test('change ends all other sessions and remembered browsers, and keeps this session', async () => {
     const { client, credentials, secret, codes } = await enrolled()
     const { body } = await login({ ...credentials, otp: codeOf(secret), remember: true })
     const other = new Client(String(body['token']))
@@ -239,7 +239,7 @@ describe('a password', () => {
     })
   })
 
-  test('is changed by who knows the present one, and guessing it is limited', async () => {
+  test('change requires the current password, and limits guesses', async () => {
     const { client } = await makePerson()
     const guess = () =>
       client.ask('POST', '/api/v1/account/password', {
@@ -252,8 +252,8 @@ describe('a password', () => {
   })
 })
 
-describe('sessions', () => {
-  test('are listed without their tokens, and ended one by one', async () => {
+describe('the list of sessions', () => {
+  test('shows no tokens, and each session can be ended', async () => {
     const { client, email } = await makePerson()
     const other = new Client(String((await login({ email, password })).body['token']))
     const { items, total } = await client.get<{ items: Json[]; total: number }>('/api/v1/account/sessions')
@@ -268,8 +268,8 @@ describe('sessions', () => {
   })
 })
 
-describe('failures', () => {
-  test('of an account are five in 15 minutes, also at once, whether there is such an account or not', async () => {
+describe('the limit of failed logins', () => {
+  test('locks an account after five in 15 minutes, known or unknown, sent in parallel or not', async () => {
     const { email } = await makePerson()
     for (const address of [email, `${newId()}@example.com`]) {
       expect(statuses(await fail(address, 8))).toEqual([401, 401, 401, 401, 401, 429, 429, 429])
@@ -281,7 +281,7 @@ describe('failures', () => {
     }
   })
 
-  test('before a success are forgiven', async () => {
+  test('starts again after a successful login', async () => {
     const { email } = await makePerson()
     for (let round = 0; round < 3; round++) {
       expect(statuses(await fail(email, 4))).toEqual([401, 401, 401, 401])
@@ -289,7 +289,7 @@ describe('failures', () => {
     }
   })
 
-  test('with the code count as those with the password, and asking without a code forgives none', async () => {
+  test('counts wrong codes as wrong passwords; a login without a code resets nothing', async () => {
     const { credentials, secret } = await enrolled()
     for (let i = 0; i < 5; i++) {
       expect(await login(credentials)).toMatchObject({ body: { code: 'otp_required' } })
@@ -298,7 +298,7 @@ describe('failures', () => {
     expect(await login({ ...credentials, otp: codeOf(secret) })).toMatchObject({ status: 429 })
   })
 
-  test('from an address are 20 over all accounts, which no success of its own forgives', async () => {
+  test('locks an address after 20 over all accounts; a success does not reset that count', async () => {
     const { email } = await makePerson()
     for (let i = 0; i < 20; i++) {
       expect(await login({ email: `${newId()}@example.com`, password })).toMatchObject({ status: 401 })
@@ -307,10 +307,10 @@ describe('failures', () => {
     expect(await refused(() => login({ email, password }))).toMatchObject({ status: 429 })
   })
 
-  test('at one replica count at the others', async () => {
+  test('is shared by all replicas', async () => {
     const { email } = await makePerson()
     const wrong = new Error('wrong')
-    // This process stands for another replica: the two share nothing but the database.
+    // This process acts as another replica: the two share only the database.
     const failing = () => attempt(email, '192.0.2.1', () => Promise.reject(wrong))
     for (let i = 0; i < 5; i++) await expect(failing()).rejects.toBe(wrong)
     expect(await login({ email, password })).toMatchObject({ status: 429 })

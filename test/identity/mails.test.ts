@@ -9,7 +9,7 @@ import { startMailer } from '../../worker/mailer.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform, startAll } from '../support/platform.ts'
 
-// Mail that was accepted goes out, by SMTP, whoever is killed. The stack's own worker is stopped meanwhile.
+// Accepted mail is sent by SMTP although a worker is killed. The stack's own worker is stopped during these tests.
 
 const log = pino({ level: 'silent' })
 const got: string[] = []
@@ -48,7 +48,7 @@ const to = `${newId()}@example.com`
 const record = () => MailRecord.findOne({ to }).sort({ created_at: -1 }).lean()
 const received = () => got.filter((mail) => mail.includes(to))
 
-test('a mail goes out once, though two workers look for it, and its text is forgotten', async () => {
+test('a mail is sent once although two workers look for it, and its text is deleted', async () => {
   await queueMail({ to, subject: 'Hello', text: 'a link that opens an account' })
   expect(JSON.stringify(await record())).not.toContain('opens an account')
   const mailers = [startMailer(settings(), log), startMailer(settings(), log)]
@@ -59,7 +59,7 @@ test('a mail goes out once, though two workers look for it, and its text is forg
   expect(await record()).toMatchObject({ text_sealed: '-', expires_at: expect.any(Date) })
 })
 
-test('what the server does not take now is tried again, later and later', async () => {
+test('a mail that the server does not accept is retried with growing delays', async () => {
   refusing = true
   await queueMail({ to, subject: 'Again', text: 'x' })
   const mailer = startMailer(settings(), log)
@@ -74,9 +74,9 @@ test('what the server does not take now is tried again, later and later', async 
   expect(received().filter((mail) => mail.includes('Subject: Again'))).toHaveLength(1)
 })
 
-test('a mail whose worker was killed while sending is another worker’s, once it is due again', async () => {
+test('another worker sends a mail whose worker was killed, once the mail is due again', async () => {
   await queueMail({ to, subject: 'Killed', text: 'x' })
-  // What a killed worker leaves: claimed, and neither sent nor given up.
+  // A killed worker leaves a mail that is claimed, and neither sent nor given up.
   await MailRecord.updateOne(
     { to, state: 'waiting' },
     { $set: { tries: 1, due_at: new Date(Date.now() + 500) } },
@@ -87,7 +87,7 @@ test('a mail whose worker was killed while sending is another worker’s, once i
   expect(await record()).toMatchObject({ tries: 2 })
 })
 
-test('an address that gets no more mail gets none, also what was waiting for it already', async () => {
+test('a suppressed address gets no mail, and its waiting mail is not sent either', async () => {
   const gone = `${newId()}@example.com`
   await queueMail({ to: gone, subject: 'Waiting', text: 'a link that opens an account' })
   await suppress([gone.toUpperCase()], { reason: 'complaint', detail: null })

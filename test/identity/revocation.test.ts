@@ -17,7 +17,7 @@ beforeAll(async () => {
 
 const readable = '/api/v1/containers'
 
-/** Changes something by the replica of this number. */
+/** Sends a change through the replica of this index. */
 async function change(replica: number, method: string, path: string, body?: Json): Promise<void> {
   const { status, body: answer } = await ask(method, `${replicas()[replica]}${path}`, {
     token: tenant.owner.token,
@@ -26,7 +26,7 @@ async function change(replica: number, method: string, path: string, body?: Json
   if (status >= 300) throw new Error(`${method} ${path}: ${status} ${JSON.stringify(answer)}`)
 }
 
-/** What each replica answers to a request that needs `containers:read`. */
+/** The status that each replica answers to a request that needs `containers:read`. */
 const answers = (token: string): Promise<number[]> =>
   Promise.all(
     replicas().map(async (replica) => (await ask('GET', `${replica}${readable}`, { token })).status),
@@ -44,7 +44,7 @@ const urlOf = async (client: Client): Promise<string> =>
 interface Revoked {
   token: string
   revoke: (replica: number) => Promise<void>
-  /** 403: the caller is known still. */
+  /** 403 where the caller is still known. */
   status: 401 | 403
 }
 
@@ -151,7 +151,7 @@ const ways: [string, () => Promise<Revoked>][] = [
   ],
 ]
 
-describe('every replica refuses on the next request', () => {
+describe('every replica refuses on the next request after a revocation:', () => {
   test.each(ways)('%s', async (_, make) => {
     for (const replica of [0, 1]) {
       const { token, status, revoke } = await make()
@@ -162,7 +162,7 @@ describe('every replica refuses on the next request', () => {
   })
 })
 
-test('every replica grants on the next request what a role or a user was given', async () => {
+test('every replica grants new permissions of a role or a user on the next request', async () => {
   const role = await makeRole('disks:read')
   const { token, url } = await userWith(role)
   expect(await answers(token)).toEqual([403, 403])
@@ -187,7 +187,7 @@ const makePerson = async (...roles: string[]): Promise<UserDocument> => {
   if (!user) throw new Error('the user is gone')
   return user
 }
-/** What the user's sessions permit, and what the user and the roles say, in the same order. */
+/** The permissions of the user's sessions, and those of the user's and the roles' records, both sorted. */
 const permitted = async ({ _id }: UserDocument): Promise<{ sessions: string[][]; records: string[] }> => {
   const user = await User.findOne({ _id, tenant_id: tenant.id }).lean()
   const sessions = await Session.find({ user_id: _id }).lean()
@@ -204,9 +204,9 @@ const agree = async (user: UserDocument): Promise<number> => {
   return sessions.length
 }
 
-describe('a login at the same moment', () => {
+describe('a login during a change', () => {
   const dice = new Dice(seed)
-  // This process stands for a third replica: logins without the time that a password takes meet the change more often.
+  // This process acts as a third replica. It skips the password check, so logins overlap with the change more often.
   const logIn = async (user: UserDocument): Promise<boolean> => {
     await delay(dice.number(8))
     return openSession(user).then(
@@ -222,7 +222,7 @@ describe('a login at the same moment', () => {
     return opened
   }
 
-  test('gets what a changed role permits', async () => {
+  test('gets the permissions of a changed role', async () => {
     const role = await makeRole('containers:read')
     const other = await makeRole('vpcs:read')
     const user = await makePerson(role, other, 'viewer')
@@ -237,7 +237,7 @@ describe('a login at the same moment', () => {
     expect(await agree(user)).toBe(1 + rounds * loginsAtOnce)
   })
 
-  test('gets what the user’s new roles permit', async () => {
+  test('gets the permissions of the user’s new roles', async () => {
     const role = await makeRole('containers:create')
     const user = await makePerson('viewer')
     for (let round = 0; round < rounds; round++) {
@@ -248,7 +248,7 @@ describe('a login at the same moment', () => {
     expect(await agree(user)).toBe(1 + rounds * loginsAtOnce)
   })
 
-  test('leaves no session to a user who was disabled or deleted', async () => {
+  test('leaves no session to a disabled or deleted user', async () => {
     for (let round = 0; round < rounds / 2; round++) {
       const user = await makePerson('viewer')
       const url = `/api/v1/users/${user._id}`
@@ -259,7 +259,7 @@ describe('a login at the same moment', () => {
     }
   })
 
-  test('leaves a role that was deleted in no session', async () => {
+  test('leaves no deleted role in a session', async () => {
     const user = await makePerson('viewer')
     for (let round = 0; round < rounds / 4; round++) {
       const role = await makeRole('disks:create')

@@ -25,7 +25,7 @@ const names = async (query: string): Promise<{ names: unknown[]; total: number }
   const { items, total } = await owner.get<{ items: Json[]; total: number }>(`${path}?${query}`)
   return { names: items.map(({ name }) => name), total }
 }
-/** Holds `roles:*` and `users:*` and little else. */
+/** A user with `roles:*`, `users:*` and little else. */
 const manager = async (...more: string[]): Promise<Client> =>
   tenant.user(await makeRole(['roles:read', 'roles:create', 'roles:update', 'roles:delete', ...more]))
 
@@ -35,13 +35,13 @@ const lacking = (...permissions: string[]) => ({
 })
 
 describe('a role', () => {
-  test('gives its users what it holds, and nothing else', async () => {
+  test('grants its users its permissions, and nothing else', async () => {
     const reader = await tenant.user(await makeRole(['containers:read']))
     expect(await reader.ask('GET', '/api/v1/containers')).toMatchObject({ status: 200 })
     expect(await refused(() => reader.ask('GET', path))).toMatchObject({ status: 403 })
   })
 
-  test('that is changed acts so on the next request', async () => {
+  test('takes effect on the next request after it is changed', async () => {
     const name = await makeRole(['containers:read'])
     const user = await tenant.user(name)
     expect(await user.ask('GET', path)).toMatchObject({ status: 403 })
@@ -55,7 +55,7 @@ describe('a role', () => {
     expect(await user.ask('GET', '/api/v1/containers')).toMatchObject({ status: 403 })
   })
 
-  test('is shown by name, and changed but for what is not given', async () => {
+  test('is shown by name, and a change keeps the fields that it does not name', async () => {
     const name = await makeRole(['vms:read', 'vms:read', 'disks:read'])
     expect(await owner.ask('PUT', `${path}/${name}`, { description: 'reads' })).toMatchObject({ status: 200 })
     expect(await owner.get(`${path}/${name}`)).toMatchObject({
@@ -67,7 +67,7 @@ describe('a role', () => {
     })
   })
 
-  test('of another tenant is no role: not to be seen, and it gives nothing', async () => {
+  test('of another tenant is not visible and grants nothing', async () => {
     const other = await makeTenant()
     const name = await makeRole(['containers:read'])
     for (const [method, body] of [['GET'], ['PUT', {}], ['DELETE']] as const)
@@ -76,7 +76,7 @@ describe('a role', () => {
     expect(await user.ask('GET', '/api/v1/containers')).toMatchObject({ status: 403 })
   })
 
-  test('in use is not deleted, and who tries hears of how many users', async () => {
+  test('cannot be deleted while it is in use; the refusal says by how many users', async () => {
     const name = await makeRole(['containers:read'])
     await tenant.user(name)
     await tenant.user(name, 'viewer')
@@ -114,7 +114,7 @@ describe('a role', () => {
 })
 
 describe('built-in roles', () => {
-  test('are in the list of each tenant, but not the platform’s own', async () => {
+  test('are in the list of each tenant, except the operator role', async () => {
     const { names: builtIn, total } = await names('built_in=true&sort_by=name&order=asc')
     expect([builtIn, total]).toEqual([['admin', 'developer', 'owner', 'viewer'], 4])
     expect(await owner.ask('GET', `${path}/operator`)).toMatchObject({ status: 404 })
@@ -145,14 +145,14 @@ describe('built-in roles', () => {
   })
 })
 
-describe('nobody climbs', () => {
-  test('by a new role with what he does not hold, which is named', async () => {
+describe('a user with limited permissions', () => {
+  test('cannot create a role with permissions that the user lacks; the refusal names them', async () => {
     const send = () => admin.ask('POST', path, { name: 'more', permissions: ['users:delete', 'vms:read'] })
     expect(await refused(send)).toMatchObject(lacking('users:delete'))
     expect(await admin.ask('GET', `${path}/more`)).toMatchObject({ status: 404 })
   })
 
-  test('by his own role, made to hold more', async () => {
+  test('cannot add permissions that the user lacks to their own role', async () => {
     const name = await makeRole(['roles:read', 'roles:update'])
     const user = await tenant.user(name)
     for (const send of [
@@ -163,7 +163,7 @@ describe('nobody climbs', () => {
     expect(await user.get(`${path}/${name}`)).toMatchObject({ permissions: ['roles:read', 'roles:update'] })
   })
 
-  test('by weakening or deleting a role above his own', async () => {
+  test('cannot weaken or delete a role with more permissions', async () => {
     const above = await makeRole(['users:delete'])
     const user = await manager()
     for (const send of [
@@ -174,7 +174,7 @@ describe('nobody climbs', () => {
       expect(await refused(send)).toMatchObject(lacking('users:delete'))
   })
 
-  test('but gives what he holds', async () => {
+  test('can create a role with own permissions', async () => {
     const user = await manager('vms:read')
     await makeRole(['vms:read', 'roles:read'], user)
   })

@@ -10,8 +10,8 @@ import { facts } from '../support/stack.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 import { bounce, notification, openTopic, post, signed } from '../support/topic.ts'
 
-// The twelve rules of the interface's Authentication section, in its order. What one replica of the api changes,
-// the other knows on the next request.
+// The twelve rules of the interface's Authentication section, in order. A change through one replica of the API takes
+// effect on the other on the next request.
 
 let tenant: TestTenant
 let owner: Client
@@ -33,7 +33,7 @@ const at = (
 ): Promise<Answer> => ask(method, `${replica}${path}`, { token, body })
 const scopes = ['containers:read', 'containers:create']
 
-test('rule 1: every route takes a bearer token, of the token endpoint or of a login', async () => {
+test('rule 1: every route needs a bearer token, from the token endpoint or a login', async () => {
   const token = await tokenOf(await makeMachine(owner, scopes))
   for (const replica of [first, second]) {
     expect((await at(replica, token)).status).toBe(200)
@@ -43,7 +43,7 @@ test('rule 1: every route takes a bearer token, of the token endpoint or of a lo
   }
 })
 
-test('rule 2: a client gets a token by HTTP basic or in the form, for fewer scopes if it asks, never for more', async () => {
+test('rule 2: a client gets a token by HTTP basic or form fields, for fewer scopes on request, never more', async () => {
   const machine = await makeMachine(owner, scopes)
   const all = await requestToken(machine)
   expect(all).toMatchObject({ status: 200, body: { token_type: 'Bearer', expires_in: 3600 } })
@@ -104,7 +104,7 @@ test('rule 3: a scope that the caller lacks fails the whole request', async () =
   expect(items).toEqual([])
 })
 
-test('rule 4: no platform permission is ever granted to a client, and no client reaches an operator’s route', async () => {
+test('rule 4: no client is granted a platform permission or reaches an operator’s route', async () => {
   const operator = await makeOperator()
   for (const scope of platformPermissions) {
     for (const who of [owner, operator]) {
@@ -119,7 +119,7 @@ test('rule 4: no platform permission is ever granted to a client, and no client 
   }
 })
 
-test('rule 5: a client cannot call what is for users only', async () => {
+test('rule 5: a client cannot call routes that are for users only', async () => {
   const token = await tokenOf(await makeMachine(owner, [...tenantPermissions]))
   const forUsers = declared.filter(
     ({ permission }) => typeof permission === 'object' && permission.for === 'users',
@@ -138,14 +138,14 @@ const shown = async (client: Client): Promise<string[]> => {
   return groups.flatMap(({ scopes: of }) => of.map(({ scope }) => scope))
 }
 
-test('rule 6: the scope catalogue shows what the caller may grant, and no more', async () => {
+test('rule 6: the scope catalogue shows only what the caller may grant', async () => {
   expect((await shown(owner)).toSorted()).toEqual([...tenantPermissions].toSorted())
   const viewer = await shown(await tenant.user('viewer'))
   expect(viewer.length).toBeGreaterThan(0)
   expect(viewer.filter((scope) => !scope.endsWith(':read'))).toEqual([])
 })
 
-test('rule 7: rotation ends the old secret at once, tokens live on', async () => {
+test('rule 7: rotation revokes the old secret at once, and tokens stay valid', async () => {
   const machine = await makeMachine(owner, scopes)
   const token = await tokenOf(machine)
   const rotated = await owner.ask('POST', `/api/v1/api-clients/${machine.id}/rotate`)
@@ -158,7 +158,7 @@ test('rule 7: rotation ends the old secret at once, tokens live on', async () =>
   expect((await at(second, token)).status).toBe(200)
 })
 
-test('rule 8: what is revoked or deleted on one replica is refused by the other on the very next request', async () => {
+test('rule 8: the other replica refuses a revoked or deleted credential on the next request', async () => {
   const machine = await makeMachine(owner, scopes)
   const client = `/api/v1/api-clients/${machine.id}`
   for (let round = 0; round < 5; round++) {
@@ -177,7 +177,7 @@ test('rule 8: what is revoked or deleted on one replica is refused by the other 
   expect((await requestToken(machine, {}, second)).status).toBe(401)
 })
 
-test('rule 9: the secret is shown by create and rotate alone, later its hint', async () => {
+test('rule 9: only create and rotate show the secret; later requests show its hint', async () => {
   const machine = await makeMachine(owner, scopes)
   expect(machine.body['token_endpoint']).toBe(`${facts().api_url}/oauth/token`)
   const client = `/api/v1/api-clients/${machine.id}`
@@ -194,7 +194,7 @@ test('rule 9: the secret is shown by create and rotate alone, later its hint', a
   expect(String(answers[0]?.body['secret_hint'])).toBe(`…${machine.client_secret.slice(-4)}`)
 })
 
-test('rule 10: last_used_at is kept, and written once a minute at most', async () => {
+test('rule 10: last_used_at is recorded, at most once a minute', async () => {
   const machine = await makeMachine(owner, scopes)
   const read = async () => (await owner.get(`/api/v1/api-clients/${machine.id}`))['last_used_at']
   expect(await read()).toBeNull()
@@ -205,7 +205,7 @@ test('rule 10: last_used_at is kept, and written once a minute at most', async (
   expect(await read()).toBe(noted)
 })
 
-test('rule 11: the mail receiver needs no token: a message counts by its signature and its topic', async () => {
+test('rule 11: the mail receiver needs no token: it checks a message’s signature and topic', async () => {
   const topic = await openTopic()
   try {
     const message = notification(bounce([`${newId()}@example.com`]))
@@ -222,7 +222,7 @@ test('rule 11: the mail receiver needs no token: a message counts by its signatu
   }
 })
 
-test('rule 12: a client that was given days to live has an end, one that was not has none', async () => {
+test('rule 12: a client expires if it was created with a lifetime, else never', async () => {
   const { body } = await makeMachine(owner, scopes, { expires_in_days: 1 })
   expect(Date.parse(String(body['expires_at'])) - Date.now()).toBeGreaterThan(86_000_000)
   const machine = await makeMachine(owner, scopes)

@@ -5,9 +5,9 @@ import { tenantRecords } from '../../models/identity/tenant-records.ts'
 import { allResources } from '../../models/resources.ts'
 import { tenantField } from '../../models/tenant-scope.ts'
 
-// A tenant's deletion finds what is the tenant's by its tenant_id: what has none would stay for ever.
+// Deleting a tenant removes records by tenant_id: records without one would stay for ever.
 
-/** Belong to the platform; counters and turns name their tenant in the id, and are removed by it. */
+/** Models of the platform. Counters and turns have the tenant in their ids, by which they are removed. */
 const platforms = [
   'Attempt',
   'Counter',
@@ -20,15 +20,15 @@ const platforms = [
   'SigningKey',
   'UnwantedBlob',
 ]
-/** Kept beyond a tenant: who did what; and what names one only to keep its operations there. */
+/** Kept after the tenant is deleted: the audit trail, and records that only list its operations. */
 const kept = ['AuditEvent', 'EncryptionKey', 'Host', 'Tenant']
 
-test('every model has a tenant_id, or is known to be the platform’s', () => {
+test('every model has a tenant_id, or belongs to the platform', () => {
   const without = Object.values(mongoose.models).filter(({ schema }) => !tenantField(schema))
   expect(without.map(({ modelName }) => modelName).toSorted()).toEqual(platforms)
 })
 
-test('all that has one is removed, but for what is kept', () => {
+test('deleting a tenant removes all models with a tenant_id, except those kept', () => {
   const removed = tenantRecords('a tenant').map(({ collection }) => collection.collectionName)
   const expected = Object.values(mongoose.models)
     .filter(({ modelName }) => !platforms.includes(modelName) && !kept.includes(modelName))

@@ -13,7 +13,7 @@ import { platform, startAll } from '../support/platform.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
-// Tenants, as operators see them, and what limits them.
+// Tenants as operators see them, and their limits.
 
 const path = '/api/v1/platform/tenants'
 
@@ -25,7 +25,9 @@ beforeAll(async () => {
 })
 
 const email = () => `${newId()}@example.com`
-/** Logs in behind the API, which lets one machine try only so often. Null: no such user, or shut out. */
+/**
+ * Logs in without the API, which limits logins by address. Null if there is no such user, or the user is locked out.
+ */
 async function login(address: string, password: string): Promise<Client | null> {
   const user = await findByPassword(address, password)
   return user && new Client((await openSession(user)).token)
@@ -44,7 +46,7 @@ async function make(body: Json): Promise<Made> {
 }
 
 describe('a new tenant', () => {
-  test('comes with an owner, who logs in with the password that was made', async () => {
+  test('has an owner, who logs in with the generated password', async () => {
     const address = email()
     const { tenant, password } = await make({ name: 'Example Ltd', owner: { email: address } })
     const user = await login(address, password ?? '')
@@ -55,7 +57,7 @@ describe('a new tenant', () => {
     expect(JSON.stringify(await operator.get(`${path}/${tenant.id}`))).not.toContain(password)
   })
 
-  test('takes a password and limits that are given; the rest is usual', async () => {
+  test('gets the password and limits of the request, and defaults for the rest', async () => {
     const owner = { email: email().toUpperCase(), name: 'Ada', password: 'correct horse battery' }
     const made = await make({ name: 'x', owner, limits: { max_vpcs: 3 } })
     expect(made).toMatchObject({
@@ -67,7 +69,7 @@ describe('a new tenant', () => {
     expect(await login(owner.email, 'another password')).toBeNull()
   })
 
-  test('with an address that is somebody’s is refused, and leaves no tenant', async () => {
+  test('is refused if the address is taken, and no tenant is left', async () => {
     const taken = email()
     await make({ name: 'first', owner: { email: taken } })
     const name = newId()
@@ -76,7 +78,7 @@ describe('a new tenant', () => {
     expect(await Tenant.countDocuments({ name })).toBe(0)
   })
 
-  test('is made once for one Idempotency-Key, and shows its password again', async () => {
+  test('is created once for one Idempotency-Key, and both answers show the password', async () => {
     const body = { name: newId(), owner: { email: email() } }
     const headers = { 'idempotency-key': newId() }
     const first = await operator.ask('POST', path, body, headers)
@@ -85,7 +87,7 @@ describe('a new tenant', () => {
   })
 })
 
-test('a tenant is found in the list, and renamed', async () => {
+test('an operator finds a tenant in the list, and renames it', async () => {
   const name = newId()
   const { tenant } = await make({ name, owner: { email: email() } })
   expect(await operator.get(`${path}?name=${name}`)).toMatchObject({ total: 1, items: [{ id: tenant.id }] })
@@ -101,8 +103,8 @@ test('a tenant is found in the list, and renamed', async () => {
   }
 })
 
-describe('limits', () => {
-  test('are what the operator set, each by itself', async () => {
+describe('a tenant’s limits', () => {
+  test('are set by the operator, one by one', async () => {
     const { id, owner } = await makeTenant()
     const before = await owner.get('/api/v1/limits')
     expect(before).toEqual({
@@ -121,7 +123,7 @@ describe('limits', () => {
     expect(await owner.get('/api/v1/limits')).toEqual(body)
   })
 
-  test('that are no whole numbers from 0 are refused', async () => {
+  test('are refused unless they are whole numbers from 0', async () => {
     const { id, owner } = await makeTenant()
     const before = await owner.get('/api/v1/limits')
     for (const limits of [{ max_vpcs: -1 }, { max_vpcs: 0.5 }, { max_vpcs: null }, { vpcs: 1 }, [], '"x"']) {
@@ -130,7 +132,7 @@ describe('limits', () => {
     expect(await owner.get('/api/v1/limits')).toEqual(before)
   })
 
-  test('below what is in use take nothing away, and refuse only more', async () => {
+  test('below the present use take nothing away, and only refuse more', async () => {
     const tenant = await makeTenant({ max_cpu_cores: 4 })
     const { id } = await tenant.containers.make({ cpu_cores: 1, start: false })
     await operator.ask('PUT', `${path}/${tenant.id}/limits`, { max_cpu_cores: 0 })
@@ -140,14 +142,14 @@ describe('limits', () => {
       body: { code: 'quota_exceeded', limit: 'max_cpu_cores', allowed: 0, used: 1 },
     })
     expect(await tenant.holds()).toMatchObject({ cpu_milli: 1000, reservations: 1 })
-    // Less is always possible, though it is still above the limit.
+    // A reduction is always possible, even if the result is still above the limit.
     await (await tenant.containers.update(id, { cpu_cores: 0.5 })).operation.success()
     expect(await tenant.holds()).toMatchObject({ cpu_milli: 500 })
     await (await tenant.containers.delete(id)).operation.success()
     expect(await tenant.holds()).toMatchObject({ cpu_milli: 0, reservations: 0 })
   })
 
-  test('are kept by many creations at once', async () => {
+  test('hold when many containers are created in parallel', async () => {
     const tenant = await makeTenant({ max_cpu_cores: 1 })
     const asked = Array.from({ length: 20 }, () => sleeper({ cpu_cores: 0.2, start: false }))
     const answers = await Promise.all(
@@ -159,7 +161,7 @@ describe('limits', () => {
   })
 })
 
-test('an operator sees the operations of all tenants, or of one', async () => {
+test('an operator lists the operations of all tenants, or of one', async () => {
   const [one, other] = [await makeTenant(), await makeTenant()]
   const made = await Promise.all(
     [one, other].map(async ({ containers }) => {
@@ -175,17 +177,17 @@ test('an operator sees the operations of all tenants, or of one', async () => {
   expect([ones.items.map(({ id }) => id), ones.total]).toEqual([[made[0]], 1])
 })
 
-/** Has a tenant's deletion accepted. */
+/** Starts deleting a tenant. */
 const begin = async (id: string): Promise<Operation> => {
   const answer = await operator.ask('DELETE', `${path}/${id}`)
   expect(answer).toMatchObject({ status: 202, body: { id, status: 'deleting' } })
   return new Operation(operator, answer.headers.get('operation-location') ?? '')
 }
 
-/** The collections that still have something of the tenant's, looked through behind the models' back. */
+/** The collections that still hold records of the tenant, read directly from the database. */
 async function left({ id }: TestTenant): Promise<string[]> {
   const all = (await mongoose.connection.db?.collections()) ?? []
-  // What holds a time series is read through the series.
+  // A time series is read through its own collection, not through its buckets.
   const collections = all.filter(({ collectionName }) => !collectionName.startsWith('system.'))
   expect(collections.length).toBeGreaterThan(10)
   const counts = await Promise.all(
@@ -200,7 +202,7 @@ async function left({ id }: TestTenant): Promise<string[]> {
 describe('deleting a tenant', () => {
   afterEach(startAll)
 
-  test('removes all that it owns; its operator follows it to the end', async () => {
+  test('removes all its resources, and the operator can follow the operation to its end', async () => {
     const [tenant, other] = [await makeTenant(), await makeTenant()]
     await tenant.containers.make()
     await tenant.containers.create({ start: false }, { 'idempotency-key': newId() })
@@ -232,20 +234,20 @@ describe('deleting a tenant', () => {
       verb: 'delete',
       error: null,
     })
-    expect(await left(tenant)).toEqual(['audit_events']) // who did what is kept
+    expect(await left(tenant)).toEqual(['audit_events']) // the audit trail is kept
     expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
     expect(await operator.ask('GET', `${path}/${tenant.id}`)).toMatchObject({ status: 404 })
     expect(await operator.ask('DELETE', `${path}/${tenant.id}`)).toMatchObject({ status: 404 })
     expect(await left(other)).toEqual(theirs)
   })
 
-  test('shuts its users out at once, and takes nothing new', async () => {
+  test('locks its users out at once, and refuses new resources', async () => {
     const password = newId()
     const address = email()
     const made = await make({ name: newId(), owner: { email: address, password } })
     const user = await login(address, password)
     await user?.get('/api/v1/account')
-    await platform.kill('worker') // so that nothing has been done but to accept it
+    await platform.kill('worker') // so that the deletion is accepted and nothing more
     const operation = await begin(made.tenant.id)
 
     expect(await user?.ask('GET', '/api/v1/account')).toMatchObject({ status: 401 })
@@ -263,7 +265,7 @@ describe('deleting a tenant', () => {
     await make({ name: newId(), owner: { email: address } }) // the address is free again
   })
 
-  test('ends also when the worker is killed in the middle', async () => {
+  test('completes although the worker is killed in the middle', async () => {
     const tenant = await makeTenant()
     await Promise.all([1, 2, 3].map(() => tenant.containers.make()))
     const seen = await engine.watch(tenant.id)
@@ -277,7 +279,7 @@ describe('deleting a tenant', () => {
     expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
   })
 
-  test('deletes each resource by an operation of its own, however many there are', async () => {
+  test('deletes each resource by its own operation, however many there are', async () => {
     const tenant = await makeTenant({ max_vpcs: 200 })
     for (let i = 0; i < 120; i += 10)
       await Promise.all(Array.from({ length: 10 }, (_, j) => makeVpc(tenant, { cidr: `10.${i + j}.0.0/16` })))
@@ -292,10 +294,10 @@ describe('deleting a tenant', () => {
     expect(await operation.end(120_000)).toMatchObject({ state: 'succeeded' })
     expect(await left(tenant)).toEqual(['audit_events'])
     const deletions = { tenant_id: tenant.id, action: 'delete vpc' }
-    expect(await AuditEvent.countDocuments(deletions)).toBe(120) // the operations have gone with the tenant
+    expect(await AuditEvent.countDocuments(deletions)).toBe(120) // the operations are deleted with the tenant
   })
 
-  test('cuts off what is under way', async () => {
+  test('cancels the operations that are under way', async () => {
     const tenant = await makeTenant()
     await platform.kill('host')
     await Promise.all([1, 2].map(() => tenant.containers.create()))
@@ -306,7 +308,7 @@ describe('deleting a tenant', () => {
     expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
   })
 
-  test('is not called off', async () => {
+  test('cannot be cancelled', async () => {
     const tenant = await makeTenant()
     await platform.kill('worker')
     const operation = await begin(tenant.id)
@@ -319,7 +321,7 @@ describe('deleting a tenant', () => {
     await operation.success()
   })
 
-  test('is refused where operators belong to it', async () => {
+  test('is refused while operators belong to it', async () => {
     const tenant = await makeTenant()
     await tenant.user('operator')
     expect(await operator.ask('DELETE', `${path}/${tenant.id}`)).toMatchObject({

@@ -9,8 +9,8 @@ import { makeMachine, tokenOf } from '../support/api-clients.ts'
 import { facts } from '../support/stack.ts'
 import { makeOperator, makeTenant } from '../support/tenants.ts'
 
-// Tokens that somebody has made or bent, and input that wants to be more than input. The forger of these tests
-// even has the platform's own key, where what is tried is not the signature.
+// Forged and altered tokens, and input that tries injection. The forger of these tests even has the platform's own key,
+// where the signature is not what is tested.
 
 let owner: Client
 let token: string
@@ -32,7 +32,7 @@ beforeAll(async () => {
 const status = async (sent: string, path = '/api/v1/containers'): Promise<number> =>
   (await ask('GET', path, { token: sent })).status
 
-/** Signed with our own key, with other claims or another header. */
+/** A token signed with our own key, with changed claims or header. */
 const signed = async (
   change: Record<string, unknown>,
   header: Record<string, unknown> = {},
@@ -44,12 +44,12 @@ const signed = async (
 const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url')
 const now = () => Math.floor(Date.now() / 1000)
 
-test('the forger’s own tool makes a good token when it changes nothing', async () => {
+test('a token that is re-signed unchanged is accepted: the tests’ forger works', async () => {
   expect(await status(await signed({}))).toBe(200)
   expect(await status(token)).toBe(200)
 })
 
-describe('refused', () => {
+describe('a token is refused:', () => {
   test.each<[string, () => Promise<string> | string]>([
     ['alg none', () => `${part({ alg: 'none', typ: 'at+jwt', kid })}.${part(claims)}.`],
     [
@@ -129,7 +129,7 @@ describe('refused', () => {
   })
 })
 
-test('more scopes than the client holds are worth nothing, even with our signature', async () => {
+test('a token grants no scope that its client lacks, even with our signature', async () => {
   const forged = await signed({ scope: 'containers:read containers:delete platform:hosts' })
   expect(await status(forged)).toBe(200)
   expect(await status(forged, '/api/v1/platform/hosts')).toBe(403)
@@ -137,14 +137,14 @@ test('more scopes than the client holds are worth nothing, even with our signatu
   expect(answer.status).toBe(403)
 })
 
-test('a token of the tenant’s is not a host’s, and no token of a user’s is', async () => {
+test('tokens of clients and users are refused where a host’s token is needed', async () => {
   for (const sent of [token, owner.token]) {
     const path = `/internal/v1/hosts/${newId()}/reports`
     expect((await ask('POST', path, { token: sent, body: {} })).status).toBe(401)
   }
 })
 
-describe('input is never a query', () => {
+describe('input is never a query operator', () => {
   const operators = [{ $gt: '' }, { $ne: null }, { $regex: '.*' }, ['x']]
 
   test.each(operators)('in a login: %j', async (value) => {
@@ -164,7 +164,7 @@ describe('input is never a query', () => {
     },
   )
 
-  test('a filter’s value is taken as a value', async () => {
+  test('a filter’s value is compared as plain text', async () => {
     await owner.containers.create({ start: false, tags: { a: 'b' } })
     const tags = encodeURIComponent('{"$gt":""}')
     const { total: tagged } = await owner.get<{ total: number }>(`/api/v1/containers?tags=${tags}`)
@@ -176,7 +176,7 @@ describe('input is never a query', () => {
   })
 
   test.each(['(a+)+$', '^(([a-z])+.)+[A-Z]([a-z])+$', '('.repeat(100), '[', '\\', '.*'.repeat(50)])(
-    'a search is no pattern: %s',
+    'a search term is not a pattern: %s',
     async (q) => {
       const { total } = await owner.get<{ total: number }>(`/api/v1/containers?q=${encodeURIComponent(q)}`)
       expect(total).toBe(0)
@@ -193,7 +193,7 @@ test('no field of a body reaches a prototype', async () => {
   expect(Object.keys({}.constructor.prototype as object)).toEqual([])
 })
 
-test('no field gets into a header', async () => {
+test('no field gets into a response header', async () => {
   const operator = await makeOperator()
   const name = 'host\r\nSet-Cookie: a=b'
   for (const [path, who] of [

@@ -22,7 +22,7 @@ beforeAll(async () => {
   owner = tenant.owner
   admin = await tenant.user('admin')
 })
-// Failures of other tests do not count, nor do these there: all come from one address.
+// All tests log in from one address, so clear the failures before each test.
 beforeEach(() => Attempt.deleteMany())
 afterEach(() => Attempt.deleteMany())
 const refused = refusing(() => tenant)
@@ -64,7 +64,7 @@ const lacking = (...permissions: string[]) => ({
 })
 
 describe('an invitation', () => {
-  test('by mail lets the invited choose a password, log in, and do what the roles say', async () => {
+  test('by mail lets a person choose a password, log in, and act with the given roles', async () => {
     const email = `Ada.${newEmail()}`
     const invited = await owner.ask('POST', path, { email, name: 'Ada', roles: ['viewer'] })
     const address = email.toLowerCase()
@@ -84,7 +84,7 @@ describe('an invitation', () => {
     expect(await owner.get(invited.headers.get('location') ?? '')).toMatchObject({ status: 'active' })
   })
 
-  test('is accepted once, though many try at once', async () => {
+  test('is accepted once, also if many requests accept it in parallel', async () => {
     const { email } = await invite()
     const token = await mailedToken(email)
     const answers = await Promise.all(Array.from({ length: 5 }, (_, i) => accept(token, `${password} ${i}`)))
@@ -93,7 +93,7 @@ describe('an invitation', () => {
     expect(await refused(() => accept(token))).toMatchObject({ status: 422 })
   })
 
-  test('sent again ends the former one, and is for the invited only', async () => {
+  test('sent again replaces the former one, and is possible only for invited users', async () => {
     const { id, email } = await invite()
     const first = await mailedToken(email)
     expect(await owner.ask('POST', `${path}/${id}/invite`)).toMatchObject({ status: 200 })
@@ -147,14 +147,14 @@ describe('an invitation', () => {
     })
   })
 
-  test('keeps no token that a stolen database would show', async () => {
+  test('stores no token that a stolen database would show', async () => {
     const { email } = await invite()
     const token = await mailedToken(email)
     const kept = [await OneTimeToken.find({ tenant_id: tenant.id }).lean(), await MailRecord.find().lean()]
     expect(JSON.stringify(kept)).not.toContain(token)
   })
 
-  test('is not for an address that is taken, nor for a role that is none', async () => {
+  test('is refused for a taken address and for an unknown role', async () => {
     const { email } = await invite()
     const twice = await refused(() => owner.ask('POST', path, { email: email.toUpperCase() }))
     expect(twice).toMatchObject({ status: 409, body: { code: 'email_taken' } })
@@ -164,14 +164,14 @@ describe('an invitation', () => {
     }
   })
 
-  test('takes no short password', async () => {
+  test('refuses a short password', async () => {
     const token = await mailedToken((await invite()).email)
     expect(await refused(() => accept(token, 'short'))).toMatchObject({ status: 422 })
   })
 })
 
 describe('a user', () => {
-  test('is listed with those of his tenant and nobody else’s', async () => {
+  test('is listed with the users of the same tenant only', async () => {
     const { id, email } = await invite({ name: 'Grace Hopper' })
     const { items } = await owner.get<{ items: Json[] }>(`${path}?q=hopper&status=invited`)
     expect(items.map((user) => user['id'])).toContain(id)
@@ -183,14 +183,14 @@ describe('a user', () => {
     expect(JSON.stringify(items)).not.toContain('password')
   })
 
-  test('has a change of his roles on the next request', async () => {
+  test('gets changed roles on the next request', async () => {
     const user = await tenant.user('viewer')
     expect(await user.ask('GET', path)).toMatchObject({ status: 200 })
     expect(await owner.ask('PATCH', await at(user), { roles: [] })).toMatchObject({ status: 200 })
     expect(await user.ask('GET', path)).toMatchObject({ status: 403 })
   })
 
-  test('who is disabled is out at once, and back after a new login only', async () => {
+  test('who is disabled loses all sessions at once, and must log in again when re-enabled', async () => {
     const { id, email, client } = await join({ roles: ['viewer'] })
     expect(await owner.ask('PATCH', `${path}/${id}`, { disabled: true })).toMatchObject({
       body: { status: 'disabled' },
@@ -204,7 +204,7 @@ describe('a user', () => {
     expect(await login(email)).toMatchObject({ status: 200 })
   })
 
-  test('who is removed is out at once', async () => {
+  test('who is removed loses access at once', async () => {
     const { id, email, client } = await join()
     expect(await owner.ask('DELETE', `${path}/${id}`)).toMatchObject({ status: 204 })
     expect(await client.ask('GET', '/api/v1/account')).toMatchObject({ status: 401 })
@@ -212,7 +212,7 @@ describe('a user', () => {
     expect(await owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
   })
 
-  test('given a role that is deleted at the same time never has a role that is not there', async () => {
+  test('never has a role that was deleted at the same time', async () => {
     const user = await tenant.user()
     const url = await at(user)
     for (let round = 0; round < 5; round++) {
@@ -230,15 +230,15 @@ describe('a user', () => {
   })
 })
 
-describe('nobody climbs', () => {
-  test('by inviting somebody who may do more, under an address of his own', async () => {
+describe('a user with limited permissions', () => {
+  test('cannot invite someone with more permissions, using an own address', async () => {
     const asked = { email: newEmail(), roles: ['owner'] }
     expect(await refused(() => admin.ask('POST', path, asked))).toMatchObject(
       lacking('roles:delete', 'users:delete'),
     )
   })
 
-  test('by giving himself or others a role that holds more', async () => {
+  test('cannot assign a role with permissions that the user lacks, to anyone', async () => {
     const user = await tenant.user('viewer')
     for (const url of [await at(admin), await at(user)])
       expect(await refused(() => admin.ask('PATCH', url, { roles: ['admin', 'owner'] }))).toMatchObject(
@@ -252,7 +252,7 @@ describe('nobody climbs', () => {
     expect(await user.get('/api/v1/account')).toMatchObject({ roles: ['viewer'] })
   })
 
-  test('by the platform’s own role', async () => {
+  test('cannot assign the operator role', async () => {
     const operator = await tenant.user('owner', 'operator')
     const url = await at(await tenant.user())
     for (const by of [owner, operator])
@@ -261,7 +261,7 @@ describe('nobody climbs', () => {
       })
   })
 
-  test('by changing, disabling, re-inviting or removing who may do more', async () => {
+  test('cannot change, disable, re-invite or remove a user with more permissions', async () => {
     const remover = await tenant.user('viewer', await role('users:update', 'users:delete', 'users:create'))
     const target = await tenant.user('developer')
     const invited = `${path}/${(await invite({ roles: ['developer'] })).id}`
@@ -277,7 +277,7 @@ describe('nobody climbs', () => {
     expect(await target.ask('GET', '/api/v1/containers')).toMatchObject({ status: 200 })
   })
 
-  test('over an operator, though he owns the tenant; and the operator’s role stays when his others change', async () => {
+  test('cannot manage an operator as the tenant’s owner; the operator role stays when other roles change', async () => {
     const operator = await tenant.user('owner', 'operator')
     const url = await at(operator)
     expect(await refused(() => owner.ask('DELETE', url))).toMatchObject(lacking('platform:hosts'))
@@ -290,7 +290,7 @@ describe('nobody climbs', () => {
     })
   })
 
-  test('but manages those who may do no more than he', async () => {
+  test('can manage users with no more permissions', async () => {
     const url = await at(await tenant.user('viewer'))
     expect(await admin.ask('PATCH', url, { roles: ['developer'], name: 'Bob' })).toMatchObject({
       status: 200,
@@ -304,7 +304,7 @@ describe('the last owner', () => {
     ['disabled', (by, url) => by.ask('PATCH', url, { disabled: true })],
     ['demoted', (by, url) => by.ask('PATCH', url, { roles: ['viewer'] })],
   ]
-  test.each(ways)('is not %s, not by himself and not while another owner is only invited', async (_, act) => {
+  test.each(ways)('cannot be %s, by themselves or while another owner is only invited', async (_, act) => {
     const alone = await makeTenant()
     await alone.owner.ask('POST', path, { email: newEmail(), roles: ['owner'] })
     const url = await at(alone.owner)
@@ -313,7 +313,7 @@ describe('the last owner', () => {
     expect(await alone.owner.ask('GET', path)).toMatchObject({ status: 200 })
   })
 
-  test.each(ways)('of two who have each other %s at once is left', async (_, act) => {
+  test.each(ways)('stays if two owners have each other %s at the same time', async (_, act) => {
     for (let round = 0; round < 4; round++) {
       const two = await makeTenant()
       const other = await two.user('owner')
@@ -325,11 +325,11 @@ describe('the last owner', () => {
     }
   })
 
-  test('is left also when the two ask different replicas', async () => {
+  test('stays also if the two requests go to different replicas', async () => {
     for (let round = 0; round < 4; round++) {
       const two = await makeTenant()
       const [first, second] = [await idOf(two.owner), await idOf(await two.user('owner'))]
-      // This process stands for the other replica: the two share nothing but the database.
+      // This process acts as the other replica: the two share only the database.
       const other = { tenant_id: two.id, permissions: new Set(tenantPermissions) }
       const ends = await Promise.allSettled([
         two.owner.ask('DELETE', `${path}/${second}`),
@@ -341,8 +341,8 @@ describe('the last owner', () => {
   })
 })
 
-describe('a forgotten password', () => {
-  test('is replaced by a mailed token, once, and ends all logins', async () => {
+describe('a password reset', () => {
+  test('works once by a mailed token, and ends all sessions', async () => {
     const { email, client } = await join({ roles: ['viewer'] })
     expect(await askReset(email.toUpperCase())).toMatchObject({ status: 204 })
     const token = await mailedToken(email)
@@ -354,7 +354,7 @@ describe('a forgotten password', () => {
     expect(await refused(() => reset(token, 'yet another password'))).toMatchObject({ status: 422 })
   })
 
-  test('is asked for with the same answer for unknown, invited and disabled addresses, which get no mail', async () => {
+  test('request answers alike for unknown, invited and disabled addresses, and mails none of them', async () => {
     const { email } = await join()
     const invited = await invite()
     const disabled = await join()
@@ -371,7 +371,7 @@ describe('a forgotten password', () => {
     expect(more).toEqual([1, 0, 0, 0])
   })
 
-  test('asked for again ends the former token, and does not flood the mailbox', async () => {
+  test('request replaces the former token, and does not flood the mailbox', async () => {
     const { email } = await join()
     const before = (await mailsTo(email)).length
     await askReset(email)
@@ -381,7 +381,7 @@ describe('a forgotten password', () => {
     expect(await refused(() => reset(first, 'another good password'))).toMatchObject({ status: 422 })
   })
 
-  test('opens an account that was locked by failures', async () => {
+  test('unlocks an account that was locked by failed logins', async () => {
     const { email } = await join()
     for (let i = 0; i < 5; i++) await login(email, 'wrong')
     expect(await login(email)).toMatchObject({ status: 429 })
