@@ -10,7 +10,7 @@ import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
-// What activities do: they accept operations by the functions that HTTP requests go through, without HTTP.
+// Activities accept operations by the functions that HTTP requests use, without HTTP.
 
 let by: By
 let tenant: Awaited<ReturnType<typeof makeTenant>>
@@ -49,7 +49,7 @@ const success = async ({ operation: { _id, tenant_id } }: Accepted): Promise<voi
 const eventsOf = (resource_id: string) =>
   AuditEvent.find({ tenant_id: tenant.id, resource_id }).sort({ time: 1 }).lean()
 
-test('a container that no HTTP request asked for runs, holds quota, keeps its name and lock, and is audited', async () => {
+test('a container without an HTTP request runs, uses quota, keeps its name and lock, and is audited', async () => {
   const accepted = await acceptContainer(by, container('accepted'))
   const { _id: id } = accepted.document
   expect(accepted.document).toMatchObject({ status: 'creating', desired_state: 'running' })
@@ -85,7 +85,7 @@ test('a container that no HTTP request asked for runs, holds quota, keeps its na
   expect(await tenant.holds()).toEqual(holdsNothing)
 })
 
-test('an operation that a user’s operation begins is audited as that user’s', async () => {
+test('an operation that a user’s operation starts is audited as that user’s', async () => {
   const { id: userId, email } = await tenant.owner.get('/api/v1/account')
   const asked = { tenant_id: tenant.id, id: userId as string }
   const accepted = await acceptContainer(asked, container('of-a-user', { start: false }))
@@ -97,7 +97,7 @@ test('an operation that a user’s operation begins is audited as that user’s'
   expect(await eventsOf(others.document._id)).toMatchObject([{ actor_kind: 'platform' }])
 })
 
-test('an acceptance that is refused leaves neither resource, quota nor audit event', async () => {
+test('a refused acceptance leaves no resource, quota or audit event', async () => {
   const before = await tenant.holds()
   const events = await AuditEvent.countDocuments({ tenant_id: tenant.id })
   const nics = [{ subnet_id: newId(), ip_address: null }]
@@ -106,7 +106,7 @@ test('an acceptance that is refused leaves neither resource, quota nor audit eve
   expect(await AuditEvent.countDocuments({ tenant_id: tenant.id })).toBe(events)
 })
 
-test('a microVM that no HTTP request asked for is suspended and resumed', async () => {
+test('a microVM without an HTTP request is suspended and resumed', async () => {
   const spec = { ...instance, name: 'machine', cpu_cores: 1, memory_mib: 128, root_disk_gib: 1 }
   const created = await acceptMicrovm(by, spec)
   const { _id: id } = created.document

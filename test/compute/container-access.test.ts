@@ -3,7 +3,7 @@ import { newId } from '../../lib/ids.ts'
 import { type Client, type Json, sleeper } from '../support/client.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-// To whom a container is there, and who may do what with it.
+// Which tenants see a container, and which users may act on it.
 
 const calls: { method: string; verb: string; body?: Json }[] = [
   { method: 'GET', verb: '' },
@@ -27,7 +27,7 @@ beforeAll(async () => {
 })
 
 test.each(calls)(
-  '$method …$verb: for another tenant there is no such container',
+  '$method …$verb: another tenant gets 404, as for an unknown container',
   async ({ method, verb, body }) => {
     const answer = await stranger.ask(method, `${path}/${id}${verb}`, body)
     const unknown = await stranger.ask(method, `${path}/${newId()}${verb}`, body)
@@ -37,14 +37,14 @@ test.each(calls)(
 )
 
 test.each(calls.filter(({ method }) => method !== 'GET'))(
-  '$method …$verb: a viewer may not',
+  '$method …$verb: a viewer gets 403',
   async ({ method, verb, body }) => {
     const answer = await viewer.ask(method, `${path}/${id}${verb}`, body)
     expect(answer).toMatchObject({ status: 403, body: { code: 'permission_denied' } })
   },
 )
 
-test('a viewer sees, and creates nothing', async () => {
+test('a viewer can read containers and cannot create one', async () => {
   expect(await viewer.get(`${path}/${id}`)).toMatchObject({ id, status: 'running', operation_id: null })
   expect(await viewer.ask('POST', path, sleeper())).toMatchObject({ status: 403 })
 })

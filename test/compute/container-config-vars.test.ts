@@ -16,7 +16,7 @@ const put = (id: string, config_vars: Json) => owner.ask('PUT', pathOf(id), { co
 const envOf = async (id: string): Promise<string[]> => (await engine.only(id)).Config.Env
 
 describe('config vars', () => {
-  test('are read, replaced whole, and kept', async () => {
+  test('are read, replaced as a whole, and kept', async () => {
     const { id } = await tenant.containers.make({ start: false, config_vars: { A: '1', B: '2' } })
     expect(await owner.get(pathOf(id))).toEqual({ config_vars: { A: '1', B: '2' } })
     expect(await put(id, { B: '3' })).toMatchObject({
@@ -28,7 +28,7 @@ describe('config vars', () => {
     expect(await envOf(id)).toEqual(expect.arrayContaining(['B=3']))
   })
 
-  test('of a container that runs wait for its next start, and it says so until then', async () => {
+  test('of a running container take effect at its next start, and the container says so until then', async () => {
     const { id } = await tenant.containers.make({ config_vars: { A: '1' } })
     expect((await put(id, { A: '2' })).body).toMatchObject({ needs_restart: true })
     expect(await tenant.containers.get(id)).toMatchObject({ pending_changes: ['config_vars'] })
@@ -39,7 +39,7 @@ describe('config vars', () => {
     expect(await tenant.containers.get(id)).toMatchObject({ pending_changes: [] })
   })
 
-  test('are not changed while an operation is under way', async () => {
+  test('cannot be changed while an operation is under way', async () => {
     const { id, operation } = await tenant.containers.create({ config_vars: { A: '1' } })
     expect(await put(id, { A: '2' })).toMatchObject({
       status: 409,
@@ -49,7 +49,7 @@ describe('config vars', () => {
     expect(await envOf(id)).toContain('A=1')
   })
 
-  test('need update to be changed, and each read leaves an audit event', async () => {
+  test('need the update permission to be changed, and each read is audited', async () => {
     const { id } = await tenant.containers.make({ start: false, config_vars: { A: 'value-not-to-be-kept' } })
     const viewer = await tenant.user('viewer')
     const { status, headers } = await viewer.ask('GET', pathOf(id))
@@ -63,7 +63,7 @@ describe('config vars', () => {
     expect(JSON.stringify(events)).not.toContain('value-not-to-be-kept')
   })
 
-  test.each<Json>([{ '1A': 'x' }, { A: 1 }, { 'A B': 'x' }, { A: null }])('%j are refused', async (vars) => {
+  test.each<Json>([{ '1A': 'x' }, { A: 1 }, { 'A B': 'x' }, { A: null }])('are refused: %j', async (vars) => {
     const { id } = await tenant.containers.make({ start: false })
     expect(await refused(() => put(id, vars))).toMatchObject({ status: 422 })
   })

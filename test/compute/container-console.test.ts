@@ -37,7 +37,7 @@ const running = (...command: string[]) =>
 
 const sha256 = (of: Buffer): string => createHash('sha256').update(of).digest('hex')
 
-/** The commands that run in the container, as the engine sees them. */
+/** The commands that run in the container, according to the engine. */
 async function processes(id = container.id): Promise<string[]> {
   const { Id } = await engine.only(id)
   const { Processes } = (await docker.getContainer(Id).top({ ps_args: '-eo pid,args' })) as {
@@ -45,7 +45,7 @@ async function processes(id = container.id): Promise<string[]> {
   }
   return Processes.map(([, args = '']) => args)
 }
-/** Resolves once nothing runs there but what the container is for. */
+/** Resolves when only the container's own command runs. */
 const nothingLeft = (id = container.id): Promise<unknown> =>
   eventually(async () => {
     const left = (await processes(id)).filter((args) => !/sleep 3600|docker-init/.test(args))
@@ -54,7 +54,7 @@ const nothingLeft = (id = container.id): Promise<unknown> =>
   })
 
 describe('a terminal', () => {
-  test('echoes, answers, and says with which code the shell has ended', async () => {
+  test('echoes, answers, and reports the exit code of the shell', async () => {
     const terminal = await open()
     terminal.type("echo 'one'' two'\n")
     await terminal.shows('one two')
@@ -62,7 +62,7 @@ describe('a terminal', () => {
     expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 7' })
   })
 
-  test('has the size that was asked for, and each later one', async () => {
+  test('has the requested size, and follows each resize', async () => {
     const terminal = await open({ query: '?cols=101&rows=31' })
     terminal.type('stty size\n')
     await terminal.shows('31 101')
@@ -72,7 +72,7 @@ describe('a terminal', () => {
     terminal.socket.close()
   })
 
-  test('ctrl-C interrupts what runs, and the shell goes on', async () => {
+  test('interrupts the running command at ctrl-C, and the shell continues', async () => {
     const terminal = await open()
     terminal.type('sleep 777\n')
     await eventually(async () => (await processes()).includes('sleep 777'))
@@ -83,7 +83,7 @@ describe('a terminal', () => {
     terminal.socket.close()
   })
 
-  test('takes and gives UTF-8 whose bytes lie in several frames', async () => {
+  test('transfers UTF-8 characters that are split over frames', async () => {
     const terminal = await open({ query: running('cat') })
     for (const byte of Buffer.from('grüße, 世界 🌍\n')) terminal.type(Buffer.from([byte]))
     await terminal.shows(/grüße, 世界 🌍\r\ngrüße, 世界 🌍\r\n/)
@@ -91,7 +91,7 @@ describe('a terminal', () => {
     expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 0' })
   })
 
-  test('runs a program that takes the whole screen, and draws it anew for another size', async () => {
+  test('runs a full-screen program, and redraws it after a resize', async () => {
     const terminal = await open({ query: `${running('vi', '/tmp/poem')}&cols=80&rows=24` })
     await terminal.shows('\x1b[24;1H')
     terminal.type('iroses are red')
@@ -99,14 +99,14 @@ describe('a terminal', () => {
     terminal.resize(100, 33)
     await terminal.shows('\x1b[32;1H~')
     terminal.type('\x1b')
-    await terminal.shows('\x1b[33;1H\x1b[K- /tmp/poem') // no longer inserting
+    await terminal.shows('\x1b[33;1H\x1b[K- /tmp/poem') // the insert mode has ended
     terminal.type(':wq\r')
     expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 0' })
     const written = await open({ query: running('cat', '/tmp/poem') })
     await written.shows('roses are red\r\n')
   })
 
-  test('gives 10 MB whole to a reader that pauses', async () => {
+  test('delivers all of 10 MB to a reader that pauses', async () => {
     const blocks = 160
     const make = 'seq 1 20000 | head -c 65536 >/tmp/block'
     const write = `stty -opost; i=0; while [ $i -lt ${blocks} ]; do cat /tmp/block; i=$((i+1)); done`
@@ -124,7 +124,7 @@ describe('a terminal', () => {
     expect(sha256(terminal.bytes)).toBe(sha256(Buffer.concat(Array.from({ length: blocks }, () => block))))
   })
 
-  test('makes a command wait that writes without end to a reader that does not read', async () => {
+  test('blocks a command that writes without end while its reader does not read', async () => {
     const terminal = await open({ query: running('sh', '-c', 'stty -opost; yes | tee /tmp/written') })
     terminal.socket.pause()
     const size = async (): Promise<number> => {
@@ -142,7 +142,7 @@ describe('a terminal', () => {
     await eventually(async () => !(await processes()).some((args) => args.includes('yes')))
   })
 
-  test('stays when nothing passes', async () => {
+  test('stays open when it is idle', async () => {
     const terminal = await open()
     await terminal.shows('#')
     await delay(isLong ? 10 * 60_000 : 3_000)
@@ -151,7 +151,7 @@ describe('a terminal', () => {
     terminal.socket.close()
   }, 900_000)
 
-  test('of a command that is not there says so', async () => {
+  test('reports a command that does not exist', async () => {
     const terminal = await open({ query: running('/no/such') })
     const { code, reason } = await terminal.closed
     expect([code, reason]).toEqual([1000, expect.stringMatching(/^exit code 12[67]$/)])
@@ -159,7 +159,7 @@ describe('a terminal', () => {
   })
 })
 
-describe('nothing is left in the container', () => {
+describe('the container keeps no process', () => {
   test.each([
     ['closed', (terminal: Console) => terminal.socket.close()],
     ['gone without a word', (terminal: Console) => terminal.socket.terminate()],
@@ -172,7 +172,7 @@ describe('nothing is left in the container', () => {
     expect(await processes()).toContain('sleep 3600')
   })
 
-  test('when the client leaves before it was answered', async () => {
+  test('when the client leaves before the console is open', async () => {
     const opening = Array.from({ length: 4 }, () => open().catch(() => null))
     await delay(5)
     closeConsoles()
@@ -182,8 +182,8 @@ describe('nothing is left in the container', () => {
   })
 })
 
-describe('the close code says why', () => {
-  test('1000, with the code of a kill, when the container is stopped', async () => {
+describe('the close code is', () => {
+  test('1000, with the exit code of a kill, when the container is stopped', async () => {
     const { id } = await tenant.containers.make()
     const terminal = await open({}, id)
     await terminal.shows('#')
@@ -191,7 +191,7 @@ describe('the close code says why', () => {
     expect(await terminal.closed).toEqual({ code: 1000, reason: 'exit code 137' })
   })
 
-  test('1001 when the api stops', async () => {
+  test('1001 when the API stops', async () => {
     const terminal = await open({ api: replicas()[1] })
     await terminal.shows('#')
     await platform.stop('api-2')
@@ -199,7 +199,7 @@ describe('the close code says why', () => {
     await nothingLeft()
   })
 
-  test('1001 when the host stops', async () => {
+  test('1001 when the host worker stops', async () => {
     const terminal = await open()
     await terminal.shows('#')
     await platform.stop('host')
@@ -207,8 +207,8 @@ describe('the close code says why', () => {
     await nothingLeft()
   })
 
-  test('1011 when the host is killed, 503 while it is away', async () => {
-    const { id } = await tenant.containers.make() // nobody is left to end what runs there
+  test('1011 when the host worker is killed; a new console gets 503 while it is away', async () => {
+    const { id } = await tenant.containers.make() // the killed worker cannot end what runs there
     const terminal = await open({}, id)
     await terminal.shows('#')
     await platform.kill('host')
@@ -216,13 +216,13 @@ describe('the close code says why', () => {
     expect(await refused({}, id)).toMatchObject({ status: 503, body: { code: 'unavailable' } })
   })
 
-  test('1003 when a text frame is not understood', async () => {
+  test('1003 after a text frame that is not understood', async () => {
     const terminal = await open()
     terminal.socket.send('{"type": "resize", "cols": 0, "rows": 1}')
     expect(await terminal.closed).toMatchObject({ code: 1003 })
   })
 
-  test('1008 when the session was ended, or the permission taken away', async () => {
+  test('1008 when the session ends or the permission is revoked', async () => {
     const [one, other] = [await tenant.user('owner'), await tenant.user('owner')]
     const terminals = [await open({ token: one.token }), await open({ token: other.token })]
     expect(await one.ask('POST', '/api/v1/auth/logout')).toMatchObject({ status: 204 })
@@ -236,8 +236,8 @@ describe('the close code says why', () => {
   })
 })
 
-describe('who may', () => {
-  test('another tenant’s container is not there', async () => {
+describe('access to a console', () => {
+  test('of another tenant’s container is answered with 404', async () => {
     const stranger = (await makeTenant()).owner
     expect(await refused({ token: stranger.token })).toMatchObject({
       status: 404,
@@ -245,20 +245,20 @@ describe('who may', () => {
     })
   })
 
-  test('not without the permission', async () => {
+  test('needs the permission', async () => {
     const viewer = await tenant.user('viewer')
     const answer = await refused({ token: viewer.token })
     expect(answer).toMatchObject({ status: 403, body: { permission: 'containers:console' } })
   })
 
-  test('not without a token, or with one that is none', async () => {
+  test('needs a valid token', async () => {
     expect(await refusedConsole(container.id, {})).toMatchObject({ status: 401 })
     expect(await refusedConsole(container.id, { protocols: ['bearer.nonsense'] })).toMatchObject({
       status: 401,
     })
   })
 
-  test('a machine with the scope, and none without', async () => {
+  test('is granted to an API client with the scope, and to none without', async () => {
     const machine = await makeMachine(tenant.owner, ['containers:read', 'containers:console'])
     const terminal = await open({ token: await tokenOf(machine), query: running('echo', 'from a machine') })
     await terminal.shows('from a machine')
@@ -266,7 +266,7 @@ describe('who may', () => {
     expect(await refused({ token: less })).toMatchObject({ status: 403 })
   })
 
-  test('a browser, by a subprotocol, and its token is in no log', async () => {
+  test('works from a browser by a subprotocol, and the token is in no log', async () => {
     const { token } = await tenant.user('owner')
     const terminal = await openConsole(container.id, { protocols: [`bearer.${token}`] })
     expect(terminal.socket.protocol).toBe(`bearer.${token}`)
@@ -275,14 +275,14 @@ describe('who may', () => {
     for (const role of ['api', 'host'] as const) expect(platform.logs(role)).not.toContain(token)
   })
 
-  test('no page of another origin', async () => {
+  test('is refused to a page of another origin', async () => {
     const answer = await refused({ headers: { origin: 'https://example.com' } })
     expect(answer).toMatchObject({ status: 403, body: { code: 'origin_denied' } })
     const own = await open({ headers: { origin: replicas()[0] }, query: running('true') })
     expect(await own.closed).toMatchObject({ code: 1000 })
   })
 
-  test('who opened one is in the audit trail, and who was refused', async () => {
+  test('is audited, granted or refused', async () => {
     const user = await tenant.user('owner')
     const viewer = await tenant.user('viewer')
     await (await open({ token: user.token, query: running('true') })).closed
@@ -299,14 +299,14 @@ describe('who may', () => {
   })
 })
 
-describe('refused before it is opened', () => {
-  test('a request that is no handshake: 426', async () => {
+describe('the API refuses a console with', () => {
+  test('426 if the request is no handshake', async () => {
     const path = `/api/v1/containers/${container.id}/console`
     const { status, headers, body } = await tenant.owner.ask('GET', path)
     expect([status, headers.get('upgrade'), body['code']]).toEqual([426, 'websocket', 'upgrade_required'])
   })
 
-  test('a handshake on what is no WebSocket is answered as ever', async () => {
+  test('the usual answer if the path is no WebSocket', async () => {
     const socket = `${replicas()[0]}/api/v1/containers/${container.id}`
     const { promise, resolve } = Promise.withResolvers<number>()
     const { request } = await import('node:http')
@@ -323,7 +323,7 @@ describe('refused before it is opened', () => {
     expect(await promise).toBe(200)
   })
 
-  test('a container that is not running: 409', async () => {
+  test('409 if the container does not run', async () => {
     const { id } = await tenant.containers.make({ start: false })
     expect(await refused({}, id)).toMatchObject({
       status: 409,
@@ -332,13 +332,13 @@ describe('refused before it is opened', () => {
   })
 
   test.each(['?cols=0', '?rows=many', '?width=1', '?command=%00', `?command=${'x'.repeat(9000)}`])(
-    '%s: 400',
+    '400 for %s',
     async (query) => {
       expect(await refused({ query })).toMatchObject({ status: 400, body: { code: 'invalid_input' } })
     },
   )
 
-  test('more than ten at once: 409, and one more once one has ended', async () => {
+  test('409 beyond ten at the same time, until one of them ends', async () => {
     const { id } = await tenant.containers.make(shell('sleep 3600', { memory_mib: 64 }))
     const terminals = await Promise.all(Array.from({ length: 10 }, () => open({}, id)))
     expect(await refused({}, id)).toMatchObject({ status: 409, body: { code: 'too_many_consoles' } })

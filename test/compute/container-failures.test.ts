@@ -6,7 +6,7 @@ import { engine } from '../support/engine.ts'
 import { facts } from '../support/stack.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
-// What cannot be made is a failed operation that says why, and leaves nothing behind.
+// A container that cannot be created ends in a failed operation with a reason, and leaves nothing behind.
 
 const port = 27_333
 const cases: { what: string; spec: Json; code: string; reason: RegExp }[] = [
@@ -65,7 +65,7 @@ test.each(cases)('$what', async ({ spec, code, reason }) => {
   }
 })
 
-test('a container that failed can be mended and started', async () => {
+test('a failed container can be corrected and started', async () => {
   const tenant = await makeTenant()
   const { id, operation } = await tenant.containers.create({ command: ['false'] })
   expect(await operation.end()).toMatchObject({ state: 'failed' })
@@ -75,7 +75,7 @@ test('a container that failed can be mended and started', async () => {
   expect(await tenant.holds()).toEqual({ cpu_milli: 100, memory_mib: 16, reservations: 1 })
 })
 
-test('a start that fails leaves the container stopped, with its files', async () => {
+test('a failed start leaves the container stopped, with its files', async () => {
   const tenant = await makeTenant()
   const { id } = await tenant.containers.make(shell('test ! -e /ran || exit 9; touch /ran; sleep 3600'))
   await (await tenant.containers.stop(id)).operation.success()
@@ -87,7 +87,7 @@ test('a start that fails leaves the container stopped, with its files', async ()
   expect((await engine.only(id)).State.Running).toBe(false)
 })
 
-test('no problem document tells of the host', async () => {
+test('no problem document names the host', async () => {
   const tenant = await makeTenant()
   const { id, operation } = await tenant.containers.create({ image: 'localhost:1/no-such-image' })
   const said = JSON.stringify([(await operation.end()).error, await tenant.containers.get(id)])

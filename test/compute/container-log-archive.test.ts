@@ -19,7 +19,7 @@ import {
 import { platform, startAll } from '../support/platform.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// All that a container writes is kept, once and in order, whatever its cap is and whoever is killed.
+// All output of a container is kept, once and in order, whatever its cap is and whichever process is killed.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -33,12 +33,12 @@ const within = { withinMs: 300_000 }
 const isStopped = (id: string) =>
   eventually(async () => (await tenant.containers.get(id)).status === 'stopped', within)
 const hasMorePieces = async (id: string) => hasMore(id, (await piecesOf(id)).length)
-/** Once it has written so many lines, by what the platform itself reads out. */
+/** Resolves when the platform has read that many lines. */
 const hasWritten = (id: string, count: number) =>
   eventually(async () => (await archived(tenant.owner, id)).length === count, within)
 
-describe('of a container that writes at full speed, with a cap of 1 MiB, each line is there once and in order', () => {
-  test('while its host worker is killed twice', async () => {
+describe('with a container that writes at full speed, capped at 1 MiB, the archive has each line once and in order', () => {
+  test('while the container’s host worker is killed twice', async () => {
     const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
     for (const _ of [1, 2]) {
       await hasMorePieces(id)
@@ -63,7 +63,7 @@ describe('of a container that writes at full speed, with a cap of 1 MiB, each li
     expect(faultIn(await archived(tenant.owner, id), lines)).toBeNull()
   }, 600_000)
 
-  test('while it is read again and again', async () => {
+  test('while it is read repeatedly', async () => {
     const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
     for (let read = 0; read < 5; read++) {
       const all = await archived(tenant.owner, id)
@@ -73,7 +73,7 @@ describe('of a container that writes at full speed, with a cap of 1 MiB, each li
     expect(faultIn(await archived(tenant.owner, id), lines)).toBeNull()
   }, 600_000)
 
-  test('through a restart behind the platform’s back, a stop and a start, and another making', async () => {
+  test('across a restart on the engine, a stop and a start, and a recreation', async () => {
     const count = 20_000
     const { id } = await tenant.containers.make(writer(count, 'sleep 600'))
     await hasWritten(id, count)
@@ -96,8 +96,8 @@ describe('of a container that writes at full speed, with a cap of 1 MiB, each li
   }, 600_000)
 })
 
-describe('the answer', () => {
-  test('is what was written: long lines whole, both streams, whatever the letters, and the end without an end of line', async () => {
+describe('the archived output', () => {
+  test('equals what was written: long lines, both streams, any character, a last line without a newline', async () => {
     const { id } = await tenant.containers.make({
       ...shell(`awk 'BEGIN { printf "%0100000d\\n", 7 }'; echo grüße 👋; echo oops >&2; printf 'no end'`),
       restart_policy: 'never',
@@ -107,7 +107,7 @@ describe('the answer', () => {
     expect(all.toSorted()).toEqual([`${'0'.repeat(99_999)}7`, 'grüße 👋', 'no end', 'oops'].toSorted())
   })
 
-  test('is compressed for who asks for it, and the same', async () => {
+  test('is compressed on request, with the same content', async () => {
     const { id } = await tenant.containers.make({ ...writer(20_000), restart_policy: 'never' })
     await isStopped(id)
     const plain = await askArchive(tenant.owner, id)
@@ -125,7 +125,7 @@ describe('the answer', () => {
     expect(faultIn(all, 20_000)).toBeNull()
   })
 
-  test('says what is missing while the host is away, and has it once it is back', async () => {
+  test('names what is missing while the host is away, and is complete when it is back', async () => {
     const { id } = await tenant.containers.make({ ...writer(20_000), restart_policy: 'never' })
     await isStopped(id)
     await platform.kill('host')
@@ -140,8 +140,9 @@ describe('the answer', () => {
     expect(faultIn(await archived(tenant.owner, id), 20_000)).toBeNull()
   })
 
-  test('says where output was dropped, since too much of it waited for the host’s worker, and so does the feed', async () => {
-    // Some 190 MiB for a million in the engine's files; the stack's hosts hold back 512 in the long form, and else 96.
+  test('names where output was dropped because the host worker’s backlog was full, as does the feed', async () => {
+    // A million lines are some 190 MiB in the engine's files; the stack's hosts hold back 512 MiB in the long form,
+    // else 96.
     const tooMany = lines === 1_000_000 ? 4_000_000 : 700_000
     const slow = shell(`sleep 2; ${writer(tooMany).command.at(-1)}; sleep 600`)
     const { id } = await tenant.containers.make({ ...slow, cpu_cores: 1, log_cap_mib: 1 })
@@ -171,8 +172,8 @@ const blobKeys = async (id: string) => (await piecesOf(id)).map(({ blob }) => bl
 const stored = (keys: string[]): Promise<number> =>
   mongoose.connection.collection('blobs.files').countDocuments({ _id: { $in: keys as never[] } })
 
-describe('what is kept', () => {
-  test('is nothing that can be read in the database', async () => {
+describe('the stored output', () => {
+  test('is not readable in the database', async () => {
     const { id } = await tenant.containers.make({
       ...shell(`awk 'BEGIN { for (i = 0; i < 20000; i++) print "the secret word is mellon", i }'; sleep 600`),
       log_cap_mib: 1,
@@ -189,7 +190,7 @@ describe('what is kept', () => {
     expect(bytes.includes('mellon')).toBe(false)
   })
 
-  test('goes with its container, on the host and in the archive', async () => {
+  test('is deleted with its container, on the host and in the archive', async () => {
     const { id } = await tenant.containers.make(writer(50_000, 'sleep 600'))
     await hasWritten(id, 50_000)
     await hasMore(id, 5)
@@ -207,7 +208,7 @@ describe('what is kept', () => {
     expect(await askArchive(tenant.owner, id)).toMatchObject({ status: 404 })
   })
 
-  test('is kept for so many days, and no more of a container than so much: the oldest goes first', async () => {
+  test('is kept for the configured days and size; the oldest goes first', async () => {
     const { id } = await tenant.containers.make(writer(50_000, 'sleep 600'))
     await hasWritten(id, 50_000)
     await hasMore(id, 14) // of 20 files of 0.5 MiB
@@ -223,7 +224,7 @@ describe('what is kept', () => {
     )
     await eventually(() => areLeft(2))
 
-    // As much as if the next two were all that is beyond the cap.
+    // Set the cap so that exactly the next two pieces are beyond it.
     const more = pieces.slice(2, 4).reduce((sum, { stored_bytes }) => sum + stored_bytes, 0)
     await LogArchive.updateOne(
       { _id: id, tenant_id: tenant.id },

@@ -12,7 +12,7 @@ import { platform } from '../support/platform.ts'
 import { facts, layout } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// A container's output comes with it to another host.
+// A container's output follows it to another host.
 
 const count = 20_000
 const twice = [...upTo(count), ...upTo(count)]
@@ -40,7 +40,7 @@ describeHosts('the archive of a container that is moved', () => {
     await closeFurther()
   })
 
-  test('has what it wrote where it was, before what it writes where it is', async () => {
+  test('has the output of the old host before that of the new one', async () => {
     const id = await writtenOn(first)
     await open([second])
     await (await tenant.containers.reschedule(id)).operation.success()
@@ -50,7 +50,7 @@ describeHosts('the archive of a container that is moved', () => {
     expect(numbers(await archived(tenant.owner, id))).toEqual(twice)
   })
 
-  test('says what is missing while the host is away where it was, and puts it in its place when that is back', async () => {
+  test('names what is missing while the old host is away, and is in order when that host is back', async () => {
     const id = await writtenOn(second)
     await platform.kill(second.roles.host)
     await eventually(async () => (await Host.findById(second.id).lean())?.unreachable_since)
@@ -68,7 +68,7 @@ describeHosts('the archive of a container that is moved', () => {
     expect(numbers(await archived(tenant.owner, id))).toEqual(twice)
   }, 600_000)
 
-  test('takes nothing from a host that the container is not and was not on', async () => {
+  test('refuses output from a host that never had the container', async () => {
     const id = await writtenOn(first)
     const stranger = await enrolled(join(layout.state, 'host-2'), () =>
       Promise.reject(new Error('not enrolled')),

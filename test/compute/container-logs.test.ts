@@ -28,7 +28,7 @@ async function lines(query = ''): Promise<Line[]> {
 }
 const words = (of: Line[]): string[] => of.map(({ line }) => line)
 
-test('all that the container wrote, with stream and time', async () => {
+test('logs return all output of a container, with stream and time', async () => {
   const all = await lines()
   expect(words(all.filter(({ stream }) => stream === 'stdout'))).toEqual(
     [1, 2, 3, 4, 5].map((i) => `line ${i}`),
@@ -37,34 +37,34 @@ test('all that the container wrote, with stream and time', async () => {
   for (const { time } of all) expect(Date.parse(time ?? '')).toBeGreaterThan(Date.now() - 600_000)
 })
 
-test('lines: the last so many', async () => {
+test('lines returns the last lines', async () => {
   expect(await lines('?lines=2')).toHaveLength(2)
   expect(await lines('?lines=0')).toEqual([])
 })
 
-test('since: what was written at that moment or later', async () => {
+test('since returns what was written at that time or later', async () => {
   const all = await lines()
   const third = all[2]?.time ?? ''
-  // The engine's order is not that of the times: two streams are read side by side.
+  // The engine does not order the entries by time: it reads the two streams side by side.
   const expected = all.filter(({ time = '' }) => time >= third)
   expect(expected.length).toBeGreaterThanOrEqual(3)
   expect(await lines(`?since=${encodeURIComponent(third)}`)).toEqual(expected)
   expect(await lines('?since=2999-01-01T00:00:00Z')).toEqual([])
 })
 
-test('timestamps=false leaves the time out', async () => {
+test('timestamps=false omits the time', async () => {
   expect((await lines('?timestamps=false&lines=1'))[0]).not.toHaveProperty('time')
 })
 
 test.each(['lines=-1', 'lines=many', 'since=yesterday', 'follow=perhaps', 'tail=5'])(
-  'refuses ?%s',
+  'logs refuse ?%s',
   async (query) => {
     const answer = await tenant.owner.ask('GET', `${path()}?${query}`)
     expect(answer).toMatchObject({ status: 400, body: { code: 'invalid_input' } })
   },
 )
 
-test('follow: server-sent events with an id to go on from, until the reader goes', async () => {
+test('follow sends server-sent events with an id to resume from, until the reader leaves', async () => {
   const { id } = await tenant.containers.make(
     shell('i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done'),
   )
@@ -92,7 +92,7 @@ test('follow: server-sent events with an id to go on from, until the reader goes
   for (const event of events) expect(event.id).toBe(event.data.time)
 })
 
-test('a container that was never on a host has no logs to read', async () => {
+test('a container that was never on a host has no logs', async () => {
   const { id, operation } = await tenant.containers.create({
     cpu_cores: 63,
     memory_mib: 250_000,

@@ -17,7 +17,7 @@ import { insertContainers, removeRows } from '../support/rows.ts'
 import { facts, layout } from '../support/stack.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What a container has used: measured on its host, kept, and answered as series.
+// The usage of a container: measured on its host, stored, and returned as series.
 
 type Points = [time: string, value: number][]
 interface Metrics {
@@ -44,7 +44,7 @@ describe('a busy container', () => {
   const bytes = 1_000_000
   let container: ContainerBody
 
-  /** It takes what is sent, and answers with as much. */
+  /** Sends the container bytes, which it returns. */
   async function talk(): Promise<void> {
     const { ports } = await tenant.containers.get(container.id)
     const [{ host_address, host_port } = { host_address: '', host_port: 0 }] = ports
@@ -60,7 +60,7 @@ describe('a busy container', () => {
     await talk()
   })
 
-  test('shows cores near its limit, memory, and the bytes of its network', async () => {
+  test('shows cores near its limit, memory, and network bytes', async () => {
     const seen = await eventually(async () => {
       const now = await metrics(container.id, { step_sec: 10 })
       return now.values('cpu_cores_used').length >= 3 && now.sum('net_tx_bytes') > bytes && now
@@ -73,7 +73,7 @@ describe('a busy container', () => {
       'disk_read_bytes bytes',
       'disk_write_bytes bytes',
     ])
-    const cores = seen.values('cpu_cores_used').slice(1) // it starts with more than its limit
+    const cores = seen.values('cpu_cores_used').slice(1) // its first value is above its limit
     for (const value of cores) {
       expect(value).toBeGreaterThan(0.1)
       expect(value).toBeLessThan(0.3)
@@ -85,7 +85,7 @@ describe('a busy container', () => {
     expect(seen.sum('net_rx_bytes')).toBeGreaterThan(0)
   })
 
-  test('loses nothing by a restart, and nothing of it is negative', async () => {
+  test('loses no usage in a restart, and no value is negative', async () => {
     const before = await metrics(container.id, { step_sec: 10 })
     const { started_at } = container
     await engine.kill(container.id)
@@ -107,7 +107,7 @@ describe('a busy container', () => {
     expect(byMinute).toBeGreaterThanOrEqual(2) // the first of each run
   })
 
-  test('loses nothing while its host does not tell', async () => {
+  test('loses no usage while its host does not report', async () => {
     await eventually(
       async () => (await metrics(container.id, { step_sec: 10 })).sum('net_tx_bytes') > 2 * bytes,
     )
@@ -122,8 +122,8 @@ describe('a busy container', () => {
     expect(after.sum('net_tx_bytes')).toBeLessThan(before.sum('net_tx_bytes') + 2 * bytes)
   })
 
-  describeHosts('what another host says of it', () => {
-    test('does not count', async () => {
+  describeHosts('a sample from another host', () => {
+    test('is ignored', async () => {
       const other = await enrolled(join(layout.state, 'host-2'), () =>
         Promise.reject(new Error('enrolled by now')),
       )
@@ -149,7 +149,7 @@ describe('a busy container', () => {
   })
 })
 
-/** Every value is the same, but for a step with the restart in it, and where the record ends. */
+/** Expects equal values, except for the step with the restart in it and the end of the record. */
 function expectEven(values: number[], value: number, but: number): void {
   expect(values.filter((other) => Math.abs(other - value) > value / 1000).length).toBeLessThanOrEqual(but)
 }
@@ -160,7 +160,7 @@ describe('the record', () => {
   const ago = (sec: number): string => new Date(nowMs - sec * 1000).toISOString()
   let id: string
 
-  /** Half a core, 1,000 bytes in 10 s and 32 MiB; it was started a week ago, and again half a day ago. */
+  /** Half a core, 1,000 bytes in 10 s and 32 MiB; started a week ago and again half a day ago. */
   const restartedSec = daySec / 2 + 5
   function rowAt(sec: number): Omit<SampleDocument, 'meta'> {
     const startedSec = sec > restartedSec ? 7 * daySec : restartedSec
@@ -218,7 +218,7 @@ describe('the record', () => {
     expect(times).toEqual(times.toSorted((a, b) => a - b))
   })
 
-  test('is the same when rows were written twice', async () => {
+  test('is unchanged when rows were written twice', async () => {
     const query = { from: ago(daySec), to: ago(0) }
     const before = await metrics(id, query)
     await insert('byMinute', daySec)
@@ -247,19 +247,19 @@ describe('the record', () => {
     expect(answer.body['errors']).toEqual([expect.objectContaining({ pointer: `/${pointer}` })])
   })
 
-  test('is kept for a day, and by minute for 15', async () => {
+  test('is kept for a day, and by minute for 15 days', async () => {
     const listed = await mongoose.connection.db?.listCollections({ type: 'timeseries' }).toArray()
     const kept = listed?.map((one) => [one.name, 'options' in one && one.options?.['expireAfterSeconds']])
     expect(Object.fromEntries(kept ?? [])).toEqual({ samples: daySec, samples_by_minute: 15 * daySec })
   })
 
-  test('is never asked for without its tenant', async () => {
+  test('is never queried without its tenant', async () => {
     const { model } = records.raw
     await expect(model.countDocuments({ 'meta.instance_id': id })).rejects.toThrow('without tenant_id')
     await expect(model.aggregate([{ $match: { tenant_id: tenant.id } }])).rejects.toThrow('without tenant_id')
   })
 
-  test('goes with its tenant, and no other', async () => {
+  test('is deleted with its tenant, and no other is', async () => {
     const [gone, other] = [await makeTenant(), await makeTenant()]
     for (const { model } of Object.values(records)) {
       const rows = [gone, other].map((of) => ({

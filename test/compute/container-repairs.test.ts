@@ -8,9 +8,9 @@ import { eventually } from '../support/eventually.ts'
 import { execInside } from '../support/inside.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What its owner wishes holds, whatever happens behind the platform's back, and the activity feed says so.
+// The owner's desired state is restored after changes on the engine, and the activity feed records the repair.
 
-/** A container that has been left alone for some seconds: a report that contradicts a younger record may be older than it. */
+/** A container that has not changed for some seconds: a report may be older than a newer record that it contradicts. */
 async function settled(tenant: TestTenant, over: Json = {}): Promise<ContainerBody> {
   const container = await tenant.containers.make(over)
   await eventually(() => Date.now() - Date.parse(String(container['updated_at'])) > 2_500)
@@ -26,7 +26,7 @@ const runningAgain = (tenant: TestTenant, { id, started_at }: ContainerBody): Pr
 const noted = (tenant: TestTenant, id: string, kind: string): Promise<Json> =>
   eventually(async () => (await tenant.containers.activity(id)).find((event) => event['kind'] === kind))
 
-test('a container that is removed from its host comes back, with its ports', async () => {
+test('a container that is removed from its host is recreated, with its ports', async () => {
   const tenant = await makeTenant()
   const before = await settled(tenant, { ports: [{ container_port: 80 }] })
   await engine.remove(before.id)
@@ -40,7 +40,7 @@ test('a container that is removed from its host comes back, with its ports', asy
   expect(await tenant.holds()).toEqual({ cpu_milli: 100, memory_mib: 16, reservations: 1 })
 })
 
-test('a report that was begun before its container was is not taken for its end', async () => {
+test('a report that began before its container was created does not end the container', async () => {
   const tenant = await makeTenant()
   const { id, host_id } = await settled(tenant)
   const host = await Host.findById(host_id).orFail().lean()
@@ -65,7 +65,7 @@ test('a report that was begun before its container was is not taken for its end'
   expect(await noted(tenant, id, 'repair')).toMatchObject({ message: expect.stringMatching(/was gone/) })
 })
 
-test('a container that is killed comes back', async () => {
+test('a container that is killed is started again', async () => {
   const tenant = await makeTenant()
   const before = await settled(tenant)
   await engine.kill(before.id)
@@ -81,7 +81,7 @@ test('a container that is killed comes back', async () => {
   })
 })
 
-test('a container that is stopped on its host comes back', async () => {
+test('a container that is stopped on its host is started again', async () => {
   const tenant = await makeTenant()
   const before = await settled(tenant)
   await docker.getContainer((await engine.only(before.id)).Id).stop({ t: 0 })
@@ -89,7 +89,7 @@ test('a container that is stopped on its host comes back', async () => {
   expect(await noted(tenant, before.id, 'repair')).toMatchObject({ data: { exit_code: expect.any(Number) } })
 })
 
-test('a service that crashes is started again, and counted', async () => {
+test('a service that crashes is restarted, and the restart is counted', async () => {
   const tenant = await makeTenant()
   const { id } = await tenant.containers.make(shell('sleep 3; [ -e /ran ] && sleep 3600; touch /ran; exit 4'))
   const restarted = await eventually(async () => {
@@ -111,18 +111,18 @@ test('a job that ends stays ended, and its exit code is kept', async () => {
   expect(await noted(tenant, id, 'exited')).toMatchObject({ message: expect.stringMatching(/exit code 6/) })
 })
 
-test('a container that was stopped by its owner stays stopped', async () => {
+test('a container that its owner stopped stays stopped', async () => {
   const tenant = await makeTenant()
   const { id } = await tenant.containers.make()
   await (await tenant.containers.stop(id)).operation.success()
   const witness = await settled(tenant)
   await engine.remove(witness.id)
-  await runningAgain(tenant, witness) // by now the host has reported, and what was to be repaired is
+  await runningAgain(tenant, witness) // by now the host has reported, and all repairs are done
   expect(await tenant.containers.get(id)).toMatchObject({ status: 'stopped', operation_id: null })
   expect(await tenant.containers.activity(id)).toEqual([])
 })
 
-test('a container that fails its health check is told of, and goes on; and again once it passes', async () => {
+test('a container that fails its health check keeps running; the feed records failure and recovery', async () => {
   const tenant = await makeTenant()
   const { id, started_at } = await tenant.containers.make({
     ...shell('touch /well; exec sleep 3600'),

@@ -7,7 +7,7 @@ import { facts } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { Tmux } from '../support/tmux.ts'
 
-// The terminal client of docs/console.md, run in a real terminal, by a person who looks at the screen.
+// The terminal client of docs/console.md, run in a real terminal, as a person sees it.
 
 const page = readFileSync(join(import.meta.dirname, '../../docs/console.md'), 'utf8')
 const client = /--input-type=module -e '\n([\s\S]*?)'\n/.exec(page)?.[1] ?? ''
@@ -46,7 +46,7 @@ inTmux('vi has the whole screen, also once it has another size, and what was wri
   await terminal.press('Enter')
   await terminal.type('violets — blüh’n')
   await terminal.press('Escape')
-  await terminal.shows(has('- /tmp/poem')) // no longer inserting
+  await terminal.shows(has('- /tmp/poem')) // the insert mode has ended
   await terminal.resize(60, 15)
   const lines = await terminal.shows(
     (all) => all.length === 15 && all[13] === '~' && has('/tmp/poem')(all.slice(14)),

@@ -18,7 +18,7 @@ const answerOf = async (port: ContainerBody['ports'][number] | undefined): Promi
   (await fetch(`http://${port?.host_address}:${port?.host_port}/`)).text()
 
 describe('create', () => {
-  test('answers at once, and in the end there is one running container like the one asked for', async () => {
+  test('answers at once, and one container with the requested spec runs in the end', async () => {
     const { id, body, operation } = await tenant.containers.create({
       cpu_cores: 0.5,
       memory_mib: 48,
@@ -60,7 +60,7 @@ describe('create', () => {
     expect(await eventually(() => answerOf(ports[0]))).toMatch(/^Hello from /)
   })
 
-  test('with start: false makes it ready and leaves it stopped until it is started', async () => {
+  test('with start: false leaves the container stopped until it is started', async () => {
     const { id, status } = await tenant.containers.make({ start: false })
     expect(status).toBe('stopped')
     expect(await engine.withLabel('keelson.resource', id)).toEqual([])
@@ -69,7 +69,7 @@ describe('create', () => {
   })
 
   test.each(['never', 'on_failure'])(
-    'a job (%s) that is done at once has succeeded',
+    'ends a job (%s) that finishes at once as succeeded',
     async (restart_policy) => {
       const job = await tenant.containers.make({ command: ['true'], restart_policy })
       expect(job).toMatchObject({
@@ -81,7 +81,7 @@ describe('create', () => {
     },
   )
 
-  test('refuses a name that is taken, and gives it free when its container is gone', async () => {
+  test('refuses a taken name, which is free again when its container is deleted', async () => {
     const { id, name } = await tenant.containers.make()
     const again = sleeper({ name })
     expect(await tenant.owner.ask('POST', path, again)).toMatchObject({
@@ -94,7 +94,7 @@ describe('create', () => {
     await (await tenant.containers.create(again)).operation.success()
   })
 
-  test('refuses more than the tenant may hold, and holds nothing for it', async () => {
+  test('refuses more than the tenant’s quota, and reserves nothing for it', async () => {
     const small = await makeTenant({ max_cpu_cores: 1, max_ram_gib: 1 })
     await small.containers.make({ cpu_cores: 0.6, memory_mib: 600 })
     const held = await small.holds()
@@ -110,7 +110,7 @@ describe('create', () => {
     expect(await small.owner.get(path)).toMatchObject({ total: 1 })
   })
 
-  test('the choice of a host is an operator’s', async () => {
+  test('lets only operators choose a host', async () => {
     const answer = await tenant.owner.ask('POST', path, sleeper({ host_id: newId() }))
     expect(answer).toMatchObject({
       status: 403,
@@ -145,13 +145,13 @@ describe('stop and start', () => {
     expect(await eventually(() => answerOf(ports[0]))).toBe('started\nstarted\n')
   })
 
-  test('stop gives the command its grace to end by itself', async () => {
+  test('give the command its grace period to end', async () => {
     const { id } = await tenant.containers.make(shell('trap "exit 7" TERM; while :; do sleep 0.1; done'))
     await (await tenant.containers.stop(id, { grace_sec: 30 })).operation.success()
     expect(await tenant.containers.get(id)).toMatchObject({ exit_code: 7 })
   })
 
-  test('are refused where they make no sense, naming the state', async () => {
+  test('are refused in a state that does not allow them; the refusal names the state', async () => {
     const { id } = await tenant.containers.make()
     expect(await tenant.owner.ask('POST', `${path}/${id}/start`)).toMatchObject(conflict('running'))
     await (await tenant.containers.stop(id)).operation.success()
@@ -160,7 +160,7 @@ describe('stop and start', () => {
 })
 
 describe('update', () => {
-  test('changes the size while it runs', async () => {
+  test('changes the size of a running container', async () => {
     const { id, started_at } = await tenant.containers.make()
     const before = await tenant.holds()
     const { operation } = await tenant.containers.update(id, {
@@ -185,7 +185,7 @@ describe('update', () => {
     })
   })
 
-  test('says what waits for the next start, and applies it there', async () => {
+  test('names the changes that wait for the next start, which applies them', async () => {
     const { id, ports } = await tenant.containers.make({ ports: [{ container_port: 80 }] })
     const command = ['sleep', '7200']
     await (await tenant.containers.update(id, { command })).operation.success()
@@ -198,7 +198,7 @@ describe('update', () => {
     expect((await engine.only(id)).Config.Cmd).toEqual(command)
   })
 
-  test('refuses a size beyond the limit, and everything stays as it was', async () => {
+  test('refuses a size beyond the limit, and changes nothing', async () => {
     const small = await makeTenant({ max_cpu_cores: 1 })
     const { id } = await small.containers.make({ cpu_cores: 0.5 })
     const refused = await small.owner.ask('PUT', `${path}/${id}`, { cpu_cores: 1.5 })
@@ -213,7 +213,7 @@ describe('update', () => {
 })
 
 describe('delete', () => {
-  test('leaves nothing, neither on the engine nor of the quota', async () => {
+  test('leaves nothing on the engine and frees the quota', async () => {
     const other = await makeTenant()
     const { id } = await other.containers.make()
     const { operation, body } = await other.containers.delete(id)

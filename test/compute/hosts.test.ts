@@ -11,7 +11,7 @@ import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts
 import { platform } from '../support/platform.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// Several hosts: placement, moves, loss and return. The further ones are network namespaces, which takes root.
+// Several hosts: placement, moves, loss and return. The further hosts are network namespaces, which need root.
 
 let home: TestTenant
 let operator: Client
@@ -25,7 +25,7 @@ beforeAll(async () => {
 
 const hostPath = ({ id }: TestHost): string => `/api/v1/platform/hosts/${id}`
 
-/** Runs once, there and nowhere else, and the record says so. Leftovers go with their hosts' next reports. */
+/** Expects one running container on that host only, as recorded. Hosts remove leftovers after their next reports. */
 async function expectAt(
   id: string,
   host: TestHost,
@@ -42,7 +42,7 @@ async function expectAt(
   return container
 }
 
-/** What the hosts' records count is what the reservations add up to. */
+/** The hosts' records equal the sums of the reservations. */
 async function expectSums(): Promise<void> {
   for (const { id } of hosts) {
     const held = await Reservation.find({ $or: [{ host_id: id }, { target_host_id: id }] })
@@ -64,7 +64,7 @@ const makeOn = async (host: TestHost, over: Json = {}): Promise<ContainerBody> =
   return container
 }
 
-/** The operations that an evacuation is made of, as an operator lists them. */
+/** The child operations of an evacuation, as operators list them. */
 const childrenOf = async (operation: Operation): Promise<OperationBody[]> =>
   (
     await operator.get<{ items: OperationBody[] }>(
@@ -79,7 +79,7 @@ const evacuating = async (): Promise<Operation> => {
 }
 
 describeHosts('placement', () => {
-  test('keeps containers with equal tags apart', async () => {
+  test('keeps containers with equal tags on different hosts', async () => {
     await open(hosts)
     const tags = { app: newId() }
     const made = []
@@ -87,7 +87,7 @@ describeHosts('placement', () => {
     expect(new Set(made.map(({ host_id }) => host_id)).size).toBe(3)
   })
 
-  test('says why no host fits, without naming one', async () => {
+  test('says why no host fits, without naming a host', async () => {
     await open([])
     const { operation } = await tenant.containers.create()
     const { error } = await operation.end()
@@ -98,7 +98,7 @@ describeHosts('placement', () => {
 })
 
 describeHosts('reschedule', () => {
-  test('moves a running container with its name, image and config vars, and its ports lead there', async () => {
+  test('moves a running container with its name, image, config vars and ports', async () => {
     const before = await makeOn(first, {
       image: 'keelson/hello:1',
       command: [],
@@ -123,7 +123,7 @@ describeHosts('reschedule', () => {
     await expectSums()
   })
 
-  test('moves a stopped one, which stays stopped and starts where it is then', async () => {
+  test('moves a stopped container, which stays stopped and starts on the new host', async () => {
     const { id } = await makeOn(first, { start: false })
     await open([second])
     await (await tenant.containers.reschedule(id)).operation.success()
@@ -132,7 +132,7 @@ describeHosts('reschedule', () => {
     await expectAt(id, second)
   })
 
-  test('without another host it fails, and the container runs on untouched', async () => {
+  test('fails without another host, and the container keeps running', async () => {
     const before = await makeOn(first)
     await open([first])
     const { error } = await (await tenant.containers.reschedule(before.id)).operation.end()
@@ -141,7 +141,7 @@ describeHosts('reschedule', () => {
     await expectSums()
   })
 
-  test('that fails on the new host brings it back to the old one', async () => {
+  test('returns the container to the old host if it fails on the new one', async () => {
     const port = 20_000 + Math.floor(Math.random() * 1_000)
     const ports = [{ container_port: 80, host_port: port }]
     await makeOn(second, { ports })
@@ -153,10 +153,10 @@ describeHosts('reschedule', () => {
     await expectSums()
   })
 
-  test('stops it first also on a host whose reports could not be heard for a while', async () => {
+  test('stops the container first, also on a host whose reports were missed for a while', async () => {
     const { id } = await makeOn(first)
     await open([second])
-    // As after the platform was away itself. The host's next report puts it right.
+    // As after an outage of the platform. The host's next report corrects the record.
     await Host.updateOne({ _id: first.id }, { $set: { last_report_at: new Date(Date.now() - 60_000) } })
     const activities = makeInstanceActivities()
     expect(await activities.placeInstanceElsewhere('container', id, null, newId())).toMatchObject({
@@ -167,7 +167,7 @@ describeHosts('reschedule', () => {
     await expectSums()
   })
 
-  test('to a host of one’s choice is for operators', async () => {
+  test('lets only operators choose the host', async () => {
     const { id } = await makeOn(first)
     const path = `/api/v1/containers/${id}/reschedule`
     expect(await tenant.owner.ask('POST', path, { host_id: second.id })).toMatchObject({
@@ -177,7 +177,7 @@ describeHosts('reschedule', () => {
   })
 
   test.each(['worker', 'api', 'temporal', 'mongodb', 'host', 'host-2', 'docker-2'] as const)(
-    'is carried out once though %s is killed in the middle',
+    'completes once although %s is killed in the middle',
     async (role) => {
       const { id } = await makeOn(first)
       await open([second])
@@ -198,13 +198,13 @@ describeHosts('a host', () => {
     await closeFurther()
   })
 
-  test('that falls silent is unreachable; what is moved away or deleted meanwhile it removes when it is back', async () => {
+  test('that falls silent is unreachable, and later removes the containers moved or deleted meanwhile', async () => {
     const stays = await makeOn(second)
     const moves = await makeOn(second)
     const goes = await makeOn(second)
     const idle = await makeOn(second, { start: false })
     await open([first, second])
-    await platform.kill(second.roles.host) // what runs there runs on, as behind a broken line
+    await platform.kill(second.roles.host) // its containers keep running, as behind a broken connection
     for (const { id } of [stays, moves, goes]) {
       await eventually(async () => (await tenant.containers.get(id)).status === 'unreachable')
     }
@@ -218,7 +218,7 @@ describeHosts('a host', () => {
     await (await tenant.containers.reschedule(moves.id)).operation.success()
     expect(await tenant.containers.get(moves.id)).toMatchObject({ status: 'running', host_id: first.id })
     await (await tenant.containers.delete(goes.id)).operation.success()
-    expect(await placesOf(goes.id)).toHaveLength(1) // which nobody could reach
+    expect(await placesOf(goes.id)).toHaveLength(1) // the host could not be reached
 
     await platform.start(second.roles.host)
     await expectAt(moves.id, first)
@@ -233,7 +233,7 @@ describeHosts('a host', () => {
     await expectSums()
   })
 
-  test('is evacuated: all that is there moves, and it stays closed', async () => {
+  test('is evacuated: all its instances move, and it stays closed', async () => {
     const ids = []
     for (let i = 0; i < 4; i++) ids.push((await makeOn(third)).id)
     ids.push((await makeOn(third, { start: false })).id)
@@ -253,7 +253,7 @@ describeHosts('a host', () => {
     await expectSums()
   })
 
-  test('is evacuated once though the worker is killed while its instances move', async () => {
+  test('is evacuated once although the worker is killed while its instances move', async () => {
     const ids: string[] = []
     for (let i = 0; i < 3; i++) ids.push((await makeOn(third)).id)
     await open([second, third])
@@ -269,10 +269,10 @@ describeHosts('a host', () => {
     await expectSums()
   })
 
-  test('whose evacuation is cancelled has its instances back as they were', async () => {
+  test('gets its instances back unchanged if its evacuation is cancelled', async () => {
     const before = await makeOn(third)
     await open([second, third])
-    await platform.kill(second.roles.host) // which holds the move up
+    await platform.kill(second.roles.host) // which delays the move
     const operation = await evacuating()
     expect(await home.owner.ask('POST', `${operation.path}/cancel`)).toMatchObject({ status: 202 })
     await platform.start(second.roles.host)
@@ -282,7 +282,7 @@ describeHosts('a host', () => {
     await expectSums()
   })
 
-  test('with nowhere to go the evacuation says so, and all runs on', async () => {
+  test('whose instances fit nowhere fails its evacuation with a reason, and they keep running', async () => {
     const before = await makeOn(third)
     await open([third])
     const { operation } = await operator.begin('POST', `${hostPath(third)}/evacuate`)
@@ -302,7 +302,7 @@ describeHosts('a host', () => {
     }
   })
 
-  test('that was announced and never came is deleted', async () => {
+  test('that was announced and never enrolled can be deleted', async () => {
     const name = `host-${newId().slice(-12)}`
     const { headers } = await operator.ask('POST', '/api/v1/platform/hosts', { name })
     const path = headers.get('location') ?? ''

@@ -2,12 +2,12 @@ import { describe, expect, test } from '@jest/globals'
 import * as fc from 'fast-check'
 import { makeLineJoiner } from '../../api/compute/observation/log-lines.ts'
 
-// From the engine's entries to what was written.
+// From the engine's log entries to the original output.
 
 const entry = (log: string, stream = 'stdout'): string =>
   `${JSON.stringify({ log, stream, time: '2026-01-01T00:00:00Z' })}\n`
 
-/** What comes out, where the entries come in parts of these lengths. */
+/** The joined output when the entries arrive in parts of these lengths. */
 function joined(text: string, lengths: number[] = []): string {
   const joiner = makeLineJoiner()
   const bytes = Buffer.from(text)
@@ -20,13 +20,13 @@ function joined(text: string, lengths: number[] = []): string {
   return out + joiner.end().toString()
 }
 
-describe('the lines', () => {
-  test('are whole, though the engine cut them and the other stream wrote in between', () => {
+describe('log lines', () => {
+  test('are whole, although the engine split them and the other stream wrote in between', () => {
     const entries = [entry('long '), entry('an error\n', 'stderr'), entry('line\n'), entry('next\n')]
     expect(joined(entries.join(''))).toBe('an error\nlong line\nnext\n')
   })
 
-  test('are the same wherever the bytes are cut, also within a letter', () => {
+  test('are the same wherever the bytes are split, also within a character', () => {
     const text = [entry('grüße 👋\n'), entry('a part, '), entry('the rest\n'), entry('no end')].join('')
     fc.assert(
       fc.property(fc.array(fc.nat({ max: 40 })), (lengths) => {
@@ -35,12 +35,12 @@ describe('the lines', () => {
     )
   })
 
-  test('say where an entry is damaged, and go on after it', () => {
+  test('name a damaged entry, and continue after it', () => {
     const text = `${entry('one\n')}{"log":"tw\n${entry('three\n')}{"log":"fo`
     expect(joined(text)).toBe('one\n[keelson: an entry is damaged]\nthree\n[keelson: an entry is damaged]\n')
   })
 
-  test('of more than a MiB come as they are, so that memory has a bound', () => {
+  test('of more than a MiB are passed on in parts, which bounds the memory', () => {
     const part = 'x'.repeat(16 * 1024)
     const text = entry(part).repeat(65) + entry('an error\n', 'stderr') + entry('end\n')
     expect(joined(text)).toBe(`${part.repeat(65)}an error\nend\n`)

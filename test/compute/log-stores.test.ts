@@ -12,7 +12,7 @@ import { eventually } from '../support/eventually.ts'
 import { piecesOf } from '../support/log-archive.ts'
 import { layout } from '../support/stack.ts'
 
-// What is archived, in GridFS and in a bucket of a server that speaks S3.
+// The archive in GridFS, and in a bucket of a server that speaks S3.
 
 const settings = {
   KEELSON_S3_ENDPOINT: `http://127.0.0.1:${layout.apiPort + 72}`,
@@ -55,7 +55,7 @@ const piece = (over: object = {}) => ({
   ...over,
 })
 
-describe.each(['gridfs', 's3'] as const)('in %s', (store) => {
+describe.each(['gridfs', 's3'] as const)('in %s, the archive', (store) => {
   beforeAll(() =>
     useBlobStores({
       ...settings,
@@ -63,7 +63,7 @@ describe.each(['gridfs', 's3'] as const)('in %s', (store) => {
     }),
   )
 
-  test('a piece is read as it was sent, and is noise where it is stored', async () => {
+  test('returns a piece as it was sent, and stores it encrypted', async () => {
     const of = written()
     const bytes = randomBytes(5_000_000)
     expect(await keepPiece(of, piece(), bytes)).toBe(100)
@@ -76,7 +76,7 @@ describe.each(['gridfs', 's3'] as const)('in %s', (store) => {
     await removeArchive(of.instance_id)
   })
 
-  test('a piece that is sent often, also at the same time, is kept once; one that is early, not at all', async () => {
+  test('stores a piece once however often it is sent, and refuses one that is ahead of its file', async () => {
     const of = written()
     const first = piece()
     const sent = Array.from({ length: 8 }, () => keepPiece(of, first, Buffer.from('the same')))
@@ -90,7 +90,7 @@ describe.each(['gridfs', 's3'] as const)('in %s', (store) => {
     await removeArchive(of.instance_id)
   })
 
-  test('what is removed goes from the store, and so does what was begun and never referred to', async () => {
+  test('deletes removed pieces from the store, and uploads that were never referred to', async () => {
     const of = written()
     await keepPiece(of, piece(), Buffer.from('soon gone'))
     const [kept] = await piecesOf(of.instance_id)
@@ -99,7 +99,7 @@ describe.each(['gridfs', 's3'] as const)('in %s', (store) => {
     await removeArchive(of.instance_id)
     const keys = [begun.key, kept?.blob.key ?? '']
     if (store === 's3') {
-      // The stack's worker knows no bucket, and leaves them.
+      // The stack's worker has no bucket settings, and leaves the pieces there.
       await eventually(async () => (await removeUnwantedBlobs()) === 0)
       for (const key of keys) await expect(bucket.get(key)).rejects.toMatchObject({ name: 'NoSuchKey' })
     }

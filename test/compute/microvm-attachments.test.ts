@@ -9,7 +9,7 @@ import { guests, outputOf, runIn } from '../support/microvms.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// What a microVM shares with containers: disks, subnets, the console, what it has used.
+// What microVMs share with containers: disks, subnets, the console, metrics.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -19,7 +19,7 @@ afterAll(closeConsoles)
 
 const path = '/api/v1/microvms'
 
-test('a disk comes and goes while it runs, is there after a suspension, and what is written stays on it', async () => {
+test('a running microVM attaches and detaches a disk, which survives a suspension and keeps its data', async () => {
   const { id: disk } = await tenant.disks.make()
   const { id } = await tenant.microvms.make()
   await (await tenant.microvms.attach(id, disk)).operation.success()
@@ -49,7 +49,7 @@ test('a disk comes and goes while it runs, is there after a suspension, and what
   expect(String(body['text'])).toMatch(/kept.*more/s)
 })
 
-test('its serial line is a console, which several may watch; what it has used is measured', async () => {
+test('a microVM’s serial line is a console for several watchers, and its usage is measured', async () => {
   const { id } = await tenant.microvms.make({ command: ['sh', '-c', 'while :; do :; done'] })
   const terminals = await Promise.all(
     [0, 1].map(() => openConsole(id, { token: tenant.owner.token, plural: 'microvms' })),
@@ -74,7 +74,7 @@ describeHosts('in a subnet', () => {
     await closeFurther()
   })
 
-  test('it and a container find each other, across hosts and over a suspension; a NIC comes and goes while it runs', async () => {
+  test('a microVM and a container connect across hosts and after a suspension; a NIC is hot-plugged', async () => {
     const vpc = await makeVpc(tenant)
     const subnet = await makeSubnet(tenant, vpc.id)
     const hosts = await allHosts()

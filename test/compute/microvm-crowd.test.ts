@@ -8,12 +8,12 @@ import { bootId, countsOn, guests, inSequence } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// Many microVMs on one machine at once. They share its processors: how long it takes says script/bench, and docs/machines.md.
+// Many microVMs on one machine at once, sharing its CPUs. For the times see script/bench and docs/machines.md.
 
 const count = 30
 const within = 900_000
 
-/** With little work of its own: without KVM each number takes a processor for 50 ms. */
+/** Counts slowly: without KVM each number takes 50 ms of CPU. */
 const slowCounter = { command: ['sh', '-c', 'n=0; while :; do n=$((n+1)); echo $n; sleep 3; done'] }
 
 let tenant: TestTenant
@@ -22,7 +22,7 @@ beforeAll(async () => {
 })
 afterAll(closeConsoles)
 
-/** Begins it for all at once, and waits for the last. */
+/** Starts an operation for each microVM at the same time, and waits for the last. */
 async function all(what: string, begin: (index: number) => Promise<Accepted>): Promise<string[]> {
   const begun = Date.now()
   const accepted = await Promise.all(Array.from({ length: count }, (_, index) => begin(index)))
@@ -31,7 +31,7 @@ async function all(what: string, begin: (index: number) => Promise<Accepted>): P
   return accepted.map(({ id }) => id)
 }
 
-/** One after the other: they have enough to do. */
+/** Asks one after the other: the microVMs are busy enough. */
 async function each<T>(ids: string[], ask: (id: string) => Promise<T>): Promise<T[]> {
   const answers: T[] = []
   for (const id of ids) answers.push(await ask(id))
@@ -39,7 +39,7 @@ async function each<T>(ids: string[], ask: (id: string) => Promise<T>): Promise<
 }
 const running = async (ids: string[]): Promise<number> => (await each(ids, guests)).flat().length
 
-/** Each has counted on, and left out no number. */
+/** Each has counted on without skipping a number. */
 async function expectAllCounting(ids: string[]): Promise<void> {
   for (const numbers of await each(ids, (id) => countsOn(tenant, id, 1)))
     expect(numbers).toEqual(inSequence(numbers))

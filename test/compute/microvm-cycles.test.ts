@@ -12,19 +12,19 @@ import { withRootDisk } from '../support/root-disks.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// Suspended and resumed again and again, at random moments, a microVM loses nothing of what it does, and nobody but its clock
-// tells it: its disk, its output and its connections are as if there had been no suspension.
+// A microVM that is suspended and resumed repeatedly, at random moments, loses no work. Only its clock shows the
+// suspension: disk, output and connections are unaffected.
 
 const within = 240_000
 jest.setTimeout(600_000)
 
 const port = 7
-/** Takes one connection in all its life, ends with it, and answers with what it is sent. */
+/** Accepts one connection only, returns what it is sent, and ends with the connection. */
 const echo = `exec nc -l -p ${port} -e sh -c 'while read -r n; do echo $n >>/heard; echo $n; done'`
 
 /**
- * Counts over one connection, which it never opens anew: each number is synced on its disk, comes back from the neighbour, and
- * is said then.
+ * Counts over one connection that it never reopens: each number is synced to disk, returned by the neighbour, and then
+ * printed.
  */
 const counting = (neighbour: string) => `
 mkfifo /to /from
@@ -59,7 +59,7 @@ describeHosts('a microVM that is suspended and resumed', () => {
   })
 
   test.each(seeds)(
-    `seed %i: ${cycles} times counts on over the same connection, no number lost and none twice, its clock right, its disk clean`,
+    `seed %i: keeps its connection and clock over ${cycles} cycles, says each number once, has a clean disk`,
     async (seed) => {
       const random = randomOf(seed)
       const subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id

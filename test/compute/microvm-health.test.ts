@@ -8,7 +8,7 @@ import { makeTenant } from '../support/tenants.ts'
 afterAll(startAll)
 afterAll(closeConsoles)
 
-test('a microVM’s health is what its check says, while its host worker comes and goes; the feed tells of it', async () => {
+test('a microVM reports the result of its health check, also after host worker restarts, and in its feed', async () => {
   const tenant = await makeTenant()
   const { id, body, operation } = await tenant.microvms.create({
     command: ['sh', '-c', 'sleep 2; touch /well; exec sleep 3600'],
@@ -26,7 +26,7 @@ test('a microVM’s health is what its check says, while its host worker comes a
   await outputOf(tenant, id, 'rm /well')
   await is('unhealthy')
   await told('unhealthy')
-  // It is told of, and nothing is done about it: as with containers.
+  // As with containers, the failure is only recorded: nothing repairs it.
   expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', restart_count: 0 })
 
   await (await tenant.microvms.suspend(id)).operation.success()

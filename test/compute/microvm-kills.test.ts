@@ -9,10 +9,10 @@ import { randomOf } from '../support/random.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// What was accepted is carried out, exactly once in effect, whatever is killed (-9) in between; and no guest is ever
-// restarted because the platform was.
+// Accepted operations take effect exactly once, whichever process is killed (-9). A restart of the platform never
+// restarts a guest.
 
-// What one test has left running would take processors from the next.
+// Guests that one test leaves running would slow down the next.
 afterEach(async () => {
   await startAll()
   await removeTenants()
@@ -20,7 +20,7 @@ afterEach(async () => {
 afterAll(closeConsoles)
 
 const roles: RoleName[] = ['worker', 'host', 'api', 'temporal', 'mongodb']
-// A killed host worker is noticed by its silence of 10 s; then it is done again, and a guest boots slowly.
+// A killed host worker is noticed after 10 s of silence. Then its activity is retried, and a guest boots slowly.
 const within = 240_000
 jest.setTimeout(600_000)
 
@@ -28,7 +28,7 @@ const taken = ({ operation }: Accepted) => eventually(async () => (await operati
 const started = (id: string) => eventually(async () => (await guests(id)).length > 0)
 const ended = (id: string) => eventually(async () => (await guests(id)).length === 0)
 
-/** It runs once, as the record says. */
+/** One guest runs, as recorded. */
 async function expectOne(tenant: TestTenant, id: string): Promise<void> {
   expect(await tenant.microvms.get(id)).toMatchObject({
     status: 'running',
@@ -39,14 +39,14 @@ async function expectOne(tenant: TestTenant, id: string): Promise<void> {
   expect(await guests(id)).toHaveLength(1)
 }
 
-describe.each(sampled(roles, 1))('%s is killed', (role) => {
+describe.each(sampled(roles, 1))('when %s is killed,', (role) => {
   const killed = async (accepted: Accepted, state = 'succeeded'): Promise<void> => {
     await platform.kill(role)
     await platform.start(role)
     expect(await accepted.operation.end(within)).toMatchObject({ state })
   }
 
-  test('while one is created: it runs once; and later: it goes on as if nothing had been', async () => {
+  test('a microVM under creation runs once, and a running one continues undisturbed', async () => {
     const tenant = await makeTenant()
     const accepted = await tenant.microvms.create(counter)
     await started(accepted.id)
@@ -61,7 +61,7 @@ describe.each(sampled(roles, 1))('%s is killed', (role) => {
     expect(await guests(accepted.id)).toEqual(pids)
   })
 
-  test('while it is suspended, resumed and forked: each comes to its end, and no number is lost', async () => {
+  test('suspend, resume and fork complete, and no number is lost', async () => {
     const tenant = await makeTenant()
     const { id } = await tenant.microvms.make(counter)
     await countsOn(tenant, id)
@@ -85,7 +85,7 @@ describe.each(sampled(roles, 1))('%s is killed', (role) => {
   })
 })
 
-test('a guest whose process is killed while it is suspended runs or is suspended in the end, and the record says which', async () => {
+test('a guest whose process is killed during its suspension ends running or suspended, as recorded', async () => {
   const tenant = await makeTenant()
   const { id } = await tenant.microvms.make()
   const [pid = 0] = await guests(id)
@@ -94,7 +94,7 @@ test('a guest whose process is killed while it is suspended runs or is suspended
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // It was quicker.
+    // The process had already ended.
   }
   await operation.end(within)
   await eventually(
@@ -110,7 +110,7 @@ test('a guest whose process is killed while it is suspended runs or is suspended
   )
 })
 
-test('deleted in the middle of its creation, or of its suspension, it leaves nothing', async () => {
+test('a microVM that is deleted during its creation or suspension leaves nothing', async () => {
   const tenant = await makeTenant()
   const first = await tenant.microvms.create()
   await started(first.id)
@@ -123,11 +123,11 @@ test('deleted in the middle of its creation, or of its suspension, it leaves not
   expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
 })
 
-describe('at any moment', () => {
+describe('a kill at a random moment', () => {
   const seeds = Array.from({ length: 6 }, (_, seed) => seed)
   const cycles = isLong ? 3 : 1
   test.each(sampled(seeds, 1))(
-    'seed %i: suspended and resumed, with a kill in each, and no number lost',
+    'seed %i: a microVM is suspended and resumed, with a kill in each, and no number is lost',
     async (seed) => {
       const random = randomOf(seed)
       const tenant = await makeTenant()

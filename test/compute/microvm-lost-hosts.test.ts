@@ -24,10 +24,10 @@ import { layout } from '../support/stack.ts'
 import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
-// A host is lost while it has microVMs: its program alone, cut off from the platform while they run on, or all of it, as without
-// power. They are nowhere else meanwhile, and whole when it is back.
+// A host with microVMs is lost: only its worker, cut off from the platform while the microVMs keep running, or all of
+// it, as in a power loss. The microVMs run nowhere else meanwhile, and are complete when the host is back.
 
-// The second host, which is a network namespace, by its index.
+// The index of the second host, which is a network namespace.
 const there = 2
 const within = 240_000
 jest.setTimeout(600_000)
@@ -57,7 +57,7 @@ const suspended = async (id: string): Promise<void> => {
   await (await tenant.microvms.suspend(id)).operation.success(within)
 }
 
-/** It has gone on where it was, and nowhere else. */
+/** The microVM has continued on its host, and runs nowhere else. */
 async function expectUnbroken(id: string): Promise<void> {
   const numbers = await countsOn(tenant, id)
   expect(numbers).toEqual(inSequence(numbers))
@@ -78,7 +78,7 @@ describeHosts('a lost host', () => {
     await closeFurther()
   })
 
-  test('has its microVMs as they were when it is back: one that runs, one suspended; of one deleted meanwhile nothing', async () => {
+  test('has its running and suspended microVMs unchanged when it is back, and removes one deleted meanwhile', async () => {
     const [runs = '', rests = '', goes = ''] = await makeThere(3)
     await suspended(rests)
     await countsOn(tenant, runs)
@@ -111,7 +111,7 @@ describeHosts('a lost host', () => {
   })
 
   testLong.each(['suspend', 'resume', 'create'] as const)(
-    'in the middle of a %s: that comes to its end when the host is back, once',
+    'completes a %s that was under way, exactly once, when it is back',
     async (verb) => {
       const [id = ''] = verb === 'create' ? [] : await makeThere(1)
       if (verb === 'resume') await suspended(id)
@@ -132,7 +132,7 @@ describeHosts('a lost host', () => {
     },
   )
 
-  testLong('that lost its power starts what ran from its disk, and resumes what was suspended', async () => {
+  testLong('boots what ran and can resume what was suspended after a power loss', async () => {
     const [runs = '', rests = '', wakes = ''] = await makeThere(3)
     for (const id of [rests, wakes]) await suspended(id)
     await countsOn(tenant, runs)
@@ -153,7 +153,7 @@ describeHosts('a lost host', () => {
     await (await tenant.microvms.resume(rests)).operation.success(within)
     await expectUnbroken(rests)
 
-    // Whether it had written to its disk before decides which: the record says so, and it is one of them.
+    // Its status depends on whether it had written to its disk before; the record must match.
     const status = await eventually(
       async () => {
         const now = await statusOf(wakes)

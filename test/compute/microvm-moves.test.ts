@@ -14,9 +14,9 @@ import { randomOf } from '../support/random.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// A microVM goes to another host with all that it has: its root disk, its memory, its disks.
+// A microVM moves to another host with its root disk, its memory and its disks.
 
-// A copy that breaks off is begun anew; a host's program that was killed is missed after 10 s.
+// A broken copy is restarted. A killed host worker is noticed after 10 s.
 const within = 240_000
 jest.setTimeout(600_000)
 
@@ -39,7 +39,7 @@ describeHosts('a move', () => {
     await closeFurther()
   })
 
-  test('of one that runs: it goes on counting there, without a number lost; then suspended, then stopped, and back', async () => {
+  test('moves a running microVM, which loses no number, then a suspended one, a stopped one, and back', async () => {
     await open([first])
     const { id: disk } = await tenant.disks.make()
     const disks = [{ disk_id: disk, mount_path: '/data' }]
@@ -51,7 +51,7 @@ describeHosts('a move', () => {
     expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', host_id: second.id })
     expect(await tenant.disks.get(disk)).toMatchObject({ status: 'attached', host_id: second.id })
     const counted = await countsOn(tenant, id)
-    // It may have said the first of them where it was before.
+    // It may have printed the first of these on its old host.
     expect(counted).toEqual(inSequence(counted).map((number) => number + (counted[0] ?? 0) - 1))
     expect(await outputOf(tenant, id, 'cat /data/file')).toBe('kept')
     expect(await guests(id)).toHaveLength(1)
@@ -70,14 +70,14 @@ describeHosts('a move', () => {
     expect(Number(await outputOf(tenant, id, 'cat /count'))).toBeGreaterThan(6)
     await eventually(async () => (await guests(id)).length === 1)
 
-    // What it wrote where it was has been archived, and nothing of it is left there.
+    // The output of the old host has been archived, and no file is left there.
     await eventually(() => [...machineFiles(id).keys()].join() === '2')
     const all = numbers(await archived(tenant.owner, id, 'microvms'))
     expect(all.slice(0, 6)).toEqual([1, 2, 3, 4, 5, 6])
     expect(all).toEqual([...new Set(all)].toSorted((a, b) => a - b))
   })
 
-  test('of one whose host has given its room to others while it was suspended: it is resumed where there is room', async () => {
+  test('resumes a suspended microVM on a host with room if its own host is full', async () => {
     const own = await makeTenant()
     await open([first])
     const { id: disk } = await own.disks.make()
@@ -106,7 +106,7 @@ describeHosts('a move', () => {
   const roles = ['worker', 'api', 'temporal', 'mongodb', 'host', 'host-2'] as const
   const kills = roles.flatMap((role) => [0, 1, 2].map((seed) => ({ role, seed })))
 
-  /** It is on its way to the second host: killed in the middle, it comes to its end there. */
+  /** Kills a role while the microVM moves to the second host; the move must still complete there. */
   async function goesOnThere(
     id: string,
     { operation }: Accepted,
@@ -126,7 +126,7 @@ describeHosts('a move', () => {
   }
 
   testLong.each(kills)(
-    'while $role is killed, seed $seed, comes to its end, and no number is lost',
+    'completes although $role is killed, seed $seed, and loses no number',
     async (kill) => {
       const id = await countingHere()
       await open([second])
@@ -134,9 +134,9 @@ describeHosts('a move', () => {
     },
   )
 
-  // Of each role in the long form.
+  // The long form kills each role.
   test.each(sampled(kills, 1))(
-    'of one that is resumed elsewhere, while $role is killed, seed $seed, comes to its end, and no number is lost',
+    'resumes a microVM elsewhere while $role is killed, seed $seed, and loses no number',
     async (kill) => {
       const id = await countingHere()
       await (await tenant.microvms.suspend(id)).operation.success(within)

@@ -10,7 +10,8 @@ import { platform } from '../support/platform.ts'
 import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// A microVM's ports are published on its host and reach its first NIC, whatever happens to it, its host worker, or what carries them.
+// A microVM's ports are published on its host and lead to its first NIC, also after a restart of the microVM, its host
+// worker or the port helper.
 
 const path = '/api/v1/microvms'
 let tenant: TestTenant
@@ -19,7 +20,7 @@ let subnet: string
 
 type Port = ContainerBody['ports'][number]
 
-/** What it says on port 80; null where nobody does. */
+/** The page on port 80; null if nothing answers. */
 const said = async ({ host_address, host_port }: Port): Promise<string | null> => {
   try {
     const signal = AbortSignal.timeout(5_000)
@@ -55,7 +56,7 @@ describeHosts('published ports', () => {
     await closeFurther()
   })
 
-  test('reach it over a killed worker, a killed carrier and a suspension', async () => {
+  test('reach it after a kill of the worker or the port helper, and after a suspension', async () => {
     const udp = { container_port: 5353, protocol: 'udp' }
     const { id, name, ports } = await tenant.microvms.make(serving({ ports: [{ container_port: 80 }, udp] }))
     const [port] = ports as [Port]
@@ -80,7 +81,7 @@ describeHosts('published ports', () => {
     expect(await carriers(id)).toEqual([])
   })
 
-  test('go by the next NIC and to the next host, stay as long as there is a NIC, and end with it', async () => {
+  test('follow the next NIC and the move to another host, and end with the microVM', async () => {
     const { id, name, ports } = await tenant.microvms.make(serving())
     const [port] = ports as [Port]
     const [nic] = (await now(id)).nics
@@ -105,7 +106,7 @@ describeHosts('published ports', () => {
     await done(tenant.microvms.delete(id))
   })
 
-  test('are refused where another has them, or where there is no NIC; what was made then is gone', async () => {
+  test('are refused if the host port is taken or there is no NIC; a failed creation leaves nothing', async () => {
     const unreachable = {
       ...serving(),
       nics: [],

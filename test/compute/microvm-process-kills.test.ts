@@ -14,30 +14,30 @@ import { sampled } from '../support/sampled.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// QEMU itself is killed (-9) at each step of what is done with a microVM: in the end it is what its record says, once, with all
-// that it had synced; and once it is deleted nothing is left of it.
+// QEMU itself is killed (-9) at each step of an operation. In the end there is one microVM as recorded, with all that
+// it had synced; once it is deleted nothing is left.
 
 const within = 240_000
 jest.setTimeout(600_000)
 
 interface Scene {
   tenant: TestTenant
-  /** The one that is there before; empty where there is none. */
+  /** The id of the existing microVM; empty if there is none. */
   id: string
   subnet: string
   disk: string | null
 }
 
 interface Story {
-  /** From which state it begins. */
+  /** The state before the operation. */
   from: 'nothing' | 'running' | 'suspended'
   begin: (scene: Scene) => Promise<Accepted>
-  /** When it is killed, at most so many milliseconds later. */
+  /** The conditions at which QEMU is killed, at most `longestMs` later. */
   moments: Record<string, (id: string) => boolean | Promise<boolean>>
   longestMs: number
-  /** Whether it has a disk of its own beside its root disk. */
+  /** Whether it has an attached disk besides its root disk. */
   withDisk: boolean
-  /** How it may end; what is killed while it is suspended may come up again by a repair. */
+  /** The allowed final states. A microVM that is killed during its suspension may be started by a repair. */
   ends: ('running' | 'suspended' | 'stopped')[]
 }
 
@@ -72,7 +72,7 @@ const stories: Record<string, Story> = {
     begin: ({ tenant, id }) => tenant.microvms.resume(id),
     moments: { 'its process is there': isThere },
     longestMs: 2_000,
-    // Once it has written to its disk, its memory is of no use; it is for its owner to start it.
+    // Once it has written to its disk, its memory is stale, and its owner has to start it.
     ends: ['running', 'stopped'],
   },
   fork: {
@@ -118,7 +118,7 @@ describeHosts('a microVM', () => {
   })
 
   test.each(sampled(cases, 2))(
-    'whose process is killed in the middle of a $verb, when $when, seed $seed',
+    'ends as recorded when its process is killed in the middle of a $verb, when $when, seed $seed',
     async ({ verb, seed, story, moment }) => {
       const scene = await begins(story)
       const { tenant, disk } = scene
@@ -157,7 +157,7 @@ async function begins({ from, withDisk }: Story): Promise<Scene> {
   return { tenant, subnet, id, disk }
 }
 
-/** What it is once nobody does anything with it any more, and what it is there is what the record says. */
+/** Resolves with its status when no operation works on it any more and its processes match the record. */
 const settles = (tenant: TestTenant, id: string): Promise<string> =>
   eventually(
     async () => {
@@ -170,7 +170,7 @@ const settles = (tenant: TestTenant, id: string): Promise<string> =>
     { withinMs: within },
   )
 
-/** It is on one host, that of its record, with nothing but what belongs to its state. */
+/** It is on the recorded host only, with exactly what its state requires. */
 async function expectSound(tenant: TestTenant, id: string): Promise<void> {
   const { status, host_id, nics } = (await tenant.microvms.get(id)) as Member
   const index = hosts.findIndex((host) => host.id === host_id) + 1
@@ -189,7 +189,7 @@ async function expectSound(tenant: TestTenant, id: string): Promise<void> {
   }
 }
 
-/** Every number was on its disk before it was said; a process that is killed may take along what it had just said. */
+/** Each number was on its disk before it was printed; a killed process may lose the output it had just printed. */
 async function expectNothingLost(tenant: TestTenant, id: string, status: string): Promise<void> {
   if (status === 'suspended') await (await tenant.microvms.resume(id)).operation.success(within)
   if (status === 'stopped') await (await tenant.microvms.start(id)).operation.success(within)

@@ -15,7 +15,7 @@ import {
 } from '../support/microvms.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What each operation on a microVM does, and what it refuses. Guests boot slowly here: each test has one or two.
+// Each operation on a microVM, and its refusals. Guests boot slowly here: each test has one or two.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -27,7 +27,7 @@ const path = '/api/v1/microvms'
 const conflict = (state: string) => ({ status: 409, body: { code: 'state_conflict', state } })
 const ask = (verb: string, id: string, body?: Json) => tenant.owner.ask('POST', `${path}/${id}/${verb}`, body)
 
-test('is created, says what it writes, runs commands, stops and starts with its root disk, and goes without a trace', async () => {
+test('a microVM is created, logs, runs commands, keeps its root disk over stop and start, and is deleted cleanly', async () => {
   const script = 'echo "hello $GREETING"; echo oops >&2; exec sleep 3600'
   const { id, body, operation } = await tenant.microvms.create({
     command: ['sh', '-c', script],
@@ -69,8 +69,8 @@ test('is created, says what it writes, runs commands, stops and starts with its 
   expect(await tenant.holds()).toEqual(holdsNothing)
 })
 
-describe('suspended', () => {
-  test('it holds no processor and no memory, and goes on at the very instruction; its forks do, too, each for itself', async () => {
+describe('a suspended microVM', () => {
+  test('frees CPU and memory and resumes exactly where it stopped; its fork continues independently', async () => {
     const { id } = await tenant.microvms.make(counter)
     await countsOn(tenant, id)
     const boot = await bootId(tenant, id)
@@ -111,7 +111,7 @@ describe('suspended', () => {
     expect(await tenant.holds()).toMatchObject({ cpu_milli: 2000, memory_mib: 128 })
   })
 
-  test('it is refused to go on while the quota has no room for it, and stays suspended; stopped, it gives its memory up', async () => {
+  test('stays suspended if the quota has no room to resume it; a stop discards its memory', async () => {
     const small = await makeTenant({ max_cpu_cores: 1 })
     const { id } = await small.microvms.make()
     await (await small.microvms.suspend(id)).operation.success()
@@ -127,7 +127,7 @@ describe('suspended', () => {
   })
 })
 
-test('a change of size waits for its next start, and says so; a reboot is one', async () => {
+test('a microVM’s change of size waits for its next start, which a reboot is, and is listed until then', async () => {
   const { id } = await tenant.microvms.make()
   const boot = await bootId(tenant, id)
   await (await tenant.microvms.update(id, { memory_mib: 96, tags: { size: 'larger' } })).operation.success()
@@ -145,7 +145,7 @@ test('a change of size waits for its next start, and says so; a reboot is one', 
   expect(memory).toBeGreaterThan(64 * 1024)
 })
 
-test('whose process is killed is started again, and its feed says so', async () => {
+test('a microVM whose process is killed is started again, and its feed says so', async () => {
   const { id } = await tenant.microvms.make()
   const [pid = 0] = await guests(id)
   process.kill(pid, 'SIGKILL')
@@ -156,7 +156,7 @@ test('whose process is killed is started again, and its feed says so', async () 
   expect(await tenant.microvms.activity(id)).toMatchObject([{ kind: 'repair' }])
 })
 
-test('a command that fails at once fails the creation, and nothing is left of it', async () => {
+test('a command that fails at once fails the microVM’s creation, and nothing is left', async () => {
   const { id, operation } = await tenant.microvms.create({ command: ['no-such-command'] })
   expect(await operation.end()).toMatchObject({
     state: 'failed',

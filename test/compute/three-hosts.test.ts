@@ -8,7 +8,7 @@ import { get, resolves } from '../support/members.ts'
 import { platform } from '../support/platform.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// One tenant's things from end to end, on three hosts: each test goes on where the one before it ended.
+// One tenant's resources from end to end on three hosts. Each test continues from the one before it.
 
 const within = 240_000
 
@@ -17,7 +17,7 @@ interface Made extends ContainerBody {
   disks: { disk_id: string; mount_path: string }[]
 }
 
-describeHosts('a tenant on three hosts', () => {
+describeHosts('on three hosts', () => {
   let tenant: TestTenant
   const subnets: string[] = []
   const names = ['web-1', 'web-2', 'db-1', 'db-2', 'jobs']
@@ -50,13 +50,15 @@ describeHosts('a tenant on three hosts', () => {
     return accepted.body
   }
 
-  /** Asks as the container: its own resolver for the name, and over its network for the page. */
+  /** Requests the page from inside the container, by its own resolver and network. */
   async function ask(from: string, name: string): Promise<string | null> {
     const [address = ''] = await resolves(container(from), name)
     return get(container(from), address)
   }
 
-  /** Each by its name, from each. A busy host may hear of a change with its next report only; a wrong answer is never given. */
+  /**
+   * Each reaches each by name. A busy host may learn of a change with its next report; a wrong answer is never allowed.
+   */
   async function expectAllReached(): Promise<void> {
     for (const from of names)
       for (const to of names) {
@@ -71,7 +73,7 @@ describeHosts('a tenant on three hosts', () => {
   })
   afterAll(closeFurther)
 
-  test('a VPC with two subnets, one with a DHCP config', async () => {
+  test('a VPC has two subnets, one with a DHCP config', async () => {
     const vpc = await tenant.owner.ask('POST', '/api/v1/vpcs', { name: 'shop', cidr: '10.20.0.0/16' })
     expect(vpc.status).toBe(201)
     for (const [name, cidr] of [
@@ -91,8 +93,8 @@ describeHosts('a tenant on three hosts', () => {
       names.map((name, i) =>
         tenant.containers.create({
           name,
-          memory_mib: 128, // what it writes to its disk is in memory first
-          tags: { part: 'shop' }, // apart by equal tags
+          memory_mib: 128, // writes to its disk use memory first
+          tags: { part: 'shop' }, // equal tags spread over hosts
           command: [
             'sh',
             '-c',
@@ -112,7 +114,7 @@ describeHosts('a tenant on three hosts', () => {
     await expectAllReached()
   })
 
-  test('a host is lost: what can be moved is moved, keeps its address, and never runs twice', async () => {
+  test('the containers of a lost host are moved, keep their addresses, and never run twice', async () => {
     const lost = hosts.find(({ id }) => [...made.values()].some(({ host_id }) => host_id === id))
     const moving = [...made.values()].filter(({ host_id }) => host_id === lost?.id)
     if (!lost) throw new Error('all are nowhere')
@@ -129,7 +131,7 @@ describeHosts('a tenant on three hosts', () => {
       expect(now).toMatchObject({ status: 'running', nics })
       expect(now.host_id).not.toBe(lost.id)
     }
-    // The lost host's engine has gone on by itself; but whoever asks reaches the new one.
+    // The lost host's engine keeps running, but requests reach the new container.
     await expectAllReached()
     await platform.start(lost.roles.host)
     for (const { id, host_id } of moving.map(({ name }) => container(name)))
@@ -143,7 +145,7 @@ describeHosts('a tenant on three hosts', () => {
     await expectAllReached()
   })
 
-  test('a disk that one wrote is restored from its snapshot, and read by another on another host', async () => {
+  test('a disk is restored from a snapshot, and its data is read on another host', async () => {
     const writer = container('db-1')
     const reader = [...made.values()].find(({ host_id }) => host_id !== writer.host_id)
     if (!reader) throw new Error('all on one host')

@@ -16,8 +16,8 @@ import { layout } from '../support/stack.ts'
 import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// What is a VM's own: its image, its settings, its place in a VPC. The rest is as with microVMs, by the same code. An image is made
-// in a minute or two, and a VM without KVM takes as long until cloud-init is done: one test here has a real one.
+// What only VMs have: images, settings, a place in a VPC. The rest is the code of microVMs. An image takes a minute or
+// two to build, and a VM without KVM as long until cloud-init is done: one test here has a real one.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -31,7 +31,7 @@ const key = `ssh-ed25519 ${'A'.repeat(68)} someone@example.com`
 const ask = (over: Json, { owner } = tenant) => owner.ask('POST', path, smallVm({ start: false, ...over }))
 const output = (id: string, script: string) => outputOf(tenant, id, script, 'vms')
 
-test('the images that there are are listed', async () => {
+test('the available images are listed', async () => {
   expect(await tenant.owner.get(`${path}/images`)).toEqual({
     items: [{ name: 'debian-12', title: expect.any(String) }],
     total: 1,
@@ -47,14 +47,14 @@ test.each([
   ['two keys in one', '/ssh_keys/0', { ssh_keys: [`${key}\n${key}`] }],
   ['more user data than cloud-init should have', '/user_data', { user_data: 'ä'.repeat(8193) }],
   ['config vars, which nothing in it would have', '/config_vars', { config_vars: {} }],
-])('%s is refused', async (_, pointer, wrong) => {
+])('a VM is refused: %s', async (_, pointer, wrong) => {
   expect(await ask(wrong)).toMatchObject({ status: 422, body: { errors: [{ pointer }] } })
 })
 
-describe('in a VPC', () => {
+describe('a VPC', () => {
   const exceeded = { status: 409, body: { code: 'quota_exceeded', limit: 'max_vms_per_vpc' } }
 
-  test('as many as the limit says, also of many at once; one that is deleted makes room', async () => {
+  test('has at most max_vms_per_vpc VMs, also when created in parallel; deleting one frees the quota', async () => {
     const small = await makeTenant({ max_vms_per_vpc: 2 })
     const vpc_id = (await makeVpc(small)).id
     const nics = [{ subnet_id: (await makeSubnet(small, vpc_id)).id }]
@@ -73,7 +73,7 @@ describe('in a VPC', () => {
     expect(await ask({ vpc_id }, small)).toMatchObject({ status: 202 })
   })
 
-  test('a VM counts from its first NIC on, and is in one VPC only', async () => {
+  test('counts a VM from its first NIC on, and no VM is in two VPCs', async () => {
     const small = await makeTenant({ max_vms_per_vpc: 1 })
     const [here, there] = [await makeVpc(small), await makeVpc(small)]
     const subnet_id = (await makeSubnet(small, here.id)).id
@@ -91,7 +91,7 @@ describe('in a VPC', () => {
   })
 })
 
-test('it is made of its image, is set up by its user data, which nobody is shown, speaks on its serial line, and goes without a trace', async () => {
+test('a VM boots its image, is set up by secret user data, has a serial console, and is deleted cleanly', async () => {
   const secret = `planted-${newId()}`
   plantAll([secret])
   const user_data = `#cloud-config\n# ${secret}\nbootcmd: [[sh, -c, "echo set up > /dev/ttyS0"]]\n`
@@ -109,7 +109,7 @@ test('it is made of its image, is set up by its user data, which nobody is shown
   await terminal.shows('set up', making.withinMs)
   expect((await linesOf(tenant, id, 'vms')).map(({ line }) => line).join()).toContain('set up')
 
-  // It has been there in each report since: nobody has started it again.
+  // It is running in each report since: it was not restarted.
   expect(await tenant.owner.get(`${path}/${id}/activity`)).toEqual({ items: [], total: 0 })
   await (await tenant.vms.delete(id)).operation.success()
   expect((await terminal.closed).code).toBe(1000)
@@ -118,7 +118,7 @@ test('it is made of its image, is set up by its user data, which nobody is shown
   expect(await tenant.holds()).toEqual(holdsNothing)
 }, 900_000)
 
-/** Has it say `set up` to whoever asks on port 80, and notes each time that it is carried out. */
+/** Serves `set up` on port 80, and records each run of the user data. */
 const user_data = [
   '#cloud-config',
   'write_files: [{ path: /srv/www/index.html, content: set up }]',
@@ -128,7 +128,7 @@ const user_data = [
 ].join('\n')
 
 testLong(
-  'it is in its subnet, has its keys, disks and user data, which it carries out once, and is as it was after each pause',
+  'a VM has its subnet, keys and disks, runs its user data once, and survives each pause unchanged',
   async () => {
     const vpc = await makeVpc(tenant)
     const subnet = await makeSubnet(tenant, vpc.id)
@@ -183,14 +183,14 @@ testLong(
   1_800_000,
 )
 
-describeHosts('on its way to another host', () => {
+describeHosts('a VM that moves to another host', () => {
   afterAll(async () => {
     await removeTenants()
     await closeFurther()
   })
 
   testLong(
-    'it goes on with its memory, its disk, its address and its name, and starts anew there',
+    'keeps its memory, disk, address and name, and restarts on the new host',
     async () => {
       const mover = await makeTenant()
       const subnet_id = (await makeSubnet(mover, (await makeVpc(mover)).id)).id
