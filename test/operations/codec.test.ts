@@ -5,7 +5,7 @@ import { ask, type Client, type Json, type OperationBody } from '../support/clie
 import { stackSettings } from '../support/stack.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What Temporal keeps can be read by operators and by nobody else.
+// Only operators can read what Temporal stores.
 
 const { Payload, Payloads } = proto.temporal.api.common.v1
 const secret = 'codec-plain-secret'
@@ -32,7 +32,7 @@ beforeAll(async () => {
 })
 afterAll(() => connection.close())
 
-/** All payloads in a history, wherever they stand. */
+/** All payloads in a history, at any depth. */
 function payloadsOf(value: unknown): proto.temporal.api.common.v1.IPayload[] {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return []
   if ('metadata' in value && 'data' in value) return [value as proto.temporal.api.common.v1.IPayload]
@@ -52,7 +52,7 @@ test('a history holds no name, image, command or secret of the tenant', async ()
   expect(encodings).toContain('binary/encrypted')
 })
 
-test('an operator’s token decodes it', async () => {
+test('an operator’s token decodes a history', async () => {
   const { status, body } = await decode(operator.token, asJson(payloadsOf(history)))
   expect(status).toBe(200)
   const texts = (body['payloads'] as { data?: string }[]).map(({ data }) =>
@@ -63,7 +63,7 @@ test('an operator’s token decodes it', async () => {
   expect(texts.join('\n')).not.toContain(secret)
 })
 
-test('nobody else’s does', async () => {
+test('no other token decodes a history', async () => {
   const body = asJson(payloadsOf(history))
   const refusals = [
     { token: undefined, status: 401 },
@@ -78,7 +78,7 @@ test('nobody else’s does', async () => {
   }
 })
 
-test('what was changed on the way does not decode', async () => {
+test('a payload that was changed on the way does not decode', async () => {
   const [payload] = payloadsOf(history).filter(({ data }) => data && data.length > 40)
   const data = Uint8Array.from(payload?.data ?? [])
   data[data.length - 1] = (data.at(-1) ?? 0) ^ 1

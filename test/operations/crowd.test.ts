@@ -6,7 +6,7 @@ import { holdsNothing, makeTenant } from '../support/tenants.ts'
 const size = 200
 
 test(
-  `${size} creates at once: all run in the end, none twice, and the API answers meanwhile`,
+  `${size} parallel creates all succeed, none twice, and the API answers meanwhile`,
   async () => {
     const tenant = await makeTenant()
     const asking = new AbortController()
@@ -36,7 +36,7 @@ test(
   20 * 60_000,
 )
 
-/** Reads one after the other until told to end; rejects when one fails. Returns how many there were. */
+/** Reads lists one after the other until aborted; rejects when a request fails. Returns the number of requests. */
 async function readAlong(get: (path: string) => Promise<unknown>, signal: AbortSignal): Promise<number> {
   for (let count = 0; ; count++) {
     if (signal.aborted) return count

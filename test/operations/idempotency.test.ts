@@ -12,7 +12,7 @@ beforeAll(async () => {
 const path = '/api/v1/containers'
 const withKey = (key: string) => ({ 'idempotency-key': key })
 
-test('the same key sent 20 times at once makes one container and 20 equal answers', async () => {
+test('one key sent 20 times in parallel creates one container and returns 20 equal answers', async () => {
   const other = await makeTenant()
   const body = sleeper()
   const key = withKey(newId())
@@ -31,7 +31,7 @@ test('the same key sent 20 times at once makes one container and 20 equal answer
   expect(await other.holds()).toMatchObject({ cpu_milli: 100, reservations: 1 })
 })
 
-test('the first answer is given again, whatever has become of the container since', async () => {
+test('a repeated key returns the first answer, whatever happened to the container since', async () => {
   const body = sleeper()
   const key = withKey(newId())
   const { id, body: first, operation } = await tenant.containers.create(body, key)
@@ -42,7 +42,7 @@ test('the first answer is given again, whatever has become of the container sinc
   expect(await tenant.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
 })
 
-test('another body, or another path, under the same key is refused', async () => {
+test('another body or another path under the same key is refused', async () => {
   const key = withKey(newId())
   const { id, operation } = await tenant.containers.create({}, key)
   const mismatch = { status: 422, body: { code: 'idempotency_mismatch' } }
@@ -51,7 +51,7 @@ test('another body, or another path, under the same key is refused', async () =>
   await operation.success()
 })
 
-test('a verb under a key is carried out once', async () => {
+test('a verb under one key is carried out once', async () => {
   const { id } = await tenant.containers.make()
   const key = withKey(newId())
   const stop = () => tenant.owner.begin('POST', `${path}/${id}/stop`, { grace_sec: 0 }, key)
@@ -62,7 +62,7 @@ test('a verb under a key is carried out once', async () => {
   expect(await tenant.containers.get(id)).toMatchObject({ status: 'stopped', operation_id: null })
 })
 
-test('a refused attempt leaves the key free', async () => {
+test('a refused attempt does not use up its key', async () => {
   const key = withKey(newId())
   const body = sleeper({ cpu_cores: 1.2 })
   const held = await tenant.containers.make({ cpu_cores: 1.2, command: ['true'], restart_policy: 'never' })
@@ -75,7 +75,7 @@ test('a refused attempt leaves the key free', async () => {
   await operation.success()
 })
 
-test('the same key of two callers is two keys', async () => {
+test('two callers can use the same key independently', async () => {
   const key = withKey(newId())
   const other = await makeTenant()
   const mine = await tenant.containers.create({}, key)

@@ -7,15 +7,15 @@ import { platform, type RoleName, startAll } from '../support/platform.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What was accepted is carried out, exactly once in effect, whatever is killed (-9) in between.
+// Accepted operations take effect exactly once, whichever process is killed (-9).
 
 afterEach(startAll)
 
 const roles: RoleName[] = ['worker', 'host', 'temporal', 'mongodb', 'api']
-// A killed host worker is noticed by its silence of 10 s; a machine under load is slow.
+// A killed host worker is noticed after 10 s of silence; a busy machine is slow.
 const within = 240_000
 
-/** The record says what the engine says, and there is nothing on the engine that no record knows. */
+/** The record matches the engine, and the engine has nothing that no record knows. */
 async function expectOne(tenant: TestTenant, id: string, status: 'running' | 'stopped'): Promise<void> {
   const [container, ...more] = await engine.withLabel('keelson.tenant', tenant.id)
   expect(more).toEqual([])
@@ -43,7 +43,7 @@ describe('create', () => {
     roles.map((role) => ({ role, when, moment })),
   )
 
-  test.each(sampled(points, 5))('$role is killed when $when', async ({ role, moment }) => {
+  test.each(sampled(points, 5))('completes once if $role is killed when $when', async ({ role, moment }) => {
     const tenant = await makeTenant()
     const seen = await engine.watch(tenant.id)
     const accepted = await tenant.containers.create()
@@ -55,9 +55,9 @@ describe('create', () => {
     expect(seen.count('create')).toBe(1)
   })
 
-  test('the api is killed between the transaction and the start of the workflow', async () => {
+  test('completes if the API is killed between the transaction and the start of the workflow', async () => {
     const tenant = await makeTenant()
-    await platform.kill('temporal') // so that the start, which follows the commit, hangs
+    await platform.kill('temporal') // the start of the workflow, which follows the commit, now blocks
     const { id, operation } = await tenant.containers.create()
     await platform.kill('api')
     await platform.start('temporal')
@@ -77,7 +77,7 @@ describe('create', () => {
     await expectOne(tenant, id, 'running')
   })
 
-  test('goes on when everything is killed at once', async () => {
+  test('completes after all roles are killed at once', async () => {
     const tenant = await makeTenant()
     const seen = await engine.watch(tenant.id)
     const { id, operation } = await tenant.containers.create()
@@ -92,7 +92,7 @@ describe('create', () => {
   })
 })
 
-test('while MongoDB is down the API says so, and when to try again', async () => {
+test('while MongoDB is down the API answers 503 with a time to retry', async () => {
   const tenant = await makeTenant()
   await platform.kill('mongodb')
   const answer = await tenant.owner.ask('GET', '/api/v1/containers')
@@ -101,7 +101,7 @@ test('while MongoDB is down the API says so, and when to try again', async () =>
 })
 
 describe('every other verb', () => {
-  /** What the engine does in the middle of it, and how the container ends. */
+  /** The engine event in the middle of the verb, and the container's final status. */
   const verbs = {
     stop: { moment: 'kill', ends: 'stopped' },
     start: { moment: 'start', ends: 'running' },
@@ -111,7 +111,7 @@ describe('every other verb', () => {
   type Verb = keyof typeof verbs
   const points = (Object.keys(verbs) as Verb[]).flatMap((verb) => roles.map((role) => ({ verb, role })))
 
-  test.each(sampled(points, 6))('$verb, while $role is killed in the middle', async ({ verb, role }) => {
+  test.each(sampled(points, 6))('$verb completes although $role is killed', async ({ verb, role }) => {
     const { moment, ends } = verbs[verb]
     const tenant = await makeTenant()
     const { id } = await tenant.containers.make()
@@ -137,9 +137,9 @@ describe('every other verb', () => {
   })
 })
 
-describe('at any moment', () => {
+describe('kills at random moments', () => {
   const seeds = Array.from({ length: 20 }, (_, seed) => seed)
-  test.each(sampled(seeds, 1))('seed %i: ten creates, three kills', async (seed) => {
+  test.each(sampled(seeds, 1))('seed %i: ten creates survive three kills', async (seed) => {
     const random = randomOf(seed)
     const tenant = await makeTenant()
     const accepted = await Promise.all(Array.from({ length: 10 }, () => tenant.containers.create()))

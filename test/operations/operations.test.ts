@@ -6,7 +6,7 @@ import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What can be done with an operation under way, and that operations on one resource never overlap.
+// What clients can do with an operation under way; operations on one resource never overlap.
 
 let tenant: TestTenant
 let stranger: Client
@@ -21,7 +21,7 @@ const running = (operation: Operation) =>
     return now.state === 'running' && now.step !== null && now
   })
 
-/** Runs `work` while a host that is away holds up all that is asked of it. */
+/** Runs `work` while an absent host blocks all its tasks. */
 async function whileHostIsAway<T>(work: () => Promise<T>): Promise<T> {
   await platform.kill('host')
   try {
@@ -32,7 +32,7 @@ async function whileHostIsAway<T>(work: () => Promise<T>): Promise<T> {
 }
 
 describe('an operation under way', () => {
-  test('says in plain words what it does, and links to its workflow', async () => {
+  test('describes its step in plain words, and links to its workflow', async () => {
     const { operation } = await whileHostIsAway(async () => {
       const accepted = await tenant.containers.create()
       const { step, workflow_id, ...now } = await running(accepted.operation)
@@ -44,7 +44,7 @@ describe('an operation under way', () => {
     expect(await operation.end()).toMatchObject({ state: 'succeeded', ended_at: expect.any(String) })
   })
 
-  test('?wait answers when it ends, or as it is when the time is up', async () => {
+  test('answers ?wait when it ends, or as it is when the time is up', async () => {
     const { id } = await tenant.containers.make(
       shell('trap "sleep 2; exit" TERM; while :; do sleep 0.1; done'),
     )
@@ -57,7 +57,7 @@ describe('an operation under way', () => {
     expect(await tenant.owner.ask('GET', `${operation.path}?wait=61`)).toMatchObject({ status: 400 })
   })
 
-  test('keeps every other one away from its resource', async () => {
+  test('blocks all other operations on its resource', async () => {
     await whileHostIsAway(async () => {
       const { id, operation } = await tenant.containers.create()
       const verbs = [
@@ -75,7 +75,7 @@ describe('an operation under way', () => {
     })
   })
 
-  test('holds up no other resource', async () => {
+  test('blocks no other resource', async () => {
     const deaf = await tenant.containers.make(shell('trap "" TERM; while :; do sleep 1; done'))
     const slow = await tenant.containers.stop(deaf.id, { grace_sec: 5 })
     await tenant.containers.make()
@@ -85,7 +85,7 @@ describe('an operation under way', () => {
 })
 
 describe('cancel', () => {
-  test('of a create undoes it: nothing on the engine, nothing of the quota', async () => {
+  test('of a create leaves nothing on the engine and frees the quota', async () => {
     const other = await makeTenant()
     const { id, operation } = await whileHostIsAway(async () => {
       const accepted = await other.containers.create()
@@ -102,14 +102,14 @@ describe('cancel', () => {
     expect(await other.holds()).toEqual(holdsNothing)
   })
 
-  test('of a create whose container is made already undoes that too', async () => {
+  test('of a create also removes a container that was already made', async () => {
     const other = await makeTenant()
     const moments = await engine.watch(other.id)
     const { id, operation } = await other.containers.create()
     await moments.next('create')
     await operation.cancel()
     const { state } = await operation.end()
-    // Too late is possible: then it runs, and nothing was half undone.
+    // The cancel may come too late: then the container runs, and nothing is half undone.
     const left = await engine.withLabel('keelson.resource', id)
     expect(left).toHaveLength(state === 'succeeded' ? 1 : 0)
     expect(await other.containers.get(id)).toMatchObject({
@@ -118,7 +118,7 @@ describe('cancel', () => {
     expect((await other.holds()).reservations).toBe(left.length)
   })
 
-  test('of a stop lets the container run on, or brings it back', async () => {
+  test('of a stop keeps the container running, or restarts it', async () => {
     const { id } = await tenant.containers.make(shell('trap "" TERM; while :; do sleep 1; done'))
     const { operation } = await tenant.containers.stop(id, { grace_sec: 300 })
     await running(operation)
@@ -135,7 +135,7 @@ describe('cancel', () => {
     })
   })
 
-  test('is refused for what is over, and for a delete', async () => {
+  test('is refused for an ended operation, and for a delete', async () => {
     const { id, operation } = await tenant.containers.create()
     await operation.success()
     expect(await operation.cancel()).toMatchObject({
@@ -154,7 +154,7 @@ describe('cancel', () => {
   })
 })
 
-test('delete cuts in on a create under way, and leaves nothing', async () => {
+test('a delete cancels a create under way, and leaves nothing', async () => {
   const other = await makeTenant()
   const { id, operation } = await whileHostIsAway(async () => {
     const create = await other.containers.create()
@@ -173,7 +173,7 @@ test('delete cuts in on a create under way, and leaves nothing', async () => {
   expect(await other.holds()).toEqual(holdsNothing)
 })
 
-test('delete cuts in on a create at the moment its container is made', async () => {
+test('a delete cancels a create at the moment its container is made', async () => {
   const other = await makeTenant()
   const moments = await engine.watch(other.id)
   const { id } = await other.containers.create()
@@ -183,7 +183,7 @@ test('delete cuts in on a create at the moment its container is made', async () 
   expect(await other.holds()).toEqual(holdsNothing)
 })
 
-test('another tenant’s operation is not there', async () => {
+test('another tenant’s operation is answered with 404', async () => {
   const { operation } = await tenant.containers.create()
   for (const [method, path] of [
     ['GET', operation.path],
@@ -196,7 +196,7 @@ test('another tenant’s operation is not there', async () => {
   expect(await stranger.get('/api/v1/operations')).toMatchObject({ total: 0 })
 })
 
-test('a viewer follows operations and ends none', async () => {
+test('a viewer can follow operations and cannot cancel them', async () => {
   const viewer = await tenant.user('viewer')
   const { operation } = await tenant.containers.create()
   expect(await viewer.ask('POST', `${operation.path}/cancel`)).toMatchObject({

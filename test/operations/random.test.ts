@@ -12,9 +12,9 @@ import { makeTenant } from '../support/tenants.ts'
 import { type Command, World } from '../support/world.ts'
 import { compare } from '../support/world-checks.ts'
 
-// Random operations on containers, disks and subnets, several at a time, with kills in the middle. After each round what
-// the platform says, and what is on the machine, must be what the model says. A seed can be played again:
-// KEELSON_TEST_SEED=… script/test operations/random
+// Random operations on containers, disks and subnets, several at a time, with kills in the middle. After each round the
+// platform's records and the machine must match the model. To repeat a seed: KEELSON_TEST_SEED=… script/test
+// operations/random
 
 const operations = isLong ? 300 : 60
 const slots = isLong ? { containers: 20, disks: 10 } : { containers: 6, disks: 4 }
@@ -30,7 +30,7 @@ describeHosts('random operations', () => {
   afterAll(closeFurther)
 
   test(
-    `${operations} of them, seed ${seed}`,
+    `match the model after ${operations}, seed ${seed}`,
     async () => {
       const dice = new Dice(seed)
       let done = 0
@@ -63,7 +63,7 @@ function draw(world: World, dice: Dice): Command[] {
   return commands
 }
 
-/** Sends all, kills something while they run, and waits until each has ended well. */
+/** Starts all commands, kills a role meanwhile, and waits until each has succeeded. */
 async function carryOut(world: World, dice: Dice, commands: Command[]): Promise<void> {
   const kill = dice.chance(0.5) ? dice.one(victims(world)) : null
   const afterMs = dice.number(1_500)

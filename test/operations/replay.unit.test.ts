@@ -4,9 +4,9 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { bundleWorkflowCode, DefaultLogger, Runtime, Worker } from '@temporalio/worker'
 import * as workflows from '../../workflows/index.ts'
 
-// A worker of today goes on with what a worker of yesterday began: each recorded history is replayed by the
-// present code, and must lead to the same steps. A change that breaks one uses `patched`; recording anew,
-// by test/replay/record.ts, is for new workflows.
+// A new worker continues the workflows of an older one: each recorded history is replayed by the present code and must
+// lead to the same steps. A change that breaks replay uses `patched`; record only new workflows, by
+// test/replay/record.ts.
 
 const folder = resolve(import.meta.dirname, '../replay/histories')
 const files = readdirSync(folder)
@@ -38,7 +38,7 @@ async function replay(histories: { workflowId: string; history: unknown }[]): Pr
   return errors
 }
 
-test.each(files)('%s', async (file) => {
+test.each(files)('replays %s', async (file) => {
   expect(await replay([{ workflowId: file, history: read(file) }])).toEqual([])
 })
 
@@ -49,7 +49,7 @@ test('every workflow has a history', () => {
   expect(Object.keys(workflows).filter((name) => !recorded.includes(name))).toEqual([])
 })
 
-describe('the replay itself', () => {
+describe('the replay test', () => {
   test('notices a step that is no longer taken', async () => {
     const file = files.find((name) => name.startsWith('createContainer.running')) ?? ''
     const text = readFileSync(join(folder, file), 'utf8').replaceAll(
@@ -60,7 +60,7 @@ describe('the replay itself', () => {
     expect(String(error)).toMatch(/[Nn]ondeterminism/)
   })
 
-  test('needs no key: the histories are as they would be without encryption', () => {
+  test('needs no key: the recorded histories are not encrypted', () => {
     for (const file of files) expect(readFileSync(join(folder, file), 'utf8')).not.toContain('key_id')
   })
 })

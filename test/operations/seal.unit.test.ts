@@ -7,22 +7,22 @@ import { readSettings } from '../../config.ts'
 import { keyIdOf, parseKeyRing, readKeyRing, sealJson, unsealJson } from '../../lib/seal.ts'
 import { connectDatabase } from '../../models/database.ts'
 
-// Keys as they are given, and what they seal.
+// Master keys in the settings, and the values that they seal.
 
 const newKey = () => randomBytes(32).toString('base64')
 const ring = (text: string) => parseKeyRing(text, 'test')
 
-describe('what is sealed', () => {
+describe('a sealed value', () => {
   const [k1, k2] = [`k1:${newKey()}`, `k2:${newKey()}`]
   const sealed = sealJson(ring(k1), { a: 'secret' }, 'here')
 
-  test('opens with its key, also when another one seals by now', () => {
+  test('opens with its key, also after a newer key has become current', () => {
     expect(keyIdOf(sealed)).toBe('k1')
     expect(unsealJson(ring(`${k2}\n${k1}`), sealed, 'here')).toEqual({ a: 'secret' })
     expect(keyIdOf(sealJson(ring(`${k2}\n${k1}`), 1, 'here'))).toBe('k2')
   })
 
-  test('opens nowhere else, with no other key, and not when it was changed', () => {
+  test('opens in no other place, with no other key, and not after a change', () => {
     expect(() => unsealJson(ring(k1), sealed, 'there')).toThrow()
     expect(() => unsealJson(ring(k2), sealed, 'here')).toThrow('no key with the id k1')
     expect(() => unsealJson(ring(`k1:${newKey()}`), sealed, 'here')).toThrow()
@@ -32,8 +32,8 @@ describe('what is sealed', () => {
   })
 })
 
-describe('keys', () => {
-  test('are given a line each, or between commas; the first seals', () => {
+describe('master keys', () => {
+  test('are given one a line, or separated by commas; the first one seals', () => {
     const [one, other] = [newKey(), newKey()]
     for (const text of [`a:${one}\nb:${other}\n`, `a:${one},b:${other}`, ` a:${one} ,\n\nb:${other}`]) {
       const { current, keys } = ring(text)
@@ -65,7 +65,7 @@ describe('keys', () => {
       expect(error).not.toContain(part)
   })
 
-  test('come from the environment to the roles that have secrets, and not to hosts', () => {
+  test('are given to the roles that have secrets, and not to hosts', () => {
     const given = `k1:${newKey()}`
     process.env['KEELSON_MASTER_KEY'] = given
     for (const role of ['api', 'worker', 'setup'] as const)
@@ -84,7 +84,7 @@ describe('a key file', () => {
     ['400', 'nothing'],
     ['640', 'a warning'],
     ['604', 'a warning'],
-  ])('of mode %s: %s', (mode, said) => {
+  ])('of mode %s logs %s', (mode, said) => {
     const path = join(folder, mode)
     writeFileSync(path, newKey())
     chmodSync(path, Number.parseInt(mode, 8))

@@ -3,9 +3,9 @@ import mongoose, { Schema } from 'mongoose'
 import '../../models/index.ts'
 import { sealedFields } from '../../models/sealed-fields.ts'
 
-// A rotation of keys finds what is sealed by the declared fields: what is sealed elsewhere would be lost with its key.
+// A key rotation reseals the declared fields: values in other fields would be lost with their key.
 
-/** The paths of a schema that end in `_sealed`, wherever they are nested; those in arrays are marked by `[]`. */
+/** The paths of a schema that end in `_sealed`, at any depth; those in arrays are marked by `[]`. */
 function sealedPaths(schema: Schema): string[] {
   return Object.entries(schema.paths).flatMap(([path, type]) => {
     const inside = (type as { schema?: Schema }).schema
@@ -15,7 +15,7 @@ function sealedPaths(schema: Schema): string[] {
   })
 }
 
-test('every field that is named as sealed is declared, and every declared one is there', () => {
+test('every field with a sealed name is declared, and every declared field exists', () => {
   const named = Object.values(mongoose.models).flatMap(({ schema, collection }) =>
     sealedPaths(schema).map((path) => `${collection.collectionName}.${path}`),
   )
@@ -24,7 +24,7 @@ test('every field that is named as sealed is declared, and every declared one is
   expect(declared.toSorted()).toEqual(named.toSorted())
 })
 
-test('the search finds nested ones too', () => {
+test('the search for sealed fields finds nested ones too', () => {
   const part = new Schema({ a_sealed: String, other: String })
   const schema = new Schema({
     b_sealed: String,

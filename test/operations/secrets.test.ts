@@ -24,8 +24,8 @@ import { plantAll, planted, plantedFile } from '../support/planted.ts'
 import { layout, stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// A secret is where it is needed, and in nothing that the platform writes. This file comes last: it looks for all that
-// the run's tests have sent and were given (test/support/planted.ts), after it has added one of each kind.
+// Secrets must not appear in anything that the platform writes. This file runs last: it adds a secret of each kind,
+// then searches for all that the run's tests have sent and received (test/support/planted.ts).
 
 const run = promisify(execFile)
 const configVar = `planted-${newId()}`
@@ -43,7 +43,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
-test('there is one of each kind to look for', () => {
+test('the tests have planted a secret of each kind', () => {
   const all = planted()
   const kinds = [
     /^kls_/,
@@ -58,17 +58,17 @@ test('there is one of each kind to look for', () => {
   expect(all).toEqual(expect.arrayContaining([configVar, userData, password, ...readOwner()]))
 })
 
-test('the search finds what is there', async () => {
+test('the search finds a secret that is there', async () => {
   const file = join(folder, 'with-one')
   await writeFile(file, `before ${configVar} after`)
   expect(await secretsIn([file])).toEqual([`${file}:${configVar}`])
 })
 
-test('no log has one', async () => {
+test('no log holds a secret', async () => {
   const kept = []
   for (const name of await readdir(join(layout.state, 'log'))) {
     const text = await readFile(join(layout.state, 'log', name), 'utf8')
-    // Where no SMTP server is set the log is the mailbox, which the configuration's page says.
+    // Without an SMTP server the log is the mailbox, as docs/configuration.md says.
     const lines = text.split('\n').filter((line) => !line.includes('mail, which no SMTP server is set for'))
     await writeFile(join(folder, name), lines.join('\n'))
     kept.push(join(folder, name))
@@ -76,7 +76,7 @@ test('no log has one', async () => {
   expect(await secretsIn(kept)).toEqual([])
 })
 
-test('Temporal’s database has none, and no history when it is decoded', async () => {
+test('neither Temporal’s database nor a decoded history holds a secret', async () => {
   const databases = (await readdir(layout.state)).filter((name) => name.startsWith('temporal.db'))
   expect(databases).not.toEqual([])
   expect(await secretsIn(databases.map((name) => join(layout.state, name)))).toEqual([])
@@ -85,7 +85,7 @@ test('Temporal’s database has none, and no history when it is decoded', async 
   const histories = join(folder, 'histories')
   async function* lines() {
     for await (const { workflowId } of temporal.workflow.list()) {
-      const history = await decodedHistory(temporal, workflowId).catch(() => null) // retention may be quicker
+      const history = await decodedHistory(temporal, workflowId).catch(() => null) // retention may have removed it
       yield `${JSON.stringify(history, (_, value: unknown) => readable(value))}\n`
     }
   }
@@ -95,13 +95,13 @@ test('Temporal’s database has none, and no history when it is decoded', async 
   expect(await secretsIn([histories])).toEqual([])
 })
 
-test('no record has one', async () => {
+test('no record holds a secret', async () => {
   const dump = join(folder, 'dump')
   await pipeline(Readable.from(records()), createWriteStream(dump))
   expect(await secretsIn([dump])).toEqual([])
 })
 
-test('no answer shows one again', async () => {
+test('no answer shows a secret again', async () => {
   for (const path of [
     'containers',
     'vms',
@@ -120,7 +120,7 @@ const password = `planted ${newId()}`
 const readOwner = (): string[] => [owner.password]
 let owner: { email: string; password: string }
 
-/** What a person and a machine have, by all the ways they get it. */
+/** Creates the secrets of a user and of a machine, by all the ways to get them. */
 async function useIdentity(): Promise<void> {
   owner = JSON.parse(await readFile(join(layout.state, 'owner.json'), 'utf8')) as typeof owner
   await ask('POST', '/api/v1/auth/login', { body: owner })
@@ -149,14 +149,14 @@ async function useIdentity(): Promise<void> {
   expect(reset).toMatchObject({ status: 204 })
 }
 
-/** Master keys, and the keys that they wrap. */
+/** The master keys, and the keys that they wrap. */
 async function keys(): Promise<string[]> {
   const masters = readKeyRing(stackSettings().KEELSON_MASTER_KEY_FILE).keys.values()
   const all = [...masters, ...(await freshKeys()).keys.values(), hashKey()]
   return all.map((key) => key.export().toString('base64'))
 }
 
-/** On the ways of failure and repair too. */
+/** Uses config vars in failures and repairs too. */
 async function useConfigVars(): Promise<void> {
   const config_vars = { PASSWORD: configVar }
   const create = (over: object) =>
@@ -177,11 +177,11 @@ async function useConfigVars(): Promise<void> {
     const path = failed.headers.get('operation-location')
     if (path) await tenant.owner.get(`${path}?wait=60`)
   }
-  await engine.remove(id) // and when it is made again by a repair
+  await engine.remove(id) // and once more when the repair recreates it
   await (await tenant.containers.create({ config_vars, start: false })).operation.end()
 }
 
-/** What a VM is set up by. That it is not written where it runs, its own tests see to. */
+/** User data of a VM. The VMs' own tests check the files of its host. */
 async function useUserData(): Promise<void> {
   plantAll([userData])
   const body = smallVm({ start: false, user_data: `#cloud-config\npassword: ${userData}\n` })
@@ -194,7 +194,7 @@ async function useUserData(): Promise<void> {
   expect(await create({ image: userData })).toMatchObject({ status: 422 })
 }
 
-/** Each secret that was found, with its file. grep looks for thousands at once. */
+/** Each secret that was found, with its file. grep searches for thousands at once. */
 async function secretsIn(files: string[]): Promise<string[]> {
   const args = [
     '--only-matching',
@@ -216,13 +216,13 @@ async function secretsIn(files: string[]): Promise<string[]> {
 
 async function* records(): AsyncGenerator<string> {
   for (const { collectionName } of (await mongoose.connection.db?.collections()) ?? []) {
-    if (collectionName.startsWith('system.')) continue // what holds a time series, which is read itself
+    if (collectionName.startsWith('system.')) continue // a time series' buckets; the series itself is read
     for await (const document of mongoose.connection.collection(collectionName).find())
       yield `${collectionName} ${JSON.stringify(document)}\n`
   }
 }
 
-/** Payloads are bytes. */
+/** Decodes payloads, which are bytes. */
 const readable = (value: unknown): unknown => {
   if (value instanceof Uint8Array) return Buffer.from(value).toString()
   const { type, data } = (value ?? {}) as { type?: string; data?: number[] }

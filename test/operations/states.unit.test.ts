@@ -11,7 +11,7 @@ const table = states({
   running: { stop: 'stopping', delete: 'deleting' },
 })
 
-test('a state table knows from where a verb leads where', () => {
+test('a state table answers from where a verb leads where', () => {
   expect(table.from('delete')).toEqual(['stopped', 'running'])
   expect(table.during('stop')).toBe('stopping')
   expect(table.all).toEqual(['stopped', 'running', 'starting', 'deleting', 'stopping'])
@@ -26,7 +26,7 @@ test('a verb that no table has does not compile, and throws', () => {
   states({ running: { stop: 'stopping' } }, { final: ['strat'] })
 })
 
-test('every verb of every resource has its workflow', () => {
+test('every verb of every resource has a workflow', () => {
   const missing = allResources().flatMap(({ kind, states: { all, verbs } }) => {
     const created = all.includes('creating') ? ['create', ...verbs] : verbs
     return created
@@ -36,7 +36,7 @@ test('every verb of every resource has its workflow', () => {
   expect(missing).toEqual([])
 })
 
-test('every model refuses fields that its schema does not have', () => {
+test('every model refuses fields that are not in its schema', () => {
   const all = Object.values(mongoose.models)
   const lax = all.filter(
     ({ schema }) => schema.get('strict') !== 'throw' || schema.get('strictQuery') !== 'throw',
