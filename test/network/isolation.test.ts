@@ -19,22 +19,22 @@ import { layout } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member, server } from '../support/vpcs.ts'
 
-// What an instance in a subnet with `nat` reaches, by trying from inside: its neighbours and the outside, and nothing of the
-// platform, of the hosts, of other tenants, or of the cloud that all of it is in.
+// What an instance in a subnet with `nat` can reach, tried from inside: its neighbours and the outside, but not the
+// platform, the hosts, other tenants or the surrounding cloud.
 
 jest.setTimeout(600_000)
 
-/** Tried in one go: each is a process or two, in a small machine. */
+/** Connections tried in parallel: each takes a process or two in a small machine. */
 const atOnce = 40
-/** The further hosts' engines have this network each for itself; elsewhere it is not theirs. */
+/** Each further host's engine has this network privately; elsewhere the range is not theirs. */
 const furtherEngines = /^172\.31\.255\./
-/** Behind the API's: see startOwnApi. */
+/** Follows the API's ports: see startOwnApi. */
 const ownApi = layout.apiPort + 70
 
 const kinds = ['container', 'microvm'] as const
 type Kind = (typeof kinds)[number]
 
-/** Where the platform listens, on whichever addresses: the test asks first whether it does. */
+/** All ports of the platform, on whichever addresses: the test first checks that they are open. */
 const platformPorts = (): number[] => [
   ...[0, 1].flatMap((index) => [nthApiPort(layout.apiPort, index), metricsPort(layout, 'api', index)]),
   metricsPort(layout, 'worker', 0),
@@ -45,7 +45,7 @@ const platformPorts = (): number[] => [
   ownApi,
 ]
 
-/** Those of `address:port` to which a connection comes about, tried from inside. */
+/** The `address:port` targets that accept a connection from inside. */
 async function connected(run: (script: string) => Promise<string>, targets: string[]): Promise<string[]> {
   const found: string[] = []
   for (let from = 0; from < targets.length; from += atOnce) {
@@ -56,14 +56,17 @@ async function connected(run: (script: string) => Promise<string>, targets: stri
   return found.filter(Boolean).toSorted()
 }
 
-/** Those that answer a ping. */
+/** The addresses that answer a ping. */
 const pinged = async (run: (script: string) => Promise<string>, addresses: string[]): Promise<string[]> => {
   const one = 'ping -c 1 -W 3 "$at" >/dev/null 2>&1 && echo "$at"'
   const answer = await run(`for at in ${addresses.join(' ')}; do ${one} & done; wait`)
   return answer.split('\n').filter(Boolean).toSorted()
 }
 
-/** Sends a datagram to each, from another address than its own where one is given: those that came, answered or not. */
+/**
+ * Sends each address a datagram, from another source address if one is given. Returns those that arrived, answered or
+ * not.
+ */
 async function arrived(
   { run, outside }: { run: (script: string) => Promise<string>; outside: Outside },
   addresses: string[],
@@ -74,7 +77,7 @@ async function arrived(
   const each = (one: string) => `for at in ${addresses.join(' ')}; do ${one} done 2>/dev/null`
   const named = `ip route replace "$at" via 10.0.0.1 src ${as};`
   if (as) await run(`ip address add ${as}/32 dev eth0; ${each(named)}; true`)
-  // The name of a file that nobody gives it is in the first datagram.
+  // The first datagram carries the name of a file that no server has.
   const one = `timeout 2 tftp -g -l /dev/null -r "${mark}_$at" "$at" ${outside.udpPort} >/dev/null &`
   await run(`${each(one)}; wait`)
   if (as) await run(`${each('ip route delete "$at";')}; ip address delete ${as}/32 dev eth0`)
@@ -89,13 +92,13 @@ describeHosts('an instance', () => {
   let neighbour: Member
   let outside: Outside
   let api: OwnApi
-  /** Of a host, of another tenant, and of the cloud: each is reached from where it may be. */
+  /** Addresses of the hosts, of another tenant and of the cloud; each can be reached from its own place. */
   const refused: string[] = []
   const silent: string[] = []
-  /** Both ends of the tenant's own way out, on each host. */
+  /** Both ends of the tenant's own uplink, on each host. */
   const uplinks: string[] = []
 
-  /** Another tenant's, with the same range, on one host each. */
+  /** Another tenant's members with the same range, one on each host. */
   async function makeStrangers(): Promise<void> {
     const stranger = await makeTenant()
     const theirs = await makeSubnet(stranger, (await makeVpc(stranger)).id)
@@ -170,13 +173,13 @@ describeHosts('an instance', () => {
   }
 
   const all = kinds.flatMap((kind) => [0, 1].map((index) => ({ kind, index })))
-  // Each kind, and each host; the long form has each kind on each.
+  // Each kind and each host once; the long form combines them all.
   test.each(isLong ? all : all.filter(({ kind, index }) => (kind === 'container') === (index === 0)))(
-    'as a $kind on host $index reaches its neighbour and the outside, and nothing of the platform, its hosts, other tenants or the cloud',
+    'as a $kind on host $index reaches its neighbour and the outside, but no platform, host, tenant or cloud address',
     async ({ kind, index }) => {
       await open(hosts.slice(index, index + 1))
       const run = await insideOf(kind)
-      // Only the further hosts have that outside.
+      // Only the further hosts have this outside.
       const allowed = [`${addressOf(neighbour)}:80`, ...(index > 0 ? [`${outside.address}:80`] : [])]
       const ours = (target: string): boolean => index > 0 || !furtherEngines.test(target)
       const tried = [...new Set([...refused.filter(ours), ...allowed])]
@@ -186,8 +189,8 @@ describeHosts('an instance', () => {
       const datagrams = (as: string | null, expected: string[]) =>
         expect(arrived({ run, outside }, told, as, expected)).resolves.toEqual(expected)
       await datagrams(null, beyond)
-      if (kind === 'container') return // it has not the right to ping, nor to take another address
-      await datagrams('10.0.0.200', beyond) // its own subnet's
+      if (kind === 'container') return // it may neither ping nor take another address
+      await datagrams('10.0.0.200', beyond) // an address of its own subnet
       for (const strangers of ['198.51.100.9', outside.address, ...uplinks]) await datagrams(strangers, [])
       const asked = [...silent.filter(ours), addressOf(neighbour)]
       expect(await pinged(run, asked)).toEqual([addressOf(neighbour)])
@@ -195,7 +198,7 @@ describeHosts('an instance', () => {
   )
 })
 
-/** Both ends of a VPC's way out on a host; none where it has no member there. */
+/** Both ends of a VPC's uplink on a host; none where it has no member there. */
 async function uplinkAddresses(host: TestHost, vpcId: string): Promise<string[]> {
   const names = new Names(host.id)
   const link = (await linksOf(namespaceOf(host))).get(names.uplink(vpcId))

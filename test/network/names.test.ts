@@ -5,7 +5,7 @@ import { closeFurther, open } from '../support/hosts.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
-// By a name a VPC's members find one member, whatever kinds of instances there are. None of these is started.
+// A name in a VPC resolves to one member, whatever kind of instance it is. None of these instances is started.
 
 const taken = { status: 409, body: { code: 'name_taken' } }
 let tenant: TestTenant
@@ -33,7 +33,7 @@ describeHosts('a name in a VPC', () => {
     await closeFurther()
   })
 
-  test('is one member’s, of whichever kind: at its creation, at a later NIC, and until it is gone', async () => {
+  test('belongs to one member of any kind, from its creation or a later NIC until the member is gone', async () => {
     const vpc = await makeVpc(tenant)
     const [here, there] = [
       await makeSubnet(tenant, vpc.id),
@@ -54,7 +54,7 @@ describeHosts('a name in a VPC', () => {
     expect(await microvm('web', there.id)).toMatchObject({ status: 202 })
   })
 
-  test('is one member’s of those that are created at once', async () => {
+  test('belongs to one of the members created at the same time', async () => {
     const vpc = await makeVpc(tenant)
     const subnets = [
       await makeSubnet(tenant, vpc.id),

@@ -12,10 +12,10 @@ import { facts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { beginMember, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// A NIC is as asked for or as before, whatever is killed (-9) while it is attached, and nothing of it is left behind.
-// Looked at on the machine and in the container: the records are only one of the things that have to be right.
+// Whichever process is killed (-9) while a NIC is attached, the NIC ends as requested or as before, and nothing is left
+// over. The tests look at the machine and the container, not only at the records.
 
-// Where the machine has no further hosts, network namespaces cannot be made on it.
+// Skipped where the machine cannot make network namespaces, and so has no further hosts.
 const within = 240_000
 
 let hosts: TestHost[]
@@ -62,7 +62,7 @@ describeHosts('a NIC', () => {
   describe('create with a NIC', () => {
     const moments = ['accepted', 'its namespace is made', 'it is started'] as const
     const points = moments.flatMap((when) => roles.map((role) => ({ when, role })))
-    test.each(sampled(points, 4))('$role is killed when $when', async ({ when, role }) => {
+    test.each(sampled(points, 4))('completes if $role is killed when $when', async ({ when, role }) => {
       const seen = await engine.watch(tenant.id)
       const accepted = await beginMember(tenant, subnet)
       if (when === 'accepted') await taken(accepted)
@@ -81,7 +81,7 @@ describeHosts('a NIC', () => {
       expect(await engine.withLabel('keelson.resource', accepted.id)).toEqual([])
     })
 
-    test('that fails leaves neither namespace nor NIC on its host', async () => {
+    test('that fails leaves neither a namespace nor a NIC on its host', async () => {
       const { id, operation } = await beginMember(tenant, subnet, { command: ['false'] })
       expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'exited_at_once' } })
       expect(await engine.withLabel('keelson.resource', id)).toEqual([])
@@ -91,7 +91,7 @@ describeHosts('a NIC', () => {
   })
 
   describe('attach and detach', () => {
-    test.each(sampled(roles, 2))('%s is killed in the middle of either', async (role) => {
+    test.each(sampled(roles, 2))('complete although %s is killed in the middle of either', async (role) => {
       const { id } = await makeMember(tenant, subnet, { nics: [] })
       const attaching = await tenant.owner.begin('POST', `/api/v1/containers/${id}/nics`, {
         subnet_id: subnet,
@@ -113,7 +113,7 @@ describeHosts('a NIC', () => {
       expect(await reaches(neighbour, [nic?.ip_address ?? ''])).toEqual([])
     })
 
-    test('an attachment that is called off is as if it had never been asked for', async () => {
+    test('leave no trace if the attachment is cancelled', async () => {
       const { id } = await makeMember(tenant, subnet, { nics: [] })
       await platform.kill('host')
       const { operation } = await tenant.owner.begin('POST', `/api/v1/containers/${id}/nics`, {

@@ -8,7 +8,7 @@ import { platform } from '../support/platform.ts'
 import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// NICs where hosts change: moves, losses, returns, restarts.
+// NICs and changes of hosts: moves, losses, returns, restarts.
 
 let tenant: TestTenant
 let subnet: string
@@ -31,7 +31,7 @@ describeHosts('a NIC', () => {
     for (const host of hosts) await eventually(() => expectNoNetworks(host, tenant.id))
   })
 
-  test('goes with its container to another host, where it is found at once by its address and name', async () => {
+  test('moves with its container to another host, and is reached there at once by address and name', async () => {
     await freshSubnet()
     const member = await makeOn(first)
     const neighbour = await makeOn(second)
@@ -49,14 +49,14 @@ describeHosts('a NIC', () => {
     expect((await networkThings(first)).filter(({ of }) => of.id === member.nics[0]?.id)).toEqual([])
   })
 
-  test('that is moved from a host that does not answer is heard from its new host alone', async () => {
+  test('that is moved from an unreachable host answers from its new host only', async () => {
     await freshSubnet()
     const member = await makeOn(second)
     const stays = await makeOn(second)
     const neighbour = await makeOn(third)
     const other = await makeOn(first)
     await inside(member, ['sh', '-c', 'echo left behind >/tmp/www/index.html'])
-    await platform.kill(second.roles.host) // what runs there runs on, and answers
+    await platform.kill(second.roles.host) // its containers keep running, and answer
     await eventually(async () => (await tenant.containers.get(member.id)).status === 'unreachable')
     expect(await get(neighbour, addressOf(member))).toBe('left behind')
     await open([first])
@@ -64,13 +64,13 @@ describeHosts('a NIC', () => {
     expect((await placesOf(member.id)).filter(({ state }) => state === 'running').length).toBeGreaterThan(1)
     for (const from of [neighbour, other, neighbour])
       expect(await get(from, addressOf(member))).toBe(member.name)
-    // Whatever else of the VPC runs there is not heard either, until the host has answered.
+    // The VPC's other members on that host are cut off too, until the host reports again.
     expect(await reaches(neighbour, [addressOf(stays)])).toEqual([])
 
     await platform.start(second.roles.host)
     await eventually(async () => (await placesOf(member.id)).every(({ host }) => host === first.id))
     await eventually(async () => (await get(neighbour, addressOf(stays))) === stays.name)
-    // Each host is told with its own next report.
+    // Each host learns of it with its own next report.
     await eventually(async () => (await get(stays, addressOf(member))) === member.name)
   })
 
@@ -94,7 +94,7 @@ describeHosts('a host', () => {
   })
 
   test.each(['while its program runs', 'while its program is away'])(
-    'mends what is killed or deleted of its networks %s',
+    'restores its networks after a kill or a deletion %s',
     async (when) => {
       await freshSubnet()
       const member = await makeOn(second)
@@ -109,7 +109,7 @@ describeHosts('a host', () => {
     },
   )
 
-  test('that missed a change has it with its next report', async () => {
+  test('that missed a change gets it with its next report', async () => {
     await freshSubnet()
     const member = await makeOn(second)
     await platform.kill(second.roles.host)

@@ -7,7 +7,7 @@ import { makeOutside, type Outside } from '../support/outside.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// Containers in VPCs, on three hosts: who finds and reaches whom, as seen from inside.
+// Containers in VPCs on three hosts: which members find and reach each other, seen from inside.
 
 let hosts: TestHost[]
 let tenant: TestTenant
@@ -33,7 +33,7 @@ describeHosts('members of a VPC', () => {
     await closeFurther()
   })
 
-  test('find and reach each other by name and address, on three hosts and in two subnets, and no stranger', async () => {
+  test('find and reach each other by name and address, on three hosts and in two subnets, but no stranger', async () => {
     const vpc = await makeVpc(tenant)
     const one = await makeSubnet(tenant, vpc.id, { cidr: '10.0.0.0/24' })
     const two = await makeSubnet(tenant, vpc.id, { cidr: '10.0.1.0/24', nat: false })
@@ -74,7 +74,7 @@ describeHosts('members of a VPC', () => {
   const outsideOf = async () => (outside ??= await makeOutside())
   afterAll(() => outside?.remove())
 
-  test('reach the outside where their subnet has nat, and as long as it has', async () => {
+  test('reach the outside only while their subnet has nat', async () => {
     const { address } = await outsideOf()
     const subnet = await newSubnet({ nat: false })
     const member = await onHost(1, () => makeMember(tenant, subnet))
@@ -86,13 +86,13 @@ describeHosts('members of a VPC', () => {
     expect(await reaches(member, [address])).toEqual([])
   })
 
-  test('are reached by published ports, and get out by these not at all', async () => {
+  test('are reached by published ports, and cannot get out by them', async () => {
     const { address } = await outsideOf()
     const subnet = await newSubnet({ nat: false })
     const ports = [{ container_port: 80 }]
     const member = await onHost(1, () => makeMember(tenant, subnet, { ports }))
     const [port] = member.ports
-    // Seen from there this machine is beyond the engine's own network: the answer has to find its way.
+    // Seen from there this machine is outside the engine's network: the answer must find its way back.
     const ask = async () => (await fetch(`http://${port?.host_address}:${port?.host_port}/`)).text()
     expect((await eventually(ask)).trim()).toBe(member.name)
     const { hostAddresses } = await outsideOf()
@@ -108,7 +108,7 @@ describeHosts('members of a VPC', () => {
     expect(await get(neighbour, addressOf(member))).toBe(member.name)
   })
 
-  test('know the domain of their DHCP config, as long as it is attached', async () => {
+  test('use the domain of their DHCP config while it is attached', async () => {
     const subnet = await newSubnet()
     const member = await onHost(2, () => makeMember(tenant, subnet))
     const path = `/api/v1/subnets/${subnet}/dhcp-config`
@@ -116,7 +116,7 @@ describeHosts('members of a VPC', () => {
     await (await tenant.owner.begin('POST', path, config)).operation.success()
     expect(await resolves(member, `${member.name}.shop.example`)).toEqual([addressOf(member)])
     expect(await leaseOf(member)).toBe(addressOf(member))
-    // An interface that is nobody's NIC gets what is lent.
+    // An interface that is not a NIC gets an address from the lease range.
     expect(await leaseOf(member, '52:54:00:00:00:99')).toMatch(/^10\.0\.0\.1(0\d|10)$/)
     await (await tenant.owner.begin('DELETE', path)).operation.success()
     expect(await resolves(member, `${member.name}.shop.example`)).toEqual([])
@@ -129,7 +129,7 @@ describeHosts('a NIC', () => {
     await removeTenants()
     await closeFurther()
   })
-  test('is attached to a running container and detached from it, which runs on', async () => {
+  test('is attached to a running container and detached from it, and the container keeps running', async () => {
     const subnet = await newSubnet()
     const neighbour = await onHost(2, () => makeMember(tenant, subnet))
     const plain = await onHost(1, () => makeMember(tenant, subnet, { nics: [] }))
@@ -141,7 +141,7 @@ describeHosts('a NIC', () => {
     expect(await get(member, addressOf(neighbour))).toBe(neighbour.name)
     expect(await resolves(neighbour, plain.name)).toEqual(['10.0.0.77'])
 
-    // Without a namespace that outlives a restart, the host attaches it anew.
+    // No namespace outlives this restart, so the host attaches the NIC again.
     await (await containerOf(plain)).restart({ t: 0 })
     await eventually(async () => (await get(neighbour, '10.0.0.77')) === plain.name)
 
@@ -155,7 +155,7 @@ describeHosts('a NIC', () => {
     expect(await get(neighbour, '10.0.0.77')).toBe(again.name)
   })
 
-  test('outlives the restarts of its container', async () => {
+  test('survives restarts of its container', async () => {
     const subnet = await newSubnet()
     const member = await onHost(1, () => makeMember(tenant, subnet))
     const neighbour = await onHost(0, () => makeMember(tenant, subnet))
@@ -164,7 +164,7 @@ describeHosts('a NIC', () => {
     expect(await resolves(member, neighbour.name)).toEqual([addressOf(neighbour)])
   })
 
-  test('comes back when what keeps its network is killed', async () => {
+  test('is restored when the process that keeps its network is killed', async () => {
     const subnet = await newSubnet()
     const member = await onHost(0, () => makeMember(tenant, subnet))
     const neighbour = await onHost(1, () => makeMember(tenant, subnet))
@@ -178,7 +178,7 @@ describeHosts('a NIC', () => {
     await eventually(async () => (await get(neighbour, addressOf(member))) === member.name)
   })
 
-  test('takes an address that nobody has: of twenty that ask for it at once, one gets it', async () => {
+  test('takes a free address: one of twenty parallel requests for the same address gets it', async () => {
     const subnet = await newSubnet()
     const asked = Array.from({ length: 20 }, () =>
       tenant.owner.ask('POST', '/api/v1/containers', {
@@ -228,7 +228,7 @@ describeHosts('a NIC', () => {
     expect(await now(id)).toMatchObject({ nics: [], operation_id: null, status: 'stopped' })
   })
 
-  test('is refused in another VPC than the others, and in another tenant’s', async () => {
+  test('is refused in a second VPC, and in another tenant’s', async () => {
     const subnet = await newSubnet()
     const { id } = await tenant.containers.make({ start: false, nics: [{ subnet_id: subnet }] })
     const path = `/api/v1/containers/${id}/nics`

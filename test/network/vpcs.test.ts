@@ -4,7 +4,7 @@ import type { Json } from '../support/client.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
-// What the operations on VPCs and subnets do, and what they refuse.
+// The operations on VPCs and subnets, and their refusals.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -20,7 +20,7 @@ const mistakeAt = (pointer: string) => ({
 const numbered = (i: number): Json => ({ name: `vpc-${i}`, cidr: '10.0.0.0/16' })
 
 describe('a VPC', () => {
-  test('is there at once, and is changed and deleted', async () => {
+  test('is available at once, and can be changed and deleted', async () => {
     const { id, name } = await makeVpc(tenant, { cidr: '172.16.0.0/20', tags: { a: 'b' } })
     const shown = {
       id,
@@ -57,7 +57,7 @@ describe('a VPC', () => {
     expect(await ask('POST', '/vpcs', { name: 'x', cidr })).toMatchObject(mistakeAt('/cidr'))
   })
 
-  test('needs a name of its own', async () => {
+  test('needs a unique name', async () => {
     const { id, name } = await makeVpc(tenant)
     const taken = { status: 409, body: { code: 'name_taken' } }
     expect(await ask('POST', '/vpcs', { name, cidr: '10.0.0.0/24' })).toMatchObject(taken)
@@ -65,14 +65,14 @@ describe('a VPC', () => {
     expect(await ask('PUT', `/vpcs/${id}`, { name: second })).toMatchObject(taken)
   })
 
-  test('with subnets is not deleted', async () => {
+  test('with subnets cannot be deleted', async () => {
     const { id } = await makeVpc(tenant)
     await makeSubnet(tenant, id)
     expect(await ask('DELETE', `/vpcs/${id}`)).toMatchObject({ status: 409, body: { code: 'vpc_in_use' } })
     expect(await tenant.owner.get(`/api/v1/vpcs/${id}`)).toMatchObject({ status: 'available' })
   })
 
-  test('beyond the limit is refused, also of many that are made at once', async () => {
+  test('beyond the limit is refused, also when many are created in parallel', async () => {
     const small = await makeTenant({ max_vpcs: 3 })
     const answers = await Promise.all(
       Array.from({ length: 10 }, (_, i) => small.owner.ask('POST', '/api/v1/vpcs', numbered(i))),
@@ -96,7 +96,7 @@ describe('a subnet', () => {
   })
   const subnet = (over: Json): Json => ({ name: `s-${newId().slice(-12)}`, vpc_id: vpc, ...over })
 
-  test('has the first address as its gateway and a way out, unless told otherwise', async () => {
+  test('has the first address as its gateway and nat, unless told otherwise', async () => {
     expect(await makeSubnet(tenant, vpc, { cidr: '10.1.0.0/24' })).toMatchObject({
       vpc_id: vpc,
       gateway_ip: '10.1.0.1',
@@ -122,7 +122,7 @@ describe('a subnet', () => {
     expect(await ask('POST', '/subnets', subnet(over))).toMatchObject(mistakeAt(pointer))
   })
 
-  test('of another tenant’s VPC, or of none, is not found', async () => {
+  test('of another tenant’s VPC, or of none, is answered with 404', async () => {
     const other = await makeTenant()
     const theirs = await makeVpc(other)
     for (const vpc_id of [theirs.id, newId()])
@@ -131,7 +131,7 @@ describe('a subnet', () => {
       })
   })
 
-  test('never has addresses of another one in its VPC, of many that are made at once too', async () => {
+  test('never overlaps another one in its VPC, also when many are created in parallel', async () => {
     const { id: vpc_id } = await makeVpc(tenant)
     const cidrs = ['10.0.0.0/24', '10.0.0.0/25', '10.0.0.128/26', '10.0.0.0/23', '10.0.0.64/26']
     const answers = await Promise.all(
