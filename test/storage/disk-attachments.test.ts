@@ -10,7 +10,7 @@ import { kernelTraces } from '../support/kernel-traces.ts'
 import { platform, startAll } from '../support/platform.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// Disks in containers: who has which, and that it stays there whatever happens to the container.
+// Disks in containers: which container has a disk, and that the disk stays there whatever happens to the container.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -33,7 +33,7 @@ async function attached(over: Json = {}): Promise<{ container: string; disk: str
 }
 
 describe('attach and detach', () => {
-  test('mount and unmount a disk in a container that runs, and what is written stays on the disk', async () => {
+  test('mount and unmount a disk in a running container, and its data stays', async () => {
     const { container, disk } = await attached()
     expect(await mounted(container)).toBe(true)
     expect(await tenant.containers.get(container)).toMatchObject({
@@ -57,7 +57,7 @@ describe('attach and detach', () => {
     await expect(inside(other.id, 'touch /mnt/data/file')).rejects.toThrow(/read-only/i)
   })
 
-  test('of a container that does not run are recorded, and it has them before its command begins', async () => {
+  test('are recorded for a stopped container, which has its disks before its command begins', async () => {
     const { id: disk } = await tenant.disks.make()
     const { id } = await tenant.containers.make({
       ...shell('grep -q " /data xfs " /proc/mounts && echo there >> /data/starts; sleep 3600'),
@@ -73,7 +73,7 @@ describe('attach and detach', () => {
     await eventually(async () => (await inside(id, 'cat /data/starts')) === 'there\nthere')
   })
 
-  test('a disk that is in use is not taken away, and the container keeps it', async () => {
+  test('refuse to detach a disk in use, which the container keeps', async () => {
     const { container, disk } = await attached()
     const holding = inside(container, 'cd /data; touch begun; sleep 3600').catch(() => null)
     await eventually(async () => (await inside(container, 'ls /data')) === 'begun')
@@ -87,7 +87,7 @@ describe('attach and detach', () => {
     await holding
   })
 
-  test('a path that cannot be mounted on fails, and the disk is free again', async () => {
+  test('fail for a path that cannot be mounted on, and free the disk', async () => {
     const { id: disk } = await tenant.disks.make()
     const { id } = await tenant.containers.make()
     const { error } = await (await tenant.containers.attach(id, disk, '/etc/passwd')).operation.end()
@@ -97,7 +97,7 @@ describe('attach and detach', () => {
     expect(await kernelTraces(disk)).toEqual([])
   })
 
-  test('of twenty containers that ask for a disk at once one has it', async () => {
+  test('give a disk to one of twenty containers that ask for it in parallel', async () => {
     const { id: disk } = await tenant.disks.make()
     const ids: string[] = []
     for (let i = 0; i < 20; i++) ids.push((await tenant.containers.make({ start: false })).id)
@@ -110,7 +110,7 @@ describe('attach and detach', () => {
     expect(await tenant.disks.get(disk)).toMatchObject({ attached_to: { id: winner } })
   })
 
-  test('grow while it is attached is seen inside', async () => {
+  test('keep a disk that grows while it is attached; the container sees the new size', async () => {
     const { container, disk } = await attached()
     await inside(container, 'echo kept > /data/file')
     await (await tenant.disks.update(disk, { size_gib: 3 })).operation.success()
@@ -123,8 +123,8 @@ describe('attach and detach', () => {
 
 const path = (id: string): string => `/api/v1/containers/${id}/disks`
 
-describe('are refused', () => {
-  test('for a disk that is another’s or not there, a path that is taken, and one that is none', async () => {
+describe('a refused attachment', () => {
+  test('is one of an unknown disk or another tenant’s, to a taken path or to an invalid one', async () => {
     const { container, disk } = await attached()
     const other = await makeTenant()
     const { id: theirs } = await other.disks.make()
@@ -145,7 +145,7 @@ describe('are refused', () => {
     expect(absent).toMatchObject({ status: 404 })
   })
 
-  test('with a container that is not made, its disks are free', async () => {
+  test('frees the disk if the container is refused, and keeps it if the container fails', async () => {
     const { id: disk } = await tenant.disks.make()
     const disks = [{ disk_id: disk, mount_path: '/data' }]
     const small = await makeTenant({ max_cpu_cores: 1 })
@@ -169,8 +169,8 @@ describe('are refused', () => {
   })
 })
 
-describe('stay', () => {
-  test('over restarts by the engine, of a container that was made with its disk and of one that got it live', async () => {
+describe('attached disks', () => {
+  test('survive engine restarts of a container, attached at creation or at run time', async () => {
     const { container: live } = await attached()
     const { id: disk } = await tenant.disks.make()
     const made = await tenant.containers.make({ disks: [{ disk_id: disk, mount_path: '/data' }] })
@@ -182,7 +182,7 @@ describe('stay', () => {
     }
   })
 
-  test('over a restart of the host’s program, and are put back where the container restarted meanwhile', async () => {
+  test('survive a restart of the host worker, and are mounted again in containers restarted meanwhile', async () => {
     const { container } = await attached()
     await inside(container, 'echo kept > /data/file; sync')
     await platform.kill('host')
@@ -192,7 +192,7 @@ describe('stay', () => {
     await eventually(async () => (await inside(container, 'cat /data/file')) === 'kept\nmore')
   })
 
-  test('over a reboot, after which nothing serves or mounts them; no command runs without what it was made with', async () => {
+  test('are mounted again after a reboot, before any command runs', async () => {
     const { id: disk } = await tenant.disks.make()
     const { id } = await tenant.containers.make({
       ...shell('echo started >> /data/file; sync; exec sleep 3600'),
@@ -211,7 +211,7 @@ describe('stay', () => {
     expect((await tenant.containers.activity(id)).map(({ kind }) => kind)).toContain('repair')
   })
 
-  test('a disk whose serving process is killed is brought back, and the activity feed says so', async () => {
+  test('are restored after a kill of the disk’s daemon, and the activity feed records it', async () => {
     const { container, disk } = await attached()
     await inside(container, 'echo kept > /data/file; sync')
     const [daemon = ''] = pidsServing(disk)
@@ -230,7 +230,7 @@ describe('stay', () => {
 })
 
 describe('a container’s end', () => {
-  test('by itself leaves its disk to be used', async () => {
+  test('frees its disk if the container ends by itself', async () => {
     const { id: disk } = await tenant.disks.make()
     const { id } = await tenant.containers.make({
       ...shell('echo done > /data/file; sync; sleep 2'),

@@ -13,8 +13,8 @@ import { sampled } from '../support/sampled.ts'
 import { facts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// kill -9 in the middle of what is done with disks: in the end it is as before or as asked, there is one whole copy of each
-// disk with all that was synced, and no process, mount, loop device or file that is nobody's.
+// kill -9 in the middle of disk operations: in the end the result is as before or as requested. There is one complete
+// copy of each disk with all that was synced, and no orphaned process, mount, loop device or file.
 
 const within = 240_000
 
@@ -26,7 +26,7 @@ beforeAll(async () => {
 interface Scene {
   disk: string
   container: string
-  /** Of the file on the disk. */
+  /** The checksum of the file on the disk. */
   noise: string
 }
 
@@ -37,7 +37,7 @@ const inside = async (id: string, script: string): Promise<string> => {
 }
 const sum = 'sha256sum < /data/file'
 
-/** A disk on the first host with 30 MB of noise, in a container that runs. */
+/** A disk on the first host with 30 MB of random bytes, in a running container. */
 async function scene(): Promise<Scene> {
   await open([first])
   const { id: disk } = await tenant.disks.make()
@@ -55,7 +55,7 @@ async function detached(): Promise<Scene> {
 
 const hostOf = (id: string): TestHost => (id === second.id ? second : first)
 
-/** One whole copy, where the record says, in use as the record says and not otherwise. */
+/** There is one complete copy, on the recorded host and with the recorded attachment. */
 async function expectSound(disk: string): Promise<void> {
   const { host_id, status, attached_to, operation_id } = await tenant.disks.get(disk)
   expect({ status, operation_id }).toEqual({
@@ -69,7 +69,7 @@ async function expectSound(disk: string): Promise<void> {
   expect(unfinishedOf(disk)).toEqual([])
 }
 
-/** What the disk holds, read by a container that is made for it. */
+/** Checks the disk's content through a new container. */
 async function expectNoise(disk: string, noise: string): Promise<void> {
   const { id } = await tenant.containers.make({ disks: [{ disk_id: disk, mount_path: '/data' }] })
   expect(await inside(id, sum)).toBe(noise)
@@ -79,7 +79,7 @@ async function expectNoise(disk: string, noise: string): Promise<void> {
 interface Story {
   before: () => Promise<Scene>
   begin: (scene: Scene) => Promise<{ id: string; operation: Operation }>
-  /** It is in the middle of its work on the machine. */
+  /** True while the operation is in the middle of its work on the machine. */
   middle: (scene: Scene, id: string) => boolean
   after: (scene: Scene, succeeded: boolean, id: string) => Promise<void>
 }
@@ -162,7 +162,7 @@ async function tell(
   await Promise.all(roles.map((role) => platform.kill(role)))
   for (const role of roles) await platform.start(role)
   const { state, error } = await begun.operation.end(within)
-  // What is not carried out says why, in words for tenants.
+  // A failed operation says why, in words for tenants.
   if (state !== 'succeeded') expect({ state, code: error?.code }).not.toMatchObject({ code: 'internal' })
   await expectSound(made.disk)
   await after(made, state === 'succeeded', begun.id)
@@ -173,7 +173,7 @@ async function tell(
 
 const removed: string[] = []
 
-/** All that the tenant has, or many kills would fill the host. */
+/** Deletes all disks of the tenant: those of many kills would fill the host. */
 async function removeDisks(): Promise<void> {
   const { items } = await tenant.owner.get<{ items: { id: string }[] }>('/api/v1/disks')
   for (const { id } of items) await (await tenant.disks.delete(id)).operation.success()
@@ -191,8 +191,8 @@ const points = Object.entries(stories).flatMap(([verb, story]) =>
   (victims[verb] ?? []).map((roles) => ({ verb, story, roles, who: roles.join(' and ') })),
 )
 
-describeHosts('killed in the middle', () => {
-  test.each(sampled(points, 5))('$verb: $who', async ({ story, roles }) => {
+describeHosts('with a kill in the middle,', () => {
+  test.each(sampled(points, 5))('$verb leaves the disk sound: $who', async ({ story, roles }) => {
     await tell(story, roles, (made, { id, operation }) =>
       eventually(async () => story.middle(made, id) || (await operation.now()).state === 'succeeded'),
     )
@@ -200,17 +200,17 @@ describeHosts('killed in the middle', () => {
 })
 
 // Ten moments of each of fourteen kills: the long form takes an hour.
-describeHosts('killed at any moment', () => {
+describeHosts('with a kill at any moment,', () => {
   const moments = Array.from({ length: 10 }, (_, i) => i * 150)
   const cases = points.flatMap((point) => moments.map((ms) => ({ ...point, ms })))
-  test.each(sampled(cases, 1))('$verb: $who after $ms ms', async ({ story, roles, ms }) => {
+  test.each(sampled(cases, 1))('$verb leaves it sound: $who after $ms ms', async ({ story, roles, ms }) => {
     await tell(story, roles, () => delay(ms))
   })
 })
 
 describeHosts('in the end', () => {
   afterAll(closeFurther)
-  test('nothing is left of any disk', async () => {
+  test('no disk leaves anything behind', async () => {
     await removeTenants()
     expect(removed.length).toBeGreaterThan(0)
     for (const id of removed) expect(await diskUse(id)).toEqual({ daemons: 0, loops: 0, others: [] })

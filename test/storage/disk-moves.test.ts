@@ -13,7 +13,7 @@ import { plantAll } from '../support/planted.ts'
 import { platform } from '../support/platform.ts'
 import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// Disks that go from host to host, by themselves and with their containers.
+// Disks that move between hosts, alone and with their containers.
 
 const within = 240_000
 
@@ -29,7 +29,10 @@ const inside = (host: TestHost, id: string, script: string): Promise<string> =>
   runInside(host.engine, `keelson-${id}`, script)
 const sum = 'sha256sum < /data/file'
 
-/** There, whole and alone, and the record and the reservation say so. Copies elsewhere go with their hosts' next reports. */
+/**
+ * There is one complete copy on this host, as recorded and reserved. Hosts remove other copies after their next
+ * reports.
+ */
 async function expectDiskAt(id: string, host: TestHost, status = 'available'): Promise<void> {
   await eventually(async () => (await diskPlaces(id)).join() === host.name)
   expect(await tenant.disks.get(id)).toMatchObject({ host_id: host.id, status, operation_id: null })
@@ -45,7 +48,7 @@ async function diskOn(host: TestHost, over: Json = {}): Promise<string> {
   return id
 }
 
-/** A container with a disk and 20 MB of noise on it; returns its sum too. */
+/** A container with a disk and 20 MB of random bytes on it; also returns their checksum. */
 async function withNoise(
   host: TestHost,
   disk_id: string,
@@ -61,8 +64,8 @@ async function stop(id: string): Promise<void> {
   await (await tenant.containers.stop(id)).operation.success()
 }
 
-describeHosts('migrate', () => {
-  test('what one container writes, a snapshot keeps, a disk is made of and another host pulls, is equal there', async () => {
+describeHosts('a migration', () => {
+  test('keeps the content of a disk through a snapshot, a restore and a move to another host', async () => {
     const disk = await diskOn(first)
     const { container, noise } = await withNoise(first, disk)
     await (await tenant.disks.snapshot(disk, 'v1')).operation.success()
@@ -81,7 +84,7 @@ describeHosts('migrate', () => {
     expect(await tenant.disks.get(again.id)).toMatchObject({ host_id: second.id })
   })
 
-  test('says how far it is, keeps to a limit of bandwidth, and tells its key to nobody', async () => {
+  test('reports its progress, keeps to the bandwidth limit, and never shows its key', async () => {
     const disk = await diskOn(first)
     const { container } = await withNoise(first, disk)
     await (await tenant.containers.delete(container.id)).operation.success()
@@ -104,7 +107,7 @@ describeHosts('migrate', () => {
     await expectDiskAt(disk, second)
   })
 
-  test('is refused while a container runs with it; one that is stopped follows its disk at its next start', async () => {
+  test('is refused while a container runs with the disk; a stopped one follows the disk at its next start', async () => {
     const disk = await diskOn(first)
     const { container, noise } = await withNoise(first, disk)
     const refused = await tenant.owner.ask('POST', `/api/v1/disks/${disk}/migrate`, {
@@ -121,7 +124,7 @@ describeHosts('migrate', () => {
     await eventually(async () => (await placesOf(container.id)).length === 1)
   })
 
-  test('a container that starts meanwhile waits for nothing: it is refused, and the disk arrives', async () => {
+  test('refuses the start of the disk’s container at once, and completes', async () => {
     const disk = await diskOn(first)
     const { container, noise } = await withNoise(first, disk)
     await stop(container.id)
@@ -133,7 +136,7 @@ describeHosts('migrate', () => {
     expect(await inside(second, container.id, sum)).toBe(noise)
   })
 
-  test('to where it is, to nowhere, and to a host without room is refused at once', async () => {
+  test('to the same host, to no host or to a host without room is refused at once', async () => {
     const disk = await diskOn(first)
     const ask = (target_host_id: string) =>
       tenant.owner.ask('POST', `/api/v1/disks/${disk}/migrate`, { target_host_id })
@@ -145,7 +148,7 @@ describeHosts('migrate', () => {
     await expectDiskAt(disk, first)
   })
 
-  test('that is cancelled leaves the disk where it was, and nothing elsewhere', async () => {
+  test('that is cancelled leaves the disk on its host, and nothing elsewhere', async () => {
     const disk = await diskOn(first)
     const { container, noise } = await withNoise(first, disk)
     await (await tenant.containers.delete(container.id)).operation.success()
@@ -160,7 +163,7 @@ describeHosts('migrate', () => {
 })
 
 describeHosts('a container with disks', () => {
-  test('is made where they are, and nowhere else', async () => {
+  test('is created on their host, and nowhere else', async () => {
     const here = await diskOn(first)
     const there = await diskOn(second)
     const disks = [here, there].map((disk_id, i) => ({ disk_id, mount_path: `/disks/${i}` }))
@@ -193,7 +196,7 @@ describeHosts('a container with disks', () => {
     await eventually(async () => (await placesOf(container.id)).length === 1)
   })
 
-  test('that cannot start there is brought back, with what it had', async () => {
+  test('is brought back with its disks if it cannot start on the new host', async () => {
     const port = 21_000 + Math.floor(Math.random() * 1_000)
     const ports = [{ container_port: 80, host_port: port }]
     await open([second])
@@ -208,7 +211,7 @@ describeHosts('a container with disks', () => {
     expect(await inside(first, container.id, sum)).toBe(noise)
   })
 
-  test('stays where it is while its host does not answer, and says why', async () => {
+  test('stays on its host while that does not answer, and says why', async () => {
     const disk = await diskOn(second)
     const { container } = await withNoise(second, disk)
     await platform.kill(second.roles.host)
@@ -227,7 +230,7 @@ describeHosts('a host', () => {
     await closeFurther()
   })
 
-  test('is evacuated with all disks, those of nobody too', async () => {
+  test('is evacuated with all disks, attached or not', async () => {
     const [alone, disk] = [await diskOn(third), await diskOn(third)]
     const { container, noise } = await withNoise(third, disk)
     await open([second, third])

@@ -15,7 +15,7 @@ const inside = (id: string, script: string): Promise<string> => runInside(docker
 const withDisk = (disk_id: string) => tenant.containers.make({ disks: [{ disk_id, mount_path: '/data' }] })
 
 describe('a snapshot', () => {
-  test('under load holds all that was written before, and nothing by halves; what is restored from it stands alone', async () => {
+  test('under load holds all earlier writes completely, and a disk restored from it is independent', async () => {
     const { id: disk } = await tenant.disks.make()
     const writer = await tenant.containers.make({
       ...shell('i=0; while true; do i=$((i+1)); echo $i >> /data/a; echo $i >> /data/b; done', {
@@ -48,7 +48,7 @@ describe('a snapshot', () => {
     expect(await inside(reader.id, 'tail -n 1 /data/b')).toBe(String(b))
   })
 
-  test('is listed with size, use and time, and holds quota for what it keeps', async () => {
+  test('is listed with size, use and time, and uses quota for what it keeps', async () => {
     const holder = await makeTenant({ max_storage_gib: 20 })
     const { id } = await holder.disks.make({ size_gib: 8 })
     await (await holder.disks.snapshot(id, 'one')).operation.success()
@@ -61,7 +61,7 @@ describe('a snapshot', () => {
         taken_at: expect.any(String),
       },
     ])
-    // Reserved in full while it is taken, then what it has come to: less than a GiB, of an empty disk.
+    // The full size is reserved while it is taken, then its actual size: less than a GiB for an empty disk.
     expect(await holder.storage()).toEqual({ disk_gib: 9, reservations: 1 })
     const taken = await holder.owner.ask('POST', `/api/v1/disks/${id}/snapshots`, { name: 'one' })
     expect(taken).toMatchObject({ status: 409, body: { code: 'name_taken' } })
@@ -82,7 +82,7 @@ describe('a snapshot', () => {
       ).toMatchObject({ status: 404 })
   })
 
-  test('makes a disk of a size of one’s choice, not below its own, with the same files', async () => {
+  test('makes a disk of at least the original size with the same files', async () => {
     const { id: disk } = await tenant.disks.make({ size_gib: 2 })
     const writer = await withDisk(disk)
     const sum = await inside(writer.id, 'head -c 5000000 /dev/urandom > /data/file; sha256sum < /data/file')
@@ -103,7 +103,7 @@ describe('a snapshot', () => {
     )
   })
 
-  test('that is restored needs the permission for it', async () => {
+  test('needs the restore permission to be restored', async () => {
     const { id } = await tenant.disks.make()
     await (await tenant.disks.snapshot(id, 'v1')).operation.success()
     const viewer = await tenant.user('viewer')

@@ -5,7 +5,7 @@ import { eventually } from '../support/eventually.ts'
 import { tracesOf } from '../support/disk-traces.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What each operation on a disk does, and what it refuses.
+// Each operation on a disk, and its refusals.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -16,7 +16,7 @@ const path = '/api/v1/disks'
 const refused = (status: number, code: string, more: object = {}) => ({ status, body: { code, ...more } })
 
 describe('create', () => {
-  test('answers at once with its host, where there is one disk in the end', async () => {
+  test('answers at once with the host, which has one disk in the end', async () => {
     const { id, body, operation } = await tenant.disks.create({ size_gib: 2, tags: { a: 'b' } })
     expect(body).toMatchObject({
       status: 'creating',
@@ -34,7 +34,7 @@ describe('create', () => {
     })
   })
 
-  test('takes quota, and gives it back when the disk is deleted', async () => {
+  test('uses quota, which a deletion frees', async () => {
     const small = await makeTenant({ max_storage_gib: 5 })
     const { id } = await small.disks.make({ size_gib: 4 })
     expect(await small.storage()).toEqual({ disk_gib: 4, reservations: 1 })
@@ -47,7 +47,7 @@ describe('create', () => {
     expect(await small.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
   })
 
-  test('refuses what no host has room for before anything is written, and holds nothing for it', async () => {
+  test('refuses what no host has room for, before it writes or reserves anything', async () => {
     const large = await makeTenant({ max_storage_gib: 100_000 })
     const answer = await large.owner.ask('POST', path, { name: 'large', size_gib: 60_000 })
     expect(answer).toMatchObject(refused(409, 'no_capacity'))
@@ -56,7 +56,7 @@ describe('create', () => {
     expect(await large.owner.get(path)).toMatchObject({ total: 0 })
   })
 
-  test('refuses a name that is taken, a size of nothing, and a host of one’s choice', async () => {
+  test('refuses a taken name, a size of zero, and a choice of host', async () => {
     const { name } = await tenant.disks.make()
     const ask = (body: object) => tenant.owner.ask('POST', path, body)
     expect(await ask({ name, size_gib: 1 })).toMatchObject(refused(409, 'name_taken'))
@@ -69,7 +69,7 @@ describe('create', () => {
 })
 
 describe('update', () => {
-  test('grows, and never shrinks', async () => {
+  test('grows a disk, and never shrinks one', async () => {
     const { id } = await tenant.disks.make()
     await (await tenant.disks.update(id, { size_gib: 3, tags: { c: 'd' } })).operation.success()
     expect(await tenant.disks.get(id)).toMatchObject({ size_gib: 3, tags: { c: 'd' }, status: 'available' })
@@ -78,7 +78,7 @@ describe('update', () => {
     expect(await tenant.disks.get(id)).toMatchObject({ size_gib: 3, status: 'available', operation_id: null })
   })
 
-  test('refuses more than the tenant may hold, and more than the host has', async () => {
+  test('refuses a size beyond the tenant’s quota or the host’s space', async () => {
     const small = await makeTenant({ max_storage_gib: 2 })
     const { id } = await small.disks.make()
     expect(await small.owner.ask('PUT', `${path}/${id}`, { size_gib: 3 })).toMatchObject(
@@ -93,7 +93,7 @@ describe('update', () => {
 })
 
 describe('delete', () => {
-  test('is refused while a container has the disk, and leaves nothing on the machine after', async () => {
+  test('is refused while a container has the disk, and leaves nothing on the machine', async () => {
     const { id } = await tenant.disks.make()
     const container = await tenant.containers.make({ disks: [{ disk_id: id, mount_path: '/data' }] })
     expect(await tenant.owner.ask('DELETE', `${path}/${id}`)).toMatchObject(
@@ -105,7 +105,7 @@ describe('delete', () => {
     expect(await tracesOf(id)).toEqual([])
   })
 
-  test('cuts in on a creation', async () => {
+  test('cancels a create under way', async () => {
     const { id } = await tenant.disks.create()
     await (await tenant.disks.delete(id)).operation.success()
     expect(await tenant.owner.ask('GET', `${path}/${id}`)).toMatchObject({ status: 404 })
@@ -113,7 +113,7 @@ describe('delete', () => {
   })
 })
 
-test('with its tenant a disk goes, whatever has it', async () => {
+test('deleting a tenant deletes its attached disks too', async () => {
   const gone = await makeTenant()
   const { id } = await gone.disks.make()
   await (await gone.disks.snapshot(id, 'kept')).operation.success()
