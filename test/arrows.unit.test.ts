@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 
-// Each file has one import. The repository's own rules say which of them are forbidden.
+// Each file has one import. The repository's rules say which imports are forbidden.
 
 const config = resolve('.dependency-cruiser.json')
 const program = resolve('node_modules/.bin/depcruise')

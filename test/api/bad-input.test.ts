@@ -5,7 +5,7 @@ import { refusing } from '../support/refusals.ts'
 import { facts } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// Bad input anywhere gets the right problem document, and changes nothing.
+// Bad input gets the right problem document, and changes nothing.
 
 let tenant: TestTenant
 beforeAll(async () => {
@@ -23,11 +23,11 @@ test.each(['{', '{"name": ', 'not json', '{"name": "a",}', '\u0000'])('%j is not
   expect(await create(body)).toMatchObject({ status: 400, body: { code: 'invalid_json' } })
 })
 
-test.each([[[]], ['"text"'], ['null'], ['17']])('%j is no object: 422', async (body) => {
+test.each([[[]], ['"text"'], ['null'], ['17']])('the body %j is no object: 422', async (body) => {
   expect(await create(body)).toMatchObject({ status: 422, body: { code: 'invalid_input' } })
 })
 
-test('every mistake has a pointer to where it is', async () => {
+test('a problem document points to every mistake', async () => {
   const { status, body } = await create({
     ...sleeper(),
     name: 'Not A Name',
@@ -61,11 +61,11 @@ test.each([
   ['at least 0.1 cpu cores', { cpu_cores: 0.01 }],
   ['hundredths of a core', { cpu_cores: 0.123 }],
   ['an object of the prototype’s making', JSON.parse('{"__proto__": {"name": "x"}}') as Json],
-])('%s is needed: 422', async (_, wrong) => {
+])('a body without %s: 422', async (_, wrong) => {
   expect(await create(sleeper(wrong))).toMatchObject({ status: 422 })
 })
 
-test('an unknown field is refused, also where no field is known', async () => {
+test('an unknown field is refused, also where the body has no fields', async () => {
   expect(await create(sleeper({ colour: 'red' }))).toMatchObject({
     status: 422,
     body: { errors: [{ pointer: '/colour' }] },
@@ -80,7 +80,7 @@ test('an unknown field is refused, also where no field is known', async () => {
   })
 })
 
-test('more than 1 MiB: 413, told or found out', async () => {
+test('a body above 1 MiB: 413, with or without a declared length', async () => {
   const large = JSON.stringify(sleeper({ config_vars: { LARGE: 'x'.repeat(2 ** 20) } }))
   expect(await create(large)).toMatchObject({ status: 413, body: { code: 'too_large' } })
   const chunks = new ReadableStream({
@@ -109,7 +109,7 @@ test.each([
 })
 
 test.each(['1', 'null', '..%2f..', '00000000-0000-0000-0000-00000000000g', `${newId()}x`, '%00', '$ne'])(
-  'the id %s names nothing: 404',
+  'the unknown id %s: 404',
   async (id) => {
     for (const [method, verb] of [
       ['GET', ''],
@@ -130,7 +130,7 @@ test('an unknown path: 404', async () => {
     expect(await ask('GET', unknown)).toMatchObject({ status: 404 })
 })
 
-test('another method: 405, and which there are', async () => {
+test('an unknown method: 405, with the allowed methods', async () => {
   const patch = await ask('PATCH', path, {})
   expect([patch.status, patch.headers.get('allow')]).toEqual([405, 'GET, POST'])
   const post = await ask('POST', `${path}/${newId()}`, {})

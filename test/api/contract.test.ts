@@ -11,7 +11,7 @@ import { refusing } from '../support/refusals.ts'
 import { facts } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// Whom every operation refuses, and that a refusal changes nothing.
+// Which callers each operation refuses; a refusal changes nothing.
 
 const never = (): never => {
   throw new Error('nothing is called here')
@@ -50,7 +50,7 @@ const refused = refusing(() => tenant)
 const withHeader = (authorization: string) => ask('GET', path, { headers: { authorization } })
 const login = (body: unknown) => ask('POST', '/api/v1/auth/login', { body })
 
-describe('who is refused', () => {
+describe('the API refuses', () => {
   test.each([...signedIn, ...forHosts])('$name: a caller without a token', async ({ method, url }) => {
     const { status, headers } = await refused(() => ask(method, url))
     expect(status).toBe(401)
@@ -58,7 +58,7 @@ describe('who is refused', () => {
   })
 
   test.each(guarded)(
-    '$name: a caller without the permission, whatever he sends',
+    '$name: a caller without the permission, whatever the body',
     async ({ method, url, permission }) => {
       const callers = permission.endsWith(':read') ? [nobody] : [nobody, viewer]
       for (const caller of callers) {
@@ -69,13 +69,13 @@ describe('who is refused', () => {
   )
 
   test.each(guarded.filter(({ permission }) => permission.startsWith('platform:')))(
-    '$name: a tenant’s owner, since this is for who runs the platform',
+    '$name: a tenant’s owner, because it is for operators',
     async ({ method, url, permission }) => {
       expect(await refused(() => owner.ask(method, url))).toMatchObject({ status: 403, body: { permission } })
     },
   )
 
-  test.each(forHosts)('$name: a user', async ({ method, url }) => {
+  test.each(forHosts)('$name: a user, because it is for hosts', async ({ method, url }) => {
     expect(await refused(() => owner.ask(method, url))).toMatchObject({ status: 401 })
   })
 })
@@ -95,7 +95,7 @@ describe('a token', () => {
     expect([status, headers.get('www-authenticate')]).toEqual([401, expect.stringMatching(/^Bearer/)])
   })
 
-  test('is good no longer once it has expired, though its record is still there', async () => {
+  test('is refused once it has expired, even while its record exists', async () => {
     const { token } = await tenant.user('owner')
     const identity = await identityOf(token)
     const past = new Date(Date.now() - 1)
@@ -103,13 +103,13 @@ describe('a token', () => {
     expect(await refused(() => ask('GET', path, { token }))).toMatchObject({ status: 401 })
   })
 
-  test('is good no longer after logout', async () => {
+  test('is refused after logout', async () => {
     const client = await tenant.user('owner')
     expect(await client.ask('POST', '/api/v1/auth/logout')).toMatchObject({ status: 204 })
     expect(await refused(() => client.ask('GET', path))).toMatchObject({ status: 401 })
   })
 
-  test('of a user is worth what he may do now: a role taken away is gone on the next request', async () => {
+  test('of a user loses revoked permissions on the next request', async () => {
     const client = await tenant.user('owner')
     const { id } = await client.get<{ id: string }>('/api/v1/account')
     await client.get(path)
@@ -119,7 +119,7 @@ describe('a token', () => {
     expect(await refused(() => client.ask('GET', path))).toMatchObject({ status: 401 })
   })
 
-  test('of a host that another key has signed is refused', async () => {
+  test('of a host is refused if another key signed it', async () => {
     const host = await Host.findOne({ status: 'active' }).lean()
     const { privateKey } = await generateKeyPair('EdDSA')
     const token = await new SignJWT()
@@ -136,7 +136,7 @@ describe('a token', () => {
 })
 
 describe('login', () => {
-  test('wrong password and unknown address are the same answer', async () => {
+  test('a login answers alike for a wrong password and an unknown address', async () => {
     const { email } = facts()
     const answers = await Promise.all(
       [email, 'nobody@example.com'].map((address) =>
@@ -149,14 +149,14 @@ describe('login', () => {
   })
 })
 
-test('the document is served, and says what is declared', async () => {
+test('the OpenAPI document is served, and matches the declarations', async () => {
   const { body } = await ask('GET', '/api/v1/openapi.json')
   expect(body).toMatchObject({ openapi: '3.1.0', servers: [{ url: facts().api_url }] })
   const page = await ask('GET', '/docs')
   expect([page.status, page.headers.get('content-type')]).toEqual([200, expect.stringMatching(/^text\/html/)])
 })
 
-test('an answer never says what serves it', async () => {
+test('no answer names the server software', async () => {
   const { headers } = await owner.ask('GET', path)
   expect(headers.get('x-powered-by')).toBeNull()
   expect(headers.get('x-content-type-options')).toBe('nosniff')

@@ -11,10 +11,10 @@ import { declared } from '../support/declared.ts'
 import { seed } from '../support/sampled.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// Whatever is sent, the answer is one that the document declares: no 5xx, nothing unheard of, no hang.
+// Any request gets an answer that the document declares: no 5xx, no undeclared status, no hang.
 
 const requests = isLong ? 12_000 : 2_000
-// Longer than the longest wait that may be asked for (`?wait=60`).
+// Longer than the longest allowed wait (`?wait=60`).
 const hangMs = 90_000
 
 const operations = declared.filter(({ path }) => !path.startsWith('/internal/'))
@@ -27,7 +27,7 @@ let tenant: TestTenant
 let operator: string
 let belongings: Belongings
 beforeAll(async () => {
-  // With little quota: what happens to be a good request makes no crowd.
+  // A small quota, so that random valid requests do not create many resources.
   tenant = await makeTenant({ max_cpu_cores: 3, max_ram_gib: 1 })
   belongings = await makeOneOfEach(tenant)
   operator = (await makeOperator()).token
@@ -48,25 +48,25 @@ test.each(operations)(
     for (const request of batch) {
       const { method, url, headers, body } = request
       const signal = AbortSignal.timeout(hangMs)
-      // What follows without end is good as soon as it has begun.
+      // A stream need not end.
       const answer = await ask(method, url, { token, body, headers, signal, headOnly: streams })
       sent++
       const wrong = faultOf(answer, operation)
       if (wrong)
         throw new Error(`${wrong} (seed ${seed})\n${JSON.stringify(request)}\n${JSON.stringify(answer.body)}`)
-      // A good request may have ended the session.
+      // A valid request may have ended the session.
       if (answer.status === 401 && !isPlatform) token = (await tenant.user('owner')).token
     }
   },
   600_000,
 )
 
-test('so many requests were sent', () => {
+test('the fuzzing has sent enough requests', () => {
   console.log(`${sent} requests, seed ${seed}`)
   expect(sent).toBeGreaterThanOrEqual(requests)
 })
 
-/** What is wrong with an answer; null when it is as declared. */
+/** The difference between an answer and its declaration; null if there is none. */
 function faultOf({ status, headers, body }: Answer, operation: (typeof operations)[number]): string | null {
   if (status >= 500) return `${status}`
   const response = paths[operation.path]?.[operation.method.toLowerCase()]?.responses[status]

@@ -8,8 +8,8 @@ import { refusing } from '../support/refusals.ts'
 import { sampleOf } from '../support/samples.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// What is another tenant's is not there. Every declared operation is tried with ids of a tenant by the owner
-// of another one, who may do all in his own.
+// Another tenant's resources look absent. Each declared operation is tried with the ids of one tenant by the owner of
+// another, who has all permissions in their own tenant.
 
 let tenant: TestTenant
 let stranger: Client
@@ -35,7 +35,7 @@ const lists = forTenants.filter((operation) => {
   return operation.method === 'GET' && body !== null && 'shape' in body && 'items' in (body.shape as object)
 })
 
-describe('an id of another tenant is 404, as one that there is not', () => {
+describe('the id of another tenant’s resource gets 404, like an unknown id:', () => {
   test.each(withParams)('$name', async ({ method, path, body }) => {
     const ids = theirs[collectionOf(path)]
     if (!ids) throw new Error(`${path}: make one in test/support/belongings.ts`)
@@ -50,12 +50,12 @@ describe('an id of another tenant is 404, as one that there is not', () => {
   })
 })
 
-describe('a list shows nothing of another tenant, whatever is asked for', () => {
+describe('a list shows nothing of another tenant, whatever the query:', () => {
   test.each(lists.filter(({ path }) => !path.includes('{')))('$name', async ({ path, query }) => {
     const ids = Object.values(theirs[collectionOf(path)] ?? {})
     const fields = Object.keys((query as { shape?: object } | undefined)?.shape ?? {})
     const searches = ['limit=100&order=asc', 'q=test', `q=${tenant.id}`, 'q=.*']
-    const asked = ['', ...(query ? searches : [])] // the images of VMs are few, and everybody's
+    const asked = ['', ...(query ? searches : [])] // VM images are few, and the same for all tenants
     if (fields.includes('tenant_id')) asked.push(`tenant_id=${tenant.id}`)
     if (fields.includes('id')) asked.push(...ids.filter((id) => id.length === 36).map((id) => `id=${id}`))
     if (fields.includes('name')) asked.push(...ids.map((name) => `name=${name}`))
@@ -64,14 +64,14 @@ describe('a list shows nothing of another tenant, whatever is asked for', () => 
       const said = JSON.stringify(items)
       for (const secret of [tenant.id, ...ids.filter((id) => id.length === 36)])
         expect(said).not.toContain(secret)
-      // The built-in roles are every tenant’s.
+      // Built-in roles belong to every tenant.
       for (const { tenant_id = null } of items) expect([strangerTenant, null]).toContain(tenant_id)
       if (/^(id|tenant_id)=/.test(search)) expect([search, items, total]).toEqual([search, [], 0])
     }
   })
 })
 
-test('the walk finds what there is to walk', () => {
+test('the tests above find operations with ids, and lists', () => {
   expect(withParams.length).toBeGreaterThan(8)
   expect(lists.length).toBeGreaterThan(2)
 })

@@ -7,7 +7,7 @@ import { eventually } from '../support/eventually.ts'
 import { facts } from '../support/stack.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-/** How many of `count` requests with this key are let through, and the last answer's headers. */
+/** Sends `count` requests with this key; returns how many pass, and the last headers and refusal. */
 async function use(limiter: Limiter, key: string, count: number) {
   const headers: Record<string, unknown> = {}
   const response = { setHeader: (name: string, value: unknown) => (headers[name] = value) }
@@ -27,7 +27,7 @@ async function use(limiter: Limiter, key: string, count: number) {
 const tooMany = { status: 429, headers: { 'Retry-After': expect.stringMatching(/^[1-9]\d*$/) } }
 
 describe('a limit', () => {
-  test('lets through so many of each key, and says what is left', async () => {
+  test('passes the configured number of requests for each key, and says what is left', async () => {
     const limiter = makeLimiter(3, 600)
     expect(await use(limiter, 'a', 1)).toMatchObject({
       passed: 1,
@@ -41,7 +41,7 @@ describe('a limit', () => {
     expect(await use(limiter, 'b', 1)).toMatchObject({ passed: 1 })
   })
 
-  test('of attempts is one for all replicas', async () => {
+  test('of attempts is shared by all replicas', async () => {
     const name = newId()
     const [one, other] = [makeSharedLimiter(name, 5, 600), makeSharedLimiter(name, 5, 600)]
     expect((await use(one, 'a', 3)).passed).toBe(3)
@@ -51,7 +51,7 @@ describe('a limit', () => {
   })
 })
 
-/** From an address of its own, so that no other test is limited by what is done here. */
+/** Sends a request from its own address, so that the limits of other tests do not count it. */
 const askFrom = (
   localAddress: string,
   method: string,
@@ -71,20 +71,20 @@ const login = (address: string) =>
 const askAsNobody = (address: string) =>
   askFrom(address, 'GET', '/api/v1/account', { authorization: `Bearer ${newId()}` })
 
-/** None that a run before has used up. */
+/** A random address that no earlier run has used up. */
 const anyAddress = () => `127.${randomInt(1, 255)}.${randomInt(255)}.${randomInt(1, 255)}`
 
 const left = ({ headers }: { headers: Record<string, unknown> }) => Number(headers['ratelimit-remaining'])
 
 describe('requests', () => {
-  test('are counted by caller, wherever he calls from', async () => {
+  test('are counted by caller, from whichever address', async () => {
     const { owner } = await makeTenant()
     const headers = { authorization: `Bearer ${owner.token}` }
     await eventually(async () => {
       const first = await askFrom('127.0.0.98', 'GET', '/api/v1/account', headers)
       const second = await askFrom('127.0.0.99', 'GET', '/api/v1/account', headers)
       expect(first.headers['ratelimit-limit']).toBe('100000')
-      return left(second) === left(first) - 1 // unless a second began between them
+      return left(second) === left(first) - 1 // unless a new window began between them
     })
   })
 
@@ -96,10 +96,10 @@ describe('requests', () => {
     })
   })
 
-  test('to log in are refused once there were too many from an address', async () => {
+  test('to log in are refused after too many from one address', async () => {
     const address = anyAddress()
     const answers = []
-    for (let i = 0; i < 610; i++) answers.push(await login(address)) // two windows' worth, should one end meanwhile
+    for (let i = 0; i < 610; i++) answers.push(await login(address)) // two windows' worth, in case one ends meanwhile
     const refused = answers.filter(({ status }) => status === 429)
     expect(answers[0]).toMatchObject({ status: 422, headers: { 'ratelimit-limit': '300' } })
     expect(refused.length).toBeGreaterThan(0)

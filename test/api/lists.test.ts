@@ -5,7 +5,7 @@ import type { Client, Json } from '../support/client.ts'
 import { insertContainers } from '../support/rows.ts'
 import { makeOperator, makeTenant } from '../support/tenants.ts'
 
-// The conventions of the interface's lists, on containers; the other lists come from the same declaration.
+// The conventions of lists, tested on containers; the other lists use the same declaration.
 
 const path = '/api/v1/containers'
 const host_id = newId()
@@ -55,7 +55,7 @@ const list = (query = ''): Promise<Page> => owner.get<Page>(`${path}?${query}`)
 const names = async (query: string): Promise<unknown[]> => (await list(query)).items.map(({ name }) => name)
 
 describe('a page', () => {
-  test('is the 20 newest, with the total of all', async () => {
+  test('holds the 20 newest rows by default, with the total of all', async () => {
     const { items, total } = await list()
     expect(total).toBe(120)
     expect(items.map(({ name }) => name)).toEqual([
@@ -64,7 +64,7 @@ describe('a page', () => {
     ])
   })
 
-  test('holds as many as asked for, 100 at most, and none for limit=0', async () => {
+  test('holds as many rows as requested: 100 at most, and none for limit=0', async () => {
     expect((await list('limit=3')).items).toHaveLength(3)
     expect((await list('limit=5000')).items).toHaveLength(100)
     expect(await list('limit=0')).toEqual({ items: [], total: 120 })
@@ -92,9 +92,9 @@ describe('a page', () => {
   })
 })
 
-describe('sort', () => {
+describe('a list', () => {
   test.each(['name', 'created_at', 'updated_at', 'memory_mib', 'cpu_cores', 'status', 'id'])(
-    'by %s',
+    'is sorted by %s',
     async (field) => {
       for (const order of ['asc', 'desc'] as const) {
         const { items } = await list(`sort_by=${field}&order=${order}&limit=100`)
@@ -134,21 +134,21 @@ describe('a filter', () => {
     ['a list', `command=${encodeURIComponent('["run","--fast"]')}`],
     ['a list of names', `pending_changes=${encodeURIComponent('["command"]')}`],
     ['several fields, all of which hold', 'status=error&memory_mib=77&name=special'],
-  ])('on %s', async (_, query) => {
+  ])('on %s selects the matching rows', async (_, query) => {
     expect(await names(query)).toEqual(['special'])
   })
 
-  test('on null', async () => {
+  test('on null selects the rows without a value', async () => {
     expect((await list('exit_code=null&limit=0')).total).toBe(119)
     expect((await list('started_at=null&limit=0')).total).toBe(119)
   })
 
-  test('is exact: no pattern, no part, no other case', async () => {
+  test('compares exactly: no pattern, no part, no other case', async () => {
     for (const name of ['spec', 'SPECIAL', 'spec.al', '.*', '/special/'])
       expect(await list(`name=${encodeURIComponent(name)}`)).toEqual({ items: [], total: 0 })
   })
 
-  test('combines with another by AND, and total counts what matches before paging', async () => {
+  test('is combined with others by AND; total counts all matches', async () => {
     expect(await list('name=special&memory_mib=16')).toEqual({ items: [], total: 0 })
     const { items, total } = await list('memory_mib=17&limit=2')
     expect([items.length, total]).toEqual([2, 40])
@@ -174,7 +174,7 @@ describe('a filter', () => {
     'limit=1&limit=2',
     'name[$ne]=special',
     'name=a&name=b',
-  ])('refuses ?%s with 400 and says where', async (query) => {
+  ])('of ?%s is refused with 400, which says where', async (query) => {
     const answer = await owner.ask('GET', `${path}?${encodeURI(query)}`)
     expect(answer).toMatchObject({ status: 400, body: { code: 'invalid_input' } })
     const field = /^[\w$]+(\[\$ne\])?/.exec(query)?.[0]
@@ -197,26 +197,26 @@ describe('q', () => {
   })
 
   test.each(['.*', 'spec.al', '^special', 'row-\\d', '[a-z]', '(', '\\'])(
-    'takes %j as it stands',
+    'takes %j literally, as text',
     async (q) => {
       expect(await list(`q=${encodeURIComponent(q)}`)).toMatchObject({ total: q === '(' ? 1 : 0 })
     },
   )
 
-  test('combines with filters by AND, sorts and pages', async () => {
+  test('is combined with filters by AND, sorted and paged', async () => {
     expect(await list('q=row-&memory_mib=17&limit=1&sort_by=name&order=asc')).toMatchObject({
       items: [{ name: 'row-001' }],
       total: 40,
     })
   })
 
-  test('does not look into what the row does not show', async () => {
+  test('does not search fields that the row does not show', async () => {
     expect(await list('q=config_vars')).toEqual({ items: [], total: 0 })
   })
 })
 
 describe('other lists', () => {
-  test('operations: by verb, state and resource', async () => {
+  test('operations can be filtered by verb, state and resource', async () => {
     const tenant = await makeTenant()
     const { id } = await tenant.containers.make({ command: ['true'], restart_policy: 'never' })
     const all = { items: [{ resource_id: id, verb: 'create', state: 'succeeded' }], total: 1 }
@@ -226,7 +226,7 @@ describe('other lists', () => {
     expect(await tenant.owner.ask('GET', '/api/v1/operations?state=asleep')).toMatchObject({ status: 400 })
   })
 
-  test('hosts: by boolean and number', async () => {
+  test('hosts can be filtered by boolean and number', async () => {
     const operator = await makeOperator()
     const hosts = (query: string) => operator.get<Page>(`/api/v1/platform/hosts?${query}`)
     const { total } = await hosts('')
@@ -241,7 +241,7 @@ describe('other lists', () => {
     expect(await operator.ask('GET', '/api/v1/platform/hosts?cordoned=maybe')).toMatchObject({ status: 400 })
   })
 
-  test('activity: newest first by its own time', async () => {
+  test('activity is sorted newest first, by its own time', async () => {
     const { items } = await list('name=special')
     const resource_id = String(items[0]?.['id'])
     for (const kind of ['first', 'second'])

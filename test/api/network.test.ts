@@ -3,7 +3,7 @@ import { AuditEvent } from '../../models/identity/audit.ts'
 import { type OwnApi, startOwnApi } from '../support/own-api.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-// An api of its own, with other settings, on the stack's database.
+// An API process with its own settings, on the stack's database.
 
 const origin = 'https://console.example.com'
 let api: OwnApi
@@ -19,13 +19,13 @@ afterAll(() => api.stop())
 const askFrom = (from: string) => fetch(`${api.url}/api/v1/account`, { headers: { origin: from } })
 
 describe('CORS', () => {
-  test('lets a listed origin in, and shows it the headers that clients need', async () => {
+  test('allows a listed origin, and exposes the headers that clients need', async () => {
     const { headers } = await askFrom(origin)
     expect(headers.get('access-control-allow-origin')).toBe(origin)
     expect(headers.get('access-control-expose-headers')).toMatch(/Operation-Location.*X-Request-Id/)
   })
 
-  test('answers a browser that asks first, before it sends a token', async () => {
+  test('answers a browser’s preflight request without a token', async () => {
     const { status, headers } = await fetch(`${api.url}/api/v1/containers`, {
       method: 'OPTIONS',
       headers: {
@@ -39,12 +39,12 @@ describe('CORS', () => {
     expect(headers.get('access-control-allow-headers')).toBe('authorization,content-type,idempotency-key')
   })
 
-  test('lets no other in', async () => {
+  test('allows no other origin', async () => {
     expect((await askFrom('https://evil.example.com')).headers.get('access-control-allow-origin')).toBeNull()
   })
 })
 
-test('the address is the one that a trusted proxy forwards, not what the client adds', async () => {
+test('an audited address is the one that a trusted proxy forwards, not one that the client adds', async () => {
   const { owner, id } = await makeTenant()
   const answer = await fetch(`${api.url}/api/v1/containers`, {
     method: 'POST',

@@ -5,7 +5,7 @@ import { allOperations } from '../../api/index.ts'
 import { openApiDocument } from '../../api/openapi.ts'
 import { tenantPermissions, platformPermissions } from '../../models/identity/roles.ts'
 
-// What is declared: the interface's own list, permissions, and the document made of it.
+// The declarations: the interface's list of operations, permissions, and the generated document.
 
 const never = (): never => {
   throw new Error('nothing is called here')
@@ -14,7 +14,7 @@ const operations = allOperations({ cancel: never, apiUrl: 'http://127.0.0.1', wo
 const nameOf = ({ method, path }: { method: string; path: string }): string => `${method} ${path}`
 const declared = new Set(operations.map(nameOf))
 
-/** The interface's operations: method, path, section, and whether it is built by now or comes later. */
+/** The interface's operations: method, path, section, and whether it is built or comes later. */
 const listed = readFileSync(new URL('../spec/operations.tsv', import.meta.url), 'utf8')
   .trim()
   .split('\n')
@@ -28,17 +28,17 @@ describe('the interface', () => {
     expect(listed.filter(({ status }) => status === 'later')).toHaveLength(167)
   })
 
-  test('what is built is declared with its method and path', () => {
+  test('declares each built operation with its method and path', () => {
     const built = listed.filter(({ status }) => status === 'built')
     expect(built.map(nameOf).filter((name) => !declared.has(name))).toEqual([])
   })
 
-  test('what is declared is no longer listed as to come', () => {
+  test('lists no declared operation as to come', () => {
     const later = listed.filter(({ status }) => status === 'later')
     expect(later.map(nameOf).filter((name) => declared.has(name))).toEqual([])
   })
 
-  test('no operation is declared twice', () => {
+  test('declares no operation twice', () => {
     expect(declared.size).toBe(operations.length)
   })
 })
@@ -48,7 +48,7 @@ describe.each(operations.map((operation) => ({ name: nameOf(operation), ...opera
   (operation) => {
     const { permission, path, params } = operation
 
-    test('names a permission that there is, or says why it needs none', () => {
+    test('names an existing permission, or says why it needs none', () => {
       if (typeof permission === 'string')
         expect([...tenantPermissions, ...platformPermissions]).toContain(permission)
       else expect(permission.because.split(' ').length).toBeGreaterThan(2)
@@ -77,7 +77,7 @@ describe('the OpenAPI document', () => {
     expect(() => validator.resolveRefs()).not.toThrow()
   })
 
-  test('has each operation that clients may call, under an id of its own', () => {
+  test('has each operation that clients may call, with a unique id', () => {
     const described = Object.entries(paths).flatMap(([path, methods]) =>
       Object.keys(methods).map((method) => nameOf({ method: method.toUpperCase(), path })),
     )
@@ -89,7 +89,7 @@ describe('the OpenAPI document', () => {
     expect(new Set(ids).size).toBe(ids.length)
   })
 
-  test('only what anybody may call is without security', () => {
+  test('requires authentication except for public operations', () => {
     for (const { method, path, permission } of operations) {
       const described = paths[path]?.[method.toLowerCase()]
       const isOpen = typeof permission === 'object' && permission.for === 'anybody'

@@ -11,7 +11,7 @@ import { type Authority, type Identity, makeAuthority } from '../support/certifi
 import { eventually } from '../support/eventually.ts'
 import { type OwnApi, startOwnApi } from '../support/own-api.ts'
 
-// An api of its own, with a certificate.
+// An API process with a certificate.
 
 let folder: string
 let authority: Authority
@@ -57,19 +57,19 @@ const serial = (): Promise<string> =>
     socket.on('error', reject)
   })
 
-describe('with a certificate', () => {
-  test('the API is served over HTTPS, and tells browsers to stay there', async () => {
+describe('the API with a certificate', () => {
+  test('serves HTTPS, with HSTS', async () => {
     expect(await get('/api/v1/account')).toMatchObject({
       status: 401,
       hsts: expect.stringContaining('max-age='),
     })
   })
 
-  test('it is not served over HTTP', async () => {
+  test('does not serve HTTP', async () => {
     await expect(fetch(`http://127.0.0.1:${port}/healthz`)).rejects.toThrow()
   })
 
-  test('TLS 1.1 is refused', async () => {
+  test('refuses TLS 1.1', async () => {
     const old = new Promise((resolve, reject) => {
       const options = {
         port,
@@ -83,13 +83,13 @@ describe('with a certificate', () => {
     await expect(old).rejects.toThrow()
   })
 
-  test('a renewed one is used without a restart', async () => {
+  test('uses a renewed certificate without a restart', async () => {
     const before = await serial()
     await use(await authority.issue(['localhost', '127.0.0.1']))
     await eventually(async () => (await serial()) !== before)
   })
 
-  test('one that cannot be used leaves the former one in place', async () => {
+  test('keeps the former certificate if the new one cannot be used', async () => {
     const before = await serial()
     await writeFile(join(folder, 'cert.pem'), 'no certificate')
     await eventually(async () => api.log().includes('not usable'))
@@ -98,8 +98,8 @@ describe('with a certificate', () => {
 })
 
 describe('a connection that sends slowly', () => {
-  // It takes the 20 s that a client is given, and some more.
-  testLong('is closed with 408, whatever it goes on sending', async () => {
+  // A client is given 20 s; the test takes a little longer.
+  testLong('is closed with 408, whatever it still sends', async () => {
     const plain = await startOwnApi({})
     const socket = connect(Number(new URL(plain.url).port), '127.0.0.1')
     socket.write('GET /healthz HTTP/1.1\r\n')

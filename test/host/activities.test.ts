@@ -2,7 +2,7 @@ import { expect, test } from '@jest/globals'
 import { failureOf } from '../../activities/failures.ts'
 import { EngineUnavailable, PortInUse } from '../../drivers/errors.ts'
 
-test('a permanent fault is not tried again and says its code; another is; what is no fault is left alone', () => {
+test('a permanent fault is not retried and has a code; other faults are retried; other values pass unchanged', () => {
   const cause = new Error('bind: address already in use')
   expect(failureOf(new PortInUse(80, cause))).toMatchObject({
     message: 'The host port 80 is in use',

@@ -34,7 +34,7 @@ interface Claims {
   jti?: string | null
 }
 
-/** The token that the API would make for these logs, with what a forger would change. */
+/** The token that the API would make for these logs, with a forger's changes. */
 function token(id: string, over: Claims & { typ?: string; key?: CryptoKey } = {}): Promise<string> {
   const { typ = planeTokenType, key = signingKey, ...claims } = over
   const honest = {
@@ -61,7 +61,7 @@ async function running(script: string): Promise<string> {
   return id
 }
 
-describe('a token is refused', () => {
+describe('the data plane refuses a token', () => {
   const id = newId()
   const refused = async (bearer?: string): Promise<void> => {
     const answer = await ask(`/instances/${id}/logs`, bearer)
@@ -71,14 +71,14 @@ describe('a token is refused', () => {
     expect(await answer.json()).toMatchObject({ code: 'unauthenticated', status: 401 })
   }
 
-  test('when there is none, and when it is none', async () => {
+  test('that is missing or malformed', async () => {
     await refused()
     await refused('')
     await refused('not.a.token')
     await refused('x'.repeat(10_000))
   })
 
-  test('the second time', async () => {
+  test('that is used a second time', async () => {
     const once = await token(id)
     expect((await ask(`/instances/${id}/logs`, once)).status).toBe(404)
     await refused(once)
@@ -98,12 +98,12 @@ describe('a token is refused', () => {
     ['that cannot be told from another', { jti: null }],
   ])('%s', async (_, over) => refused(await token(id, over)))
 
-  test('that another key signed', async () => {
+  test('signed by another key', async () => {
     const { privateKey } = await generateKeyPair('EdDSA', { crv: 'Ed25519' })
     await refused(await token(id, { key: privateKey }))
   })
 
-  test('that nobody signed', async () => {
+  test('without a signature', async () => {
     const claims = {
       sub: planeSubject(id, 'logs'),
       aud: planeAudience(hostId),
@@ -124,7 +124,7 @@ test('a token for one verb opens no other', async () => {
   expect((await ask(`/instances/${id}/logs`, await token(id, forConsole))).status).toBe(401)
 })
 
-test('a console’s token is good once, whatever became of it', async () => {
+test('a console’s token works once, also if the first use failed', async () => {
   const id = newId()
   const bearer = await token(id, { sub: planeSubject(id, 'console') })
   const first = await ask(`/instances/${id}/console`, bearer)
@@ -132,7 +132,7 @@ test('a console’s token is good once, whatever became of it', async () => {
   expect((await ask(`/instances/${id}/console`, bearer)).status).toBe(401)
 })
 
-test('logs come as JSON lines, with `lines` and `since` as asked', async () => {
+test('logs are JSON lines, with `lines` and `since` as requested', async () => {
   const id = await running('seq 1 5; sleep 600')
   const lines = async (query = ''): Promise<{ time: string; line: string }[]> => {
     const answer = await ask(`/instances/${id}/logs${query}`, await token(id))
@@ -151,7 +151,7 @@ test('logs come as JSON lines, with `lines` and `since` as asked', async () => {
   expect(await lines(`?since=${all[1]?.time}`)).toEqual(all.slice(1))
 })
 
-test('following goes on while it is read, and ends on the engine too once the reader has left', async () => {
+test('following continues while it is read, and ends on the engine too when the reader leaves', async () => {
   let followed = 0
   const counting: ContainerEngine = {
     ...engine,
@@ -186,7 +186,7 @@ test('following goes on while it is read, and ends on the engine too once the re
 })
 
 test.each(['?lines=x', '?lines=-1', '?since=yesterday', '?follow=maybe', '?other=1'])(
-  '%s is refused',
+  'the data plane refuses %s',
   async (query) => {
     const id = newId()
     const answer = await ask(`/instances/${id}/logs${query}`, await token(id))
@@ -195,7 +195,7 @@ test.each(['?lines=x', '?lines=-1', '?since=yesterday', '?follow=maybe', '?other
   },
 )
 
-test('what it does not serve is not found, and its health is for all to see', async () => {
+test('the data plane answers 404 for unknown paths, and serves its health without a token', async () => {
   expect((await ask('/')).status).toBe(404)
   expect((await ask(`/instances/${encodeURIComponent('../../info')}/logs`)).status).toBe(404)
   expect((await ask('/healthz')).status).toBe(200)

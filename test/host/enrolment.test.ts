@@ -21,14 +21,14 @@ test('a host enrols once, and is the same host after a restart', async () => {
   expect(second.hostId).toBe('host-1')
 })
 
-test('a host that was killed while it asked, asks again with the same key', async () => {
+test('a host that was killed during its enrolment retries with the same key', async () => {
   const keys: PublicKey[] = []
   const killed = enrolled(state(), (key) => {
     keys.push(key)
     return Promise.reject(new Error('killed'))
   })
   await expect(killed).rejects.toThrow('killed')
-  await writeFile(join(state(), 'host.json.new'), '{"host_id": "ha') // killed while it wrote
+  await writeFile(join(state(), 'host.json.new'), '{"host_id": "ha') // killed while it wrote the file
   await enrolled(state(), async (key) => {
     keys.push(key)
     return answer
@@ -36,7 +36,7 @@ test('a host that was killed while it asked, asks again with the same key', asyn
   expect(keys[1]).toEqual(keys[0])
 })
 
-test('the private key is for this user alone, and is not sent', async () => {
+test('a host’s private key is readable by its user alone, and is not sent', async () => {
   let sent: unknown
   await enrolled(state(), async (key) => {
     sent = key

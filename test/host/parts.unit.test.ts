@@ -15,7 +15,7 @@ const about = async () => ({
 })
 const log = makeLogger('host', 'fatal')
 
-/** A part with lamps, which are as the platform wants them once it has asked. */
+/** A part with lamps, which applies the wanted version once. */
 function lamps() {
   const calls: string[] = []
   let version: string | null = null
@@ -37,7 +37,7 @@ function lamps() {
   return { part, calls }
 }
 
-/** Reports until so many answers were passed on. */
+/** Reports until that many answers were handled. */
 async function reporting(parts: HostPart[], answers: Partial<ReportAnswer>[]): Promise<HostReport[]> {
   const reports: HostReport[] = []
   const stop = new AbortController()
@@ -53,7 +53,7 @@ async function reporting(parts: HostPart[], answers: Partial<ReportAnswer>[]): P
   return reports
 }
 
-test('a host with one more part reports its things and applies the version that is wanted, once', async () => {
+test('a host with one more part reports that part’s things and applies its wanted version, once', async () => {
   const { part, calls } = lamps()
   const other: HostPart = { name: 'other', kinds: ['other'], observe: async () => [], version: () => 'same' }
   const wanted = { lamps: 'v2', other: 'same' }
@@ -64,7 +64,7 @@ test('a host with one more part reports its things and applies the version that 
   expect(calls[0]).toBe('observed')
 })
 
-test('a version that was not applied is tried again with the next answer', async () => {
+test('a version that failed to apply is retried with the next answer', async () => {
   let tries = 0
   const part: HostPart = {
     name: 'lamps',
@@ -78,7 +78,7 @@ test('a version that was not applied is tried again with the next answer', async
   expect(tries).toBe(2)
 })
 
-test('a part is told of its own kinds alone', async () => {
+test('a part gets only its own kinds', async () => {
   const { part, calls } = lamps()
   await reporting(
     [part],
@@ -98,6 +98,6 @@ test('a part is told of its own kinds alone', async () => {
   expect(calls).toEqual(expect.arrayContaining(['remove l1', 'bring about l2off']))
 })
 
-test('the activities of a host are those of its parts', () => {
+test('a host’s activities are those of its parts', () => {
   expect(Object.keys(activitiesOf([lamps().part, { name: 'none' }]))).toEqual(['switchLampOnHost'])
 })

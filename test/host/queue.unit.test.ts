@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals'
 import { makeNamedQueues, makeQueue, mapAtOnce } from '../../lib/queue.ts'
 
-/** Work that ends when it is told to, and keeps the order in which it began. */
+/** Work that ends on command, and records the order in which it began. */
 function steps() {
   const begun: number[] = []
   const ends = new Map<number, () => void>()
@@ -13,7 +13,7 @@ function steps() {
 }
 
 describe('a queue', () => {
-  test('begins work in order, at most its width at once', async () => {
+  test('begins work in order, and runs at most as much as its width', async () => {
     const queue = makeQueue(2)
     const { begun, step, end } = steps()
     const all = [0, 1, 2, 3].map((number) => queue(step(number)))
@@ -29,7 +29,7 @@ describe('a queue', () => {
     expect(await Promise.all(all)).toEqual([0, 1, 2, 3])
   })
 
-  test('goes on after work that fails, and after work that is called off while it waits', async () => {
+  test('continues after work that fails, and after work that is cancelled while it waits', async () => {
     const queue = makeQueue(1)
     const leaving = new AbortController()
     const { begun, step } = steps()
@@ -45,7 +45,7 @@ describe('a queue', () => {
     expect(await queue(() => Promise.resolve('free'))).toBe('free')
   })
 
-  test('rejects at once when waiting work is called off, whatever runs', async () => {
+  test('rejects cancelled waiting work at once, whatever runs', async () => {
     const queue = makeQueue(1)
     const { step, end } = steps()
     const running = queue(step(0))
@@ -57,7 +57,7 @@ describe('a queue', () => {
     expect(await running).toBe(0)
   })
 
-  test('sees work through that is called off once it has begun', async () => {
+  test('completes work that is cancelled after it has begun', async () => {
     const queue = makeQueue(1)
     const calling = new AbortController()
     const { begun, step, end } = steps()
@@ -74,7 +74,7 @@ describe('a queue', () => {
   })
 })
 
-test('named queues run work of one name in order, and work of different names at once', async () => {
+test('named queues run work of one name in order, and work of different names in parallel', async () => {
   const inTurn = makeNamedQueues()
   const { begun, step, end } = steps()
   const first = inTurn('a', step(0))
@@ -91,7 +91,7 @@ test('named queues run work of one name in order, and work of different names at
   expect(await inTurn('a', () => Promise.resolve('after'))).toBe('after')
 })
 
-test('a map at once keeps the order of its items', async () => {
+test('a parallel map keeps the order of its items', async () => {
   let [now, most] = [0, 0]
   const doubled = await mapAtOnce([5, 1, 3, 2], 2, async (item) => {
     most = Math.max(most, ++now)

@@ -19,10 +19,10 @@ const about = async () => ({
   underlay_address: null,
 })
 
-// Whatever is reported in the time of a test is so because it happened.
+// No periodic report during a test: each report is caused by an event.
 const never = 3_600_000
 
-/** Reports into a list while `work` runs. `accept` may refuse a report by throwing. */
+/** Collects the reports while `work` runs. `accept` may refuse a report by throwing. */
 async function reporting(
   work: (reports: HostReport[]) => Promise<void>,
   accept: (report: HostReport) => void | Promise<void> = () => undefined,
@@ -49,7 +49,7 @@ async function reporting(
 
 const stateOf = (reports: HostReport[], id: string) => reports.at(-1)?.things.find((thing) => thing.id === id)
 
-test('what happens to a container is reported when it happens', async () => {
+test('a change of a container is reported when it happens', async () => {
   const spec = containerSpec({ restart_policy: 'never' })
   await reporting(async (reports) => {
     await eventually(() => reports.length > 0)
@@ -65,7 +65,7 @@ test('what happens to a container is reported when it happens', async () => {
   })
 })
 
-test('a report that is not accepted is made up for by the next, which is complete', async () => {
+test('the next report, which is complete, makes up for a refused one', async () => {
   const spec = containerSpec()
   let refusals = 2
   await engine.run(spec, {}, newId())
@@ -83,14 +83,14 @@ test('a report that is not accepted is made up for by the next, which is complet
   )
 })
 
-test('reports never overlap, and are at most some five a second', async () => {
+test('reports never overlap, and are at most about five a second', async () => {
   const spec = containerSpec()
   let open = 0
   let most = 0
   const times: number[] = []
   await reporting(
     async () => {
-      // On a busy machine a report tells of several changes at once.
+      // On a busy machine one report covers several changes.
       while (times.length < 5) {
         await engine.run(spec, {}, newId())
         await engine.remove(spec.id)

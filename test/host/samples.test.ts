@@ -16,7 +16,7 @@ async function sampleOf(id: string): Promise<ContainerSample | undefined> {
 }
 
 describe('a sample', () => {
-  test('is what the kernel has counted of a container since it was started', async () => {
+  test('has the kernel’s counters of a container since its start', async () => {
     const script = 'x=$(head -c 4194304 /dev/zero | tr "\\0" x); while :; do :; done'
     const spec = shell(script, { cpu_cores: 0.5, memory_mib: 64 })
     await engine.run(spec, {}, newId())
@@ -50,7 +50,7 @@ describe('a sample', () => {
       expect(sample?.disk_write_bytes).toBeGreaterThanOrEqual(50 * 4096)
   })
 
-  test('is of a new run after a restart, and there is none of what does not run', async () => {
+  test('belongs to a new run after a restart, and a stopped container has none', async () => {
     const spec = shell('sleep 600')
     await engine.run(spec, {}, newId())
     const before = await sampleOf(spec.id)
@@ -79,7 +79,7 @@ const sample = (over: Partial<ContainerSample>): ContainerSample => ({
 const at = (second: number, over: Partial<ContainerSample> = {}): ContainerSample =>
   sample({ time: new Date(Date.parse('2030-01-01') + second * 1000).toISOString(), ...over })
 
-/** Which of these are marked; what is not accepted is left out of the memory. */
+/** Which of these samples are marked; refused ones are not remembered. */
 function marked(rounds: { samples: ContainerSample[]; accepted?: boolean }[]) {
   const marks = makeMarks()
   return rounds.map(({ samples, accepted = true }) => {
@@ -92,13 +92,13 @@ function marked(rounds: { samples: ContainerSample[]; accepted?: boolean }[]) {
   })
 }
 
-describe('by minute', () => {
-  test('is kept the first of a minute', () => {
+describe('the record by minute', () => {
+  test('keeps the first sample of a minute', () => {
     const rounds = [0, 10, 20, 30, 40, 50, 60, 70, 130].map((second) => ({ samples: [at(second)] }))
     expect(marked(rounds).flat()).toEqual([0, 60, 130])
   })
 
-  test('is kept the last of a run, once, and the first of the next', () => {
+  test('keeps the last sample of a run, once, and the first of the next', () => {
     const started_at = '2030-01-01T00:00:12.000Z'
     const rounds = [{ samples: [at(0)] }, { samples: [at(10)] }, { samples: [at(20, { started_at })] }]
     expect(marked([...rounds, { samples: [] }, { samples: [] }])).toEqual([[0], [], [10, 20], [], []])
@@ -110,7 +110,7 @@ describe('by minute', () => {
     ])
   })
 
-  test('what was not accepted is marked again', () => {
+  test('marks a sample again if it was not accepted', () => {
     const rounds = [{ samples: [at(50)] }, { samples: [at(60)], accepted: false }, { samples: [at(70)] }]
     expect(marked(rounds)).toEqual([[50], [60], [70]])
   })

@@ -25,9 +25,9 @@ import {
   signedBy,
 } from '../support/topic-tests.ts'
 
-// Which certificates the receiver of the topic's messages takes, and where it asks for them.
+// Which certificates the mail receiver accepts, and where it requests them.
 
-describe('a certificate is taken from the pinned host alone', () => {
+describe('the mail receiver accepts a certificate', () => {
   test.each([
     ['another port', (path: string, cert: string) => strangers[0]?.show(path, cert) ?? ''],
     ['another host', (path: string, cert: string) => strangers[1]?.show(path, cert) ?? ''],
@@ -52,13 +52,13 @@ describe('a certificate is taken from the pinned host alone', () => {
     ['another ending', (path: string) => `https://${pinned}${path.replace('.pem', '.txt')}`],
     ['an ending behind a fragment', (path: string) => `https://${pinned}/?x=1#${path}`],
     ['no URL', () => 'x.pem'],
-  ])('not where its URL has %s', async (_, urlOf) => {
+  ])('not if its URL has %s', async (_, urlOf) => {
     const before = topic.host.visits.length
     expectRefusal(await post(await signedBy(urlOf)))
     expect(topic.host.visits).toHaveLength(before)
   })
 
-  test.each([301, 302, 307])('a redirect (%s) is not followed, wherever it leads', async (status) => {
+  test.each([301, 302, 307])('not after a redirect (%s), wherever it leads', async (status) => {
     const answers = [strangers[0] as TestHost, topic.host].map(async (to) => {
       const message = await signedBy((path, cert) => {
         const location = to.show(path, cert)
@@ -72,7 +72,7 @@ describe('a certificate is taken from the pinned host alone', () => {
     for (const answer of await Promise.all(answers)) expectRefusal(answer)
   })
 
-  test('and not if there is none', async () => {
+  test('not if the host has none', async () => {
     expectRefusal(await post(await signedBy((path) => `https://${pinned}${path}`)))
     expectRefusal(await post(await signedBy((path) => topic.host.show(path, 'no certificate'))))
     const endless = await signedBy((path, cert) => topic.host.show(path, `${cert}${' '.repeat(100_000)}`))
@@ -84,12 +84,12 @@ describe('a certificate is taken from the pinned host alone', () => {
     ['that is not valid yet', { from: new Date(Date.now() + 3_600_000) }],
     ['of another kind of key', { key: 'ec' }],
     ['of too short a key', { key: 'short rsa' }],
-  ] as const)('not one %s', async (_, options) => {
+  ] as const)('not if it is one %s', async (_, options) => {
     const signer = publish(topic.host, await topic.authority.issue(['sns.amazonaws.com'], options))
     expectRefusal(await post(signed(notification(bounce([someone()])), signer)))
   })
 
-  test('who presents himself as another, or by another authority, is not the pinned host', async () => {
+  test('not from a host with a certificate for another name or by another authority', async () => {
     const impostors = [
       await topic.authority.issue(['other.example.com']),
       await (await makeAuthority()).issue(['localhost']),
@@ -107,7 +107,7 @@ describe('a certificate is taken from the pinned host alone', () => {
         expect(await post(message)).toMatchObject(unavailable)
         expect(topic.host.visits).toHaveLength(before)
         topic.host.present(topic.identity)
-        // The cloud sends again what was not taken.
+        // The cloud sends refused messages again.
         expect(await post(message)).toMatchObject(recorded(1))
       }
     } finally {
@@ -115,7 +115,7 @@ describe('a certificate is taken from the pinned host alone', () => {
     }
   })
 
-  test('that fails, or says nothing, is asked again when the message comes again', async () => {
+  test('after a failure or a timeout, when the message comes again', async () => {
     for (const page of [
       (response: { writeHead(status: number): { end(): void } }) => response.writeHead(500).end(),
       () => {},
@@ -131,7 +131,7 @@ describe('a certificate is taken from the pinned host alone', () => {
     }
   })
 
-  test('and only some at once: anybody can name certificates that there are not', async () => {
+  test('after a limited number of parallel requests: a message can name any certificate', async () => {
     const held: (() => void)[] = []
     const isSigned = makeSignatureCheck(makePinnedHost(pinned, mailTopic.caFile))
     const messages = []
@@ -148,7 +148,7 @@ describe('a certificate is taken from the pinned host alone', () => {
     expect(await Promise.all(checks)).toEqual(first.map(() => true))
   })
 
-  test('and kept: for many messages it is asked for once, until it expires', async () => {
+  test('once for many messages, until it expires', async () => {
     const hour = 3_600_000
     const signer = publish(
       topic.host,

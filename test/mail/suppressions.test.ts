@@ -6,7 +6,7 @@ import type { Client, Json } from '../support/client.ts'
 import { mailsTo } from '../support/mailbox.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-// Operators see which addresses get no more mail, and let mail go there again.
+// Operators see the suppressed addresses, and can lift a suppression.
 
 const path = '/api/v1/platform/mail-suppressions'
 let operator: Client
@@ -26,7 +26,7 @@ const suppressed = async (): Promise<{ address: string; id: string }> => {
   return { address, id: items[0]?.id ?? '' }
 }
 
-test('an operator finds an address, with the cause and since when', async () => {
+test('an operator finds a suppressed address, with its cause and time', async () => {
   const { address, id } = await suppressed()
   const { items, total } = await operator.get<{ items: Json[]; total: number }>(`${path}?address=${address}`)
   const time = expect.stringMatching(/^\d{4}-.*Z$/)
@@ -34,7 +34,7 @@ test('an operator finds an address, with the cause and since when', async () => 
   expect({ items, total }).toEqual({ items: [shown], total: 1 })
 })
 
-test('lifted, mail goes there again; that is audited', async () => {
+test('lifting a suppression lets mail go there again, and is audited', async () => {
   const { address, id } = await suppressed()
   const body = { email: address, name: 'Ada', roles: ['viewer'] }
   const { body: user } = await owner.ask('POST', '/api/v1/users', body)
@@ -48,7 +48,7 @@ test('lifted, mail goes there again; that is audited', async () => {
   expect(event).toMatchObject({ resource_kind: 'mail_suppression', outcome: 'succeeded' })
 })
 
-test('what is lifted already, or never was, is 404', async () => {
+test('lifting a suppression that is lifted already, or never was, gets 404', async () => {
   const { id } = await suppressed()
   await operator.ask('DELETE', `${path}/${id}`)
   for (const gone of [id, newId(), 'nonsense'])

@@ -3,7 +3,7 @@ import { signedText } from '../../api/mail/signature.ts'
 import { SnsMessage, suppressionsIn } from '../../api/mail/messages.ts'
 import { hostOf } from '../../api/mail/topic.ts'
 
-// What is signed and who is believed, in the words of the SNS Developer Guide; what SES's examples say.
+// The signed text and the trusted hosts, as in the SNS Developer Guide; events as in SES's examples.
 
 const common = {
   TopicArn: 'arn:aws:sns:us-east-2:123456789012:s4-MySNSTopic-1G1WEFCOXTC0P',
@@ -12,7 +12,7 @@ const common = {
   SigningCertURL: 'https://sns.us-east-2.amazonaws.com/SimpleNotificationService-0.pem',
 }
 
-test('the text of a notification that is signed', () => {
+test('the signed text of a notification follows the guide', () => {
   const message = {
     Type: 'Notification',
     MessageId: '4d4dc071-ddbf-465d-bba8-08f81c89da64',
@@ -42,7 +42,7 @@ Notification
 })
 
 test.each(['SubscriptionConfirmation', 'UnsubscribeConfirmation'])(
-  'the text of a %s that is signed',
+  'the signed text of a %s follows the guide',
   (Type) => {
     const message = {
       Type,
@@ -72,7 +72,7 @@ ${Type}
   },
 )
 
-test('a line break where none belongs is refused: it would part the signed text otherwise', () => {
+test('a line break in a field of the signed text is refused: it could forge other fields', () => {
   const message = {
     Type: 'Notification',
     MessageId: '1',
@@ -84,7 +84,7 @@ test('a line break where none belongs is refused: it would part the signed text 
     expect(SnsMessage.safeParse({ ...message, ...common, [field]: 'a\nType' }).success).toBe(false)
 })
 
-test('the host is that of the topic’s region', () => {
+test('the trusted host is that of the topic’s region', () => {
   expect(hostOf('arn:aws:sns:eu-west-1:123456789012:mail')).toBe('sns.eu-west-1.amazonaws.com')
   expect(hostOf('arn:aws-us-gov:sns:us-gov-west-1:123456789012:mail')).toBe('sns.us-gov-west-1.amazonaws.com')
   expect(hostOf('arn:aws-cn:sns:cn-north-1:123456789012:mail')).toBe('sns.cn-north-1.amazonaws.com.cn')
@@ -92,13 +92,13 @@ test('the host is that of the topic’s region', () => {
 
 const read = (event: unknown) => suppressionsIn(JSON.stringify(event))
 
-describe('what a text asks for', () => {
+describe('an event suppresses', () => {
   const bouncedRecipients = [
     { emailAddress: 'Jane <Jane@Example.com>' },
     { emailAddress: 'jane@example.com' },
   ]
 
-  test.each(['notificationType', 'eventType'])('a permanent bounce, by %s', (type) => {
+  test.each(['notificationType', 'eventType'])('the address of a permanent bounce, by %s', (type) => {
     const bounce = { bounceType: 'Permanent', bounceSubType: 'General', bouncedRecipients }
     expect(read({ [type]: 'Bounce', bounce })).toEqual({
       addresses: ['jane@example.com'],
@@ -106,7 +106,7 @@ describe('what a text asks for', () => {
     })
   })
 
-  test.each(['notificationType', 'eventType'])('a complaint, by %s', (type) => {
+  test.each(['notificationType', 'eventType'])('the addresses of a complaint, by %s', (type) => {
     expect(read({ [type]: 'Complaint', complaint: { complainedRecipients: bouncedRecipients } })).toEqual({
       addresses: ['jane@example.com'],
       cause: { reason: 'complaint', detail: null },
@@ -142,5 +142,5 @@ describe('what a text asks for', () => {
     ['null', null],
   ])('nothing: %s', (_, event) => expect(read(event)).toBeNull())
 
-  test('nothing: no JSON', () => expect(suppressionsIn('Successfully validated SNS topic')).toBeNull())
+  test('nothing: a text that is no JSON', () => expect(suppressionsIn('Successfully validated SNS topic')).toBeNull())
 })

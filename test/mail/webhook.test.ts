@@ -42,22 +42,22 @@ const invite = async (email: string): Promise<void> => {
   expect(status).toBe(201)
 }
 
-describe('what the topic reports', () => {
-  test.each(['1', '2'] as const)('by a signature of version %s is recorded', async (version) => {
+describe('a report of the topic', () => {
+  test.each(['1', '2'] as const)('with a signature of version %s is recorded', async (version) => {
     const address = someone()
     const answer = await post(signed(notification(bounce([address])), topic.signer, version))
     expect(answer).toMatchObject(recorded(1))
     expect(await isSuppressed(address)).toBe(true)
   })
 
-  test('as JSON that says so is taken as well', async () => {
+  test('as JSON by its content type is accepted too', async () => {
     const message = signed(notification(bounce([someone()])), topic.signer)
     expect(await post(message, '', { 'content-type': 'application/json' })).toMatchObject(recorded(1))
     const answer = await post(message, '', { 'content-type': 'application/xml' })
     expect(answer).toMatchObject({ status: 415, body: { code: 'unsupported_media_type' } })
   })
 
-  test('a permanent bounce: the next invitation is not sent, and its text is forgotten', async () => {
+  test('of a permanent bounce stops the next invitation, whose text is deleted', async () => {
     const [gone, there] = [someone(), someone()]
     const upper = `Ada <${gone.toUpperCase()}>`
     expect(await post(signed(notification(bounce([upper])), topic.signer))).toMatchObject(recorded(1))
@@ -69,7 +69,7 @@ describe('what the topic reports', () => {
     expect(record).toMatchObject({ state: 'suppressed', text_sealed: '-' })
   })
 
-  test('a complaint: all its addresses, and what kind it was', async () => {
+  test('of a complaint records all addresses and the kind of complaint', async () => {
     const addresses = [someone(), someone()]
     const message = notification(complaint([...addresses, addresses[0] ?? '']))
     expect(await post(signed(message, topic.signer))).toMatchObject(recorded(2))
@@ -82,7 +82,7 @@ describe('what the topic reports', () => {
     expect(await mailsTo(addresses[1] ?? '')).toEqual([])
   })
 
-  test('again later is one record, with the newer cause', async () => {
+  test('that is newer updates the record of an address', async () => {
     const address = someone()
     await post(signed(notification(bounce([address])), topic.signer))
     await post(signed(notification(complaint([address])), topic.signer), other)
@@ -97,7 +97,7 @@ describe('what the topic reports', () => {
     ],
     ['a delivery', (to: string) => ({ notificationType: 'Delivery', delivery: { recipients: [to] } })],
     ['a text that is no event', () => 'Successfully validated SNS topic for Amazon SES event publishing.'],
-  ])('%s is ignored, and mail goes on', async (_, event) => {
+  ])('of %s is ignored, and mail still goes there', async (_, event) => {
     const to = someone()
     expect(await post(signed(notification(event(to)), topic.signer))).toMatchObject(ignored)
     await invite(to)
@@ -106,7 +106,7 @@ describe('what the topic reports', () => {
 })
 
 describe('a message that comes again', () => {
-  test('is ignored by every replica, also when what it did was undone', async () => {
+  test('is ignored by every replica, also if its effect was undone', async () => {
     const address = someone()
     const message = signed(notification(bounce([address])), topic.signer)
     expect(await post(message)).toMatchObject(recorded(1))
@@ -115,7 +115,7 @@ describe('a message that comes again', () => {
     expect(await isSuppressed(address)).toBe(false)
   })
 
-  test('many times at once is recorded once', async () => {
+  test('in parallel is recorded once', async () => {
     const message = signed(notification(bounce([someone()])), topic.signer)
     const answers = await Promise.all(Array.from({ length: 20 }, (_, i) => post(message, replicas()[i % 2])))
     expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200))
@@ -123,7 +123,7 @@ describe('a message that comes again', () => {
     expect(answers.filter(({ body }) => body['ignored'])).toHaveLength(19)
   })
 
-  test('is not lost where recording it had failed: both are one transaction', async () => {
+  test('is recorded if recording it had failed before: both writes are one transaction', async () => {
     const [address, id] = [someone(), newId()]
     const until = new Date(Date.now() + 60_000)
     const cause = { reason: 'bounce', detail: null } as const
@@ -138,11 +138,11 @@ describe('a message that comes again', () => {
   })
 })
 
-test('of many messages none is lost when the api is killed among them and they come again', async () => {
+test('no message is lost if the API is killed while many arrive and they come again', async () => {
   const addresses = Array.from({ length: 60 }, someone)
   const messages = addresses.map((address) => signed(notification(bounce([address])), topic.signer))
   const suppressed = () => MailSuppression.countDocuments({ address: { $in: addresses } })
-  await post(messages[0] ?? {}) // the certificate is there, so that what follows is recording
+  await post(messages[0] ?? {}) // caches the certificate, so that the following requests only record
   const sending = Promise.allSettled(messages.map((message) => post(message)))
   await eventually(async () => (await suppressed()) > 5)
   await platform.kill('api')
@@ -153,7 +153,7 @@ test('of many messages none is lost when the api is killed among them and they c
   await platform.start('api')
 })
 
-describe('a message that was changed on its way is refused', () => {
+describe('the webhook refuses a message that was changed', () => {
   const changed: Record<string, string> = {
     Message: JSON.stringify(bounce(['victim@example.com'])),
     MessageId: newId(),
@@ -171,7 +171,7 @@ describe('a message that was changed on its way is refused', () => {
     return all.flatMap((field) => (['1', '2'] as const).map((version) => [type, field, version] as const))
   })
 
-  test.each(cases)('%s: its %s, of version %s', async (type, field, version) => {
+  test.each(cases)('%s: its %s, signed by version %s', async (type, field, version) => {
     const url = topic.host.show(`/confirm-${newId()}`, 'confirmed')
     const message = type === 'Notification' ? notification(bounce([someone()])) : confirmation(url)
     const good = signed(message, topic.signer, version)
@@ -182,14 +182,14 @@ describe('a message that was changed on its way is refused', () => {
     expect(await post(good)).toMatchObject({ status: 200 })
   })
 
-  test('its type', async () => {
+  test('in its type', async () => {
     const url = topic.host.show(`/confirm-${newId()}`, 'confirmed')
     const good = signed(confirmation(url), topic.signer)
     expectRefusal(await post({ ...good, Type: 'UnsubscribeConfirmation' }))
     expectRefusal(await post({ ...good, Type: 'Notification' }))
   })
 
-  test('a subject taken away or added', async () => {
+  test('by a subject removed or added', async () => {
     const { Subject: _, ...without } = notification(bounce([someone()]))
     const { Subject: __, ...stripped } = signed(notification(bounce([someone()])), topic.signer)
     expectRefusal(await post(stripped))
@@ -198,7 +198,7 @@ describe('a message that was changed on its way is refused', () => {
     expect(await post(good)).toMatchObject(recorded(1))
   })
 
-  test('whose signature is another’s', async () => {
+  test('by another message’s signature', async () => {
     const forger = await topic.authority.issue(['sns.amazonaws.com'])
     const message = notification(bounce([someone()]))
     expectRefusal(await post(signed(message, { ...topic.signer, key: forger.key })))
@@ -206,7 +206,7 @@ describe('a message that was changed on its way is refused', () => {
   })
 })
 
-describe('a message is refused', () => {
+describe('the webhook refuses a message', () => {
   test.each([
     ['of another topic', () => ({ TopicArn: mailTopic.arn.replace('mail', 'other') })],
     [
@@ -215,18 +215,18 @@ describe('a message is refused', () => {
     ],
     ['that is older than an hour', () => ({ Timestamp: minutesAgo(61) })],
     ['of the future', () => ({ Timestamp: minutesAgo(-10) })],
-  ])('%s, though it is well signed', async (_, over) => {
+  ])('%s, although its signature is valid', async (_, over) => {
     const address = someone()
     expectRefusal(await post(signed(notification(bounce([address]), over()), topic.signer)))
     expect(await isSuppressed(address)).toBe(false)
   })
 
-  test('that is almost an hour old is not', async () => {
+  test('that is old, but not one that is almost an hour old', async () => {
     const message = notification(bounce([someone()]), { Timestamp: minutesAgo(58) })
     expect(await post(signed(message, topic.signer))).toMatchObject(recorded(1))
   })
 
-  test('without what every message has: 422', async () => {
+  test('without the fields that every message has: 422', async () => {
     const { MessageId: _, ...message } = signed(notification(bounce([someone()])), topic.signer)
     expect(await post(message)).toMatchObject({ status: 422, body: { code: 'invalid_input' } })
   })
@@ -241,7 +241,7 @@ describe('a subscription', () => {
     expect(visitsOf(url)).toBe(1)
   })
 
-  test('is not confirmed anywhere else, though the message is well signed', async () => {
+  test('is confirmed nowhere else, although the signature is valid', async () => {
     const urls = [
       ...strangers.map((stranger) => stranger.show(confirmPath(), 'confirmed')),
       `http://localhost:${mailTopic.port}/`,
@@ -259,7 +259,7 @@ describe('a subscription', () => {
     expect(visitsOf(url)).toBe(1)
   })
 
-  test('that cannot be confirmed now is, when the message comes again', async () => {
+  test('is confirmed when the message comes again, if it failed before', async () => {
     const path = confirmPath()
     const url = topic.host.show(path, (page) => void page.writeHead(503).end())
     const message = signed(confirmation(url), topic.signer)
@@ -268,7 +268,7 @@ describe('a subscription', () => {
     expect(await post(message)).toMatchObject(confirmed)
   })
 
-  test('that ended is not begun again', async () => {
+  test('that ended is not confirmed again', async () => {
     const url = topic.host.show(confirmPath(), 'confirmed')
     const message = confirmation(url, { Type: 'UnsubscribeConfirmation' })
     expect(await post(signed(message, topic.signer))).toMatchObject(ignored)
@@ -276,14 +276,14 @@ describe('a subscription', () => {
   })
 })
 
-test('whoever posts is counted by his address', async () => {
+test('the webhook limits requests by address', async () => {
   for (const replica of replicas()) {
     const { headers } = await post({}, replica)
     expect(headers.get('ratelimit-limit')).toBe('600')
   }
 })
 
-test('an api without a topic takes nothing', async () => {
+test('an API without a topic refuses every message', async () => {
   const api = await startOwnApi({})
   try {
     const address = someone()
@@ -295,7 +295,7 @@ test('an api without a topic takes nothing', async () => {
   }
 })
 
-test('its refusals are logged with their reason, and never with an address', async () => {
+test('the webhook logs refusals with their reasons, and never with an address', async () => {
   const address = someone()
   const message = notification(bounce([address]), { TopicArn: mailTopic.arn.replace('mail', 'other') })
   const { headers } = await post(signed(message, topic.signer))

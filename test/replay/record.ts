@@ -1,6 +1,6 @@
 // Records the histories that test/operations/replay.unit.test.ts replays: `node test/replay/record.ts [STORY...]`, all
-// anew or those named, on the tests' stack (`script/test --keep` leaves it up). For a workflow that is new. A change to an old one must
-// replay what was recorded before it: that is what `patched` is for.
+// or only those named, on the tests' stack (`script/test --keep` leaves it up). Record only new workflows. A change to
+// an existing workflow must replay its old histories: use `patched`.
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { historyToJSON } from '@temporalio/common/lib/proto-utils.js'
 import { temporalClient } from '../../lib/temporal.ts'
@@ -27,10 +27,10 @@ const settings = stackSettings()
 await connectDatabase(settings)
 const tenant = await makeTenant({ max_vpcs: 100 })
 const { containers, microvms, vms, disks, owner } = tenant
-// A VM's image is made first.
+// The image of a VM is made first.
 const longMs = 900_000
 
-/** Each story's operation; its history is kept under the story's name. */
+/** The operation of each story. Its history is stored under the story's name. */
 const stories: Record<string, () => Promise<Operation>> = {
   'createContainer.running': async () => (await containers.create()).operation,
   'createContainer.stopped': async () => (await containers.create({ start: false })).operation,
@@ -231,7 +231,7 @@ const stories: Record<string, () => Promise<Operation>> = {
     (await owner.begin('POST', `/api/v1/vms/${await runningVm()}/nics`, await newNic())).operation,
   'detachNicVm.running': async () => {
     const { id, nics } = (await vms.make(await withNic(), longMs)) as Member
-    // It lets go of a NIC once its system is up.
+    // A VM releases a NIC only when its system is up.
     await eventually(() => outputOf(tenant, id, 'echo up', 'vms'), { withinMs: longMs })
     return (await owner.begin('DELETE', `/api/v1/vms/${id}/nics/${nics[0]?.id}`)).operation
   },
@@ -263,7 +263,7 @@ const stories: Record<string, () => Promise<Operation>> = {
     (await (await makeOperator()).begin('POST', '/api/v1/platform/encryption-key/rotate')).operation,
 }
 
-/** As a report of its host would have it. */
+/** Repairs a resource as a host's report would. */
 async function repaired(resource: Resource, id: string): Promise<Operation> {
   const request = { resource, tenantId: tenant.id, requestedBy: null, id, verb: 'repair' }
   const { operation } = await acceptVerb(request)
@@ -271,7 +271,7 @@ async function repaired(resource: Resource, id: string): Promise<Operation> {
 }
 
 let theVm: string | null = null
-/** One VM for all their stories: a dozen that boot at once take minutes. */
+/** One VM for all stories: a dozen VMs that boot in parallel take minutes. */
 async function runningVm(): Promise<string> {
   theVm ??= (await vms.make({}, longMs)).id
   const { status } = await vms.get(theVm)
@@ -286,28 +286,28 @@ async function suspended(): Promise<string> {
   return id
 }
 
-/** A container that runs with a disk. */
+/** A running container with a disk. */
 async function withDisk(): Promise<{ id: string; disk: string }> {
   const { id: disk } = await disks.make()
   const { id } = await containers.make({ disks: [{ disk_id: disk, mount_path: '/data' }] })
   return { id, disk }
 }
 
-/** In a subnet of its own. */
+/** A NIC in a new subnet. */
 async function newNic(): Promise<{ subnet_id: string }> {
   const { id } = await makeVpc(tenant)
   return { subnet_id: (await makeSubnet(tenant, id)).id }
 }
 const withNic = async () => ({ nics: [await newNic()] })
 
-/** A change to a subnet with a member. */
+/** Changes a subnet with a member. */
 async function onSubnet(method: string, path: string, body?: Json): Promise<Operation> {
   const nic = await newNic()
   await containers.make({ nics: [nic] })
   return (await owner.begin(method, `/api/v1/subnets/${nic.subnet_id}${path}`, body)).operation
 }
 
-/** What it begins is held up half-way. */
+/** Begins an operation that an absent host blocks half-way. */
 async function whileHostIsAway<T extends { operation: Operation }>(begin: () => Promise<T>): Promise<T> {
   await platform.kill('host')
   const begun = await begin()
@@ -315,7 +315,7 @@ async function whileHostIsAway<T extends { operation: Operation }>(begin: () => 
   return begun
 }
 
-/** Without where it was recorded, in every payload too. */
+/** Removes the identity of the recording machine, in every payload too. */
 function anonymous(part: unknown): void {
   if (typeof part !== 'object' || part === null || part instanceof Uint8Array) return
   for (const [name, value] of Object.entries(part)) {
@@ -340,11 +340,11 @@ await mkdir(folder, { recursive: true })
 for (const [name, story] of Object.entries(stories)) {
   if (named.length > 0 && !named.includes(name)) continue
   const { workflow_id, state } = await (await story()).end(longMs)
-  // Closing the operation is not yet the workflow's last event.
+  // The workflow closes some time after the operation.
   await temporal.workflow.getHandle(workflow_id).result()
-  const history = await decodedHistory(temporal, workflow_id) // so that it is replayed without a key
+  const history = await decodedHistory(temporal, workflow_id) // decoded, so that the replay needs no key
   anonymous(history)
-  // One line a history: a file of its own, and no thousands of lines to review.
+  // One history is one line: thousands of lines would bury a review.
   await writeFile(new URL(`${name}.json`, folder), `${JSON.stringify(JSON.parse(historyToJSON(history)))}\n`)
   console.log(`${name}: ${state}, ${history.events.length} events`)
   await closeFurther()
@@ -352,4 +352,4 @@ for (const [name, story] of Object.entries(stories)) {
 await removeTenants()
 await temporal.connection.close()
 await disconnectDatabase()
-process.exit() // the container engine's client keeps its sockets
+process.exit() // the container engine's client keeps its sockets open

@@ -7,7 +7,7 @@ import { hasMore, writer } from '../support/log-archive.ts'
 import { layout } from '../support/stack.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-// What Prometheus finds at each role.
+// The metrics that Prometheus reads from each role.
 
 const roles = ['api', 'worker', 'host'] as const
 type Role = (typeof roles)[number]
@@ -15,7 +15,7 @@ type Role = (typeof roles)[number]
 const scrape = async (role: Role, path = '/metrics'): Promise<Response> =>
   fetch(`http://127.0.0.1:${metricsPort(layout, role, 0)}${path}`)
 
-/** The sum over all samples of this name that have these labels. */
+/** The sum over all samples of this name with these labels. */
 async function sum(role: Role, name: string, labels: Record<string, string> = {}): Promise<number> {
   const text = await (await scrape(role)).text()
   const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`)
@@ -26,7 +26,7 @@ async function sum(role: Role, name: string, labels: Record<string, string> = {}
 }
 
 describe.each(roles)('the %s', (role) => {
-  test('tells of its process, in the form that Prometheus reads', async () => {
+  test('serves metrics of its process in Prometheus’ format', async () => {
     const answer = await scrape(role)
     expect(answer.status).toBe(200)
     expect(answer.headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/)
@@ -37,13 +37,13 @@ describe.each(roles)('the %s', (role) => {
     expect(await sum(role, 'process_resident_memory_bytes')).toBeGreaterThan(10 * 2 ** 20)
   })
 
-  test('serves nothing else there', async () => {
+  test('serves nothing else on that port', async () => {
     expect((await scrape(role, '/')).status).toBe(404)
     expect((await scrape(role, '/api/v1/containers')).status).toBe(404)
   })
 })
 
-test('requests, operations, steps, instances and archived output are counted; whose they are is not told', async () => {
+test('metrics count requests, operations, steps, instances and archived output, without tenants', async () => {
   const counts = async () => ({
     requests: await sum('api', 'keelson_http_request_duration_seconds_count', {
       operation: 'POST /api/v1/containers',

@@ -13,17 +13,17 @@ import type { ServerFacts } from '../../script/lib/supervisor.ts'
 import { eventually } from '../support/eventually.ts'
 import { layout as shared } from '../support/stack.ts'
 
-// A server of these tests' own, beside the one that the other tests share: so it is shown by the way that two run on one
-// machine. The folder is deep, as a clone's may be: a socket's path must still fit.
+// These tests start their own server beside the shared one, which also shows that two run on one machine. Its folder is
+// deep, as a clone's may be: the paths of sockets must still fit.
 
 const run = promisify(execFile)
-const portBase = shared.apiPort + 4_000 // clear of the blocks of the servers that the other tests share
+const portBase = shared.apiPort + 4_000 // clear of the ports of the shared servers
 let folder: string
 let state: string
 
 const layout = () => readLayout({ state, portBase: String(portBase) })
 const server = (...args: string[]) => {
-  // None of the settings that are for another server, its engine above all.
+  // Without the settings of other servers, their engine above all.
   const others = Object.entries(process.env).filter(([name]) => !name.startsWith('KEELSON_'))
   const { tools } = readLayout()
   const own = { KEELSON_STATE: state, KEELSON_PORT_BASE: String(portBase), KEELSON_TOOLS: tools }
@@ -53,7 +53,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true })
 })
 
-test('a role that crashes is started again, and it is said', async () => {
+test('a role that crashes is restarted, and the server says so', async () => {
   const crashed = await pidOf('worker')
   process.kill(crashed, 'SIGKILL')
   const worker = await eventually(async () =>
@@ -65,30 +65,30 @@ test('a role that crashes is started again, and it is said', async () => {
   expect(readFileSync(join(state, 'log/server.log'), 'utf8')).toContain('worker ended by itself (SIGKILL)')
 })
 
-test('a role that was killed by request stays down until it is started', async () => {
+test('a role that was killed on request stays down until it is started', async () => {
   await server('kill', 'api')
   await expect(fetch(`${facts().api_url}/healthz`)).rejects.toThrow()
   await server('start', 'api')
   expect((await fetch(`${facts().api_url}/healthz`)).status).toBe(200)
 })
 
-test('its keys are for this user alone', () => {
+test('the server’s keys are readable by this user alone', () => {
   for (const file of ['master.key', 'codec.key', 'mongodb.keyfile', 'mongodb.json'])
     expect([file, statSync(join(state, file)).mode & 0o777]).toEqual([file, 0o600])
 })
 
-test('the host gets neither the address of MongoDB nor the master key', async () => {
+test('the host role gets neither the address of MongoDB nor the master key', async () => {
   const environment = readFileSync(`/proc/${await pidOf('host')}/environ`, 'utf8')
   expect(environment).toContain('KEELSON_DOCKER_HOST=')
   expect(environment).not.toMatch(/MONGODB|MASTER_KEY/)
 })
 
-test('a second server on the same state folder is refused, and the first goes on', async () => {
+test('a second server on the same state folder is refused, and the first keeps running', async () => {
   await expect(server('--detach')).rejects.toThrow('runs on')
   expect((await fetch(`${facts().api_url}/healthz`)).status).toBe(200)
 })
 
-test('containers run on while the server is stopped, and the next start has them', async () => {
+test('containers keep running while the server is stopped, and the next start finds them', async () => {
   const container = await docker('run', '--detach', 'keelson/hello:1')
   const pid = await pidInside(container)
   await server('stop')
@@ -97,7 +97,7 @@ test('containers run on while the server is stopped, and the next start has them
   expect(await pidInside(container)).toBe(pid)
 })
 
-test('the start after a kill -9 of the server ends what it left, and keeps the containers', async () => {
+test('a start after a kill -9 of the server ends what that left, and keeps the containers', async () => {
   const container = await docker('run', '--detach', 'keelson/hello:1')
   const pid = await pidInside(container)
   const left = (await roles()).map((role) => role.pid ?? 0)
