@@ -24,7 +24,7 @@ const operation = newId()
 const run = (spec = containerSpec(), vars = {}, by = operation) => engine.run(spec, vars, by)
 
 describe('run', () => {
-  test('makes one container, however often it is asked', async () => {
+  test('creates one container, however often it is retried', async () => {
     const spec = containerSpec()
     const first = await run(spec)
     expect(first).toMatchObject({ id: spec.id, state: 'running', exit_code: null, restart_count: 0 })
@@ -32,14 +32,14 @@ describe('run', () => {
     expect(await onEngine(spec.id)).toHaveLength(1)
   })
 
-  test('makes one container when asked by several at once', async () => {
+  test('creates one container for parallel requests', async () => {
     const spec = containerSpec({ ports: [anyPort] })
     const found = await Promise.all([1, 2, 3, 4, 5].map(() => run(spec)))
     expect(new Set(found.map(({ started_at }) => started_at)).size).toBe(1)
     expect(await onEngine(spec.id)).toHaveLength(1)
   })
 
-  test('starts what was made and never started', async () => {
+  test('starts a container that was created and never started', async () => {
     const spec = containerSpec()
     await run(spec)
     await engine.stop(spec.id, 0)
@@ -69,7 +69,7 @@ describe('run', () => {
     })
   })
 
-  test('refuses an image that is nowhere, and leaves nothing', async () => {
+  test('refuses an image that does not exist, and leaves nothing', async () => {
     const spec = containerSpec({ image: 'localhost:1/no-such-image' })
     await expect(run(spec)).rejects.toMatchObject({ code: 'image_not_found', permanent: true })
     await expect(engine.pull(spec.image)).rejects.toMatchObject({ code: 'image_not_found' })
@@ -77,7 +77,7 @@ describe('run', () => {
   })
 
   test.each([[['no-such-command']], [['/etc']]])(
-    'says that %j cannot be started, and leaves nothing',
+    'reports that %j cannot be started, and leaves nothing',
     async (command) => {
       const spec = containerSpec({ command })
       await expect(run(spec)).rejects.toMatchObject({
@@ -88,7 +88,7 @@ describe('run', () => {
     },
   )
 
-  test('says why a command ended at once, and leaves nothing', async () => {
+  test('reports why a command ended at once, and leaves nothing', async () => {
     const spec = shell('echo no configuration; exit 3')
     await expect(run(spec)).rejects.toMatchObject({
       code: 'exited_at_once',
@@ -98,12 +98,12 @@ describe('run', () => {
     expect(await onEngine(spec.id)).toEqual([])
   })
 
-  test('a service that ends at once failed, even with exit code 0', async () => {
+  test('reports a service that ends at once as failed, even with exit code 0', async () => {
     await expect(run(containerSpec({ command: ['true'] }))).rejects.toMatchObject({ code: 'exited_at_once' })
   })
 
   test.each(['never', 'on_failure'] as const)(
-    'a job (%s) that is done at once is a success, and not run twice',
+    'reports a job (%s) that ends at once as succeeded, and does not run it twice',
     async (restart_policy) => {
       const spec = containerSpec({ command: ['true'], restart_policy })
       const done = await run(spec)
@@ -112,7 +112,7 @@ describe('run', () => {
     },
   )
 
-  test('a job that is started again by another operation runs again', async () => {
+  test('runs a job again for another operation', async () => {
     const spec = containerSpec({ command: ['true'], restart_policy: 'never' })
     const first = await run(spec)
     const second = await run(spec, {}, newId())
@@ -120,8 +120,8 @@ describe('run', () => {
   })
 })
 
-describe('ports', () => {
-  test('one that is taken is a clear refusal, and leaves nothing', async () => {
+describe('host ports', () => {
+  test('that are taken are refused, and nothing is left', async () => {
     const port = 22_990
     const held = createServer().listen(port, '0.0.0.0')
     try {
@@ -133,7 +133,7 @@ describe('ports', () => {
     }
   })
 
-  test('are chosen so that they clash neither with another container nor with another program', async () => {
+  test('are chosen without conflict with other containers and programs', async () => {
     const held = createServer().listen(22_980, '0.0.0.0')
     try {
       const narrow = makeEngine([22_980, 22_982])
@@ -150,7 +150,7 @@ describe('ports', () => {
     }
   })
 
-  test('stay over stop and start, and no other container gets them meanwhile', async () => {
+  test('are kept over stop and start, and no other container gets them meanwhile', async () => {
     const narrow = makeEngine([22_970, 22_970])
     const spec = containerSpec({ ports: [anyPort, { ...anyPort, protocol: 'udp' }] })
     const before = await narrow.run(spec, {}, operation)
@@ -163,7 +163,7 @@ describe('ports', () => {
 })
 
 describe('stop, start and resize', () => {
-  test('a stopped container keeps its files, and is started with the size it is given', async () => {
+  test('a stopped container keeps its files, and starts with the requested size', async () => {
     const spec = shell('cat /kept; echo kept > /kept; sleep 600')
     await run(spec)
     await engine.stop(spec.id, 0)
@@ -176,7 +176,7 @@ describe('stop, start and resize', () => {
     expect(HostConfig.Memory).toBe(64 * 2 ** 20)
   })
 
-  test('a stopped container whose spec has changed is made anew', async () => {
+  test('a stopped container with a changed spec is recreated', async () => {
     const spec = containerSpec()
     await run(spec)
     await engine.stop(spec.id, 0)
@@ -186,7 +186,7 @@ describe('stop, start and resize', () => {
     expect(await onEngine(spec.id)).toHaveLength(1)
   })
 
-  test('a failed start leaves the stopped container, stopped', async () => {
+  test('a failed start leaves the container stopped', async () => {
     const spec = shell('test ! -e /ran || exit 9; touch /ran; sleep 600')
     await run(spec)
     await engine.stop(spec.id, 0)
@@ -194,7 +194,7 @@ describe('stop, start and resize', () => {
     expect(await engine.find(spec.id)).toMatchObject({ state: 'exited', exit_code: 9 })
   })
 
-  test('stop waits for the command to end by itself, for as long as its grace', async () => {
+  test('stop gives the command its grace period to end', async () => {
     const polite = shell('trap "echo bye; exit 0" TERM; echo up; while true; do sleep 0.05; done')
     await run(polite)
     await eventually(async () => (await lines(polite.id)).includes('up'))
@@ -208,7 +208,7 @@ describe('stop, start and resize', () => {
     expect(await engine.find(deaf.id)).toMatchObject({ state: 'exited', exit_code: 137 })
   })
 
-  test('resize takes effect while it runs', async () => {
+  test('resize applies to a running container', async () => {
     const spec = containerSpec()
     const { started_at } = await run(spec)
     await engine.resize(spec.id, { cpu_cores: 1, memory_mib: 96, restart_policy: 'on_failure' })
@@ -223,7 +223,7 @@ describe('stop, start and resize', () => {
     await expect(engine.resize(newId(), absent)).rejects.toMatchObject({ code: 'instance_not_found' })
   })
 
-  test('what is not there is stopped and removed already', async () => {
+  test('stop and remove succeed for a missing container', async () => {
     await engine.stop(newId(), 0)
     await engine.remove(newId())
   })
@@ -249,7 +249,7 @@ test('a container that is not the platform’s is never touched, whatever its na
   }
 })
 
-test('two hosts on one engine know and touch their own containers only', async () => {
+test('two hosts on one engine see and touch only their own containers', async () => {
   const spec = containerSpec()
   const mine = await engine.run(spec, {}, newId())
   const other = makeEngine(testPorts, newId())
@@ -260,7 +260,7 @@ test('two hosts on one engine know and touch their own containers only', async (
   expect(await engine.find(spec.id)).toMatchObject({ state: 'running', engine_id: mine.engine_id })
 })
 
-test('a removal of the container that was there before leaves the one that was made since', async () => {
+test('the removal of a former container leaves its successor', async () => {
   const spec = containerSpec()
   const first = await engine.run(spec, {}, newId())
   await engine.remove(spec.id)
@@ -271,7 +271,7 @@ test('a removal of the container that was there before leaves the one that was m
   expect(await engine.find(spec.id)).toBeNull()
 })
 
-test('an engine that is away is worth another try', async () => {
+test('an unreachable engine is a retryable error', async () => {
   const away = makeDockerEngine({
     hostId: testHost,
     dockerHost: 'unix:///nowhere.sock',

@@ -15,7 +15,7 @@ async function container(): Promise<{ id: string; engineId: string }> {
   return { id, engineId: engine_id }
 }
 
-/** The commands that run in it, as the engine sees them. */
+/** The commands that run in it, according to the engine. */
 async function processes(engineId: string): Promise<string[]> {
   const { Processes } = (await docker.getContainer(engineId).top({ ps_args: '-eo pid,args' })) as {
     Processes: string[][]
@@ -23,17 +23,17 @@ async function processes(engineId: string): Promise<string[]> {
   return Processes.map(([, args = '']) => args)
 }
 
-/** What it has written so far. */
+/** Collects the output; returns what has arrived so far. */
 function reading({ stream }: Terminal): () => string {
   const parts: Buffer[] = []
   stream.on('data', (part: Buffer) => parts.push(part))
   return () => Buffer.concat(parts).toString()
 }
 
-/** It may have ended before anybody listens. */
+/** Resolves when the stream has ended, also if it ended before this call. */
 const ended = ({ stream }: Terminal): Promise<void> => finished(stream, { writable: false })
 
-test('a command has a terminal of the size that was asked for, and of each new one', async () => {
+test('a command has a terminal of the requested size, and of each new size', async () => {
   const { id } = await container()
   const terminal = await engine.exec(id, ['/bin/sh'], { cols: 100, rows: 40 })
   const output = reading(terminal)
@@ -56,7 +56,7 @@ test.each([
   expect(await terminal.exitCode()).toEqual(code)
 })
 
-test('the exit code of a command that ended with its container is that of a kill', async () => {
+test('the exit code of a command that ended with its container is 137, as after a kill', async () => {
   const { id } = await container()
   const terminal = await engine.exec(id, ['sleep', '600'], size)
   reading(terminal)
@@ -64,7 +64,7 @@ test('the exit code of a command that ended with its container is that of a kill
   expect(await terminal.exitCode()).toBe(137)
 })
 
-test('closing leaves none of what ran in the terminal, and nothing else is touched', async () => {
+test('closing a terminal ends all its processes and no others', async () => {
   const { id, engineId } = await container()
   const before = await processes(engineId)
   const [one, other] = [await engine.exec(id, ['/bin/sh'], size), await engine.exec(id, ['/bin/sh'], size)]
@@ -85,14 +85,14 @@ test('closing leaves none of what ran in the terminal, and nothing else is touch
   await other.close()
 })
 
-test('closing at once leaves nothing either', async () => {
+test('closing a terminal at once leaves no process either', async () => {
   const { id, engineId } = await container()
   const before = await processes(engineId)
   for (let i = 0; i < 5; i++) await (await engine.exec(id, ['/bin/sh'], size)).close()
   expect(await processes(engineId)).toEqual(before)
 })
 
-test('10 MB come whole to a reader that pauses, and are not fetched ahead of it', async () => {
+test('a reader that pauses gets 10 MB completely, and they are not buffered ahead of it', async () => {
   const { id } = await container()
   const script = 'stty -opost; i=0; while [ $i -lt 160 ]; do cat /tmp/block; i=$((i+1)); done'
   const make = 'seq 1 20000 | head -c 65536 >/tmp/block'
@@ -114,7 +114,7 @@ test('10 MB come whole to a reader that pauses, and are not fetched ahead of it'
   expect([bytes, hash.digest('hex')]).toEqual([160 * 65_536, whole.digest('hex')])
 })
 
-test('a container that is not there, or not running, runs no command', async () => {
+test('a missing or stopped container runs no command', async () => {
   await expect(engine.exec(newId(), ['/bin/sh'], size)).rejects.toMatchObject({ code: 'instance_not_found' })
   const { id } = await container()
   await engine.stop(id, 0)

@@ -8,14 +8,14 @@ afterEach(() => {
   registry?.close()
 })
 
-test('an image that the engine has is not asked of a registry', async () => {
+test('an image that the engine has is not pulled', async () => {
   const { Id } = await docker.getImage('busybox').inspect()
   const { image_digest } = await engine.pull('busybox')
   expect(await engine.pull('busybox', { digest: image_digest })).toEqual({ image_digest })
   expect(await engine.pull('somewhere.invalid/busybox', { digest: Id })).toEqual({ image_digest: Id })
 })
 
-test('a registry that does not have the image, or does not give it, is said to refuse', async () => {
+test('a registry without the image, or without access to it, is a refusal', async () => {
   registry = createHttpServer((request, response) => {
     response.statusCode = request.url === '/v2/' ? 200 : 404
     response.end(JSON.stringify({ errors: [{ code: 'MANIFEST_UNKNOWN', message: 'manifest unknown' }] }))
@@ -28,7 +28,7 @@ test('a registry that does not have the image, or does not give it, is said to r
   })
 })
 
-test('a registry that takes the call and says nothing is given up within 20 seconds', async () => {
+test('a registry that accepts the connection and never answers is given up within 20 seconds', async () => {
   registry = createServer((socket) => void socket.unref())
   const image = await listening(registry)
   const begun = Date.now()
@@ -39,7 +39,7 @@ test('a registry that takes the call and says nothing is given up within 20 seco
   expect(Date.now() - begun).toBeLessThan(20_000)
 })
 
-test('a pull that is called off ends at once', async () => {
+test('a cancelled pull ends at once', async () => {
   registry = createServer((socket) => void socket.unref())
   const image = await listening(registry)
   const off = new AbortController()
@@ -48,7 +48,7 @@ test('a pull that is called off ends at once', async () => {
   await expect(pulling).rejects.toThrow('called off')
 })
 
-test.each(['UPPER', 'two words', '../etc', 'a//b', ''])('%j names no image', async (name) => {
+test.each(['UPPER', 'two words', '../etc', 'a//b', ''])('the image name %j is refused', async (name) => {
   await expect(engine.pull(name)).rejects.toMatchObject({ code: 'image_not_found' })
 })
 

@@ -27,7 +27,7 @@ async function start(command: string[], network: Docker.HostConfig): Promise<Doc
 }
 
 asRoot('containers', () => {
-  test('a NIC of a pause container is the instance’s, and outlives its restarts', async () => {
+  test('use the NIC of their pause container, which survives their restarts', async () => {
     const subnet = subnetSpec({ names: [{ name: 'client', ip_address: '10.0.0.11' }] })
     await one.networks.applySubnet(subnet)
     const client = await fabric.join(one, subnet, '10.0.0.11', 'client')

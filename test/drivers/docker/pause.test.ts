@@ -14,7 +14,7 @@ import {
 import { execInside } from '../../support/inside.ts'
 import { eventually } from '../../support/eventually.ts'
 
-// A container with a network of VPCs: its namespace is kept by a second container, which is nothing else's business.
+// A container in VPCs: a second container, the pause container, keeps its namespace and is visible to nothing else.
 
 afterEach(removeTestContainers)
 
@@ -27,7 +27,7 @@ const run = (spec = containerSpec({ network }), by = newId()) =>
     noticed.push(pid)
   })
 
-test('has a namespace before it starts, with resolver, host name and ports, and keeps it when it is restarted', async () => {
+test('a container has its namespace, resolver, host name and ports before it starts, and over restarts', async () => {
   const ports = [{ container_port: 80, protocol: 'tcp' as const, host_port: null }]
   const spec = containerSpec({ network, ports, name: 'web' })
   noticed.length = 0
@@ -44,14 +44,14 @@ test('has a namespace before it starts, with resolver, host name and ports, and 
   expect((await pauseOf(spec.id).inspect()).State.Pid).toBe(State.Pid)
 })
 
-test('without ports has no link but those that are put there', async () => {
+test('a container without ports has only the links that are put into its namespace', async () => {
   const spec = containerSpec({ network })
   await run(spec)
   const { NetworkSettings } = await pauseOf(spec.id).inspect()
   expect(Object.keys(NetworkSettings.Networks)).toEqual(['none'])
 })
 
-test('keeps its files over stop and start, and its namespace ends while it is stopped', async () => {
+test('a container keeps its files over stop and start; its namespace ends while it is stopped', async () => {
   const spec = shell('echo started >>/starts; sleep 600', { network })
   await run(spec)
   await engine.stop(spec.id, 0)
@@ -59,7 +59,7 @@ test('keeps its files over stop and start, and its namespace ends while it is st
   const { engine_id } = await run(spec)
   const { output } = await execInside(docker.getContainer(engine_id), ['cat', '/starts'])
   expect(output.match(/started/g)).toHaveLength(2)
-  // A new domain is not worth its files; another resolver is.
+  // Its files are worth more than a new search domain; another resolver needs a new container.
   await engine.stop(spec.id, 0)
   const again = await run({ ...spec, network: { ...network, search_domain: 'example' } })
   expect(again.engine_id).toBe(engine_id)
@@ -70,7 +70,7 @@ test('keeps its files over stop and start, and its namespace ends while it is st
   expect((await pauseOf(spec.id).inspect()).HostConfig.Dns).toEqual(['10.0.0.9'])
 })
 
-test('counts as not running once its namespace was killed, and comes back with another', async () => {
+test('a container whose namespace was killed counts as not running, and restarts with a new one', async () => {
   const spec = containerSpec({ network })
   const before = await run(spec)
   await pauseOf(spec.id).kill()
@@ -82,13 +82,13 @@ test('counts as not running once its namespace was killed, and comes back with a
   expect(noticed).toEqual([(await pauseOf(spec.id).inspect()).State.Pid])
 })
 
-test('is not started when nothing can be put into its namespace, and leaves nothing', async () => {
+test('a container whose namespace cannot be set up is not started, and leaves nothing', async () => {
   const spec = containerSpec({ network })
   await expect(engine.run(spec, {}, newId(), refuse)).rejects.toThrow('no NIC')
   expect(await onEngine(spec.id)).toEqual([])
 })
 
-test('that fails at once leaves nothing; one that has run stays, stopped, with what it joins', async () => {
+test('a container that fails at once leaves nothing; one that ran before stays stopped, with its pause', async () => {
   const broken = containerSpec({ network, command: ['false'] })
   await expect(run(broken)).rejects.toMatchObject({ code: 'exited_at_once' })
   expect(await onEngine(broken.id)).toEqual([])
@@ -99,7 +99,7 @@ test('that fails at once leaves nothing; one that has run stays, stopped, with w
   expect((await onEngine(once.id)).map(({ State }) => State)).toEqual(['exited', 'exited'])
 })
 
-test('is removed with its namespace; one that was left alone is told of, and removed', async () => {
+test('a container is removed with its namespace; a lone pause container is reported, and removed', async () => {
   const spec = containerSpec({ network })
   await run(spec)
   await engine.remove(spec.id)
@@ -115,7 +115,7 @@ test('is removed with its namespace; one that was left alone is told of, and rem
   expect(await onEngine(spec.id)).toEqual([])
 })
 
-test('takes another host port when the first is taken by a stranger, and only then', async () => {
+test('a container takes another host port only when its first is taken by another program', async () => {
   const taken = await docker.createContainer({
     Image: 'busybox',
     Cmd: ['sleep', '600'],
@@ -133,7 +133,7 @@ test('takes another host port when the first is taken by a stranger, and only th
   expect(ports[0]?.host_port).not.toBe(22_950)
 })
 
-test('its bytes are counted since it was started, though its network was there before', async () => {
+test('a container’s network bytes count from its start, although its network existed before', async () => {
   const spec = containerSpec({ network, ports: [{ container_port: 80, protocol: 'tcp', host_port: null }] })
   const first = await run(spec)
   expect(first.network_since).toBeDefined()
@@ -146,7 +146,7 @@ test('its bytes are counted since it was started, though its network was there b
   expect((await engine.sample([later]))[0]).toMatchObject({ net_rx_bytes: 0, net_tx_bytes: 0 })
 })
 
-test('what another host made is left alone', async () => {
+test('a container of another host is left alone', async () => {
   const spec = containerSpec({ network })
   await run(spec)
   expect((await pauseOf(spec.id).inspect()).Config.Labels['keelson.host']).toBe(testHost)

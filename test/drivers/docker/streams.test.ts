@@ -21,7 +21,7 @@ async function ran(script: string): Promise<string> {
   return id
 }
 
-test('20,000 lines of both streams are read completely and in order', async () => {
+test('the log has 20,000 lines of both streams, completely and in order', async () => {
   const id = await ran('seq 1 10000; seq 10001 20000 >&2')
   const entries = await read(id)
   for (const [stream, first] of [
@@ -33,7 +33,7 @@ test('20,000 lines of both streams are read completely and in order', async () =
   }
 })
 
-test('the last lines, and those since a moment, exact to the nanosecond', async () => {
+test('the log has the last lines, and those since a time to the nanosecond', async () => {
   const id = await ran('seq 1 50')
   const entries = await read(id)
   expect(await read(id, { lines: 3 })).toEqual(entries.slice(-3))
@@ -45,7 +45,7 @@ test('the last lines, and those since a moment, exact to the nanosecond', async 
   expect(await read(id, { since: elsewhere })).toEqual(entries.slice(20))
 })
 
-test('a long line is one line, and an endless one comes in pieces', async () => {
+test('a long line is one log line, and an endless one is split', async () => {
   const id = await ran(
     `head -c 50000 /dev/zero | tr '\\0' x; echo; head -c 200000 /dev/zero | tr '\\0' y; echo end`,
   )
@@ -60,7 +60,7 @@ test('a long line is one line, and an endless one comes in pieces', async () => 
   expect(Math.max(...entries.map(({ line }) => line.length))).toBeLessThan(100_000)
 })
 
-test('following goes on over a restart, misses and repeats nothing, and ends when the container is removed', async () => {
+test('following continues over a restart without gaps or repeats, and ends when the container is removed', async () => {
   const spec = shell('echo up; sleep 600')
   await engine.run(spec, {}, newId())
   const following = read(spec.id, { follow: true })
@@ -71,7 +71,7 @@ test('following goes on over a restart, misses and repeats nothing, and ends whe
   expect((await following).map(({ line }) => line)).toEqual(['up', 'up'])
 })
 
-test('following ends when its reader has had enough', async () => {
+test('following ends when its reader leaves', async () => {
   const spec = shell('while true; do echo tick; sleep 0.02; done')
   await engine.run(spec, {}, newId())
   const enough = new AbortController()
@@ -86,11 +86,11 @@ test('following ends when its reader has had enough', async () => {
   }
 })
 
-test('logs of a container that is not there are refused', async () => {
+test('logs of a missing container are refused', async () => {
   await expect(read(newId())).rejects.toMatchObject({ code: 'instance_not_found' })
 })
 
-test('a watcher learns of a kill behind the platform’s back, and of nothing that is not the platform’s', async () => {
+test('a watcher sees a kill on the engine, and no event of other containers', async () => {
   const stop = new AbortController()
   const seen: (string | null)[] = []
   const watching = engine.watch((id) => void seen.push(id), stop.signal)
@@ -113,7 +113,7 @@ test('a watcher learns of a kill behind the platform’s back, and of nothing th
   }
 })
 
-test('a crash-looping container counts its restarts', async () => {
+test('the restarts of a crash-looping container are counted', async () => {
   const spec = shell('sleep 0.3; exit 4')
   await engine.run(spec, {}, newId())
   const found = await eventually(async () => {

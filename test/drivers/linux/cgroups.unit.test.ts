@@ -1,11 +1,11 @@
 import { expect, test } from '@jest/globals'
 import { parseVersion1, parseVersion2 } from '../../../drivers/linux/cgroups.ts'
 
-// Which version a machine has is not the tests' choice: here are both, as kernels write them.
+// A machine has only one version, so the tests use files of both, as kernels write them.
 
 const mebibyte = 1024 ** 2
 
-test('version 1 of control groups', () => {
+test('the driver reads version 1 of control groups', () => {
   const texts = {
     cpu: '69385346\n',
     used: `${20 * mebibyte}\n`,
@@ -20,7 +20,7 @@ test('version 1 of control groups', () => {
   })
 })
 
-test('version 2 of control groups', () => {
+test('the driver reads version 2 of control groups', () => {
   const texts = {
     cpu: 'usage_usec 69385\nuser_usec 60000\nsystem_usec 9385\nnr_periods 0\n',
     used: `${20 * mebibyte}\n`,

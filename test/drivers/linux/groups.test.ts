@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals'
 import { listGroups, makeGroups, removeGroups } from '../../../drivers/linux/groups.ts'
 import { asRoot } from '../../support/as-root.ts'
 
-/** Those above a group that have nothing in them: none, unless another is just being made. */
+/** The empty groups above a group: none, unless another one is just being created. */
 async function emptyAbove(entries: string[]): Promise<string[]> {
   const above = entries.map((entry) => entry.slice(0, entry.indexOf('/keelson/') + '/keelson'.length))
   const found = await Promise.all(
@@ -17,7 +17,7 @@ async function emptyAbove(entries: string[]): Promise<string[]> {
 }
 
 asRoot('control groups', () => {
-  test('go with all that was made above them, unless others are there', async () => {
+  test('are removed with their parents, unless those hold others', async () => {
     const mark = `test-${randomUUID().slice(0, 8)}`
     const limits = { cpu_cores: 1, memory_mib: 16 }
     const entries = await makeGroups(mark, 'one', limits)

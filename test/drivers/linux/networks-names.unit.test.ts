@@ -5,20 +5,20 @@ import { asRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
 import { killResolver, type Member, resolve, resolvers, subnetSpec } from '../../support/networks.ts'
 
-// On the real kernel, which only root may ask; nothing else of the platform is needed, hence `unit`.
+// Uses the real kernel, which needs root, and nothing else of the platform: hence `unit`.
 
 aroundHosts()
 
 asRoot('names and addresses', () => {
   const server = { mac_address: '52:54:00:aa:00:0a', ip_address: '10.0.0.10' }
 
-  test('the gateway answers members’ names, and asks the host’s resolvers for others if there is nat', async () => {
+  test('the gateway resolves members’ names, and with nat other names by the host’s resolvers', async () => {
     const subnet = subnetSpec({ names: [{ name: 'web', ip_address: '10.0.0.10' }] })
     await one.networks.applySubnet(subnet)
     const member = await fabric.join(one, subnet, '10.0.0.11')
     expect(await resolve(member, 'web.internal', '10.0.0.1')).toEqual(['10.0.0.10'])
     expect(await resolve(member, 'far.test', '10.0.0.1')).toEqual([fabric.outsideAddress])
-    // It is the gateway that may ask the host's resolver, not the member.
+    // Only the gateway may query the host's resolver, not the member.
     expect(await resolve(member, 'far.test', fabric.underlay.address, 2)).toEqual([])
 
     await one.networks.applySubnet({ ...subnet, nat: false })
@@ -26,7 +26,7 @@ asRoot('names and addresses', () => {
     expect(await resolve(member, 'far.test', '10.0.0.1', 2)).toEqual([])
   })
 
-  test('DNS servers of the DHCP config are asked, and none is a way to a host', async () => {
+  test('the DNS servers of the DHCP config are queried, and give no route to a host', async () => {
     const dhcp = { range: null, lease_time_sec: 600, domain_name: 'corp.test', static_leases: [] }
     const subnet = subnetSpec({
       dhcp: { ...dhcp, dns_servers: [fabric.outsideAddress] },
@@ -56,7 +56,7 @@ asRoot('names and addresses', () => {
     expect(await resolvers(one, subnet)).toEqual([before])
   })
 
-  test('a DHCP client gets its listed address, and what it needs beside it', async () => {
+  test('a DHCP client gets its static lease, and the options of its subnet', async () => {
     const subnet = subnetSpec({ hosts: [server] })
     await one.networks.applySubnet(subnet)
     const member = await fabric.join(one, subnet, '10.0.0.99')
@@ -72,7 +72,7 @@ asRoot('names and addresses', () => {
     expect(await lease(member, '52:54:00:bb:00:01', 2)).toBeNull()
   })
 
-  test('a DHCP config that is attached lends from its range, and one that is detached does not', async () => {
+  test('a subnet lends addresses from the range of its DHCP config only while that is attached', async () => {
     const subnet = subnetSpec({ hosts: [server] })
     const dhcp = {
       range: { start: '10.0.0.200', end: '10.0.0.201' },
@@ -93,7 +93,7 @@ asRoot('names and addresses', () => {
     expect(await lease(member, '52:54:00:bb:00:03', 2)).toBeNull()
   })
 
-  test('an address that is given to another NIC is leased to that one at once', async () => {
+  test('an address that is given to another NIC is leased to that NIC at once', async () => {
     const subnet = subnetSpec({ hosts: [server] })
     await one.networks.applySubnet(subnet)
     const member = await fabric.join(one, subnet, '10.0.0.99')
@@ -103,7 +103,7 @@ asRoot('names and addresses', () => {
     expect(await lease(member, heir.mac_address)).toMatchObject({ ip: '10.0.0.10' })
   })
 
-  test('each host leases for itself', async () => {
+  test('each host serves its own leases', async () => {
     const subnet = subnetSpec({ hosts: [server] })
     await one.networks.applySubnet({ ...subnet, peers: [two.address] })
     await two.networks.applySubnet({ ...subnet, peers: [one.address] })
@@ -115,7 +115,7 @@ asRoot('names and addresses', () => {
   })
 })
 
-/** What a DHCP client with that MAC address is told, by its script's variables; null when nobody answers so many tries. */
+/** The variables that a DHCP client with that MAC address gets; null if no server answers so many tries. */
 async function lease(member: Member, mac: string, tries = 15): Promise<Record<string, string> | null> {
   await runIn(member, 'ip', ['link', 'set', 'eth0', 'address', mac])
   const options = `-i eth0 -f -n -q -t ${tries} -T 1 -O mtu -O lease -s ${await fabric.dhcpScript()}`

@@ -29,14 +29,14 @@ import {
   uplinkOf,
 } from '../../support/networks.ts'
 
-// On the real kernel, which only root may ask; nothing else of the platform is needed, hence `unit`.
+// Uses the real kernel, which needs root, and nothing else of the platform: hence `unit`.
 
 const kills = isLong ? 60 : 5
 
 aroundHosts()
 
-asRoot('state', () => {
-  test('applying again changes nothing', async () => {
+asRoot('network state', () => {
+  test('applying a subnet again changes nothing', async () => {
     const subnet = subnetSpec({
       peers: [two.address],
       hosts: [{ mac_address: '52:54:00:aa:00:0A', ip_address: '10.0.0.10' }],
@@ -67,7 +67,7 @@ asRoot('state', () => {
     ['the addresses', (vpc) => runIn(vpc, 'ip', ['-4', 'address', 'flush', 'scope', 'global'])],
     ['the namespace', (vpc) => run('ip', ['netns', 'delete', vpc])],
   ]
-  test.each(harm)('applying mends what has gone: %s', async (_, break_) => {
+  test.each(harm)('applying a subnet again restores %s', async (_, break_) => {
     const subnet = subnetSpec({ names: [{ name: 'web', ip_address: '10.0.0.10' }], peers: [two.address] })
     await one.networks.applySubnet(subnet)
     await two.networks.applySubnet({ ...subnet, peers: [one.address] })
@@ -75,7 +75,7 @@ asRoot('state', () => {
     const nic = nicSpec(subnet, '10.0.0.10', 'tap')
     const member = await fabric.member('member')
     await break_(new Names(one.settings.host).vpc(subnet.vpc_id), subnet)
-    // A number is free some time after its link.
+    // The kernel frees a VXLAN number some time after its link.
     await eventually(() => one.networks.applySubnet(subnet).then(() => true))
     await one.networks.attachNic({ ...nic, into: { pid: member.pid } })
     const seen = await Promise.all([
@@ -86,7 +86,7 @@ asRoot('state', () => {
     expect(seen).toEqual([['10.0.0.10'], 'outside', 'far', []])
   })
 
-  test('removal leaves nothing, and others’ things alone', async () => {
+  test('removing a subnet leaves nothing of it, and does not touch others', async () => {
     const kept = subnetSpec()
     await one.networks.applySubnet(kept)
     const neighbour = await fabric.join(one, kept, '10.0.0.10')
@@ -108,7 +108,7 @@ asRoot('state', () => {
     expect(await get(neighbour, fabric.outsideAddress)).toBe('outside')
   })
 
-  test('the host is as before when its last subnet has gone', async () => {
+  test('removing the last subnet leaves the host as before', async () => {
     const lone = await Fabric.make(1)
     try {
       const host = lone.host(0)
@@ -124,7 +124,7 @@ asRoot('state', () => {
     }
   })
 
-  test('what has lost its record is found by its label, and removed', async () => {
+  test('networks without a record are found by their labels, and removed', async () => {
     const before = await traces(one)
     const subnet = subnetSpec({ peers: [two.address] })
     await one.networks.applySubnet(subnet)
@@ -142,7 +142,7 @@ asRoot('state', () => {
     expect(await traces(one)).toEqual(before)
   })
 
-  test('many at once come and go', async () => {
+  test('many NICs are attached and detached in parallel', async () => {
     const subnets = Array.from({ length: 8 }, () => subnetSpec())
     const before = await traces(one)
     await Promise.all(subnets.map((subnet) => one.networks.applySubnet(subnet)))
@@ -153,7 +153,7 @@ asRoot('state', () => {
   })
 
   test(
-    'whoever was killed, asking again brings it about, and removal leaves nothing',
+    'retries after a kill complete, and removal leaves nothing',
     async () => {
       const { vpc_id, tenant_id } = subnetSpec()
       const first = subnetSpec({ vpc_id, tenant_id, names: [{ name: 'web', ip_address: '10.0.0.10' }] })
@@ -164,7 +164,7 @@ asRoot('state', () => {
       const worker = resolvePath(import.meta.dirname, '../../support/network-worker.ts')
 
       for (let kill = 0; kill < kills; kill++) {
-        // By turns beside the host and inside it, as a host's worker is.
+        // Alternates between outside and inside the host's namespace; a host's worker runs inside.
         const inside = kill % 2 === 1
         const { hostNamespace: _, ...ownSettings } = one.settings
         const orders = JSON.stringify({
@@ -176,12 +176,12 @@ asRoot('state', () => {
         const child = spawn(enter[0] ?? '', [...enter.slice(1), process.execPath, worker, orders], {
           stdio: ['ignore', 'pipe', 'inherit'],
         })
-        await once(child.stdout, 'data') // it begins
+        await once(child.stdout, 'data') // it has begun
         await delay(randomInt(600))
         child.kill('SIGKILL')
         await once(child, 'exit')
 
-        // What it had started last may still be at work.
+        // The last command that it started may still run.
         await eventually(async () => {
           for (const subnet of [first, second]) await one.networks.applySubnet(subnet)
           await one.networks.attachNic(nic)
@@ -200,7 +200,7 @@ asRoot('state', () => {
     kills * 60_000,
   )
 
-  test('a tool that is missing and a right that is missing are named', async () => {
+  test('a missing tool and a missing privilege are named', async () => {
     await expect(run('keelson-no-such-tool', [])).rejects.toMatchObject({ code: 'host_not_equipped' })
     await expect(runIn(one.namespace, 'keelson-no-such-tool', [])).rejects.toMatchObject({
       code: 'host_not_equipped',
@@ -224,7 +224,7 @@ asRoot('state', () => {
     })
   })
 
-  test('a state folder that dnsmasq cannot enter is refused, not used in vain', async () => {
+  test('a state folder that dnsmasq cannot enter is refused at once', async () => {
     const stateFolder = resolvePath(one.settings.stateFolder, 'closed')
     await mkdir(stateFolder, { recursive: true, mode: 0o700 })
     const networks = makeLinuxNetworks({ ...one.settings, stateFolder })
@@ -234,7 +234,7 @@ asRoot('state', () => {
     expect(await networks.list()).toEqual([])
   })
 
-  test('what cannot be is refused before anything is done', async () => {
+  test('an impossible request is refused before anything is changed', async () => {
     const before = await traces(one)
     for (const wrong of [
       { cidr: '10.0.0.0' },
@@ -256,7 +256,7 @@ asRoot('state', () => {
 })
 
 asRoot('development hosts', () => {
-  test('reach each other and the machine, stay when made again, and leave nothing', async () => {
+  test('reach each other and the machine, stay when they are made again, and leave nothing', async () => {
     const name = `kt${randomInt(2 ** 32).toString(36)}`
     const machineLinks = async () =>
       [...(await linksOf(null)).values()].filter(({ ifalias }) => ifalias === `keelson/hosts/${name}`).length
@@ -287,7 +287,7 @@ asRoot('development hosts', () => {
   })
 })
 
-/** All that a VPC and its host are in the kernel. */
+/** The kernel's state of a VPC and its host. */
 async function stateOf(host: NetworkHost, { vpc_id }: SubnetSpec): Promise<unknown> {
   const vpc = new Names(host.settings.host).vpc(vpc_id)
   const [inside, around] = await Promise.all([vpc, host.namespace].map(kernelState))
@@ -298,7 +298,7 @@ async function kernelState(namespace: string): Promise<unknown> {
   const { links, routes, neighbours } = await lookAt(namespace)
   return {
     links: [...links.values()].map(({ ifname, ifindex, address, addr_info }) => {
-      // Those of IPv6 the kernel gives by itself, some time later.
+      // The kernel adds IPv6 addresses by itself, some time later.
       const own = addr_info.filter(({ family }) => family === 'inet')
       return [ifname, ifindex, address, own]
     }),

@@ -6,7 +6,7 @@ import { asRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
 import { get, type Member, nicSpec, pings, reached, subnetSpec, uplinkOf } from '../../support/networks.ts'
 
-// On the real kernel, which only root may ask; nothing else of the platform is needed, hence `unit`.
+// Uses the real kernel, which needs root, and nothing else of the platform: hence `unit`.
 
 aroundHosts()
 
@@ -15,7 +15,7 @@ const rulesNamed = async (): Promise<number | undefined> =>
   (await runIn(one.namespace, 'iptables-save', [])).match(/keelson/g)?.length
 
 asRoot('isolation', () => {
-  test('two tenants have the same cidr and the same address on one host, each for itself', async () => {
+  test('two tenants can use the same cidr and address on one host', async () => {
     const red = subnetSpec()
     const blue = subnetSpec()
     for (const subnet of [red, blue]) await one.networks.applySubnet(subnet)
@@ -27,7 +27,7 @@ asRoot('isolation', () => {
     expect(await get(blueClient, '10.0.0.10')).toBe('blue server')
   })
 
-  test('a member reaches the outside, and neither another VPC, nor a host, nor metadata', async () => {
+  test('a member reaches the outside, but no other VPC, host or metadata service', async () => {
     const mine = subnetSpec()
     const other = subnetSpec({ cidr: '10.7.0.0/24', gateway_ip: '10.7.0.1' })
     for (const subnet of [mine, other]) await one.networks.applySubnet(subnet)
@@ -35,14 +35,14 @@ asRoot('isolation', () => {
     const stranger = await fabric.join(one, other, '10.7.0.10', 'stranger')
     const [mineOut, otherOut] = [await uplinkOf(one, mine), await uplinkOf(one, other)]
 
-    // They are there, and answer whom they are for.
+    // These exist, and answer those who may reach them.
     expect(await get(two.namespace, one.address)).toBe('host')
     expect(await get(one.namespace, two.address)).toBe('host')
     expect(await get(one.namespace, '169.254.169.254')).toBe('outside')
     expect(await get(one.namespace, fabric.underlay.address)).toBe('router')
     expect(await get(stranger, '10.7.0.10')).toBe('stranger')
     expect(await get(member, fabric.outsideAddress)).toBe('outside')
-    const elsewhere = '198.51.100.5' // an address of the host's of which nobody was told
+    const elsewhere = '198.51.100.5' // an address of the host that the driver does not know
     await runIn(one.namespace, 'ip', ['address', 'add', elsewhere, 'dev', 'lo'])
     expect(await get(one.namespace, elsewhere)).toBe('host')
 
@@ -62,7 +62,7 @@ asRoot('isolation', () => {
     await runIn(one.namespace, 'ip', ['address', 'delete', elsewhere, 'dev', 'lo'])
   })
 
-  test('what a member sends in a stranger’s name is dropped at its VPC’s door', async () => {
+  test('packets with a forged source address are dropped where they leave the VPC', async () => {
     const subnet = subnetSpec()
     await one.networks.applySubnet(subnet)
     const member = await fabric.join(one, subnet, '10.0.0.10')
@@ -85,7 +85,7 @@ asRoot('isolation', () => {
     expect(await dropped()).toBe(3)
   })
 
-  test('not even a host that has a way from one VPC to another lets them meet', async () => {
+  test('VPCs stay apart even if the host has a route between them', async () => {
     const mine = subnetSpec()
     const other = subnetSpec({ cidr: '10.8.0.0/24', gateway_ip: '10.8.0.1' })
     for (const subnet of [mine, other]) await one.networks.applySubnet(subnet)
@@ -100,8 +100,8 @@ asRoot('isolation', () => {
     }
   })
 
-  test('rules of an engine on the host neither open what is refused nor close what is allowed', async () => {
-    // As an engine leaves them: a port of the host's is a container's, and what is not known is dropped.
+  test('an engine’s firewall rules neither open what is refused nor close what is allowed', async () => {
+    // As an engine writes them: a port of the host leads to a container, and unknown traffic is dropped.
     const container = await fabric.container(one, '172.31.0.2', 'published')
     await rule('-P', 'FORWARD', 'DROP')
     await rule('-A', 'FORWARD', '-o', 'docker0', '-j', 'ACCEPT')
@@ -129,7 +129,7 @@ asRoot('isolation', () => {
     }
   })
 
-  test('without nat a member reaches its VPC alone', async () => {
+  test('without nat a member reaches only its VPC', async () => {
     const closed = subnetSpec({ nat: false })
     const open = subnetSpec({
       vpc_id: closed.vpc_id,
@@ -152,7 +152,7 @@ asRoot('isolation', () => {
 })
 
 asRoot('between hosts', () => {
-  test('members of one subnet meet over the underlay; a same one of another tenant has no part in it', async () => {
+  test('members of one subnet meet over the underlay; another tenant’s equal subnet stays apart', async () => {
     const red = subnetSpec()
     const blue = subnetSpec()
     await fabric.applyEverywhere(red, blue)
@@ -164,7 +164,7 @@ asRoot('between hosts', () => {
     expect(await reached(client, ['10.0.0.12'])).toEqual([])
   })
 
-  test('subnets of a VPC are routed on one host, and to a host with a member of the other alone', async () => {
+  test('a VPC’s subnets are routed on one host, and to hosts with a member of the other subnet only', async () => {
     const { vpc_id, tenant_id } = subnetSpec()
     const web = subnetSpec({ vpc_id, tenant_id })
     const data = subnetSpec({ vpc_id, tenant_id, cidr: '10.0.1.0/24', gateway_ip: '10.0.1.1', nat: false })
@@ -182,7 +182,7 @@ asRoot('between hosts', () => {
     expect(await get(client, '10.0.1.20')).toBe('far')
     expect(await get(server, '10.0.0.10')).toBe('client')
     expect(await get(client, fabric.outsideAddress)).toBe('outside')
-    // Each hears the gateway of its own host alone, so that its way out does not move.
+    // Each member hears only its own host's gateway, so its way out stays on that host.
     expect(await whoHas(server, '10.0.1.1')).toEqual([new Names(two.settings.host).gatewayMac(data.id)])
     expect(await whoHas(client, '10.0.0.1')).toEqual([new Names(one.settings.host).gatewayMac(web.id)])
   })
@@ -196,12 +196,12 @@ asRoot('between hosts', () => {
 
     await two.networks.detachNic(before.nic.id)
     const after = await fabric.member('after')
-    await setSysctls(after, ['ipv6/conf/default/disable_ipv6=1']) // which would make itself heard
+    await setSysctls(after, ['ipv6/conf/default/disable_ipv6=1']) // else the kernel would send IPv6 packets by itself
     await one.networks.attachNic({ ...before.nic, into: { pid: after.pid } })
     expect(await get(client, '10.0.0.11')).toBe('after')
   })
 
-  test('a host that is a peer no longer is reached no longer', async () => {
+  test('a host that is no longer a peer is no longer reached', async () => {
     const subnet = subnetSpec()
     await fabric.applyEverywhere(subnet)
     const client = await fabric.join(one, subnet, '10.0.0.10')
@@ -219,7 +219,7 @@ asRoot('between hosts', () => {
     expect(await get(client, '10.0.0.11')).toBe('server')
   })
 
-  test('what a host sends that shares no subnet is not taken in', async () => {
+  test('packets of a host without a member in the subnet are dropped', async () => {
     const subnet = subnetSpec()
     await one.networks.applySubnet({ ...subnet, peers: [two.address] })
     await two.networks.applySubnet(subnet)
@@ -234,7 +234,7 @@ asRoot('between hosts', () => {
 })
 
 asRoot('NICs', () => {
-  test('a second one comes and goes while the instance runs', async () => {
+  test('a second NIC is hot-plugged and unplugged', async () => {
     const { vpc_id, tenant_id } = subnetSpec()
     const front = subnetSpec({ vpc_id, tenant_id })
     const back = subnetSpec({ vpc_id, tenant_id, cidr: '10.0.1.0/24', gateway_ip: '10.0.1.1' })
@@ -259,7 +259,7 @@ asRoot('NICs', () => {
     expect(await get(member, fabric.outsideAddress)).toBe('outside')
   })
 
-  test('one is moved to another process, address and subnet by attaching it anew', async () => {
+  test('attaching a NIC again moves it to another process, address and subnet', async () => {
     const { vpc_id, tenant_id } = subnetSpec()
     const front = subnetSpec({ vpc_id, tenant_id })
     const back = subnetSpec({ vpc_id, tenant_id, cidr: '10.0.1.0/24', gateway_ip: '10.0.1.1' })
@@ -270,7 +270,7 @@ asRoot('NICs', () => {
     expect(await get(client, '10.0.0.12')).toBe('first')
     expect(await reached(client, ['10.0.0.10'])).toEqual([])
 
-    // As when a pause container was started anew.
+    // As when a pause container was recreated.
     const second = await fabric.member('second')
     await one.networks.attachNic({ ...first.nic, into: { pid: second.pid } })
     await eventually(async () => (await get(client, '10.0.0.10')) === 'second')
@@ -302,7 +302,7 @@ asRoot('NICs', () => {
     expect((await linksOf(namespace)).has(device)).toBe(false)
   })
 
-  test('none is put where it would change the host, or where its subnet is not', async () => {
+  test('a NIC is refused where it would change the host, or where its subnet is missing', async () => {
     const subnet = subnetSpec()
     const nic = nicSpec(subnet, '10.0.0.10', { pid: process.pid })
     await expect(one.networks.attachNic(nic)).rejects.toMatchObject({ code: 'subnet_not_on_host' })
@@ -320,7 +320,7 @@ asRoot('NICs', () => {
   })
 })
 
-/** Who says, of all who hear a member's question, that the address is his. */
+/** The names of the machines that answer a member's ARP request for the address. */
 async function whoHas(member: Member, address: string): Promise<string[]> {
   const said = await runIn(member, 'busybox', ['arping', '-b', '-c', '2', '-w', '3', '-I', 'eth0', address])
   return [...new Set([...said.matchAll(/reply from \S+ \[([\da-f:]+)\]/gi)].map(([, mac]) => `${mac}`))]

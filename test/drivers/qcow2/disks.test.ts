@@ -20,7 +20,7 @@ import { eventually } from '../../support/eventually.ts'
 
 withHosts('disks', () => {
   describe('create, resize and remove', () => {
-    test('a disk is made once, however often it is asked for, and takes little until it is written', async () => {
+    test('a disk is created once, however often it is retried, and takes little space while it is empty', async () => {
       const id = newId()
       const made = await here.disks.create({ id, size_gib: 2 })
       expect(made).toMatchObject({ id, size_bytes: 2 * gibibyte, state: 'detached', snapshots: [] })
@@ -29,7 +29,7 @@ withHosts('disks', () => {
       expect(await here.disks.find(newId())).toBeNull()
     })
 
-    test('grows detached, and never shrinks', async () => {
+    test('a detached disk grows, and never shrinks', async () => {
       const id = await newDisk(1)
       expect(await here.disks.resize(id, 2)).toMatchObject({ size_bytes: 2 * gibibyte })
       expect(await here.disks.resize(id, 2)).toMatchObject({ size_bytes: 2 * gibibyte })
@@ -42,7 +42,7 @@ withHosts('disks', () => {
       expect(await sizeInside(container)).toBeGreaterThan(1.8 * gibibyte)
     })
 
-    test('grows while a container uses it', async () => {
+    test('a disk grows while a container uses it', async () => {
       const id = await newDisk(1)
       const container = await running()
       await attachTo(container, id)
@@ -52,7 +52,7 @@ withHosts('disks', () => {
       expect(await inContainer(container, 'cat /data/file')).toBe('before')
     })
 
-    test('what would not fit on the host is refused before anything is written', async () => {
+    test('a disk that would not fit on the host is refused before anything is written', async () => {
       const { free_bytes, promised_bytes } = await here.disks.space()
       const tooMuch = Math.ceil((free_bytes - promised_bytes) / gibibyte) + 1
       const [id, other] = [newId(), await newDisk(1)]
@@ -63,14 +63,14 @@ withHosts('disks', () => {
       expect(await here.disks.find(id)).toBeNull()
     })
 
-    test('what disks may still come to take is promised', async () => {
+    test('the space that disks may still take is reserved', async () => {
       const before = await here.disks.space()
       await newDisk(4)
       const after = await here.disks.space()
       expect(after.promised_bytes - before.promised_bytes).toBeGreaterThan(3.9 * gibibyte)
     })
 
-    test('removing leaves nothing, and removing nothing is success', async () => {
+    test('a removal leaves nothing, and removing a missing disk succeeds', async () => {
       const id = await newDisk(1)
       await here.disks.attach(id)
       await here.disks.snapshot(id, 'one')
@@ -89,13 +89,13 @@ withHosts('disks', () => {
       expect(await kernelTraces(id)).toEqual([])
     })
 
-    test.each(['', '..', 'a/b', '../x', 'A B', 'x'.repeat(37)])('%j is no id of a disk', async (id) => {
+    test.each(['', '..', 'a/b', '../x', 'A B', 'x'.repeat(37)])('the disk id %j is refused', async (id) => {
       await expect(here.disks.create({ id, size_gib: 1 })).rejects.toMatchObject({ code: 'engine_refused' })
     })
   })
 
   describe('attach and detach', () => {
-    test('what one container writes, another finds after the disk has moved to it', async () => {
+    test('a disk that moves between containers keeps its data', async () => {
       const id = await newDisk(1)
       const [first, second] = [await running(), await running()]
       await attachTo(first, id, '/var/lib/some app/data')
@@ -110,7 +110,7 @@ withHosts('disks', () => {
       expect(await here.disks.find(id)).toMatchObject({ state: 'attached' })
     })
 
-    test('read-only is read-only, and can be changed', async () => {
+    test('a read-only disk cannot be written, and can be made writable', async () => {
       const id = await newDisk(1)
       const container = await running()
       const to = { pid: await pidOf(container), mount_path: '/data' }
@@ -120,7 +120,7 @@ withHosts('disks', () => {
       await inContainer(container, 'touch /data/file')
     })
 
-    test('several disks in one container do not disturb each other', async () => {
+    test('several disks in one container are independent', async () => {
       const ids = [await newDisk(1), await newDisk(1)]
       const container = await running()
       await Promise.all(ids.map((id, index) => attachTo(container, id, `/disks/${index}`)))
@@ -129,7 +129,7 @@ withHosts('disks', () => {
       expect(await inContainer(container, 'ls /disks/0; cat /disks/1/file')).toBe('1')
     })
 
-    test('a disk that is in use is not taken away, and says so', async () => {
+    test('a disk in use is not detached; the refusal says so', async () => {
       const id = await newDisk(1)
       const container = await running(
         shell('while [ ! -e /data ]; do sleep 0.05; done; cd /data; exec sleep 600'),
@@ -147,7 +147,7 @@ withHosts('disks', () => {
       await here.disks.detach(id)
     })
 
-    test('after a restart of its container it is attached again by asking again', async () => {
+    test('a retry attaches a disk again after a restart of its container', async () => {
       const id = await newDisk(1)
       const container = await running()
       await attachTo(container, id)
@@ -157,7 +157,7 @@ withHosts('disks', () => {
       expect(await inContainer(container, 'cat /data/file')).toBe('kept')
     })
 
-    test('a container that is made with its folder keeps it over restarts by itself', async () => {
+    test('a container that is created with a disk’s folder keeps the disk over its restarts', async () => {
       const id = await newDisk(1)
       const { host_path } = await here.disks.attach(id)
       const container = await withFolder(host_path)
@@ -166,11 +166,11 @@ withHosts('disks', () => {
       expect(await inContainer(container.id, 'cat /data/file')).toBe('kept')
       await here.disks.detach(id)
       expect(await inContainer(container.id, 'ls /data')).toBe('')
-      // Rather than let it write to the host.
+      // The start fails, so that the container cannot write to the host.
       await expect(container.restart({ t: 0 })).rejects.toThrow(/no such file|does not exist/)
     })
 
-    test('a link in the container leads nowhere but into the container', async () => {
+    test('a link in the container leads only inside the container', async () => {
       const id = await newDisk(1)
       const container = await running()
       await inContainer(
@@ -184,7 +184,7 @@ withHosts('disks', () => {
       expect(await readdir(here.settings.folder)).toEqual([id])
     })
 
-    test('only what is there can be attached, and only to a container', async () => {
+    test('only existing disks and containers can be attached', async () => {
       const id = await newDisk(1)
       const container = await running()
       await expect(attachTo(container, newId())).rejects.toMatchObject({ code: 'disk_not_found' })
@@ -198,8 +198,8 @@ withHosts('disks', () => {
     })
   })
 
-  describe('snapshots', () => {
-    test('hold everything that was written before, and nothing by halves', async () => {
+  describe('snapshots of a disk', () => {
+    test('hold all earlier writes completely', async () => {
       const id = await newDisk(1)
       const writer = await running(
         shell(
@@ -214,7 +214,7 @@ withHosts('disks', () => {
       const taken = await here.disks.snapshot(id, 'under-load')
       const later = await lines(writer, 'b')
       expect(await here.disks.snapshot(id, 'under-load')).toEqual(taken)
-      await eventually(async () => (await lines(writer, 'b')) > later) // nobody waits any longer
+      await eventually(async () => (await lines(writer, 'b')) > later) // no reader waits any longer
 
       const restored = await restore(id, 'under-load')
       const reader = await running()
@@ -227,7 +227,7 @@ withHosts('disks', () => {
       await isSound(restored)
     })
 
-    test('a restored disk is a new one, equal to what was kept, also larger', async () => {
+    test('restore to an independent disk with equal content, also to a larger one', async () => {
       const id = await newDisk(1)
       const container = await running()
       await attachTo(container, id)
@@ -256,7 +256,7 @@ withHosts('disks', () => {
       expect(await sizeInside(container, `/copies/${larger}`)).toBeGreaterThan(1.8 * gibibyte)
     })
 
-    test('are listed by age, removed by name, and refused when they are not there', async () => {
+    test('are listed by age, removed by name, and refused if they do not exist', async () => {
       const id = await newDisk(1)
       for (const name of ['b', 'a', 'c.1_x']) await here.disks.snapshot(id, name)
       await here.disks.removeSnapshot(id, 'a')

@@ -24,7 +24,7 @@ async function fileOf(...parts: Buffer[]): Promise<string> {
 
 const sent = async (file: string): Promise<Buffer> => Buffer.concat(await Array.fromAsync(framesOf(file)))
 
-/** In pieces of this length, as a network cuts them. */
+/** In pieces of this length, as a network splits them. */
 function* cut(bytes: Buffer, length: number) {
   for (let from = 0; from < bytes.length; from += length) yield bytes.subarray(from, from + length)
 }
@@ -45,7 +45,7 @@ test.each([
     'zeros between, and at the end',
     [noise(70 * kib), nothing(3_000 * kib), noise(64 * kib), nothing(130 * kib + 5)],
   ],
-])('%s arrives as it was, and zeros are not sent', async (_, parts) => {
+])('data with %s arrives unchanged, and zeros are not sent', async (_, parts) => {
   const file = await fileOf(...parts)
   const frames = await sent(file)
   const zeros = parts.filter((part) => part.every((byte) => byte === 0))
@@ -57,7 +57,7 @@ test.each([
   }
 })
 
-test('what was changed on the way, wherever, is refused', async () => {
+test('data that was changed on the way is refused, wherever the change is', async () => {
   const frames = await sent(await fileOf(noise(200 * kib), nothing(200 * kib), noise(100 * kib)))
   for (const at of [3, 100, 200 * kib + 12, frames.length - 40, frames.length - 1]) {
     const changed = Buffer.from(frames)
@@ -66,7 +66,7 @@ test('what was changed on the way, wherever, is refused', async () => {
   }
 })
 
-test('what ends too soon, wherever, is refused', async () => {
+test('data that ends too soon is refused, wherever it ends', async () => {
   const frames = await sent(await fileOf(noise(200 * kib)))
   for (const length of [0, 5, 10, 1_000, frames.length - 32, frames.length - 1])
     await expect(received(frames.subarray(0, length))).rejects.toMatchObject({

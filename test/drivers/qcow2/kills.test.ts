@@ -21,9 +21,9 @@ import { eventually } from '../../support/eventually.ts'
 import { killedAfter as killed } from '../../support/killed-worker.ts'
 import { sampled } from '../../support/sampled.ts'
 
-withHosts('disks whose programs are killed', () => {
+withHosts('disks', () => {
   describe('after a kill', () => {
-    test('of its serving process, the disk is broken, comes back where it was, and keeps what was synced', async () => {
+    test('of its daemon, a disk is broken, is restored in its container, and keeps its synced data', async () => {
       const id = await newDisk(1)
       const container = await running(
         shell('while [ ! -e /data ]; do sleep 0.05; done; sleep 0.2; exec sleep 600 > /data/open'),
@@ -47,7 +47,7 @@ withHosts('disks whose programs are killed', () => {
       await isSound(id)
     })
 
-    test('of its serving process, it can be detached too', async () => {
+    test('of its daemon, a disk can be detached', async () => {
       const id = await newDisk(1)
       const container = await running()
       await attachTo(container, id)
@@ -57,7 +57,7 @@ withHosts('disks whose programs are killed', () => {
       expect(await inContainer(container, 'ls /data')).toBe('')
     })
 
-    test.each(moments())('of the worker that creates, after %d ms: all or nothing', async (ms) => {
+    test.each(moments())('of a worker that creates after %d ms, a disk is whole or absent', async (ms) => {
       const id = newId()
       await killedAfter(ms, here, 'create', [{ id, size_gib: 1 }])
       const found = await here.disks.find(id)
@@ -68,7 +68,7 @@ withHosts('disks whose programs are killed', () => {
     })
 
     test.each(moments())(
-      'of the worker that attaches or detaches, after %d ms: asking again completes',
+      'of a worker that attaches or detaches after %d ms, a retry completes',
       async (ms) => {
         const id = await newDisk(1)
         const container = await running()
@@ -85,7 +85,7 @@ withHosts('disks whose programs are killed', () => {
     )
 
     test.each(moments())(
-      'of the worker that takes a snapshot, after %d ms: whole or not there, and nobody waits',
+      'of a worker that takes a snapshot after %d ms, it is whole or absent, and no writer hangs',
       async (ms) => {
         const id = await newDisk(1)
         const container = await running()
@@ -104,7 +104,7 @@ withHosts('disks whose programs are killed', () => {
       },
     )
 
-    test.each(moments())('of the worker that pulls, after %d ms: all or nothing', async (ms) => {
+    test.each(moments())('of a worker that pulls after %d ms, a disk is whole or absent', async (ms) => {
       const id = await written(10)
       const source = await here.disks.serve(id, 60)
       await killedAfter(ms, there, 'pull', [id, source])
@@ -123,7 +123,7 @@ async function killDaemon(id: string): Promise<void> {
   await eventually(async () => (await here.disks.find(id))?.state === 'broken')
 }
 
-/** Spread over the time that the work takes here. */
+/** Spread over the time that the work takes on this machine. */
 function moments(): number[] {
   return sampled(
     Array.from({ length: 30 }, (_, i) => i * 7),

@@ -3,9 +3,9 @@ import { kernelTraces } from '../../support/disk-hosts.ts'
 import { newDisk, written, imageOf, run, gibibyte, here, there, withHosts } from '../../support/disk-tests.ts'
 import { eventually } from '../../support/eventually.ts'
 
-withHosts('disks that go to another host', () => {
-  describe('migration', () => {
-    test('brings the disk with its snapshots, byte for byte, and says how far it is', async () => {
+withHosts('disk transfers', () => {
+  describe('a migration', () => {
+    test('copies a disk with its snapshots, byte for byte, and reports its progress', async () => {
       const id = await written(30)
       await here.disks.snapshot(id, 'before')
       const source = await here.disks.serve(id, 60)
@@ -24,7 +24,7 @@ withHosts('disks that go to another host', () => {
       expect(await there.disks.pull(id, await here.disks.serve(id, 60))).toMatchObject({ state: 'detached' })
     })
 
-    test('ends where the source goes away in the middle, and leaves nothing', async () => {
+    test('ends if the source disappears in the middle, and leaves nothing', async () => {
       const id = await written(16)
       const source = await here.disks.serve(id, 60)
       let stopped: Promise<void> | undefined
@@ -36,7 +36,7 @@ withHosts('disks that go to another host', () => {
       expect(await kernelTraces(there.settings.folder)).toEqual([])
     })
 
-    test('takes no room for what was written once and is nothing now', async () => {
+    test('takes no space for blocks that were written once and are empty now', async () => {
       const id = await written(4)
       const { host_path } = await here.disks.attach(id)
       await run('dd', ['if=/dev/zero', `of=${host_path}/nothing`, 'bs=1M', 'count=64', 'conv=fsync'])
@@ -47,12 +47,12 @@ withHosts('disks that go to another host', () => {
       expect(found.allocated_bytes).toBeLessThan(16 * 1024 ** 2)
     })
 
-    test('keeps to a limit of bandwidth', async () => {
+    test('keeps to its bandwidth limit', async () => {
       const id = await written(32)
       const source = await here.disks.serve(id, 60)
       const begun = performance.now()
       await there.disks.pull(id, source, { bytesPerSec: 16 * 1024 ** 2 })
-      // The limit lets a burst through at first.
+      // The limit first lets a burst through.
       expect(performance.now() - begun).toBeGreaterThan(1_000)
     })
 
@@ -62,13 +62,13 @@ withHosts('disks that go to another host', () => {
       const wrong = { ...source, key: 'f'.repeat(64) }
       await expect(there.disks.pull(id, wrong)).rejects.toMatchObject({ code: 'engine_unavailable' })
       expect(await there.disks.find(id)).toBeNull()
-      // Long enough for a busy machine to start it in.
+      // Long enough to start on a busy machine.
       await here.disks.serve(id, 8)
       expect(await here.disks.find(id)).toMatchObject({ state: 'migrating' })
       await eventually(async () => (await here.disks.find(id))?.state === 'detached')
     })
 
-    test('is refused while the disk is attached at either end, and the disk stays as it is meanwhile', async () => {
+    test('is refused while the disk is attached at either end, and the source stays unchanged meanwhile', async () => {
       const id = await newDisk(1)
       await here.disks.attach(id)
       await expect(here.disks.serve(id, 60)).rejects.toMatchObject({ code: 'disk_attached' })
@@ -87,7 +87,7 @@ withHosts('disks that go to another host', () => {
       await expect(there.disks.pull(id, source)).rejects.toMatchObject({ code: 'disk_attached' })
     })
 
-    test('an aborted pull leaves nothing', async () => {
+    test('that is aborted leaves nothing', async () => {
       const id = await written(16)
       const source = await here.disks.serve(id, 60)
       const abort = new AbortController()

@@ -7,7 +7,7 @@ import { Agent } from '../../../drivers/qemu/agent.ts'
 import type { AgentLine, CommandStatus } from '../../../drivers/qemu/messages.ts'
 import { eventually } from '../../support/eventually.ts'
 
-// In a machine its tenant is root, and may say anything in the agent's place: nothing of it may harm the host's program.
+// A tenant is root in the machine, and can send anything in the agent's place. None of it may harm the host worker.
 
 const status: CommandStatus = {
   phase: 'running',
@@ -79,7 +79,7 @@ test.each([
   ['output of no session', JSON.stringify({ verb: 'out', body: 1 })],
   ['an end of no session', JSON.stringify({ verb: 'exit', session: 'x', body: 'now' })],
   ['a line longer than all that an agent says', 'x'.repeat(3 * 2 ** 20)],
-])('what is %s was never said, and what comes after it was', async (_, text) => {
+])('the host ignores %s, and hears what follows', async (_, text) => {
   say(hello())
   await agent.ready(10_000)
   guest.write(`${text}\n`)
@@ -88,7 +88,7 @@ test.each([
   expect(heard).toEqual({ lines: [line(1)], statuses: [status] })
 })
 
-test('what floods is read slowly, and none of it is lost', async () => {
+test('a flood is read slowly, and none of it is lost', async () => {
   say(hello())
   await agent.ready(10_000)
   const text = Buffer.alloc(16 * 1024, 'x').toString('base64')
@@ -98,7 +98,7 @@ test('what floods is read slowly, and none of it is lost', async () => {
   expect(heard.lines.map(({ seq }) => seq)).toEqual(Array.from({ length: count }, (_, index) => index + 1))
 })
 
-test('a greeting with a status that is none is no greeting', async () => {
+test('a greeting with an invalid status is ignored', async () => {
   say(hello({ status: { ...status, phase: 'rich' } }))
   await expect(agent.ready(300)).rejects.toThrow('does not answer')
   say(hello())

@@ -36,7 +36,10 @@ async function pluggedDisk(): Promise<MachineDisk> {
   return { disk_id, mount_path: '/data', read_only: false, ...(await here.disks.plug(disk_id)) }
 }
 
-/** By `nc`, since the image's static `wget` may not look up names. The last line, which is the page; empty when nobody answers. */
+/**
+ * Uses `nc`: the image's static `wget` cannot resolve names. Returns the last line, which is the page; empty without an
+ * answer.
+ */
 const fetched = (id: string, address: string): Promise<string> =>
   inMachine(id, `printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 3 ${address} 80 2>/dev/null | tail -n 1`)
 
@@ -56,7 +59,7 @@ withMachines('machines with disks and NICs', () => {
     await removeHosts()
   })
 
-  test('two tenants’ machines with the same address reach their own neighbours, and never the host', async () => {
+  test('two tenants’ machines with equal addresses reach their own neighbours, and never the host', async () => {
     const subnets = [subnetSpec(), subnetSpec()]
     for (const subnet of subnets) await fabric.host(0).networks.applySubnet(subnet)
     const ids: string[] = []
@@ -79,7 +82,7 @@ withMachines('machines with disks and NICs', () => {
     }
   })
 
-  test('a NIC comes and goes live, and works after a suspension', async () => {
+  test('a NIC is hot-plugged and unplugged, and works after a suspension', async () => {
     const subnet = subnetSpec()
     await fabric.host(0).networks.applySubnet(subnet)
     await fabric.join(fabric.host(0), subnet, '10.0.0.9', 'neighbour')
@@ -96,7 +99,7 @@ withMachines('machines with disks and NICs', () => {
     expect(await inMachine(spec.id, 'ls /sys/class/net')).toBe('lo')
   })
 
-  test('a disk is mounted live, outlives its serving process, and goes when nobody uses it', async () => {
+  test('a disk is mounted live, survives a kill of its daemon, and is removed when it is unused', async () => {
     const spec = machineSpec()
     await start(spec)
     const disk = await pluggedDisk()

@@ -8,14 +8,14 @@ const hourMs = 3_600_000
 const imagesFolder = () => join(settings.folder, 'images')
 const inFolder = async () => (await readdir(imagesFolder())).toSorted()
 
-/** As if nobody had asked for them since. */
+/** Sets the last use to long ago. */
 async function age(): Promise<void> {
   const before = new Date(Date.now() - 2 * hourMs)
   for (const name of await inFolder()) await utimes(join(imagesFolder(), name, 'image.json'), before, before)
 }
 
 withMachines('root disks of images', () => {
-  test('are made once for all who ask at once', async () => {
+  test('are made once for parallel requests', async () => {
     const spec = machineSpec()
     await mkdir(imagesFolder(), { recursive: true })
     expect(await inFolder()).toEqual([])
@@ -29,7 +29,7 @@ withMachines('root disks of images', () => {
     ])
   })
 
-  test('are removed once no machine is of them and nobody has asked for them in so long, and what was left unfinished too', async () => {
+  test('are removed when no machine uses them and they were not requested for long, as are unfinished ones', async () => {
     const spec = machineSpec()
     await start(spec)
     const [name = ''] = await inFolder()
@@ -45,7 +45,7 @@ withMachines('root disks of images', () => {
     expect(await inFolder()).toEqual([])
   })
 
-  test('are there for whoever asks for them while they are removed', async () => {
+  test('are available if they are requested during their removal', async () => {
     const spec = machineSpec()
     for (let round = 0; round < (isLong ? 20 : 2); round++) {
       await machines.prepare('microvm', spec.image)

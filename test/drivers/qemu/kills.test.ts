@@ -19,7 +19,7 @@ import {
 } from '../../support/machine-hosts.ts'
 import { sampled } from '../../support/sampled.ts'
 
-/** Spread over the time that the work takes here, without KVM. */
+/** Spread over the time that the work takes on this machine, without KVM. */
 const moments = (longestMs: number, few: number): number[] =>
   sampled(
     Array.from({ length: 12 }, (_, index) => Math.round((longestMs * index) / 11)),
@@ -28,7 +28,7 @@ const moments = (longestMs: number, few: number): number[] =>
 
 const counter = 'i=0; while :; do i=$((i+1)); echo $i >> /numbers; sync; echo $i; sleep 0.05; done'
 
-/** No number is missing, and none is there twice: neither in the file, nor in what was said. */
+/** No number is missing or repeated, in the file and in the output. */
 async function isUnbroken(id: string): Promise<void> {
   const before = (await linesOf(id)).length
   expect(await eventually(async () => (await linesOf(id)).length > before)).toBe(true)
@@ -42,9 +42,9 @@ async function workerKilled(ms: number, method: string, args: unknown[]): Promis
   await anotherWorker()
 }
 
-/** Kills the machine's process so many milliseconds after the work has begun, wherever it is by then. */
+/** Kills the machine's process so many milliseconds after the work began. */
 async function processKilled(spec: MachineSpec, ms: number, work: () => Promise<unknown>): Promise<void> {
-  const ended = work().catch(() => {}) // either is right
+  const ended = work().catch(() => {}) // it may succeed or fail
   await delay(ms)
   for (const { pid } of await processesWith(`${settings.run}/${spec.id}/`)) process.kill(pid, 'SIGKILL')
   await ended
@@ -52,7 +52,7 @@ async function processKilled(spec: MachineSpec, ms: number, work: () => Promise<
 
 withMachines('machines whose worker or process is killed', () => {
   test.each(moments(8000, 2))(
-    'of the worker that creates, after %d ms: asking again makes one machine that runs',
+    'end as one running machine after a retry, if the worker creates for %d ms',
     async (ms) => {
       const spec = script('echo once; exec sleep 600')
       const operation = newId()
@@ -64,7 +64,7 @@ withMachines('machines whose worker or process is killed', () => {
     },
   )
 
-  test('of the worker that suspends or resumes: it runs or is suspended, and no number is lost', async () => {
+  test('run or are suspended if the worker suspends or resumes, and lose no number', async () => {
     const spec = script(counter)
     await start(spec)
     for (const ms of moments(2500, 2)) {
@@ -78,7 +78,7 @@ withMachines('machines whose worker or process is killed', () => {
     }
   })
 
-  test('of its process while it is suspended or resumed: suspended, or ended, and it starts from its disk', async () => {
+  test('are suspended or ended if QEMU suspends or resumes, and start from their disks', async () => {
     const spec = machineSpec()
     await start(spec)
     await inMachine(spec.id, 'echo kept > /kept; sync')
@@ -99,7 +99,7 @@ withMachines('machines whose worker or process is killed', () => {
     }
   })
 
-  test('of its process while it is created: what is left is nothing, or starts', async () => {
+  test('leave nothing or can start if QEMU is killed during their creation', async () => {
     for (const ms of moments(6000, 1)) {
       const spec = machineSpec()
       await processKilled(spec, ms, () => start(spec))
@@ -109,7 +109,7 @@ withMachines('machines whose worker or process is killed', () => {
     }
   })
 
-  test('of its process while it runs: that is told, and it starts again', async () => {
+  test('are reported and start again if QEMU is killed while they run', async () => {
     const spec = machineSpec()
     const { pid } = await start(spec)
     const told: (string | null)[] = []

@@ -15,7 +15,7 @@ import {
 } from '../../support/machine-hosts.ts'
 
 withMachines('machines', () => {
-  test('a machine runs its image’s files and its command with its config vars, once however often it is asked for', async () => {
+  test('run their image’s files and their command with its config vars, once however often it is retried', async () => {
     const spec = script('echo "$GREETING from $(hostname)"; exec sleep 600', { name: 'first' })
     const operation = newId()
     const found = await start(spec, { GREETING: 'hello' }, operation)
@@ -32,11 +32,11 @@ withMachines('machines', () => {
     expect(
       await inMachine(spec.id, 'echo $GREETING; df -k / | tail -1 | awk "{print (\\$2 > 900000)}"'),
     ).toBe('hello\n1')
-    // The tenant's secrets are nowhere on the host.
+    // The tenant's secrets are not on the host.
     expect(await traces(spec.id)).not.toContainEqual(expect.stringContaining('hello'))
   })
 
-  test('its disk outlives stop and start; a reboot is done once for an operation', async () => {
+  test('keep their disk over stop and start; a reboot is done once for an operation', async () => {
     const spec = machineSpec()
     await start(spec)
     await inMachine(spec.id, 'echo kept > /kept; sync')
@@ -56,7 +56,7 @@ withMachines('machines', () => {
     expect(await machines.find(spec.id)).toBeNull()
   })
 
-  test('a command that cannot be started, or ends at once, fails the start and leaves nothing', async () => {
+  test('fail to start with a command that cannot be started or ends at once, and leave nothing', async () => {
     const missing = machineSpec({ command: ['/no/such'] })
     await expect(start(missing)).rejects.toMatchObject({ code: 'command_not_started', permanent: true })
     expect(await traces(missing.id)).toEqual([])
@@ -68,7 +68,7 @@ withMachines('machines', () => {
     expect(await traces(failing.id)).toEqual([])
   })
 
-  test('a job ends its machine, with all lines and the exit code kept, also while no worker was there', async () => {
+  test('end with their job; all lines and the exit code are kept, also while no worker ran', async () => {
     const spec = script('i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done; sleep 3; exit 7', {
       restart_policy: 'never',
     })
@@ -79,10 +79,10 @@ withMachines('machines', () => {
     expect(await linesOf(spec.id)).toEqual(Array.from({ length: 2000 }, (_, index) => `line ${index + 1}`))
   })
 
-  test('of one that ends without its command, how it did is known; of one that is killed, nothing', async () => {
+  test('report how a guest ended without its command, and report nothing for a killed process', async () => {
     const { id } = await start(machineSpec())
     expect(await machines.find(id)).toMatchObject({ state: 'running', ended_by: null })
-    await inMachine(id, 'sync; echo b >/proc/sysrq-trigger').catch(() => {}) // it takes along whoever asks
+    await inMachine(id, 'sync; echo b >/proc/sysrq-trigger').catch(() => {}) // the reset breaks this request
     await eventually(async () => (await machines.find(id))?.ended_by)
     expect(await machines.find(id)).toMatchObject({ state: 'exited', exit_code: null, ended_by: 'restarted' })
     const { pid } = await start(machineSpec({ id }))
@@ -92,7 +92,7 @@ withMachines('machines', () => {
     expect(await machines.find(id)).toMatchObject({ exit_code: null, ended_by: null })
   })
 
-  test('a terminal has its size, its input, its exit code, and ends when it is hung up', async () => {
+  test('have terminals with a size, input and an exit code, which end when they are hung up', async () => {
     const { id } = await start(machineSpec())
     const terminal = await machines.exec(id, ['sh'], { cols: 100, rows: 30 })
     let output = ''

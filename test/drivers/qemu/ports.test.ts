@@ -12,12 +12,12 @@ import { eventually } from '../../support/eventually.ts'
 import { guest } from '../../support/machine-hosts.ts'
 import { layout } from '../../support/stack.ts'
 
-// What carries published ports, alone: into a namespace where a program stands for the machine.
+// The port helper alone, with a namespace in which a program acts as the machine.
 
 const namespace = `kt-ports-${process.pid}`
 const [tcpPort, udpPort] = [layout.apiPort + 690, layout.apiPort + 691]
 
-/** Says everything back that it hears, and ends when the other does. */
+/** Returns everything that it hears, and ends when the client does. */
 const echo = `
   require('net').createServer({ allowHalfOpen: true }, (s) => s.pipe(s)).listen(80, '127.0.0.1')
   const udp = require('dgram').createSocket('udp4')
@@ -25,11 +25,11 @@ const echo = `
   udp.bind(5353, '127.0.0.1', () => console.log('ready'))
 `
 
-asRoot('what carries published ports', () => {
+asRoot('the port helper', () => {
   let folder: string
   const programs: ChildProcess[] = []
 
-  /** Starts it, and returns the first that it says. */
+  /** Starts a program, and returns the first line that it prints. */
   async function saying(program: string, args: string[]): Promise<{ pid: number; said: string }> {
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'ignore'] })
     programs.push(child)
@@ -56,7 +56,7 @@ asRoot('what carries published ports', () => {
     await rm(folder, { recursive: true })
   })
 
-  test('brings whole connections and datagrams there and back, as nobody; a second is told which port is taken', async () => {
+  test('forwards connections and datagrams both ways, unprivileged; a second one learns which port is taken', async () => {
     const { pid, said } = await publish()
     expect(said).toBe('ready')
     expect(await readFile(`/proc/${pid}/status`, 'utf8')).toMatch(/^Uid:(\t65534){4}$/m)
@@ -70,7 +70,7 @@ asRoot('what carries published ports', () => {
 
     const udp = createSocket('udp4')
     const answer = once(udp, 'message') as Promise<[Buffer]>
-    // Some may get lost: that is what they are.
+    // Datagrams may get lost.
     const text = await eventually(async () => {
       udp.send('hello', udpPort, '127.0.0.1')
       return Promise.race([answer, new Promise<null>((resolve) => setTimeout(resolve, 500, null))])

@@ -21,13 +21,13 @@ import {
   withOtherHost,
 } from '../../support/machine-hosts.ts'
 
-/** Writes and syncs a number, says it, and goes on with the next. */
+/** Writes, syncs and prints a number, then continues with the next. */
 const counter = 'i=0; while :; do i=$((i+1)); echo $i >> /numbers; sync; echo $i; sleep 0.05; done'
 const oneAfterTheOther = (count: number): string[] =>
   Array.from({ length: count }, (_, index) => String(index + 1))
 
-withMachines('machines that are suspended', () => {
-  test('go on at the very number, with the clock right, over workers and again', async () => {
+withMachines('suspended machines', () => {
+  test('continue their count with a correct clock, across worker restarts, twice', async () => {
     const spec = script(counter)
     await start(spec)
     const cycles = isLong ? 10 : 2
@@ -58,12 +58,12 @@ withMachines('machines that are suspended', () => {
     })
   })
 
-  test('find room for their memory first, each its own: whoever has none runs on', async () => {
+  test('check the disk space for their memory first; a machine without space keeps running', async () => {
     await withFileSystem(700, (folder) =>
       withOtherHost(async (there) => {
         const both = [machineSpec(), machineSpec()]
         for (const spec of both) await there.run(spec, {}, newId())
-        // For the memory of one there is enough, at 112 MiB and what is to stay free.
+        // There is space for the memory of one: 112 MiB and what must stay free.
         const { bavail, bsize } = await statfs(folder)
         await run('fallocate', ['-l', String(bavail * bsize - 230 * 1024 ** 2), join(folder, 'others')])
         const ended = await Promise.allSettled(both.map(({ id }) => there.suspend(id)))
@@ -101,7 +101,7 @@ withMachines('machines that are suspended', () => {
     expect(await start(spec)).toMatchObject({ state: 'running', suspended: null })
   })
 
-  test('move to another host, and go on there at the very number', async () => {
+  test('move to another host, and continue their count there', async () => {
     const spec = script(counter)
     await start(spec)
     expect(await eventually(async () => (await linesOf(spec.id)).length > 3)).toBe(true)
@@ -119,7 +119,7 @@ withMachines('machines that are suspended', () => {
     })
   })
 
-  test('are forked: the fork goes on from there by itself, and the other as if nothing had been', async () => {
+  test('can be forked: the fork continues independently, and the original is unaffected', async () => {
     const spec = script(counter, { name: 'one' })
     await start(spec)
     await inMachine(spec.id, 'echo shared > /shared; head -c 8 /dev/urandom | md5sum > /seen')

@@ -17,7 +17,7 @@ import {
   withMachines,
 } from '../../support/machine-hosts.ts'
 
-// Its image takes minutes to make, and its start a minute or two without KVM.
+// The image takes minutes to make, and a VM boots for a minute or two without KVM.
 if (!isLong) console.warn('One test of VMs is skipped: it is of the long form, since it makes an image.')
 
 const images = (): string => join(settings.folder, 'images')
@@ -26,7 +26,7 @@ const unfinished = async () =>
 
 const namespaceOf = (pid: number): Promise<string | null> => readlink(`/proc/${pid}/ns/pid`).catch(() => null)
 
-/** The processes' namespace in which an image is being made, once that has begun. */
+/** The process namespace in which an image is being made, once that has begun. */
 async function placeOfMaking(): Promise<string> {
   const own = await namespaceOf(process.pid)
   return eventually(async () => {
@@ -44,11 +44,11 @@ async function processesIn(place: string): Promise<number[]> {
 }
 
 withMachines('VMs', () => {
-  test('an image that nobody knows is refused', async () => {
+  test('an unknown image is refused', async () => {
     await expect(machines.prepare('vm', 'no-such')).rejects.toMatchObject({ code: 'image_not_found' })
   })
 
-  test('of the making of an image that is called off, or whose worker is killed, nothing is left', async () => {
+  test('a build of an image that is cancelled, or whose worker is killed, leaves nothing', async () => {
     const off = new AbortController()
     const called = machines.prepare('vm', 'debian-12', { signal: off.signal })
     const first = await placeOfMaking()
@@ -67,7 +67,7 @@ withMachines('VMs', () => {
   })
 
   testLong(
-    'a VM does what its settings say, is suspended, resumed and shut down',
+    'a VM applies its settings, and is suspended, resumed and shut down',
     async () => {
       const { image_digest, least_disk_gib } = await machines.prepare('vm', 'debian-12')
       expect(await machines.prepare('vm', 'debian-12')).toMatchObject({ image_digest })

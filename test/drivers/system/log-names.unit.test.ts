@@ -5,7 +5,7 @@ import { Worker } from 'node:worker_threads'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
 import { hasMore, openAll, removeFile } from '../../../drivers/system/log-names.ts'
 
-// Files are found in order and removed one by one while another thread renames them, just as the engine does.
+// Log files are found in order and removed one by one while another thread renames them, as the engine does.
 
 let folder: string
 let path: string
@@ -15,7 +15,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
-/** The engine's `rotate`, step by step, without a pause; each file holds its own number, and a time. */
+/** The engine's `rotate`, step by step, without a pause; each file holds its number and a time. */
 const rotations = `
   const { parentPort, workerData: { path, files, most } } = require('node:worker_threads')
   const fs = require('node:fs')
@@ -31,7 +31,7 @@ const rotations = `
   }
 `
 
-test('each file is taken once and in order', async () => {
+test('each log file is taken once and in order', async () => {
   const files = 3_000
   const most = 40
   const engine = new Worker(rotations, { eval: true, workerData: { path, files, most } })
@@ -50,7 +50,7 @@ test('each file is taken once and in order', async () => {
     for (const file of open) {
       const [, number] = /"log":(\d+)/.exec(readFileSync(file.descriptor, 'utf8')) ?? []
       if (number !== undefined && file.number !== 0) {
-        // One that could not be got hold of comes again, and is known then, as the archive knows it.
+        // A file that could not be opened comes again, and is recognized, as in the archive.
         if (Number(number) > (taken.at(-1) ?? 0) || !taken.includes(Number(number)))
           taken.push(Number(number))
         removeFile(path, file, most)
@@ -61,17 +61,17 @@ test('each file is taken once and in order', async () => {
     await new Promise((resolve) => setImmediate(resolve))
   }
   await ended
-  // The last is the one that is written to.
+  // The last file is the one that is written to.
   expect(taken).toEqual(Array.from({ length: files - 1 }, (_, i) => i + 1))
   expect(readdirSync(folder)).toEqual(['c-json.log'])
 })
 
-test('a file that took the name of the one to be removed is kept, and is the next', () => {
+test('a log file that took the name of a removed one is kept, and is the next', () => {
   writeFileSync(path, '3')
   writeFileSync(`${path}.1`, '2')
   writeFileSync(`${path}.2`, '1')
   const [oldest, ...others] = openAll(path, 10)
-  // The engine is as far as this in its next rotation.
+  // The engine has come this far in its next rotation.
   rmSync(path)
   writeFileSync(`${path}.3`, '1')
   rmSync(`${path}.2`)
