@@ -16,7 +16,7 @@ export interface Machine {
   body: Json
 }
 
-/** An API client, made by this caller. */
+/** Creates an API client on behalf of this caller. */
 export async function makeMachine(by: Client, scopes: string[], more: Json = {}): Promise<Machine> {
   const fields = { name: `machine-${newId().slice(-12)}`, scopes, ...more }
   const { status, body } = await by.ask('POST', '/api/v1/api-clients', fields)
@@ -27,7 +27,7 @@ export async function makeMachine(by: Client, scopes: string[], more: Json = {})
 export const basic = (id: string, secret: string): string =>
   `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}`
 
-/** A token request, as the token endpoint answers it. */
+/** Sends a token request; returns the token endpoint's answer. */
 export const requestToken = (
   { client_id, client_secret }: { client_id: string; client_secret: string },
   form: Record<string, string> = {},
@@ -41,7 +41,7 @@ export const requestToken = (
     body: new URLSearchParams({ grant_type: 'client_credentials', ...form }).toString(),
   })
 
-/** A token of this client, which must be given. */
+/** A token of this client; the request must succeed. */
 export async function tokenOf(machine: Machine, scope?: string): Promise<string> {
   const { status, body } = await requestToken(machine, scope === undefined ? {} : { scope })
   if (status !== 200) throw new Error(`no token: ${status} ${JSON.stringify(body)}`)

@@ -2,12 +2,12 @@ import { afterAll, afterEach, beforeAll } from '@jest/globals'
 import { isRoot } from './as-root.ts'
 import { Fabric, type NetworkHost } from './networks.ts'
 
-/** What `aroundHosts` has made; there once the tests run. */
+/** The fabric that `aroundHosts` has made; set while the tests run. */
 export let fabric: Fabric
 export let one: NetworkHost
 export let two: NetworkHost
 
-/** Around a file's tests: two hosts, cleared after each test. */
+/** Gives a file's tests two hosts, cleared after each test. */
 export function aroundHosts(): void {
   if (!isRoot) return
   beforeAll(async () => {

@@ -2,7 +2,7 @@ import * as fc from 'fast-check'
 import { z } from 'zod'
 import type { Operation } from '../../api/operation.ts'
 
-/** A request as it goes out: the body is text, whatever it says it is. */
+/** A request as it is sent: the body is text, whatever its content type says. */
 export interface FuzzedRequest {
   method: string
   url: string
@@ -48,7 +48,7 @@ const json = fc.oneof(
   hostile,
 )
 
-/** Mostly what the schema asks for, so that the input comes far; now and then something else in a place of it. */
+/** Mostly valid for the schema, so that the input gets past validation; now and then a part is wrong. */
 function near(schema: Schema): fc.Arbitrary<unknown> {
   return fc.oneof({ weight: 4, arbitrary: shaped(schema) }, { weight: 1, arbitrary: json })
 }
@@ -88,14 +88,14 @@ const schemaOf = (type: z.ZodType): Schema =>
   z.toJSONSchema(type, { io: 'input', unrepresentable: 'any', reused: 'inline' }) as Schema
 
 /**
- * Requests for one operation, most of them wrong somewhere: path, query, headers, body. `ids` are path parameters
- * of something that is there; every other request is about it.
+ * Requests for one operation, most of them wrong somewhere: path, query, headers, body. `ids` are path parameters of an
+ * existing resource, which every other request uses.
  */
 export function badRequests(operation: Operation, ids: Record<string, string>): fc.Arbitrary<FuzzedRequest> {
   const { method, path, query, body, form } = operation
   const mediaType = form ? 'application/x-www-form-urlencoded' : 'application/json'
   const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
-  const param = text.filter((value) => !/^\.{0,2}$/.test(value)) // what a URL would swallow
+  const param = text.filter((value) => !/^\.{0,2}$/.test(value)) // values that a URL would lose
   const params = fc.tuple(
     ...names.map((name) => fc.oneof(param, ids[name] === undefined ? fc.uuid() : fc.constant(ids[name]))),
   )
@@ -150,5 +150,5 @@ export function badRequests(operation: Operation, ids: Record<string, string>): 
   })
 }
 
-/** Lone surrogates cannot be in a URL. */
+/** A URL cannot hold lone surrogates. */
 const encode = (value: string): string => encodeURIComponent(value.toWellFormed())

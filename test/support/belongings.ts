@@ -5,10 +5,10 @@ import { makeMachine } from './api-clients.ts'
 import type { TestTenant } from './tenants.ts'
 import { makeSubnet, makeVpc, type Member } from './vpcs.ts'
 
-/** Path parameters by the collection that a path begins with: `containers` → `{ id }`. */
+/** Path parameters by the collection at the start of a path: `containers` → `{ id }`. */
 export type Belongings = Record<string, Record<string, string>>
 
-/** Makes one thing of each kind for a tenant, for tests that walk all operations. A new kind is added here. */
+/** Makes one resource of each kind for a tenant, for tests that walk all operations. Add each new kind here. */
 export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const vpc = await makeVpc(tenant)
   const subnet = await makeSubnet(tenant, vpc.id)

@@ -1,4 +1,4 @@
-import 'reflect-metadata' // which @peculiar/x509 needs, and does not bring
+import 'reflect-metadata' // required by @peculiar/x509, which does not import it
 import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
 import {
   BasicConstraintsExtension,
@@ -6,7 +6,7 @@ import {
   X509CertificateGenerator,
 } from '@peculiar/x509'
 
-// Real certificates, of authorities that live as long as a test.
+// Real certificates, from authorities that live for one test.
 
 /** A certificate and its key, PEM. */
 export interface Identity {

@@ -12,7 +12,7 @@ export { sleepingGuest } from './clients/microvms.ts'
 export { Operation, type OperationBody } from './clients/operations.ts'
 export { smallVm } from './clients/vms.ts'
 
-/** A user or a machine that calls the API with a token. Each resource has a file of its own in `clients/`. */
+/** A user or an API client that calls the API with a token. Each resource has its own file in `clients/`. */
 export class Client extends Caller {
   readonly containers = containersOf(this)
   readonly microvms = microvmsOf(this)

@@ -7,11 +7,11 @@ import { facts } from './stack.ts'
 
 const sockets = new Set<WebSocket>()
 
-/** A terminal on the other end of a console, without the screen. */
+/** The client side of a console, without a screen. */
 export class Console {
   readonly socket: WebSocket
   readonly #parts: Buffer[] = []
-  /** Why it was closed. */
+  /** The close code and reason. */
   readonly closed: Promise<{ code: number; reason: string }>
 
   constructor(socket: WebSocket) {
@@ -21,7 +21,7 @@ export class Console {
       if (!isBinary) throw new Error('a text frame came')
       this.#parts.push(data as Buffer)
     })
-    // Where it is refused an error comes, too, which `openConsole` throws.
+    // A refused handshake also emits an error, which `openConsole` throws.
     this.closed = new Promise((resolve) =>
       socket.once('close', (code, reason) => resolve({ code, reason: String(reason) })),
     )
@@ -40,7 +40,7 @@ export class Console {
   resize(cols: number, rows: number): void {
     this.socket.send(JSON.stringify({ type: 'resize', cols, rows }))
   }
-  /** Resolves once this was shown. */
+  /** Resolves when this text was shown. */
   async shows(what: string | RegExp, withinMs = 60_000): Promise<void> {
     const shown = () => (typeof what === 'string' ? this.text.includes(what) : what.test(this.text))
     await eventually(shown, { withinMs }).catch((cause: unknown) => {
@@ -55,7 +55,7 @@ export interface ConsoleOptions {
   headers?: Record<string, string>
   query?: string
   api?: string
-  /** Of which kind the instance is. */
+  /** The kind of instance, in the plural. */
   plural?: string
 }
 
@@ -68,14 +68,14 @@ const connect = (id: string, options: ConsoleOptions): WebSocket => {
   })
 }
 
-/** Opens one. Rejects where it is refused. */
+/** Opens a console. Rejects if the API refuses it. */
 export async function openConsole(id: string, options: ConsoleOptions): Promise<Console> {
   const terminal = new Console(connect(id, options))
   await once(terminal.socket, 'open')
   return terminal
 }
 
-/** The answer to one that is refused. */
+/** The answer to a console request that is refused. */
 export async function refusedConsole(
   id: string,
   options: ConsoleOptions,
@@ -92,7 +92,7 @@ export async function refusedConsole(
   return { status: answer.statusCode ?? 0, body: JSON.parse(text) as Json }
 }
 
-/** At the end of a file of tests. */
+/** Closes all consoles. Call it at the end of a test file. */
 export function closeConsoles(): void {
   for (const socket of sockets) socket.terminate()
   sockets.clear()

@@ -7,13 +7,13 @@ import { makeHostPorts } from '../../drivers/system/host-ports.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import { newId } from '../../lib/ids.ts'
 
-// The real engine, through the driver and beside it.
+// The real engine, through the driver and directly.
 
 const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
 export const testPorts = [22000, 22999] as const
 export const testHost = newId()
 
-/** `hostId`: whose containers they are; a host of this test run's own. */
+/** `hostId` is the host of the containers; by default one of this test run's own. */
 export const makeEngine = (
   range: readonly [number, number] = testPorts,
   hostId: string = testHost,
@@ -32,10 +32,10 @@ export const docker =
     ? new Docker({ socketPath: url.pathname, host: undefined })
     : new Docker({ host: url.hostname, port: url.port, protocol: 'http' })
 
-/** A tenant of this test run's own, by which all that it made is found and removed. */
+/** The tenant of this test run: its label finds all containers that the run made. */
 export const testTenant = newId()
 
-/** The spec of a small container with an id of its own; it sleeps unless told otherwise. */
+/** The spec of a small container with a new id; by default it sleeps. */
 export const containerSpec = (over: Partial<ContainerSpec> = {}): ContainerSpec => ({
   id: newId(),
   tenant_id: testTenant,
@@ -53,11 +53,11 @@ export const containerSpec = (over: Partial<ContainerSpec> = {}): ContainerSpec 
   ...over,
 })
 
-/** A command of the shell, as a spec. */
+/** The spec of a container with a shell command. */
 export const shell = (script: string, over: Partial<ContainerSpec> = {}): ContainerSpec =>
   containerSpec({ command: ['sh', '-c', script], ...over })
 
-/** What the engine itself holds for this container: by label, so that no bookkeeping of ours can hide it. */
+/** The engine's own containers for this id, found by label, not in our database. */
 export const onEngine = (id: string) =>
   docker.listContainers({ all: true, filters: { label: [`keelson.resource=${id}`] } })
 

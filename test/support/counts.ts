@@ -10,18 +10,18 @@ interface Results {
   testResults: { testFilePath: string; perfStats: { runtime: number } }[]
 }
 
-/** What one run of jest leaves for test/support/summary.ts. */
+/** The counts of one run of jest, for test/support/summary.ts. */
 export interface Counted {
   passed: number
   failed: number
   skipped: number
-  /** By a file's path below test/. */
+  /** Seconds by a file's path below test/. */
   seconds: Record<string, number>
 }
 
 const tests = resolve(import.meta.dirname, '..')
 
-/** Keeps what a run has counted. A file that fails outside its tests counts as one more failure. */
+/** Writes the counts of a run. A file that fails outside its tests counts as one more failure. */
 export default class Counts {
   onRunComplete(_: unknown, results: Results): void {
     const path = process.env['KEELSON_TEST_COUNTS']

@@ -1,7 +1,7 @@
 import { allOperations } from '../../api/index.ts'
 import type { Operation } from '../../api/operation.ts'
 
-// What the platform declares, for tests that walk all of it: a new operation is covered by being declared.
+// The platform's declarations, for tests that walk all of them: declaring an operation covers it.
 
 const never = (): never => {
   throw new Error('nothing is called here')

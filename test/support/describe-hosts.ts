@@ -3,18 +3,18 @@ import { allHosts, type TestHost } from './hosts.ts'
 import { startAll } from './platform.ts'
 import { facts } from './stack.ts'
 
-// What the tests of several hosts share.
+// Shared by the tests of several hosts.
 
 const isAlone = facts().hosts === 1
 if (isAlone) console.warn('The tests of several hosts are skipped: this machine makes no network namespaces.')
 
-/** Skipped where the machine lets no network namespaces be made. */
+/** Skipped where the machine cannot make network namespaces. */
 export const describeHosts = isAlone ? describe.skip : describe
 
 export let hosts: TestHost[]
-/** This machine. */
+/** The first host is this machine. */
 export let first: TestHost
-/** These are network namespaces. */
+/** The other hosts are network namespaces. */
 export let second: TestHost
 export let third: TestHost
 beforeAll(async () => {

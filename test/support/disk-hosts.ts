@@ -8,7 +8,7 @@ import { runInside } from './inside.ts'
 export { kernelTraces } from './kernel-traces.ts'
 import { layout } from './stack.ts'
 
-// Hosts with disks: two folders on one machine are two hosts, as far as disks go.
+// Hosts with disks: for disks, two folders on one machine are two hosts.
 
 export interface DiskHost {
   settings: Qcow2Settings
@@ -28,7 +28,7 @@ export async function diskHost(): Promise<DiskHost> {
   return host
 }
 
-/** Takes away all disks of all hosts. */
+/** Removes all disks of all hosts. */
 export async function removeDisks(): Promise<void> {
   for (const { disks } of hosts) {
     for (const { id } of await disks.list()) {

@@ -10,7 +10,7 @@ import { containerSpec, engine, removeTestContainers } from './containers.ts'
 import { type DiskHost, diskHost, kernelTraces, pidOf, removeDisks, removeHosts } from './disk-hosts.ts'
 import { eventually } from './eventually.ts'
 
-// Two hosts with disks, and what the tests of the driver do with them.
+// Two hosts with disks, and helpers for the driver's tests.
 
 export const run = promisify(execFile)
 export const gibibyte = 1024 ** 3
@@ -18,7 +18,7 @@ export const gibibyte = 1024 ** 3
 export let here: DiskHost
 export let there: DiskHost
 
-/** Tests with the two hosts, which must be empty after each. */
+/** Runs tests with the two hosts, which must be empty after each. */
 export const withHosts = (name: string, tests: () => void): void =>
   asRoot(name, () => {
     beforeAll(async () => {
@@ -43,7 +43,7 @@ export async function newDisk(sizeGib: number): Promise<string> {
   return id
 }
 
-/** A disk that is full of noise, in MiB, in the first host. */
+/** Makes a disk on the first host, full of random bytes; returns its id. The size is in MiB. */
 export async function written(mebibytes: number): Promise<string> {
   const id = await newDisk(1)
   const { host_path } = await here.disks.attach(id)
@@ -58,7 +58,7 @@ export async function restore(id: string, snapshot: string): Promise<string> {
   return restored
 }
 
-/** A container that runs; its name on the engine. */
+/** Starts a container; returns its name on the engine. */
 export async function running(spec: ContainerSpec = containerSpec({ cpu_cores: 1 })): Promise<string> {
   await engine.run({ ...spec, cpu_cores: 1 }, {}, newId())
   return `keelson-${spec.id}`
@@ -69,7 +69,7 @@ export const attachTo = async (container: string, id: string, mount_path = '/dat
 
 export const imageOf = (id: string, host = here): string => join(host.settings.folder, id, 'disk.qcow2')
 
-/** Image and file system have no fault. */
+/** Checks that the image and the file system have no errors. */
 export async function isSound(id: string): Promise<void> {
   const raw = `${here.settings.run}/checked.raw`
   await run('qemu-img', ['check', imageOf(id)])

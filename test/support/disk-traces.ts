@@ -8,14 +8,14 @@ import { allHosts } from './hosts.ts'
 import { kernelTraces } from './kernel-traces.ts'
 import { layout } from './stack.ts'
 
-/** The folders of the stack's hosts with disks; a folder that is not there yet is left out. */
+/** The disk folders of the stack's hosts that exist. */
 export const diskFolders = (): string[] =>
   readdirSync(layout.state)
     .filter((name) => /^host(-\d+)?$/.test(name))
     .map((name) => join(layout.state, name, 'disks'))
     .filter(existsSync)
 
-/** All that is on this machine of a disk: files of any host, mounts, loop devices and processes. No record of ours is asked. */
+/** Everything of a disk on this machine, without our records: files of any host, mounts, loop devices and processes. */
 export async function tracesOf(id: string): Promise<string[]> {
   const runs = existsSync(disksRunOf(layout)) ? readdirSync(disksRunOf(layout)) : []
   const folders = [...diskFolders(), ...runs.map((run) => join(disksRunOf(layout), run))]
@@ -27,7 +27,7 @@ export async function tracesOf(id: string): Promise<string[]> {
   return [...files, ...(await kernelTraces(id))]
 }
 
-/** The arguments of a process when they have this text in them; null too when it has ended. */
+/** The arguments of a process that contain this text; null if they do not, or the process has ended. */
 function argumentsWith(pid: string, text: string): string | null {
   try {
     const args = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')
@@ -37,13 +37,13 @@ function argumentsWith(pid: string, text: string): string | null {
   }
 }
 
-/** The processes that serve an attached disk. */
+/** The daemons of an attached disk. */
 export const pidsServing = (id: string): string[] =>
   readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .filter((pid) => argumentsWith(pid, `/${id}/`)?.startsWith('qemu-storage-daemon --daemonize'))
 
-/** The names of the hosts that have a whole disk of this id. */
+/** The names of the hosts that have a complete disk of this id. */
 export async function diskPlaces(id: string): Promise<string[]> {
   const hosts = await allHosts()
   return hosts
@@ -53,7 +53,7 @@ export async function diskPlaces(id: string): Promise<string[]> {
     .map(({ name }) => name)
 }
 
-/** What the kernel has of a disk: the daemons that serve it, its loop devices, and whatever else has its id in its arguments. */
+/** The kernel's use of a disk: its daemons, its loop devices, and other processes with its id in their arguments. */
 export async function diskUse(id: string): Promise<{ daemons: number; loops: number; others: string[] }> {
   const { stdout } = await promisify(execFile)('losetup', ['--list', '--noheadings', '--output', 'BACK-FILE'])
   const daemons = pidsServing(id)
@@ -68,13 +68,13 @@ export async function diskUse(id: string): Promise<{ daemons: number; loops: num
   }
 }
 
-/** What is being written of a disk, on any host. */
+/** The unfinished files of a disk, on any host. */
 export const unfinishedOf = (id: string): string[] =>
   diskFolders()
     .map((folder) => join(folder, id, 'unfinished'))
     .filter(existsSync)
 
-/** As a boot leaves a disk of the first host: its file, and nothing that serves or mounts it. */
+/** Leaves a disk of the first host as a reboot does: its file, without daemon or mount. */
 export async function forgetDisk(id: string): Promise<void> {
   const run = promisify(execFile)
   const folder = join(disksRun(layout, 1), id)

@@ -1,6 +1,7 @@
 import { makeQcow2Disks, type Qcow2Settings } from '../../drivers/qcow2/disks.ts'
 
-// A worker that does one thing with disks and may be killed meanwhile: settings, method and arguments, as JSON.
+// A worker that carries out one disk call and may be killed meanwhile. Arguments: settings, method and parameters, as
+// JSON.
 
 const [settings, method, args] = process.argv.slice(2).map((text) => JSON.parse(text) as unknown) as [
   Qcow2Settings,

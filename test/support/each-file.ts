@@ -7,7 +7,7 @@ import { removeRows } from './rows.ts'
 import { stackSettings } from './stack.ts'
 import { removeTenants } from './tenants.ts'
 
-// Around each file of end-to-end tests.
+// Hooks around each file of end-to-end tests.
 
 beforeAll(() => connectDatabase(stackSettings()))
 

@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import type { ContainerInfo, ContainerInspectInfo } from 'dockerode'
 import { dockerOf, facts } from './stack.ts'
 
-// The Docker Engine itself, beside the platform: by labels, so that no bookkeeping of ours hides anything.
+// Direct access to the Docker Engine, by labels, not through our database.
 
 export const docker = dockerOf(facts().docker_host)
 
@@ -11,23 +11,23 @@ export const engine = {
   withLabel: (label: string, value: string): Promise<ContainerInfo[]> =>
     docker.listContainers({ all: true, filters: { label: [`${label}=${value}`] } }),
 
-  /** The one container of this resource. Throws when there is none, or more. */
+  /** The only container of this resource. Throws if there is none, or more than one. */
   async only(id: string): Promise<ContainerInspectInfo> {
     const found = await engine.withLabel('keelson.resource', id)
     if (found.length !== 1) throw new Error(`${found.length} containers of ${id}`)
     return docker.getContainer(found[0]?.Id ?? '').inspect()
   },
 
-  /** `docker kill`, behind the platform's back. */
+  /** `docker kill`, without the platform. */
   kill: async (id: string): Promise<void> => docker.getContainer((await engine.only(id)).Id).kill(),
 
-  /** `docker rm -f`, behind the platform's back. */
+  /** `docker rm -f`, without the platform. */
   remove: async (id: string): Promise<void> =>
     docker.getContainer((await engine.only(id)).Id).remove({ force: true, v: true }),
 
   /**
-   * Listens to what the engine does with a tenant's containers. To be opened before what is to be seen is
-   * asked for: `next` also resolves for what happened in between.
+   * Watches the engine's events for a tenant's containers. Open the watch before the request: `next` also resolves for
+   * events in between.
    */
   async watch(tenantId: string): Promise<Moments> {
     const stream = (await docker.getEvents({
@@ -37,7 +37,7 @@ export const engine = {
     return new Moments(stream)
   },
 
-  /** At the end of a file of tests. */
+  /** Ends all watches. Call it at the end of a test file. */
   endWatches(): void {
     for (const stream of watches) stream.destroy()
     watches.clear()
@@ -48,13 +48,13 @@ const watches = new Set<Readable>()
 
 type Action = 'create' | 'start' | 'die' | 'stop' | 'kill' | 'update' | 'destroy'
 
-/** The engine's events, one tenant's. */
+/** One tenant's engine events. */
 export class Moments {
   readonly #seen: string[] = []
   #wake = Promise.withResolvers<void>()
 
   constructor(stream: Readable) {
-    stream.on('error', () => {}) // the engine ends, or the watch
+    stream.on('error', () => {}) // the engine or the watch has ended
     createInterface({ input: stream }).on('line', (line) => {
       this.#seen.push((JSON.parse(line) as { Action: string }).Action)
       this.#wake.resolve()
@@ -62,12 +62,12 @@ export class Moments {
     })
   }
 
-  /** How often it has happened. */
+  /** The number of these events so far. */
   count(action: Action): number {
     return this.#seen.filter((seen) => seen === action).length
   }
 
-  /** Resolves once it has happened. */
+  /** Resolves once this event has happened since the watch was opened. */
   async next(action: Action, withinMs = 120_000): Promise<void> {
     const late = Promise.withResolvers<never>()
     const timer = setTimeout(() => late.reject(new Error(`no ${action} in ${withinMs} ms`)), withinMs)

@@ -1,16 +1,16 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-// For what never comes, not a measure of speed: on a busy machine what takes a second may take twenty.
+// The limit for a condition that never holds, not a measure of speed: a busy machine can be twenty times slower.
 const patienceMs = 240_000
 
-/** What took long already is looked at less often: looking costs the platform a request, and what it waits for the time. */
+/** Polls less often the longer it waits: each check costs the platform a request. */
 const gapMs = (waitedMs: number): number => Math.min(250, Math.max(20, waitedMs / 40))
 
 type Falsy = undefined | null | false
 
 /**
- * Waits until `check` holds: until it returns something other than undefined, null or false, and does not
- * throw. Returns that. When the time is up, fails with what it saw last.
+ * Waits until `check` returns something other than undefined, null or false, and does not throw. Returns that value.
+ * After `withinMs`, fails with the last result.
  */
 export async function eventually<T>(
   check: () => Falsy | T | Promise<Falsy | T>,

@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 
-/** Sends so many bytes, and returns how many come until the other side ends. Fails when the connection breaks off. */
+/** Sends that many bytes; returns how many arrive until the other side ends. Fails if the connection breaks. */
 export async function exchange(host: string, port: number, bytes: number): Promise<number> {
   const socket = connect({ host, port })
   socket.write(Buffer.alloc(bytes))

@@ -1,5 +1,5 @@
 /**
- * Imported by a test file that looks at the whole stack (all its processes, records or containers), so that no other file runs
- * beside it: see jest.config.js.
+ * Imported by a test file that looks at the whole stack (all its processes, records or containers): no other file runs
+ * beside it. See jest.config.js.
  */
 export const isExclusive = true

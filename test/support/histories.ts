@@ -6,7 +6,7 @@ import { stackSettings } from './stack.ts'
 
 export type History = proto.temporal.api.history.v1.History
 
-/** A workflow's history with its payloads decoded, as an operator sees them who may. */
+/** A workflow's history with its payloads decoded, as operators see it. */
 export async function decodedHistory(temporal: Client, workflowId: string): Promise<History> {
   const history = (await temporal.workflow.getHandle(workflowId).fetchHistory()) as History
   await decode(history, dataConverter(stackSettings()).payloadCodecs?.[0])

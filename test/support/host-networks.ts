@@ -12,15 +12,15 @@ import type { TestHost } from './hosts.ts'
 import { layout } from './stack.ts'
 import { join } from 'node:path'
 
-// What a host has of networks, as the machine knows it: whatever the platform believes.
+// A host's networks according to the machine, not to the platform's records.
 
 const index = ({ roles }: TestHost): number => Number(/-(\d+)$/.exec(roles.host)?.[1] ?? 1)
 
-/** Null for this machine's own. */
+/** The host's network namespace; null for this machine. */
 export const namespaceOf = (host: TestHost): string | null =>
   index(host) > 1 ? `kl-${shortHash(layout.state)}-${index(host) - 1}` : null
 
-/** All that a host's driver has made, and has not taken away. */
+/** Everything that a host's driver has made and not yet removed. */
 export const networkThings = (host: TestHost): Promise<NetworkThing[]> =>
   makeLinuxNetworks({
     host: host.id,
@@ -36,7 +36,7 @@ const hostNamespace = (host: TestHost): { hostNamespace?: string } => {
   return namespace ? { hostNamespace: namespace } : {}
 }
 
-/** Throws what the host still has of a tenant whose things are gone. */
+/** Throws if the host still has networks of a tenant that has none. */
 export async function expectNoNetworks(host: TestHost, tenantId: string): Promise<true> {
   const subnets = await Subnet.find({ tenant_id: tenantId }).lean()
   const ids = new Set(subnets.flatMap(({ _id, vpc_id }) => [_id, vpc_id]))

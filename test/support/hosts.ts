@@ -6,7 +6,7 @@ import { docker as firstEngine } from './engine.ts'
 import { platform, type RoleName } from './platform.ts'
 import { dockerOf, facts, layout } from './stack.ts'
 
-/** One of the stack's hosts, with its engine beside the platform. */
+/** One of the stack's hosts, with direct access to its engine. */
 export interface TestHost {
   id: string
   name: string
@@ -14,7 +14,7 @@ export interface TestHost {
   engine: Docker
 }
 
-/** The first is this machine, the others are network namespaces. */
+/** The first host is this machine, the others are network namespaces. */
 export async function allHosts(): Promise<TestHost[]> {
   const records = await Host.find({ public_key: { $ne: null } }).lean()
   return Promise.all(
@@ -31,7 +31,7 @@ export async function allHosts(): Promise<TestHost[]> {
   )
 }
 
-/** Opens these to new instances once they answer, and closes the others. */
+/** Opens these hosts to new instances when they are reachable, and closes the others. */
 export async function open(hosts: TestHost[]): Promise<void> {
   await Host.updateMany({}, { $set: { cordoned: true } })
   const these = { _id: { $in: hosts.map(({ id }) => id) } }
@@ -40,7 +40,7 @@ export async function open(hosts: TestHost[]): Promise<void> {
   await Host.updateMany(these, { $set: { cordoned: false } })
 }
 
-/** With the host as if others had taken all its memory. */
+/** Runs `work` while all memory of the host is reserved. */
 export async function whileFull<T>({ id }: TestHost, work: () => Promise<T>): Promise<T> {
   const more = 2 ** 30
   await Host.updateOne({ _id: id }, { $inc: { 'reserved.memory_mib': more } })
@@ -51,14 +51,14 @@ export async function whileFull<T>({ id }: TestHost, work: () => Promise<T>): Pr
   }
 }
 
-/** As the other tests need it: the machine alone takes new instances, and all are up. */
+/** Restores the state that other tests need: all roles run, and only this machine takes new instances. */
 export async function closeFurther(): Promise<void> {
   for (const { name, state } of await platform.roles())
     if (state === 'stopped') await platform.start(name as RoleName)
   await open((await allHosts()).slice(0, 1))
 }
 
-/** The hosts whose engines have this instance, and in which state; of whatever the records say. */
+/** The hosts whose engines have this instance, with its state, without the platform's records. */
 export async function placesOf(id: string): Promise<{ host: string; state: string }[]> {
   const places = await Promise.all(
     (await allHosts()).map(async (host) => {

@@ -1,6 +1,6 @@
 import type Docker from 'dockerode'
 
-/** Runs a command in a container: what it wrote, and its exit code. */
+/** Runs a command in a container; returns its output and exit code. */
 export async function execInside(
   container: Docker.Container,
   command: string[],
@@ -11,7 +11,7 @@ export async function execInside(
   return { output, code: (await exec.inspect()).ExitCode }
 }
 
-/** Runs a script in a container; returns what it wrote. Throws when it fails. */
+/** Runs a script in a container; returns its output. Throws if the script fails. */
 export async function runInside(engine: Docker, name: string, script: string): Promise<string> {
   const { output, code } = await execInside(engine.getContainer(name), ['sh', '-c', script])
   if (code !== 0) throw new Error(`${script}: exit code ${code}: ${output}`)

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { run } from '../../drivers/system/programs.ts'
 
-/** What the kernel still knows of a folder or an id: mounts, loop devices, processes. No driver of ours is asked. */
+/** Mounts, loop devices and processes with a folder or an id in their paths or arguments, without our drivers. */
 export async function kernelTraces(text: string): Promise<string[]> {
   const mounts = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
@@ -13,8 +13,8 @@ export async function kernelTraces(text: string): Promise<string[]> {
 }
 
 /**
- * The file of each loop device by the path it was set up with. `losetup` shows the path of today, which is lost once a FUSE mount
- * was taken away below the device; busybox shows what the device itself keeps: the first 63 bytes.
+ * The original path of each loop device's file. `losetup` shows the current path, which is lost once a FUSE mount below
+ * the device is removed; busybox shows the 63 bytes that the device keeps.
  */
 async function loopFiles(): Promise<string[]> {
   const lines = (await run('busybox', ['losetup', '-a'])).split('\n').filter(Boolean)
@@ -23,7 +23,7 @@ async function loopFiles(): Promise<string[]> {
 
 const keptBytes = 63
 
-/** Whether a path, cut off after 63 bytes, has this text in it. */
+/** Whether a path that was cut off after 63 bytes contains this text. */
 function isOf(path: string, text: string): boolean {
   if (path.includes(text)) return true
   if (path.length < keptBytes) return false
@@ -31,5 +31,5 @@ function isOf(path: string, text: string): boolean {
   return tails.some((tail) => tail.length >= shortestPart && text.startsWith(tail))
 }
 
-/** Of an id, which is of 36: its time and enough of its random part. */
+/** The shortest recognized part of an id's 36 characters: its time and enough of its random part. */
 const shortestPart = 20

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 
 /**
- * Lets another process begin some work, and kills it so many milliseconds after it has said so, or lets it end if it is faster.
- * `given` are its arguments, as JSON.
+ * Starts a worker process, and kills it that many milliseconds after it has begun, unless it ends earlier. `given` are
+ * its arguments, sent as JSON.
  */
 export async function killedAfter(ms: number, script: string, given: unknown[]): Promise<void> {
   const file = join(import.meta.dirname, script)

@@ -11,13 +11,13 @@ import { facts } from './stack.ts'
 export interface ArchiveAnswer {
   status: number
   headers: http.IncomingHttpHeaders
-  /** As it came, without what compresses it. */
+  /** The output, uncompressed. */
   lines: AsyncIterable<string>
-  /** `X-Archive-Complete`, once all lines were read. */
+  /** `X-Archive-Complete`, after all lines were read. */
   complete: () => string | undefined
 }
 
-/** Not `fetch`, which has no trailers. */
+/** Not by `fetch`, which has no trailers. */
 export async function askArchive(
   by: Client,
   id: string,
@@ -38,7 +38,7 @@ export async function askArchive(
   }
 }
 
-/** All lines, which must be all there are. */
+/** All lines of a complete archive. */
 export async function archived(by: Client, id: string, plural = 'containers'): Promise<string[]> {
   const { status, lines, complete } = await askArchive(by, id, { plural })
   if (status !== 200) throw new Error(`the archive of ${id}: ${status}`)
@@ -48,18 +48,18 @@ export async function archived(by: Client, id: string, plural = 'containers'): P
   return all
 }
 
-/** What is in the archive itself. */
+/** The pieces in the archive itself. */
 export const piecesOf = (id: string) =>
   LogPiece.find({ instance_id: id })
     .setOptions(everyTenant)
     .sort({ engine_created_at: 1, engine_id: 1, seq: 1 })
     .lean()
 
-/** Resolves once more than so many pieces are there. */
+/** Resolves when the archive has more than that many pieces. */
 export const hasMore = (id: string, pieces: number) =>
   eventually(async () => (await piecesOf(id)).length > pieces, { withinMs: 300_000 })
 
-/** Writes so many lines that begin with their numbers, as fast as it can, and then says so. */
+/** Writes that many numbered lines as fast as it can, then runs `after`. */
 export const writer = (lines: number, after = 'true') => ({
   command: [
     'sh',
@@ -70,12 +70,15 @@ export const writer = (lines: number, after = 'true') => ({
   log_cap_mib: 1,
 })
 
-/** The numbers at the beginnings of lines. */
+/** The numbers at the start of the lines. */
 export const numbers = (lines: string[]): number[] => lines.map((line) => Number.parseInt(line, 10))
 
 export const upTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i + 1)
 
-/** Says where the lines are not 1, 2, … `count`, or null: a comparison of a million numbers is no message. */
+/**
+ * Describes where the lines differ from 1, 2, … `count`; null if they do not. A diff of a million numbers is
+ * unreadable.
+ */
 export function faultIn(lines: string[], count: number): string | null {
   const wrong = numbers(lines).findIndex((number, i) => number !== i + 1)
   if (wrong >= 0) return `line ${wrong + 1} is ${lines[wrong]?.slice(0, 40)}`

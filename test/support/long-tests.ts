@@ -1,5 +1,5 @@
 import { test } from '@jest/globals'
 import { isLong } from './long.ts'
 
-/** Of the long form alone: what takes so long that CI leaves it out. */
+/** For tests that take too long for CI: they run in the long form only. */
 export const testLong = isLong ? test : test.skip

@@ -1,2 +1,2 @@
-/** `script/test --long`: proofs in their whole length. */
+/** `script/test --long`: all proofs in full length. */
 export const isLong = process.env['KEELSON_TEST_LONG'] === '1'

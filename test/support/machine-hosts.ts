@@ -17,17 +17,17 @@ import { testTenant } from './containers.ts'
 import { eventually } from './eventually.ts'
 import { layout } from './stack.ts'
 
-// A host with machines, and what the tests of the driver do with them.
+// A host with machines, and helpers for the driver's tests.
 
 export let settings: QemuSettings
 type Machines = MachineEngine & MachineTransfers & { files: LogFiles }
 
 export let machines: Machines
 
-/** What images/guest/build has made. */
+/** The output of images/guest/build. */
 export const guest = join(process.env['KEELSON_TOOLS'] ?? resolve(stateFolder(), 'tools'), 'guest')
 
-/** A worker's end and the next one's start. */
+/** Ends the worker and starts the next one. */
 export async function anotherWorker(): Promise<void> {
   await machines.close()
   machines = await openQemuMachines(settings)
@@ -43,7 +43,7 @@ const settingsIn = (folder: string): QemuSettings => ({
   serveOn: { address: '127.0.0.1', ports: [layout.apiPort + 700, layout.apiPort + 799] },
 })
 
-/** A second host, for as long as `work` takes; its files are below `above`. */
+/** Runs `work` with a second host, whose files are below `above`. */
 export async function withOtherHost(
   work: (there: Machines) => Promise<void>,
   above: string = tmpdir(),
@@ -59,7 +59,7 @@ export async function withOtherHost(
   }
 }
 
-/** A file system of this size, for as long as `work` takes. */
+/** Runs `work` with a file system of this size. */
 export async function withFileSystem(mib: number, work: (folder: string) => Promise<void>): Promise<void> {
   const above = await mkdtemp(join(tmpdir(), 'fs-'))
   const [image, folder] = [join(above, 'image'), join(above, 'fs')]
@@ -71,12 +71,12 @@ export async function withFileSystem(mib: number, work: (folder: string) => Prom
     await run('mount', ['-o', 'loop', image, folder])
     await work(folder)
   } finally {
-    await run('umount', [folder]).catch(() => {}) // it was not mounted
+    await run('umount', [folder]).catch(() => {}) // may not be mounted
     await rm(above, { recursive: true })
   }
 }
 
-/** Tests with a host, on which nothing is left after each. */
+/** Runs tests with a host, on which nothing may be left after each. */
 export const withMachines = (name: string, tests: () => void): void =>
   asRoot(name, () => {
     let folder: string
@@ -96,7 +96,7 @@ export const withMachines = (name: string, tests: () => void): void =>
     tests()
   })
 
-/** Everything on this machine that is of a machine of this host: files, processes, control groups. */
+/** Everything of this host's machines on this machine: files, processes, control groups. */
 export async function traces(id = ''): Promise<string[]> {
   const of = (names: string[]): string[] => names.filter((name) => name.includes(id))
   const files = await readdir(settings.folder)
@@ -115,7 +115,7 @@ export async function traces(id = ''): Promise<string[]> {
   ]
 }
 
-/** The spec of a small microVM with an id of its own; it sleeps unless told otherwise. */
+/** The spec of a small microVM with a new id; by default it sleeps. */
 export const machineSpec = (over: Partial<MachineSpec> = {}): MachineSpec => ({
   id: newId(),
   tenant_id: testTenant,
@@ -135,7 +135,7 @@ export const machineSpec = (over: Partial<MachineSpec> = {}): MachineSpec => ({
   ...over,
 })
 
-/** A command of the shell, as a spec. */
+/** The spec of a microVM with a shell command. */
 export const script = (text: string, over: Partial<MachineSpec> = {}): MachineSpec =>
   machineSpec({ command: ['sh', '-c', text], ...over })
 
@@ -154,14 +154,17 @@ export async function linesOf(id: string): Promise<string[]> {
 export const said = (id: string, text: string): Promise<boolean> =>
   eventually(async () => (await linesOf(id)).some((line) => line.includes(text)))
 
-/** By how many ms its clock differs from this machine's, at least: it shows whole seconds, and the asking takes time. */
+/**
+ * The minimum difference in ms between its clock and this machine's: it shows whole seconds, and the request takes
+ * time.
+ */
 export async function clockOff(id: string): Promise<number> {
   const before = Date.now()
   const shown = Number(await inMachine(id, 'date +%s')) * 1000
   return Math.max(0, before - (shown + 1_000), shown - Date.now())
 }
 
-/** Runs a script in a machine; returns what it wrote. Throws when it fails. */
+/** Runs a script in a machine; returns its output. Throws if the script fails. */
 export async function inMachine(id: string, text: string, on: MachineEngine = machines): Promise<string> {
   const terminal = await on.exec(id, ['sh', '-c', text], { cols: 80, rows: 24 })
   let output = ''

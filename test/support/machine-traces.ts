@@ -4,13 +4,13 @@ import { machinesRunOf } from '../../script/lib/settings.ts'
 import { kernelTraces } from './kernel-traces.ts'
 import { layout } from './stack.ts'
 
-// What this machine has of a microVM, on whichever of the stack's hosts. No record of ours is asked.
+// What this machine has of a microVM on any of the stack's hosts, without our records.
 
 const within = (folder: string): string[] =>
   existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : []
 const foldersIn = (folder: string): string[] => within(folder).filter((path) => statSync(path).isDirectory())
 
-/** A host's folder of machines, by its index: 1 is this machine's. */
+/** A host's folder of machines, by its index; 1 is this machine. */
 const folderOf = (index: number): string =>
   join(layout.state, index === 1 ? 'host' : `host-${index}`, 'machines')
 
@@ -20,14 +20,14 @@ const hostIndexes = (): number[] =>
     return found ? [Number(found[1] ?? 1)] : []
   })
 
-/** Of both versions of the kernel's interface: see drivers/linux/groups.ts. */
+/** For both versions of the kernel's interface: see drivers/linux/groups.ts. */
 const groups = (): string[] =>
   ['', 'cpu', 'memory']
     .map((controller) => join('/sys/fs/cgroup', controller, 'keelson'))
     .flatMap(foldersIn)
     .flatMap(foldersIn)
 
-/** Files, sockets, control groups, processes, mounts and loop devices with this id in their names. */
+/** Files, sockets, control groups, processes, mounts and loop devices whose names contain this id. */
 export async function machineTraces(id: string): Promise<string[]> {
   const folders = hostIndexes()
     .map(folderOf)
@@ -39,7 +39,7 @@ export async function machineTraces(id: string): Promise<string[]> {
 
 export const machineFolder = (index: number, id: string): string => join(folderOf(index), id)
 
-/** The files of it, by the indexes of the hosts that have any. */
+/** A machine's files, by the indexes of the hosts that have any. */
 export const machineFiles = (id: string): Map<number, string[]> =>
   new Map(
     hostIndexes().flatMap((index) => {
@@ -48,6 +48,6 @@ export const machineFiles = (id: string): Map<number, string[]> =>
     }),
   )
 
-/** Whether some host has this file of it: `memory`, `memory.part`. */
+/** Whether some host has this file of the machine, such as `memory` or `memory.part`. */
 export const hasMachineFile = (id: string, name: string): boolean =>
   [...machineFiles(id).values()].some((files) => files.includes(name))

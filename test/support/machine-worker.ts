@@ -1,7 +1,8 @@
 import type { QemuSettings } from '../../drivers/qemu/host.ts'
 import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 
-// A worker that does one thing with machines and may be killed meanwhile: settings, method and arguments, as JSON.
+// A worker that carries out one machine call and may be killed meanwhile. Arguments: settings, method and parameters,
+// as JSON.
 
 const [settings, method, args] = process.argv.slice(2).map((text) => JSON.parse(text) as unknown) as [
   QemuSettings,

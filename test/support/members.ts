@@ -5,11 +5,11 @@ import { allHosts } from './hosts.ts'
 import { execInside } from './inside.ts'
 import * as seen from './networks.ts'
 
-// What a container in a VPC sees of it, from inside, by the engine of its host and past the platform.
+// What a container sees of its VPC, from inside, through its host's engine and not through the platform.
 
 export type Somewhere = Pick<ContainerBody, 'id' | 'host_id'>
 
-/** The engine's container of it on its host; a lost host's engine may have a second. Throws when there is none. */
+/** The engine's container on the recorded host; a lost host's engine may have a second one. Throws if there is none. */
 export async function containerOf({ id, host_id }: Somewhere): Promise<Docker.Container> {
   const host = (await allHosts()).find((one) => one.id === host_id)
   const label = [`keelson.resource=${id}`, 'keelson.kind=container']
@@ -18,17 +18,17 @@ export async function containerOf({ id, host_id }: Somewhere): Promise<Docker.Co
   return host.engine.getContainer(found.Id)
 }
 
-/** A process of it, in its network. */
+/** A process of the container, in its network. */
 export const placeOf = async (member: Somewhere): Promise<{ pid: number }> => ({
   pid: (await (await containerOf(member)).inspect()).State.Pid,
 })
 
-/** What a command in it writes. */
+/** The output of a command in the container. */
 export async function inside(member: Somewhere, command: string[]): Promise<string> {
   return (await execInside(await containerOf(member), command)).output
 }
 
-/** The addresses that a name has for it, by its own resolver. */
+/** The addresses that the container's own resolver returns for a name. */
 export async function resolves(member: Somewhere, name: string): Promise<string[]> {
   const answer = await inside(member, ['nslookup', name])
   return [...answer.matchAll(/^Name:.*\r?\nAddress(?: \d+)?: ([\d.]+)/gm)].flatMap(
@@ -36,7 +36,7 @@ export async function resolves(member: Somewhere, name: string): Promise<string[
   )
 }
 
-/** Who answers there on port 80: its name. */
+/** The name of the container that answers at this address on port 80. */
 export const get = async (from: Somewhere, address: string): Promise<string | null> =>
   seen.get(await placeOf(from), address)
 
@@ -44,7 +44,7 @@ export const get = async (from: Somewhere, address: string): Promise<string | nu
 export const reaches = async (from: Somewhere, addresses: string[]): Promise<string[]> =>
   seen.reached(await placeOf(from), addresses)
 
-/** The address that the subnet's DHCP gives to its interface, or to one with this MAC address beside it. */
+/** The address that the subnet's DHCP gives to its interface, or to an extra one with this MAC address. */
 export async function leaseOf(member: Somewhere, mac?: string): Promise<string | null> {
   const place = await placeOf(member)
   if (mac) {

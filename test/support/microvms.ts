@@ -4,9 +4,9 @@ import { openConsole } from './console.ts'
 import { eventually } from './eventually.ts'
 import type { TestTenant } from './tenants.ts'
 
-// MicroVMs and VMs as seen from inside, through the API, and from their host, beside the platform.
+// MicroVMs and VMs seen from inside, through the API, and from their host, without the platform.
 
-/** The processes of this machine's guests with this id: by their arguments, so that no bookkeeping of ours hides any. */
+/** The guest processes with this id on this machine, found by their arguments, not in our database. */
 export const guests = async (id: string): Promise<number[]> =>
   (await processesWith(id)).filter(({ args }) => args[0]?.includes('qemu-system')).map(({ pid }) => pid)
 
@@ -16,7 +16,7 @@ export interface LogEntry {
   line: string
 }
 
-/** What it wrote. */
+/** Its log. */
 export async function linesOf({ owner }: TestTenant, id: string, plural = 'microvms'): Promise<LogEntry[]> {
   const { body } = await owner.ask('GET', `/api/v1/${plural}/${id}/logs`)
   return String(body['text'])
@@ -25,7 +25,7 @@ export async function linesOf({ owner }: TestTenant, id: string, plural = 'micro
     .map((line) => JSON.parse(line) as LogEntry)
 }
 
-/** Runs a script in it; what it wrote, and its exit code. */
+/** Runs a script in the guest; returns its output and exit code. */
 export async function runIn(
   tenant: TestTenant,
   id: string,
@@ -44,7 +44,7 @@ export async function runIn(
   return { output: terminal.text.replaceAll('\r\n', '\n').trimEnd(), code }
 }
 
-/** What a script that must succeed wrote. */
+/** The output of a script, which must succeed. */
 export async function outputOf(
   tenant: TestTenant,
   id: string,
@@ -56,7 +56,7 @@ export async function outputOf(
   return output
 }
 
-/** Counts for as long as it lives, some times a second: each number is whole on its disk before it is said. */
+/** Counts a few times a second for as long as it lives. Each number is synced to disk before it is printed. */
 export const counter: Json = {
   command: [
     'sh',
@@ -65,11 +65,11 @@ export const counter: Json = {
   ],
 }
 
-/** The numbers that a counter has said. */
+/** The numbers that a counter has printed. */
 export const countedBy = async (tenant: TestTenant, id: string): Promise<number[]> =>
   (await linesOf(tenant, id)).filter(({ stream }) => stream === 'stdout').map(({ line }) => Number(line))
 
-/** Waits until it has counted on by this many; returns all its numbers. */
+/** Waits until the counter has printed this many more numbers; returns all its numbers. */
 export async function countsOn(tenant: TestTenant, id: string, by = 3): Promise<number[]> {
   const before = (await countedBy(tenant, id)).length
   return eventually(async () => {
@@ -84,7 +84,7 @@ export const inSequence = (numbers: number[]): number[] => numbers.map((_, i) =>
 export const bootId = (tenant: TestTenant, id: string): Promise<string> =>
   outputOf(tenant, id, 'cat /proc/sys/kernel/random/boot_id')
 
-/** By how many ms its clock differs from this machine's, at least: what the asking takes is not counted. */
+/** The minimum difference in ms between its clock and this machine's, without the time of the request. */
 export async function clockOff(tenant: TestTenant, id: string): Promise<number> {
   const before = Date.now()
   const [sec = 0, usec = 0] = (await outputOf(tenant, id, readClock)).split(' ').map(Number)
@@ -95,13 +95,13 @@ export async function clockOff(tenant: TestTenant, id: string): Promise<number> 
 
 const readClock = "adjtimex | awk '/tv_sec/{sec=$2} /tv_usec/{usec=$2} END{print sec, usec}'"
 
-/** kill -9 of QEMU itself; it may have ended by then. */
+/** kill -9 of QEMU itself, which may have ended already. */
 export async function killProcesses(id: string): Promise<void> {
   for (const pid of await guests(id)) {
     try {
       process.kill(pid, 'SIGKILL')
     } catch {
-      // It was quicker.
+      // The process had already ended.
     }
   }
 }

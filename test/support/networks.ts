@@ -18,7 +18,7 @@ import {
 } from '../../script/lib/hosts.ts'
 import { eventually } from './eventually.ts'
 
-// Hosts, an outside, and members, as namespaces of the kernel: whatever a test sees of a network it sees from in there.
+// Hosts, an outside, and members, as network namespaces of the kernel. Tests look at a network from inside a namespace.
 
 export type Place = string | { pid: number }
 
@@ -27,13 +27,16 @@ export interface NetworkHost extends DevelopmentHost {
   settings: LinuxNetworkSettings
 }
 
-/** A web server on port 80 of all its namespace's addresses that says its name: an instance, or a host's own service. */
+/**
+ * A web server on port 80 of all addresses in its namespace, which returns its name: an instance, or a host's own
+ * service.
+ */
 export interface Member {
   pid: number
   name: string
 }
 
-/** `http://ADDRESS/` as seen from there: the server's name; null when nothing has answered for so long. */
+/** The name that the server at this address returns; null without an answer within `sec` seconds. */
 const ask = (from: Place, address: string, sec: number): Promise<string | null> =>
   runIn(from, 'busybox', [
     'timeout',
@@ -49,10 +52,10 @@ const ask = (from: Place, address: string, sec: number): Promise<string | null> 
     () => null,
   )
 
-/** Who answers there. However busy the machine is: for what should be reached. */
+/** The name of the server at this address. Waits long enough for a busy machine: for what should be reachable. */
 export const get = (from: Place, address: string): Promise<string | null> => ask(from, address, 15)
 
-/** Those of the addresses that answer a request or a ping within a second: for what should not be reached. */
+/** The addresses that answer a request or a ping within a second: for what should not be reachable. */
 export async function reached(from: Place, addresses: string[]): Promise<string[]> {
   const answers = await Promise.all(
     addresses.map((address) => Promise.all([ask(from, address, 1), pings(from, address, 1)])),
@@ -66,7 +69,7 @@ export const pings = (from: Place, address: string, withinSec = 15): Promise<boo
     () => false,
   )
 
-/** The IPv4 addresses that a resolver gives for a name; none when it has not answered for so long. */
+/** The IPv4 addresses that a resolver returns for a name; none without an answer in time. */
 export async function resolve(
   from: Place,
   name: string,
@@ -80,12 +83,12 @@ export async function resolve(
   )
 }
 
-/** A fabric of so many hosts, each with its driver, and with an outside behind the hosts' default route. */
+/** A fabric of hosts, each with its driver, and an outside behind the hosts' default route. */
 export class Fabric {
   readonly #dev: DevelopmentHosts
   readonly #folder: string
   readonly #processes: ChildProcess[] = []
-  /** How many of those are the fabric's, and not a test's. */
+  /** The number of servers that belong to the fabric, not to a test. */
   #own = 0
   readonly hosts: NetworkHost[]
   readonly outside: string
@@ -101,7 +104,7 @@ export class Fabric {
   static async make(count: number): Promise<Fabric> {
     const name = `kt${randomBytes(4).toString('hex')}`
     const folder = await mkdtemp(join(tmpdir(), 'networks-'))
-    await chmod(folder, 0o755) // dnsmasq gives up root
+    await chmod(folder, 0o755) // dnsmasq drops root
     const dev = await makeHosts(name, count)
     const hosts = dev.hosts.map((host) => {
       const settings: LinuxNetworkSettings = {
@@ -138,7 +141,7 @@ export class Fabric {
     ])
     await batch('ip', this.outside, [
       ['address', 'add', `${this.outsideAddress}/24`, 'dev', 'eth0'],
-      // A cloud's metadata service is no further away than this.
+      // A cloud's metadata service is as close as this address.
       ['address', 'add', '169.254.169.254/32', 'dev', 'eth0'],
       ['link', 'set', 'eth0', 'up'],
       ['route', 'add', 'default', 'via', '203.0.113.1'],
@@ -147,14 +150,14 @@ export class Fabric {
       ['route', 'add', '169.254.169.254', 'via', this.outsideAddress],
     ])
     await this.serve(this.outside, 'outside')
-    // The hosts' resolver: it has an address that members must not reach.
+    // The hosts' resolver, at an address that members must not reach.
     await this.answer(this.underlay.namespace, 'far.test', this.outsideAddress)
     await this.serve(this.underlay.namespace, 'router')
     for (const { namespace } of this.hosts) await this.serve(namespace, 'host')
     this.#own = this.#processes.length
   }
 
-  /** A resolver there that knows one name. */
+  /** Starts a resolver in the namespace that knows one name. */
   async answer(namespace: string, name: string, address: string): Promise<void> {
     const options = [
       '--keep-in-foreground',
@@ -173,7 +176,7 @@ export class Fabric {
     await this.#start('nsenter', [`--net=${namespaceFile(namespace)}`, ...dnsmasq])
   }
 
-  /** For busybox's DHCP client: writes what it is told to its output. */
+  /** The script for busybox's DHCP client: prints the client's variables. */
   async dhcpScript(): Promise<string> {
     const file = join(this.#folder, 'dhcp')
     const text = '#!/bin/sh\nif [ "$1" = bound ]; then env; fi\n'
@@ -181,19 +184,19 @@ export class Fabric {
     return file
   }
 
-  /** A host's own service, on all its addresses. */
+  /** Starts a host's own service, on all its addresses. */
   async serve(namespace: string, name: string): Promise<Member> {
     return this.#serve(name, 'nsenter', [`--net=${namespaceFile(namespace)}`])
   }
 
-  /** An instance's process, in a network namespace of its own that has nothing yet. */
+  /** Starts an instance's process, in an empty network namespace. */
   async member(name: string): Promise<Member> {
     const member = await this.#serve(name, 'unshare', ['--net'])
     await batch('ip', member, [['link', 'set', 'lo', 'up']])
     return member
   }
 
-  /** A member behind a bridge `docker0` of the host's own, as its engine makes one. */
+  /** Starts a member behind the host's bridge `docker0`, as an engine makes one. */
   async container(host: NetworkHost, address: string, name: string): Promise<Member> {
     const container = await this.member(name)
     const router = address.replace(/\d+$/, '1')
@@ -215,7 +218,7 @@ export class Fabric {
     await mkdir(folder)
     await writeFile(join(folder, 'index.html'), `${name}\n`)
     const pid = await this.#start(tool, [...args, 'busybox', 'httpd', '-f', '-p', '80', '-h', folder])
-    // It has its namespace once it has become the server.
+    // The process is in its namespace once it has become the server.
     await eventually(async () => (await run('cat', [`/proc/${pid}/cmdline`])).startsWith('busybox'))
     return { pid, name }
   }
@@ -227,7 +230,7 @@ export class Fabric {
     return child.pid ?? 0
   }
 
-  /** A member of a subnet on a host, which answers there by its name. */
+  /** Attaches a new member to a subnet on a host; it returns its name on port 80. */
   async join(
     host: NetworkHost,
     subnet: SubnetSpec,
@@ -240,7 +243,7 @@ export class Fabric {
     return { ...member, nic }
   }
 
-  /** A VPC's subnets on all hosts, each the others' peer. */
+  /** Applies a VPC's subnets on all hosts, each host with the others as peers. */
   async applyEverywhere(...subnets: SubnetSpec[]): Promise<void> {
     const each = this.hosts.map(async (host) => {
       const peers = this.hosts.filter((other) => other !== host).map(({ address }) => address)
@@ -254,14 +257,14 @@ export class Fabric {
     if (child) await end(child)
   }
 
-  /** What a test has left on the hosts. */
+  /** Removes what a test has left on the hosts. */
   async clear(): Promise<void> {
     const ended = this.#processes.splice(this.#own)
     await Promise.all(this.hosts.map(({ networks }) => removeAll(networks)))
     await Promise.all(ended.map(end))
   }
 
-  /** All that was made. */
+  /** Removes the whole fabric. */
   async remove(): Promise<void> {
     await this.clear()
     await Promise.all(this.#processes.map(end))
@@ -284,13 +287,13 @@ async function end(child: ChildProcess): Promise<void> {
 }
 
 let numbers = 0
-/** No two alike in one run. */
+/** A number that is unique in this run. */
 export const number = (): number => ++numbers
 
 export const macOf = (last: number): string =>
   `52:54:00:${[16, 8, 0].map((shift) => ((last >> shift) & 255).toString(16).padStart(2, '0')).join(':')}`
 
-/** A subnet of a VPC and tenant of its own, unless told otherwise. */
+/** A subnet in a VPC and a tenant of its own, unless `values` say otherwise. */
 export function subnetSpec(values: Partial<SubnetSpec> = {}): SubnetSpec {
   const id = `s-${number()}`
   return {
@@ -324,7 +327,7 @@ export const nicSpec = (
   ...values,
 })
 
-/** The processes that answer for a subnet, by the list of things. */
+/** The resolver processes of a subnet, from the driver's list. */
 export const resolvers = (host: NetworkHost, { id }: SubnetSpec) =>
   host.networks.list().then((all) => all.filter(({ kind, of }) => kind === 'process' && of.id === id))
 
@@ -333,7 +336,7 @@ export async function killResolver(host: NetworkHost, subnet: SubnetSpec): Promi
   await eventually(async () => (await resolvers(host, subnet)).length === 0)
 }
 
-/** The addresses of a VPC's way out: the host's end and the VPC's. */
+/** The addresses of a VPC's uplink: the host's end and the VPC's. */
 export async function uplinkOf(
   host: NetworkHost,
   { vpc_id }: SubnetSpec,

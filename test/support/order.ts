@@ -12,7 +12,7 @@ interface Shard {
 const tests = resolve(import.meta.dirname, '..')
 const fileOf = ({ path }: Test): string => relative(tests, path)
 const secondsFor = (test: Test): number => secondsOf(fileOf(test))
-/** So many calm files run at once: script/test. */
+/** The number of calm files that run in parallel: see script/test. */
 const calmAtOnce = 4
 const isLast = ({ path }: Test): boolean => path.endsWith('/operations/secrets.test.ts')
 const byName = (a: Test, b: Test): number => (a.path < b.path ? -1 : 1)
@@ -25,7 +25,7 @@ function inOrder(all: Test[]): Test[] {
 
 /**
  * The order in which jest runs the files: the slowest first, so that no worker starts a long file when the others have
- * ended. The search for secrets comes last, since it looks at what all the others have left.
+ * ended. The search for secrets runs last, because it examines what all other files have left.
  */
 export default class Order {
   sort(all: Iterable<Test>): Test[] {
@@ -33,8 +33,8 @@ export default class Order {
   }
 
   /**
-   * Deals the exclusive files so that all shards end together: each to the shard that has least so far. The first shard's stack
-   * runs the calm files before. The search for secrets is in each shard, since each has its own stack.
+   * Deals the exclusive files so that all shards end together: each to the shard with the least work so far. The first
+   * shard's stack has run the calm files before. Each shard has its own stack, so each searches for secrets.
    */
   shard(all: Iterable<Test>, { shardIndex, shardCount }: Shard): Test[] {
     const given = [...all]
@@ -52,7 +52,7 @@ export default class Order {
     return shards[shardIndex - 1]?.tests ?? []
   }
 
-  // What jest's own sequencer is for besides: running what failed first next time.
+  // jest's own sequencer also runs failed tests first next time; this one does not.
   allFailedTests(): Test[] {
     return []
   }

@@ -10,25 +10,28 @@ import { eventually } from './eventually.ts'
 import { layout } from './stack.ts'
 
 /**
- * What is behind the further hosts' default route: a web server there, which says `outside`. These hosts and their router have
- * one too, on all their addresses: whatever a host's own services are. All of them, and the machine itself, hear datagrams.
+ * What is behind the further hosts' default route: a web server that returns `outside`. These hosts and their router
+ * run one too, on all their addresses, as a host's own service. All of them, and the machine itself, receive datagrams.
  */
 export interface Outside {
   address: string
-  /** Where they hear datagrams. */
+  /** The port that receives datagrams on all of them. */
   udpPort: number
-  /** The text of each that has come to any of them. */
+  /** The text of each datagram that any of them has received. */
   heard(): string[]
-  /** The hosts' own addresses, the machine's between them included. */
+  /** The hosts' own addresses, and the machine's on the network between them. */
   hostAddresses: string[]
-  /** Where a cloud tells its machines their secrets: the same server, no further away than the outside. */
+  /** A cloud's metadata address, on the same server and as close as the outside. */
   metadataAddress: string
   remove(): Promise<void>
 }
 
 const endingWithUs = ['--pdeathsig', 'KILL', 'nsenter']
 
-/** Hears datagrams on all addresses, and writes each as a line: what has arrived, answered or not. First it says `ready`. */
+/**
+ * Receives datagrams on all addresses, and prints each as a line, after `ready`: a datagram counts even without an
+ * answer.
+ */
 const listener = (port: number): string[] => [
   process.execPath,
   '-e',
@@ -43,7 +46,7 @@ export async function makeOutside(): Promise<Outside> {
   const address = '203.0.113.10'
   const udpPort = layout.apiPort + 71
   const metadataAddress = '169.254.169.254'
-  await takeAway(underlay, outside) // of a run that was killed
+  await takeAway(underlay, outside) // left by a killed run
   await makeNamespace(outside)
   await batch('ip', underlay, [
     ['link', 'add', 'outside', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', outside],
@@ -98,7 +101,7 @@ async function takeAway(underlay: string, outside: string): Promise<void> {
   await removeNamespace(outside)
 }
 
-/** Whether a link is this stack's or the machine's own: others run stacks beside it. */
+/** Whether a link belongs to this stack or to the machine: other stacks may run beside this one. */
 const isOf = (name: string, link: string): boolean =>
   link === name || link === name.replace('kl-', 'klh') || /^(eth|en|docker|underlay)/.test(link)
 

@@ -4,15 +4,15 @@ import { type AddressInfo, connect, createServer } from 'node:net'
 import { eventually } from './eventually.ts'
 import { layout, stackSettings } from './stack.ts'
 
-/** An api with other settings, on the stack's database. */
+/** An API process with its own settings, on the stack's database. */
 export interface OwnApi {
   url: string
-  /** What it has logged so far. */
+  /** Its log so far. */
   log(): string
   stop(): Promise<void>
 }
 
-/** Resolves when it listens, on a port that nothing else uses unless one is given. */
+/** Resolves when it listens, on the given port or a free one. */
 export async function startOwnApi(settings: Record<string, string>, given?: number): Promise<OwnApi> {
   const port = given ?? (await freePort())
   const url = `http://127.0.0.1:${port}`
@@ -44,7 +44,7 @@ async function freePort(): Promise<number> {
   return port
 }
 
-/** Whether somebody listens there, as seen from this machine. */
+/** Whether a server listens at this address, seen from this machine. */
 export const accepts = (port: number, address = '127.0.0.1'): Promise<boolean> =>
   new Promise((resolve) => {
     const socket = connect(port, address)

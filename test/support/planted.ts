@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import type { Answer, Json } from './client.ts'
 import { layout } from './stack.ts'
 
-// Every secret that the tests of one run send or are given, so that the last of them can look where they have got to.
+// Collects every secret that the tests of a run send or receive, so that the last test can search for them.
 
 const secretFields = new Set(
   ['password', 'new_password', 'current_password', 'token', 'remember_token'].concat([
@@ -14,15 +14,15 @@ const secretFields = new Set(
     'config_vars',
   ]),
 )
-// What is shorter is found by chance.
+// Shorter values would be found by chance.
 const shortest = 11
 
-/** One a line, in a file, since each test file runs by itself. */
+/** A file with one secret a line, because each test file runs in its own process. */
 export const plantedFile = (): string => join(layout.state, 'planted')
 
 const known = new Set<string>()
 
-/** Keeps the secrets of a request that was answered with yes; others are guesses, or not secret yet. */
+/** Collects the secrets of an accepted request. Those of a refused one are guesses, or not secret yet. */
 export function plant(token: string | undefined, sent: unknown, answer: Answer): void {
   if (answer.status >= 400) return
   plantAll([...secretsIn(sent), ...secretsIn(answer.body), ...(token === undefined ? [] : [token])])

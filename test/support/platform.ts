@@ -11,18 +11,18 @@ export type RoleName =
 const act = (role: RoleName, verb: string): Promise<RoleStatus> =>
   askControl(layout, 'POST', `/roles/${role}/${verb}`) as Promise<RoleStatus>
 
-/** The processes of the stack. */
+/** Control of the stack's processes. */
 export const platform = {
-  /** kill -9, and nothing starts it again but `start`. */
+  /** kill -9; only `start` starts the role again. */
   kill: (role: RoleName) => act(role, 'kill'),
   stop: (role: RoleName) => act(role, 'stop'),
-  /** Resolves when it is ready. */
+  /** Resolves when the role is ready. */
   start: (role: RoleName) => act(role, 'start'),
   roles: () => askControl(layout, 'GET', '/roles') as Promise<RoleStatus[]>,
   logs: (role: RoleName | 'server') => readFileSync(join(layout.state, `log/${role}.log`), 'utf8'),
 }
 
-/** Starts whatever a failed test left down, so that the next is judged by itself. */
+/** Starts all roles that a failed test left down, so that it does not fail the next one. */
 export async function startAll(): Promise<void> {
   for (const { name, state } of await platform.roles())
     if (state === 'stopped') await platform.start(name as RoleName)

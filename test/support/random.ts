@@ -9,7 +9,7 @@ export function randomOf(seed: number): () => number {
   }
 }
 
-/** Choices that are the same for the same seed. */
+/** Random choices, repeatable by their seed. */
 export class Dice {
   readonly #random: () => number
 
@@ -26,7 +26,7 @@ export class Dice {
     return this.#random() < share
   }
 
-  /** Throws when there is none. */
+  /** Throws if the list is empty. */
   one<T>(of: readonly T[]): T {
     const chosen = of[this.number(of.length)]
     if (chosen === undefined) throw new Error('nothing to choose from')

@@ -5,7 +5,7 @@ import type { TestTenant } from './tenants.ts'
 
 const count = (name: string, filter: object) => mongoose.connection.collection(name).countDocuments(filter)
 
-/** What a refused request of this tenant could have changed. */
+/** The records that a refused request of this tenant could have changed. */
 async function records(tenant: TestTenant): Promise<Json> {
   const mine = { tenant_id: tenant.id }
   return {
@@ -17,7 +17,7 @@ async function records(tenant: TestTenant): Promise<Json> {
   }
 }
 
-/** Sends requests that must be refused, in the form that every refusal has, without changing anything. */
+/** Sends a request that must be refused, with a problem document and without a change. */
 export const refusing =
   (tenant: () => TestTenant) =>
   async (send: () => Promise<Answer>): Promise<Answer> => {

@@ -4,15 +4,15 @@ import { join } from 'node:path'
 import { run } from '../../drivers/system/programs.ts'
 import { machineFiles, machineFolder } from './machine-traces.ts'
 
-/** A microVM's root disk as it lies on its host, looked at by the file system's own programs. */
+/** A microVM's root disk on its host, read by the file system's own tools. */
 export interface RootDisk {
-  /** What its check finds; empty where it is clean, its journal included. */
+  /** The findings of a check; empty if the file system and its journal are clean. */
   faults(): Promise<string>
-  /** What a file of it holds. */
+  /** The content of a file. */
   read(path: string): Promise<string>
 }
 
-/** Of one that does not run, for as long as `look` takes. Throws when no host has it. */
+/** Opens the root disk of a stopped machine while `look` runs. Throws if no host has it. */
 export async function withRootDisk(id: string, look: (disk: RootDisk) => Promise<void>): Promise<void> {
   const [index] = machineFiles(id).keys()
   if (index === undefined) throw new Error(`${id} is on no host`)

@@ -3,7 +3,7 @@ import { recount } from '../../models/counters.ts'
 
 const inserted = new Set<string>()
 
-/** Puts containers into the database that are on no engine: for what only reads records. `removeRows` removes them. */
+/** Inserts containers that are on no engine, for tests that only read records. `removeRows` removes them. */
 export async function insertContainers(
   tenant_id: string,
   rows: (Partial<ContainerDocument> & { name: string })[],

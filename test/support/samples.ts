@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { newId } from '../../lib/ids.ts'
 
-/** What fields of ours take. The first that a field accepts is its sample. */
+/** Values for our fields. The first that a field accepts is its sample. */
 const candidates = (): unknown[] => [
   'sample',
   'sample@example.com',
@@ -27,7 +27,9 @@ const candidates = (): unknown[] => [
   ['containers:read'],
 ]
 
-/** A value that the type accepts: of an object its required fields, or one field where it wants any. Throws if none is found. */
+/**
+ * A value that the type accepts: for an object its required fields, or one field if it needs any. Throws if none fits.
+ */
 export function sampleOf(type: z.ZodType): unknown {
   const found = trySample(type)
   if (found === undefined)
@@ -52,7 +54,7 @@ const shapeOf = (type: z.ZodType): Record<string, z.ZodType> | undefined =>
     ? (inner(type) as z.ZodObject<Record<string, z.ZodType>>).shape
     : undefined
 
-/** Without what only says that it may be left out. */
+/** The type without optional, default and nullable wrappers. */
 function inner(type: z.ZodType): z.ZodType {
   if (type instanceof z.ZodOptional || type instanceof z.ZodDefault || type instanceof z.ZodNullable)
     return inner(type.unwrap() as z.ZodType)

@@ -8,10 +8,10 @@ import { removeNamespace } from '../../drivers/linux/namespaces.ts'
 import { MachineHost } from '../../drivers/qemu/host.ts'
 import { processesWith, run } from '../../drivers/system/programs.ts'
 
-// Tests of drivers run guests, disks and networks of their own, in folders below one temporary folder for each stack. An
-// interrupted run leaves them.
+// Driver tests run guests, disks and networks of their own, in folders below one temporary folder per stack. An
+// interrupted run leaves them behind.
 
-/** The folders of a server that test/server/server.test.ts has started. */
+/** The folders of servers that test/server/server.test.ts has started. */
 export async function serversIn(scratch: string): Promise<string[]> {
   const found: string[] = []
   for (const folder of await foldersIn(scratch, 'keelson-server-'))
@@ -20,11 +20,11 @@ export async function serversIn(scratch: string): Promise<string[]> {
   return found
 }
 
-/** Ends and removes all that was made below the folder, and the folder. Nothing there is success. */
+/** Ends and removes everything below the folder, and the folder. A missing folder is success. */
 export async function removeScratch(scratch: string): Promise<void> {
   if (!existsSync(scratch)) return
   for (const { pid } of await processesWith(`${scratch}/`)) endAtOnce(pid)
-  for (const { path } of await loopsBelow(scratch)) await run('losetup', ['--detach', path]).catch(() => '') // it has gone
+  for (const { path } of await loopsBelow(scratch)) await run('losetup', ['--detach', path]).catch(() => '') // already detached
   const mounts = (await mountsOf('self')).filter(({ path }) => path.startsWith(`${scratch}/`))
   for (const { path } of mounts.toReversed()) await run('umount', ['--lazy', path])
   for (const folder of await foldersIn(scratch, 'machines-')) await removeGroupsOf(join(folder, 'machines'))
@@ -41,7 +41,7 @@ function endAtOnce(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }
 
@@ -50,7 +50,7 @@ async function removeGroupsOf(folder: string): Promise<void> {
   for (const id of await listGroups(mark)) await removeGroups(mark, id)
 }
 
-/** A fabric's folder has one for each of its hosts, by the name of the host's namespace: `ktab12cd34-1`. */
+/** A fabric's folder has one folder for each host, named after the host's namespace: `ktab12cd34-1`. */
 async function removeNamespacesOf(folder: string): Promise<void> {
   const hosts = (await readdir(folder)).filter((name) => name.startsWith('kt'))
   const prefixes = hosts.flatMap((host) => [host.replace(/\d+$/, ''), new Names(host).prefix])

@@ -1,6 +1,6 @@
 import { facts, isRunning, startStack, useScratch } from './stack.ts'
 
-/** Once, before the first end-to-end test of a run of jest: on the stack that is there, or on a new one. */
+/** Runs once before the first end-to-end test of a run of jest: uses the running stack, or starts one. */
 export default async function setup(): Promise<void> {
   if (!(await isRunning())) await startStack()
   await useScratch()

@@ -13,7 +13,7 @@ import type { ServerFacts } from '../../script/lib/supervisor.ts'
 import { isLong } from './long.ts'
 import { removeScratch, serversIn } from './scratch.ts'
 
-// One real stack for all end-to-end tests: `script/server` on a state folder and ports of its own.
+// One real stack for all end-to-end tests: `script/server` with its own state folder and ports.
 
 process.env['KEELSON_TOOLS'] ??= resolve(stateFolder(), 'tools')
 export const layout = readLayout({
@@ -21,17 +21,17 @@ export const layout = readLayout({
   portBase: process.env['KEELSON_TEST_PORT_BASE'] ?? '25000',
 })
 
-/** Several runs of jest use the stack (script/test), or a person who writes tests keeps it (`script/test --keep`). */
+/** Several runs of jest share the stack (script/test), or a developer keeps it (`script/test --keep`). */
 export const keepsStack = process.env['KEELSON_TEST_KEEP'] === '1'
 
-/** Where the tests of this stack make their temporary folders. A short path, since sockets are made below it. */
+/** The tests' temporary folder. Its path is short, because sockets are made below it. */
 const scratch = `/tmp/kl-${shortHash(layout.state)}`
 
-/** Where everything of the running stack is. */
+/** The addresses and process facts of the running stack. */
 export const facts = (): ServerFacts =>
   JSON.parse(readFileSync(join(layout.state, 'server.json'), 'utf8')) as ServerFacts
 
-/** The settings of the platform's own programs, for tests that look behind the API. */
+/** The settings of the platform's own programs, for tests that look past the API. */
 export const stackSettings = () => ({
   KEELSON_MONGODB_URL: readFileSync(join(layout.state, 'mongodb.url'), 'utf8').trim(),
   KEELSON_MASTER_KEY_FILE: join(layout.state, 'master.key'),
@@ -46,14 +46,14 @@ export function dockerOf(dockerHost: string): Docker {
   return new Docker({ host: hostname, port, protocol: 'http' })
 }
 
-/** The topic that reports on mail. Its host is a server that the tests open (test/support/topic.ts). */
+/** The topic that reports on mail. Its host is a server that the tests start (test/support/topic.ts). */
 export const mailTopic = {
   arn: 'arn:aws:sns:eu-west-1:123456789012:mail-events',
   port: layout.apiPort + 71,
   caFile: join(layout.state, 'mail-topic-ca.pem'),
 }
 
-/** More than any test asks for, on whatever machine the tests run. */
+/** More resources than any test needs, whatever the machine has. */
 const settings = {
   KEELSON_MAIL_TOPIC_ARN: mailTopic.arn,
   KEELSON_MAIL_TOPIC_HOST: `localhost:${mailTopic.port}`,
@@ -61,11 +61,11 @@ const settings = {
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',
-  // So that a test can write more in a moment; in the long forms what everybody has.
+  // Small, so that a test can overflow it in a moment; the long form uses the default.
   KEELSON_LOG_BACKLOG_MIB: isLong ? '512' : '96',
 }
 
-/** The developer's settings are for another stack; only the engine and the tools are shared. */
+/** Without the developer's settings, which are for another stack; only the engine and the tools are shared. */
 function environment(): NodeJS.ProcessEnv {
   const shared = ['KEELSON_TOOLS', 'KEELSON_DOCKER_HOST']
   const own = Object.entries(process.env).filter(
@@ -74,13 +74,13 @@ function environment(): NodeJS.ProcessEnv {
   return { ...Object.fromEntries(own), ...settings }
 }
 
-/** This machine, and as many further ones as the tests of several hosts need. */
+/** This machine and two further hosts, for the tests of several hosts. */
 const wantedHosts = 3
 
 /**
- * Resolves when every role is ready. Two of the api, since what one replica changes must hold on the other. The further
- * hosts are closed: the tests of several hosts open them (test/support/hosts.ts). Where the machine does not let
- * network namespaces be made there is one host, and those tests are skipped.
+ * Resolves when every role is ready. There are two API processes, because a change through one must hold on the other.
+ * The further hosts are closed; the tests of several hosts open them (test/support/hosts.ts). A machine without network
+ * namespaces has one host, and skips those tests.
  */
 export async function startStack(): Promise<void> {
   try {
@@ -101,22 +101,22 @@ export async function startStack(): Promise<void> {
 const startServer = (hosts: number): Promise<void> =>
   server(layout.state, '--detach', '--port-base', `${layout.apiPort}`, '--apis', '2', '--hosts', `${hosts}`)
 
-/** The tests' temporary folder, for this process and those it starts. */
+/** Sets the tests' temporary folder, for this process and its children. */
 export async function useScratch(): Promise<void> {
-  await mkdir(scratch, { recursive: true, mode: 0o755 }) // open to others: dnsmasq gives up root
+  await mkdir(scratch, { recursive: true, mode: 0o755 }) // readable by others: dnsmasq drops root
   process.env['TMPDIR'] = scratch
 }
 
 /**
- * Takes away all that the stack and its tests made on this machine, also where they were interrupted. The stack's logs stay beside
- * its folder. Nothing there is success.
+ * Removes everything that the stack and its tests made on this machine, also after an interruption. The stack's logs
+ * stay beside its folder. A missing stack is success.
  */
 export async function removeStack(): Promise<void> {
   for (const state of await serversIn(scratch)) await server(state, 'destroy', '--yes')
   await removeScratch(scratch)
   if (!existsSync(layout.state)) return
   await rm(keptLogs, { recursive: true, force: true })
-  await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {}) // it may never have run
+  await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {}) // the stack may never have run
   // A stack that never got ready has run nothing.
   if (existsSync(join(layout.state, 'server.json')) && (await isRunning())) await removeContainers()
   const subnet = await readFile(join(layout.state, 'docker.subnet'), 'utf8').catch(() => null)
@@ -142,9 +142,9 @@ async function server(state: string, ...args: string[]): Promise<void> {
   if (code !== 0) throw new Error(`script/server ${args[0]} failed; see ${state}/log`)
 }
 
-/** From an engine that is the machine's own; by tenant, since others may have containers there. */
+/** Removes them from the machine's own engine, by tenant, because other containers may run there. */
 async function removeContainers(): Promise<void> {
-  // First who would bring them back.
+  // First stop the roles that would recreate them.
   for (const role of ['host', 'worker', 'api']) await askControl(layout, 'POST', `/roles/${role}/kill`)
   await askControl(layout, 'POST', '/roles/mongodb/start')
   const client = await new mongoose.mongo.MongoClient(stackSettings().KEELSON_MONGODB_URL).connect()
@@ -158,7 +158,7 @@ async function removeContainers(): Promise<void> {
 
 const run = promisify(execFile)
 
-/** Rules that an engine of our own has made and leaves when it stops. */
+/** Removes the firewall rules that our own engine leaves when it stops. */
 async function removeRules(bridge: string, subnet: string): Promise<void> {
   const ours = new RegExp(String.raw`^-A .*(${bridge}|\b${subnet}\.\d)`)
   for (const command of ['iptables', 'ip6tables']) {

@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util'
 import type { Counted } from './counts.ts'
 import { timesFile } from './times.ts'
 
-// The end of script/test: what all runs of jest have counted. `--times` keeps the seconds of each file.
+// The end of script/test: sums the counts of all runs of jest. `--times` stores the seconds of each file.
 
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
@@ -23,7 +23,7 @@ for (const [file, seconds] of files.toSorted(([, a], [, b]) => b - a).slice(0, 2
   console.log(`${String(seconds).padStart(6)} s  ${file}`)
 
 const passed = sum((one) => one.passed)
-// A name that no test has is a mistake.
+// A filter that matches no test is a mistake.
 const failed = sum((one) => one.failed) + (files.length === 0 ? 1 : 0)
 console.log(`${passed} passed, ${failed} failed, ${sum((one) => one.skipped)} skipped`)
 process.exit(failed > 0 ? 1 : 0)

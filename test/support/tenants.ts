@@ -10,21 +10,21 @@ import { Client } from './client.ts'
 import { engine } from './engine.ts'
 import { eventually } from './eventually.ts'
 
-// Tenants and their users, made behind the API, which has no operation for that yet.
+// Tenants and their users, created directly in the database.
 
 export interface TestTenant {
   id: string
-  /** May do all in the tenant. */
+  /** A user with all permissions in the tenant. */
   owner: Client
   containers: Client['containers']
   microvms: Client['microvms']
   vms: Client['vms']
   disks: Client['disks']
-  /** Another user of it with these roles. */
+  /** Makes another user with these roles. */
   user(...roles: string[]): Promise<Client>
-  /** The same of disks. */
+  /** The same for disks. */
   storage(): Promise<{ disk_gib: number; reservations: number }>
-  /** What it holds of its quota and of hosts, by the tenant's sums and by the single reservations. */
+  /** The quota in use: equal in the tenant's sums and in the single reservations. */
   holds(): Promise<{ cpu_milli: number; memory_mib: number; reservations: number }>
 }
 
@@ -67,7 +67,7 @@ export async function makeTenant(limits: Partial<Limits> = {}): Promise<TestTena
 
 export const holdsNothing = { cpu_milli: 0, memory_mib: 0, reservations: 0 }
 
-/** A user who has logged in. No password: the hash is none that bcrypt makes. */
+/** A logged-in user without a password: the hash is not one that bcrypt makes. */
 export async function makeUser(tenant_id: string, roles: string[]): Promise<Client> {
   const user = await new User({
     tenant_id,
@@ -79,10 +79,10 @@ export async function makeUser(tenant_id: string, roles: string[]): Promise<Clie
   return new Client(token)
 }
 
-/** An operator of the platform, in a tenant of his own. */
+/** An operator of the platform, in a new tenant. */
 export const makeOperator = async (): Promise<Client> => (await makeTenant()).user('operator')
 
-/** Deletes the tenants' instances and disks through the API. Fails when anything is left that is theirs. */
+/** Deletes the tenants' instances and disks through the API. Fails if anything of theirs is left. */
 export async function removeTenants(): Promise<void> {
   for (const tenant of made.splice(0)) {
     for (const { model, kind } of allKinds) {

@@ -8,9 +8,9 @@ const recorded = JSON.parse(readFileSync(timesFile, 'utf8')) as Record<string, n
 const sum = (seconds: number[]): number => seconds.reduce((all, one) => all + one, 0)
 const mean = sum(Object.values(recorded)) / Math.max(1, Object.keys(recorded).length)
 
-/** The seconds that a file took when they were last recorded; the mean of all for a file that is new. */
+/** The recorded seconds of a file; the mean of all for a new file. */
 export const secondsOf = (file: string): number => recorded[file] ?? mean
 
-/** The seconds of all files but these. */
+/** The seconds of all files except these. */
 export const secondsBeside = (files: string[]): number =>
   sum(Object.entries(recorded).flatMap(([file, seconds]) => (files.includes(file) ? [] : [seconds])))

@@ -7,7 +7,7 @@ import { eventually } from './eventually.ts'
 
 const run = promisify(execFile)
 
-/** A program in a real terminal, tmux: keys go in, and the screen is seen as a person sees it. */
+/** A program in a real terminal, tmux: sends keys, and reads the screen as a person sees it. */
 export class Tmux {
   readonly #folder: string
   private constructor(folder: string) {
@@ -22,12 +22,12 @@ export class Tmux {
     const given = Object.entries(env).flatMap(([name, value]) => ['-e', `${name}=${value}`])
     const size = ['-x', String(cols), '-y', String(rows)]
     await tmux.#ask('-u', '-f', '/dev/null', 'new-session', '-d', ...size, ...given, '--', ...command)
-    // The last screen stays to be seen once the program has ended.
+    // Keeps the last screen after the program has ended.
     await tmux.#ask('set-option', '-g', 'remain-on-exit', 'on')
     return tmux
   }
 
-  /** As its manual names them: `Enter`, `Escape`, `C-c`; anything else is typed as it is. */
+  /** Presses keys by tmux's names, such as `Enter`, `Escape` and `C-c`; types any other text. */
   press = async (...keys: string[]): Promise<void> => void (await this.#ask('send-keys', ...keys))
   type = async (text: string): Promise<void> => void (await this.#ask('send-keys', '-l', text))
   resize = async (cols: number, rows: number): Promise<void> =>
@@ -38,7 +38,7 @@ export class Tmux {
     return (await this.#ask('capture-pane', '-p')).split('\n').slice(0, -1)
   }
 
-  /** Resolves with the screen once it is so. */
+  /** Resolves with the screen when it matches. */
   async shows(is: (lines: string[]) => boolean, withinMs = 120_000): Promise<string[]> {
     let lines: string[] = []
     const shown = async (): Promise<boolean> => is((lines = await this.screen()))

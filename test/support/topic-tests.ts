@@ -14,8 +14,9 @@ import {
   type TestTopic,
 } from './topic.ts'
 
-// What the tests of the mail receiver share. The topic reports to an api of the stack, which is set to it (test/support/stack.ts). A stranger has all that the
-// topic has, certificates of the same authority included: only not the pinned host.
+// Shared by the tests of the mail receiver. The topic reports to the stack's API, which is configured for it
+// (test/support/stack.ts). A stranger has all that the topic has, even certificates of the same authority, but is not
+// the pinned host.
 
 export let topic: TestTopic
 export let strangers: TestHost[]
@@ -38,7 +39,7 @@ export const ignored = { status: 200, body: { ...done, ignored: true } }
 export const confirmed = { status: 200, body: { ...done, confirmed: true } }
 export const unavailable = { status: 503, body: { code: 'unavailable' } }
 
-/** Refused, saying nothing of why. */
+/** Expects a refusal that does not say why. */
 export function expectRefusal({ status, body }: Answer): void {
   const { request_id: _, ...said } = body
   expect({ ...said, status }).toEqual({
@@ -52,7 +53,7 @@ export function expectRefusal({ status, body }: Answer): void {
 export const pinned = `localhost:${mailTopic.port}`
 export const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000).toISOString()
 
-/** A message signed by a certificate at this URL. */
+/** A message signed with the certificate at this URL. */
 export const signedBy = async (urlOf: (path: string, cert: string) => string): Promise<Message> => {
   const { cert, key } = await topic.authority.issue(['sns.amazonaws.com'])
   return signed(notification(bounce([someone()])), { key, url: urlOf(certificatePath(), cert) })

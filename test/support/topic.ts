@@ -8,19 +8,19 @@ import { type Answer, ask, type Json } from './client.ts'
 import { type Authority, type Identity, makeAuthority } from './certificates.ts'
 import { mailTopic } from './stack.ts'
 
-// The cloud's notification topic: a real https server under the pinned host name, and messages that it has signed.
+// The cloud's notification topic: a real HTTPS server under the pinned host name, and its signed messages.
 
-/** A message as it is posted. */
+/** The fields of a posted message. */
 export type Message = Record<string, string>
 type Page = (response: ServerResponse) => void
 
-/** An https server on loopback that shows some pages and keeps what was asked for. */
+/** An HTTPS server on loopback that serves some pages and records the requests. */
 export interface TestHost {
   url: string
-  /** The paths that were asked for, queries included. */
+  /** The requested paths, including queries. */
   visits: string[]
   show(path: string, page: string | Page): string
-  /** Presents itself as somebody else from now on. */
+  /** Changes the certificate that the server presents. */
   present(identity: Identity): void
   close(): Promise<void>
 }
@@ -56,20 +56,20 @@ export async function openHost(name: string, identity: Identity, port = 0): Prom
 export interface TestTopic {
   authority: Authority
   host: TestHost
-  /** Who the host is. */
+  /** The host's certificate. */
   identity: Identity
-  /** Whose certificate signs. */
+  /** The signer of the topic's messages. */
   signer: Signer
   close(): Promise<void>
 }
 
-/** Who signs messages, and where his certificate is. */
+/** The key that signs messages, and the URL of its certificate. */
 export interface Signer {
   key: string
   url: string
 }
 
-/** The topic that the stack's api is set to. Its authority is another each time, which the api reads anew. */
+/** The topic in the stack's settings. Its authority is new each time, and the API reads it again. */
 export async function openTopic(): Promise<TestTopic> {
   const authority = await makeAuthority()
   await writeFile(mailTopic.caFile, authority.cert)
@@ -79,14 +79,14 @@ export async function openTopic(): Promise<TestTopic> {
   return { authority, host, identity, signer, close: () => host.close() }
 }
 
-/** Shows this certificate at a path that no api has in its cache. */
+/** Serves this certificate at a new path, which no API has cached. */
 export function publish(host: TestHost, { cert, key }: Identity): Signer {
   return { key, url: host.show(certificatePath(), cert) }
 }
 export const certificatePath = (): string =>
   `/SimpleNotificationService-${randomBytes(16).toString('hex')}.pem`
 
-/** A notification with this text, an event of the mail service or any other; not signed yet. */
+/** An unsigned notification with this text: an event of the mail service, or any other. */
 export const notification = (event: unknown, over: Message = {}): Message => ({
   Type: 'Notification',
   MessageId: randomUUID(),
@@ -108,7 +108,7 @@ export const confirmation = (SubscribeURL: string, over: Message = {}): Message 
   ...over,
 })
 
-/** Signs as the cloud does: the fields' names in the order of the alphabet, each on a line, its value on the next. */
+/** Signs as the cloud does: the fields in alphabetical order, each name on a line, its value on the next. */
 export function signed(message: Message, { key, url }: Signer, version: '1' | '2' = '2'): Message {
   const lines = Object.entries(message)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
@@ -119,14 +119,14 @@ export function signed(message: Message, { key, url }: Signer, version: '1' | '2
   return { ...message, SignatureVersion: version, Signature: signature, SigningCertURL: url }
 }
 
-/** Posts it as the cloud does: JSON that says it is text. */
+/** Posts as the cloud does: JSON with a text content type. */
 export const post = (message: Json, replica = '', headers: Record<string, string> = {}): Promise<Answer> =>
   ask('POST', `${replica}/api/v1/mailsvc/webhook`, {
     body: message,
     headers: { 'content-type': 'text/plain; charset=UTF-8', ...headers },
   })
 
-// Events of the mail service, in its two forms: of an identity, and of a configuration set.
+// Events of the mail service, in both forms: for an identity, and for a configuration set.
 
 export const bounce = (addresses: string[], over: Json = {}): Json => ({
   notificationType: 'Bounce',

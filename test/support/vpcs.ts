@@ -2,7 +2,7 @@ import { newId } from '../../lib/ids.ts'
 import { type Accepted, type Client, type ContainerBody, type Json, shell } from './client.ts'
 import type { TestTenant } from './tenants.ts'
 
-// VPCs and subnets through the API, and containers in them that answer on port 80 by their name.
+// VPCs and subnets through the API, and containers in them that return their name on port 80.
 
 const unique = (kind: string): string => `${kind}-${newId().slice(-12)}`
 
@@ -27,7 +27,7 @@ export interface NicBody {
 }
 export type Member = ContainerBody & { nics: NicBody[] }
 
-/** Says its name to whoever asks on port 80. */
+/** Returns the host name on port 80. */
 export const server = 'mkdir /tmp/www; hostname >/tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www'
 
 export const beginMember = (tenant: TestTenant, subnet_id: string, over: Json = {}): Promise<Accepted> =>

@@ -32,15 +32,15 @@ interface Found {
 }
 
 /**
- * Looks at all there is, by the API and on the machine, and fails where the model says otherwise: at once where something
- * runs twice; else when it has not come to be so in a while, since hosts report and mend by themselves.
+ * Compares everything in the API and on the machine with the model. Fails at once if an instance runs twice; other
+ * differences may take a while, because hosts report and repair by themselves.
  */
 export async function compare(world: World): Promise<void> {
   const twice = await eventually(async () => {
     const found = await onEngines(world)
     const running = found.filter((place) => place.running).map(({ slot }) => slot)
     const again = running.filter((slot, i) => running.indexOf(slot) !== i)
-    if (again.length) return again // no waiting makes this good
+    if (again.length) return again // waiting does not help
     await compareViews(world)
     compareEngines(world, found)
     await compareNetworks(world, found)
@@ -110,7 +110,7 @@ async function onEngines(world: World): Promise<Found[]> {
   return found.flat()
 }
 
-/** Each once, where the platform says it is, and in the state that it says; one that never ran may be nowhere. */
+/** Each container exists once, on the recorded host and in the recorded state; one that never ran may be absent. */
 function compareEngines(world: World, found: Found[]): void {
   const really = found.filter(({ running }) => running).map(({ slot, host }) => `${slot} on ${host}`)
   const wanted = [...world.containers.values()].filter(({ running }) => running)
@@ -128,7 +128,7 @@ const one = <T>(of: T[], what: string): T => {
   return first
 }
 
-/** The addresses are in the containers, neighbours answer each other, and strangers do not. */
+/** The containers have their addresses, neighbours reach each other, and strangers do not. */
 async function compareNetworks(world: World, found: Found[]): Promise<void> {
   const members = [...world.containers.values()].filter(({ running, subnets }) => running && subnets.length)
   const pidOf = ({ slot }: ModelContainer): number =>
@@ -155,7 +155,7 @@ async function compareNetworks(world: World, found: Found[]): Promise<void> {
   }
 }
 
-/** What was written is still there, wherever the disk is by now; what is new is written to. */
+/** Each disk still holds what was written to it, wherever it is; new disks are written to. */
 async function compareDisks(world: World, found: Found[]): Promise<void> {
   for (const container of world.containers.values()) {
     if (!container.running) continue
@@ -181,7 +181,7 @@ const inside = ({ engine, engineId }: Found, script: string): Promise<string> =>
 const memory = (of: { memory_mib: number }[]): number =>
   of.reduce((sum, { memory_mib }) => sum + memory_mib, 0)
 
-/** The single reservations, and the sums over them. */
+/** The single reservations, and their sums. */
 async function compareSums(world: World): Promise<void> {
   const held = await Reservation.find({}).setOptions(everyTenant).lean()
   const mine = held.filter(({ tenant_id }) => tenant_id === world.tenant.id)

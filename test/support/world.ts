@@ -5,15 +5,15 @@ import { allHosts, type TestHost } from './hosts.ts'
 import type { Dice } from './random.ts'
 import type { TestTenant } from './tenants.ts'
 
-// What a tenant should have, kept beside the platform: a model that random operations are drawn from and applied to, and
-// that what is really there is compared with (world-checks.ts).
+// The model of a tenant: random operations are drawn from it and applied to it, and world-checks.ts compares it with
+// reality.
 
 export interface ModelContainer {
   slot: string
   id: string
   running: boolean
   memory_mib: number
-  /** By the NIC's id, as the platform says; addresses are compared with what is in the container. */
+  /** The ids of its NICs' subnets; the addresses are compared with those inside the container. */
   subnets: string[]
   /** Mount path by disk slot. */
   disks: Map<string, string>
@@ -23,11 +23,11 @@ export interface ModelDisk {
   slot: string
   id: string
   gib: number
-  /** What was written to it: null for nothing yet. */
+  /** The text that was written to it; null if none. */
   mark: string | null
-  /** What it held, by the snapshot's name. */
+  /** The former content, by the snapshot's name. */
   snapshots: Map<string, Pick<ModelDisk, 'mark' | 'gib'>>
-  /** The container's slot. */
+  /** The slot of its container. */
   on: string | null
 }
 
@@ -36,7 +36,7 @@ export interface ModelSubnet {
   vpc: string
 }
 
-/** One random operation: on what, how it is asked for, and what is true once it has succeeded. */
+/** One random operation: its request, and the change of the model when it succeeds. */
 export interface Command {
   words: string
   /** Slots that no other command of the round may use. */
@@ -44,22 +44,22 @@ export interface Command {
   method: 'POST' | 'PUT' | 'DELETE'
   path: string
   body?: Json
-  /** It must be refused with this status, and changes nothing. */
+  /** The request must be refused with this status, and changes nothing. */
   refused?: number
-  /** Called with the body of the acceptance. */
+  /** Updates the model; called with the body of the acceptance. */
   apply?: (body: Json) => void
 }
 
 const diskPath = (slot: string): string => `/mnt/${slot}`
 
-/** A tenant's containers, disks and subnets as they should be. */
+/** A tenant's containers, disks and subnets, as they should be. */
 export class World {
   readonly tenant: TestTenant
   readonly containers = new Map<string, ModelContainer>()
   readonly disks = new Map<string, ModelDisk>()
   readonly subnets: ModelSubnet[]
   readonly hosts: TestHost[]
-  /** Where the platform says that each is, from the last look. */
+  /** The recorded hosts, from the last look. */
   readonly hostOf = new Map<string, string | null>()
 
   private constructor(tenant: TestTenant, hosts: TestHost[], subnets: ModelSubnet[]) {
@@ -68,7 +68,7 @@ export class World {
     this.subnets = subnets
   }
 
-  /** Two VPCs with the same ranges, two subnets in each. */
+  /** Makes two VPCs with the same ranges, and two subnets in each. */
   static async make(tenant: TestTenant): Promise<World> {
     const subnets: ModelSubnet[] = []
     for (const vpc of ['one', 'other']) {
@@ -81,7 +81,7 @@ export class World {
     return new World(tenant, await allHosts(), subnets)
   }
 
-  /** A random command that the slots in use leave open; null where the one that was drawn makes no sense now. */
+  /** A random command on unused slots; null if the drawn one makes no sense now. */
   draw(dice: Dice, slots: { containers: number; disks: number }): Command | null {
     const container = this.containers.get(`c${dice.number(slots.containers)}`)
     const disk = this.disks.get(`d${dice.number(slots.disks)}`)
@@ -284,7 +284,7 @@ export class World {
   #migrate(dice: Dice, disk: ModelDisk): Command | null {
     const others = this.hosts.filter(({ id }) => id !== this.hostOf.get(disk.id))
     const container = this.containers.get(disk.on ?? '')
-    if (container && !container.running) return null // it may, and takes its container's host along
+    if (container && !container.running) return null // allowed, but it would also move the container
     return {
       ...this.#onDisk(disk, 'migrate', 'POST', '/migrate'),
       body: { target_host_id: dice.one(others).id },
@@ -325,7 +325,7 @@ export class World {
 
   vpcOf = (subnetId: string): string | undefined => this.subnets.find(({ id }) => id === subnetId)?.vpc
 
-  /** As the platform said in the last look. */
+  /** The recorded NICs, from the last look. */
   readonly nicsOf = new Map<string, { id: string; subnet_id: string; ip_address: string }[]>()
 }
 
@@ -336,7 +336,7 @@ async function created(client: Client, path: string, body: Json): Promise<string
   return String(answer.body['id'])
 }
 
-/** The addresses that a process's network has. */
+/** The IPv4 addresses in a process's network. */
 export async function addressesIn(pid: number): Promise<string[]> {
   const links = JSON.parse(await runIn({ pid }, 'ip', ['-j', '-4', 'address', 'show'])) as {
     addr_info: { local: string }[]

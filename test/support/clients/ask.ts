@@ -9,7 +9,7 @@ export interface Answer {
   body: Json
 }
 
-/** One request. `body` is sent as it is when it is a string or bytes, else as JSON. */
+/** Sends one request. A `body` that is a string or bytes is sent unchanged, else as JSON. */
 export async function ask(
   method: string,
   path: string,
@@ -24,7 +24,7 @@ export async function ask(
     body?: unknown
     headers?: Record<string, string>
     signal?: AbortSignal | null
-    /** For what goes on without end: its body is not waited for. */
+    /** For endless streams: does not read the body. */
     headOnly?: boolean
   } = {},
 ): Promise<Answer> {

@@ -14,7 +14,7 @@ export class Caller {
     return ask(method, path, { token: this.token, body, ...(headers ? { headers } : {}) })
   }
 
-  /** The body of a GET that must succeed. */
+  /** The body of a GET, which must succeed. */
   async get<T = Json>(path: string): Promise<T> {
     const answer = await this.ask('GET', path)
     if (answer.status !== 200)
@@ -22,7 +22,7 @@ export class Caller {
     return answer.body as T
   }
 
-  /** A request that must be accepted: the resource's id and the operation to follow. */
+  /** Sends a request that must be accepted; returns the resource's id and the operation. */
   async begin(
     method: string,
     path: string,

@@ -3,7 +3,7 @@ import type { Json } from './ask.ts'
 import type { Caller } from './caller.ts'
 import { instancesOf } from './instances.ts'
 
-/** A container as the API shows it: what tests read of it. */
+/** The fields of a container that tests read from the API. */
 export interface ContainerBody extends Json {
   id: string
   name: string
@@ -16,7 +16,7 @@ export interface ContainerBody extends Json {
   pending_changes: string[]
 }
 
-/** A small container that sleeps until it is stopped, named like no other. */
+/** A small container with a unique name that sleeps until it is stopped. */
 export const sleeper = (over: Json = {}): Json => ({
   name: `test-${newId().slice(-12)}`,
   image: 'busybox',
@@ -26,7 +26,7 @@ export const sleeper = (over: Json = {}): Json => ({
   ...over,
 })
 
-/** A shell command instead. */
+/** The same with a shell command. */
 export const shell = (script: string, over: Json = {}): Json =>
   sleeper({ command: ['sh', '-c', script], ...over })
 

@@ -2,7 +2,7 @@ import { newId } from '../../../lib/ids.ts'
 import type { Json } from './ask.ts'
 import type { Accepted, Caller } from './caller.ts'
 
-/** A disk as the API shows it: what tests read of it. */
+/** The fields of a disk that tests read from the API. */
 export interface DiskBody extends Json {
   id: string
   name: string
@@ -19,7 +19,7 @@ export function disksOf(caller: Caller) {
   const disks = {
     create: (over: Json = {}) =>
       caller.begin('POST', '/api/v1/disks', { name: `test-${newId().slice(-12)}`, size_gib: 1, ...over }),
-    /** Created, and its operation ended well. */
+    /** Creates a disk and waits until the operation succeeds. */
     make: async (over: Json = {}): Promise<DiskBody> => {
       const { id, operation } = await disks.create(over)
       await operation.success()
@@ -33,7 +33,7 @@ export function disksOf(caller: Caller) {
       (await caller.get<{ items: Json[] }>(`/api/v1/disks/${id}/snapshots?order=asc`)).items,
     removeSnapshot: (id: string, name: string) =>
       caller.begin('DELETE', `/api/v1/disks/${id}/snapshots/${name}`),
-    /** `id` is the new disk's. */
+    /** Returns the new disk's `id`. */
     restore: async (id: string, name: string): Promise<Accepted> => {
       const accepted = await caller.begin('POST', `/api/v1/disks/${id}/snapshots/${name}/restore`)
       return { ...accepted, id: String(accepted.body['new_disk_id']) }

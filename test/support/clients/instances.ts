@@ -2,7 +2,9 @@ import type { Json } from './ask.ts'
 import type { Caller } from './caller.ts'
 import type { ContainerBody } from './containers.ts'
 
-/** What every kind of instance has; `fresh`: the body of a small one, with what is given instead. */
+/**
+ * The verbs of all kinds of instances. `fresh` returns the body of a small instance, with the given fields replaced.
+ */
 export function instancesOf(caller: Caller, plural: string, fresh: (over: Json) => Json) {
   const path = `/api/v1/${plural}`
   const get = (id: string) => caller.get<ContainerBody>(`${path}/${id}`)
@@ -10,7 +12,7 @@ export function instancesOf(caller: Caller, plural: string, fresh: (over: Json) 
     caller.begin('POST', path, fresh(over), headers)
   return {
     create,
-    /** Created, and its operation ended well. */
+    /** Creates an instance and waits until the operation succeeds. */
     make: async (over: Json = {}, withinMs?: number): Promise<ContainerBody> => {
       const { id, operation } = await create(over)
       await operation.success(withinMs)

@@ -2,7 +2,7 @@ import type { Json } from './ask.ts'
 import type { Caller } from './caller.ts'
 import { instancesOf } from './instances.ts'
 
-/** What microVMs and VMs have. */
+/** The verbs that microVMs and VMs share. */
 export function machinesOf(caller: Caller, plural: string, fresh: (over: Json) => Json) {
   const path = `/api/v1/${plural}`
   return {

@@ -4,7 +4,7 @@ import type { Caller } from './caller.ts'
 import { sleeper } from './containers.ts'
 import { machinesOf } from './machines.ts'
 
-/** The same as a microVM. */
+/** The same as `sleeper`, as a microVM. */
 export const sleepingGuest = (over: Json = {}): Json => ({
   ...sleeper({ cpu_cores: 1, memory_mib: 64, root_disk_gib: 1 }),
   ...over,

@@ -12,7 +12,7 @@ export interface OperationBody extends Json {
   error: { code: string; title: string; detail?: string } | null
 }
 
-/** An accepted operation, and its end. */
+/** An accepted operation, with ways to wait for its end. */
 export class Operation {
   readonly #client: Caller
   readonly path: string
@@ -32,7 +32,7 @@ export class Operation {
     return this.#client.ask('POST', `${this.path}/cancel`)
   }
 
-  /** The operation once it has ended. An API that is away meanwhile is asked again, as a good client does. */
+  /** Resolves with the ended operation. Retries while the API is away, as a good client does. */
   async end(withinMs = 240_000): Promise<OperationBody> {
     const deadline = Date.now() + withinMs
     for (;;) {
@@ -48,7 +48,7 @@ export class Operation {
     }
   }
 
-  /** Its end, which must be a good one. */
+  /** Resolves with the ended operation, which must have succeeded. */
   async success(withinMs?: number): Promise<OperationBody> {
     const body = await this.end(withinMs)
     if (body.state !== 'succeeded')

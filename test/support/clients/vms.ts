@@ -3,7 +3,7 @@ import type { Json } from './ask.ts'
 import type { Caller } from './caller.ts'
 import { machinesOf } from './machines.ts'
 
-/** A small VM, which takes half a minute to be up. */
+/** A small VM, which boots for half a minute. */
 export const smallVm = (over: Json = {}): Json => ({
   name: `test-${newId().slice(-12)}`,
   image: 'debian-12',
