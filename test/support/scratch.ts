@@ -24,7 +24,7 @@ export async function serversIn(scratch: string): Promise<string[]> {
 export async function removeScratch(scratch: string): Promise<void> {
   if (!existsSync(scratch)) return
   for (const { pid } of await processesWith(`${scratch}/`)) endAtOnce(pid)
-  for (const { path } of await loopsBelow(scratch)) await run('losetup', ['--detach', path]).catch(() => '') // already detached
+  for (const { path } of await loopsBelow(scratch)) await run('losetup', ['--detach', path]).catch(() => '') // gone
   const mounts = (await mountsOf('self')).filter(({ path }) => path.startsWith(`${scratch}/`))
   for (const { path } of mounts.toReversed()) await run('umount', ['--lazy', path])
   for (const folder of await foldersIn(scratch, 'machines-')) await removeGroupsOf(join(folder, 'machines'))

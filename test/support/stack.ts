@@ -116,7 +116,8 @@ export async function removeStack(): Promise<void> {
   await removeScratch(scratch)
   if (!existsSync(layout.state)) return
   await rm(keptLogs, { recursive: true, force: true })
-  await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {}) // the stack may never have run
+  // The stack may never have run.
+  await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {})
   // A stack that never got ready has run nothing.
   if (existsSync(join(layout.state, 'server.json')) && (await isRunning())) await removeContainers()
   const subnet = await readFile(join(layout.state, 'docker.subnet'), 'utf8').catch(() => null)
