@@ -16,12 +16,12 @@ import { reads } from './benchmarks/reads.ts'
 import { idleMemory, recovery } from './benchmarks/recovery.ts'
 import { type Stack, startStack } from './benchmarks/stack.ts'
 
-// Measures the platform on this machine, each row side by side with what it is held against, and prints a
-// table. `script/bench reads growing` measures only those: a name, or what names begin with.
+// Measures the platform on this machine, each row beside its reference, and prints a
+// table. `script/bench reads growing` measures only these: names, or beginnings of names.
 
 const portBase = Number(process.env['KEELSON_PORT_BASE'] ?? 28_000)
 const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
-  memory: idleMemory, // first, while nothing has happened yet
+  memory: idleMemory, // first, while the platform has done nothing
   reads: (stack) => reads(stack, portBase + 90),
   lists,
   metrics,

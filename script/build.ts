@@ -1,5 +1,5 @@
-// Builds the one thing that is built: the workflow code, bundled for Temporal's workers, into
-// $KEELSON_STATE/build/workflows.js. Does nothing while its sources are as they were.
+// Builds the only build product: the workflow code, bundled for Temporal's workers, into
+// $KEELSON_STATE/build/workflows.js. Does nothing if its sources are unchanged.
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { glob, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
@@ -12,7 +12,7 @@ const repository = fileURLToPath(new URL('..', import.meta.url))
 const entry = join(repository, 'workflows/index.ts')
 const summaries = join(repository, 'workflows/summaries.ts')
 
-/** A hash of all that can end up in the bundle: our shared code, and the SDK's by the lock file. */
+/** A hash of all possible parts of the bundle: our shared code, and the SDK by the lock file. */
 async function sourceHash(): Promise<string> {
   const hash = createHash('sha256')
   const files = await Array.fromAsync(
@@ -29,21 +29,21 @@ const builtFrom = await readFile(`${bundle}.hash`, 'utf8').catch(() => '')
 
 if (existsSync(entry) && !(existsSync(bundle) && builtFrom === hash)) {
   const begun = performance.now()
-  // Loaded only now: it costs more than the check above.
+  // Imported late: it takes longer than the check above.
   const { bundleWorkflowCode, DefaultLogger } = await import('@temporalio/worker')
   const { code } = await bundleWorkflowCode({
     workflowsPath: entry,
     failureConverterPath,
     workflowInterceptorModules: [summaries],
-    // Evaluated once and not for each workflow. They keep no state of their own.
+    // Evaluated once, not per workflow. They keep no state of their own.
     preloadModules: [join(repository, 'workflows/sandbox.ts'), entry, summaries],
     logger: new DefaultLogger('WARN'),
   })
   await mkdir(folder, { recursive: true })
-  // Renamed into place, so that a worker starting now reads the old one or the new one, whole.
+  // Renamed into place, so that a starting worker reads the old bundle or the new one as a whole.
   await writeFile(`${bundle}.new`, code)
   await rename(`${bundle}.new`, bundle)
   await writeFile(`${bundle}.hash`, hash)
   console.log(`${'workflow bundle'.padEnd(56)} ${((performance.now() - begun) / 1000).toFixed(1)} s`)
 }
-process.exit() // the SDK's native runtime would keep the process alive
+process.exit() // the SDK's native runtime would keep the process running

@@ -1,4 +1,4 @@
-// Adds to package-lock.json what `npm ci` wants there and `npm install` leaves out where a registry does not offer it: the
+// Adds to package-lock.json what `npm ci` requires and `npm install` omits if a registry does not offer it: the
 // optional packages of other platforms. They are never installed here. Run it after each change of a dependency.
 import { readFileSync, writeFileSync } from 'node:fs'
 
@@ -15,7 +15,7 @@ interface Lock {
 const systems = ['android', 'darwin', 'freebsd', 'openharmony', 'win32', 'linux']
 const processors = ['arm64', 'arm', 'ia32', 'loong64', 'ppc64', 'riscv64', 's390x', 'x64']
 
-/** Where npm would look for a package that the one at `path` asks for. */
+/** The paths where npm looks for a dependency of the package at `path`. */
 function placesOf(name: string, path: string): string[] {
   const places = [`node_modules/${name}`]
   for (let at = path; at; at = at.slice(0, Math.max(0, at.lastIndexOf('/node_modules/')))) {
@@ -24,7 +24,7 @@ function placesOf(name: string, path: string): string[] {
   return places
 }
 
-/** Such packages say in their name what they are for: `@biomejs/cli-linux-arm64-musl`. */
+/** These packages name their platform: `@biomejs/cli-linux-arm64-musl`. */
 function platformOf(name: string): Record<string, string[]> | undefined {
   const os = systems.find((system) => name.includes(system))
   const cpu = processors.find((processor) => name.includes(processor))

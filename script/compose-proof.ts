@@ -1,6 +1,6 @@
-// Proves docker-compose.yml: builds the platform's image, brings all services up with three workers, does the platform's main
-// job through the API, and takes everything down again. Where no image registry answers, the public images are replaced by
-// stand-ins (script/standins). Run it by `script/test compose`; it takes minutes.
+// Proves docker-compose.yml: builds the platform's image, starts all services with three workers, does the platform's
+// main job through the API, and removes everything. Without an image registry, stand-ins (script/standins) replace the
+// public images. Run it by `script/test compose`; it takes minutes.
 import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -12,13 +12,13 @@ import { ownerFile, writePrivate } from './lib/secrets.ts'
 import { readLayout } from './lib/settings.ts'
 
 const { state: serverState, repository, tools } = readLayout()
-// A state folder of its own, so that it shares no engine with a server. `--port-base` as for script/server.
+// A separate state folder, so that it shares no engine with a server. `--port-base` as for script/server.
 const portBase = parseArgs({ options: { 'port-base': { type: 'string', default: '28000' } } }).values[
   'port-base'
 ]
 const layout = { ...readLayout({ state: join(serverState, 'compose'), portBase }), tools }
 
-/** Runs a program in the clone and returns what it prints; what it says beside goes to the terminal. */
+/** Runs a program in the clone and returns its stdout; its stderr goes to the terminal. */
 const run = (command: string, ...args: string[]): string =>
   execFileSync(command, args, {
     cwd: repository,
@@ -46,7 +46,7 @@ async function startEngine(): Promise<Role | undefined> {
   return role
 }
 
-/** Lets docker-compose.yml use the public images, or the stand-ins where they cannot be had. */
+/** Lets docker-compose.yml use the public images, or the stand-ins if there is no registry. */
 function chooseImages(): void {
   try {
     docker('pull', '--quiet', 'mongo:6.0')
@@ -64,14 +64,14 @@ function buildPlatform(): void {
   try {
     docker('buildx', 'version')
   } catch {
-    process.env['DOCKER_BUILDKIT'] = '0' // the builder that needs no plugin
+    process.env['DOCKER_BUILDKIT'] = '0' // the builder without a plugin
   }
   const node = process.env['NODE_IMAGE'] ?? 'node:24-slim'
   const args = ['--network', 'host', '--build-arg', `NODE_IMAGE=${node}`, '--tag', 'keelson/platform:local']
   docker('build', ...args, '--file', 'images/platform/Dockerfile', '.')
 }
 
-/** The engine's bridge: an address of this machine that the API's container reaches as well as a client here. */
+/** The engine's bridge: an address of this machine that the API's container and clients here reach. */
 const gateway = (): string =>
   docker('network', 'inspect', 'bridge', '--format', '{{(index .IPAM.Config 0).Gateway}}').trim()
 
@@ -91,7 +91,7 @@ function up(): void {
   compose('up', '--detach', '--wait', '--scale', 'worker=3')
 }
 
-/** The main job, as a client, with the password that setup's log shows. */
+/** The main job, as a client, with the password from setup's log. */
 function useIt(): void {
   run('script/images')
   const [first = ''] = docker('logs', compose('ps', '--all', '--quiet', 'setup').trim()).split('\n')

@@ -1,6 +1,6 @@
-// What docker-compose.yml needs beside the roles themselves. `compose.ts keys` makes the secrets, each where only those find
-// it that need it; `compose.ts setup` makes the first tenant, and what its host enrols with; `compose.ts worker-polls` fails
-// unless the worker in this container takes work from Temporal.
+// What docker-compose.yml needs besides the roles. `compose.ts keys` makes the secrets, each readable only where it is
+// needed; `compose.ts setup` makes the first tenant and its host's enrolment token; `compose.ts worker-polls` fails
+// unless the worker in this container polls Temporal.
 import { execFileSync } from 'node:child_process'
 import { chmodSync, chownSync, copyFileSync, existsSync } from 'node:fs'
 import { hostname } from 'node:os'
@@ -31,12 +31,12 @@ function makeKeys(): void {
   const url = `mongodb://keelson:${appPassword}@mongodb:27017/keelson?replicaSet=rs0&authSource=keelson`
   make('/keys/platform/mongodb.url', () => url, node)
 
-  // Read by two images whose users' numbers differ; nobody else mounts this volume.
+  // Two images with different user numbers read it; no other service mounts this volume.
   make('/keys/postgres/password', newPassword, 0)
   chmodSync('/keys/postgres/password', 0o444)
 }
 
-/** Makes a file for one user, unless it is there: an operator's own files stay as they are. */
+/** Makes a file for one user, unless it exists: an operator's own files stay unchanged. */
 function make(path: string, content: () => string, user: number): string {
   const isNew = !existsSync(path)
   const made = makeOnce(path, content)
@@ -64,7 +64,7 @@ async function workerPolls(): Promise<void> {
   const { temporal } = (await import('@temporalio/proto')).default
   const { DescribeTaskQueueMode, TaskQueueType } = temporal.api.enums.v1
   const { workflowService } = await Connection.connect({ address })
-  // Of all the queue's partitions: of several workers one may not have asked the first, which is the default, for a minute.
+  // All partitions of the queue: with several workers, one may not poll the first, which is the default, for a minute.
   const { versionsInfo } = await workflowService.describeTaskQueue({
     namespace,
     taskQueue: { name: platformQueue },

@@ -1,5 +1,5 @@
-// The platform's main job, done as a client of the API would: log in, create a container, wait for the operation, read the
-// logs, get one answer from what runs in it. Run by `script/server --demo`: `demo.ts <state folder> [API URL]`.
+// The platform's main job, done by an API client: log in, create a container, wait for the operation, read the logs,
+// get one answer from the container. Run by `script/server --demo`: `demo.ts <state folder> [API URL]`.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -21,7 +21,7 @@ const apiUrl =
   givenUrl ?? (JSON.parse(readFileSync(join(state, 'server.json'), 'utf8')) as { api_url: string }).api_url
 let token = ''
 
-/** One request to the API. Throws with the problem document when it is refused. */
+/** Sends one request to the API. Throws with the problem document if it is refused. */
 async function ask(method: string, path: string, body?: string): Promise<Response> {
   const headers: Record<string, string> = { 'content-type': 'application/json' }
   if (token) headers['authorization'] = `Bearer ${token}`
@@ -32,7 +32,7 @@ async function ask(method: string, path: string, body?: string): Promise<Respons
 }
 const read = async <T>(answer: Response): Promise<T> => (await answer.json()) as T
 
-/** The first answer of an address that may not listen yet. */
+/** The first answer from an address that may not listen yet. */
 async function firstAnswer(url: string): Promise<string> {
   const deadline = Date.now() + 10_000
   for (;;) {

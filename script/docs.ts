@@ -7,8 +7,8 @@ import { openApiDocument } from '../api/openapi.ts'
 import { roleSettings } from '../config.ts'
 import { serverSettings } from './lib/settings.ts'
 
-// Makes the documents that follow from the code. With --check it writes nothing, and fails where a
-// document is not what the code says.
+// Generates the documents that follow from the code. With --check it writes nothing, and fails if a document differs
+// from the code.
 
 const docs = join(fileURLToPath(new URL('..', import.meta.url)), 'docs')
 const never = (): never => {

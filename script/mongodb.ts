@@ -1,5 +1,5 @@
-// Makes a MongoDB that has just started ready for the platform, and ends when it takes writes: replica set, users.
-// Run at each start of mongod, on its machine: `mongodb.ts <address others reach it at> <file of the passwords>`.
+// Prepares a newly started MongoDB for the platform: replica set and users. Ends when it accepts writes. Run at each
+// start of mongod, on its machine: `mongodb.ts <address others reach it at> <file of the passwords>`.
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { mongo } from 'mongoose'
@@ -9,10 +9,10 @@ const [, , address = '', secretsFile = ''] = process.argv
 const local = `127.0.0.1:${address.split(':')[1]}`
 const { rootPassword, appPassword } = JSON.parse(readFileSync(secretsFile, 'utf8')) as MongodbSecrets
 
-// What MongoDB answers when a step was done before; the first also means that there are users, who must log in.
+// MongoDB's errors for a step that was done before. `unauthorized` also means that users exist, who must log in.
 const code = { unauthorized: 13, alreadyInitialized: 23, userExists: 51003 }
 
-/** Connects straight to this mongod, be it a primary yet or not, as soon as it listens. */
+/** Connects directly to this mongod when it listens, whether or not it is the primary. */
 async function connect(auth?: { username: string; password: string }): Promise<mongo.MongoClient> {
   for (;;) {
     const client = new mongo.MongoClient(`mongodb://${local}/?directConnection=true`, {
@@ -29,7 +29,7 @@ async function connect(auth?: { username: string; password: string }): Promise<m
   }
 }
 
-/** Does a step, and returns null; or what stood against it when it was done before. */
+/** Does a step and returns null, or returns the error code if it was done before. */
 async function once(step: Promise<unknown>): Promise<number | null> {
   try {
     await step
@@ -53,7 +53,7 @@ const members = [{ _id: 0, host: address }]
 const refused = await once(guest.db('admin').command({ replSetInitiate: { _id: 'rs0', members } }))
 if (refused === code.unauthorized) await correctAddress()
 await becomesPrimary(guest)
-// Until there is a user, MongoDB lets a local client make the first one.
+// Without users, MongoDB lets a local client create the first one.
 await once(guest.db('admin').command({ createUser: 'root', pwd: rootPassword, roles: ['root'] }))
 await guest.close()
 
@@ -62,7 +62,7 @@ const roles = ['readWrite', 'dbAdmin']
 await once(root.db('keelson').command({ createUser: 'keelson', pwd: appPassword, roles }))
 await root.close()
 
-/** The replica set keeps its member's address: when another port was set since, mongod does not find itself in it. */
+/** The replica set keeps its member's address. After a change of port, mongod does not find itself in the set. */
 async function correctAddress(): Promise<void> {
   const client = await connect(rootLogin)
   const { config } = await client.db('admin').command({ replSetGetConfig: 1 })

@@ -56,7 +56,7 @@ async function main(layout: Layout): Promise<void> {
   else throw new Error(`not understood\n${usage}`)
 }
 
-/** Runs in this process until a signal, or a `stop` from elsewhere, has ended everything. */
+/** Runs in this process until a signal, or a `stop` request, has ended everything. */
 async function run(layout: Layout): Promise<void> {
   const begun = performance.now()
   const counts = { apis: Number(flags.apis), workers: Number(flags.workers), hosts: Number(flags.hosts) }
@@ -78,12 +78,12 @@ async function run(layout: Layout): Promise<void> {
     await supervisor.stopAll()
     throw error
   }
-  process.channel?.unref() // who waited for a detached server has gone by now
+  process.channel?.unref() // the parent of a detached server has ended
   await supervisor.ended
   process.exit()
 }
 
-/** Starts this program again in the background and waits until all is ready there. */
+/** Starts this program again in the background, and waits until it is ready. */
 async function detach(layout: Layout): Promise<void> {
   mkdirSync(join(layout.state, 'log'), { recursive: true })
   const output = openSync(join(layout.state, 'log/server.out'), 'a', 0o600)
@@ -123,7 +123,7 @@ const isRunning = (layout: Layout): Promise<boolean> =>
     () => false,
   )
 
-/** In a process of its own, since it is a client like any other. */
+/** Runs in a separate process, as any client would. */
 async function demo(layout: Layout): Promise<void> {
   const script = join(layout.repository, 'script/demo.ts')
   const child = spawn(process.execPath, [script, layout.state], { stdio: 'inherit' })

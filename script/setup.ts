@@ -11,8 +11,8 @@ import { User } from '../models/identity/users.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { ensureNamespace } from './lib/namespace.ts'
 
-// Prepares MongoDB and Temporal, and makes the first tenant with its owner. Safe to repeat: what is there
-// stays. Prints one line of JSON; the password and the hosts' tokens only when they were made just now.
+// Prepares MongoDB and Temporal, and makes the first tenant with its owner. Safe to repeat: existing parts stay. Prints
+// one line of JSON, with the password and the hosts' tokens only if they are new.
 
 const settings = readSettings('setup')
 await connectDatabase(settings)
@@ -35,7 +35,7 @@ interface Owner {
   password: string | null
 }
 
-/** The first owner also runs the platform: he has the role of an operator. */
+/** The first owner also runs the platform, with the operator role. */
 async function ensureOwner({
   KEELSON_OWNER_EMAIL,
   KEELSON_OWNER_PASSWORD,
@@ -55,7 +55,7 @@ async function ensureOwner({
   return { tenant: made.tenant._id, email: made.owner.email, password }
 }
 
-/** A token for the host of this name, as long as it has not enrolled. */
+/** A token for the host of this name, unless it has enrolled. */
 async function ensureHost(name: string): Promise<string | null> {
   const host = await Host.findOne({ name }).lean()
   if (host?.public_key) return null

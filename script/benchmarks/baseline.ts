@@ -2,8 +2,8 @@ import { createHmac } from 'node:crypto'
 import express from 'express'
 import { MongoClient } from 'mongodb'
 
-// What the API is held against: the least that answers `GET /containers/{id}` with the same checks, written
-// by hand: the session by its token's keyed hash, the living user and his permission, the tenant's container.
+// The API's reference: a minimal handwritten server for `GET /containers/{id}` with the same checks: the session by its
+// token's keyed hash, the active user with the permission, and the tenant's container.
 
 const [mongodbUrl = '', port = ''] = process.argv.slice(2)
 const key = Buffer.from(process.env['HASH_KEY'] ?? '', 'base64')

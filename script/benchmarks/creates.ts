@@ -6,13 +6,13 @@ import type { Stack } from './stack.ts'
 const run = promisify(execFile)
 const rounds = 20
 
-// What the platform gives every container, and what costs the engine time to set up.
+// The platform's limits for every container, which take the engine time to set up.
 const limits =
   '--cpus 0.1 --memory 16m --memory-swap 16m --pids-limit 1024 --security-opt no-new-privileges'.split(' ')
 
 /**
- * From asking for a container to its running, in turns with `docker run -d` of the same image on the same
- * engine: bare, and with the limits that the platform sets.
+ * The time from the create request until the container runs, in turns with `docker run -d` of the same image on the
+ * same engine: bare, and with the platform's limits.
  */
 export async function creates(stack: Stack): Promise<Row[]> {
   const docker = (...args: string[]) => run('docker', ['-H', stack.dockerHost, ...args])
@@ -34,7 +34,7 @@ export async function creates(stack: Stack): Promise<Row[]> {
     const withLimits = await timed(() => docker('run', '-d', '--init', ...limits, ...command))
     await docker('rm', '-f', name)
     await stack.finish('DELETE', `/api/v1/containers/${id}`)
-    if (round === 0) continue // to warm up
+    if (round === 0) continue // warm-up
     ours.push(platform)
     theirs.push(engine)
     limited.push(withLimits)

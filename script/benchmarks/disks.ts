@@ -12,7 +12,7 @@ import { pipeOverTls } from './tls-pipe.ts'
 const run = promisify(execFile)
 const rounds = 5
 const mebibytes = 500
-// What a file system writes of itself, in tests no more than some MiB.
+// The file of random bytes that the benchmarks write.
 const noise = 'noise'
 const pipePort = 28_800
 
@@ -20,7 +20,7 @@ const pipePort = 28_800
 export async function disks(stack: Stack): Promise<Row[]> {
   const folder = await mkdtemp(join(tmpdir(), 'keelson-bench-'))
   try {
-    // In memory, so that making it up takes no part in what is measured.
+    // In memory, so that generating the data does not count.
     const source = await mkdtemp(join('/dev/shm', 'keelson-bench-'))
     try {
       await run('dd', ['if=/dev/urandom', `of=${join(source, noise)}`, 'bs=1M', `count=${mebibytes}`])
@@ -33,7 +33,7 @@ export async function disks(stack: Stack): Promise<Row[]> {
   }
 }
 
-/** Live, to a container that runs. */
+/** Attaches to a running container. */
 async function attaches(stack: Stack): Promise<Row[]> {
   const figures: number[] = []
   const container = await stack.finish('POST', '/api/v1/containers', {
@@ -72,7 +72,7 @@ export async function writesAndMoves(folder: string, source: string): Promise<Ro
     await here.disks.detach(id)
 
     const image = join(here.folder, id, 'disk.qcow2')
-    // What is unsynced or left behind would be written beside the move.
+    // Unsynced or leftover data would be written during the migration.
     const piped = await timed(() => pipeOverTls(image, `${plain}.piped`, pipePort))
     const converted = await timed(() => run('qemu-img', ['convert', '-O', 'raw', image, `${plain}.raw`]))
     for (const file of [plain, `${plain}.piped`, `${plain}.raw`]) await rm(file)
@@ -81,7 +81,7 @@ export async function writesAndMoves(folder: string, source: string): Promise<Ro
       await here.disks.stopServing(id)
     })
     for (const one of [here, there]) await one.disks.remove(id)
-    if (round === 0) continue // to warm up
+    if (round === 0) continue // warm-up
     note('plain', onPlain)
     note('disk', onDisk)
     note('piped', piped)

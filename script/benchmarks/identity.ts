@@ -7,12 +7,12 @@ const perRound = 400
 const tokenLanes = 10
 const tokensPerRound = 500
 
-// A parameter that no route has: the same refusal comes from each, after authentication where there is any.
+// An unknown parameter: every route gives the same refusal, after authentication if it needs any.
 const refused = '?unknown=1'
 
 /**
- * What authentication adds to a request that is then refused in the same words: a route for anybody, and one by a
- * session and by an access token, in turns, one request at a time. And tokens issued in a second.
+ * The cost of authentication for a request that is then refused alike: a public route, a session and an access token in
+ * turns, one request at a time. Also the number of tokens issued in a second.
  */
 export async function identity(stack: Stack): Promise<Row[]> {
   const machine = { name: 'bench-identity', scopes: ['api_clients:read'] }
@@ -69,7 +69,7 @@ export async function identity(stack: Stack): Promise<Row[]> {
       for (let turn = 0; turn < tokensPerRound / tokenLanes; turn++) await issue()
     }
     const ms = await timed(() => Promise.all(Array.from({ length: tokenLanes }, lane)))
-    if (round === 0) continue // to warm up
+    if (round === 0) continue // warm-up
     perSec.push((tokensPerRound / ms) * 1000)
     for (const way of ['none', 'session', 'access'] as const) p50[way].push(quantile(took[way], 0.5))
   }

@@ -10,14 +10,14 @@ import type { Stack } from './stack.ts'
 
 const rounds = 3
 const lines = 400_000
-// What the container writes: a number, a space, 120 characters, a new line.
+// One line of the container: a number, a space, 120 characters, a newline.
 const lineBytes = 128
 const writtenBytes = lines * lineBytes
 const lookEveryMs = 100
 
 /**
- * From a container that writes as fast as it can to the archive, and out of it again. Bytes are those that it wrote: in the
- * engine's files they are some 60 % more.
+ * Log throughput from a container that writes as fast as it can into the archive, and out of it again. Bytes are those
+ * written; in the engine's files they are some 60 % more.
  */
 export async function logs(stack: Stack): Promise<Row[]> {
   await connectDatabase({
@@ -36,7 +36,7 @@ export async function logs(stack: Stack): Promise<Row[]> {
         memory_mib: 16,
         log_cap_mib: 4,
       })
-      // It began to write a moment before its creation was over.
+      // The container began to write a moment before its creation ended.
       const tookMs = await timed(() => isArchived(id))
       archived.push(writtenBytes / 1e6 / (tookMs / 1000))
       const readMs = await timed(() => readOut(stack, id))
@@ -54,7 +54,7 @@ export async function logs(stack: Stack): Promise<Row[]> {
 
 const write = `awk 'BEGIN { for (i = 1; i <= ${lines}; i++) printf "%06d %0120d\\n", i, 0 }'`
 
-/** What is beyond the cap is there, which is all but a few of its files. */
+/** Resolves when the output beyond the cap is archived, which is all but a few of the container's files. */
 async function isArchived(id: string): Promise<void> {
   const inFiles =
     lines * (lineBytes + '{"log":"\\n","stream":"stdout","time":"2026-01-01T00:00:00.123456789Z"}'.length)

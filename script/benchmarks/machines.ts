@@ -20,7 +20,7 @@ const rounds = 7
 const execs = 40
 const mebibyte = 1024 ** 2
 
-/** MicroVMs by the driver, against QEMU by itself with the same arguments. */
+/** MicroVMs by the driver, against QEMU alone with the same arguments. */
 export async function machines({ dockerHost }: Pick<Stack, 'dockerHost'>): Promise<Row[]> {
   const folder = await mkdtemp(join(tmpdir(), 'keelson-bench-'))
   const settings = {
@@ -31,7 +31,7 @@ export async function machines({ dockerHost }: Pick<Stack, 'dockerHost'>): Promi
     guest: join(process.env['KEELSON_TOOLS'] ?? resolve(stateFolder(), 'tools'), 'guest'),
   }
   const engine = await openQemuMachines(settings)
-  // Beside the driver's own, which takes away what it did not start.
+  // A separate folder: the driver removes machines that it did not start from its own.
   const placeOf = makeMachinePlaces(settings.folder, join(folder, 'alone'))
   try {
     await engine.prepare('microvm', 'busybox')
@@ -66,7 +66,7 @@ const microvm = (memory_mib: number): MachineSpec => ({
   disks: [],
 })
 
-/** From nothing to a command that runs, and from a file of memory to a machine that answers. */
+/** The time until the command of a new machine runs, and until a machine resumed from a memory file answers. */
 async function starts(
   engine: MachineEngine,
   runFolder: string,
@@ -93,7 +93,7 @@ async function starts(
     const start = async (agent: Agent): Promise<void> => {
       await agent.ask('start', { argv: spec.command })
       note('rawBegun', performance.now() - begun)
-      // It begins once; asked again, the agent answers when the command is at work, as it answers the driver.
+      // The command starts once. Asked again, the agent answers when the command is at work, as for the driver.
       await agent.ask('start', { argv: spec.command, settle_ms: endsAtOnceMs.tcg })
     }
     note('rawRun', await timed(() => alone(place, args, { answering: start })))
@@ -112,7 +112,7 @@ async function starts(
     for (const { id } of await engine.list()) await engine.remove(id, { discard: true })
   }
   const of = (name: string): number[] => figures[name] ?? []
-  // Without KVM two boots of one machine differ by more than what is looked for: pairs of them would say nothing.
+  // Without KVM, two boots of one machine differ by more than the overhead: comparing pairs would show nothing.
   const more = (name: string, other: string): number[] => [median(of(name)) - median(of(other))]
   return [
     { what: 'microVM of 64 MiB created, until its command is at work', unit: 'ms', figures: of('run') },
@@ -147,7 +147,7 @@ interface Then {
   answering?: (agent: Agent) => Promise<unknown>
 }
 
-/** QEMU without the driver, with the same limits. */
+/** Runs QEMU without the driver, with the same limits. */
 async function alone(place: MachinePlace, args: string[], then: Then): Promise<void> {
   await startQemu(place, mark, size, args.slice(1))
   await then.started?.()
@@ -175,7 +175,7 @@ async function suspensions(engine: MachineEngine, memoryMib: number): Promise<Ro
   ]
 }
 
-/** A command's round trip, and what a machine takes on the host beside its own memory. */
+/** The round trip of a command, and the memory of a machine on the host besides its own. */
 async function inside(engine: MachineEngine): Promise<Row[]> {
   const spec = microvm(64)
   const { pid } = await engine.run(spec, {}, newId())

@@ -1,15 +1,15 @@
 import { cpus, totalmem } from 'node:os'
 
-/** One row of the table: what was measured, its figures, and what it is held against. */
+/** One row of the table: what was measured, its figures, and its reference. */
 export interface Row {
   what: string
   unit: string
-  /** One figure a round. */
+  /** One figure per round. */
   figures: number[]
   note?: string
 }
 
-/** The middle of the figures; the mean of the two in the middle of an even number. */
+/** The middle figure; for an even number, the mean of the two middle ones. */
 export function median(figures: number[]): number {
   const sorted = figures.toSorted((a, b) => a - b)
   const middle = Math.floor(sorted.length / 2)
@@ -17,32 +17,32 @@ export function median(figures: number[]): number {
   return sorted.length % 2 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2
 }
 
-/** The figure below which `share` (0 to 1) of all are. */
+/** The figure below which `share` (0 to 1) of all figures lie. */
 export function quantile(figures: number[], share: number): number {
   const sorted = figures.toSorted((a, b) => a - b)
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
 }
 
-/** Round by round. */
+/** The ratios of each round. */
 export const ratios = (figures: number[], others: number[]): number[] =>
   figures.map((figure, round) => figure / (others[round] ?? Number.NaN))
 
-/** Milliseconds that `work` took. */
+/** The milliseconds that `work` takes. */
 export async function timed(work: () => Promise<unknown>): Promise<number> {
   const began = performance.now()
   await work()
   return performance.now() - began
 }
 
-/** What one size cost: a figure for each round. */
+/** The cost of one size: a figure per round. */
 export interface Point {
   size: number
   figures: number[]
 }
 
 /**
- * A row for each size, and one for the exponent of growth: the slope of the costs' medians over the sizes, both as
- * logarithms. 0 is a cost that stays, 1 one that grows as the size does. `what` names the cost at a size.
+ * A row for each size, and one for the exponent of growth: the slope of the median costs over the sizes, both as
+ * logarithms. 0 is a constant cost, 1 a linear one. `what` names the cost at a size.
  */
 export function growthRows(
   what: (size: string) => string,
@@ -57,7 +57,7 @@ export function growthRows(
   ]
 }
 
-/** Of the line through them by least squares. No size counts as one. */
+/** The slope of the least-squares line through the costs. Size 0 counts as 1. */
 function exponent(costs: [size: number, cost: number][]): number {
   const points = costs.map(([size, cost]) => [Math.log(Math.max(1, size)), Math.log(cost)] as const)
   const mean = (of: 0 | 1): number => points.reduce((sum, point) => sum + point[of], 0) / points.length

@@ -7,7 +7,7 @@ import type { Stack } from './stack.ts'
 const asks = 200
 const dayMs = 86_400_000
 
-/** What one container used in 24 hours, and in the last one, with both records full. */
+/** Reading one container's metrics of 24 hours, and of the last hour, with both records full. */
 export async function metrics(stack: Stack): Promise<Row[]> {
   const { body: account } = await stack.request<{ tenant_id: string }>('GET', '/api/v1/account')
   const { id } = await stack.finish('POST', '/api/v1/containers', {

@@ -13,7 +13,7 @@ const addresses = ['10.90.0.11', '10.90.0.12'] as const
 const theirNames = ['bench-bridge-0', 'bench-bridge-1']
 const theirAddresses = ['10.91.0.11', '10.91.0.12'] as const
 
-/** From one container to another of the same host: through a subnet, and through a bridge of Docker's. */
+/** From one container to another on the same host: through a subnet, and through a Docker bridge. */
 export async function networks(stack: Stack): Promise<Row[]> {
   const { body: vpc } = await stack.request<{ id: string }>('POST', '/api/v1/vpcs', {
     name: 'bench-networks',
@@ -42,7 +42,7 @@ export async function networks(stack: Stack): Promise<Row[]> {
     })
     ids.push(id)
   }
-  // Not the platform's own containers without a subnet: those do not reach each other.
+  // The platform's own containers without a subnet cannot reach each other.
   await docker('network', 'create', '--subnet', '10.91.0.0/24', 'bench')
   for (const [i, name] of theirNames.entries())
     await docker(
@@ -88,7 +88,7 @@ const from = (pid: number, program: string, ...args: string[]): [string, string[
   [`--net=/proc/${pid}/ns/net`, program, ...args],
 ]
 
-/** Gbit/s that the receiver counted. */
+/** Gbit/s, counted by the receiver. */
 async function throughput([client = 0, server = 0]: number[], address: string): Promise<number> {
   const listening = spawn(...from(server, 'iperf3', '--server', '--one-off'), { stdio: 'ignore' })
   const ended = once(listening, 'exit')
@@ -101,7 +101,7 @@ async function throughput([client = 0, server = 0]: number[], address: string): 
         const { end } = JSON.parse(stdout) as { end: { sum_received: { bits_per_second: number } } }
         return end.sum_received.bits_per_second / 1e9
       } catch (error) {
-        if (tries === 20) throw error // it listens by now
+        if (tries === 20) throw error // it should listen by now
         await delay(100)
       }
     }
@@ -111,7 +111,7 @@ async function throughput([client = 0, server = 0]: number[], address: string): 
   }
 }
 
-/** Microseconds, the middle one of many. */
+/** The median round trip, in microseconds. */
 async function roundTrip([client = 0]: number[], address: string): Promise<number> {
   const args = from(client, 'busybox', 'ping', '-A', '-c', String(pings), address)
   const { stdout } = await run(...args)

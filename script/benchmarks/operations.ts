@@ -13,8 +13,8 @@ const bareQueue = 'bench-bare'
 const both = (figures: number[]): number[] => [quantile(figures, 0.5), quantile(figures, 0.99)]
 
 /**
- * A thousand changes of stopped containers: each is accepted, run as a workflow and recorded. In turns with as many bare
- * workflows on the same Temporal and MongoDB, which make the same writes (bare/writes.ts).
+ * A thousand changes of stopped containers: each is accepted, run as a workflow and recorded. In turns with as many
+ * bare workflows on the same Temporal and MongoDB, which make the same writes (bare/writes.ts).
  */
 export async function operations(stack: Stack, total = 1_000): Promise<Row[]> {
   const made = await Promise.all(
@@ -68,7 +68,7 @@ export async function operations(stack: Stack, total = 1_000): Promise<Row[]> {
   ]
 }
 
-/** Runs rounds of changes in `lanes`; the first, numbered 0, is to warm up. Processor time is for one change. */
+/** Runs rounds of changes in `lanes`; round 0 is a warm-up. CPU time is per change. */
 function makeMeasure(
   pids: Record<string, number>,
   change: (lane: number, memoryMib: number) => Promise<unknown>,
@@ -105,7 +105,7 @@ function makeMeasure(
   }
 }
 
-/** A client in this process, as the platform's is, and a worker in one of its own. */
+/** A client in this process, like the API's, and a worker in a process of its own. */
 async function startBare(stack: Stack, containerIds: string[]) {
   const { address, namespace } = stack.temporal
   const writes = await connectWrites(stack.mongodbUrl)

@@ -11,7 +11,7 @@ const rounds = 5
 const roundSec = 5
 const connections = 10
 
-/** `GET /containers/{id}`, in turns with a minimal application that makes the same checks. */
+/** `GET /containers/{id}`, in turns with a minimal server that makes the same checks. */
 export async function reads(stack: Stack, port: number): Promise<Row[]> {
   const { id } = await stack.finish('POST', '/api/v1/containers', {
     name: 'bench-reads',
@@ -32,7 +32,7 @@ export async function reads(stack: Stack, port: number): Promise<Row[]> {
         const url = `${origin}/api/v1/containers/${id}`
         const result = await autocannon({ url, headers: stack.headers, connections, duration: roundSec })
         if (result.non2xx) throw new Error(`${result.non2xx} answers of ${url} were no 200`)
-        if (round === 0) continue // to warm up
+        if (round === 0) continue // warm-up
         into.perSec.push(result.requests.average)
         into.p50.push(result.latency.p50)
         into.p99.push(result.latency.p99)
@@ -56,7 +56,7 @@ export async function reads(stack: Stack, port: number): Promise<Row[]> {
 
 async function startBaseline(stack: Stack, port: number): Promise<ChildProcess> {
   const script = fileURLToPath(new URL('baseline.ts', import.meta.url))
-  // As the platform's roles run: libraries behave differently otherwise.
+  // Like the platform's roles: libraries behave differently without NODE_ENV=production.
   const env = { ...process.env, NODE_ENV: 'production', HASH_KEY: await readHashKey(stack) }
   const child = spawn(process.execPath, [script, stack.mongodbUrl, String(port)], {
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -3,7 +3,7 @@ import { isEnded, rssMib, type Stack } from './stack.ts'
 
 const rounds = 5
 
-/** Seconds from a killed role's restart to the end of the create that it was working on. */
+/** Seconds from a killed role's restart to the end of the interrupted create. */
 export async function recovery(stack: Stack): Promise<Row[]> {
   const rows: Row[] = []
   for (const role of ['worker', 'host']) {
@@ -47,7 +47,7 @@ async function ended(stack: Stack, location: string): Promise<void> {
   }
 }
 
-/** Resident memory of each role of ours while nothing happens. */
+/** Resident memory of each of our roles when idle. */
 export async function idleMemory(stack: Stack): Promise<Row[]> {
   const pids = await stack.pids()
   const roles = ['api', 'worker', 'host'].map((role) => ({ role, mib: rssMib(pids[role] ?? 0) }))

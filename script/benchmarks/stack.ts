@@ -11,7 +11,7 @@ const run = promisify(execFile)
 const repository = fileURLToPath(new URL('../..', import.meta.url))
 const server = join(repository, 'script/server')
 
-/** The platform that is measured: one of its own, beside whatever else runs here. */
+/** The measured platform: separate from any other that runs here. */
 export interface Stack {
   api: string
   headers: Record<string, string>
@@ -19,7 +19,7 @@ export interface Stack {
   mongodbUrl: string
   masterKeyFile: string
   temporal: { address: string; namespace: string }
-  /** `stop`, `start`, `kill` of one role. */
+  /** Stops, starts or kills one role. */
   role(verb: 'stop' | 'start' | 'kill', name: string): Promise<void>
   /** Process ids by role. */
   pids(): Promise<Record<string, number>>
@@ -33,10 +33,10 @@ export interface Stack {
   stop(): Promise<void>
 }
 
-// What /proc counts processor time in: 100 a second on every Linux that Node runs on (man 5 proc).
+// /proc counts CPU time in ticks: 100 a second on every Linux that Node runs on (man 5 proc).
 const tickMs = 10
 
-/** Processor time that each process has used, user and system. */
+/** The CPU time of each process, user and system. */
 export const cpuMs = (pids: Record<string, number>): Record<string, number> =>
   Object.fromEntries(
     Object.entries(pids).map(([role, pid]) => {
@@ -51,10 +51,10 @@ export function rssMib(pid: number): number {
   return Number(kib) / 1024
 }
 
-/** Whether an operation is over, however it ended. */
+/** Whether an operation has ended, with any result. */
 export const isEnded = ({ state }: { state: string }): boolean => state !== 'pending' && state !== 'running'
 
-/** Starts it with room for a thousand containers, and no limit on requests. */
+/** Starts the platform with room for a thousand containers, and without rate limits. */
 export async function startStack(portBase: number): Promise<Stack> {
   const root = process.env['KEELSON_STATE'] ?? join(repository, '.state')
   const state = join(root, 'bench')
@@ -68,12 +68,12 @@ export async function startStack(portBase: number): Promise<Stack> {
     KEELSON_HOST_MEMORY_MIB: '1000000',
   }
   const ask = (...args: string[]) => run(server, args, { env, maxBuffer: 1 << 24 })
-  await ask('destroy', '--yes') // what a run that was broken off left
+  await ask('destroy', '--yes') // left by an interrupted run
   await ask('--detach')
   return stackAt(state, ask)
 }
 
-/** The platform that runs on this state folder. `ask` is script/server with these arguments. */
+/** The platform that runs on this state folder. `ask` runs script/server with these arguments. */
 export async function stackAt(
   state: string,
   ask: (...args: string[]) => Promise<{ stdout: string }>,
@@ -88,7 +88,7 @@ export async function stackAt(
   const { token } = (await login.json()) as { token: string }
   const headers = { authorization: `Bearer ${token}` }
 
-  // Not `fetch`: it takes some 2 ms of the processor that is shared with what is measured.
+  // Not `fetch`, which costs some 2 ms of CPU time that the measured processes share.
   const agent = new http.Agent({ keepAlive: true })
   const request: Stack['request'] = async <T>(method: string, path: string, body?: unknown) => {
     const text = body === undefined ? null : JSON.stringify(body)

@@ -6,9 +6,9 @@ import type { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 
-// What a migration is held against: the same bytes from file to file through one TLS connection of the openssl program,
-// by the cipher of the platform's own (drivers/qcow2/sender.ts), with SHA-256 on both ends. openssl's digest, since the
-// one of coreutils takes eight times the CPU.
+// The reference of a migration: the same bytes from file to file through one TLS connection of the openssl program,
+// with the platform's cipher (drivers/qcow2/sender.ts) and SHA-256 on both ends. The digest is openssl's, since that of
+// coreutils takes eight times the CPU.
 
 const tls = '-tls1_2 -cipher DHE-PSK-AES128-GCM-SHA256 -psk "$key" -psk_identity keelson'
 const hashed = 'tee >(openssl dgst -sha256 -r >&3)'
@@ -18,7 +18,7 @@ const sending = `${hashed} < "$file" |
   openssl s_client -quiet -nocommands -no_ign_eof -connect 127.0.0.1:$port ${tls}`
 const withinMs = 60_000
 
-/** Copies `file` to `copy`, which is synced at the end. Throws when it is another. */
+/** Copies `file` to `copy`, and syncs the copy. Throws if they differ. */
 export async function pipeOverTls(file: string, copy: string, port: number): Promise<void> {
   const env = { port: String(port), key: randomBytes(32).toString('hex') }
   const received = hashOf(receiving, { ...env, file: copy })
@@ -27,11 +27,11 @@ export async function pipeOverTls(file: string, copy: string, port: number): Pro
   if (hashes[0] !== hashes[1]) throw new Error(`sent ${hashes[0]}, received ${hashes[1]}`)
 }
 
-/** Runs a pipeline and returns the hash that it writes to descriptor 3. */
+/** Runs a pipeline; returns the hash that it writes to descriptor 3. */
 async function hashOf(pipeline: string, env: Record<string, string>): Promise<string> {
   const child = spawn('bash', ['-c', `set -euo pipefail; ${pipeline}`], {
     env: { ...process.env, ...env },
-    stdio: ['pipe', 'ignore', 'pipe', 'pipe'], // stays open: s_server would hang up at the end of its input
+    stdio: ['pipe', 'ignore', 'pipe', 'pipe'], // open stdin: s_server hangs up when it ends
     timeout: withinMs,
   })
   const [, , errors, hash] = child.stdio

@@ -4,7 +4,7 @@ import { ownerFile } from './secrets.ts'
 import type { Layout } from './settings.ts'
 import type { ServerFacts } from './supervisor.ts'
 
-/** What a person sees when the server is up: addresses, how to log in, and commands that work by pasting. */
+/** The text for a person when the server is up: addresses, how to log in, and commands to paste. */
 export function banner(layout: Layout, facts: ServerFacts, password: string | null, seconds: number): string {
   const file = ownerFile(layout)
   const near = relative(process.cwd(), file)

@@ -7,7 +7,7 @@ import type { Layout } from './settings.ts'
 const verbs = ['start', 'stop', 'restart', 'kill'] as const
 export type Verb = (typeof verbs)[number]
 
-/** What can be asked of a running server, over a socket that only its user can open. */
+/** The requests to a running server, over a socket that only its user can open. */
 export interface Controlled {
   roles(): unknown
   act(role: string, verb: Verb): Promise<unknown>
@@ -17,8 +17,8 @@ export interface Controlled {
 export const controlSocket = (layout: Layout): string => join(layout.run, 'control.sock')
 
 /**
- * `GET /roles`; `POST /roles/{role}/start|stop|restart|kill`, answered when it is done, with the role; `POST /stop`,
- * answered when all has stopped.
+ * `GET /roles`; `POST /roles/{role}/start|stop|restart|kill`, answered with the role when it is done; `POST /stop`,
+ * answered when everything has stopped.
  */
 export async function serveControl(layout: Layout, controlled: Controlled): Promise<Server> {
   const server = createServer((incoming, answer) => {
@@ -29,7 +29,7 @@ export async function serveControl(layout: Layout, controlled: Controlled): Prom
     )
   })
   rmSync(controlSocket(layout), { force: true })
-  server.listen(controlSocket(layout)) // 0600 by the folder's mode, 0700
+  server.listen(controlSocket(layout)) // mode 0600 by the folder's mode, 0700
   await once(server, 'listening')
   return server
 }
@@ -45,7 +45,7 @@ async function carryOut(controlled: Controlled, asked: string): Promise<unknown>
 
 export const isVerb = (word: string | undefined): word is Verb => verbs.some((verb) => verb === word)
 
-/** One request to the running server. Throws when none runs, or with the reason why it refused. */
+/** Sends one request to the running server. Throws if none runs, or with the reason for a refusal. */
 export async function askControl(layout: Layout, method: 'GET' | 'POST', path: string): Promise<unknown> {
   const { promise, resolve, reject } = Promise.withResolvers<unknown>()
   const asked = request({ socketPath: controlSocket(layout), method, path }, (answer) => {

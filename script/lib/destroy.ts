@@ -17,13 +17,13 @@ import type { Layout } from './settings.ts'
 const run = promisify(execFile)
 
 /**
- * Takes away all that a server has made on this machine, its tools apart: its own engine with every container on it, its bridge,
- * and the data in the state folder. On an engine that is not its own it leaves the tenants' containers, which another server
- * may own, and says so.
+ * Removes everything that a server has made on this machine, except its tools: its own engine with every container on
+ * it, its bridge, and the data in the state folder. On another engine it leaves the tenants' containers, which another
+ * server may own, and says so.
  */
 export async function destroy(layout: Layout): Promise<void> {
-  await askControl(layout, 'POST', '/stop').catch(() => {}) // it may not run
-  // One that is still starting; before its roles, since it starts again what ends.
+  await askControl(layout, 'POST', '/stop').catch(() => {}) // it may not be running
+  // First a server that is still starting: it would restart the roles.
   await endRecorded(layout.run, serverName, 60_000)
   // A server that was killed left its roles running.
   const left = recordedNames(layout.run)
@@ -62,7 +62,7 @@ async function emptyOwnEngine(layout: Layout): Promise<void> {
   await removeBridge(layout)
 }
 
-/** Containers outlive their engine, so it has to run once more for them to be removed. */
+/** Containers outlive their engine, so the engine has to run once more to remove them. */
 async function empty(layout: Layout, spec: RoleSpec, socket: string): Promise<void> {
   const log = join(layout.state, 'log')
   for (const folder of [log, layout.run]) mkdirSync(folder, { recursive: true, mode: 0o700 })
@@ -74,11 +74,11 @@ async function empty(layout: Layout, spec: RoleSpec, socket: string): Promise<vo
     const containers = stdout.split('\n').filter(Boolean)
     if (containers.length > 0) await run('docker', ['rm', '--force', '--volumes', ...containers], { env })
   } finally {
-    await engine.stop() // else it is started again and again, and this program never ends
+    await engine.stop() // else the role restarts it, and this program never ends
   }
 }
 
-/** Mount points that would stand in the way of removing the folders, innermost first. */
+/** Mount points that would block the removal of the folders, innermost first. */
 function mountsUnder(folders: string[]): string[] {
   const points = readFileSync('/proc/mounts', 'utf8')
     .split('\n')

@@ -5,7 +5,7 @@ import { makeQcow2Disks } from '../../drivers/qcow2/disks.ts'
 import { furtherIndexes } from './further-hosts.ts'
 import { disksRun, disksRunOf, type Layout } from './settings.ts'
 
-/** Where the hosts of this state folder keep their disks. */
+/** The disk folders of this state folder's hosts. */
 const hostsOf = (layout: Layout): { folder: string; run: string }[] => [
   { folder: join(layout.state, 'host/disks'), run: disksRun(layout, 1) },
   ...furtherIndexes(layout).map((index) => ({
@@ -14,7 +14,7 @@ const hostsOf = (layout: Layout): { folder: string; run: string }[] => [
   })),
 ]
 
-/** Takes away the disks of all hosts, and what serves and mounts them; also of a container that still runs elsewhere. */
+/** Removes the disks of all hosts with their daemons and mounts, even if a container elsewhere still uses them. */
 export async function removeDisks(layout: Layout): Promise<void> {
   for (const { folder, run } of hostsOf(layout)) {
     if (!existsSync(folder) && !existsSync(run)) continue
@@ -22,7 +22,7 @@ export async function removeDisks(layout: Layout): Promise<void> {
     for (const { id, processes } of await disks.list()) {
       await disks.stopServing(id)
       await disks.detach(id).catch(async () => {
-        // Somebody has files open there. Without the process that serves it, it is taken from them.
+        // A process has open files there. Without the disk's daemons it can be detached.
         for (const pid of processes) process.kill(pid, 'SIGKILL')
         await disks.detach(id)
       })

@@ -8,7 +8,7 @@ import { type Layout, shortHash } from './settings.ts'
 
 const run = promisify(execFile)
 
-/** What one state folder's own Docker Engine uses, so that two engines share nothing on one machine. */
+/** The resources of one state folder's own Docker Engine, so that two engines share nothing on one machine. */
 export interface OwnEngine {
   socket: string
   args: string[]
@@ -19,7 +19,7 @@ const subnetFile = (layout: Layout) => join(layout.state, 'docker.subnet')
 const socketOf = (layout: Layout) => join(layout.run, 'docker.sock')
 const execRootOf = (layout: Layout) => join(layout.run, 'docker')
 
-/** Whether an engine answers there: `unix://…` or `tcp://…`. */
+/** Whether an engine answers at this address: `unix://…` or `tcp://…`. */
 export async function engineAnswers(dockerHost: string): Promise<boolean> {
   const { protocol, pathname, hostname, port } = new URL(dockerHost)
   if (protocol !== 'unix:' && protocol !== 'tcp:') return false
@@ -35,7 +35,7 @@ export async function engineAnswers(dockerHost: string): Promise<boolean> {
   })
 }
 
-/** Where the engine is that this machine already has, if any: by setting, or at its usual addresses. */
+/** The address of the machine's existing engine, from the setting or among the usual addresses. */
 export async function existingEngine(layout: Layout): Promise<string | undefined> {
   if (layout.dockerHost) return layout.dockerHost
   for (const address of [process.env['DOCKER_HOST'], 'unix:///var/run/docker.sock']) {
@@ -44,10 +44,10 @@ export async function existingEngine(layout: Layout): Promise<string | undefined
   return undefined
 }
 
-/** Whether this state folder ever had an engine of its own. */
+/** Whether this state folder ever had its own engine. */
 export const hasOwnEngine = (layout: Layout): boolean => existsSync(subnetFile(layout))
 
-/** The engine that script/server runs itself. Ports and addresses of its containers survive its restart. */
+/** The engine that script/server runs. Its containers keep their ports and addresses when it restarts. */
 export async function ownEngine(layout: Layout): Promise<OwnEngine> {
   const net = await subnetOf(layout)
   const args = [
@@ -56,21 +56,22 @@ export async function ownEngine(layout: Layout): Promise<OwnEngine> {
     ['--exec-root', execRootOf(layout)],
     ['--pidfile', join(layout.run, 'docker.pid')],
     ['--bridge', bridgeOf(layout)],
-    // Networks made later come from the same /16: the default pools would meet those of another engine.
+    // Later networks use the same /16: the default pools would collide with another engine's.
     ['--default-address-pool', `base=${net}.128.0/17,size=24`],
     ['--log-level', 'warn'],
     ['--log-opt', 'max-size=10m'],
     ['--log-opt', 'max-file=5'],
-    // Containers of several tenants share the bridge: they meet by published ports, as strangers do.
+    // Containers of several tenants share the bridge, and reach each other only by published ports.
     ['--icc=false'],
     ['--live-restore'], // the tenants' containers outlive the engine
   ]
   return { socket: socketOf(layout), args: args.flat() }
 }
 
-/** Makes the bridge, and takes away what a dead engine left and a new one would trip over. */
+/** Makes the bridge, and removes leftovers of a dead engine that would break a new one. */
 export async function prepareEngine(layout: Layout): Promise<void> {
-  // Before the engine starts: it would otherwise turn forwarding on itself and make the machine drop all that others forward.
+  // Before the engine starts: if it enables forwarding itself, it also makes the machine drop all other forwarded
+  // traffic.
   if (readFileSync('/proc/sys/net/ipv4/ip_forward', 'utf8').trim() !== '1') {
     writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
   }
@@ -79,12 +80,12 @@ export async function prepareEngine(layout: Layout): Promise<void> {
   const bridge = bridgeOf(layout)
   const net = await subnetOf(layout)
   await dropForeignMasquerade(`${net}.0.0/17`, bridge)
-  await run('ip', ['link', 'add', bridge, 'type', 'bridge']).catch(() => {}) // it may be there
+  await run('ip', ['link', 'add', bridge, 'type', 'bridge']).catch(() => {}) // it may exist
   await run('ip', ['addr', 'replace', `${net}.0.1/17`, 'dev', bridge])
   await run('ip', ['link', 'set', bridge, 'up'])
 }
 
-/** Takes away what an engine made outside the state folder: its bridge, and the rules that it leaves when it ends. */
+/** Removes what an engine made outside the state folder: its bridge, and the rules that it leaves. */
 export async function removeBridge(layout: Layout): Promise<void> {
   const bridge = bridgeOf(layout)
   const net = `${await subnetOf(layout)}.`
@@ -92,10 +93,10 @@ export async function removeBridge(layout: Layout): Promise<void> {
   for (const command of ['iptables', 'ip6tables']) {
     for (const table of ['nat', 'filter', 'raw']) await dropRules(command, table, isOurs)
   }
-  await run('ip', ['link', 'delete', bridge]).catch(() => {}) // it may never have been made
+  await run('ip', ['link', 'delete', bridge]).catch(() => {}) // it may not exist
 }
 
-/** The engine believes a pid file while anything has that pid, be it a zombie or another program. */
+/** The engine trusts a pid file while any process has that pid, even a zombie or another program. */
 export async function dropStalePids(pidFile: string, execRoot: string): Promise<void> {
   await dropStalePid(pidFile, 'dockerd')
   await dropStalePid(join(execRoot, 'containerd/containerd.pid'), 'containerd')
@@ -112,7 +113,7 @@ async function dropStalePid(file: string, program: string): Promise<void> {
   if (!running.endsWith(`/${program}`)) rmSync(file, { force: true })
 }
 
-/** The first two bytes of the engine's /16, `10.N`: chosen once, free on this machine then, and kept. */
+/** The first two bytes of the engine's /16, `10.N`: chosen once, when it was free on this machine, and kept. */
 async function subnetOf(layout: Layout): Promise<string> {
   const file = subnetFile(layout)
   try {
@@ -133,8 +134,8 @@ async function subnetOf(layout: Layout): Promise<string> {
 }
 
 /**
- * An engine that died left its rules. One for the same subnet and another bridge would rewrite the addresses of traffic
- * between this engine's containers.
+ * Removes the rules of a dead engine. Those for the same subnet and another bridge would rewrite the addresses of
+ * traffic between this engine's containers.
  */
 async function dropForeignMasquerade(subnet: string, bridge: string): Promise<void> {
   const start = `-A POSTROUTING -s ${subnet} `

@@ -10,13 +10,13 @@ import { type Connections, metricsSetting, nodeRole, roleEnv, baseEnv, saysReady
 import type { RoleSpec } from './role.ts'
 import { disksRun, machinesRun, type Layout, shortHash } from './settings.ts'
 
-// Hosts beside this machine's own, for `script/server --hosts N`: network namespaces, each with an engine, a state folder
-// and a credential of its own. The host's program itself runs on the machine, where it reaches the API and Temporal.
+// Hosts besides this machine, for `script/server --hosts N`: network namespaces, each with its own engine, state folder
+// and credential. The host worker itself runs on the machine, where it reaches the API and Temporal.
 
 const run = promisify(execFile)
 
 export interface FurtherHost {
-  /** From 2 on: the first host is the machine. */
+  /** From 2 on: the machine is the first host. */
   index: number
   name: string
   namespace: string
@@ -27,13 +27,15 @@ export interface FurtherHost {
 }
 
 const nameOf = (layout: Layout): string => `kl-${shortHash(layout.state)}`
-/** A /24 of the state folder's own, out of a range that is for benchmarks between machines and met nowhere else (RFC 2544). */
+/**
+ * The state folder's own /24, from the range for benchmarks between machines, which is used nowhere else (RFC 2544).
+ */
 const networkOf = (layout: Layout): string =>
   `198.18.${Number.parseInt(shortHash(layout.state).slice(0, 2), 16)}.0/24`
 const engineFolder = (layout: Layout, index: number): string => join(layout.state, `docker-${index}`)
 const runFolder = (layout: Layout, index: number): string => join(layout.run, `docker-${index}`)
 
-/** Makes the namespaces of the hosts 2 to `count`, and what they need to reach the machine and the outside. */
+/** Makes the namespaces of the hosts 2 to `count`, and their routes to the machine and the outside. */
 export async function makeFurtherHosts(layout: Layout, count: number): Promise<FurtherHost[]> {
   if (count < 2) return []
   if (process.getuid?.() !== 0)
@@ -50,7 +52,7 @@ export async function makeFurtherHosts(layout: Layout, count: number): Promise<F
   }))
 }
 
-/** The Docker Engine of a further host. It sees the host's network and nothing of the machine's. */
+/** The Docker Engine of a further host. It sees the host's network, and nothing of the machine's. */
 export function furtherEngineRole(layout: Layout, { index, namespace, socket }: FurtherHost): RoleSpec {
   const exec = runFolder(layout, index)
   const pidFile = join(layout.run, `docker-${index}.pid`)
@@ -59,7 +61,7 @@ export function furtherEngineRole(layout: Layout, { index, namespace, socket }: 
     ['--data-root', engineFolder(layout, index)],
     ['--exec-root', exec],
     ['--pidfile', pidFile],
-    // The same on each host: they are in networks of their own.
+    // The same on each host: their networks are separate.
     ['--bip', '172.31.255.1/24'],
     ['--log-level', 'warn'],
     ['--log-opt', 'max-size=10m'],
@@ -70,7 +72,7 @@ export function furtherEngineRole(layout: Layout, { index, namespace, socket }: 
   return {
     name: `docker-${index}`,
     command: 'nsenter',
-    // Not `ip netns exec`, which mounts a /sys of its own, where the engine does not find its cgroups.
+    // Not `ip netns exec`, which mounts another /sys, where the engine does not find its cgroups.
     args: [`--net=/run/netns/${namespace}`, 'dockerd', ...args.flat()],
     env: baseEnv(layout),
     prepare: async () => {
@@ -85,7 +87,7 @@ export function furtherEngineRole(layout: Layout, { index, namespace, socket }: 
   }
 }
 
-/** `token`: what the host enrols with the first time. */
+/** `token` is for the host's first enrolment. */
 export function furtherHostRole(
   layout: Layout,
   connections: Connections,
@@ -104,7 +106,7 @@ export function furtherHostRole(
     KEELSON_HOST_PORT: String(planePort(layout, index)),
     KEELSON_DOCKER_HOST: `unix://${socket}`,
     KEELSON_HOST_NAMESPACE: namespace,
-    // What the machine reaches itself is behind their default route.
+    // Their default route leads to the networks that the machine itself reaches.
     KEELSON_NETWORK_REFUSED: [...machinesNetworks(), process.env['KEELSON_NETWORK_REFUSED'] ?? ''].join(','),
     ...metricsSetting(layout, 'host', index - 1),
     ...(token ? { KEELSON_HOST_TOKEN: token } : {}),
@@ -117,7 +119,7 @@ export function furtherHostRole(
   }
 }
 
-/** Whole networks: there are containers beside the machine's own address on its engine's bridge. */
+/** Whole networks: its engine's bridge has containers besides the machine's own address. */
 const machinesNetworks = (): string[] =>
   Object.values(networkInterfaces())
     .flat()
@@ -125,7 +127,7 @@ const machinesNetworks = (): string[] =>
 
 export const planePort = (layout: Layout, index: number): number => layout.hostPort + 10 * (index - 1)
 
-/** Gives the hosts' engines the images that the first has, since they start empty. */
+/** Copies the first host's images to the hosts' engines, which start empty. */
 export async function copyImages(from: string, hosts: FurtherHost[], images: string[]): Promise<void> {
   for (const { socket } of hosts) {
     const env = { ...process.env, DOCKER_HOST: `unix://${socket}` }
@@ -141,13 +143,13 @@ export async function copyImages(from: string, hosts: FurtherHost[], images: str
   }
 }
 
-/** The hosts that this state folder has engines of. */
+/** The indexes of the hosts whose engines are in this state folder. */
 export function furtherIndexes(layout: Layout): number[] {
   const entries = existsSync(layout.state) ? readdirSync(layout.state) : []
   return entries.flatMap((entry) => Number(/^docker-(\d+)$/.exec(entry)?.[1] ?? []))
 }
 
-/** Removes the namespaces, once nothing runs in them. */
+/** Removes the namespaces, in which nothing may run any more. */
 export async function removeFurtherHosts(layout: Layout): Promise<void> {
   const count = Math.max(1, ...furtherIndexes(layout))
   if (count < 2) return

@@ -5,7 +5,7 @@ import { readSettings } from '../../config.ts'
 import { makeLinuxNetworks } from '../../drivers/linux/networks.ts'
 import type { Layout } from './settings.ts'
 
-/** Takes away the VPCs that a host made. `folder`: where it keeps its credential; `namespace`: its own, if it has one. */
+/** Removes the VPCs that a host made. `folder` holds its credential; `namespace` is its own, if it has one. */
 export async function removeHostNetworks(folder: string, namespace: string | null): Promise<void> {
   const file = join(folder, 'host.json')
   if (!existsSync(file)) return
@@ -24,6 +24,6 @@ export async function removeHostNetworks(folder: string, namespace: string | nul
   await rm(stateFolder, { recursive: true, force: true })
 }
 
-/** Of the machine itself. */
+/** Removes the VPCs of the machine itself. */
 export const removeMachineNetworks = (layout: Layout): Promise<void> =>
   removeHostNetworks(join(layout.state, 'host'), null)

@@ -3,19 +3,19 @@ import { isNamespace, makeNamespace, removeNamespace } from '../../drivers/linux
 import { parseCidr, toAddress } from '../../lib/ipv4.ts'
 import { shortHash } from './settings.ts'
 
-// Hosts for development on one machine: each is a network namespace with an address on a network of theirs. That network
-// lies in a namespace too, so that the machine's own firewall has no say in it.
+// Development hosts on one machine: each is a network namespace with an address on a common network. That network is a
+// namespace too, so the machine's firewall does not filter it.
 
 export interface DevelopmentHost {
-  /** Below /run/netns. A program runs there by `nsenter --net=/run/netns/NAME`. */
+  /** A name below /run/netns. A program runs there by `nsenter --net=/run/netns/NAME`. */
   namespace: string
-  /** Its only address, by which it and the other hosts reach each other; `/24`. */
+  /** Its only address, at which the other hosts reach it; `/24`. */
   address: string
 }
 
 export interface DevelopmentHosts {
   hosts: DevelopmentHost[]
-  /** The namespace of the network between them, and its address there: the hosts' default route. */
+  /** The namespace of the network between the hosts, and its address there: their default route. */
   underlay: Underlay
 }
 
@@ -23,7 +23,7 @@ interface Underlay {
   namespace: string
   address: string
   network: string
-  /** The machine's own address there, by which hosts reach what listens on it, and its link; null without. */
+  /** The machine's address on that network, at which hosts reach its services, and its link; null without one. */
   machine: { address: string; link: string } | null
 }
 
@@ -32,8 +32,9 @@ const firstHost = 11
 const machineHost = 254
 
 /**
- * Makes what is missing of so many hosts, 200 at most; `name` sets them apart from others on the machine. What is there
- * stays as it is. With `machine` they reach the machine, and it them; its firewall has to let them. A `/24`.
+ * Makes the missing parts of that many hosts, 200 at most; `name` distinguishes them from others on the machine.
+ * Existing parts stay as they are. With `machine`, a `/24`, the hosts and the machine reach each other if its firewall
+ * allows it.
  */
 export async function makeHosts(
   name: string,
@@ -48,7 +49,7 @@ export async function makeHosts(
     machine: machine ? { address: toAddress(first + machineHost), link: `klh${shortHash(name)}` } : null,
   }
   await makeNamespace(underlay.namespace)
-  // It carries the hosts' packets, and judges none.
+  // It forwards the hosts' packets without filtering.
   await setSysctls(underlay.namespace, ['ipv4/ip_forward=1', 'bridge/bridge-nf-call-iptables=0'])
   const ports = await linksOf(underlay.namespace)
   if (!ports.has(bridge)) {
@@ -74,7 +75,7 @@ export async function makeHosts(
 
 const machinePort = 'machine'
 
-/** A link of the machine's own, named by a hash, since a link's name is short; its alias says whose it is. */
+/** Makes the machine's link, named by a hash because a link's name is short; its alias names the owner. */
 async function joinMachine(
   name: string,
   { address, link, prefix }: { address: string; link: string; prefix: number },
@@ -98,7 +99,7 @@ async function makeHost(
 ): Promise<void> {
   await makeNamespace(namespace)
   const { links, routes } = await lookAt(namespace)
-  if (routes.some(({ dst }) => dst === 'default')) return // which is made last
+  if (routes.some(({ dst }) => dst === 'default')) return // the route is made last
   if (links.has('eth0')) await batch('ip', namespace, [['link', 'delete', 'eth0']])
   await batch('ip', underlay.namespace, [
     ['link', 'add', port, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', namespace],
@@ -113,8 +114,8 @@ async function makeHost(
 }
 
 /**
- * Lets the hosts reach what the machine reaches, a registry of images above all, by the machine's address. It adds to
- * the machine's rules as an engine does; `removeHosts` takes them away.
+ * Lets the hosts reach what the machine reaches, mainly an image registry, by the machine's address. It adds to the
+ * machine's firewall rules as an engine does; `removeHosts` removes them.
  */
 export async function openHosts({ underlay }: DevelopmentHosts): Promise<void> {
   const { machine } = underlay
@@ -135,9 +136,9 @@ const outwardRules = ({ network, machine }: Underlay): [table: string, rule: str
         ['filter', ['FORWARD', '-o', machine.link, '-j', 'ACCEPT']],
       ]
 
-/** With their network. What a host's driver has made is the driver's to remove first. */
+/** Removes the hosts and their network. First remove what their drivers have made. */
 export async function removeHosts({ hosts, underlay }: DevelopmentHosts): Promise<void> {
-  // The links between them at once: those of a namespace go some time after it.
+  // First the links between them: the kernel removes a namespace's links some time after it.
   if (await isNamespace(underlay.namespace)) {
     const links = await linksOf(underlay.namespace)
     const ports = [...links.keys()].filter((link) => link === machinePort || /^host\d+$/.test(link))

@@ -22,8 +22,8 @@ export interface LogEntry {
 }
 
 /**
- * A log file that a process writes to by itself, so that the process survives whoever started it. Emits `line` for each
- * line written from `follow` on.
+ * A log file that a process writes directly, so that the process survives its parent. Emits `line` for each line
+ * written after `follow`.
  */
 export class LogFile extends EventEmitter<{ line: [string] }> {
   readonly path: string
@@ -38,12 +38,12 @@ export class LogFile extends EventEmitter<{ line: [string] }> {
     this.#fd = openSync(path, 'a+', 0o600)
   }
 
-  /** A descriptor for a child's output. Appending, so that truncating the file is enough to start it anew. */
+  /** A descriptor for a child's output. It appends, so that truncating the file is enough to restart it. */
   get descriptor(): number {
     return this.#fd
   }
 
-  /** Keeps the file under some 20 MiB and one older one beside it; a line written in between the two steps is lost. */
+  /** Keeps the file under some 20 MiB, and one older file beside it. A line written between the two steps is lost. */
   rotate(): void {
     if (fstatSync(this.#fd).size < maxBytes || !existsSync(this.path)) return
     copyFileSync(this.path, `${this.path}.1`)
@@ -55,12 +55,12 @@ export class LogFile extends EventEmitter<{ line: [string] }> {
     ftruncateSync(this.#fd)
   }
 
-  /** The last lines, for a person who asks why. */
+  /** The last lines, for error messages. */
   tail(lines = 15): string {
     return readFileSync(this.path, 'utf8').trimEnd().split('\n').slice(-lines).join('\n')
   }
 
-  /** Begins to emit `line`, for what is written from now on. */
+  /** Starts to emit `line` for new lines. */
   follow(): void {
     if (this.#watcher) return
     this.#offset = fstatSync(this.#fd).size
@@ -68,7 +68,7 @@ export class LogFile extends EventEmitter<{ line: [string] }> {
   }
 
   #read(): void {
-    const { size } = fstatSync(this.#fd) // not by path: somebody may have removed the file
+    const { size } = fstatSync(this.#fd) // not by path: the file may have been removed
     if (size < this.#offset) this.#offset = 0
     const buffer = Buffer.alloc(size - this.#offset)
     this.#offset += readSync(this.#fd, buffer, 0, buffer.length, this.#offset)
@@ -77,7 +77,7 @@ export class LogFile extends EventEmitter<{ line: [string] }> {
     for (const line of lines) this.emit('line', line)
   }
 
-  /** Resolves at the first line from now on that matches. Rejects when `signal` aborts. */
+  /** Resolves at the first new line that matches. Rejects when `signal` aborts. */
   async entry(matches: (entry: LogEntry) => boolean, signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const look = (line: string) => {
@@ -112,6 +112,6 @@ const pretty = prettyFactory({
   singleLine: true,
 })
 
-/** One role's line as a person reads it on a terminal. */
+/** One role's line in readable form for a terminal. */
 export const prettyLine = (role: string, line: string): string =>
   `${role.padEnd(9)} ${parse(line) ? pretty(line).trimEnd() : line}\n`

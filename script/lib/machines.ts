@@ -5,13 +5,13 @@ import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 import { furtherIndexes } from './further-hosts.ts'
 import { type Layout, machinesRun, machinesRunOf } from './settings.ts'
 
-/** Takes away the microVMs and VMs of all hosts of this state folder, which outlive their hosts' programs. */
+/** Removes the microVMs and VMs of this state folder's hosts, which outlive their host workers. */
 export async function removeMachines(layout: Layout): Promise<void> {
   for (const index of [1, ...furtherIndexes(layout)]) {
     const folder = join(layout.state, index === 1 ? 'host/machines' : `host-${index}/machines`)
     if (!existsSync(folder)) continue
     const machines = await openQemuMachines({
-      // No image is asked for here.
+      // No image is needed here.
       hostId: '',
       dockerHost: 'unix:///var/run/docker.sock',
       folder,

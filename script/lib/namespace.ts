@@ -7,7 +7,7 @@ import type { TemporalSettings } from '../../lib/temporal.ts'
 const retentionSec = 3 * 86_400
 const alreadyExists = 6 // gRPC's code
 
-/** Makes the Temporal namespace with its retention and search attributes, or sets them on one that is there. */
+/** Makes the Temporal namespace with its retention and search attributes, or sets them on an existing one. */
 export async function ensureNamespace(settings: TemporalSettings): Promise<void> {
   const connection = await Connection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
   const namespace = settings.KEELSON_TEMPORAL_NAMESPACE
@@ -28,7 +28,7 @@ export async function ensureNamespace(settings: TemporalSettings): Promise<void>
   }
 }
 
-/** A new namespace is known to the frontend some seconds after it was made. */
+/** Retries: the frontend learns of a new namespace only after some seconds. */
 async function addSearchAttributes(connection: Connection, namespace: string): Promise<void> {
   const type = proto.temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
   const wanted = Object.fromEntries(Object.values(searchAttributes).map(({ name }) => [name, type]))

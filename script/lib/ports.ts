@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 
-/** @throws when another program listens on one of them, which would else look like a role that crashes. */
+/** @throws if another program listens on one of them, which would otherwise look like a crashing role. */
 export async function checkPorts(ports: number[]): Promise<void> {
   for (const port of ports) {
     const probe = createServer()

@@ -2,18 +2,20 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-// Pid files that outlive a killed supervisor. A pid alone may belong to another program by now, so each file also says
-// when that process started.
+// Pid files that outlive a killed supervisor. Another program may have the pid by now, so each file also records when
+// the process started.
 
 interface Recorded {
   pid: number
   identity: string
 }
 
-/** Boot and start time of a process: no two ever share both. Undefined when it is gone, or dead and not yet reaped. */
+/**
+ * Boot and start time of a process, which no two processes share. Undefined if it is gone, or dead and not yet reaped.
+ */
 function identityOf(pid: number): string | undefined {
   try {
-    // The command's name, in parentheses, may itself hold spaces: the fields that matter come after it.
+    // The command's name, in parentheses, may contain spaces: the needed fields follow it.
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
       .replace(/^.*\) /s, '')
       .split(' ')
@@ -40,7 +42,7 @@ export function forgetPid(run: string, name: string): void {
   rmSync(join(folderOf(run), name), { force: true })
 }
 
-/** The recorded process of that name when it still runs. */
+/** The recorded process of that name, if it still runs. */
 export function livingPid(run: string, name: string): number | undefined {
   try {
     const recorded = JSON.parse(readFileSync(join(folderOf(run), name), 'utf8')) as Recorded
@@ -50,7 +52,7 @@ export function livingPid(run: string, name: string): number | undefined {
   }
 }
 
-/** Names of all recorded processes, living or not. */
+/** Names of all recorded processes, alive or not. */
 export function recordedNames(run: string): string[] {
   try {
     return readdirSync(folderOf(run))
@@ -59,7 +61,7 @@ export function recordedNames(run: string): string[] {
   }
 }
 
-/** Ends a process that is no child of ours: SIGTERM, and SIGKILL after `graceMs`. */
+/** Ends a process that is not our child: SIGTERM, and SIGKILL after `graceMs`. */
 export async function endRecorded(run: string, name: string, graceMs: number): Promise<void> {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     const pid = livingPid(run, name)

@@ -7,28 +7,28 @@ import { endRecorded, forgetPid, recordPid } from './processes.ts'
 
 const firstBackoffMs = 200
 const lastBackoffMs = 5_000
-/** A role that ran this long was well; its next crash starts the back-off anew. */
+/** A role that ran this long was healthy; its next crash starts the back-off again. */
 const healthyMs = 30_000
 const readyWithinMs = 180_000
 const maxFirstCrashes = 4
 
 export type RoleState = 'stopped' | 'starting' | 'running' | 'stopping' | 'waiting'
 
-/** How one process of the platform is started, known to be ready, and stopped. */
+/** How to start, check and stop one process of the platform. */
 export interface RoleSpec {
   name: string
   command: string
   args: string[]
   env: Record<string, string>
-  /** Before each start: what a crash may have left behind. */
+  /** Runs before each start: removes leftovers of a crash. */
   prepare?: () => Promise<void>
-  /** Resolves when the process does its work; rejects when `signal` aborts, which it does at the process's end. */
+  /** Resolves when the process is ready; rejects when `signal` aborts, as it does when the process ends. */
   ready: (started: { pid: number; log: LogFile; signal: AbortSignal }) => Promise<void>
   /** From SIGTERM to SIGKILL, in milliseconds. */
   graceMs: number
 }
 
-/** What `GET /roles` says of a role. */
+/** A role in the answer of `GET /roles`. */
 export interface RoleStatus {
   name: string
   pid: number | null
@@ -37,7 +37,7 @@ export interface RoleStatus {
   since: string
 }
 
-/** Keeps one process running: restarts it with back-off when it ends by itself, until it is stopped. */
+/** Keeps one process running: restarts it with back-off whenever it ends, until it is stopped. */
 export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info' | 'warn', text: string] }> {
   readonly spec: RoleSpec
   readonly log: LogFile
@@ -71,7 +71,7 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
 
   /**
    * Starts the role unless it runs, and resolves when it is ready.
-   * @throws after a minute, or when it has crashed `maxFirstCrashes` times; it is tried on all the same.
+   * @throws after a minute, or after `maxFirstCrashes` crashes; the restarts continue all the same.
    */
   async start(): Promise<void> {
     if (!this.#wanted) {
@@ -131,15 +131,15 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
     this.#enter('stopped')
   }
 
-  /** Runs the process to its end and says how it ended. */
+  /** Runs the process to its end, and returns how it ended. */
   async #runOnce(): Promise<string> {
     const { name, command, args, env } = this.spec
     this.#enter('starting')
-    // Of a supervisor that was killed, or of a start that failed half-way.
+    // Left by a killed supervisor, or by a start that failed half-way.
     await endRecorded(this.#run, name, this.spec.graceMs)
     await this.spec.prepare?.()
     if (!this.#wanted) return 'stopped before it started'
-    // A process group of its own: Ctrl-C must reach the supervisor alone, which stops the roles in order.
+    // A separate process group: Ctrl-C must reach only the supervisor, which stops the roles in order.
     const child = spawn(command, args, {
       cwd: this.#cwd,
       env,
@@ -150,7 +150,7 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
     this.#child = child
     const exited = new AbortController()
     try {
-      if (child.pid === undefined) await exit // rejects with what spawn could not do
+      if (child.pid === undefined) await exit // rejects with the error of spawn
       const pid = child.pid as number
       recordPid(this.#run, name, pid)
       void this.#waitUntilReady(child, pid, exited.signal)
@@ -173,7 +173,7 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
     } catch (error) {
       if (signal.aborted) return
       this.emit('note', 'warn', `${this.spec.name} does not get ready: ${String(error)}`)
-      child.kill() // and so it is started again
+      child.kill() // so that it is started again
     }
   }
 

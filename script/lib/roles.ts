@@ -11,7 +11,7 @@ import { disksRun, machinesRun, type Layout, tool } from './settings.ts'
 
 const run = promisify(execFile)
 
-/** What any process may have of the operator's environment; no setting of ours is among it. */
+/** The parts of the operator's environment that every process may have; none is a setting of ours. */
 const harmless = [
   'PATH HOME USER LANG LC_ALL TZ TMPDIR NODE_OPTIONS NODE_EXTRA_CA_CERTS SSL_CERT_FILE SSL_CERT_DIR',
   'HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy',
@@ -24,20 +24,20 @@ export function baseEnv(layout: Layout): Record<string, string> {
   return env
 }
 
-/** What the roles connect to, known only once the server has looked around. */
+/** The services that roles connect to, known only after the server has looked for them. */
 export interface Connections {
   mongodbUrl: string
   temporalAddress: string
   dockerHost: string
 }
 
-/** The MongoDB URL of the server's own MongoDB, in the rights of the platform. */
+/** The URL of the server's own MongoDB, with the platform's user. */
 export const ownMongodbUrl = (layout: Layout, secrets: MongodbSecrets): string =>
   `mongodb://keelson:${secrets.appPassword}@127.0.0.1:${layout.mongodbPort}/keelson?replicaSet=rs0&authSource=keelson`
 
 /**
- * The environment of one role: of all settings only those that config.ts names for it, so that the host gets neither
- * the MongoDB URL nor the master key. A value set by the operator stands above ours.
+ * The environment of one role: only the settings that config.ts names for it, so that the host gets neither the MongoDB
+ * URL nor the master key. An operator's value overrides ours.
  */
 export function roleEnv(
   layout: Layout,
@@ -74,7 +74,7 @@ export function roleEnv(
   const env = baseEnv(layout)
   // With an arena for each thread, the C library holds 10 to 20 MiB more than a role uses.
   env['MALLOC_ARENA_MAX'] = '2'
-  // In MiB. V8 lets its young generation grow to three times 16 and seldom gives it back; a quarter costs no processor time.
+  // In MiB. V8 lets its young generation grow to three times 16 and seldom shrinks it; a quarter costs no CPU time.
   env['NODE_OPTIONS'] = ['--max-semi-space-size=4', env['NODE_OPTIONS']].filter(Boolean).join(' ')
   for (const name of Object.keys(roleSettings[role].shape))
     if (known[name] !== undefined) env[name] = known[name]
@@ -101,12 +101,13 @@ export function mongodbRole(layout: Layout): RoleSpec {
       ['--port', String(layout.mongodbPort)],
       ['--nounixsocket'],
       ['--replSet', 'rs0'],
-      ['--keyFile', join(layout.state, 'mongodb.keyfile')], // turns authentication on
-      // For one machine that does other things as well; the default is half its memory.
+      ['--keyFile', join(layout.state, 'mongodb.keyfile')], // enables authentication
+      // For one machine with other work; the default is half its memory.
       ['--wiredTigerCacheSizeGB', '0.25'],
       ['--oplogSize', '256'],
       ['--setParameter', 'diagnosticDataCollectionEnabled=false'],
-      // What a killed process had begun is in the way of others until it ends: a minute by default. Ours take milliseconds.
+      // The transaction of a killed process blocks others until it expires: by default after a minute. Ours take
+      // milliseconds.
       ['--setParameter', 'transactionLifetimeLimitSeconds=5'],
     ].flat(),
     env: baseEnv(layout),
@@ -119,7 +120,7 @@ export function mongodbRole(layout: Layout): RoleSpec {
   }
 }
 
-/** Temporal's development server on a file: everything that has been acknowledged survives kill -9. */
+/** Temporal's development server on a file: everything acknowledged survives kill -9. */
 export function temporalRole(layout: Layout): RoleSpec {
   const program = tool(layout, 'temporal')
   return {
@@ -132,15 +133,16 @@ export function temporalRole(layout: Layout): RoleSpec {
       ['--db-filename', join(layout.state, 'temporal.db')],
       ['--namespace', layout.temporalNamespace],
       ['--ui-codec-endpoint', `${layout.apiUrl}/codec`],
-      // Measured: two to three times the throughput of the defaults. Normal is safe against kill -9; a power cut may
-      // lose the last commits, after which the dispatcher starts the operations that are still pending again.
+      // Measured: two to three times the throughput of the defaults. Normal is safe against kill -9. A power cut may
+      // lose the last commits; then the dispatcher starts the pending operations again.
       ['--sqlite-pragma', 'journal_mode=wal'],
       ['--sqlite-pragma', 'synchronous=normal'],
       ...['transfer', 'timer', 'visibility', 'outbound'].map((queue) =>
-        // The default, 20 polls a second, lets each step wait up to 50 ms: a small workflow takes 150 ms instead of 33.
+        // With the default of 20 polls a second each step waits up to 50 ms: a small workflow takes 150 ms instead of
+        // 33.
         ['--dynamic-config-value', `history.${queue}ProcessorMaxPollRPS=200`],
       ),
-      // One process has nothing to spread over partitions.
+      // One process needs no partitions.
       ['--dynamic-config-value', 'matching.numTaskqueueReadPartitions=1'],
       ['--dynamic-config-value', 'matching.numTaskqueueWritePartitions=1'],
       ['--dynamic-config-value', 'system.forceSearchAttributesCacheRefreshOnRead=true'],
@@ -154,7 +156,7 @@ export function temporalRole(layout: Layout): RoleSpec {
   }
 }
 
-/** The Docker Engine of a machine that has none. */
+/** The Docker Engine for a machine that has none. */
 export function dockerRole(layout: Layout, engine: OwnEngine): RoleSpec {
   return {
     name: 'docker',
@@ -170,7 +172,7 @@ export function dockerRole(layout: Layout, engine: OwnEngine): RoleSpec {
   }
 }
 
-/** An API process, ready when it says so itself. `index` counts from 0. */
+/** An API process, ready when its log says so. `index` counts from 0. */
 export function apiRole(layout: Layout, connections: Connections, index: number): RoleSpec {
   const port = nthApiPort(layout.apiPort, index)
   return {
@@ -179,7 +181,7 @@ export function apiRole(layout: Layout, connections: Connections, index: number)
       KEELSON_API_PORT: String(port),
       ...metricsSetting(layout, 'api', index),
     }),
-    ready: saysReady, // over HTTP or HTTPS, whichever is set
+    ready: saysReady, // over HTTP or HTTPS, as configured
     graceMs: 15_000,
   }
 }
@@ -196,7 +198,7 @@ export function workerRole(layout: Layout, connections: Connections, index: numb
   }
 }
 
-/** `token`: what the host enrols with the first time. `underlay`: its address between hosts. */
+/** `token` is for the host's first enrolment; `underlay` is its address between hosts. */
 export function hostRole(
   layout: Layout,
   connections: Connections,
@@ -217,7 +219,7 @@ export function hostRole(
 
 const metricsOffset = { api: 5, worker: 6, host: 7 }
 
-/** Where the n-th process of a role serves its metrics; `index` counts from 0. */
+/** The metrics port of a role's n-th process; `index` counts from 0. */
 export const metricsPort = (layout: Layout, role: keyof typeof metricsOffset, index: number): number =>
   nthApiPort(layout.apiPort, index) + metricsOffset[role]
 
@@ -239,7 +241,7 @@ export const nodeRole = (layout: Layout, name: string, entry: string, options: s
 export const saysReady: RoleSpec['ready'] = ({ pid, log, signal }) =>
   log.entry((entry) => entry.msg === 'ready' && entry.pid === pid, signal)
 
-/** Tries every 50 ms until `attempt` does not throw. */
+/** Retries every 50 ms until `attempt` does not throw. */
 export async function until(signal: AbortSignal, attempt: () => Promise<unknown>): Promise<void> {
   for (;;) {
     signal.throwIfAborted()

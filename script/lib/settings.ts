@@ -6,7 +6,7 @@ import { z } from 'zod'
 
 const port = z.coerce.number().int().min(1).max(65535).optional()
 
-/** The settings of script/server itself; those of the roles it starts are in config.ts. */
+/** The settings of script/server itself; those of the roles are in config.ts. */
 export const serverSettings = z.object({
   KEELSON_STATE: z.string().optional().describe('The state folder: data, keys, logs; `.state` in the clone'),
   KEELSON_TOOLS: z
@@ -30,12 +30,12 @@ export const serverSettings = z.object({
   KEELSON_DOCKER_HOST: z.string().optional().describe('A Docker Engine to use instead of an own one'),
 })
 
-/** Where everything is and listens, for one state folder. */
+/** The paths and ports of one state folder. */
 export interface Layout {
   repository: string
   state: string
   tools: string
-  /** Sockets and pid files: a short path, since a socket's is limited to some 100 bytes. */
+  /** Sockets and pid files: a short path, because a socket's is limited to some 100 bytes. */
   run: string
   apiHost: string
   apiPort: number
@@ -54,7 +54,7 @@ export interface Layout {
   dockerHost: string | undefined
 }
 
-/** Defaults for one machine, or the same in a block of 1000 ports. */
+/** The default ports for one machine, or the same in a block of 1000 ports. */
 const defaultPorts = (base?: number) =>
   base === undefined
     ? {
@@ -79,8 +79,8 @@ const defaultPorts = (base?: number) =>
       }
 
 /**
- * Reads the environment; `flags` stand above it.
- * @throws when a setting is wrong, naming each.
+ * Reads the environment, which `flags` override.
+ * @throws if settings are wrong, naming each.
  */
 export function readLayout(
   flags: { state?: string | undefined; portBase?: string | undefined } = {},
@@ -120,7 +120,7 @@ export function readLayout(
   }
 }
 
-/** The longest path made under it is some 45 bytes longer; the kernel's limit is 107. */
+/** The longest path below it is some 45 bytes longer; the kernel's limit is 107. */
 function runFolder(state: string): string {
   const near = join(state, 'run')
   if (Buffer.byteLength(near) <= 50) return near
@@ -129,20 +129,20 @@ function runFolder(state: string): string {
 }
 
 /**
- * Where the disks of a host (1 for this machine's) are mounted: below /run, which a boot empties, and short, since it holds
- * sockets.
+ * Where the disks of a host (1 for this machine) are mounted: below /run, which a reboot empties, and with a short path
+ * for its sockets.
  */
 export const disksRun = (layout: Layout, index: number): string => `${disksRunOf(layout)}/${index}`
 export const disksRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-disks`
 
-/** The same of microVMs and VMs, for their sockets. */
+/** The same for the sockets of microVMs and VMs. */
 export const machinesRun = (layout: Layout, index: number): string => `${machinesRunOf(layout)}/${index}`
 export const machinesRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-machines`
 
-/** Eight hex digits that stand for a text: names for what belongs to one state folder. */
+/** A hash of eight hex digits: names what belongs to one state folder. */
 export const shortHash = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 8)
 
-/** The program of that name: bootstrap's own, else the PATH's. */
+/** The program of that name: bootstrap's own, else the one in PATH. */
 export function tool(layout: Layout, name: string, folder = name): string {
   const own = join(layout.tools, folder, 'bin', name)
   return existsSync(own) ? own : name

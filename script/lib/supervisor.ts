@@ -23,7 +23,7 @@ import * as roles from './roles.ts'
 import { makeSecrets, ownerFile, writePrivate } from './secrets.ts'
 import { type Layout, shortHash } from './settings.ts'
 
-/** What script/setup.ts prints: the first tenant and its owner; the password only when it has just been made. */
+/** The output of script/setup.ts: the first tenant and its owner; the password only if it has just been made. */
 interface FirstTenant {
   tenant: string
   email: string
@@ -43,13 +43,13 @@ export interface ServerFacts {
   temporal_ui_url: string
   docker_host: string
   control_socket: string
-  /** How many there are. */
+  /** The number of hosts. */
   hosts: number
   tenant: string
   email: string
 }
 
-/** How many api and worker processes, and hosts; the first host is this machine. */
+/** The numbers of api and worker processes, and of hosts; this machine is the first host. */
 export interface Counts {
   apis: number
   workers: number
@@ -58,7 +58,7 @@ export interface Counts {
 
 const rotateEveryMs = 60_000
 
-/** Who uses others stops before them. */
+/** A role stops before the roles that it uses. */
 const stopOrder = [/^host/, /^worker/, /^api/, /^temporal/, /^mongodb/, /^docker/]
 
 /** Runs every role of the platform on this machine, from start to stop. */
@@ -87,13 +87,13 @@ export class Supervisor implements Controlled {
 
   /**
    * Starts everything and resolves when all is ready, with the owner's password if it has just been made.
-   * @throws when something does not get ready; what did start keeps running until `stopAll`.
+   * @throws if a role does not get ready; those that started keep running until `stopAll`.
    */
   async start(): Promise<{ facts: ServerFacts; password: string | null }> {
     const layout = this.#layout
     await this.#takeLock()
     await this.#endLeftovers()
-    recordPid(layout.run, serverName, process.pid) // so that `destroy` finds it while it starts
+    recordPid(layout.run, serverName, process.pid) // lets `destroy` find it while it starts
     await checkPorts(this.#ports())
     const secrets = makeSecrets(layout.state)
     this.#control = await serveControl(layout, this)
@@ -171,18 +171,18 @@ export class Supervisor implements Controlled {
     return role.status
   }
 
-  /** Resolves when all has stopped, whoever asked for it. */
+  /** Resolves when everything has stopped, for whatever reason. */
   get ended(): Promise<void> {
     return this.#end.promise
   }
 
-  /** Stops all in order. The tenants' containers go on running. */
+  /** Stops all roles in order. The tenants' containers keep running. */
   async stopAll(): Promise<void> {
     this.#stopping ??= this.#stopInOrder()
     await this.#stopping
   }
 
-  /** For a second, impatient Ctrl-C: ends all at once. Nothing that was acknowledged is lost by it. */
+  /** For a second Ctrl-C: kills all roles at once. Nothing acknowledged is lost. */
   async killAll(): Promise<void> {
     await Promise.all(this.#roles.map((role) => role.kill()))
   }
@@ -193,7 +193,7 @@ export class Supervisor implements Controlled {
     }
     if (this.#roles.length > 0) this.#note('info', 'stopped')
     this.#lock?.close()
-    // Ends only once the request that asked for this stop has its answer.
+    // Ends only after the request for this stop has its answer.
     if (this.#control) this.#control.close(() => this.#end.resolve())
     else this.#end.resolve()
   }
@@ -203,7 +203,7 @@ export class Supervisor implements Controlled {
       if (this.#stopping) throw new Error('stopped while it started')
       const role = new Role(spec, { run: this.#layout.run, cwd: this.#layout.repository, log: this.#logs })
       role.on('note', (level, words) => this.#note(level, words))
-      // The engines have much to say that concerns nobody; it is in their files.
+      // The engines' output is verbose; it goes to their files only.
       const ofOurs = spec.command === process.execPath
       if (ofOurs && process.stdout.isTTY)
         role.log.on('line', (line) => process.stdout.write(prettyLine(spec.name, line))).follow()
@@ -213,14 +213,14 @@ export class Supervisor implements Controlled {
     await Promise.all(started)
   }
 
-  /** Runs a program to its end and returns what it printed; the rest of its output goes to `<name>.log`. */
+  /** Runs a program to its end and returns its stdout; its stderr goes to `<name>.log`. */
   async #script(
     name: string,
     [command, ...args]: [string, ...string[]],
     env: NodeJS.ProcessEnv,
   ): Promise<string> {
     const log = new LogFile(join(this.#logs, `${name}.log`))
-    log.clear() // each run tells its own story
+    log.clear() // keep only this run's output
     const child = spawn(command, args, {
       cwd: this.#layout.repository,
       env,
@@ -231,14 +231,14 @@ export class Supervisor implements Controlled {
     return printed
   }
 
-  /** One server per state folder. The kernel gives this lock back however the process ends. */
+  /** One server per state folder. The kernel releases this lock however the process ends. */
   async #takeLock(): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const lock = createServer()
     lock.once('error', () =>
       reject(new Error(`a server runs on ${this.#layout.state} already: script/server status`)),
     )
-    lock.listen(`\0keelson-${shortHash(this.#layout.state)}`, resolve) // an address without a file
+    lock.listen(`\0keelson-${shortHash(this.#layout.state)}`, resolve) // an abstract address, without a file
     await promise
     this.#lock = lock
   }
@@ -254,7 +254,7 @@ export class Supervisor implements Controlled {
     }
   }
 
-  /** The ports that our roles will listen on. */
+  /** The ports on which our roles will listen. */
   #ports(): number[] {
     const { apiPort, hostPort, mongodbPort, mongodbUrl, temporalPort, temporalUiPort, temporalAddress } =
       this.#layout
@@ -273,7 +273,7 @@ export class Supervisor implements Controlled {
     ]
   }
 
-  /** Says what happened to a person, and keeps it in `server.log`. */
+  /** Prints an event for a person, and keeps it in `server.log`. */
   #note(level: 'info' | 'warn', words: string): void {
     this.#journal[level](words)
     process.stdout.write(`${'server'.padEnd(9)} ${words}\n`)

@@ -2,9 +2,9 @@ import { fileURLToPath } from 'node:url'
 import { bundleWorkflowCode, DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker'
 import { connectWrites } from './writes.ts'
 
-// The worker of bare workflows: `worker.ts <MongoDB's URL> <Temporal's address> <namespace> <queue>`, until SIGTERM. It has
-// the tuning of the platform's own (worker/workflow-threads.ts, workflows/sandbox.ts), so that the ratio shows what
-// the platform adds, and not what an SDK costs that nobody has tuned.
+// The worker of bare workflows: `worker.ts <MongoDB's URL> <Temporal's address> <namespace> <queue>`, until SIGTERM. It
+// is tuned as the platform's own (worker/workflow-threads.ts, workflows/sandbox.ts), so that the ratio shows the
+// platform's overhead, not that of an untuned SDK.
 
 const [mongodbUrl = '', address = '', namespace = '', taskQueue = ''] = process.argv.slice(2)
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url))

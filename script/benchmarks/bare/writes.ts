@@ -3,9 +3,8 @@ import { type Document, MongoClient } from 'mongodb'
 import PQueue from 'p-queue'
 import { newId } from '../../../lib/ids.ts'
 
-// What MongoDB is asked to write for one change of a stopped container, by the driver alone. The statements and
-// transactions are the platform's, as MongoDB's profiler shows them; each collection has the indexes of the
-// platform's own.
+// The MongoDB writes of one change of a stopped container, by the driver alone. Statements and transactions are those
+// of the platform, as MongoDB's profiler shows them; each collection has the platform's indexes.
 
 const names = [
   'containers',
@@ -34,11 +33,12 @@ export async function connectWrites(mongodbUrl: string) {
     maxPoolSize: 50,
   })
   const of = (name: Name) => mongodb.db().collection<Stored>(`bench_${name}`)
-  // All containers are one tenant's, whose usage each transaction changes: they go one after another, as in the API.
+  // All containers belong to one tenant, whose usage each transaction changes: they run one after another, as in the
+  // API.
   const inTurn = new PQueue({ concurrency: 1 })
 
   return {
-    /** Copies these containers, and what their changes touch, to collections of the bench. */
+    /** Copies these containers, and the documents that their changes touch, to the benchmark's collections. */
     async copy(ids: string[]): Promise<Container[]> {
       const these = { _id: { $in: ids } }
       const filters: Partial<Record<Name, object>> = {
@@ -58,7 +58,7 @@ export async function connectWrites(mongodbUrl: string) {
       return (await of('containers').find().toArray()) as Container[]
     },
 
-    /** What the API writes; returns the operation's id. */
+    /** Makes the API's writes; returns the operation's id. */
     async accept({ _id, tenant_id, name, host_id }: Container, memory_mib: number): Promise<string> {
       const operation_id = newId()
       const write = (): Promise<unknown> =>
@@ -103,7 +103,7 @@ export async function connectWrites(mongodbUrl: string) {
       return operation_id
     },
 
-    /** What the worker writes first. */
+    /** Makes the worker's first write. */
     async begin(id: string): Promise<void> {
       const now = new Date()
       await of('operations').findOneAndUpdate(
@@ -117,7 +117,7 @@ export async function connectWrites(mongodbUrl: string) {
       )
     },
 
-    /** What the worker writes last. */
+    /** Makes the worker's last write. */
     async end(id: string): Promise<void> {
       await mongodb.withSession((session) =>
         session.withTransaction(async () => {
@@ -155,7 +155,7 @@ const amounts = ['cpu_milli', 'memory_mib', 'disk_gib'] as const
 const increments = (field: string, memoryMib: number): Record<string, number> =>
   Object.fromEntries(amounts.map((amount) => [`${field}.${amount}`, amount === 'memory_mib' ? memoryMib : 0]))
 
-/** A condition as costly as the platform's: three sums, each held against a limit that is there or is null. */
+/** A condition as costly as the platform's: three sums, each compared with a limit or null. */
 const fits = (more: number, used: string, limit: string) => ({
   $and: amounts.map((amount) => ({
     $or: [

@@ -5,7 +5,10 @@ import { countContainers, putContainers, withStored } from './stored.ts'
 const rounds = 5
 const asks = 100
 
-/** `GET` of one container and the first page of them, with ever more in the tenant. Both look at as many as they show. */
+/**
+ * `GET` of one container and of the first page, with growing numbers in the tenant. Each should read only what it
+ * returns.
+ */
 export async function growingTenant(stack: Stack, sizes = [1_000, 10_000, 100_000]): Promise<Row[]> {
   return withStored(stack, async (template) => {
     const ids: string[] = []
@@ -24,7 +27,7 @@ export async function growingTenant(stack: Stack, sizes = [1_000, 10_000, 100_00
   })
 }
 
-/** Of each round; the first is to warm up. */
+/** The median of each round; the first round is a warm-up. */
 async function p50(stack: Stack, path: () => string): Promise<number[]> {
   const figures: number[] = []
   for (let round = 0; round <= rounds; round++) {

@@ -6,18 +6,18 @@ import { Enrolled, type HostReport, PublicKey } from '../../../lib/host-protocol
 import { makeInternalApi } from '../../../worker/host/internal-api.ts'
 import type { Stack } from '../stack.ts'
 
-// Hosts that are nothing but a credential of their own and a report.
+// Simulated hosts: each is only a credential and a report.
 
-// An address may enrol 60 a minute.
+// One address may enrol 60 hosts a minute.
 const enrolmentsPerAddress = 50
 
 export interface SimulatedHost {
   id: string
-  /** Tells that these containers run on it. Throws unless they are its own. */
+  /** Reports that these containers run on the host. Throws if they are not its own. */
   report(containerIds: string[]): Promise<void>
 }
 
-// Of every simulated container.
+// The start time of every simulated container.
 export const startedAt = new Date('2026-01-01T00:00:00.000Z')
 
 const about = {
@@ -46,7 +46,7 @@ const reportOf = (containerIds: string[]): HostReport => ({
   age_ms: 0,
 })
 
-/** Announces so many hosts and enrols them, closed to instances; `from` is the number of the first. */
+/** Announces and enrols that many hosts, closed to instances; `from` is the number of the first. */
 export async function makeHosts(stack: Stack, count: number, from = 0): Promise<SimulatedHost[]> {
   const hosts: SimulatedHost[] = []
   for (let index = from; index < from + count; index++) {
@@ -92,7 +92,7 @@ function simulated(stack: Stack, id: string, key: CryptoKey): SimulatedHost {
   }
 }
 
-/** Nothing may be on them any more. */
+/** Removes the hosts, which must be empty. */
 export async function removeHosts(stack: Stack, hosts: SimulatedHost[]): Promise<void> {
   for (const { id } of hosts) await stack.request('DELETE', `/api/v1/platform/hosts/${id}`)
 }

@@ -7,10 +7,13 @@ import { putWaiting, removeWaiting } from './waiting.ts'
 import { withStored } from './stored.ts'
 
 const openAtOnce = 50
-// What the requests themselves have left is collected by then.
+// Time for the garbage collection of what the requests themselves used.
 const settleMs = 5_000
 
-/** Memory of the API beside what it had without readers: of those that wait for an operation, and of those that follow a log. */
+/**
+ * The API's memory above that without readers: with readers that wait for an operation, and with readers that follow a
+ * log.
+ */
 export async function growingReaders(stack: Stack, sizes = [100, 1_000]): Promise<Row[]> {
   const container = await stack.finish('POST', '/api/v1/containers', {
     name: 'bench-readers',
@@ -38,12 +41,12 @@ export async function growingReaders(stack: Stack, sizes = [100, 1_000]): Promis
   }
 }
 
-/** MiB by so many readers of a path. */
+/** MiB with that many readers of a path. */
 async function added(stack: Stack, path: string, sizes: number[]): Promise<Point[]> {
-  // A new process: what earlier readers have left would be taken again by these, and seem to be free.
+  // A new process: an old one would reuse the memory of earlier readers, which would not be counted.
   for (const verb of ['stop', 'start'] as const) await stack.role(verb, 'api')
   const { api = 0 } = await stack.pids()
-  await closeAll(await open(stack, path, openAtOnce)) // what the first readers bring is no reader's
+  await closeAll(await open(stack, path, openAtOnce)) // the first readers also load code and caches
   await delay(settleMs)
   const without = rssMib(api)
   const points: Point[] = []
@@ -52,7 +55,7 @@ async function added(stack: Stack, path: string, sizes: number[]): Promise<Point
     for (const size of sizes) {
       readers.push(...(await open(stack, path, size - readers.length)))
       await delay(settleMs)
-      // Less than nothing is nothing, whose logarithm is none.
+      // A logarithm needs more than 0.
       points.push({ size, figures: [Math.max(0.1, rssMib(api) - without)] })
     }
   } finally {

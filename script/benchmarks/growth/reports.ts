@@ -9,7 +9,7 @@ const lanes = 10
 const reportsPerSec = 0.1
 const perHost = 20
 
-/** The answer to a host's report, which may take as long as it tells of many instances. */
+/** The response time to a host's report, with growing numbers of instances in it. */
 export async function growingReport(stack: Stack, sizes = [20, 200, 1_000]): Promise<Row[]> {
   const hosts = await makeHosts(stack, sizes.length)
   try {
@@ -18,7 +18,7 @@ export async function growingReport(stack: Stack, sizes = [20, 200, 1_000]): Pro
       for (const [index, size] of sizes.entries()) {
         const host = hosts[index] as SimulatedHost
         const ids = await putContainers(template, size, running(host))
-        await host.report(ids) // to warm up
+        await host.report(ids) // warm-up
         const figures: number[] = []
         for (let round = 0; round < rounds; round++) figures.push(await timed(() => host.report(ids)))
         points.push({ size, figures })
@@ -30,7 +30,7 @@ export async function growingReport(stack: Stack, sizes = [20, 200, 1_000]): Pro
   }
 }
 
-/** Processor time of the API and of MongoDB for a report, with ever more hosts that report in turns. */
+/** CPU time of the API and of MongoDB for one report, with growing numbers of hosts that report in turns. */
 export async function growingFleet(stack: Stack, sizes = [10, 100, 500], reports = 1_000): Promise<Row[]> {
   const hosts: SimulatedHost[] = []
   try {
@@ -45,7 +45,7 @@ export async function growingFleet(stack: Stack, sizes = [10, 100, 500], reports
           const ids = await putContainers(template, perHost, running(host))
           reported.push(() => host.report(ids))
         }
-        await inLanes(reported, size) // to warm up
+        await inLanes(reported, size) // warm-up
         const before = cpuMs({ api, mongodb })
         await inLanes(reported, reports)
         const after = cpuMs({ api, mongodb })
@@ -67,7 +67,7 @@ export async function growingFleet(stack: Stack, sizes = [10, 100, 500], reports
   }
 }
 
-/** What the report has nothing to change of. */
+/** A running container, about which the report changes nothing. */
 const running = ({ id }: SimulatedHost) => ({
   host_id: id,
   status: 'running',

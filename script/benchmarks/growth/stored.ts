@@ -6,14 +6,14 @@ import { recount } from '../../../models/counters.ts'
 import { connectDatabase, disconnectDatabase } from '../../../models/database.ts'
 import type { Stack } from '../stack.ts'
 
-// Containers that are put into the database behind the models: as many as no engine would run here.
+// Containers that are inserted into the database without the models: more than an engine could run here.
 
 const atOnce = 1_000
 const prefix = 'bench-growth-'
 
 type Stored = Record<string, unknown>
 
-/** The stored documents of a stopped container, which the others are copies of. */
+/** The stored documents of a stopped container, from which the others are copied. */
 export interface Template {
   id: string
   tenant_id: string
@@ -21,7 +21,7 @@ export interface Template {
   reservation: Stored
 }
 
-/** Lets `work` use the models, and takes away afterwards what `putContainers` put in. */
+/** Connects the models while `work` runs; afterwards removes what `putContainers` inserted. */
 export async function withStored<T>(stack: Stack, work: (template: Template) => Promise<T>): Promise<T> {
   const { id } = await stack.finish('POST', '/api/v1/containers', {
     name: prefix + newId(),
@@ -49,7 +49,7 @@ export async function withStored<T>(stack: Stack, work: (template: Template) => 
   }
 }
 
-/** Puts in so many containers with these fields; on a host, each with its reservation. Returns their ids. */
+/** Inserts that many containers with these fields; on a host, each with its reservation. Returns their ids. */
 export async function putContainers(
   { container, reservation }: Template,
   count: number,
@@ -70,7 +70,7 @@ export async function putContainers(
   return ids
 }
 
-/** Counts them as the models would have. */
+/** Updates the counts, as the models would have. */
 export const countContainers = ({ tenant_id }: Template): Promise<void> => recount(Container, tenant_id)
 
 async function removeContainers(template: Template): Promise<void> {

@@ -7,7 +7,7 @@ import { withStored } from './stored.ts'
 const name = 'bench-waiting'
 const idleMs = 10_000
 
-/** So many more accepted operations that nobody begins: no dispatcher looks at what is accepted in an hour. */
+/** Inserts that many accepted operations, which no dispatcher starts within an hour. */
 export async function putWaiting(tenant_id: string, count: number): Promise<string[]> {
   const created_at = new Date(Date.now() + 3_600_000)
   const ids = Array.from({ length: count }, newId)
@@ -42,8 +42,8 @@ export const removeWaiting = async (): Promise<void> =>
   void (await Operation.collection.deleteMany({ resource_name: name }))
 
 /**
- * How long a change takes to be accepted while ever more operations wait, and what the platform spends meanwhile on doing
- * nothing.
+ * The time to accept a change while growing numbers of operations wait, and the CPU time of the idle platform
+ * meanwhile.
  */
 export async function growingBacklog(stack: Stack, sizes = [0, 1_000, 10_000], asks = 60): Promise<Row[]> {
   const pids = await stack.pids()
@@ -69,7 +69,7 @@ export async function growingBacklog(stack: Stack, sizes = [0, 1_000, 10_000], a
   })
 }
 
-/** Milliseconds until the answer; returns once the operation has ended. */
+/** Milliseconds until the answer; returns when the operation has ended. */
 async function accept(stack: Stack, id: string, memory_mib: number): Promise<number> {
   let location = ''
   const ms = await timed(async () => {
