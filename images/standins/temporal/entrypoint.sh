@@ -1,12 +1,12 @@
 #!/bin/bash
-# Sets the schema up, which may have been done before, and starts the server.
+# Sets up or updates the schema, and starts the server.
 set -euo pipefail
 tool() { temporal-sql-tool --plugin postgres12 --ep "$POSTGRES_SEEDS" -p "$DB_PORT" -u "$POSTGRES_USER" --pw "$POSTGRES_PWD" "$@"; }
 for database in temporal visibility; do
   name=temporal
   [[ $database == temporal ]] || name=temporal_visibility
   [[ $name == "$POSTGRES_USER" ]] || tool --db "$name" create
-  tool --db "$name" setup-schema -v 0.0 || true # it refuses when there is one
+  tool --db "$name" setup-schema -v 0.0 || true # it fails if the schema exists
   tool --db "$name" update-schema -d "schema/postgresql/v12/$database/versioned"
 done
 BIND_ON_IP=$(hostname -i | cut -d' ' -f1)
