@@ -37,7 +37,7 @@ let sent = 0
 const perOperation = Math.ceil(requests / operations.length)
 
 test.each(operations)(
-  '$name',
+  '$name answers as the document declares',
   async (operation) => {
     const { permission } = operation
     const isPlatform = typeof permission === 'string' && permission.startsWith('platform:')

@@ -42,7 +42,7 @@ const cases: { what: string; spec: Json; code: string; reason: RegExp }[] = [
   },
 ]
 
-test.each(cases)('$what', async ({ spec, code, reason }) => {
+test.each(cases)('a container fails with a reason: $what', async ({ spec, code, reason }) => {
   const held = createServer().listen(port, '0.0.0.0')
   try {
     const tenant = await makeTenant({ max_cpu_cores: 1000 })

@@ -123,7 +123,7 @@ test('a microVM that is deleted during its creation or suspension leaves nothing
   expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
 })
 
-describe('a kill at a random moment', () => {
+describe('with kills at random moments,', () => {
   const seeds = Array.from({ length: 6 }, (_, seed) => seed)
   const cycles = isLong ? 3 : 1
   test.each(sampled(seeds, 1))(

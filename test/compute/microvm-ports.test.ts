@@ -56,7 +56,7 @@ describeHosts('published ports', () => {
     await closeFurther()
   })
 
-  test('reach it after a kill of the worker or the port helper, and after a suspension', async () => {
+  test('reach their microVM after a kill of the worker or the port helper, and after a suspension', async () => {
     const udp = { container_port: 5353, protocol: 'udp' }
     const { id, name, ports } = await tenant.microvms.make(serving({ ports: [{ container_port: 80 }, udp] }))
     const [port] = ports as [Port]

@@ -127,7 +127,7 @@ describe('a suspended microVM', () => {
   })
 })
 
-test('a microVM’s change of size waits for its next start, which a reboot is, and is listed until then', async () => {
+test('a microVM’s change of size is listed as pending, and applied by its next start or reboot', async () => {
   const { id } = await tenant.microvms.make()
   const boot = await bootId(tenant, id)
   await (await tenant.microvms.update(id, { memory_mib: 96, tags: { size: 'larger' } })).operation.success()

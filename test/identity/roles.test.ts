@@ -174,7 +174,7 @@ describe('a user with limited permissions', () => {
       expect(await refused(send)).toMatchObject(lacking('users:delete'))
   })
 
-  test('can create a role with own permissions', async () => {
+  test('can create a role with permissions that the user holds', async () => {
     const user = await manager('vms:read')
     await makeRole(['vms:read', 'roles:read'], user)
   })

@@ -231,7 +231,7 @@ describe('a user', () => {
 })
 
 describe('a user with limited permissions', () => {
-  test('cannot invite someone with more permissions, using an own address', async () => {
+  test('cannot invite someone with more permissions at an own address', async () => {
     const asked = { email: newEmail(), roles: ['owner'] }
     expect(await refused(() => admin.ask('POST', path, asked))).toMatchObject(
       lacking('roles:delete', 'users:delete'),

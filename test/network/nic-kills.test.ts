@@ -52,14 +52,14 @@ async function expectAttached(id: string, count = 1): Promise<void> {
   )
 }
 
-describeHosts('a NIC', () => {
+describeHosts('NICs under kills:', () => {
   afterAll(async () => {
     await removeTenants()
     for (const host of hosts) await eventually(() => expectNoNetworks(host, tenant.id))
     await closeFurther()
   })
 
-  describe('create with a NIC', () => {
+  describe('a create with a NIC', () => {
     const moments = ['accepted', 'its namespace is made', 'it is started'] as const
     const points = moments.flatMap((when) => roles.map((role) => ({ when, role })))
     test.each(sampled(points, 4))('completes if $role is killed when $when', async ({ when, role }) => {

@@ -137,7 +137,7 @@ describe('every other verb', () => {
   })
 })
 
-describe('kills at random moments', () => {
+describe('with kills at random moments,', () => {
   const seeds = Array.from({ length: 20 }, (_, seed) => seed)
   test.each(sampled(seeds, 1))('seed %i: ten creates survive three kills', async (seed) => {
     const random = randomOf(seed)

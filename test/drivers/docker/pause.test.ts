@@ -88,7 +88,7 @@ test('a container whose namespace cannot be set up is not started, and leaves no
   expect(await onEngine(spec.id)).toEqual([])
 })
 
-test('a container that fails at once leaves nothing; one that ran before stays stopped, with its pause', async () => {
+test('a container that fails at once leaves nothing; one that ran before stays, with its pause container', async () => {
   const broken = containerSpec({ network, command: ['false'] })
   await expect(run(broken)).rejects.toMatchObject({ code: 'exited_at_once' })
   expect(await onEngine(broken.id)).toEqual([])
