@@ -33,8 +33,8 @@ const machineHost = 254
 
 /**
  * Makes the missing parts of that many hosts, 200 at most; `name` distinguishes them from others on the machine.
- * Existing parts stay as they are. With `machine`, a `/24`, the hosts and the machine reach each other if its firewall
- * allows it.
+ * Existing parts stay as they are. `network` is a `/24`. With `machine`, the hosts and the machine reach each other if
+ * its firewall allows it.
  */
 export async function makeHosts(
   name: string,

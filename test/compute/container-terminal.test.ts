@@ -34,7 +34,7 @@ const open = (cols: number, rows: number): Promise<Tmux> =>
 
 const has = (text: string) => (lines: string[]) => lines.some((line) => line.includes(text))
 
-inTmux('vi has the whole screen, also once it has another size, and what was written is there', async () => {
+inTmux('vi fills the screen, also after a resize, and its file is written', async () => {
   terminal = await open(80, 24)
   await terminal.shows(has('#'))
   await terminal.type('vi /tmp/poem')
@@ -60,7 +60,7 @@ inTmux('vi has the whole screen, also once it has another size, and what was wri
   expect((await terminal.screen()).slice(0, 3)).toEqual(['roses are red', 'violets — blüh’n', '15 60'])
 })
 
-inTmux('ctrl-C ends what runs and not the shell; the end of the shell ends the client', async () => {
+inTmux('ctrl-C ends the running command but not the shell; the end of the shell ends the client', async () => {
   terminal = await open(80, 24)
   await terminal.shows(has('#'))
   await terminal.type('sleep 1000 || echo ended with $?')

@@ -46,7 +46,7 @@ async function expectAllCounting(ids: string[]): Promise<void> {
 }
 
 testLong(
-  `${count} microVMs run together, outlive their host's program, are all suspended and all go on`,
+  `${count} microVMs run together, survive a kill of their host worker, and are all suspended and resumed`,
   async () => {
     const ids = await all('created', () => tenant.microvms.create(slowCounter))
     expect(await running(ids)).toBe(count)
