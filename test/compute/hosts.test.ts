@@ -280,6 +280,7 @@ describeHosts('a host', () => {
     expect(await childrenOf(operation)).toMatchObject([{ resource_id: before.id, state: 'cancelled' }])
     expect((await expectAt(before.id, third)).started_at).toBe(before.started_at)
     await expectSums()
+    await (await tenant.containers.delete(before.id)).operation.success()
   })
 
   test('whose instances fit nowhere fails its evacuation with a reason, and they keep running', async () => {
