@@ -60,15 +60,18 @@ inTmux('vi fills the screen, also after a resize, and its file is written', asyn
   expect((await terminal.screen()).slice(0, 3)).toEqual(['roses are red', 'violets — blüh’n', '15 60'])
 })
 
-inTmux('ctrl-C ends the running command but not the shell; the end of the shell ends the client', async () => {
-  terminal = await open(80, 24)
-  await terminal.shows(has('#'))
-  await terminal.type('sleep 1000 || echo ended with $?')
-  await terminal.press('Enter')
-  await terminal.press('C-c')
-  await terminal.shows((lines) => lines.filter((line) => line.startsWith('/ #')).length >= 2)
-  await terminal.type('echo still $((40 + 2)); exit 3')
-  await terminal.press('Enter')
-  await terminal.shows(has('1000 exit code 3'))
-  expect(await terminal.screen()).toContain('still 42')
-})
+inTmux(
+  'ctrl-C ends the running command but not the shell; the end of the shell ends the client',
+  async () => {
+    terminal = await open(80, 24)
+    await terminal.shows(has('#'))
+    await terminal.type('sleep 1000 || echo ended with $?')
+    await terminal.press('Enter')
+    await terminal.press('C-c')
+    await terminal.shows((lines) => lines.filter((line) => line.startsWith('/ #')).length >= 2)
+    await terminal.type('echo still $((40 + 2)); exit 3')
+    await terminal.press('Enter')
+    await terminal.shows(has('1000 exit code 3'))
+    expect(await terminal.screen()).toContain('still 42')
+  },
+)

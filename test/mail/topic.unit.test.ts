@@ -142,5 +142,6 @@ describe('an event suppresses', () => {
     ['null', null],
   ])('nothing: %s', (_, event) => expect(read(event)).toBeNull())
 
-  test('nothing: a text that is no JSON', () => expect(suppressionsIn('Successfully validated SNS topic')).toBeNull())
+  test('nothing: a text that is no JSON', () =>
+    expect(suppressionsIn('Successfully validated SNS topic')).toBeNull())
 })
