@@ -3,24 +3,24 @@ import { auditOperation } from './identity/operation-audit.ts'
 import { type Accepted, acceptCreate, acceptVerb } from './operations.ts'
 import { type Resource, type ResourceDocument, resourceOf } from './resources.ts'
 
-// The one way to accept an operation on any resource, for handlers and for activities. The rules of a resource are functions
-// made of `create` and `begin`; `accepts` registers them, so that an operation can begin another by its kind and verb alone.
+// Handlers and activities accept every operation through this file. A resource's rules are functions that call
+// `create` or `begin`. `accepts` registers them, so that an operation can start another one by kind and verb.
 
-/** Who asks. */
+/** The caller. */
 export interface By {
   tenant_id: string
   /** A user or an API client; null for the platform itself. */
   id: string | null
-  /** An HTTP request, which is audited with its answer (api/audit.ts). Any other acceptance writes its own audit event. */
+  /** Set for an HTTP request, which api/audit.ts audits. Without it, the acceptance writes an audit event. */
   over_http?: true
-  /** The operation that this one is a part of, and which part it is: a retry finds it by the key. */
+  /** The parent operation, and this child's key in it. A retry finds the child by this key. */
   parent?: { id: string; key: string }
 }
 
-/** What is asked for: `id` names the resource, except where it is to be created. */
+/** The request. `id` names the resource; it is absent when the operation creates one. */
 export interface Asked {
   id?: string
-  /** The fields of a new resource, or what the verb takes. All of them: defaults are the API's. */
+  /** The fields of a new resource, or the verb's input. Must be complete: the API fills in the defaults. */
   input?: object
 }
 
@@ -28,11 +28,11 @@ export type Accept = (by: By, asked: Asked) => Promise<Accepted>
 
 type AcceptOn = (by: By, id: string, input: never) => Promise<Accepted>
 
-/** The rules of one resource. A verb that it does not name has none beyond the resource's states. */
+/** The rules of one resource. A verb not listed here is checked only against the resource's state table. */
 interface Rules<Verb extends string = string> {
   create?: (by: By, fields: never) => Promise<Accepted>
   verbs?: Partial<Record<Verb, AcceptOn>>
-  /** By which verbs a new resource is made of the one with the id: `fork`. */
+  /** Verbs that make a new resource from the one with the id, such as `fork`. */
   copies?: Record<string, AcceptOn>
 }
 
@@ -66,11 +66,11 @@ export const create = <D extends ResourceDocument, Verb extends string>(
   resource: Resource<D, Verb>,
   of: {
     fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>
-    /** Where it is not `create`. */
+    /** Default: `create`. */
     verb?: string
     /** What the workflow needs. Never a secret. */
     input?: object
-    /** Takes quota and the like in the same transaction. What it returns was written besides, and is shown at once. */
+    /** Takes quota and the like in the same transaction. Returns the fields it wrote, for the response. */
     reserve?: (document: D) => Promise<Partial<D> | void>
   },
 ): Promise<Accepted<D>> =>
@@ -85,9 +85,9 @@ export const create = <D extends ResourceDocument, Verb extends string>(
 export interface More<D extends ResourceDocument> {
   /** What the workflow needs. Never a secret. */
   input?: object
-  /** What changes at once; it is put back if the operation fails. */
+  /** Fields to change at once. They are restored if the operation fails. */
   set?: Partial<D>
-  /** Takes quota and the like in the same transaction. It is given the document with `set`. */
+  /** Takes quota and the like in the same transaction. Receives the document with `set` applied. */
   reserve?: (document: D) => Promise<void>
 }
 

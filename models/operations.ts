@@ -23,7 +23,7 @@ import { everyTenant, tenantScoped } from './tenant-scope.ts'
 export const operationStates = ['pending', 'running', 'succeeded', 'failed', 'cancelled'] as const
 export type OperationState = (typeof operationStates)[number]
 
-/** One accepted piece of work. It is the promise; the workflow is how it is kept. */
+/** One accepted piece of work. Its workflow carries it out. */
 export interface OperationDocument {
   _id: string
   tenant_id: string
@@ -37,17 +37,17 @@ export interface OperationDocument {
   state: OperationState
   /** True while pending or running, else absent: a unique index over it is the lock on the resource. */
   open?: true
-  /** True until Temporal has it. */
+  /** True until its workflow has been started in Temporal. */
   undispatched?: true
   workflow_id: string
-  /** The operation that this one cut off, and whose workflow it must outlast. */
+  /** The operation that this one superseded. This one waits for that workflow to end. */
   supersedes: string | null
-  /** The operation that accepted this one, and under which of its keys. Absent where no operation did. */
+  /** The parent operation, and this child's key in it. Absent without a parent. */
   parent_id?: string
   parent_key?: string
   requested_by: string | null
   cancel_requested_at: Date | null
-  /** What the resource goes back to when this fails. */
+  /** The resource's fields to restore if the operation fails. */
   before: { status?: string; [field: string]: unknown }
   step: string | null
   error: ProblemDocument | null
@@ -85,16 +85,16 @@ const schema = new Schema<OperationDocument>(
 )
 tenantScoped(schema)
 countedByTenant(schema, 'operations')
-// The lock: one open operation a resource.
+// The lock: at most one open operation per resource.
 schema.index({ resource_id: 1 }, { unique: true, partialFilterExpression: { open: true } })
 schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
-// The dispatcher looks every second: it must not read all that are open to find the few it acts on.
+// The dispatcher queries every second and must not scan every open operation.
 schema.index({ cancel_requested_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ tenant_id: 1, created_at: -1, _id: -1 })
 schema.index({ created_at: -1, _id: -1 }) // operators' list, over all tenants
 schema.index({ tenant_id: 1, resource_id: 1, created_at: -1 })
-// A child is accepted once under each key of its parent's.
+// A parent accepts at most one child per key.
 schema.index(
   { parent_id: 1, parent_key: 1 },
   { unique: true, partialFilterExpression: { parent_id: { $exists: true } } },
@@ -102,7 +102,7 @@ schema.index(
 
 export const Operation = mongoose.model<OperationDocument>('Operation', schema)
 
-/** The one who starts accepted operations: set by the role that can (api, worker). */
+/** Starts accepted operations. The api and worker roles set it. */
 let dispatch: (operation: OperationDocument) => void = () => {}
 export const onAccepted = (start: (operation: OperationDocument) => void): void => {
   dispatch = start
