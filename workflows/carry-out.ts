@@ -13,45 +13,46 @@ import type { ChildActivities } from '../activities/child-operations.ts'
 import type { OperationActivities } from '../activities/operations.ts'
 import { type Startable, startOptions, workflowType } from '../lib/operation-workflows.ts'
 
-// An operation made of operations. A child is an operation like any other: accepted by the same rules, locked, audited, shown. Its
-// workflow runs as a child workflow of its parent's. So Temporal tells the parent when it ends, and hundreds of children that are
-// waited for hold no slot of a worker and no connection.
+// Child operations. A child is an ordinary operation: accepted by the same rules, locked, audited and shown. Its
+// workflow is a child workflow of its parent's. Temporal tells the parent when it ends, so waiting for hundreds of
+// children holds no worker slot and no connection.
 
 const records = proxyLocalActivities<ChildActivities>({
   startToCloseTimeout: '10 s', // one transaction
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-// Waits for a workflow that is no child of this one, which may take as long as its host is away.
+// Waits for a workflow that is not a child of this one. It may have to wait for its host to come back.
 const { awaitOperation } = proxyActivities<OperationActivities>({
   startToCloseTimeout: '1 day',
-  heartbeatTimeout: '10 s', // noticed soon when the worker that waits is killed
+  heartbeatTimeout: '10 s', // detects a killed worker soon
   retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
 })
 
-/** A resource, or with `kind` alone one that is to be created. */
+/** The resource to act on. Without `id`, the child creates one. */
 export interface Target {
   kind: string
   id?: string
 }
 
 export interface ChildRules {
-  /** Names the child among those of its parent. Without it the child is named by its place in the order of calls. */
+  /** The child's key, unique in its parent. Default: its position in the order of calls. */
   key?: string
-  /** Takes the child's effect back, given its resource's id. Without it a creation is undone by deletion, and nothing else is. */
+  /** Undoes the child, given its resource's id. Default: delete the resource if the child created it. Null: no undo. */
   undo?: ((id: string) => Promise<unknown>) | null
-  /** Waits for the operation that holds the resource. Without it the child is then refused, as `operation_in_progress`. */
+  /** Waits while another operation holds the resource. Default: fail with `operation_in_progress`. */
   waitsForOthers?: boolean
 }
 
 /**
- * Carries out another operation as a part of this one, and returns the id of its resource. Throws an ApplicationFailure when the
- * child is refused or fails, with the `code` of its problem as `type`: a story may catch it and go on. When the parent is cancelled
- * the child is cancelled too, and the parent waits until the child has undone its steps.
+ * Carries out another operation as a part of this one, and returns the id of its resource. Throws an
+ * ApplicationFailure when the child is refused or fails, with the `code` of its problem as `type`: a story may catch
+ * it and go on. When the parent is cancelled the child is cancelled too, and the parent waits until the child has
+ * undone its steps.
  */
 export type CarryOut = (target: Target, verb: string, input?: object, rules?: ChildRules) => Promise<string>
 
-/** `counted`: how many children were named by their place so far. */
+/** `counted.children` is the number of children keyed by position so far. */
 export function makeCarryOut(
   operationId: string,
   undo: (step: () => Promise<unknown>) => void,
@@ -64,7 +65,7 @@ export function makeCarryOut(
     const child = await accepted(scope, waitsForOthers, () =>
       records.acceptChild(parent, { kind, id: id ?? null }, verb, input),
     )
-    const isNew = child.resource_id !== id // made of nothing, or of the one with that id
+    const isNew = child.resource_id !== id // created, or copied from the resource with that id
     const { undo: takeBack = isNew ? removal(kind, key) : null } = rules
     if (takeBack) undo(() => takeBack(child.resource_id))
     await CancellationScope.nonCancellable(() => endOf(child, scope))
@@ -86,11 +87,11 @@ export function makeCarryOut(
   return carryOut
 }
 
-/** Whether a child was refused or failed, and by this code where one is given. */
+/** True if a child was refused or failed, with this code if one is given. */
 export const isFailure = (error: unknown, code?: string): error is ApplicationFailure =>
   error instanceof ApplicationFailure && (code === undefined || error.type === code)
 
-/** An acceptance is never given up half-way: nobody would know whether there is a child. */
+/** An acceptance is not cancelled half-way: the parent could not tell whether the child exists. */
 async function accepted(
   scope: CancellationScope,
   waitsForOthers: boolean,
@@ -106,7 +107,7 @@ async function accepted(
   }
 }
 
-/** Starts the child's workflow and waits for its end; passes on that the scope is cancelled. */
+/** Starts the child's workflow and waits for its end. Cancels the child when the scope is cancelled. */
 async function endOf(child: Startable, scope: CancellationScope): Promise<void> {
   let ended = false
   const passOn = async (): Promise<void> => (ended ? undefined : records.cancelChild(child._id))
@@ -114,12 +115,12 @@ async function endOf(child: Startable, scope: CancellationScope): Promise<void> 
   try {
     const workflow = await startChild(workflowType(child), {
       ...startOptions(child),
-      // A child lives on if an operator terminates its parent: it holds a resource that it must let go.
+      // A child continues if an operator terminates its parent: it must still release its resource.
       parentClosePolicy: 'ABANDON',
     })
     await workflow.result()
   } catch (error) {
-    // The dispatcher starts what was left for a minute, as while this workflow had no worker.
+    // The dispatcher starts an operation left for a minute, for example while this workflow had no worker.
     if (error instanceof WorkflowExecutionAlreadyStartedError) await awaitOperation(child._id)
     else if (!(error instanceof ChildWorkflowFailure)) throw error // terminated: its operation says so
   } finally {

@@ -17,22 +17,22 @@ import type { ProblemDocument } from '../lib/problem.ts'
 import { type CarryOut, makeCarryOut } from './carry-out.ts'
 
 // Two kinds of steps.
-// A local activity is a short read or write of MongoDB: one or two queries, or one transaction. The worker that decides runs it at
-// once, without a round trip through a queue. It sends no heartbeats and is run again from its start when that worker is killed.
-// An ordinary activity is everything else: what runs on a host, what waits, what takes more than a second or two. It has a queue,
-// a retry policy and heartbeats, so that the silence of a killed worker is noticed in seconds.
-// Both may run more than once, and so both look before they act.
+// A local activity is a short read or write of MongoDB: one or two queries, or one transaction. The workflow's own
+// worker runs it, without a round trip through a queue. It sends no heartbeats and restarts if that worker is killed.
+// Everything else is an ordinary activity: work on a host, a wait, anything longer than a second or two. It has a
+// queue, a retry policy and heartbeats, so a killed worker is noticed in seconds. Both kinds may run more than once,
+// so both must be idempotent.
 
-// Tried until MongoDB answers; ten seconds of silence are a broken connection, not slow work.
+// Retried until MongoDB answers. Ten seconds without an answer mean a broken connection, not slow work.
 const records = proxyLocalActivities<OperationActivities>({
   startToCloseTimeout: '10 s',
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-// Waits for another workflow's undo, which may take as long as its host is away.
+// Waits for another workflow's undo, which may have to wait for its host to come back.
 const { awaitSuperseded } = proxyActivities<OperationActivities>({
   startToCloseTimeout: '1 day',
-  heartbeatTimeout: '10 s', // noticed soon when the worker that waits is killed
+  heartbeatTimeout: '10 s', // detects a killed worker soon
 })
 
 /** What a workflow works with. */
@@ -43,39 +43,40 @@ export interface Work<Input> {
   input: Input
   /** The resource's status when the operation was accepted. */
   before: string
-  /** What the story gave to `renew`. */
+  /** The value that the previous run passed to `renew`. */
   carried: unknown
   /**
-   * Registers how to take back the step that follows. Call it before the step, which may be half done when it fails. An undo must
-   * succeed where its step never ran. Undos run last first, when the story throws.
+   * Registers the undo of the next step. Call it before the step, because a failed step may be half done. An undo
+   * must succeed even if its step never ran. When the story throws, the undos run in reverse order.
    */
   undo: (step: () => Promise<unknown>) => void
   /**
-   * Runs the point of no return, such as the write that says where a disk is from now on. It is not interrupted by a cancel. Once
-   * it has succeeded the undos registered so far are dropped: a later failure or cancel leaves what they would take back.
+   * Runs the point of no return, such as the write that says where a disk is from now on. It is not interrupted by a
+   * cancel. Once it has succeeded the undos registered so far are dropped: a later failure or cancel leaves what they
+   * would take back.
    */
   settle: (step: () => Promise<unknown>) => Promise<void>
   carryOut: CarryOut
-  /** Says in plain words what comes next, to the operation's readers and in the Temporal UI. */
+  /** Shows the next step, in plain words, on the operation and in the Temporal UI. */
   progress: (step: string) => void
   /**
-   * Where the history has become long, runs the story again from its start with an empty one. A story that goes through many
-   * things calls it between them, with nothing left to undo, and finds from the records what is left to do.
+   * If the history is long, restarts the story with an empty history. A story that loops over many items calls it
+   * between items, when there is nothing to undo, and reads from the records what is left to do.
    */
   renew: (carried?: unknown) => Promise<void>
 }
 
 interface Rules {
-  /** The status after a failure. Without it, the resource goes back to what it was. */
+  /** The status after a failure. Default: the status before the operation. */
   onFailure?: string
   /** A cancel is ignored once the story has begun. For a story that has nothing to go back to; the state table refuses the cancel. */
   final?: boolean
 }
 
-/** Temporal warns from 10,240 events on and ends a workflow at 51,200. */
+/** In events. Temporal warns at 10,240 and terminates a workflow at 51,200. */
 const longHistory = 1_000
 
-/** What a run hands to the one that continues it. */
+/** What a run passes to the run that continues it. */
 interface Continued {
   children: number
   carried: unknown
@@ -101,7 +102,7 @@ export const durable =
     const progress = (step: string): void => {
       setCurrentDetails(step)
       const note = () => CancellationScope.nonCancellable(() => records.noteStep(operationId, step))
-      noted = noted.then(note) // one after the other: the last one stays
+      noted = noted.then(note) // in order, so that the last step stays
     }
     const work: Work<Input> = {
       id: operation.resource_id,
@@ -129,7 +130,7 @@ export const durable =
     try {
       const outcome = await steps.run(async () => {
         if (operation.supersedes) await awaitSuperseded(operation.supersedes)
-        // Cancelled before it began: the story still runs into its first step, so that its undos are known.
+        // Cancelled before it began: the story still runs up to its first step, which registers its undos.
         if (operation.cancelled) steps.cancel()
         return story(work)
       })
@@ -148,7 +149,7 @@ export const durable =
 
 type Workflow = (operationId: string, continued?: Continued) => Promise<void>
 
-/** Runs every undo, even if others fail. Returns why some could not. */
+/** Runs every undo, even if others fail. Returns the problems of those that failed. */
 async function runAll(undos: (() => Promise<unknown>)[]): Promise<ProblemDocument[]> {
   const left: ProblemDocument[] = []
   for (const undo of undos) {
@@ -161,7 +162,7 @@ async function runAll(undos: (() => Promise<unknown>)[]): Promise<ProblemDocumen
   return left
 }
 
-/** What went wrong, for the tenant: the permanent fault of an activity, or that a host did not answer. */
+/** The problem to show the tenant: a cancel, an activity's permanent fault or a timeout. Others are `internal`. */
 function problemOf(error: unknown, left: ProblemDocument[] = []): ProblemDocument {
   if (left.length) return { ...problemOf(error), not_undone: left }
   if (isCancellation(error)) return problem('cancelled', 'The operation was cancelled')
