@@ -26,7 +26,6 @@ const special: Json = {
   pending_changes: ['command'],
   ports: [{ container_port: 80, protocol: 'tcp', host_port: 31_000 }],
   host_id,
-  host_address: '10.1.2.3',
   exit_code: 3,
   restart_count: 5,
   started_at: new Date('2026-02-03T04:05:06.789Z'),

@@ -34,7 +34,7 @@ test('a container that is removed from its host is recreated, with its ports', a
   expect(after.ports).toEqual(before.ports)
   expect((await engine.only(before.id)).State.Running).toBe(true)
   expect(await noted(tenant, before.id, 'repair')).toMatchObject({
-    message: expect.stringMatching(/started again/),
+    message: expect.stringMatching(/starting it again/),
     data: { operation_id: expect.any(String) },
   })
   expect(await tenant.holds()).toEqual({ cpu_milli: 100, memory_mib: 16, reservations: 1 })
@@ -62,7 +62,7 @@ test('a report that began before its container was created does not end the cont
   await withoutIt(60_000)
   expect(await tenant.containers.activity(id)).toEqual([])
   await withoutIt(0)
-  expect(await noted(tenant, id, 'repair')).toMatchObject({ message: expect.stringMatching(/was gone/) })
+  expect(await noted(tenant, id, 'repair')).toMatchObject({ message: expect.stringMatching(/was missing/) })
 })
 
 test('a container that is killed is started again', async () => {

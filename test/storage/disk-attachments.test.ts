@@ -79,7 +79,7 @@ describe('attach and detach', () => {
     await eventually(async () => (await inside(container, 'ls /data')) === 'begun')
     const { state, error } = await (await tenant.containers.detach(container, disk)).operation.end()
     expect({ state, error }).toMatchObject({ state: 'failed', error: { code: 'disk_in_use' } })
-    expect(error?.detail).toBe('The instance still uses files below /data')
+    expect(error?.detail).toBe('The instance still has files open below /data')
     expect(await tenant.containers.get(container)).toMatchObject({ disks: [{ disk_id: disk }] })
     expect(await tenant.disks.get(disk)).toMatchObject({ status: 'attached', attached_to: { id: container } })
     expect(await mounted(container)).toBe(true)

@@ -179,7 +179,7 @@ describeHosts('a container with disks', () => {
     expect(container.host_id).toBe(second.id)
     const other = await tenant.owner.ask('POST', `/api/v1/containers/${container.id}/disks`, disks[0])
     expect(other).toMatchObject({ status: 409, body: { code: 'disk_elsewhere' } })
-    expect(other.body['detail']).toMatch(/migrate the disk, or reschedule the container/)
+    expect(other.body['detail']).toMatch(/migrate the disk or reschedule the container/)
     expect(await tenant.disks.get(here)).toMatchObject({ status: 'available' })
   })
 

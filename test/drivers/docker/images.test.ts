@@ -24,7 +24,7 @@ test('a registry without the image, or without access to it, is a refusal', asyn
   await expect(engine.pull(image)).rejects.toMatchObject({
     code: 'image_not_found',
     permanent: true,
-    message: expect.stringContaining('may not be pulled'),
+    message: expect.stringContaining('access to it is denied'),
   })
 })
 
