@@ -113,7 +113,7 @@ function accepted(operation: OperationDocument): void {
   if (operation.undispatched) dispatch(operation)
 }
 
-/** The operation of which another one is a part, and which part it is. */
+/** The parent of an operation, and the child's key in it. */
 export interface Parent {
   id: string
   key: string
@@ -124,7 +124,7 @@ interface Request<D extends ResourceDocument, Verb extends string> {
   tenantId: string
   requestedBy: string | null
   input?: Record<string, unknown>
-  /** Its workflow starts this operation's. */
+  /** The parent's workflow starts the workflow of this operation. */
   parent?: Parent
 }
 
@@ -134,8 +134,8 @@ export interface Accepted<D extends ResourceDocument = ResourceDocument> {
 }
 
 /**
- * Accepts the creation of a resource, by this verb where it is not `create`. Throws NameTaken. Runs inside the caller's transaction where there is
- * one, so that quota and other reservations stand or fall with it.
+ * Accepts the creation of a resource. `verb` defaults to `create`. Joins the caller's transaction if there is one, so
+ * that quota and other reservations commit with it. Throws NameTaken.
  */
 export async function acceptCreate<D extends ResourceDocument>(
   request: Request<D, string> & { fields: { name: string; tags: Record<string, string> }; verb?: string },
@@ -160,8 +160,8 @@ export async function acceptCreate<D extends ResourceDocument>(
 }
 
 /**
- * Accepts a verb on a resource that is there. `set` is what changes at once (the wish: `desired_state`); it
- * is put back should the operation fail. Throws NotFound, StateConflict, OperationInProgress.
+ * Accepts a verb on an existing resource. `set` holds the fields that change at once (such as `desired_state`); they
+ * are restored if the operation fails. Throws NotFound, StateConflict, OperationInProgress.
  */
 export async function acceptVerb<D extends ResourceDocument, Verb extends string>(
   request: Request<D, Verb> & { id: string; verb: NoInfer<Verb>; set?: Partial<D> },
@@ -205,8 +205,8 @@ export async function acceptVerb<D extends ResourceDocument, Verb extends string
 }
 
 /**
- * Closes the operation that `verb` cuts in on, and returns it. Its workflow is ended by the new one, before
- * that acts. Throws why the verb cannot be accepted where it may not cut in.
+ * Closes the operation that `verb` supersedes, and returns it. The new workflow ends the old one before it acts.
+ * Throws NotFound, StateConflict, and OperationInProgress if the verb may not supersede the open operation.
  */
 async function supersede<D extends ResourceDocument, Verb extends string>(
   resource: Resource<D, Verb>,
@@ -219,7 +219,7 @@ async function supersede<D extends ResourceDocument, Verb extends string>(
   if (!found.operation_id) throw new StateConflict(verb, found.status)
   const theirs = { _id: found.operation_id, tenant_id: tenantId, open: true as const }
   const open = await Operation.findOne(theirs).lean()
-  // It may be another resource's, which has taken this one along.
+  // The operation may be another resource's that includes this one: a move takes the disks of an instance along.
   const isItsOwn = open?.resource_id === id
   if (!open || !isItsOwn || open.verb === verb || !resource.states.supersedes(verb)) {
     throw new OperationInProgress(found.operation_id)
@@ -250,7 +250,7 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
     input: request.input ?? {},
     state: 'pending',
     open: true,
-    // A child's workflow is started by its parent's.
+    // The parent's workflow starts the child's.
     ...(parent ? { parent_id: parent.id, parent_key: parent.key } : { undispatched: true }),
     workflow_id: `${request.resource.kind}-${verb}-${id}`,
     supersedes: null,
@@ -266,7 +266,9 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
   }
 }
 
-/** Temporal has them: the dispatcher need not look again. Those that have begun say so already, and cost no write. */
+/**
+ * Records that Temporal has these workflows. `beginOperation` records it too, so a running operation needs no write.
+ */
 export async function markDispatched(ids: string[]): Promise<void> {
   await Operation.updateMany(
     { _id: { $in: ids }, undispatched: true },
@@ -274,7 +276,7 @@ export async function markDispatched(ids: string[]): Promise<void> {
   ).setOptions(everyTenant)
 }
 
-/** The workflow takes the work up. Null: the operation is closed already, and nothing may be done for it. */
+/** Marks the operation as running. Null if it is closed: the workflow must then do nothing. */
 export async function beginOperation(id: string): Promise<OperationDocument | null> {
   return Operation.findOneAndUpdate(
     { _id: id, open: true },
@@ -288,7 +290,7 @@ export async function beginOperation(id: string): Promise<OperationDocument | nu
     .lean()
 }
 
-/** Says in plain words what is being done. */
+/** Records the current step, in plain words for users. */
 export async function noteStep(id: string, step: string): Promise<void> {
   await Operation.updateOne({ _id: id, open: true }, { $set: { step } }).setOptions(everyTenant)
 }
@@ -299,9 +301,8 @@ export type Ending =
   | { state: 'failed' | 'cancelled'; error: ProblemDocument; status?: string; set?: Record<string, unknown> }
 
 /**
- * Closes the operation and settles its resource, in one transaction. Fenced: where the operation is closed
- * already, or the resource belongs to another one, nothing changes. A failure without a `status` puts
- * the resource back to what it was.
+ * Closes the operation and settles its resource, in one transaction. Fenced: a closed operation changes nothing, and
+ * the resource changes only while this operation holds it. A failure without a `status` restores the former one.
  */
 export async function endOperation(id: string, ending: Ending): Promise<void> {
   await transaction(async () => {
@@ -336,7 +337,10 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
   })
 }
 
-/** Records that an operation is to be cancelled. Throws NotFound, and StateConflict if it has ended or cannot be cancelled. */
+/**
+ * Records that an operation is to be cancelled. Throws NotFound, and StateConflict if it has ended or cannot be
+ * cancelled.
+ */
 export async function requestCancel(tenantId: string, id: string): Promise<OperationDocument> {
   const operation = await Operation.findOne({ _id: id, tenant_id: tenantId }).lean()
   if (!operation) throw new NotFound('operation')
@@ -358,11 +362,11 @@ export async function requestCancel(tenantId: string, id: string): Promise<Opera
 const pick = (from: object, keys: string[]): Record<string, unknown> =>
   Object.fromEntries(Object.entries(from).filter(([key]) => keys.includes(key)))
 
-/** Of whichever tenant; null where there is no such operation. */
+/** Finds an operation of any tenant. */
 export const findOperation = (id: string): Promise<OperationDocument | null> =>
   Operation.findById(id).setOptions(everyTenant).lean()
 
-/** The workflow of an operation, or null where there is no such operation. */
+/** The workflow id of an operation of any tenant; null if there is no such operation. */
 export async function workflowOf(id: string): Promise<string | null> {
   const operation = await Operation.findById(id, { workflow_id: 1 }).setOptions(everyTenant).lean()
   return operation?.workflow_id ?? null
@@ -370,10 +374,11 @@ export async function workflowOf(id: string): Promise<string | null> {
 
 const ago = (ms: number): Date => new Date(Date.now() - ms)
 
-/** Accepted operations, the oldest first, that nobody has given to Temporal for so long. */
+/** Counts the accepted operations that are not yet in Temporal. */
 export const countWaiting = (): Promise<number> =>
   Operation.countDocuments({ undispatched: true }).setOptions(everyTenant).exec()
 
+/** Operations that were accepted more than `olderMs` ago and are not in Temporal, oldest first. */
 export const findUndispatched = (olderMs: number, limit: number): Promise<OperationDocument[]> =>
   Operation.find({ undispatched: true, created_at: { $lt: ago(olderMs) } })
     .setOptions(everyTenant)
@@ -381,13 +386,13 @@ export const findUndispatched = (olderMs: number, limit: number): Promise<Operat
     .limit(limit)
     .lean()
 
-/** Operations that were asked to end so long ago, and have not. */
+/** Open operations whose cancellation was requested more than `olderMs` ago. */
 export const findCancelling = (olderMs: number): Promise<OperationDocument[]> =>
   Operation.find({ open: true, cancel_requested_at: { $lt: ago(olderMs) } })
     .setOptions(everyTenant)
     .lean()
 
-/** Operations that Temporal has had for so long without closing them. */
+/** Open operations that are in Temporal and were accepted more than `olderMs` ago. */
 export const findOpenSince = (olderMs: number): Promise<OperationDocument[]> =>
   Operation.find({ open: true, undispatched: { $exists: false }, created_at: { $lt: ago(olderMs) } })
     .setOptions(everyTenant)

@@ -1,18 +1,20 @@
 import { NotFound, StateConflict } from '../lib/problem.ts'
 import type { Resource, ResourceDocument } from './resources.ts'
 
-/** A resource in which others are made: a VPC has subnets. */
+/** A resource that contains others: a VPC has subnets. */
 export interface ParentDocument {
-  /** Counts the locks taken on it: transactions that write it meet here, and go one after another. */
+  /**
+   * Counts the locks taken on it. Each lock writes it, so concurrent transactions conflict and run one after another.
+   */
   turns: number
 }
 
-/** The schema's part for these. */
+/** The schema fields of a parent. */
 export const parentFields = { turns: { type: Number, default: 0 } }
 
 /**
- * Locks a parent for something new in it: until the transaction ends, no other one adds to it or deletes it. Throws NotFound,
- * and StateConflict while it is being deleted or its deletion has failed.
+ * Locks a parent to add a child: until the transaction ends, no other transaction adds a child or deletes the parent.
+ * Throws NotFound, and StateConflict while the parent is being deleted or after its deletion failed.
  */
 export async function lockParent<D extends ResourceDocument & ParentDocument>(
   { title, model, states, of_platform }: Resource<D>,

@@ -7,7 +7,7 @@ import type { States } from './states.ts'
 import { countedByTenant } from './counters.ts'
 import { tenantScoped } from './tenant-scope.ts'
 
-/** What every resource has. `_id` is the `id` of the interface. */
+/** The fields of every resource. The API shows `_id` as `id`. */
 export interface ResourceDocument<State extends string = string> {
   _id: string
   tenant_id: string
@@ -15,37 +15,37 @@ export interface ResourceDocument<State extends string = string> {
   tags: Record<string, string>
   status: State
   status_reason: string | null
-  /** The open operation, which alone may change the resource. */
+  /** The open operation. No other operation may change the resource. */
   operation_id: string | null
   created_at: Date
   updated_at: Date
 }
 
 /**
- * One kind of resource. The operation engine knows no more of it than the common fields; who knows which kind it is has the
- * document's own type, and only the verbs of its table.
+ * One kind of resource. The operation engine uses the common fields only; code that knows the kind has its document
+ * type and the verbs of its state table.
  */
 export interface Resource<D extends ResourceDocument = ResourceDocument, Verb extends string = string> {
-  /** As in permissions' singular, workflow names and messages: `container`. */
+  /** The name in workflow names and messages, in the singular: `container`. */
   kind: string
-  /** In sentences: `VPC`. */
+  /** The name in sentences: `VPC`. */
   title: string
   model: Model<ResourceDocument>
   states: States<D['status'], Verb>
   /**
-   * The platform's own: no tenant's deletion touches it. Its `tenant_id` says only in which tenant the operations on it
-   * are kept, that of the operator who began the last.
+   * Belongs to the platform: the deletion of a tenant does not touch it. Its `tenant_id` is only the tenant that keeps
+   * the operations on it: that of the operator who started the last one.
    */
   of_platform: boolean
-  /** Run in the transaction that ends an operation on it, where what it comes to rest as also follows from other records. */
+  /** Runs in the transaction that ends an operation on the resource, if other records must be settled with it. */
   comesToRest?: (resource: { _id: string; tenant_id: string }) => Promise<void>
-  /** Throws a 409 while something needs this one; asked in the transaction that accepts its deletion. */
+  /** Throws a 409 while another record needs this one. Runs in the transaction that accepts the deletion. */
   mayDelete(this: void, document: D): Promise<void>
 }
 
 const kinds = new Map<string, Resource>()
 
-/** Makes a kind known to the operation engine, which reads and writes the common fields only. */
+/** Registers a kind with the operation engine, which reads and writes the common fields only. */
 export function defineResource<D extends ResourceDocument, Verb extends string>(
   kind: string,
   model: Model<D>,
@@ -66,7 +66,7 @@ export function defineResource<D extends ResourceDocument, Verb extends string>(
   return resource
 }
 
-/** The tenant's own resource with this id. Throws NotFound, also where another tenant has it. */
+/** The tenant's resource with this id. Throws NotFound, also if the resource belongs to another tenant. */
 export async function mine<D extends ResourceDocument>(
   { model, title }: Resource<D>,
   { tenant_id }: { tenant_id: string },
@@ -77,7 +77,10 @@ export async function mine<D extends ResourceDocument>(
   return document as ResourceDocument as D
 }
 
-/** A resource is not deleted while `check` throws: said by what is kept in it, which knows it, and not the other way. */
+/**
+ * Refuses the deletion of a resource while `check` throws. The dependent model calls this; the resource does not know
+ * it.
+ */
 export function keptBy<D extends ResourceDocument>(
   resource: Resource<D>,
   check: (document: D) => Promise<void>,
@@ -89,7 +92,7 @@ export function keptBy<D extends ResourceDocument>(
   }
 }
 
-/** Writes a name that has to be unique. Throws NameTaken. */
+/** Runs a write that sets a unique name. Throws NameTaken. */
 export async function named<T>(what: string, name: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -99,7 +102,7 @@ export async function named<T>(what: string, name: string, work: () => Promise<T
   }
 }
 
-/** The fields of a resource of the platform's own, but its `_id`, name and other fields. */
+/** The common schema fields of the platform's own resources, except `_id` and `name`. */
 export const platformFields = (states: States) => ({
   tenant_id: { type: String, default: '' },
   tags: { type: Schema.Types.Mixed, default: {} },
@@ -108,17 +111,17 @@ export const platformFields = (states: States) => ({
   operation_id: { type: String, default: null },
 })
 
-/** Throws when no such kind was defined. */
+/** Throws if the kind was not defined. */
 export function resourceOf(kind: string): Resource {
   const resource = kinds.get(kind)
   if (!resource) throw new Error(`no such kind of resource: ${kind}`)
   return resource
 }
 
-/** Every kind that there is. */
+/** Every kind that was defined. */
 export const allResources = (): Resource[] => [...kinds.values()]
 
-/** The fields of every document of ours: a UUIDv7 and the two timestamps, nothing of mongoose's own. */
+/** For the schema of every document: a UUIDv7 as the id, the two timestamps, no fields of mongoose's own. */
 export const documentOptions = {
   ...schemaOptions,
   timestamps: { createdAt: 'created_at', updatedAt: 'updated_at' },
@@ -143,7 +146,7 @@ export function resourceSchema<D extends ResourceDocument>(
   const schema = new Schema<D>({ ...common, ...fields } as SchemaDefinition, documentOptions)
   tenantScoped(schema)
   countedByTenant(schema, collection)
-  schema.index({ tenant_id: 1, name: 1 }, { unique: true }) // names are unique among the living
+  schema.index({ tenant_id: 1, name: 1 }, { unique: true }) // a deletion frees the name
   schema.index({ tenant_id: 1, created_at: -1, _id: -1 }) // the default order of lists
   return schema
 }

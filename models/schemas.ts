@@ -1,6 +1,6 @@
 /**
- * The options of every schema. A field that the schema does not have throws, in a write and in a filter alike: a typo is
- * never silently dropped. Nothing of mongoose's own is stored.
+ * The options of every schema. An unknown field throws in writes and filters: mongoose would silently drop a typo.
+ * No fields of mongoose's own are stored.
  */
 export const schemaOptions = {
   strict: 'throw',

@@ -1,19 +1,18 @@
-/** For each state at rest: which verb leads to which state on the way. */
+/** For each state at rest: the allowed verbs, each with the state while it is carried out. */
 type Table = Record<string, Record<string, string>>
 
-// Methods, and not functions in fields: so that what knows no more than `States` takes the states of any resource.
+// Methods, not function fields: method parameters are bivariant, so the states of any resource fit `States`.
 export interface States<State extends string = string, Verb extends string = string> {
-  /** Every state, on the way or at rest. */
+  /** Every state, at rest or in transition. */
   all: [State, ...State[]]
-  /** Every verb. */
   verbs: string[]
   /** The states from which a verb is allowed. */
   from(verb: Verb): State[]
   /** The state while the verb is carried out. */
   during(verb: Verb): State
-  /** Whether the verb may cut in on an operation that is under way. */
+  /** Whether the verb may supersede an open operation. */
   supersedes(verb: Verb): boolean
-  /** Whether an operation of this verb can be called off. */
+  /** Whether an operation of this verb can be cancelled. */
   cancellable(verb: Verb): boolean
 }
 
@@ -24,8 +23,8 @@ type StateIn<T extends Table> = (keyof T & string) | { [S in keyof T]: T[S][keyo
 type VerbIn<T extends Table> = { [S in keyof T]: keyof T[S] & string }[keyof T]
 
 /**
- * A state machine as a table. The only place that knows what may follow what; all else asks it. `supersede`
- * names the verbs that do not wait for an open operation; `final` those that are not called off once begun.
+ * A state machine as a table: the only place that defines the transitions. `supersede` lists the verbs that do not wait
+ * for an open operation; `final` those whose operations cannot be cancelled.
  */
 export function states<const T extends Table>(
   table: T,

@@ -1,13 +1,13 @@
 import type { Aggregate, Query, Schema } from 'mongoose'
 
-/** Says aloud that a query is meant for all tenants: `.setOptions(everyTenant)`. For operators and the platform itself. */
+/** Declares a query over all tenants: `.setOptions(everyTenant)`. For operators and the platform itself. */
 export const everyTenant = { everyTenant: true }
 
-/** Where the records of a model name their tenant; null when they are nobody's. Of a time series it is in the `meta` field. */
+/** The field with the tenant of a record; null if the model has none. A time series has it in `meta`. */
 export const tenantField = (schema: Schema): 'tenant_id' | 'meta.tenant_id' | null =>
   (['tenant_id', 'meta.tenant_id'] as const).find((path) => schema.path(path)) ?? null
 
-/** A query would have reached into every tenant's data: a fault of ours, never an answer. */
+/** A query without a tenant in its filter: a bug. The query does not run. */
 export class TenantScopeMissing extends Error {
   override readonly name = 'TenantScopeMissing'
 }
@@ -16,8 +16,8 @@ const queries =
   /^(find|findOne|findOneAndUpdate|findOneAndDelete|findOneAndReplace|countDocuments|distinct|updateOne|updateMany|replaceOne|deleteOne|deleteMany)$/
 
 /**
- * Refuses every query without a `tenant_id` in its filter, so that the scope cannot be forgotten: the
- * mistake fails in the first test that runs the query.
+ * Refuses every query without a `tenant_id` in its filter: a forgotten scope fails in the first test that runs the
+ * query.
  */
 export function tenantScoped<D>(schema: Schema<D>): void {
   const field = tenantField(schema as Schema) ?? 'tenant_id'
