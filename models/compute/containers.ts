@@ -17,7 +17,6 @@ import { type Changes, instanceVerbs, newborn, type NewInstance, takeForNew } fr
 import { withKept } from './ports.ts'
 import { resize } from './reservations.ts'
 
-/** Which verbs are allowed when. The table is the only place that knows. */
 export const containerStates = states(
   {
     creating: {},
@@ -43,7 +42,7 @@ export const containerStates = states(
       delete: 'deleting',
       ...attaching,
     },
-    // It ran when its host was heard of last. It may run still: on another host once this one is given up.
+    // It ran at its host's last report, and may still run. It can be rescheduled to another host.
     unreachable: { reschedule: 'rescheduling', delete: 'deleting' },
   },
   { supersede: ['delete'], final: ['delete'] },
@@ -53,7 +52,7 @@ export interface ContainerDocument
   extends InstanceDocument<StateOf<typeof containerStates>>,
     Pick<ContainerSpec, 'command' | 'entrypoint' | 'ports' | 'health_check'> {
   desired_state: 'running' | 'stopped'
-  /** What the published ports (`ports`, as asked for) have become. */
+  /** The host ports assigned to the requested `ports`. */
   bindings: Binding[]
   health: 'none' | 'starting' | 'healthy' | 'unhealthy'
 }
@@ -77,7 +76,7 @@ schema.index({ host_id: 1 })
 export const Container = mongoose.model<ContainerDocument>('Container', schema)
 export const containerResource = defineResource('container', Container, containerStates)
 
-/** What a host needs to know to run it. */
+/** What a host needs to run a container. */
 export type PlacedContainer = ContainerSpec & PlacedSpec
 
 const specOf = (container: ContainerDocument): PlacedContainer => ({
@@ -139,7 +138,7 @@ type ContainerChanges = Changes<
   OwnFields | 'image' | 'cpu_cores' | 'memory_mib' | 'log_cap_mib' | 'tags'
 >
 
-/** Throws QuotaExceeded, and NoCapacity where its host has too little free for its new size. */
+/** Throws QuotaExceeded, and NoCapacity if the host has no room for the new size. */
 export const acceptContainerUpdate = (
   by: By,
   id: string,

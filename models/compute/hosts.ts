@@ -22,7 +22,7 @@ import {
 } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 
-/** `pending` until it has enrolled; `unreachable` while it does not report. */
+/** A host is `pending` until it enrols, and `unreachable` while it does not report. */
 export const hostStates = states({
   pending: {},
   active: { evacuate: 'evacuating' },
@@ -30,13 +30,13 @@ export const hostStates = states({
 })
 
 /**
- * A machine that runs tenants' instances. It belongs to the platform: its `tenant_id` says only in which operator's
- * tenant the operations on it are kept.
+ * A machine that runs tenants' instances. It belongs to the platform: its `tenant_id` is only the operator's tenant
+ * that keeps the operations on it.
  */
 export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates>> {
-  /** Takes no new instances. */
+  /** A cordoned host takes no new instances. */
   cordoned: boolean
-  /** Keyed hash of the one-time token, and when it ends. */
+  /** The keyed hash of the one-time enrolment token. */
   token_hash: string | null
   token_expires_at: Date | null
   public_key: PublicKey | null
@@ -44,16 +44,16 @@ export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates
   address: string | null
   capacity: Capacity | null
   engine: { name: string; version: string } | null
-  /** What runs its microVMs and VMs. */
+  /** The engine of its microVMs and VMs. */
   machines: MachinesOfHost | null
-  /** What can run on it. */
+  /** The kinds of instances that the host can run. */
   kinds: InstanceKindName[]
-  /** By which other hosts reach its part of a VPC; null: they do not. */
+  /** The address at which other hosts reach its part of a VPC; null if they cannot. */
   underlay_address: string | null
   /** Sums over the reservations on this host. */
   reserved: Size
   last_report_at: Date | null
-  /** Since when its silence counts (reachability.ts), whatever is being done with it; null while it reports. */
+  /** When it was marked unreachable (reachability.ts), also during an operation on it; null while it reports. */
   unreachable_since: Date | null
 }
 
@@ -91,13 +91,13 @@ export const hostResource = defineResource('host', Host, hostStates, { of_platfo
 
 const tokenLivesMs = 24 * 3_600_000
 
-/** A one-time token with which a machine becomes this host. Only its keyed hash is kept. */
+/** Makes a one-time token with which a machine enrols as the host. Only its keyed hash is stored. */
 export function newEnrolToken(): { token: string; token_hash: string; token_expires_at: Date } {
   const token = newToken('klh')
   return { token, token_hash: hashToken(token), token_expires_at: new Date(Date.now() + tokenLivesMs) }
 }
 
-/** Announces a host, which enrols itself by the token. Throws NameTaken. */
+/** Creates a pending host, and the token with which the machine enrols. Throws NameTaken. */
 export async function createHost(
   name: string,
 ): Promise<{ host: HostDocument; token: string; expires_at: Date }> {
@@ -114,8 +114,8 @@ export async function hostOf(id: string): Promise<HostDocument> {
 }
 
 /**
- * Makes the machine with this key the host that the token stands for. With the same token and key again, the
- * answer is the same; with another key, null.
+ * Enrols the machine with this key as the host of the token. Idempotent for the same token and key. Returns null for an
+ * unknown or expired token, and for a token that was used with another key.
  */
 export async function enrolHost(enrolment: Enrolment): Promise<HostDocument | null> {
   const { token, public_key, capacity, data_plane_url, address } = enrolment
@@ -130,14 +130,14 @@ export async function enrolHost(enrolment: Enrolment): Promise<HostDocument | nu
   ).lean()
 }
 
-/** Closes a host to new instances, or opens it. Throws NotFound. */
+/** Cordons or uncordons a host. Throws NotFound. */
 export async function setCordon(id: string, cordoned: boolean): Promise<HostDocument> {
   const host = await Host.findByIdAndUpdate(id, { $set: { cordoned } }, { returnDocument: 'after' }).lean()
   if (!host) throw new NotFound('host')
   return host
 }
 
-/** Accepts an evacuation: the host takes nothing new, and the operation is kept with the operator. Throws as `begin`. */
+/** Accepts an evacuation, and cordons the host. The operator's tenant keeps the operation. Throws as `begin`. */
 export const acceptEvacuation = (by: By, id: string): Promise<Accepted<HostDocument>> =>
   transaction(async () => {
     const set = { cordoned: true, tenant_id: by.tenant_id }

@@ -10,28 +10,28 @@ import { mine, type Resource } from '../resources.ts'
 import { type InstanceDocument, type InstanceKind, maxDisks, takeInstanceNics } from './instances.ts'
 import { reserve } from './reservations.ts'
 
-// By which rules operations on instances are accepted, of whichever kind. Those to create and update one are its kind's own.
+// The acceptance rules for operations on instances of every kind. Each kind has its own rules for create and update.
 
 type NewNic = Omit<AskedNic, 'id'>
 
-/** What each kind takes to create one: fields of its record, and what the record does not hold as it is given. */
+/** The common input for a new instance: fields of its record, and inputs that the record does not hold as they are. */
 export interface NewInstance
   extends Pick<
     InstanceDocument,
     'name' | 'tags' | 'image' | 'cpu_cores' | 'memory_mib' | 'log_cap_mib' | 'disks'
   > {
   start: boolean
-  /** An operator's choice of host; null leaves it to the platform. */
+  /** An operator's choice of host; null: the platform chooses. */
   host_id: string | null
   nics: NewNic[]
 }
 
-/** What can be changed of an instance: some of these fields of its record. */
+/** A change of some of these fields of an instance. */
 export type Changes<D extends InstanceDocument, Field extends keyof D> = {
   [F in Field]?: D[F] | undefined
 }
 
-/** The fields with which each new record begins. */
+/** The initial values of a new record. */
 export const newborn = (start: boolean, wanted_host_id: string | null) => ({
   image_digest: null,
   desired_state: start ? ('running' as const) : ('stopped' as const),
@@ -46,8 +46,8 @@ export const newborn = (start: boolean, wanted_host_id: string | null) => ({
 })
 
 /**
- * Takes what a new instance needs, in the transaction that accepts it: its tenant's quota, its disks, its NICs. Returns what
- * its record has of that. Throws QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets.
+ * Takes quota, disks and NICs for a new instance, in the transaction that accepts it. Returns the changed fields of its
+ * record. Throws QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets.
  */
 export async function takeForNew(
   kind: InstanceKind,
@@ -70,7 +70,7 @@ export const begin = <Verb extends string>(
   more: More<InstanceDocument>,
 ): AcceptedInstance => beginOn(by, resource, id, verb, more)
 
-/** Throws QuotaExceeded and NoCapacity: its host may have given its room to others. */
+/** Throws QuotaExceeded, and NoCapacity if the host has given the room to other instances. */
 export const acceptStart = (kind: InstanceKind, by: By, id: string): AcceptedInstance =>
   begin(kind, by, id, 'start', {
     set: { desired_state: 'running' },
@@ -84,7 +84,7 @@ export const acceptStop = (
   input: { grace_sec: number },
 ): AcceptedInstance => begin(kind, by, id, 'stop', { input, set: { desired_state: 'stopped' } })
 
-/** `host_id`: an operator's choice; null leaves it to the platform. */
+/** `host_id`: an operator's choice; null: the platform chooses. */
 export const acceptReschedule = (
   kind: InstanceKind,
   by: By,
@@ -99,7 +99,7 @@ export const acceptAttachDisk = (
   id: string,
   mount: DiskMount,
 ): AcceptedInstance =>
-  // One transaction, since the list is read and written: nothing changes it in between.
+  // One transaction: the list of disks must not change between the read and the write.
   transaction(async () => {
     const { disks } = await mine(kind.resource, by, id)
     return begin(kind, by, id, 'attach_disk', {
@@ -116,7 +116,7 @@ export const acceptAttachDisk = (
     })
   }, by.tenant_id)
 
-/** Throws NotFound where the instance has no such disk. */
+/** Throws NotFound if the instance does not have the disk. */
 export const acceptDetachDisk = (
   kind: InstanceKind,
   by: By,
@@ -144,7 +144,7 @@ export const acceptAttachNic = (kind: InstanceKind, by: By, id: string, asked: N
   })
 }
 
-/** Throws NotFound where the instance has no such NIC, and a 409 where it needs it. */
+/** Throws NotFound if the instance does not have the NIC, and a 409 if the instance needs it. */
 export const acceptDetachNic = (
   kind: InstanceKind,
   by: By,
@@ -159,7 +159,7 @@ export const acceptDetachNic = (
     },
   })
 
-/** The same by their verbs, for `accepts`. */
+/** The rules above by verb, for `accepts`. */
 export const instanceVerbs = (kind: InstanceKind) => ({
   start: acceptStart.bind(null, kind),
   stop: acceptStop.bind(null, kind),

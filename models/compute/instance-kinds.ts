@@ -5,7 +5,7 @@ import type { InstanceDocument, InstanceKind } from './instances.ts'
 import { microvmKind } from './microvms.ts'
 import { vmKind } from './vms.ts'
 
-/** Every kind of instance. All that holds for each of them goes through this table. */
+/** Every kind of instance. Code for all kinds goes through this table. */
 export const instanceKinds: Record<InstanceKindName, InstanceKind> = {
   container: containerKind,
   microvm: microvmKind,
@@ -14,13 +14,13 @@ export const instanceKinds: Record<InstanceKindName, InstanceKind> = {
 
 export const allKinds: InstanceKind[] = Object.values(instanceKinds)
 
-/** An instance, and what it is. */
+/** An instance and its kind. */
 export interface Instance {
   kind: InstanceKind
   instance: InstanceDocument
 }
 
-/** Those of whichever kind and tenant that match. */
+/** Finds instances of any kind and tenant. */
 export async function findInstances(filter: object): Promise<Instance[]> {
   const found = await Promise.all(
     allKinds.map(async (kind) => {
@@ -31,9 +31,9 @@ export async function findInstances(filter: object): Promise<Instance[]> {
   return found.flat()
 }
 
-/** The one with this id, of whichever kind and tenant; null where there is none. */
+/** Finds an instance of any kind and tenant. */
 export async function findInstance(id: string): Promise<Instance | null> {
-  // One after the other: most are of the first kind, and cost one query.
+  // In sequence: most instances are of the first kind and cost one query.
   for (const kind of allKinds) {
     const instance = await kind.model.findById(id).setOptions(everyTenant).lean()
     if (instance) return { kind, instance }

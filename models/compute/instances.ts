@@ -9,40 +9,40 @@ import { sealSecret, unsealSecret } from '../secrets.ts'
 import type { DiskMount } from '../storage/disks.ts'
 import type { Wish } from './placement.ts'
 
-// What containers, microVMs and VMs have in common: all but their engine. What is said here of an instance holds for each kind
+// What containers, microVMs and VMs have in common: everything but the engine. `Instance` here means any kind
 // (instance-kinds.ts).
 
 export interface InstanceDocument<State extends string = string> extends ResourceDocument<State> {
   image: string
-  /** Pinned once known, so that a restart runs the same bytes. */
+  /** Pinned once known: a restart runs the same image. */
   image_digest: string | null
   cpu_cores: number
   memory_mib: number
   restart_policy: 'always' | 'on_failure' | 'never'
   log_cap_mib: number
-  /** Sealed: `sealConfigVars` of its kind. */
+  /** Sealed by `sealConfigVars` of its kind. */
   config_vars_sealed: string
   desired_state: 'running' | 'stopped' | 'suspended'
   host_id: string | null
-  /** An operator's choice of host, kept. */
+  /** The host that an operator has chosen. */
   wanted_host_id: string | null
-  /** Shown here; which instance has a disk is in the disk's own record. */
+  /** For display. The authoritative attachment is in the disk's record. */
   disks: DiskMount[]
-  /** As its NICs' own records have them (models/network/nics.ts), for lists. */
+  /** A copy of the NIC records (models/network/nics.ts), for lists. */
   nics: NicView[]
-  /** Names of the fields that take effect at the next start. */
+  /** Names of the fields whose changes take effect at the next start. */
   pending_changes: string[]
   exit_code: number | null
   restart_count: number
   started_at: Date | null
-  /** What it was started with, where a change of size waits for the next start; null while that does not matter. */
+  /** The size it runs with while a change of size waits for the next start; null otherwise. */
   runs_with: { cpu_cores: number; memory_mib: number } | null
 }
 
 /** The most disks that one instance may have. */
 export const maxDisks = 16
 
-/** The schema's part for these. */
+/** The schema fields of an instance. */
 export const instanceFields = {
   image: { type: String, required: true },
   image_digest: { type: String, default: null },
@@ -63,7 +63,7 @@ export const instanceFields = {
   runs_with: { type: Schema.Types.Mixed, default: null },
 }
 
-/** Verbs that each kind has in each state at rest on a host. */
+/** The verbs to attach and detach, for the state tables of the kinds. */
 export const attaching = {
   attach_disk: 'updating',
   detach_disk: 'updating',
@@ -71,7 +71,7 @@ export const attaching = {
   detach_nic: 'updating',
 } as const
 
-/** The verbs that each kind has. */
+/** The verbs of every kind. */
 export type InstanceVerb =
   | keyof typeof attaching
   | 'start'
@@ -81,7 +81,7 @@ export type InstanceVerb =
   | 'reschedule'
   | 'delete'
 
-/** What a workflow and a host need to know of every instance. */
+/** What workflows and hosts need of every instance. */
 export interface PlacedSpec {
   id: string
   image: string
@@ -90,38 +90,38 @@ export interface PlacedSpec {
   memory_mib: number
   restart_policy: InstanceDocument['restart_policy']
   disks: DiskMount[]
-  /** What it reads as its resolver, where it has NICs. */
+  /** Its resolver, if it has NICs. */
   network?: { dns_server: string; search_domain: string } | null
 }
 
-/** One kind of instance, as all that is common sees it. */
+/** One kind of instance, as common code uses it. */
 export interface InstanceKind extends Declared<InstanceDocument> {
   sealConfigVars: (tenantId: string, vars: Record<string, string>) => Promise<string>
   openConfigVars: (instance: InstanceDocument) => Promise<Record<string, string>>
 }
 
-/** What one kind has of its own. */
+/** What each kind declares. */
 interface Declared<D extends InstanceDocument, Verb extends string = InstanceVerb> {
   kind: InstanceKindName
-  /** In sentences: `container`. */
+  /** The name in sentences: `container`. */
   title: string
   model: Model<D>
   resource: Resource<D, Verb>
-  /** Fields whose change takes effect while it runs; the others wait for its next start. */
+  /** Fields whose changes take effect while it runs; other changes wait for the next start. */
   live: ReadonlySet<string>
-  /** Whether what it wrote outside its disks moves with it: then it cannot leave a host that does not answer. */
+  /** Whether a move takes data outside its disks along: then it cannot leave an unreachable host. */
   moves_whole: boolean
-  /** What it holds of its tenant's quota and of its host. */
+  /** The size that it reserves of its tenant's quota and of its host. */
   sizeOf: (instance: D) => Size
-  /** In the transaction that gives it NICs: what follows for its record. May refuse. */
+  /** Runs in the transaction that adds NICs. Returns changes of the record, or throws to refuse. */
   onNics?: (instance: D) => Promise<Partial<D>>
-  /** In the transaction that takes a NIC from it. May refuse. */
+  /** Runs in the transaction that accepts the removal of a NIC. Throws to refuse. */
   mayLoseNic?: (instance: D) => void
-  /** What its host needs to know to run it. Config vars are fetched by the host itself. */
+  /** What its host needs to run it, except the config vars, which the host fetches. */
   specOf: (instance: D) => PlacedSpec
 }
 
-/** Makes a kind of it, which the table has to list (instance-kinds.ts). */
+/** Defines a kind. The table of kinds must list it (instance-kinds.ts). */
 export function defineInstance<D extends InstanceDocument, Verb extends string>(
   declared: Declared<D, Verb>,
 ): Omit<InstanceKind, 'resource'> & { resource: Resource<D, Verb> } {
@@ -137,7 +137,7 @@ export function defineInstance<D extends InstanceDocument, Verb extends string>(
   }
 }
 
-/** Gives an instance that is being created its NICs, in the same transaction. Throws as `takeNics`. */
+/** Adds the NICs of a new instance, in the transaction that creates it. Throws as `takeNics`. */
 export async function takeInstanceNics(
   { kind, model, onNics }: InstanceKind,
   instance: InstanceDocument,
@@ -153,7 +153,7 @@ export async function takeInstanceNics(
   return more
 }
 
-/** The tenant's others of this kind with the same tags, which are better on another host; none without tags. */
+/** The tenant's other instances of this kind with the same tags, to keep apart from. None without tags. */
 async function likeOf(
   { model }: InstanceKind,
   { _id, tenant_id, tags }: InstanceDocument,
@@ -163,7 +163,9 @@ async function likeOf(
   return like.map((other) => other._id)
 }
 
-/** Where it may go, and where it should: what moves whole is to run there as it does here. */
+/**
+ * Where an instance may be placed. A kind that moves whole needs room to run there, and its memory must be readable.
+ */
 export async function wishOf(
   kind: InstanceKind,
   instance: InstanceDocument,
@@ -182,8 +184,8 @@ export async function wishOf(
 const started = ['running', 'unreachable', 'suspended']
 
 /**
- * Replaces the config vars. Nothing can change the environment of a process that runs: where one does, they wait for its
- * next start, and the answer is true. Throws OperationInProgress: what is under way may have read the former ones.
+ * Replaces the config vars. A running process keeps its environment: returns true if the change waits for the next
+ * start. Throws OperationInProgress, since an open operation may have read the former config vars.
  */
 export async function setConfigVars(
   kind: InstanceKind,
@@ -202,6 +204,6 @@ export async function setConfigVars(
   if (matchedCount) return waits
   const now = await model.findOne({ _id, tenant_id }).lean()
   if (now?.operation_id) throw new OperationInProgress(now.operation_id)
-  if (now) return setConfigVars(kind, now, vars) // it changed between the two queries
+  if (now) return setConfigVars(kind, now, vars) // the status changed between the two queries
   throw new NotFound(title)
 }

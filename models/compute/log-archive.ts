@@ -10,15 +10,18 @@ import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 
-/** What the platform keeps of one instance's output. */
+/** The archive of one instance's output. */
 export interface LogArchiveDocument {
   /** The instance's id. */
   _id: string
   tenant_id: string
-  /** The pieces' own key: a rotation of keys seals it anew and leaves them alone, and without it they are noise. */
+  /**
+   * The key that encrypts the pieces. A key rotation reseals this key, not the pieces; deleting it makes them
+   * unreadable.
+   */
   key_sealed: string
   stored_bytes: number
-  /** Where it was before, and may have left output that is not here yet. */
+  /** Former hosts, which may have output that is not archived yet. */
   former_hosts: { host_id: string; left_at: Date }[]
 }
 
@@ -43,7 +46,7 @@ archiveSchema.index({ 'former_hosts.left_at': 1 })
 export const LogArchive = mongoose.model<LogArchiveDocument>('LogArchive', archiveSchema)
 sealedField(LogArchive, 'key_sealed')
 
-/** A part of a file of its output. In the order of `inOrder` they are what the container wrote. */
+/** A part of an output file. Pieces sorted by `inOrder` are the output as the instance wrote it. */
 export interface LogPieceDocument {
   _id: string
   tenant_id: string
@@ -51,7 +54,7 @@ export interface LogPieceDocument {
   host_id: string
   engine_id: string
   engine_created_at: string
-  /** 1, 2, … for each engine's container. */
+  /** 1, 2, … within each `engine_id`. */
   seq: number
   file: string
   from: number
@@ -88,7 +91,7 @@ pieceSchema.index({ instance_id: 1, engine_id: 1, file: 1, to: -1 })
 pieceSchema.index({ created_at: 1 })
 export const LogPiece = mongoose.model<LogPieceDocument>('LogPiece', pieceSchema)
 
-/** Which instance a piece is of, and who has it. */
+/** The instance of a piece, and the host that sends it. */
 export interface Written {
   tenant_id: string
   instance_id: string
@@ -96,8 +99,9 @@ export interface Written {
 }
 
 /**
- * Keeps a piece, unless it is kept already or another comes first. Returns up to where its file is kept now. A piece that is
- * sent twice, also at the same time, is kept once. Throws NotFound where the instance is being deleted.
+ * Archives a piece that continues its file, and returns up to where the file is archived. Ignores a piece that is
+ * archived already or leaves a gap. A piece that is sent twice, even in parallel, is archived once. Throws NotFound if
+ * the instance is being deleted.
  */
 export async function keepPiece(written: Written, sent: SentPiece, compressed: Buffer): Promise<number> {
   const to = await keptTo(written, sent)
@@ -115,7 +119,7 @@ export async function keepPiece(written: Written, sent: SentPiece, compressed: B
   return keptTo(written, sent)
 }
 
-/** False where another call was first. */
+/** False if another call was first. */
 async function commit(
   written: Written,
   { bytes, from, after_gap, ...sent }: SentPiece,
@@ -124,7 +128,7 @@ async function commit(
 ): Promise<boolean> {
   const { tenant_id, instance_id } = written
   if ((await keptTo(written, sent)) !== from) return false
-  // Also what makes two commits for one instance wait for each other, and for its deletion.
+  // This write also serializes the commits for one instance, and its deletion.
   const { matchedCount } = await LogArchive.updateOne(
     { _id: instance_id, tenant_id },
     { $inc: { stored_bytes } },
@@ -176,7 +180,7 @@ async function openArchive({
   return LogArchive.findOne(filter).lean().orFail()
 }
 
-/** What an instance wrote, as the engine had it in its files; in order, from after a piece on. */
+/** The archived pieces of an instance in order, starting after the given piece. */
 export async function* archivedPieces(
   scope: { tenant_id: string; instance_id: string },
   after: Pick<LogPieceDocument, keyof typeof inOrder> | null,
@@ -193,7 +197,7 @@ export async function* archivedPieces(
   }
 }
 
-/** The last in order; of those that came from one host, where that is said. */
+/** The last piece in order; with `host_id`, the last one from that host. */
 export const lastPieceOf = (
   scope: Pick<LogPieceDocument, 'tenant_id' | 'instance_id'> & { host_id?: string },
 ): Promise<LogPieceDocument | null> =>
@@ -207,12 +211,12 @@ const afterwards = ({ engine_created_at, engine_id, seq }: Pick<LogPieceDocument
   ],
 })
 
-/** Opens what a piece holds: lines, compressed with gzip. */
+/** Decrypts a piece: lines, compressed with gzip. */
 export async function readPiece({ blob }: LogPieceDocument, archive: LogArchiveDocument): Promise<Buffer> {
   return unseal(await ringOf(archive), archiveKey, await readBlob(blob), contextOf(archive._id))
 }
 
-/** In the transaction in which an instance leaves a host: what it wrote there may come later, and counts. */
+/** Call in the transaction in which an instance leaves a host: the host may send its output later. */
 export async function noteFormerHost(instanceId: string, tenantId: string, hostId: string): Promise<void> {
   await openArchive({ tenant_id: tenantId, instance_id: instanceId })
   await LogArchive.updateOne(
@@ -221,7 +225,7 @@ export async function noteFormerHost(instanceId: string, tenantId: string, hostI
   )
 }
 
-/** A host has these instances, and no others: what it had left of others' output is archived, or is no more. */
+/** Forgets a former host for all instances that it no longer has: their output is archived or gone. */
 export async function forgetFormerHost(hostId: string, present: string[]): Promise<void> {
   await LogArchive.updateMany(
     { 'former_hosts.host_id': hostId, _id: { $nin: present } },
@@ -229,20 +233,20 @@ export async function forgetFormerHost(hostId: string, present: string[]): Promi
   ).setOptions(everyTenant)
 }
 
-/** Whether it was there before, and may have left output. */
+/** Whether the host had the instance before, and may have output of it. */
 export const isFormerHost = async (instanceId: string, hostId: string): Promise<boolean> =>
   (await LogArchive.exists({ _id: instanceId, 'former_hosts.host_id': hostId }).setOptions(everyTenant)) !==
   null
 
-/** Removes an instance's archive. May be repeated, and goes on where it was left. */
+/** Removes an instance's archive. Idempotent: a repetition continues where the last call stopped. */
 export async function removeArchive(instanceId: string): Promise<void> {
-  await LogArchive.deleteOne({ _id: instanceId }).setOptions(everyTenant) // from now on nothing is added
+  await LogArchive.deleteOne({ _id: instanceId }).setOptions(everyTenant) // from now on no piece is added
   while (await dropPieces({ instance_id: instanceId })) {}
 }
 
 const piecesAtOnce = 500
 
-/** Removes some of these pieces, the oldest first. Returns how many. */
+/** Removes up to 500 of these pieces, oldest first. Returns how many. */
 export async function dropPieces(filter: object, limit = piecesAtOnce): Promise<number> {
   return transaction(async () => {
     const pieces = await LogPiece.find(filter)
@@ -261,7 +265,7 @@ export async function dropPieces(filter: object, limit = piecesAtOnce): Promise<
   })
 }
 
-// One key for each archive, which is never replaced: it goes with its archive.
+// Each archive has one key, which is never replaced and is deleted with the archive.
 const archiveKey = '1'
 
 async function ringOf({ _id, key_sealed }: LogArchiveDocument): Promise<KeyRing> {

@@ -2,10 +2,10 @@ import { Activity, noteActivity } from '../activity.ts'
 import type { InstanceDocument } from './instances.ts'
 
 const kind = 'output_dropped'
-// While it lasts, each file that comes has a gap before it.
+// While output is being dropped, every file arrives with a gap before it.
 const saidEveryMs = 600_000
 
-/** Says in an instance's feed that its host had to drop output, at most every ten minutes. */
+/** Notes in an instance's activity feed that its host dropped output, at most every ten minutes. */
 export async function noteGap({
   _id,
   tenant_id,

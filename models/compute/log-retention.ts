@@ -5,11 +5,11 @@ import { dropPieces, LogArchive, LogPiece, removeArchive } from './log-archive.t
 const dayMs = 86_400_000
 const atOnce = 100
 
-/** Removes, oldest first, what is older than so many days, and of each instance what is beyond so many bytes. */
+/** Removes pieces older than `days`, and the oldest pieces of every archive that is larger than `bytes`. */
 export async function trimArchives({ days, bytes }: { days: number; bytes: number }): Promise<void> {
   const before = new Date(Date.now() - days * dayMs)
   while (await dropPieces({ created_at: { $lt: before } })) {}
-  // What a host still has of them would be as old: nobody misses it any more.
+  // Output that such a host still has would be past its retention too.
   await LogArchive.updateMany(
     { 'former_hosts.left_at': { $lt: before } },
     { $pull: { former_hosts: { left_at: { $lt: before } } } },
@@ -37,7 +37,7 @@ async function dropOldest(instanceId: string, excess: number): Promise<void> {
   if (count) await dropPieces({ instance_id: instanceId }, count)
 }
 
-/** Of instances that were deleted while a piece of theirs was on its way. */
+/** Removes the archives of instances that were deleted while a piece was in transit. */
 export async function removeStrayArchives(): Promise<void> {
   const fields = allKinds.map(({ kind, model }) => ({
     as: `of_${kind}`,

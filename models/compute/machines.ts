@@ -21,11 +21,10 @@ import {
 import { needRoomElsewhere } from './placement.ts'
 import { reserve, reserveIfRoom, shrink } from './reservations.ts'
 
-// MicroVMs and VMs: instances with a kernel of their own, which can be suspended.
+// MicroVMs and VMs: instances with their own kernel, which can be suspended.
 
 const always = { update: 'updating', reschedule: 'rescheduling', delete: 'deleting' } as const
 
-/** Which verbs are allowed when. The table is the only place that knows. */
 export const machineStates = states(
   {
     creating: {},
@@ -37,14 +36,14 @@ export const machineStates = states(
       suspend: 'suspending',
       repair: 'starting',
     },
-    // Its memory is in a file, with its devices as they were: none comes or goes.
+    // The saved memory includes the state of the devices: disks and NICs cannot change.
     suspended: { ...always, resume: 'resuming', stop: 'stopping' },
     stopped: { ...always, ...attaching, start: 'starting' },
     error: { ...always, ...attaching, start: 'starting' },
-    // It ran when its host was heard of last, and its root disk is there.
+    // It ran at its host's last report, and its root disk is on that host.
     unreachable: { reschedule: 'rescheduling', delete: 'deleting' },
   },
-  // Of these there is no half: it runs or it is suspended, whatever is asked meanwhile.
+  // Suspend and resume cannot be cancelled: the machine either runs or is suspended.
   { supersede: ['delete'], final: ['delete', 'suspend', 'resume'] },
 )
 
@@ -53,11 +52,11 @@ export interface MachineDocument
     Pick<MachineSpec, 'root_disk_gib'> {
   command: string[]
   entrypoint: string[]
-  /** While it goes to another host: where that finds it. Sealed: `noteMachineSource`; `-` for none. */
+  /** During a move: where the target host fetches the machine. Sealed (`noteMachineSource`); `-` for none. */
   transfer_sealed: string
 }
 
-/** The schema's part for these. */
+/** The schema fields of a machine. */
 const machineFields = {
   ...instanceFields,
   command: { type: [String], default: [] },
@@ -66,10 +65,10 @@ const machineFields = {
   transfer_sealed: { type: String, default: '-' },
 }
 
-/** What its host needs to know of it; what is on the host itself (taps, sockets) the host adds. */
+/** What a host needs to run a machine. The host adds its own parts (taps, sockets). */
 export type PlacedMachine = Omit<MachineSpec, 'nics' | 'disks'> & PlacedSpec
 
-/** `more`: fields of this kind alone, and what it has of its own. */
+/** `more`: the fields and rules of this kind alone. */
 export function defineMachine<D extends MachineDocument>(
   kind: MachineKind,
   title: string,
@@ -108,8 +107,8 @@ export function defineMachine<D extends MachineDocument>(
 }
 
 /**
- * The larger of what it runs with and what it is to run with next; of one that is, or is to be, suspended, only room for
- * its root disk.
+ * The larger of the present size and the size at the next start. A machine whose desired state is suspended reserves
+ * only its root disk.
  */
 function sizeOfMachine(machine: MachineDocument): Size {
   const { desired_state, cpu_cores, memory_mib, runs_with, root_disk_gib: disk_gib } = machine
@@ -142,7 +141,7 @@ const transferContext = ({ _id }: Pick<ResourceDocument, '_id'>): string => `mac
 const sealMachineSource = (id: string, source: MachineSource): Promise<string> =>
   sealSecret(source, transferContext({ _id: id }))
 
-/** Keeps where the target finds the machine. Fenced by the operation that moves it. */
+/** Records where the target host fetches the machine. Fenced by the operation that moves it. */
 export async function noteMachineSource(
   { model }: Pick<InstanceKind, 'model'>,
   { _id, tenant_id, operation_id }: MachineDocument,
@@ -155,14 +154,14 @@ export async function noteMachineSource(
 export const openMachineSource = ({ _id, transfer_sealed }: MachineDocument): Promise<MachineSource> =>
   unsealSecret(transfer_sealed, transferContext({ _id }))
 
-/** A kind of machines, as all that is common to them sees it. */
+/** A kind of machine, as common code uses it. */
 export type SuspendableKind = Omit<InstanceKind, 'resource'> & {
   resource: Resource<InstanceDocument, Parameters<typeof machineStates.from>[0]>
 }
 
 export interface NewMachine extends NewInstance, Pick<MachineDocument, 'root_disk_gib'> {}
 
-/** A root disk only grows. Throws InvalidInput. */
+/** Throws InvalidInput: a root disk never shrinks. */
 export function mustNotShrink(
   { root_disk_gib: before }: MachineDocument,
   { root_disk_gib: asked = before }: { root_disk_gib?: number | undefined },
@@ -175,14 +174,14 @@ export function mustNotShrink(
 export const acceptSuspend = (kind: SuspendableKind, by: By, id: string): AcceptedInstance =>
   begin(kind, by, id, 'suspend', { set: { desired_state: 'suspended' } })
 
-/** Throws QuotaExceeded, and NoCapacity where no host has room for it to run. */
+/** Throws QuotaExceeded, and NoCapacity if no host has room to run the machine. */
 export const acceptResume = (kind: SuspendableKind, by: By, id: string): AcceptedInstance =>
   begin(kind, by, id, 'resume', {
     set: { desired_state: 'running' },
     reserve: (machine) => takeRoomToRun(kind, machine),
   })
 
-/** If its host has given its room to others, the operation finds it another host. */
+/** Reserves room on the present host. If that is full, another host must have room: the operation moves the machine. */
 async function takeRoomToRun(kind: InstanceKind, machine: InstanceDocument): Promise<void> {
   const { _id, tenant_id } = machine
   if (await reserveIfRoom(_id, tenant_id, kind.sizeOf(machine))) return
@@ -190,7 +189,7 @@ async function takeRoomToRun(kind: InstanceKind, machine: InstanceDocument): Pro
   await needRoomElsewhere([_id, ...disks.map((disk) => disk._id)], await wishOf(kind, machine, null))
 }
 
-/** Throws QuotaExceeded, and NoCapacity where its host has too little free for its new size. */
+/** Throws QuotaExceeded, and NoCapacity if the host has no room for the new size. */
 export const acceptReboot = (
   kind: SuspendableKind,
   by: By,
@@ -202,7 +201,7 @@ export const acceptReboot = (
     reserve: (machine) => reserve(id, by.tenant_id, kind.sizeOf(machine)),
   })
 
-/** The rules of machines by their verbs, for `accepts`. */
+/** The rules of machines by verb, for `accepts`. */
 export const machineVerbs = (kind: SuspendableKind) => ({
   ...instanceVerbs(kind),
   suspend: acceptSuspend.bind(null, kind),

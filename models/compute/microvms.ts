@@ -20,7 +20,7 @@ import { resize } from './reservations.ts'
 
 /** A machine that runs the command of an OCI image. */
 export interface MicrovmDocument extends MachineDocument, Pick<ContainerSpec, 'ports' | 'health_check'> {
-  /** What the published ports (`ports`, as asked for) have become. */
+  /** The host ports assigned to the requested `ports`. */
   bindings: Binding[]
   health: 'none' | 'starting' | 'healthy' | 'unhealthy'
 }
@@ -34,7 +34,7 @@ export const microvmKind = defineMachine<MicrovmDocument>('microvm', 'microVM', 
     health: { type: String, default: 'none' },
   },
   specOf: ({ ports, bindings, health_check }) => ({ ports: withKept(ports, bindings), health_check }),
-  /** What is published is reached by a NIC. */
+  /** Published ports need a NIC. */
   mayLoseNic({ nics, ports, bindings }) {
     if (nics.length > 1 || ports.length + bindings.length === 0) return
     const detail =
@@ -76,7 +76,7 @@ type MicrovmChanges = Changes<
   OwnFields | 'image' | 'cpu_cores' | 'memory_mib' | 'root_disk_gib' | 'log_cap_mib' | 'tags'
 >
 
-/** Throws InvalidInput, QuotaExceeded, and NoCapacity where its host has too little free for its new size. */
+/** Throws InvalidInput, QuotaExceeded, and NoCapacity if the host has no room for the new size. */
 export const acceptMicrovmUpdate = (
   by: By,
   id: string,
@@ -93,12 +93,12 @@ export const acceptMicrovmUpdate = (
   })
 
 export interface Fork extends Pick<MicrovmDocument, 'name' | 'tags'> {
-  /** For what begins in the fork from now on; what runs has the source's. Without them, the source's. */
+  /** For processes that start in the fork; running ones keep the source's. Default: the source's config vars. */
   config_vars?: Record<string, string> | undefined
 }
 
 /**
- * Accepts a new microVM, made of the memory and root disk of this suspended one, on the same host. Throws NotFound,
+ * Accepts a new microVM with the memory and root disk of this suspended one, on the same host. Throws NotFound,
  * NameTaken, QuotaExceeded, NoCapacity, StateConflict, OperationInProgress, `has_disks` and the 409s of subnets.
  */
 export const acceptFork = (
@@ -141,14 +141,14 @@ accepts(resource, {
   copies: { fork: acceptFork },
 })
 
-/** A machine without NICs has no network. Throws InvalidInput. */
+/** Published ports need a NIC: a microVM without NICs has no network. Throws InvalidInput. */
 function mustBeReached(nics: unknown[], ports: unknown[] = []): void {
   if (ports.length === 0 || nics.length > 0) return
   const message = 'needs a NIC: a microVM is reached by its NICs alone'
   throw new InvalidInput(422, [{ pointer: '/ports', message }])
 }
 
-/** What a fork has of its source. It is on the same host, so its host ports are others. */
+/** The fields that a fork copies. Host ports are assigned anew: the source on the same host has its own. */
 function copied(source: MicrovmDocument) {
   const ports = source.ports.map((port) => ({ ...port, host_port: null }))
   return {
@@ -167,7 +167,10 @@ function copied(source: MicrovmDocument) {
   }
 }
 
-/** Nothing resumes or removes the source until the operation lets it go. Throws StateConflict, OperationInProgress, `has_disks`. */
+/**
+ * Locks the source: no other operation changes it until the fork ends. Throws StateConflict, OperationInProgress,
+ * `has_disks`.
+ */
 async function takeSource(source: MicrovmDocument, operationId: string | null): Promise<void> {
   const { _id, tenant_id, status, operation_id, disks } = source
   if (operation_id) throw new OperationInProgress(operation_id)

@@ -11,15 +11,15 @@ import { observer } from './observer.ts'
 import { markReachable } from './reachability.ts'
 import { resize, strangersOn } from './reservations.ts'
 
-// A report that was on its way while an operation ended tells of the time before: what changed since it was begun, or so
-// recently, is left to the next report, 10 s later.
+// A report may be older than the end of an operation. A record that changed after the report was begun, or less than
+// this before, is left to the next report, 10 s later.
 const recentMs = 2_000
-// No report tells of a moment so long ago.
+// No report is older than this.
 const reportedMs = 15_000
 
 /**
- * Takes in which instances a host has. Where an instance is not as its owner wants it, that is noted in its activity feed,
- * and its repair begins.
+ * Compares the instances that a host reports with their records. Repairs an instance that differs from its desired
+ * state, and notes that in its activity feed.
  */
 export const instanceObserver = observer({
   kinds: instanceKindNames,
@@ -36,7 +36,7 @@ export const instanceObserver = observer({
       updated_at: { $lt: new Date(Date.now() - ageMs - recentMs) },
     })
     for (const one of idle) {
-      // The next report says how it is there.
+      // The next report is compared with the record.
       if (one.instance.status === 'unreachable') await markReachable(one)
       else await compare(one, seen.get(one.instance._id))
     }
@@ -52,8 +52,8 @@ async function compare(one: Instance, seen: ObservedInstance | undefined): Promi
 }
 
 /**
- * An operation whose end nobody could tell, since its host was away, may have suspended a machine after all, or let it go on:
- * the record follows. It must not follow a report that is older than the record.
+ * Corrects the record of a machine that its host suspended or resumed although the operation could not learn its
+ * outcome: the host was unreachable. A report older than the record must not change it.
  */
 async function compareSuspended(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
   const { kind, instance } = one
@@ -70,7 +70,7 @@ async function compareSuspended(one: Instance, seen: ObservedInstance | undefine
   if (recorded) await note(instance, is, message, seen)
 }
 
-/** Whether its owner wants it to stay ended. */
+/** Whether the restart policy lets an exited instance stay stopped. */
 const isDone = ({ restart_policy }: InstanceDocument, { exit_code }: ObservedInstance): boolean =>
   restart_policy === 'never' || (restart_policy === 'on_failure' && exit_code === 0)
 
@@ -91,7 +91,7 @@ async function recordRunning(one: Instance, seen: ObservedInstance): Promise<voi
   }
 }
 
-/** A kind without health checks has none. */
+/** `none` for a kind without health checks. */
 const healthOf = (instance: InstanceDocument): unknown => ('health' in instance ? instance.health : 'none')
 
 async function recordDone(one: Instance, seen: ObservedInstance): Promise<void> {
@@ -120,7 +120,7 @@ async function repair({ kind, instance }: Instance, seen: ObservedInstance | und
       operation_id: operation._id,
     })
   } catch (error) {
-    // Somebody else has begun to change it meanwhile, and knows better.
+    // Another operation has begun since: leave the instance to it.
     if (!(error instanceof OperationInProgress) && !(error instanceof StateConflict)) throw error
   }
 }
@@ -137,7 +137,7 @@ function endOf({ exit_code, ended_by }: ObservedInstance): string {
   return ended_by ? byItself[ended_by] : 'ended without an exit code; it may have been killed'
 }
 
-/** Changes the record, unless an operation has begun since it was read. */
+/** Updates the record, unless it has changed or an operation has begun since it was read. */
 async function record({ kind, instance }: Instance, set: object): Promise<boolean> {
   const { _id, tenant_id, updated_at } = instance
   const changed = await kind.model.updateOne(

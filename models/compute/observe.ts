@@ -6,14 +6,14 @@ import { Host } from './hosts.ts'
 import { instanceObserver } from './observe-instances.ts'
 import type { Observer } from './observer.ts'
 
-/** By part of a host (worker/host/part.ts). */
+/** The observer of each part of a host (worker/host/part.ts). */
 const observers: Record<string, Observer> = {
   instances: instanceObserver,
   disks: diskObserver,
   networks: { wanted: async (hostId) => (await networksOf(hostId)).version },
 }
 
-/** Takes in what a host reports: records what it says of itself, and has each observer look at its kinds of things. */
+/** Handles a host's report: records the host's own facts, and passes the things to the observers of their kinds. */
 export async function observe(hostId: string, report: HostReport): Promise<Omit<ReportAnswer, 'jwks'>> {
   await recordHost(hostId, report)
   const answer: Omit<ReportAnswer, 'jwks'> = { not_yours: [], things: [], wanted: {} }

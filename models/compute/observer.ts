@@ -1,21 +1,21 @@
 import type { z } from 'zod'
 import type { ThingOnHost } from '../../lib/host-protocol.ts'
 
-/** How the platform takes in what hosts report of some kinds of things, and what it wants of a part of a host. */
+/** Handles what hosts report about some kinds of things, and gives the version that a part of a host is to have. */
 export interface Observer {
   kinds?: readonly string[]
-  /** What reports say of one thing. */
+  /** The report of one thing. */
   schema?: z.ZodType
-  /** Takes in all things of these kinds on a host; `ageMs`: so long ago the host began to look. */
+  /** Handles all things of these kinds on a host. The host began to collect them `ageMs` ago. */
   observe?(hostId: string, seen: never[], ageMs: number): Promise<Observed>
-  /** The version of the whole that is wanted on a host, which the host asks for when it has another one. */
+  /** The version of the wanted state. A host with another version asks for the state. */
   wanted?(hostId: string): Promise<string>
 }
 
 export interface Observed {
-  /** Ids of things that the host must remove: they moved away, or were deleted, while it could not be reached. */
+  /** Ids of things that the host must remove: they moved away or were deleted while the host was unreachable. */
   not_yours: string[]
-  /** What is wanted of them one by one. */
+  /** The wanted state of each thing. */
   things?: ThingOnHost[]
 }
 

@@ -17,23 +17,25 @@ import {
   takeRoom,
 } from './reservations.ts'
 
-// Which host an instance or a disk goes to.
+// Chooses the host of an instance or a disk.
 
-/** Which hosts an instance may go to, and which it should. */
+/** Constraints and preferences for the host of an instance or a disk. */
 export interface Wish {
-  /** What is to run there; a disk is kept anywhere. */
+  /** The host must run this kind. Not set for a disk: every host can store disks. */
   kind?: InstanceKindName
-  /** An operator's choice: this one or none. */
+  /** The only allowed host, if an operator has chosen one. */
   hostId?: string | null
-  /** Instances that it should not meet: hosts with fewer of them come first. */
+  /** Instances to keep apart from: hosts with fewer of them come first. */
   apartFrom?: string[]
-  /** What the first is to hold once it runs there: a host must have it free, though it is not taken yet. */
+  /** The size of the first holder once it runs. The host must have this free, but only its present size is reserved. */
   toRun?: Size
-  /** Its memory goes along: only hosts that can read it, unless an operator has chosen one. */
+  /** The saved memory moves along: only hosts that can read it qualify, unless an operator has chosen one. */
   withMemory?: boolean
 }
 
-/** Finds a host with room for an instance or a disk and takes the room: the host it is on already, else the best. Throws NoCapacity. */
+/**
+ * Reserves room for an instance or a disk: on the host that it has already, else on the best one. Throws NoCapacity.
+ */
 export async function place(instanceId: string, wish: Wish): Promise<HostDocument> {
   const held = await heldBy(instanceId)
   if (held.host_id) return hostOf(held.host_id)
@@ -41,8 +43,8 @@ export async function place(instanceId: string, wish: Wish): Promise<HostDocumen
 }
 
 /**
- * Finds another host with room for these together, which are on one, and takes the room there too. Throws NoCapacity.
- * Once they are there `arrive` gives up the former one; `stay` gives up the new one.
+ * Reserves room on another host for these instances and disks, which share a host. The room on their present host stays
+ * reserved: `arrive` releases it after the move, `stay` releases the new room instead. Throws NoCapacity.
  */
 export async function placeElsewhere(ids: [string, ...string[]], wish: Wish): Promise<HostDocument> {
   const held = await Promise.all(ids.map(heldBy))
@@ -50,7 +52,7 @@ export async function placeElsewhere(ids: [string, ...string[]], wish: Wish): Pr
   return target ? hostOf(target) : takeBest(held, wish, 'target_host_id')
 }
 
-/** Throws NoCapacity where `placeElsewhere` would. Nothing is taken: the room may be gone by then. */
+/** Throws NoCapacity if `placeElsewhere` would. Reserves nothing, so that `placeElsewhere` may still fail later. */
 export async function needRoomElsewhere(ids: [string, ...string[]], wish: Wish): Promise<void> {
   const held = await Promise.all(ids.map(heldBy))
   const { best, size, refusal } = await candidates(held, wish)
@@ -63,7 +65,7 @@ export async function needRoomElsewhere(ids: [string, ...string[]], wish: Wish):
 
 const isOpen = { status: 'active', cordoned: false } as const
 
-/** The hosts by how few of its like they have, then by how much memory is free; the first with room is taken. */
+/** Reserves room on the first candidate that has it. */
 async function takeBest(
   held: ReservationDocument[],
   wish: Wish,
@@ -72,7 +74,8 @@ async function takeBest(
   const { best, size, later, refusal } = await candidates(held, wish)
   return transaction(async () => {
     for (const host of best) {
-      // What was read above may have changed: these two conditions decide.
+      // The hosts may have changed since they were read: this conditional update decides, like the one on the
+      // reservation.
       if (!(await takeRoom(host._id, size, isOpen))) continue
       await giveBack(host._id, later)
       for (const { _id, cpu_milli, memory_mib, disk_gib, tenant_id, host_id } of held) {
@@ -86,7 +89,10 @@ async function takeBest(
   }, placementTurn)
 }
 
-/** The open hosts, the best first; what must be free there, how much of that is taken only later, and what to say when it is not. */
+/**
+ * The open hosts, best first: fewest instances to keep apart from, then most free memory or disk. `size` must be free
+ * there; `later` is the part of it that is not reserved yet.
+ */
 async function candidates(held: ReservationDocument[], wish: Wish) {
   const [hosts, crowd] = await Promise.all([hostsFor(held, wish), crowdOf(wish.apartFrom ?? [])])
   const [first] = held
@@ -107,7 +113,7 @@ async function hostsFor(held: ReservationDocument[], wish: Wish): Promise<HostDo
   return Host.find({
     public_key: { $ne: null },
     ...(hostId ? { _id: hostId } : {}),
-    ...(kind === 'container' ? {} : { kinds: kind }), // every host has those
+    ...(kind === 'container' ? {} : { kinds: kind }), // every host runs containers
     ...(here
       ? {
           'machines.version': here.machines?.version ?? null,
@@ -117,7 +123,7 @@ async function hostsFor(held: ReservationDocument[], wish: Wish): Promise<HostDo
   }).lean()
 }
 
-/** Of what is scarcest for what is to be placed: of memory for instances, of disk room for a disk alone. */
+/** The free amount that ranks hosts: memory for instances, disk for a disk alone. */
 const free = ({ capacity, reserved }: HostDocument, { memory_mib }: Size): number =>
   memory_mib
     ? (capacity?.memory_mib ?? 0) - reserved.memory_mib
@@ -140,7 +146,7 @@ async function hostOf(id: string): Promise<HostDocument> {
   return host
 }
 
-/** Why none fits, without naming the hosts, which are no tenant's business. */
+/** Why no host fits. It does not name hosts: tenants must not see them. */
 function explain(hosts: HostDocument[], open: number, size: Size): string {
   const count = (is: (host: HostDocument) => boolean): number => hosts.filter(is).length
   const reasons = [

@@ -1,11 +1,11 @@
 import type { PublishedPort } from '../../drivers/containers.ts'
 import type { Binding } from '../../lib/ports.ts'
 
-// Ports that an instance publishes on its host: `ports` as they were asked for, and what they have become.
+// The ports that an instance publishes on its host: `ports` as requested, `bindings` as assigned.
 
 type Asked = Omit<PublishedPort, 'kept_port'>
 
-/** For its host: which it had before, and has again if they are free. */
+/** Adds the former host ports, which the host assigns again if they are free. */
 export const withKept = (ports: Asked[], bindings: Binding[]): PublishedPort[] =>
   ports.map((port) => {
     const { container_port, protocol } = port

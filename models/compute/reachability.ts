@@ -2,12 +2,12 @@ import { noteActivity } from '../activity.ts'
 import { Host } from './hosts.ts'
 import { findInstances, type Instance } from './instance-kinds.ts'
 
-/** A host that has not reported for so long counts as unreachable: it missed three reports. */
+/** A host that has not reported for this long is unreachable: it missed three reports. */
 export const silentAfterMs = 30_000
 
 /**
- * Marks the hosts that have fallen silent, and what runs on them, as unreachable. Their next report takes it back
- * (observe.ts). Returns the names of the hosts that were not marked before.
+ * Marks silent hosts, and the instances that run on them, as unreachable. The next report of a host reverts this
+ * (observe.ts). Returns the names of the newly marked hosts.
  */
 export async function markUnreachable(now = Date.now()): Promise<string[]> {
   const silent = await Host.find(
@@ -34,7 +34,7 @@ export async function markUnreachable(now = Date.now()): Promise<string[]> {
   return fresh
 }
 
-/** The instance's host has reported again. */
+/** Marks an instance as running after its host has reported again. */
 export const markReachable = (one: Instance): Promise<void> => changeReach(one, 'running', null)
 
 async function changeReach(

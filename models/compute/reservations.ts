@@ -8,15 +8,15 @@ import { Host, type HostDocument } from './hosts.ts'
 import { noteFormerHost } from './log-archive.ts'
 
 /**
- * What one instance or disk holds of its tenant's quota and, once placed, of a host. The one record from which both
- * sums can be made again; it and they change together or not at all.
+ * What one instance or disk reserves of its tenant's quota and, once placed, of a host. The two sums can be recomputed
+ * from these records. A record and the sums change in one transaction.
  */
 export interface ReservationDocument extends Size {
-  /** The holder's id: it holds once, however often it asks. */
+  /** The id of the instance or disk: each has one reservation, so reserving is idempotent. */
   _id: string
   tenant_id: string
   host_id: string | null
-  /** While it moves: the host it goes to, where it holds the same. */
+  /** During a move: the target host, which has the same size reserved. */
   target_host_id: string | null
 }
 
@@ -33,36 +33,36 @@ const schema = new Schema<ReservationDocument>(
   { ...schemaOptions, collection: 'reservations' },
 )
 tenantScoped(schema)
-// With both, what is on a host is found without reading what is on all others, as each report asks.
+// Each host report looks up the reservations on that host by these two.
 schema.index({ host_id: 1 })
 schema.index({ target_host_id: 1 })
 schema.index({ tenant_id: 1 })
 export const Reservation = mongoose.model<ReservationDocument>('Reservation', schema)
 
-/** Placements meet in the sums of a few hosts. */
+/** Placements run one after another in each process: they write the sums of the same few hosts. */
 export const placementTurn = 'reservations'
 
-/** No host has room, or none is there. */
+/** No host has room, or there is no host. */
 export class NoCapacity extends Error {
   override readonly name = 'NoCapacity'
   readonly code = 'no_capacity'
   readonly permanent = true
 }
 
-/** Takes quota for an instance. It may hold some already: then the size becomes this. Throws QuotaExceeded, NoCapacity. */
+/** Reserves quota for an instance, or changes its reservation to this size. Throws QuotaExceeded, NoCapacity. */
 export const reserve = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
   hold(instanceId, tenantId, size, true)
 
 /**
- * As `reserve`, for one whose host may have given its room to others: false, and nothing is taken, where that has too
- * little. Throws QuotaExceeded.
+ * As `reserve`, but returns false and reserves nothing if the host has no room: it may have given the room to others.
+ * Throws QuotaExceeded.
  */
 export async function reserveIfRoom(instanceId: string, tenantId: string, size: Size): Promise<boolean> {
   return transaction(async () => {
     const held = await heldBy(instanceId)
     const more = difference(size, held)
     for (const hostId of hostsOf(held)) {
-      // Only looked for: `reserve` takes it.
+      // A check only: `reserve` takes the room.
       if (!(await takeRoom(hostId, more))) return false
       await giveBack(hostId, more)
     }
@@ -71,15 +71,15 @@ export async function reserveIfRoom(instanceId: string, tenantId: string, size: 
   }, tenantId)
 }
 
-/** What a holder lacks to hold as much as this. */
+/** How much a reservation falls short of this size. */
 export const beyond = (size: Size, held: Size): Size =>
   combined((amount) => Math.max(0, size[amount] - held[amount]))
 
-/** Changes what an instance holds; one that holds nothing goes on holding nothing. Throws as `reserve`. */
+/** Changes the size of a reservation. Does nothing if there is none. Throws as `reserve`. */
 export const resize = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
   hold(instanceId, tenantId, size, false)
 
-/** Gives back what an instance holds beyond this size; it takes nothing, and so never fails for want of room. */
+/** Releases what an instance reserves beyond this size. It never takes more, so it cannot fail for lack of room. */
 export async function shrink(instanceId: string, tenantId: string, size: Size): Promise<void> {
   await transaction(async () => {
     const held = await Reservation.findOne({ _id: instanceId, tenant_id: tenantId }).lean()
@@ -106,13 +106,13 @@ async function hold(instanceId: string, tenantId: string, size: Size, upsert: bo
   }, tenantId)
 }
 
-/** They are where they were to go; what they held where they were is given back. */
+/** Ends the moves of these at the target, and releases the room on the source host. */
 export const arrive = (...ids: string[]): Promise<void> =>
   giveUp(ids, ({ host_id, target_host_id }) =>
     target_host_id ? { left: host_id, now: { host_id: target_host_id, target_host_id: null } } : null,
   )
 
-/** They stay where they are; what they held elsewhere is given back. */
+/** Ends the moves of these at the source, and releases the room on the target host. */
 export const stay = (...ids: string[]): Promise<void> =>
   giveUp(ids, ({ target_host_id }) =>
     target_host_id ? { left: target_host_id, now: { target_host_id: null } } : null,
@@ -136,21 +136,21 @@ async function giveUp(ids: string[], moveOf: (held: ReservationDocument) => Move
   }, placementTurn)
 }
 
-/** Where it holds room: one host, or two while it moves. */
+/** The hosts of a reservation: one, or two during a move. */
 export const hostsOf = ({
   host_id,
   target_host_id,
 }: Pick<ReservationDocument, 'host_id' | 'target_host_id'>): string[] =>
   [host_id, target_host_id].filter((id) => id !== null)
 
-/** What an instance or a disk holds, which must be something. */
+/** The reservation of an instance or a disk. Throws if there is none. */
 export async function heldBy(instanceId: string): Promise<ReservationDocument> {
   const held = await Reservation.findOne({ _id: instanceId }).setOptions(everyTenant).lean()
   if (!held) throw new Error(`${instanceId} holds no reservation`)
   return held
 }
 
-/** Those of these instances that hold nothing of the host, though they are there: moved away, or deleted. */
+/** Those of these instances or disks without a reservation on the host: they moved away or were deleted. */
 export async function strangersOn(hostId: string, instanceIds: string[]): Promise<string[]> {
   const here = await Reservation.find(
     { _id: { $in: instanceIds }, $or: [{ host_id: hostId }, { target_host_id: hostId }] },
@@ -162,7 +162,7 @@ export async function strangersOn(hostId: string, instanceIds: string[]): Promis
   return instanceIds.filter((id) => !known.has(id))
 }
 
-/** Gives back all that an instance holds. Nothing held is success. */
+/** Releases the reservation of an instance. Succeeds if there is none. */
 export async function release(instanceId: string): Promise<void> {
   await transaction(async () => {
     const held = await Reservation.findOneAndDelete({ _id: instanceId }).setOptions(everyTenant).lean()
@@ -172,7 +172,7 @@ export async function release(instanceId: string): Promise<void> {
   }, placementTurn)
 }
 
-/** One conditional update: whether there was room, and `condition` held, and it is taken now. Nothing is written for nothing. */
+/** Takes room on a host in one conditional update. False if the host lacks it or does not match `condition`. */
 export async function takeRoom(
   hostId: string,
   size: Size,
@@ -191,7 +191,7 @@ export async function takeRoom(
 
 export const giveBack = (hostId: string, size: Size): Promise<boolean> => takeRoom(hostId, negative(size))
 
-/** What a host has of each. */
+/** The capacity of a host for each amount, as aggregation expressions. */
 const capacities = {
   cpu_milli: { $multiply: ['$capacity.cpu_cores', 1000] },
   memory_mib: '$capacity.memory_mib',
@@ -219,8 +219,8 @@ export function lacking({ cpu_milli, memory_mib, disk_gib }: Size): string {
 }
 
 /**
- * Removes a host that nothing is on: its key is good no longer. Throws NotFound and `host_in_use`; whoever places
- * something on it meanwhile finds no room there.
+ * Removes an empty host, and so revokes its key. A concurrent placement finds no room on it. Throws NotFound,
+ * OperationInProgress and `host_in_use`.
  */
 export async function deleteHost(id: string): Promise<void> {
   await transaction(async () => {

@@ -5,14 +5,13 @@ import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import { Reservation } from './reservations.ts'
 
 /**
- * What an instance had used by a time. A row holds counters and not what was used since the row before: so one that is
- * missing or there twice changes no sum, whoever was killed when, and the record by minute is of the same rows, only
- * fewer of them.
+ * The usage counters of an instance at a moment. Rows hold counters, not differences: a missing or duplicate row, as
+ * after a kill, changes no sum. The record by minute holds a subset of the same rows.
  */
 export interface SampleDocument {
   meta: { tenant_id: string; instance_id: string }
   time: Date
-  /** Names the run: with each, the counters begin at 0. */
+  /** Identifies the run: the counters start at 0 in each run. */
   started_at: Date
   cpu_ms: number
   memory_bytes: number
@@ -24,7 +23,7 @@ export interface SampleDocument {
 
 const daySec = 86_400
 
-/** Two records, by how often they have a row and how long they keep it. */
+/** The two records, with their sampling interval and retention. */
 export const records = {
   raw: { model: record('Sample', 'samples', daySec), everyMs: sampleEveryMs, keptSec: daySec },
   byMinute: {
@@ -71,7 +70,7 @@ function record(
   return mongoose.model<SampleDocument>(name, schema)
 }
 
-/** Stores what a host says of the instances that are on it; of others it is not believed. */
+/** Stores a host's samples of the instances with a reservation on that host. Ignores its samples of other instances. */
 export async function recordSamples(hostId: string, samples: InstanceSample[]): Promise<void> {
   const held = await Reservation.find(
     {

@@ -3,13 +3,13 @@ import { records, type SampleDocument } from './samples.ts'
 const counters = ['cpu_ms', 'net_rx_bytes', 'net_tx_bytes', 'disk_read_bytes', 'disk_write_bytes'] as const
 type Counted = Record<(typeof counters)[number], number>
 
-/** What was used in one step of time. */
+/** The usage in one time step. */
 export interface UsedInStep {
-  /** The step's begin. */
+  /** The start of the step. */
   time: Date
-  /** The mean of its rows. */
+  /** The mean over the rows of the step. */
   memory_bytes: number
-  /** Null in the first step where there is no row to count from. */
+  /** Null if there is no earlier row of the run to subtract. */
   counted: (Counted & { over_ms: number }) | null
 }
 
@@ -19,21 +19,21 @@ interface Range {
   stepMs: number
 }
 
-/** One run's last row of a step; counters never fall within a run. */
+/** The last counters of one run in one step. Counters never decrease within a run. */
 interface StepOfRun extends Counted {
   _id: { run: Date; step: Date }
   time: Date
   rows: number
-  /** Of all its rows together. */
+  /** The sum over the rows. */
   memory_bytes: number
 }
 
-/** Where MongoDB begins to count steps. */
+/** The origin of the steps of `$dateTrunc`. */
 const originMs = Date.UTC(2000, 0, 1)
 
 /**
- * What an instance used in each step that has a part between `fromMs` and `toMs`. Steps are of the clock and whole. Those
- * without a row are left out; what was counted meanwhile is in the first step after.
+ * The usage of an instance in each step that overlaps `fromMs` to `toMs`. Steps are whole and aligned to the clock. A
+ * step without rows is left out; the first step after it includes its usage.
  */
 export async function usageOf(
   { tenant_id, instance_id }: SampleDocument['meta'],
@@ -43,9 +43,9 @@ export async function usageOf(
   const firstMs = originMs + Math.floor((fromMs - originMs) / stepMs) * stepMs
   const endMs = originMs + Math.ceil((toMs - originMs) / stepMs) * stepMs
   const { model, everyMs } = records[record]
-  // A row tells of the time before it: put back by half of that, it falls into the step that it tells most of.
+  // A row covers the interval before it. Shifted back by half an interval, it falls into the step that it covers most.
   const backMs = everyMs / 2
-  // The first step counts from a row before it.
+  // The first step subtracts a row from before it.
   const sinceMs = firstMs - 3 * everyMs
   const time = { $gte: new Date(sinceMs + backMs), $lt: new Date(endMs + backMs) }
   const step = {
@@ -67,7 +67,7 @@ export async function usageOf(
   return inSteps(rows, sinceMs).filter((used) => used.time.getTime() >= firstMs)
 }
 
-/** From what had been counted by the end of each step to what was counted in it. In a step there may be several runs. */
+/** Turns the counters at the end of each step into the usage within it. A step may have several runs. */
 function inSteps(rows: StepOfRun[], sinceMs: number): UsedInStep[] {
   const steps = Map.groupBy(countedBy(rows, sinceMs), ({ row }) => row._id.step.getTime())
   const all = [...steps].map(([step, parts]): UsedInStep => {

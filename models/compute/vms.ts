@@ -18,16 +18,16 @@ import {
 } from './machines.ts'
 import { resize } from './reservations.ts'
 
-/** What VMs can be made of: what their engine can make, in a tenant's words. */
+/** The images for VMs that the engine offers, with titles for tenants. */
 export const vmImages = [{ name: 'debian-12', title: 'Debian 12, with cloud-init' }] as const
 
-/** A machine with a whole system, which cloud-init sets up. */
+/** A machine with a full operating system, set up by cloud-init. */
 export interface VmDocument extends MachineDocument {
   /** Lines for `authorized_keys`. */
   ssh_keys: string[]
-  /** For cloud-init; it may hold passwords. Sealed: `sealUserData`; `-` for none. */
+  /** User data for cloud-init. It may contain passwords, so it is sealed (`sealUserData`); `-` for none. */
   user_data_sealed: string
-  /** Where its NICs are, and where it counts; of one that never had any, null unless it was said. */
+  /** The VPC of its NICs, whose quota it counts against. Null for a VM that never had a NIC nor a requested VPC. */
   vpc_id: string | null
 }
 
@@ -45,7 +45,7 @@ export const vmKind = defineMachine<VmDocument>('vm', 'VM', {
 })
 const { model: Vm, resource } = vmKind
 
-/** Once it is in a VPC it stays there. Throws NotFound, QuotaExceeded, a 409 for another one. */
+/** Counts a VM in a VPC, which it never leaves. Throws NotFound, QuotaExceeded, and a 409 for another VPC. */
 async function countInVpc(
   { _id, tenant_id, vpc_id: before }: Pick<VmDocument, '_id' | 'tenant_id' | 'vpc_id'>,
   vpcId: string | null,
@@ -53,7 +53,7 @@ async function countInVpc(
   if (vpcId === null || vpcId === before) return before
   if (before !== null)
     throw new Problem(409, 'other_vpc', 'The subnet belongs to another VPC', 'The VM is in another VPC')
-  await lockParent(vpcResource, tenant_id, vpcId) // two at once meet here, and the second counts the first
+  await lockParent(vpcResource, tenant_id, vpcId) // concurrent calls run in sequence: the second counts the first
   const used = await Vm.countDocuments({ tenant_id, vpc_id: vpcId, _id: { $ne: _id } } as object)
   await needQuota(tenant_id, 'max_vms_per_vpc', used)
   return vpcId
@@ -69,12 +69,12 @@ sealedField(Vm, 'user_data_sealed', ({ tenant_id }) => contextOf(tenant_id))
 const sealUserData = async (tenantId: string, text: string | null): Promise<string> =>
   text === null ? '-' : sealSecret(text, contextOf(tenantId))
 
-/** Null where there is none. */
+/** Null if the VM has no user data. */
 export const openUserData = async ({ user_data_sealed, tenant_id }: VmDocument): Promise<string | null> =>
   user_data_sealed === '-' ? null : unsealSecret(user_data_sealed, contextOf(tenant_id))
 
 export interface NewVm extends NewMachine, Pick<VmDocument, 'ssh_keys' | 'vpc_id'> {
-  /** For cloud-init. */
+  /** User data for cloud-init. */
   user_data: string | null
 }
 
@@ -90,7 +90,7 @@ export async function acceptVm(
     command: [],
     entrypoint: [],
     restart_policy: 'always' as const,
-    vpc_id: null, // until it is counted there
+    vpc_id: null, // until `reserve` counts it there
     config_vars_sealed: await vmKind.sealConfigVars(tenant_id, {}),
     user_data_sealed: await sealUserData(tenant_id, user_data),
     transfer_sealed: '-',
@@ -108,7 +108,7 @@ export async function acceptVm(
 
 type VmChanges = Changes<VmDocument, 'cpu_cores' | 'memory_mib' | 'root_disk_gib' | 'log_cap_mib' | 'tags'>
 
-/** Throws InvalidInput, QuotaExceeded, and NoCapacity where its host has too little free for its new size. */
+/** Throws InvalidInput, QuotaExceeded, and NoCapacity if the host has no room for the new size. */
 export const acceptVmUpdate = (by: By, id: string, changes: VmChanges): Promise<Accepted<VmDocument>> =>
   begin(by, resource, id, 'update', {
     input: { changes },
