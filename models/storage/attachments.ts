@@ -2,13 +2,13 @@ import { NotFound, OperationInProgress, Problem, StateConflict } from '../../lib
 import type { InstanceDocument, InstanceKind } from '../compute/instances.ts'
 import { Disk, type DiskDocument, type DiskMount } from './disks.ts'
 
-// Which instance has which disk. The disk's own record is the one that counts: it is taken by a conditional write.
+// Attaches disks to instances. The disk's record is authoritative; a conditional write claims the disk.
 
 type Owner = Pick<InstanceDocument, '_id' | 'tenant_id' | 'host_id' | 'operation_id' | 'disks'>
 
 /**
- * Takes a disk for an instance, in the transaction that accepts the operation which attaches it. Throws NotFound,
- * StateConflict, OperationInProgress, and 409 where the disk is on another host than the instance or its other disks.
+ * Claims a disk for an instance, in the transaction that accepts the operation. Throws NotFound, StateConflict,
+ * OperationInProgress, and 409 if the disk is on another host than the instance or its other disks.
  */
 export async function claimDisk(
   { kind, title }: Pick<InstanceKind, 'kind' | 'title'>,
@@ -28,7 +28,7 @@ export async function claimDisk(
   throw new Problem(409, 'disk_elsewhere', 'The disk is on another host', detail)
 }
 
-/** The same for all disks that an instance is made with. */
+/** Claims all disks of a new instance. Throws as `claimDisk` and `needsOwnPath`. */
 export async function claimDisks(kind: InstanceKind, instance: Owner, mounts: DiskMount[]): Promise<void> {
   for (const [index, mount] of mounts.entries()) {
     needsOwnPath(mounts.slice(0, index), mount)
@@ -43,7 +43,7 @@ async function whyNot(id: string, tenantId: string): Promise<Problem> {
   return new StateConflict('attach the disk', disk.status)
 }
 
-/** Paths that lie in each other would hide each other, depending on which is mounted first. */
+/** Throws 409 for nested mount paths: one mount would hide the other, depending on their order. */
 export function needsOwnPath(others: DiskMount[], { mount_path }: Pick<DiskMount, 'mount_path'>): void {
   const inEachOther = ({ mount_path: other }: DiskMount): boolean =>
     `${mount_path}/`.startsWith(`${other}/`) || `${other}/`.startsWith(`${mount_path}/`)
@@ -60,7 +60,10 @@ export function needsOwnPath(others: DiskMount[], { mount_path }: Pick<DiskMount
 export const disksOf = ({ _id, tenant_id }: Pick<Owner, '_id' | 'tenant_id'>): Promise<DiskDocument[]> =>
   Disk.find({ tenant_id, 'attached_to.id': _id }).sort({ 'attached_to.mount_path': 1 }).lean()
 
-/** Where an instance's disks are, and so where alone it can run; null when it has none. Throws 409 when they are apart. */
+/**
+ * The host of an instance's disks, the only one where it can run; null without disks. Throws 409 if the disks are on
+ * several hosts.
+ */
 export async function hostOfDisks(instance: Pick<Owner, '_id' | 'tenant_id'>): Promise<string | null> {
   const [first, ...others] = new Set((await disksOf(instance)).map(({ host_id }) => host_id))
   if (others.length === 0) return first ?? null
@@ -68,21 +71,23 @@ export async function hostOfDisks(instance: Pick<Owner, '_id' | 'tenant_id'>): P
   throw new Problem(409, 'disks_apart', 'The disks are on several hosts', detail)
 }
 
-/** Gives a disk back that this operation attached; after it, or once the disk was attached anew, nothing changes. */
+/**
+ * Releases a disk that this operation claimed. Does nothing if the disk is free or another operation has claimed it.
+ */
 export const unclaimDisk = (diskId: string, tenantId: string, operationId: string): Promise<void> =>
   free({ _id: diskId, tenant_id: tenantId, 'attached_to.operation_id': operationId })
 
-/** An instance has this disk no longer. */
+/** Detaches a disk in the records, if this instance has it. */
 export const freeDisk = (
   diskId: string,
   { _id, tenant_id }: Pick<Owner, '_id' | 'tenant_id'>,
 ): Promise<void> => free({ _id: diskId, tenant_id, 'attached_to.id': _id })
 
-/** An instance has no disks any more; they stay. */
+/** Detaches all disks of an instance in the records. The disks stay. */
 export const freeDisks = ({ _id, tenant_id }: Pick<Owner, '_id' | 'tenant_id'>): Promise<void> =>
   free({ tenant_id, 'attached_to.id': _id })
 
-/** One on which an operation is under way comes to rest as available when that ends. */
+/** A disk with an open operation becomes available when that operation ends (`settleStatus`). */
 async function free(these: { tenant_id: string; [field: string]: string }): Promise<void> {
   const nobodys = { attached_to: null, condition: 'sound' as const }
   await Disk.updateMany(

@@ -11,22 +11,22 @@ import { Disk, type DiskDocument, diskResource } from './disks.ts'
 import { acceptMigration } from './moves.ts'
 import { acceptSnapshot, acceptSnapshotRemoval, holdRoom, snapshotOf } from './snapshots.ts'
 
-// By which rules operations on disks are accepted. Those on snapshots and moves are beside them.
+// The acceptance rules for operations on disks. Those for snapshots and moves are in snapshots.ts and moves.ts.
 
 interface NewDisk {
   name: string
   tags: Record<string, string>
-  /** Without it, as large as the snapshot. */
+  /** Default: the size of the snapshot. */
   size_gib?: number | undefined
-  /** It begins with what this snapshot holds, on the same host; null: empty. */
+  /** The snapshot to copy, on the same host; null: an empty disk. */
   from_snapshot: { disk_id: string; name: string } | null
   /** An operator's choice of host. */
   host_id: string | null
 }
 
 /**
- * Accepts a new disk, and takes room for it on a host at once: a full host refuses it here, not later. Throws NameTaken,
- * NotFound (the snapshot), InvalidInput, StateConflict, QuotaExceeded and NoCapacity.
+ * Accepts a new disk, and reserves room on a host at once: lack of room fails the request, not the operation. Throws
+ * NameTaken, NotFound (the snapshot), InvalidInput, StateConflict, QuotaExceeded and NoCapacity.
  */
 export const acceptDisk = (
   by: By,
@@ -59,7 +59,7 @@ async function sourceOf(by: By, { disk_id, name }: { disk_id: string; name: stri
   return { host_id: disk.host_id, size_gib }
 }
 
-/** Accepts a new disk with what the snapshot holds, named after its disk. Throws as `acceptDisk`. */
+/** Accepts a new disk with the content of the snapshot, named after the snapshot's disk. Throws as `acceptDisk`. */
 export async function acceptRestore(by: By, id: string, snapshot: string): Promise<Accepted<DiskDocument>> {
   const { name, tags } = await mine(diskResource, by, id)
   return acceptDisk(by, {
@@ -75,7 +75,7 @@ interface DiskChanges {
   tags?: Record<string, string> | undefined
 }
 
-/** Accepts a change, and takes room for growth. Throws as `begin`, InvalidInput, QuotaExceeded and NoCapacity. */
+/** Accepts a change, and reserves room for growth. Throws as `begin`, InvalidInput, QuotaExceeded and NoCapacity. */
 export const acceptDiskUpdate = (by: By, id: string, changes: DiskChanges): Promise<Accepted<DiskDocument>> =>
   begin(by, diskResource, id, 'update', {
     input: { changes },

@@ -13,7 +13,6 @@ const changes = {
   migrate: 'migrating',
 } as const
 
-/** Which verbs are allowed when. The table is the only place that knows. */
 export const diskStates = states(
   {
     creating: {},
@@ -24,33 +23,33 @@ export const diskStates = states(
   { supersede: ['delete'], final: ['delete'] },
 )
 
-/** Where a disk is in an instance. */
+/** How an instance mounts a disk. */
 export interface Mount {
   mount_path: string
   read_only: boolean
 }
 
-/** As the instance's record has it. */
+/** The attachment in the instance's record. */
 export interface DiskMount extends Mount {
   disk_id: string
 }
 
-/** As the disk's record has it. */
+/** The attachment in the disk's record. */
 export interface AttachedTo extends Mount {
   kind: InstanceKindName
   id: string
-  /** Which operation attached it: that one alone may take it back. */
+  /** The operation that attached it. Only this operation may undo the attachment. */
   operation_id: string
 }
 
 export interface DiskDocument extends ResourceDocument<StateOf<typeof diskStates>> {
   size_gib: number
   host_id: string | null
-  /** At most one instance has it: this is the one record of which. */
+  /** The one instance that has the disk. This field is authoritative. */
   attached_to: AttachedTo | null
-  /** As its host sees it. */
+  /** The condition that its host reports. */
   condition: 'sound' | 'broken' | 'missing'
-  /** While it migrates: where the target finds it. Sealed: `sealSource`; `-` for none. */
+  /** During a migration: where the target host fetches the disk. Sealed (`sealSource`); `-` for none. */
   transfer_sealed: string
 }
 
@@ -72,7 +71,7 @@ schema.index({ tenant_id: 1, 'attached_to.id': 1 })
 export const Disk = mongoose.model<DiskDocument>('Disk', schema)
 export const diskResource = defineResource('disk', Disk, diskStates, { comesToRest: settleStatus })
 
-/** At rest a disk is attached or available, as the record says at this moment: its instance may have gone meanwhile. */
+/** Sets a disk at rest to attached or available by `attached_to`: its instance may have been deleted meanwhile. */
 async function settleStatus({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
   const status = { $cond: [{ $eq: ['$attached_to', null] }, 'available', 'attached'] }
   await Disk.updateOne(

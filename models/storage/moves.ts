@@ -11,24 +11,28 @@ import { everyTenant } from '../tenant-scope.ts'
 import { disksOf } from './attachments.ts'
 import { Disk, type DiskDocument, diskResource, sealSource } from './disks.ts'
 
-// A disk goes from one host to another. Until the record says that it is there, the source's copy is the disk; from then
-// on the target's is, and the source removes its own. There is never a moment with none.
+// Moves a disk from one host to another. The source's copy is the disk until the record names the target as its host;
+// then the source removes its copy. At every moment one copy is complete.
 
-/** Of MiB per second, what the target may read; without it, as fast as it goes. */
+/**
+ * `bandwidth_mib_per_sec`: the limit for the target's reads; null for no limit. `target_host_id`: null for the best
+ * host.
+ */
 export interface MigrationInput {
   target_host_id: string | null
   bandwidth_mib_per_sec: number | null
 }
 
 /**
- * Accepts a migration, and takes room on the host where the disk goes: this one, or the best. Throws as `begin`, NotFound,
- * NoCapacity, and StateConflict while it is attached to an instance that does not rest.
+ * Accepts a migration, and reserves room on the target host. Throws as `begin`, NotFound, `already_there`, NoCapacity,
+ * StateConflict while the disk's instance runs or is suspended, and OperationInProgress for an operation on the
+ * instance.
  */
 export const acceptMigration = (by: By, id: string, input: MigrationInput): Promise<Accepted<DiskDocument>> =>
   begin(by, diskResource, id, 'migrate', {
     input,
     reserve: async (disk) => {
-      // One that was never made is nowhere.
+      // A disk whose creation failed has no reservation.
       const made = await Reservation.exists({ _id: id, tenant_id: disk.tenant_id })
       if (!made) throw new StateConflict('migrate', 'error')
       await needsRest(disk)
@@ -47,12 +51,12 @@ async function needsRest({ attached_to }: DiskDocument): Promise<void> {
   if (!owner) return
   const { status, operation_id } = owner.instance
   if (operation_id) throw new OperationInProgress(operation_id)
-  // What is suspended goes on with the files that it has open.
+  // A suspended machine resumes with its open files.
   if (['running', 'unreachable', 'suspended'].includes(status))
     throw new StateConflict('migrate the disk', `its ${owner.kind.title} is ${status}: stop it first`)
 }
 
-/** A disk in migration, for the host at this end of it. Throws NotFound. */
+/** A migrating disk, for its source (`host_id`) or target host. Throws NotFound. */
 export async function migratingOn(
   hostId: string,
   diskId: string,
@@ -68,7 +72,7 @@ export async function migratingOn(
   return disk
 }
 
-/** Keeps where the target finds the disk. Fenced by the operation that moves it. */
+/** Records where the target host fetches the disk. Fenced by the operation that moves it. */
 export async function noteSource(
   { _id, tenant_id, operation_id }: DiskDocument,
   source: DiskSource,
@@ -77,7 +81,7 @@ export async function noteSource(
   await Disk.updateOne({ _id, tenant_id, operation_id }, { $set: { transfer_sealed } })
 }
 
-/** Takes all disks of an instance along in its operation. Throws a 409 when one of them is busy. */
+/** Locks all disks of an instance for the operation that moves the instance. Throws a 409 if one of them is busy. */
 export async function takeDisks(
   instance: Parameters<typeof disksOf>[0],
   operationId: string,
@@ -103,13 +107,13 @@ export async function takeDisks(
 }
 
 /**
- * The disks that this operation moves, and the instance that goes with them, are where they were to go. Fenced by the
- * operation: once it has let the disks go, nothing changes.
+ * Records that the disks of this operation, and the instance if given, are on the target host. Changes no disk that the
+ * operation no longer holds.
  */
 export const arriveTogether = (operationId: string, instanceId?: string): Promise<void> =>
   letGo(operationId, instanceId, arrive)
 
-/** They stay where they are. Fenced in the same way. */
+/** Records that they stay on the source host. Fenced in the same way. */
 export const stayTogether = (operationId: string, instanceId?: string): Promise<void> =>
   letGo(operationId, instanceId, stay)
 
@@ -122,7 +126,7 @@ async function letGo(
     const disks = await Disk.find({ operation_id: operationId }).setOptions(everyTenant).lean()
     const ids = disks.map(({ _id }) => _id)
     await end(...ids, ...(instanceId === undefined ? [] : [instanceId]))
-    // Those that an instance took along are free of its operation; a disk's own operation ends by itself.
+    // The instance's operation releases the disks that it locked. `endOperation` settles a disk's own operation.
     const free = instanceId === undefined ? {} : { status: 'attached', operation_id: null }
     for (const { _id, tenant_id } of disks) {
       const { host_id } = await heldBy(_id)

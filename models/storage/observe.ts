@@ -6,12 +6,12 @@ import { strangersOn } from '../compute/reservations.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Disk, type DiskDocument } from './disks.ts'
 
-// A host looks at its disks every few seconds, so that a report may tell of a moment so long ago.
+// A host checks its disks every few seconds, so a report may be this old.
 const lookedMs = 15_000
 
 /**
- * Takes in which disks a host has: records what has changed, and says what is wanted of them. An instance that its engine
- * has started again needs its disks.
+ * Handles a host's report of its disks: records changes of condition, and answers with the wanted state of each disk.
+ * An instance that its engine has restarted needs its disks attached.
  */
 export const diskObserver = observer({
   kinds: ['disk'],
@@ -62,7 +62,7 @@ async function compare(disk: DiskDocument, state: ObservedDisk['state'] | undefi
   }
 }
 
-/** What is wanted of these disks of a host; nothing is said of those that are not its own. */
+/** The wanted state of these disks of a host. Leaves out disks without a reservation on it. */
 export async function wantedDisks(hostId: string, ids: string[]): Promise<WantedDisk[]> {
   const strangers = new Set(await strangersOn(hostId, ids))
   const own = ids.filter((id) => !strangers.has(id))
@@ -74,7 +74,7 @@ export async function wantedDisks(hostId: string, ids: string[]): Promise<Wanted
   const byId = new Map(instances.map(({ instance }) => [instance._id, instance]))
   return disks.map(({ _id, attached_to, status, operation_id, host_id }) => {
     const instance = attached_to ? byId.get(attached_to.id) : undefined
-    // What is suspended goes on with its disks as they are.
+    // A suspended machine keeps its disks as they are.
     const isHeld = Boolean(instance?.operation_id) || instance?.status === 'suspended'
     const busy = status === 'migrating' || host_id !== hostId || isHeld
     const runs = instance !== undefined && ['running', 'unreachable'].includes(instance.status)

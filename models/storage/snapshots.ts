@@ -10,21 +10,21 @@ import { documentOptions, idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import { type DiskDocument, diskResource } from './disks.ts'
 
-/** What a disk held at a moment, kept under a name. It lies on the disk's host and goes where the disk goes. */
+/** A named point-in-time copy of a disk. It is on the disk's host and moves with the disk. */
 export interface SnapshotDocument {
   _id: string
   tenant_id: string
   disk_id: string
   name: string
   status: 'creating' | 'available'
-  /** Of the disk at that moment. */
+  /** The size of the disk at that moment. */
   size_gib: number
-  /** What it takes on its host; null until it is taken. */
+  /** The bytes it uses on its host; null until it is taken. */
   used_bytes: number | null
-  /** What is reserved for it beside the disk's own size: until it is taken, the most that it may come to. */
+  /** Reserved in addition to the disk's own size. Until it is taken, the largest possible size. */
   reserved_gib: number
   taken_at: Date | null
-  /** Which took it: only that one takes it back. */
+  /** The operation that made it. Only this operation may undo it. */
   operation_id: string
   created_at: Date
   updated_at: Date
@@ -51,14 +51,14 @@ export const Snapshot = mongoose.model<SnapshotDocument>('Snapshot', schema)
 
 type Owner = Pick<DiskDocument, '_id' | 'tenant_id'>
 
-/** Reserves what a disk takes with its snapshots. Throws QuotaExceeded, NoCapacity. */
+/** Reserves room for a disk and its snapshots. Throws QuotaExceeded, NoCapacity. */
 export async function holdRoom({ _id, tenant_id, size_gib }: Owner & { size_gib: number }): Promise<void> {
   const snapshots = await Snapshot.find({ tenant_id, disk_id: _id }, { reserved_gib: 1 }).lean()
   const all = snapshots.reduce((sum, { reserved_gib }) => sum + reserved_gib, size_gib)
   await resize(_id, tenant_id, diskSize(all))
 }
 
-/** Accepts a snapshot, and takes room for it. Throws as `begin`, NameTaken, QuotaExceeded and NoCapacity. */
+/** Accepts a snapshot, and reserves room for it. Throws as `begin`, NameTaken, QuotaExceeded and NoCapacity. */
 export const acceptSnapshot = (
   by: By,
   id: string,
@@ -91,7 +91,7 @@ async function addSnapshot(disk: DiskDocument, name: string): Promise<void> {
   await holdRoom(disk)
 }
 
-/** It is taken: what it does not need is given back. */
+/** Records a snapshot as taken, and releases the room that it does not need. */
 export async function recordSnapshot(
   disk: DiskDocument,
   name: string,
@@ -107,7 +107,7 @@ export async function recordSnapshot(
   }, disk.tenant_id)
 }
 
-/** Forgets it, and gives back what was reserved for it. With `madeBy`, only if that operation made it. */
+/** Deletes the record of a snapshot, and releases its room. With `madeBy`, only if that operation made it. */
 export async function dropSnapshot(disk: DiskDocument, name: string, madeBy?: string): Promise<void> {
   const by = madeBy === undefined ? {} : { operation_id: madeBy }
   await transaction(async () => {
@@ -116,7 +116,7 @@ export async function dropSnapshot(disk: DiskDocument, name: string, madeBy?: st
   }, disk.tenant_id)
 }
 
-/** One that has been taken. Throws NotFound. */
+/** Finds a snapshot that has been taken. Throws NotFound. */
 export async function snapshotOf({ _id, tenant_id }: Owner, name: string): Promise<SnapshotDocument> {
   const found = await Snapshot.findOne({ tenant_id, disk_id: _id, name, status: 'available' }).lean()
   if (!found) throw new NotFound('snapshot')
