@@ -1,13 +1,13 @@
 import { type Cidr, contains, parseCidr, toNumber } from '../../lib/ipv4.ts'
 import { type InputError, InvalidInput } from '../../lib/problem.ts'
 
-/** What a subnet's DHCP says to those who ask it. */
+/** The DHCP settings of a subnet. */
 export interface DhcpConfig {
-  /** Lent to NICs that nobody listed; null lends nothing. */
+  /** The range to lease to MAC addresses without a static lease; null: no such leases. */
   range_start: string | null
   range_end: string | null
   lease_time_sec: number
-  /** Asked for names that are no member's; empty: the platform's own. */
+  /** The resolvers for names that no member has; empty: the platform's resolvers. */
   dns_servers: string[]
   domain_name: string
   static_leases: { mac_address: string; ip_address: string }[]
@@ -15,17 +15,17 @@ export interface DhcpConfig {
 
 export const defaultDomain = 'internal'
 
-/** Whether it is the range's to lend. */
+/** Whether the address is in the DHCP range. */
 export function isLent({ range_start, range_end }: DhcpConfig, address: number): boolean {
   if (range_start === null || range_end === null) return false
   return address >= toNumber(range_start) && address <= toNumber(range_end)
 }
 
-/** Whether an instance may have it: inside, and neither the network's, the broadcast's nor the gateway's. */
+/** Whether an instance may have the address: in the subnet, but not its network, broadcast or gateway address. */
 export const isForMembers = ({ first, last }: Cidr, gateway_ip: string, address: number): boolean =>
   address > first && address < last && address !== toNumber(gateway_ip)
 
-/** Throws InvalidInput where it does not fit the subnet. */
+/** Throws InvalidInput if the config does not fit the subnet. */
 export function checkDhcpConfig(subnet: { cidr: string; gateway_ip: string }, config: DhcpConfig): void {
   const cidr = parseCidr(subnet.cidr)
   const errors: InputError[] = []

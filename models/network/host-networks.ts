@@ -9,9 +9,10 @@ import { Nic, type NicDocument } from './nics.ts'
 import { Subnet, type SubnetDocument } from './subnets.ts'
 import { Vpc } from './vpcs.ts'
 
-// What a host is to have of VPCs: told whole, so that a host that missed something has all of it with the next answer.
+// The wanted VPC state of a host. It is sent as a whole, so a host that missed a change is up to date with the next
+// answer.
 
-/** The networks of a host as they are to be now. Equal ones have equal versions. */
+/** The wanted networks of a host. Equal networks have equal versions. */
 export async function networksOf(hostId: string): Promise<HostNetworks> {
   const here = await instancesOn(hostId)
   const vpcIds = await Nic.distinct('vpc_id', { instance_id: { $in: here }, wanted: true }).setOptions(
@@ -73,7 +74,7 @@ async function instancesOn(hostId: string): Promise<string[]> {
   return held.map(({ _id }) => _id)
 }
 
-/** Where members of each VPC are, in an order that all agree on. */
+/** The hosts with members of each VPC, sorted: all hosts get the same order. */
 async function hostsByVpc(nics: NicDocument[]): Promise<Map<string, string[]>> {
   const ids = [...new Set(nics.map(({ instance_id }) => instance_id))]
   const held = await Reservation.find({ _id: { $in: ids } }, { host_id: 1, target_host_id: 1 })
@@ -111,7 +112,7 @@ function describe(subnet: SubnetDocument, nics: NicDocument[]): Omit<SubnetSpec,
   }
 }
 
-/** A member goes by its address in this subnet; one that has none here by its first in another. */
+/** A member's name resolves to its addresses in this subnet, or to the first of its addresses in another subnet. */
 function namesIn(subnetId: string, nics: NicDocument[]): SubnetSpec['names'] {
   return [...Map.groupBy(nics, ({ instance_id }) => instance_id).values()].flatMap((its) => {
     const here = its.filter(({ subnet_id }) => subnet_id === subnetId)
@@ -120,7 +121,7 @@ function namesIn(subnetId: string, nics: NicDocument[]): SubnetSpec['names'] {
   })
 }
 
-/** `lends`: one host alone lends from the range, since those who lend do not know of each other. */
+/** `lends`: only one host leases from the range, since hosts do not share their leases. */
 function dhcpOf({ dhcp_config: config }: SubnetDocument, lends: boolean): SubnetSpec['dhcp'] {
   if (!config) return null
   const {
@@ -135,7 +136,7 @@ function dhcpOf({ dhcp_config: config }: SubnetDocument, lends: boolean): Subnet
   return { range, lease_time_sec, dns_servers, domain_name, static_leases }
 }
 
-/** Hosts with members of a VPC that can be told of a change at once; the others ask when they are back. */
+/** The reachable hosts with members of a VPC, to notify of a change. The others ask when they report again. */
 export async function reachableHosts(vpcId: string): Promise<string[]> {
   const nics = await Nic.find({ vpc_id: vpcId }).setOptions(everyTenant).lean()
   const hosts = (await hostsByVpc(nics)).get(vpcId) ?? []
@@ -143,7 +144,7 @@ export async function reachableHosts(vpcId: string): Promise<string[]> {
   return reachable.map(({ _id }) => _id)
 }
 
-/** What a member reads as its resolver: its first NIC's gateway. Null for an instance without NICs. */
+/** The resolver of an instance: the gateway of its first NIC. Null without NICs. */
 export async function resolverOf(
   tenant_id: string,
   instance_id: string,
@@ -158,8 +159,8 @@ export async function resolverOf(
 }
 
 /**
- * A host that does not answer may run members still that are elsewhere by now, or nowhere: from now on their VPC's other
- * hosts hear nothing of it, so that never two answer at one address.
+ * Cuts an unreachable host off from the VPCs of an instance: the other hosts stop peering with it. The host may still
+ * run members that were moved or deleted, and two machines must never answer at one address.
  */
 export async function cutOff(instanceId: string, hostId: string): Promise<void> {
   const vpcIds = await Nic.distinct('vpc_id', { instance_id: instanceId }).setOptions(everyTenant)
@@ -169,7 +170,9 @@ export async function cutOff(instanceId: string, hostId: string): Promise<void> 
   })
 }
 
-/** The host has reported nothing that is not its own any more. One from which something is just moving is not heard yet. */
+/**
+ * Ends the cut-off of a host that has no foreign things left. Keeps it while something is moving away from the host.
+ */
 export async function hearAgain(hostId: string): Promise<void> {
   const deaf = { cut_off_hosts: hostId }
   if (!(await Vpc.exists(deaf).setOptions(everyTenant))) return

@@ -10,7 +10,7 @@ import { checkDhcpConfig, type DhcpConfig, isForMembers, isLent } from './dhcp.t
 import { type SubnetDocument, subnetResource } from './subnets.ts'
 import { vpcResource } from './vpcs.ts'
 
-/** An instance's place in a subnet. While it is there, nobody else has its address. */
+/** An instance's NIC in a subnet. No other NIC has its address while the record exists. */
 export interface NicDocument {
   _id: string
   tenant_id: string
@@ -19,11 +19,11 @@ export interface NicDocument {
   subnet_id: string
   instance_id: string
   instance_kind: string
-  /** By which the others of the VPC find it. */
+  /** The name at which other members of the VPC find the instance. */
   instance_name: string
   mac_address: string
   ip_address: string
-  /** False while it is being taken away: no host attaches it, and its address is not yet free. */
+  /** False while it is being removed: no host attaches it, and its address is still taken. */
   wanted: boolean
   created_at: Date
   updated_at: Date
@@ -56,7 +56,10 @@ keptBy(subnetResource, async ({ _id, tenant_id }) => {
   if (nics) throw new Problem(409, 'subnet_in_use', 'The subnet is in use', `The subnet has ${nics} NICs`)
 })
 
-/** Checked in the transaction that accepts it. Throws InvalidInput, and a 409 where a NIC has one of its addresses. */
+/**
+ * Checks a DHCP config, in the transaction that accepts it. Throws InvalidInput, and AddressTaken if a NIC has the
+ * address of a static lease for another MAC address.
+ */
 export async function mayHaveDhcp({ _id, tenant_id, cidr, gateway_ip }: SubnetDocument, config: DhcpConfig) {
   checkDhcpConfig({ cidr, gateway_ip }, config)
   const addresses = config.static_leases.map(({ ip_address }) => ip_address)
@@ -66,7 +69,7 @@ export async function mayHaveDhcp({ _id, tenant_id, cidr, gateway_ip }: SubnetDo
   if (other) throw new AddressTaken(other.ip_address)
 }
 
-/** Somebody has it, or it is kept for somebody. */
+/** The address is in use or reserved. */
 export class AddressTaken extends Problem {
   constructor(address: string) {
     super(409, 'address_taken', 'The address is taken', `${address} is in use or reserved`)
@@ -80,7 +83,7 @@ export interface NicView {
   ip_address: string
 }
 
-/** An instance that is to have NICs, of whichever kind. */
+/** An instance of any kind that gets NICs. */
 export interface Instance {
   id: string
   kind: InstanceKindName
@@ -89,18 +92,18 @@ export interface Instance {
 }
 
 export interface AskedNic {
-  /** Null: one is made. */
+  /** Null: a new id. */
   id: string | null
   subnet_id: string
-  /** Null: the next that is free. */
+  /** Null: the next free address. */
   ip_address: string | null
 }
 
-/** A machine has so many slots that take one while it runs. */
+/** The most NICs per instance. A machine has a fixed number of slots for NICs that are attached while it runs. */
 const nicsAtMost: Record<InstanceKindName, number> = { container: 8, microvm: 4, vm: 4 }
 
 /**
- * Gives an instance NICs beside those that it has, in the transaction that accepts them. Throws NotFound (a subnet),
+ * Adds NICs to an instance, in the transaction that accepts them. Returns all its NICs. Throws NotFound (a subnet),
  * InvalidInput, NameTaken, AddressTaken and other 409s.
  */
 export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<NicView[]> {
@@ -143,8 +146,8 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
 }
 
 /**
- * Members of a VPC find each other by their names, whatever kind of instance they are, so its first NIC takes the name there.
- * Two at once meet in the VPC. Throws NameTaken.
+ * Checks that the name is unique among the members of a VPC, of every kind: they find each other by name. The lock on
+ * the VPC serializes concurrent calls. Throws NameTaken.
  */
 async function needsOwnName({ id, name, tenant_id }: Instance, vpcId: string): Promise<void> {
   await lockParent(vpcResource, tenant_id, vpcId)
@@ -153,7 +156,9 @@ async function needsOwnName({ id, name, tenant_id }: Instance, vpcId: string): P
   if (holder) throw new NameTaken(`${holder.instance_kind} in the VPC`, name)
 }
 
-/** The one that is asked for, or the next. Two at once meet in their subnet (`lockParent`). */
+/**
+ * The requested address if it is free, or the next free one. The caller holds the lock on the subnet (`lockParent`).
+ */
 async function freeAddress(subnet: SubnetDocument, asked: string | null): Promise<string> {
   const { tenant_id, _id, cidr, gateway_ip, dhcp_config: dhcp } = subnet
   const range = parseCidr(cidr)
@@ -182,7 +187,7 @@ async function freeAddress(subnet: SubnetDocument, asked: string | null): Promis
   throw new Problem(409, 'subnet_full', 'The subnet is full', `${cidr} has no free address`)
 }
 
-/** Locally administered, of one interface. */
+/** A random unicast MAC address, locally administered (02). */
 const newMacAddress = (): string =>
   `02:${randomBytes(5)
     .toString('hex')
@@ -195,13 +200,13 @@ const toNicView = ({ _id, subnet_id, mac_address, ip_address }: NicDocument): Ni
   ip_address,
 })
 
-/** In the order in which it got them. */
+/** The NICs of an instance in the order of their creation, without those being removed. */
 export async function nicsOf(instance_id: string): Promise<NicView[]> {
   const nics = await Nic.find({ instance_id, wanted: true }).setOptions(everyTenant).sort({ _id: 1 }).lean()
   return nics.map(toNicView)
 }
 
-/** Throws NotFound where it is no NIC of this instance. */
+/** Throws NotFound if the instance does not have the NIC. */
 export async function mustHaveNic(
   { tenant_id, id }: Omit<Instance, 'kind' | 'name'>,
   nicId: string,
@@ -210,17 +215,17 @@ export async function mustHaveNic(
   if (!nic) throw new NotFound('NIC')
 }
 
-/** Whether hosts attach it. Its address is kept either way. */
+/** Sets whether hosts attach the NIC. It keeps its address either way. */
 export async function wantNic(id: string, wanted: boolean): Promise<void> {
   await Nic.updateOne({ _id: id }, { $set: { wanted } }).setOptions(everyTenant)
 }
 
-/** Its address is free from now on. One that is not there is success. */
+/** Deletes a NIC and so frees its address. Idempotent. */
 export async function releaseNic(id: string): Promise<void> {
   await Nic.deleteOne({ _id: id }).setOptions(everyTenant)
 }
 
-/** All of an instance's. */
+/** Deletes all NICs of an instance. */
 export async function releaseNics(instance_id: string): Promise<void> {
   await Nic.deleteMany({ instance_id }).setOptions(everyTenant)
 }

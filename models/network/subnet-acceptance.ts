@@ -5,7 +5,7 @@ import type { DhcpConfig } from './dhcp.ts'
 import { mayHaveDhcp } from './nics.ts'
 import { type SubnetDocument, subnetResource } from './subnets.ts'
 
-// By which rules operations on subnets are accepted. A deletion has no rule beyond its states and `keptBy`.
+// The acceptance rules for operations on subnets. A deletion has only its states and `keptBy`.
 
 type SubnetChanges = { [Field in 'name' | 'tags' | 'nat']?: SubnetDocument[Field] | undefined }
 
@@ -23,7 +23,7 @@ export const acceptSubnetUpdate = (
   return named('subnet', name ?? '', () => begin(by, subnetResource, id, 'update', { set }))
 }
 
-/** In the place of a config that is there. Throws as `begin`, InvalidInput and AddressTaken. */
+/** Sets or replaces the DHCP config. Throws as `begin`, InvalidInput and AddressTaken. */
 export const acceptDhcpConfig = (
   by: By,
   id: string,

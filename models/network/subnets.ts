@@ -9,7 +9,7 @@ import { type StateOf, states } from '../states.ts'
 import type { DhcpConfig } from './dhcp.ts'
 import { vpcResource } from './vpcs.ts'
 
-// No change is called off: whoever does not want it makes the opposite one.
+// Changes cannot be cancelled; the opposite change undoes them.
 export const subnetStates = states(
   {
     available: {
@@ -22,15 +22,15 @@ export const subnetStates = states(
   { final: ['update', 'attach_dhcp', 'detach_dhcp', 'delete'] },
 )
 
-/** A range of its VPC's addresses, in which instances have NICs. */
+/** A part of its VPC's address range. NICs of instances are in subnets. */
 export interface SubnetDocument extends ResourceDocument<StateOf<typeof subnetStates>>, ParentDocument {
   vpc_id: string
   cidr: string
   gateway_ip: string
-  /** Whether members reach the outside. */
+  /** Whether members reach networks outside the VPC. */
   nat: boolean
   dhcp_config: DhcpConfig | null
-  /** Its number between hosts (VXLAN): no other subnet's, of whichever tenant. */
+  /** The VXLAN network identifier between hosts, unique over all tenants. */
   vni: number
 }
 
@@ -59,11 +59,11 @@ keptBy(vpcResource, async ({ _id, tenant_id }) => {
 })
 
 type NewSubnet = Pick<SubnetDocument, 'name' | 'tags' | 'vpc_id' | 'cidr' | 'nat'> & {
-  /** Null: the first address. */
+  /** Null: the first usable address. */
   gateway_ip: string | null
 }
 
-/** Throws InvalidInput, NotFound (the VPC), NameTaken, and a 409 where another subnet has some of the addresses. */
+/** Throws InvalidInput, NotFound (the VPC), NameTaken, and a 409 if the range overlaps another subnet. */
 export async function createSubnet(tenant_id: string, fields: NewSubnet): Promise<SubnetDocument> {
   for (;;) {
     const vni = await nextVni()
@@ -72,7 +72,7 @@ export async function createSubnet(tenant_id: string, fields: NewSubnet): Promis
         transaction(() => insertSubnet(tenant_id, { ...fields, vni }), tenant_id),
       )
     } catch (error) {
-      // The numbers have come round, and this one is in use still.
+      // The VNIs have wrapped around, and this one is still in use: try the next.
       if (!isDuplicateKey(error) || !('vni' in error.keyPattern)) throw error
     }
   }
@@ -113,7 +113,7 @@ const Counter = mongoose.model<CounterDocument>(
 
 const vnis = 2 ** 24 - 1
 
-/** The one that was used least recently: a host that was away when its subnet was deleted may have it still. */
+/** Takes VNIs in rotation: an unreachable host may still use the VNI of a subnet that was deleted recently. */
 async function nextVni(): Promise<number> {
   const { last } = await Counter.findOneAndUpdate(
     { _id: 'vni' },

@@ -8,11 +8,11 @@ import { type StateOf, states } from '../states.ts'
 
 export const vpcStates = states({ available: { delete: 'deleting' } }, { final: ['delete'] })
 
-/** A tenant's private network. What it is on hosts, its subnets say. */
+/** A tenant's private network. Hosts get its configuration through its subnets. */
 export interface VpcDocument extends ResourceDocument<StateOf<typeof vpcStates>>, ParentDocument {
   cidr: string
   /**
-   * Hosts that do not answer, from which a member was taken away all the same: what still runs there must not be heard
+   * Unreachable hosts that lost a member, which may still run there. The other hosts do not peer with them
    * (host-networks.ts).
    */
   cut_off_hosts: string[]
