@@ -5,11 +5,11 @@ import { type ApiClientDocument, effectiveScopes, livingClient, noteUse } from '
 import type { Permission } from './roles.ts'
 import { sign, verificationKey } from './signing-keys.ts'
 
-/** What an access token says of its kind, so that no other token of ours passes for one (RFC 9068). */
+/** The `typ` header of access tokens. It keeps our other tokens from passing as access tokens (RFC 9068). */
 export const accessTokenType = 'at+jwt'
 export const accessTokenSec = 3_600
 
-/** A token for these scopes. `issuer` is the API's own address, for which it is also meant. */
+/** Issues a token for these scopes. `issuer` is the address of the API, which is also the audience. */
 export function issueAccessToken(
   client: ApiClientDocument,
   scopes: string[],
@@ -32,11 +32,11 @@ export interface Machine {
 }
 
 /**
- * Who this token stands for, as things are now: null when its client was deleted, has expired or had its tokens
- * revoked; what was taken from the client is gone. Rejects when the token is not one of ours, or no longer good.
+ * The client of this token with its current permissions. Null if the client was deleted, has expired or had its tokens
+ * revoked. Rejects if the token is not ours or has expired.
  */
 export async function machineOf(token: string, issuer: string): Promise<Machine | null> {
-  // Asked for while the signature is checked: believed only if that is good.
+  // Read the client while the signature is checked. The claim counts only if the signature is valid.
   const claimed = String(decodeJwt(token)['client_id'])
   const [payload, client] = await Promise.all([verify(token, issuer), livingClient(claimed)])
   if (!client || client.token_generation !== payload['generation']) return null
@@ -44,22 +44,22 @@ export async function machineOf(token: string, issuer: string): Promise<Machine 
   return { client, permissions: effectiveScopes(client, String(payload['scope']).split(' ')) }
 }
 
-// To check a signature takes as long as the find of the client. A token that was found good is not checked again until the
-// signing keys are read anew, as often as this; when it expires is looked at each time.
+// A signature check takes as long as the query for the client. A valid token is remembered until the signing keys are
+// read again, which is as often. Its expiry is checked each time.
 const rememberedMs = 10_000
 // Some 500 bytes each.
 const mostRemembered = 10_000
 let good = new Map<string, JWTPayload>()
 let goodSince = 0
 
-/** The claims of one of our tokens. Rejects when it is not one, or has expired. */
+/** The claims of a token. Rejects if the token is not ours or has expired. */
 async function verify(token: string, issuer: string): Promise<JWTPayload> {
   const now = Date.now()
   if (now - goodSince > rememberedMs || good.size >= mostRemembered) {
     good = new Map()
     goodSince = now
   }
-  // Not the token itself: a dump of the memory has no more tokens in it than there are requests under way.
+  // A hash, not the token: a memory dump holds only the tokens of requests in progress.
   const key = hash('sha256', `${issuer} ${token}`, 'base64')
   const known = good.get(key)
   if (known?.exp !== undefined && known.exp * 1000 > now) return known

@@ -10,18 +10,18 @@ import { issueToken, readToken, useToken, voidTokens } from './one-time-tokens.t
 import { closeSessions } from './sessions.ts'
 import { hashPassword, hasPassword, User, type UserDocument } from './users.ts'
 
-// What people do with their own accounts.
+// What users do with their own accounts.
 
 type Owner = Pick<UserDocument, '_id' | 'tenant_id'>
 
-/** Ends all that lets somebody in without the password: sessions but one, remembered browsers, tokens by mail. */
+/** Ends every access without the password: all sessions but one, remembered browsers, mailed tokens. */
 export async function endLogins(user: Owner, exceptToken?: string): Promise<void> {
   await closeSessions(user._id, exceptToken)
   await forgetBrowsers(user)
   await voidTokens(user)
 }
 
-/** Throws `wrong_password`, and TooManyRequests when it was guessed at. */
+/** Throws `wrong_password`, and TooManyRequests after too many failures. */
 export async function changePassword(
   user: UserDocument,
   { current_password, new_password }: { current_password: string; new_password: string },
@@ -37,7 +37,7 @@ export async function changePassword(
   })
 }
 
-/** A stolen session is not enough: it takes the password or a code. Throws `wrong_password` or `wrong_code`. */
+/** Requires the password or a code: a stolen session is not enough. Throws `wrong_password` or `wrong_code`. */
 export async function dropAuthenticator(
   user: UserDocument,
   proof: { password?: string | undefined; otp?: string | undefined },
@@ -55,7 +55,7 @@ export async function dropAuthenticator(
 const wrong = (what: 'password' | 'code'): Problem =>
   new Problem(403, `wrong_${what}`, `The ${what} is wrong`)
 
-/** Mails a link that sets a new password, where there is an active user with this address; else does nothing. */
+/** Mails a link to set a new password. Does nothing if no active user has this address. */
 export async function requestReset(email: string): Promise<void> {
   const known = User.findOne({ email: email.toLowerCase(), status: 'active' }).setOptions(everyTenant)
   const user = await known.lean()
@@ -72,7 +72,7 @@ If it was not you, do nothing: your password stays as it is.\n`,
   })
 }
 
-/** Sets the password by a mailed token, and ends all logins; an authenticator stays. Throws InvalidInput. */
+/** Sets the password with a mailed token, and ends all logins. The authenticator stays. Throws InvalidInput. */
 export async function resetPassword(token: string, password: string): Promise<void> {
   const found = await readToken(token, 'password_reset')
   const password_hash = await hashPassword(password)
@@ -80,7 +80,7 @@ export async function resetPassword(token: string, password: string): Promise<vo
   await clearFailures(user.email)
 }
 
-/** Makes an invited user an active one. Throws InvalidInput. */
+/** Activates an invited user. Throws InvalidInput. */
 export async function acceptInvitation(token: string, password: string): Promise<void> {
   const found = await readToken(token, 'invitation')
   const password_hash = await hashPassword(password)

@@ -7,14 +7,14 @@ import { tenantScoped } from '../tenant-scope.ts'
 import { mustHold } from './grants.ts'
 import { type Permission, type TenantPermission, tenantPermissions } from './roles.ts'
 
-/** A machine's credential. It belongs to the tenant, and outlives who made it. */
+/** A credential for a machine. It belongs to the tenant, and outlives the user who made it. */
 export interface ApiClientDocument {
   _id: string
   tenant_id: string
   name: string
   description: string
   client_id: string
-  /** Keyed; the secret itself is kept nowhere. */
+  /** A keyed hash. The secret itself is not stored. */
   secret_hash: string
   secret_hint: string
   scopes: string[]
@@ -59,7 +59,7 @@ const newSecret = () => {
   return { secret, kept: { secret_hash: hashToken(secret), secret_hint: `…${secret.slice(-shownEnd)}` } }
 }
 
-/** Makes a client and its secret, which is shown now and never again. Throws GrantDenied, NameTaken. */
+/** Makes a client and its secret, which is shown only once. Throws GrantDenied, NameTaken. */
 export async function createApiClient(
   by: Grantor,
   fields: { name: string; description: string; scopes: TenantPermission[]; expires_at: Date | null },
@@ -77,7 +77,7 @@ export async function findApiClient(tenant_id: string, _id: string): Promise<Api
   return there(await ApiClient.findOne({ _id, tenant_id }).lean())
 }
 
-/** Throws GrantDenied for scopes that the caller lacks, were they there before or not; NotFound, NameTaken. */
+/** Throws GrantDenied if the caller lacks a former or new scope; NotFound, NameTaken. */
 export async function changeApiClient(
   by: Grantor,
   _id: string,
@@ -90,8 +90,8 @@ export async function changeApiClient(
 }
 
 /**
- * A new secret; the old one is refused from now on, tokens are not. Who gets the secret can do all that the client
- * can, so he must hold it. Throws GrantDenied, NotFound.
+ * Replaces the secret. The old secret is refused from now on; issued tokens stay valid. The caller learns the secret,
+ * and so must hold all scopes of the client. Throws GrantDenied, NotFound.
  */
 export async function rotateSecret(
   by: Grantor,
@@ -103,7 +103,7 @@ export async function rotateSecret(
   return { client: await update({ _id, tenant_id }, { $set: kept }), secret }
 }
 
-/** Every token issued so far is refused from the next request on. Throws NotFound. */
+/** Revokes all issued tokens, from the next request on. Throws NotFound. */
 export const revokeTokens = (tenant_id: string, _id: string): Promise<ApiClientDocument> =>
   update({ _id, tenant_id }, { $inc: { token_generation: 1 } })
 
@@ -113,31 +113,31 @@ export async function deleteApiClient(tenant_id: string, _id: string): Promise<v
   if (!deletedCount) throw new NotFound('API client')
 }
 
-/** The client with these credentials, if it may have tokens now. */
+/** The client with these credentials, if it exists and has not expired. */
 export async function findByCredentials(
   client_id: string,
   secret: string,
 ): Promise<ApiClientDocument | null> {
   const client = await livingClient(client_id)
-  // Both are keyed hashes: where they differ says nothing about the secret.
+  // Both are keyed hashes: the timing of the comparison says nothing about the secret.
   return client && client.secret_hash === hashToken(secret) ? client : null
 }
 
-/** The client with this id, whether it may still have tokens or not. */
+/** The client with this id, also if it has expired. */
 export const findByClientId = (client_id: string): Promise<ApiClientDocument | null> =>
   readOne(ApiClient, { client_id })
 
-/** The client as it is now; null once it was deleted or has expired. */
+/** The client with this id; null if it was deleted or has expired. */
 export async function livingClient(client_id: string): Promise<ApiClientDocument | null> {
   const client = await findByClientId(client_id)
   if (!client || (client.expires_at && client.expires_at.getTime() <= Date.now())) return null
   return client
 }
 
-// `last_used_at` is for people: a minute's precision, and no write on each request.
+// `last_used_at` is for display: a precision of one minute avoids a write on each request.
 const noteUseMs = 60_000
 
-/** Notes that the client was used; nobody waits for it. */
+/** Records that the client was used. The request does not wait for the write. */
 export function noteUse({ _id, tenant_id, last_used_at }: ApiClientDocument): void {
   const now = new Date()
   if (last_used_at && now.getTime() - last_used_at.getTime() < noteUseMs) return
@@ -149,13 +149,13 @@ export function noteUse({ _id, tenant_id, last_used_at }: ApiClientDocument): vo
     { $set: { last_used_at: now } },
     { timestamps: false },
   ).catch(
-    () => undefined, // the next use notes it
+    () => undefined, // the next use writes it
   )
 }
 
 const isScope = new Set<string>(tenantPermissions)
 
-/** What a token may do: what it was issued for, as far as the client still holds it. Never a platform's permission. */
+/** The permissions of a token: those of its scopes that the client still holds. Never a platform permission. */
 export function effectiveScopes(client: ApiClientDocument, tokenScopes: string[]): Set<Permission> {
   const held = new Set(client.scopes)
   return new Set(

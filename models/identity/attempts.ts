@@ -3,7 +3,7 @@ import { RateLimiterMongo, RateLimiterRes } from 'rate-limiter-flexible'
 import { TooManyRequests } from '../../lib/problem.ts'
 import { schemaOptions } from '../schemas.ts'
 
-/** Failures that count, by account and by network address, in the form of rate-limiter-flexible. */
+/** Failed attempts per account and per network address, in the format of rate-limiter-flexible. */
 interface AttemptDocument {
   key: string
   points: number
@@ -18,7 +18,7 @@ schema.index({ expire: 1 }, { expireAfterSeconds: 0 })
 export const Attempt = mongoose.model<AttemptDocument>('Attempt', schema)
 
 const windowSec = 15 * 60
-// In MongoDB, since all replicas of the api count together.
+// In MongoDB: all replicas of the API share the counts.
 const makeLimiter = (keyPrefix: string, points: number): RateLimiterMongo =>
   new RateLimiterMongo({
     storeClient: mongoose.connection.getClient(),
@@ -38,15 +38,17 @@ const makeLimiters = () => ({
 let made: ReturnType<typeof makeLimiters> | undefined
 const limiters = (): ReturnType<typeof makeLimiters> => (made ??= makeLimiters())
 
-/** What was right as far as it went: neither a failure, nor a success that would clear earlier ones. */
+/**
+ * An incomplete attempt without a wrong guess: it counts neither as a failure nor as a success that clears failures.
+ */
 export class Unfinished extends Error {
   override readonly name = 'Unfinished'
 }
 
 /**
- * Runs `work`, which throws where a guess was wrong. After five failures in 15 minutes for an account, known or
- * not, or 20 from an address, it throws TooManyRequests instead. An attempt counts from its beginning, so that many
- * at once get no further than one after another; a success clears the account.
+ * Runs `work`, which throws if a guess was wrong. Throws TooManyRequests after five failures in 15 minutes for an
+ * account, known or not, or 20 from an address. An attempt counts when it starts, so parallel attempts get no more
+ * guesses. A success clears the account.
  */
 export async function attempt<T>(email: string, address: string, work: () => Promise<T>): Promise<T> {
   const { account, address: from } = limiters()
@@ -77,12 +79,12 @@ export async function attemptFrom<T>(address: string, work: () => Promise<T>): P
   }
 }
 
-/** The owner has shown otherwise who he is. */
+/** Clears the failures of an account after its owner has proved their identity in another way. */
 export const clearFailures = async (email: string): Promise<void> => {
   await limiters().account.delete(email.toLowerCase())
 }
 
-/** Whether a further mail may go to this address: five in 15 minutes, so that nobody is flooded. */
+/** Whether another mail may go to this address: at most five in 15 minutes, to prevent flooding. */
 export async function mayMail(email: string): Promise<boolean> {
   try {
     await count(limiters().reset, email.toLowerCase())

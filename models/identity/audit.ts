@@ -6,14 +6,14 @@ import { tenantScoped } from '../tenant-scope.ts'
 export const outcomes = ['succeeded', 'refused', 'failed'] as const
 export const actorKinds = ['user', 'api_client', 'platform'] as const
 
-/** Who did what, to which resource, from where, and how it ended. Never what was in the request. */
+/** Who did what, to which resource, from where, and the outcome. Never the content of the request. */
 export interface AuditEventDocument {
   _id: string
   tenant_id: string
   time: Date
   actor_id: string
   actor_kind: (typeof actorKinds)[number]
-  /** The e-mail address or the client's name as it was then. */
+  /** The e-mail address or the client's name at that time. */
   actor_name: string
   action: string
   resource_kind: string
@@ -59,7 +59,7 @@ export async function storeAuditEvent(event: Omit<AuditEventDocument, '_id'>): P
 
 const optionsConflict = 85
 
-/** Lets MongoDB delete events that are older, also those that are there already. Safe to repeat. */
+/** Sets the retention of audit events, existing ones included. MongoDB deletes older events. Idempotent. */
 export async function keepAuditEvents(days: number): Promise<void> {
   const expireAfterSeconds = days * 86_400
   try {

@@ -9,17 +9,17 @@ import { hashToken, sealSecret, unsealSecret } from '../secrets.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import type { UserDocument } from './users.ts'
 
-/** A user's authenticator app: time-based one-time passwords (RFC 6238), and codes for when it is lost. */
+/** A user's authenticator app: time-based one-time passwords (RFC 6238), and recovery codes. */
 interface AuthenticatorDocument {
   /** The user. */
   _id: string
   tenant_id: string
   secret_sealed: string
-  /** False until a code has shown that the app has the secret; it asks for nothing before. */
+  /** False until a code proves that the app has the secret. Until then logins need no code. */
   confirmed: boolean
-  /** The 30 s step of the last code that was used: none up to it is good again. */
+  /** The 30 s step of the last used code. Codes of this and earlier steps are refused. */
   last_step: number
-  /** Keyed hashes of the recovery codes that are left. */
+  /** Keyed hashes of the unused recovery codes. */
   recovery_hashes: string[]
 }
 
@@ -46,7 +46,7 @@ const totpOf = (secret: Secret, label = ''): TOTP => new TOTP({ issuer: 'Keelson
 export const isEnrolled = async (user: Owner): Promise<boolean> =>
   (await Authenticator.exists({ ...of(user), confirmed: true })) !== null
 
-/** A new secret for an app. It counts once `confirmAuthenticator` was called. Throws `authenticator_enrolled`. */
+/** Makes a secret for an app, pending until `confirmAuthenticator`. Throws `authenticator_enrolled`. */
 export async function enrolAuthenticator(
   user: Owner & Pick<UserDocument, 'email'>,
 ): Promise<{ secret: string; otpauth_url: string }> {
@@ -59,7 +59,7 @@ export async function enrolAuthenticator(
       { upsert: true },
     )
   } catch (error) {
-    // Not found unconfirmed and there already: it is confirmed.
+    // No unconfirmed record matched, but one exists: it is confirmed.
     if (!isDuplicateKey(error)) throw error
     throw new Problem(409, 'authenticator_enrolled', 'An authenticator is enrolled', 'Remove it first')
   }
@@ -68,7 +68,7 @@ export async function enrolAuthenticator(
 
 const recoveryCodes = 10
 
-/** Takes the enrolled secret into use; the recovery codes are shown this once. Null where the code is wrong. */
+/** Activates the enrolled secret, and returns the recovery codes, shown only once. Null if the code is wrong. */
 export async function confirmAuthenticator(user: Owner, code: string): Promise<string[] | null> {
   const pending = await Authenticator.findOne({ ...of(user), confirmed: false }).lean()
   const last_step = pending && (await stepOf(pending, code))
@@ -79,11 +79,11 @@ export async function confirmAuthenticator(user: Owner, code: string): Promise<s
     { ...of(user), confirmed: false, secret_sealed: pending.secret_sealed },
     { $set: { confirmed: true, last_step, recovery_hashes } },
   )
-  // Enrolled or confirmed anew meanwhile, or its secret was sealed anew: as it is now, it is looked at again.
+  // The record changed meanwhile (enrolled or confirmed again, or resealed): check again.
   return matchedCount ? codes : confirmAuthenticator(user, code)
 }
 
-/** Uses a code of the app or a recovery code up. False where it is wrong or was used before. */
+/** Consumes a code of the app or a recovery code. False if it is wrong or was used before. */
 export async function useCode(user: Owner, code: string): Promise<boolean> {
   const enrolled = { ...of(user), confirmed: true }
   if (!/^\d{6}$/.test(code)) {
@@ -108,7 +108,7 @@ export async function removeAuthenticator(user: Owner): Promise<void> {
   await Authenticator.deleteOne(of(user))
 }
 
-/** The step the code belongs to, at most one from the present, since clocks differ; else null. */
+/** The step of the code, at most one from the present step to allow for clock drift; null if no step matches. */
 async function stepOf({ _id, secret_sealed }: AuthenticatorDocument, code: string): Promise<number | null> {
   const totp = totpOf(Secret.fromBase32(await unsealSecret<string>(secret_sealed, _id)))
   const timestamp = Date.now()
@@ -116,7 +116,7 @@ async function stepOf({ _id, secret_sealed }: AuthenticatorDocument, code: strin
   return delta === null ? null : totp.counter({ timestamp }) + delta
 }
 
-/** 50 random bits, which the limit on attempts keeps from being guessed: `XXXXX-XXXXX` in base 32. */
+/** 50 random bits as `XXXXX-XXXXX` in base 32. The limit on attempts prevents guessing. */
 function newRecoveryCode(): string {
   const text = new Secret({ buffer: new Uint8Array(randomBytes(7)).buffer }).base32
   return `${text.slice(0, 5)}-${text.slice(5, 10)}`

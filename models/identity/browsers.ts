@@ -6,13 +6,13 @@ import { hashToken, newToken } from '../secrets.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import type { UserDocument } from './users.ts'
 
-/** From where somebody came. */
+/** The origin of a request. */
 export interface Origin {
   address: string
   user_agent: string
 }
 
-/** A browser in which the user need not give a code for 30 days. Its token is kept hashed. */
+/** A remembered browser: logins from it need no code for 30 days. Its token is stored as a hash. */
 export interface BrowserDocument extends Origin {
   _id: string
   tenant_id: string
@@ -47,7 +47,7 @@ const livesMs = 30 * 24 * 3_600_000
 type Owner = Pick<UserDocument, '_id' | 'tenant_id'>
 const of = ({ _id, tenant_id }: Owner) => ({ tenant_id, user_id: _id })
 
-/** The token that this browser sends at its next login. */
+/** Remembers a browser. Returns the token that it sends at its next login. */
 export async function rememberBrowser(user: Owner, origin: Origin): Promise<string> {
   const token = newToken('klb')
   const now = new Date()
@@ -57,7 +57,7 @@ export async function rememberBrowser(user: Owner, origin: Origin): Promise<stri
   return token
 }
 
-/** Whether the token is that of a browser of this user, which is noted. */
+/** Whether the token belongs to a remembered browser of this user. Records the use. */
 export async function isRemembered(user: Owner, token: string): Promise<boolean> {
   const now = new Date()
   const { matchedCount } = await Browser.updateOne(

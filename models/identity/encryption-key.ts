@@ -5,10 +5,10 @@ import type { Accepted } from '../operations.ts'
 import { defineResource, documentOptions, platformFields, type ResourceDocument } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 
-// What secrets at rest are encrypted with, as a resource: there is one, whose rotation is an operation like others.
-// The keys themselves are data keys (models/data-keys.ts).
+// The encryption of secrets at rest as a resource. There is one, and its rotation is an operation like others. The keys
+// themselves are data keys (models/data-keys.ts).
 
-/** A rotation is not called off; whatever becomes of it, another one is possible. */
+/** A rotation cannot be cancelled. After any outcome another rotation is allowed. */
 export const encryptionKeyStates = states(
   { active: { rotate: 'rotating' }, error: { rotate: 'rotating' } },
   { final: ['rotate'] },
@@ -32,12 +32,12 @@ export const encryptionKeyResource = defineResource('encryption_key', Encryption
   of_platform: true,
 })
 
-/** Makes its record. Setup runs it. */
+/** Creates the record. Setup calls this. */
 export async function ensureEncryptionKey(): Promise<void> {
   await EncryptionKey.updateOne({ _id: encryptionKeyId }, {}, { upsert: true })
 }
 
-/** Accepts a rotation, which is kept with the operator who asks for it. Throws as `begin`. */
+/** Accepts a rotation. The operator's tenant keeps the operation. Throws as `begin`. */
 export const acceptRotation = (by: By, id = encryptionKeyId): Promise<Accepted<EncryptionKeyDocument>> =>
   transaction(async () => {
     await EncryptionKey.updateOne({ _id: id }, { $set: { tenant_id: by.tenant_id } })

@@ -4,8 +4,8 @@ import { transaction } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
 
 /**
- * The one rule against climbing: nobody gives, changes or takes away what he does not hold himself. Throws
- * GrantDenied, which names what is missing.
+ * The rule against privilege escalation: callers can grant, change or revoke only permissions that they hold. Throws
+ * GrantDenied, which lists the missing ones.
  */
 export function mustHold(held: ReadonlySet<string>, wanted: Iterable<string>): void {
   const missing = [...new Set(wanted)].filter((permission) => !held.has(permission)).toSorted()
@@ -24,9 +24,9 @@ const schema = new Schema<TurnDocument>(
 const Turn = mongoose.model<TurnDocument>('IdentityTurn', schema)
 
 /**
- * A transaction that changes who may do what in a tenant. They go one after another, on all replicas, since
- * each writes the same document first: two owners who remove each other, or a role that is deleted while it is
- * given, see one another.
+ * A transaction that changes permissions in a tenant. These transactions run one after another on all replicas, since
+ * each writes the same document first. Otherwise two owners could remove each other, or a role could be deleted while
+ * it is being granted.
  */
 export function changeGrants<T>(tenantId: string, work: () => Promise<T>): Promise<T> {
   return transaction(async () => {
@@ -36,15 +36,15 @@ export function changeGrants<T>(tenantId: string, work: () => Promise<T>): Promi
 }
 
 /**
- * A transaction that copies to a session what its user may do. It takes no turn, so that logins on several replicas do
- * not wait for each other: it writes to the records that it copies (`holdUser`, `holdOwnRoles`), where it meets a change.
+ * A transaction that copies a user's permissions to a session. Logins on several replicas do not wait for each other:
+ * it writes only to the records that it copies (`holdUser`, `holdOwnRoles`), and so conflicts with a change of them.
  */
 export const copyGrants = <T>(tenantId: string, work: () => Promise<T>): Promise<T> =>
   transaction(work, lineOf(tenantId))
 
 const lineOf = (tenantId: string): string => `grants:${tenantId}`
 
-/** The tenant is gone. */
+/** Removes the record of a deleted tenant. */
 export const forgetGrants = async (tenantId: string): Promise<void> => {
   await Turn.deleteOne({ _id: tenantId })
 }

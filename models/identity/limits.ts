@@ -1,13 +1,13 @@
 interface Limit {
-  /** What a new tenant has. */
+  /** The default for a new tenant. */
   usual: number
-  /** The sum over what the tenant's instances and disks hold that it limits, and how many units of that make one of the limit's. */
+  /** The limited sum over the reservations of the tenant, and how many of its units make one unit of the limit. */
   sum?: { of: 'cpu_milli' | 'memory_mib' | 'disk_gib'; units: number }
 }
 
 /**
- * The limits of a tenant. The schema, the views, the bodies and the checks of sums follow from this table; what has no sum is
- * checked by `needQuota` where it is counted.
+ * The limits of a tenant. The schema, the views, the request bodies and the checks of sums follow from this table. A
+ * limit without a sum is checked by `needQuota`, where its resources are counted.
  */
 export const limits = {
   max_cpu_cores: { usual: 64, sum: { of: 'cpu_milli', units: 1000 } },
@@ -22,13 +22,13 @@ export type LimitName = keyof typeof limits
 export type Limits = Record<LimitName, number>
 export type SomeLimits = { [Name in LimitName]?: number | undefined }
 
-/** Something for each limit, in the table's order. */
+/** Maps each limit to a value, in the order of the table. */
 export const forEachLimit = <T>(valueOf: (name: LimitName, limit: Limit) => T): Record<LimitName, T> =>
   Object.fromEntries(
     Object.entries(limits).map(([name, limit]) => [name, valueOf(name as LimitName, limit)]),
   ) as Record<LimitName, T>
 
-/** Those that limit a sum. */
+/** The limits on sums. */
 export const limitedSums = Object.values(
   forEachLimit((name, { sum }) => (sum ? [{ name, sum: sum.of, units: sum.units }] : [])),
 ).flat()

@@ -1,4 +1,4 @@
-// Where the links of mails lead. Set once, by the role that writes them.
+// The base URLs of links in mails. The role that writes mails sets them once.
 
 interface Urls {
   api: string
@@ -17,8 +17,8 @@ export function useLinks(settings: {
 }
 
 /**
- * How a person uses a one-time token: by the console's page, or by one call. The token stands in the link's
- * fragment, which no server and no log sees.
+ * The instructions for using a one-time token: a page of the console, or one API call. The token is in the fragment of
+ * the link, which reaches no server and no log.
  */
 export function waysToUse(token: string, page: string, operation: string): string {
   if (!urls) throw new Error('useLinks was not called')

@@ -10,7 +10,7 @@ export interface Credentials {
   password: string
   /** A code of the authenticator app, or a recovery code. */
   otp?: string | undefined
-  /** Of a browser that gave a code before. */
+  /** The token of a remembered browser. */
   remember_token?: string | undefined
   /** Whether to remember this browser. */
   remember?: boolean | undefined
@@ -24,8 +24,8 @@ export interface LoggedIn {
 }
 
 /**
- * The one way in. Throws Unauthenticated: `invalid_credentials`, the same in the same time whether the address is
- * known or not; `otp_required` and `invalid_otp` only to who has the password. Throws TooManyRequests.
+ * Every login of a user. Throws Unauthenticated: `invalid_credentials`, with the same answer and timing for known and
+ * unknown addresses; `otp_required` and `invalid_otp` only after the right password. Throws TooManyRequests.
  */
 export function logIn(credentials: Credentials, origin: Origin): Promise<LoggedIn> {
   const { email, password, otp, remember_token, remember } = credentials
@@ -35,14 +35,14 @@ export function logIn(credentials: Credentials, origin: Origin): Promise<LoggedI
     const gaveCode = (await isEnrolled(user)) && (await proveSecond(user, otp, remember_token))
     return {
       ...(await openSession(user, origin)),
-      // Only who gave a code now may be spared it later.
+      // Remember the browser only after a login with a code.
       remember_token: remember && gaveCode ? await rememberBrowser(user, origin) : null,
       user,
     }
   })
 }
 
-/** Whether by a code; by the browser's token otherwise. Throws where by neither. */
+/** Checks the second factor: true by a code, false by the browser's token. Throws if neither is valid. */
 async function proveSecond(user: UserDocument, otp?: string, rememberToken?: string): Promise<boolean> {
   if (rememberToken && (await isRemembered(user, rememberToken))) return false
   if (!otp) {

@@ -5,24 +5,24 @@ import { idField } from '../resources.ts'
 import { newId } from '../../lib/ids.ts'
 import { schemaOptions } from '../schemas.ts'
 
-/** What is to be said to a person. */
+/** A mail to a user. */
 export interface Mail {
   to: string
   subject: string
   text: string
 }
 
-/** Mail that waits to go out. Its text is sealed, since it may carry a link that opens an account. */
+/** A queued mail. Its text is sealed, since it may contain a link that opens an account. */
 export interface MailDocument {
   _id: string
   to: string
   text_sealed: string
-  /** `suppressed`: its address is one that gets no more mail (models/mail/suppressions.ts). */
+  /** `suppressed`: the address gets no more mail (models/mail/suppressions.ts). */
   state: 'waiting' | 'sent' | 'failed' | 'suppressed'
   tries: number
-  /** Not before this moment; moved on by each try, so that two workers do not send it at once. */
+  /** The earliest time to send. Each try moves it on, so that no two workers send the mail at once. */
   due_at: Date
-  /** When it is forgotten: a week after it was settled. */
+  /** When MongoDB deletes it: a week after it was settled. */
   expires_at: Date | null
   created_at: Date
 }
@@ -45,7 +45,7 @@ schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 export const MailRecord = mongoose.model<MailDocument>('Mail', schema)
 sealedField(MailRecord, 'text_sealed')
 
-/** Accepts a mail. Inside a transaction it goes out only if that commits; a worker sends it soon after. */
+/** Queues a mail, which a worker sends soon. Inside a transaction it is sent only if that commits. */
 export async function queueMail({ to, subject, text }: Mail): Promise<void> {
   const _id = newId()
   const now = new Date()
@@ -58,12 +58,12 @@ export async function queueMail({ to, subject, text }: Mail): Promise<void> {
   }).save()
 }
 
-/** A mail in the hands of one worker. */
+/** A mail that one worker has claimed. */
 export interface ClaimedMail extends Mail {
   id: string
-  /** This one included. */
+  /** The number of tries, this one included. */
   tries: number
-  /** Whether it is tried again when this fails. */
+  /** Whether the mail is retried if this try fails. */
   triesLeft: boolean
 }
 
@@ -72,7 +72,7 @@ const firstPauseMs = 10_000
 const mostTries = 10
 const keptMs = 7 * 86_400_000
 
-/** The mail that has waited longest, for this worker alone until it is due again; null when none is due. */
+/** Claims the mail that has waited longest, until it is due again. Null if none is due. */
 export async function claimDueMail(): Promise<ClaimedMail | null> {
   const now = new Date()
   const pause = { $multiply: [firstPauseMs, { $pow: [2, '$tries'] }] }
@@ -87,7 +87,7 @@ export async function claimDueMail(): Promise<ClaimedMail | null> {
   return { id, to, subject, text, tries, triesLeft: tries < mostTries }
 }
 
-/** It went out, or it never will. Its text is forgotten at once. */
+/** Records the final state of a mail, and deletes its text. */
 export async function settleMail(id: string, state: 'sent' | 'failed' | 'suppressed'): Promise<void> {
   const expires_at = new Date(Date.now() + keptMs)
   await MailRecord.updateOne({ _id: id }, { $set: { state, text_sealed: '-', expires_at } })

@@ -10,7 +10,7 @@ import { builtInRoles, customRolesNamed, operatorRole, type Permission, permissi
 import { copyRoles } from './sessions.ts'
 import { User, type UserDocument } from './users.ts'
 
-// What those who manage a tenant's users do with them. Nobody acts on a user who may do more than he.
+// Management of a tenant's users. A caller cannot change a user who has more permissions than the caller.
 
 interface Manager {
   tenant_id: string
@@ -25,7 +25,7 @@ export async function findUser(tenant_id: string, _id: string): Promise<UserDocu
   return user
 }
 
-/** Mails an invitation. Throws GrantDenied, InvalidInput for a role that is none, and `email_taken`. */
+/** Invites a user by mail. Throws GrantDenied, InvalidInput for an unknown role, and `email_taken`. */
 export async function inviteUser(
   by: Manager,
   invited: { email: string; name: string; roles: string[] },
@@ -48,7 +48,7 @@ export async function inviteUser(
   }
 }
 
-/** Mails a new link; the former one ends. Throws StateConflict when the user has accepted or is disabled. */
+/** Mails a new link, and voids the former one. Throws StateConflict if the user has accepted or is disabled. */
 export function inviteAgain(by: Manager, id: string): Promise<UserDocument> {
   return changeGrants(by.tenant_id, async () => {
     const user = await manageable(by, id)
@@ -69,8 +69,8 @@ async function mailInvitation(user: UserDocument, by: Manager): Promise<void> {
 }
 
 /**
- * Changes a user; disabling ends his logins. Throws NotFound, GrantDenied when he may do more than the caller, now
- * or then, InvalidInput for a role that is none, and `last_owner`.
+ * Changes a user. Disabling ends the user's logins. Throws NotFound, GrantDenied if the user has more permissions than
+ * the caller before or after the change, InvalidInput for an unknown role, and `last_owner`.
  */
 export function changeUser(
   by: Manager,
@@ -113,7 +113,7 @@ async function manageable(by: Manager, id: string): Promise<UserDocument> {
   return user
 }
 
-/** The platform's own role is neither given nor taken here: who has it keeps it. */
+/** The platform's operator role can be neither granted nor revoked here: a user who has it keeps it. */
 async function newRoles(by: Manager, user: UserDocument, asked: string[]): Promise<string[]> {
   const kept = user.roles.filter((role) => role === operatorRole)
   const roles = [...new Set(asked)].filter((role) => !(role === operatorRole && kept.length))
@@ -134,7 +134,7 @@ async function permissionsOfRoles(tenantId: string, roles: string[]): Promise<Re
   return permissionsOf(roles, custom)
 }
 
-/** In the transaction that changed `before`: somebody who can do everything is left. */
+/** Throws `last_owner` if no active owner is left. Call in the transaction that changed `before`. */
 async function keepAnOwner({ tenant_id, status, roles }: UserDocument): Promise<void> {
   if (status !== 'active' || !roles.includes('owner')) return
   if (await User.exists({ tenant_id, status: 'active', roles: 'owner' })) return

@@ -7,7 +7,7 @@ import type { UserDocument } from './users.ts'
 
 type Purpose = 'invitation' | 'password_reset'
 
-/** Lets one person set one password, once. The token itself is not kept: `_id` is its keyed hash. */
+/** Lets one user set a password once. The token itself is not stored: `_id` is its keyed hash. */
 interface OneTimeTokenDocument {
   _id: string
   tenant_id: string
@@ -37,7 +37,7 @@ const prefixes: Record<Purpose, string> = { invitation: 'kli', password_reset: '
 
 type Owner = Pick<UserDocument, '_id' | 'tenant_id'>
 
-/** A new token; an older one of the user ends. */
+/** Issues a token, and voids the older tokens of the user. */
 export async function issueToken(user: Owner, purpose: Purpose): Promise<string> {
   await voidTokens(user)
   const token = newToken(prefixes[purpose])
@@ -53,13 +53,13 @@ export async function issueToken(user: Owner, purpose: Purpose): Promise<string>
   return token
 }
 
-/** Whose it is. Throws InvalidInput when it is unknown, used or has ended. */
+/** Finds the record of a token. Throws InvalidInput if the token is unknown, used or expired. */
 export async function readToken(token: string, purpose: Purpose): Promise<OneTimeTokenDocument> {
   const filter = { _id: hashToken(token), purpose, expires_at: { $gt: new Date() } }
   return known(await OneTimeToken.findOne(filter).setOptions(everyTenant).lean())
 }
 
-/** Uses it up. Of many at once one succeeds, the others throw InvalidInput. */
+/** Consumes a token. Of concurrent calls one succeeds; the others throw InvalidInput. */
 export async function useToken({ _id, tenant_id }: OneTimeTokenDocument): Promise<void> {
   known(await OneTimeToken.findOneAndDelete({ _id, tenant_id }).lean())
 }

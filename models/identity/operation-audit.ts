@@ -5,7 +5,7 @@ import { User } from './users.ts'
 
 type Actor = Pick<AuditEventDocument, 'actor_id' | 'actor_kind' | 'actor_name'>
 
-/** Audits an operation that no HTTP request asked for, in the transaction that accepts it. */
+/** Audits an operation that no HTTP request started, in the transaction that accepts it. */
 export async function auditOperation(
   { tenant_id, id, parent }: { tenant_id: string; id: string | null; parent?: { id: string } },
   operation: OperationDocument,
@@ -28,7 +28,7 @@ export async function auditOperation(
   await storeAuditEvent(event)
 }
 
-/** Of another tenant, as an operator is, nobody is named. */
+/** A user of another tenant, such as an operator, is not named. */
 async function actorOf(tenant_id: string, id: string | null): Promise<Actor> {
   const user = id && (await User.findOne({ _id: id, tenant_id }, { email: 1 }).lean())
   if (user) return { actor_id: user._id, actor_kind: 'user', actor_name: user.email }

@@ -71,18 +71,18 @@ const builtIn: Record<string, Permission[]> = {
   developer: tenantPermissions.filter((permission) => !identity.test(permission)),
   viewer: tenantPermissions.filter((permission) => permission.endsWith(':read')),
   /** Runs the platform. Given by setup and by operators only, never by a tenant. */
-  operator: [...platformPermissions, 'operations:read'], // and follows what he began
+  operator: [...platformPermissions, 'operations:read'], // to follow the operations that they start
 }
 
 const isBuiltIn = (name: string): boolean => Object.hasOwn(builtIn, name)
-/** What every tenant has, and none can change. */
+/** The built-in roles of every tenant, which no tenant can change. */
 export const builtInRoles = ['owner', 'admin', 'developer', 'viewer'] as const
-/** The platform's own role: not in any tenant's list, and not to be given there. */
+/** The platform's own role. No tenant's list shows it, and no tenant can grant it. */
 export const operatorRole = 'operator'
 
-/** A role of a tenant, or one of the built-in roles, which are kept here for lists alone. */
+/** A role of a tenant, or a built-in role, which is stored for lists only. */
 export interface RoleDocument {
-  /** `<tenant>:<name>`, so that a request finds a user's roles by their ids. */
+  /** `<tenant>:<name>`: a user's roles are found by id. */
   _id: string
   /** Null for the built-in roles, which all tenants share. */
   tenant_id: string | null
@@ -90,7 +90,7 @@ export interface RoleDocument {
   description: string
   built_in: boolean
   permissions: string[]
-  /** Counts logins of its users, so that a login and a change of the role meet in the record. */
+  /** Counts the logins of its users. Each login writes it, and so conflicts with a concurrent change of the role. */
   logins: number
   created_at: Date
   updated_at: Date
@@ -114,7 +114,7 @@ export const Role = mongoose.model<RoleDocument>('Role', schema)
 
 const idOf = (tenantId: string, name: string): string => `${tenantId}:${name}`
 
-/** Writes the built-in roles where lists find them. Setup runs it at each start: a release may change them. */
+/** Stores the built-in roles for lists. Setup calls this at each start, since a release may change them. */
 export async function ensureBuiltInRoles(): Promise<void> {
   for (const name of builtInRoles) {
     const fields = { tenant_id: null, name, built_in: true, permissions: builtIn[name]?.toSorted() ?? [] }
@@ -122,7 +122,7 @@ export async function ensureBuiltInRoles(): Promise<void> {
   }
 }
 
-/** The tenant's role with this name. Throws NotFound; so it does for the operator's, which is no tenant's. */
+/** The tenant's role with this name. Throws NotFound, also for the operator role. */
 export async function roleNamed(tenantId: string, name: string): Promise<RoleDocument> {
   const _id = { $in: [idOf(tenantId, name), idOf('', name)] }
   const role = await Role.findOne({ _id }).setOptions(everyTenant).lean()
@@ -154,8 +154,8 @@ export async function createRole(
 }
 
 /**
- * Changes a role. `permissionsFrom` makes the new permissions of the present ones. Who changes it must hold all
- * that it gives, before and after. Throws NotFound, GrantDenied, and `built_in_role`.
+ * Changes a role. `permissionsFrom` maps the present permissions to the new ones. The caller must hold all permissions
+ * of the role, before and after. Throws NotFound, GrantDenied, and `built_in_role`.
  */
 export function changeRole(
   by: Grantor,
@@ -178,7 +178,7 @@ export function changeRole(
   })
 }
 
-/** Throws what changeRole throws, and `role_in_use` while users have it: they would lose rights unseen. */
+/** Throws as `changeRole`, and `role_in_use` while users have the role: they would silently lose permissions. */
 export function deleteRole(by: Grantor, name: string): Promise<void> {
   return changeGrants(by.tenant_id, async () => {
     const role = await changeable(by, name)
@@ -208,8 +208,8 @@ export const customRolesNamed = (tenant_id: string, names: string[]): Promise<Ro
   Role.find({ tenant_id, _id: { $in: names.map((name) => idOf(tenant_id, name)) } }).lean()
 
 /**
- * The same, as now and until the present transaction ends: a write to them, as `holdUser` is. Costs no query where all
- * are built in.
+ * As `customRolesNamed`, and locks the roles until the transaction ends by writing to them, like `holdUser`. Makes no
+ * query if all roles are built in.
  */
 export async function holdOwnRoles(tenant_id: string, names: string[]): Promise<RoleDocument[]> {
   const own = names.filter((name) => !isBuiltIn(name))
@@ -223,7 +223,7 @@ const known = new Map<string, ReadonlySet<Permission>>()
 const grantable = new Set<string>(tenantPermissions)
 const isGrantable = (permission: string): permission is TenantPermission => grantable.has(permission)
 
-/** All that a user with these roles may do. A role that does not exist gives nothing. */
+/** The permissions of a user with these roles. An unknown role grants nothing. */
 export function permissionsOf(
   roles: string[],
   custom: Pick<RoleDocument, 'permissions'>[] = [],

@@ -9,18 +9,18 @@ import { grantOf, Session } from './sessions.ts'
 import { holdUser, type UserDocument } from './users.ts'
 
 const kind = 'kls'
-/** How a session's token begins, which an access token never does. */
+/** The prefix of session tokens. Access tokens never have it. */
 export const sessionPrefix = `${kind}_`
 
 const hourMs = 3_600_000
 const idleMs = 12 * hourMs
 const longestMs = 7 * 24 * hourMs
-// A session that is used is written to once an hour at most, not on every request.
+// The expiry of a session in use is extended at most once an hour, not on every request.
 const slideAfterMs = hourMs
 
 /**
- * Opens a session; the token is shown to nobody else, and kept nowhere. Throws Unauthenticated when the user was
- * disabled, removed or given another password since `user` was read.
+ * Opens a session. The returned token is not stored. Throws Unauthenticated if the user was disabled, removed or given
+ * another password since `user` was read.
  */
 export async function openSession(
   user: UserDocument,
@@ -60,7 +60,7 @@ export interface Identity {
   permissions: ReadonlySet<Permission>
 }
 
-/** Who this token stands for, and what they may do now: one find, since this runs on each request. */
+/** The user of this token, with their current permissions. One query, since this runs on each request. */
 export async function identityOf(token: string): Promise<Identity | null> {
   const session = await readOne(Session, { _id: hashToken(token) })
   const now = Date.now()

@@ -4,28 +4,28 @@ import { hashToken } from '../secrets.ts'
 import type { Origin } from './browsers.ts'
 import type { UserDocument } from './users.ts'
 
-/** What a role of the tenant's own permits. */
+/** The permissions of a custom role. */
 export interface RoleGrant {
   name: string
   permissions: string[]
 }
 
 /**
- * A login. The token itself is not kept: `_id` is its keyed hash. `email`, `roles` and `own_roles` copy the user and
- * their roles, so that a request reads one record. Each transaction that changes those changes the copies.
+ * A login. The token itself is not stored: `_id` is its keyed hash. `email`, `roles` and `own_roles` are copies, so
+ * that a request reads one record. Each transaction that changes a user or a role updates the copies.
  */
 export interface SessionDocument extends Origin {
   _id: string
-  /** The name by which the user ends it. */
+  /** The id by which the user can end the session. */
   public_id: string
   tenant_id: string
   user_id: string
   email: string
   roles: string[]
-  /** Those of the roles that the tenant made. */
+  /** The custom roles among `roles`. */
   own_roles: RoleGrant[]
   created_at: Date
-  /** Moves on while the session is used, up to `ends_at`. MongoDB removes what has expired. */
+  /** Extended while the session is used, up to `ends_at`. MongoDB deletes expired sessions. */
   expires_at: Date
   ends_at: Date
 }
@@ -52,12 +52,12 @@ schema.index({ user_id: 1 })
 schema.index({ tenant_id: 1, 'own_roles.name': 1 })
 export const Session = mongoose.model<SessionDocument>('Session', schema)
 
-/** The user has these roles now. Part of the transaction that gave them. */
+/** Copies a user's roles to their sessions. Call in the transaction that changes the roles. */
 export async function copyRoles({ _id, roles }: UserDocument, own: RoleGrant[]): Promise<void> {
   await Session.updateMany({ user_id: _id }, { $set: { roles, own_roles: own.map(grantOf) } })
 }
 
-/** The role permits this now. Part of the transaction that changed it. */
+/** Copies a role's permissions to sessions. Call in the transaction that changes the role. */
 export async function copyRole({
   tenant_id,
   ...role
@@ -71,23 +71,23 @@ export async function copyRole({
 
 export const grantOf = ({ name, permissions }: RoleGrant): RoleGrant => ({ name, permissions })
 
-/** Ends the login at once, everywhere. */
+/** Ends the session at once, on all replicas. */
 export async function closeSession(token: string): Promise<void> {
   await Session.deleteOne({ _id: hashToken(token) })
 }
 
-/** Ends one of a user's own logins. Whether there was one. */
+/** Ends one of a user's own sessions. Returns whether it existed. */
 export async function closeSessionNamed(user_id: string, public_id: string): Promise<boolean> {
   return (await Session.deleteOne({ user_id, public_id })).deletedCount === 1
 }
 
-/** Ends all logins of a user, but that with this token. */
+/** Ends all sessions of a user, except the one with this token. */
 export async function closeSessions(user_id: string, exceptToken?: string): Promise<void> {
   const others = exceptToken === undefined ? {} : { _id: { $ne: hashToken(exceptToken) } }
   await Session.deleteMany({ user_id, ...others })
 }
 
-/** Ends all logins of a tenant's users. */
+/** Ends all sessions of a tenant's users. */
 export async function closeTenantSessions(tenant_id: string): Promise<void> {
   await Session.deleteMany({ tenant_id })
 }

@@ -15,17 +15,17 @@ import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 
-/** A key pair with which the platform signs tokens. The private half is sealed. */
+/** A key pair that signs the platform's tokens. The private key is sealed. */
 export interface SigningKeyDocument {
   /** The key's id, `kid` in tokens. */
   _id: string
-  /** 1, 2, …; of two rotations at once one gets the number. */
+  /** 1, 2, …; only one of two concurrent rotations gets a number. */
   generation: number
   public_jwk: JWK
   private_sealed: string
-  /** From when on it signs. It is published before, so that who verifies knows it by then. */
+  /** When it starts to sign. It is published earlier, so that all verifiers have it by then. */
   signs_from: Date
-  /** Until when it is published; null for the newest. MongoDB removes it then. */
+  /** When MongoDB deletes it; null for the newest. It is published until then. */
   expires_at: Date | null
   created_at: Date
 }
@@ -47,23 +47,23 @@ schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 export const SigningKey = mongoose.model<SigningKeyDocument>('SigningKey', schema)
 sealedField(SigningKey, 'private_sealed')
 
-// Hosts hear of keys every 10 s, other replicas of the api read them anew as often: a minute is plenty.
+// Hosts get the keys every 10 s, and other API replicas read them as often: a minute is enough.
 const publishedFirstMs = 60_000
 const readAgainMs = 10_000
-// An unknown key id is looked for at most so often, since anybody can send one.
+// Unknown key ids cause at most one read per second, since anyone can send them.
 const lookAgainMs = 1_000
-// Longer than any token lives (access tokens: 1 h).
+// Longer than the lifetime of any token (access tokens: 1 h).
 const keptMs = 2 * 3_600_000
 
-/** Makes the first key pair. Two at once make one. */
+/** Makes the first key pair. Concurrent calls make one. */
 export async function ensureSigningKey(): Promise<void> {
   if (await SigningKey.exists({})) return
   await insertKey(1, new Date())
 }
 
 /**
- * Makes the next key pair. It signs a minute from now, when everybody knows it; the present one stays published
- * until no token that it has signed is good any longer. Returns the new one.
+ * Makes and returns the next key pair. It starts to sign in a minute, when all verifiers have it. The present one stays
+ * published until all tokens that it signed have expired.
  */
 export async function rotateSigningKey(): Promise<SigningKeyDocument> {
   const newest = await SigningKey.findOne().sort({ generation: -1 }).lean()
@@ -104,7 +104,7 @@ interface KnownKeys {
 let known: Promise<KnownKeys> | undefined
 let readAt = 0
 
-/** All keys, read anew when those at hand are older than `ms`. */
+/** All keys, read again if the cached ones are older than `ms`. */
 async function keysOfLast(ms: number): Promise<KnownKeys> {
   if (!known || Date.now() - readAt > ms) {
     readAt = Date.now()
@@ -130,10 +130,10 @@ async function readKeys(): Promise<KnownKeys> {
   }
 }
 
-/** What others verify our tokens with. */
+/** The public keys that verify our tokens. */
 export const publicKeys = async (): Promise<KnownKeys['jwks']> => (await keysOfLast(readAgainMs)).jwks
 
-/** The key that a token's header names, for jose; keys that are new here are looked for. */
+/** For jose: the key that a token's header names. An unknown key id causes a new read of the keys. */
 export const verificationKey: JWTVerifyGetKey = async (header, token) => {
   const { jwks } = await keysOfLast(readAgainMs)
   const isKnown = jwks.keys.some(({ kid }) => kid === header?.kid)
@@ -141,7 +141,7 @@ export const verificationKey: JWTVerifyGetKey = async (header, token) => {
   return verifier(header, token)
 }
 
-/** Signs with the newest key whose time has come. */
+/** Signs with the newest key whose `signs_from` has passed. */
 export async function sign(token: SignJWT, typ: string): Promise<string> {
   const { signers } = await keysOfLast(readAgainMs)
   const now = Date.now()

@@ -8,13 +8,13 @@ import { AuditEvent } from './audit.ts'
 import { forgetGrants } from './grants.ts'
 
 const ofPlatform = (): Resource[] => allResources().filter(({ of_platform }) => of_platform)
-// Who did what is kept beyond the tenant, and what was done to the platform is the operators' own record.
+// Audit events outlive the tenant, and records of the platform's own resources belong to the operators.
 const isKept = (modelName: string): boolean =>
   modelName === AuditEvent.modelName || ofPlatform().some(({ model }) => model.modelName === modelName)
 const alsoKept = (modelName: string): object =>
   modelName === Operation.modelName ? { resource_kind: { $nin: ofPlatform().map(({ kind }) => kind) } } : {}
 
-/** Every collection with records of tenants, and which of a tenant's are removed with it. */
+/** Every collection with tenants' records, and the filter for those to remove with this tenant. */
 export const tenantRecords = (tenantId: string) =>
   Object.values(mongoose.models)
     .filter(({ modelName }) => !isKept(modelName))
@@ -23,9 +23,9 @@ export const tenantRecords = (tenantId: string) =>
       return field ? [{ collection, filter: { [field]: tenantId, ...alsoKept(modelName) } }] : []
     })
 
-/** Removes whatever has the tenant's id, of any model. May be repeated. */
+/** Removes all records with the tenant's id, of every model. Idempotent. */
 export async function removeTenantRecords(tenantId: string): Promise<void> {
-  while (await dropPieces({ tenant_id: tenantId })) {} // with what they refer to
+  while (await dropPieces({ tenant_id: tenantId })) {} // together with their blobs
   for (const { collection, filter } of tenantRecords(tenantId)) await collection.deleteMany(filter)
   await forgetGrants(tenantId)
   await forgetCounts(tenantId)

@@ -18,15 +18,15 @@ import { forEachLimit, limitedSums, type LimitName, type Limits, type SomeLimits
 import { closeTenantSessions } from './sessions.ts'
 import { hashPassword, User, type UserDocument } from './users.ts'
 
-/** Nobody gets into a tenant that is not active. There is no way back from a deletion, only another try. */
+/** Only an active tenant accepts logins. A deletion cannot be reverted, only retried. */
 export const tenantStates = states(
   { active: { delete: 'deleting' }, error: { delete: 'deleting' } },
   { final: ['delete'] },
 )
 
 /**
- * A resource of the operation engine like others. Its `tenant_id` says in which tenant the operations on it are
- * kept: in itself, and from its deletion on in that of the operator who began it, who reads there how it ended.
+ * A tenant as a resource of the operation engine. Its `tenant_id` is the tenant that keeps the operations on it:
+ * itself, and from its deletion on the tenant of the operator who started that, and who reads its outcome there.
  */
 export interface TenantDocument extends ResourceDocument<StateOf<typeof tenantStates>>, ParentDocument {
   limits: Limits
@@ -66,9 +66,9 @@ export const acceptTenantDeletion = (by: By, id: string): Promise<Accepted<Tenan
   }, id)
 
 /**
- * Readies a tenant for the acceptance of its deletion, in the same transaction: what is done to it from now on
- * is kept with the operator. Throws where operators belong to it: they would lock out themselves, and
- * the records of what they did would go with them.
+ * Prepares a tenant for its deletion, in the transaction that accepts it: the operator's tenant keeps the operations on
+ * it from now on. Throws if the tenant has operators: they would lock themselves out, and the records of their actions
+ * would be deleted.
  */
 async function handOver(id: string, operatorTenantId: string): Promise<void> {
   const operators = await User.countDocuments({ tenant_id: id, roles: 'operator' })
@@ -81,7 +81,7 @@ async function handOver(id: string, operatorTenantId: string): Promise<void> {
     )
   }
   await Tenant.updateOne({ _id: id }, { $set: { tenant_id: operatorTenantId } })
-  // From the next request on nobody gets in, by a session, a new login or a token.
+  // From the next request on, sessions, logins and tokens are refused.
   await User.updateMany({ tenant_id: id }, { $set: { status: 'disabled' } })
   await closeTenantSessions(id)
   await ApiClient.updateMany({ tenant_id: id }, { $set: { expires_at: new Date() } })
@@ -92,15 +92,15 @@ accepts(tenantResource, { verbs: { delete: acceptTenantDeletion } })
 export interface NewOwner {
   email: string
   name?: string | undefined
-  /** Without one, one is made. */
+  /** Default: a generated password. */
   password?: string | undefined
-  /** Beside `owner`. */
+  /** Roles in addition to `owner`. */
   roles?: string[]
 }
 
 /**
- * Makes a tenant and its first owner, both or neither. `password` is the one that was made, null where one was
- * given. Throws a 409 where the address is somebody's already.
+ * Makes a tenant and its first owner in one transaction. `password` is the generated one, null if one was given. Throws
+ * a 409 if the e-mail address is taken.
  */
 export async function createTenant(
   fields: { name: string; limits?: SomeLimits | undefined },
@@ -132,8 +132,8 @@ export async function tenantOf(id: string): Promise<TenantDocument> {
 export const renameTenant = (id: string, name: string): Promise<TenantDocument> => change(id, { name })
 
 /**
- * Changes some of a tenant's limits. One that is set below what is in use takes nothing away: what is held stays
- * held, and only more is refused. Throws NotFound.
+ * Changes some of a tenant's limits. A limit below the present usage releases nothing; it only refuses more. Throws
+ * NotFound.
  */
 export async function setLimits(tenantId: string, limits: SomeLimits): Promise<TenantDocument> {
   const changes = Object.entries(limits).map(([name, value]) => [`limits.${name}`, value] as const)
@@ -149,8 +149,8 @@ function there(tenant: TenantDocument | null): TenantDocument {
 }
 
 /**
- * What an instance or a disk takes, of a tenant's quota and of a host's capacity: whole thousandths of a core, MiB and
- * GiB, so that sums are exact.
+ * What an instance or a disk takes of a tenant's quota and of a host's capacity. Whole thousandths of a core, MiB and
+ * GiB keep the sums exact.
  */
 export interface Size {
   cpu_milli: number
@@ -165,8 +165,8 @@ export const sizeOf = (spec: { cpu_cores: number; memory_mib: number }): Size =>
 export const diskSize = (disk_gib: number): Size => ({ cpu_milli: 0, memory_mib: 0, disk_gib })
 
 /**
- * Takes a part of the tenant's quota, or throws QuotaExceeded: check and change are one conditional update.
- * Negative sizes give back, and always fit. What is new goes into an active tenant only.
+ * Takes quota from a tenant in one conditional update, or throws QuotaExceeded. Negative sizes release quota and always
+ * succeed. A new reservation needs an active tenant.
  */
 export async function takeQuota(tenantId: string, size: Size, { isNew = false } = {}): Promise<void> {
   const room = limitedSums.map(({ name, sum, units }) =>
@@ -183,21 +183,21 @@ export async function takeQuota(tenantId: string, size: Size, { isNew = false } 
   const isShort = ({ name, sum, units }: (typeof limitedSums)[number]): boolean =>
     size[sum] > 0 && usage[sum] + size[sum] > limits[name] * units
   const short = limitedSums.find(isShort)
-  // What lacked was given back between the two queries.
+  // The missing quota was released between the two queries.
   if (!short) return takeQuota(tenantId, size, { isNew })
   const { name, sum, units } = short
   throw new QuotaExceeded(name, limits[name], usage[sum] / units, size[sum] / units)
 }
 
 /**
- * Throws QuotaExceeded where a tenant that has `used` of what is counted may not have one more. Asked in the transaction that
- * adds it, under a lock (`lockParent`): what is counted needs no giving back.
+ * Throws QuotaExceeded if a tenant with `used` resources may not have one more. Call in the transaction that adds it,
+ * under a lock (`lockParent`). Counted resources need no release.
  */
 export async function needQuota(tenantId: string, name: LimitName, used: number): Promise<void> {
   const { limits } = await tenantOf(tenantId)
   if (used >= limits[name]) throw new QuotaExceeded(name, limits[name], used, 1)
 }
 
-/** An aggregation expression: whether `asked` more goes into `allowed`. Giving back always does. */
+/** An aggregation expression: whether `asked` more fits into `allowed`. Releasing always fits. */
 export const fits = (asked: number, used: string, allowed: unknown): unknown =>
   asked <= 0 ? true : { $lte: [{ $add: [used, asked] }, allowed] }

@@ -9,7 +9,7 @@ export const userStatuses = ['invited', 'active', 'disabled'] as const
 export interface UserDocument {
   _id: string
   tenant_id: string
-  /** Lower case; unique over all tenants, since a login names no tenant. */
+  /** Lower case. Unique over all tenants, since a login does not name a tenant. */
   email: string
   name: string
   /** Null until the invitation is accepted. */
@@ -17,7 +17,7 @@ export interface UserDocument {
   roles: string[]
   /** Only an active user can log in. */
   status: (typeof userStatuses)[number]
-  /** Counts logins, so that a login and a change of the user meet in the record. */
+  /** Counts logins. Each login writes it, and so conflicts with a concurrent change of the user. */
   logins: number
   created_at: Date
   updated_at: Date
@@ -41,21 +41,21 @@ schema.index({ email: 1 }, { unique: true })
 schema.index({ tenant_id: 1, created_at: -1 })
 export const User = mongoose.model<UserDocument>('User', schema)
 
-// 2^11 rounds: 0.13 s on the machine this was written on, between OWASP's least (10) and what a login bears.
+// 2^11 rounds: 0.13 s when measured, above OWASP's minimum (10) and acceptable for a login.
 const rounds = 11
 export const hashPassword = (password: string): Promise<string> => hash(digest(password), rounds)
 
 /**
- * bcrypt reads 72 bytes and ignores the rest unsaid, so that it is given 64 that depend on all of the password.
- * The key sets them apart from plain digests that others may have lost.
+ * bcrypt silently ignores all but the first 72 bytes: it gets 64 bytes that depend on the whole password. The HMAC key
+ * makes them differ from plain digests leaked elsewhere.
  */
 const digest = (password: string): string =>
   createHmac('sha384', 'keelson password').update(password.normalize('NFKC')).digest('base64')
 
-// Compared with when there is no such user, so that the answer takes as long.
+// Compared against for an unknown user, so that the answer takes as long.
 const nobody = hashPassword('nobody has this password')
 
-/** Whether this is the user's password; takes as long where there is no user, or none with a password. */
+/** Whether this is the user's password. Takes as long without a user or without a stored password. */
 export async function hasPassword(user: UserDocument | null, password: string): Promise<boolean> {
   const right = await compare(digest(password), user?.password_hash ?? (await nobody))
   return right && Boolean(user?.password_hash)
@@ -65,8 +65,8 @@ export const findByEmail = (email: string): Promise<UserDocument | null> =>
   User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
 
 /**
- * The user as now, and until the present transaction ends; null unless active with the same password as in `user`. It
- * is a write: a change at the same time fails one of the two, which MongoDB's driver then repeats.
+ * Reads the user and locks them until the transaction ends; null unless active with the same password as in `user`. It
+ * is a write: of two concurrent changes one fails, and MongoDB's driver retries it.
  */
 export const holdUser = ({ _id, tenant_id, password_hash }: UserDocument): Promise<UserDocument | null> =>
   User.findOneAndUpdate(
@@ -75,7 +75,7 @@ export const holdUser = ({ _id, tenant_id, password_hash }: UserDocument): Promi
     { timestamps: false, returnDocument: 'after' },
   ).lean()
 
-/** The active user with this address and password, else null, in the same time whichever is wrong. */
+/** The active user with this address and password, or null. The time does not tell which of the two is wrong. */
 export async function findByPassword(email: string, password: string): Promise<UserDocument | null> {
   const user = await findByEmail(email)
   return (await hasPassword(user, password)) && user?.status === 'active' ? user : null
