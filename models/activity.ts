@@ -3,7 +3,7 @@ import { idField } from './resources.ts'
 import { schemaOptions } from './schemas.ts'
 import { tenantScoped } from './tenant-scope.ts'
 
-/** What happened to a resource that nobody asked for: the reconciler's log. */
+/** An event on a resource that no user requested, such as a repair by the reconciler. */
 export interface ActivityDocument {
   _id: string
   tenant_id: string
@@ -30,7 +30,7 @@ tenantScoped(schema)
 schema.index({ tenant_id: 1, resource_id: 1, time: -1 })
 export const Activity = mongoose.model<ActivityDocument>('Activity', schema)
 
-/** Adds to the feed of a resource. */
+/** Adds an event to the activity feed of a resource. */
 export async function noteActivity(event: Omit<ActivityDocument, '_id' | 'time'>): Promise<void> {
   await Activity.create({ ...event, time: new Date() })
 }

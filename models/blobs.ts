@@ -4,8 +4,8 @@ import { type BlobStore, makeS3Store, type S3Settings } from '../lib/blob-store.
 import { newId } from '../lib/ids.ts'
 import { schemaOptions } from './schemas.ts'
 
-// Bytes that are too many for a document: in GridFS, or in a bucket of S3 where there is one. Whoever refers to a blob keeps
-// in which of the two it is, so that the setting may change.
+// Data too large for a document: in an S3 bucket if one is configured, else in GridFS. A reference to a blob names its
+// store, so that the setting can change.
 
 export type StoreName = 'gridfs' | 's3'
 export interface BlobName {
@@ -14,8 +14,8 @@ export interface BlobName {
 }
 
 /**
- * A blob that is to be removed then: one that somebody began to store, until what refers to it is committed, and one that
- * nothing refers to any more. So none is forgotten, whoever is killed when.
+ * A blob to remove at `remove_at`: one that is being stored, until a reference to it is committed, or one without
+ * references. No blob leaks, even if a process is killed at any point.
  */
 interface UnwantedBlobDocument {
   /** The blob's key. */
@@ -35,7 +35,7 @@ const schema = new Schema<UnwantedBlobDocument>(
 schema.index({ remove_at: 1 })
 export const UnwantedBlob = mongoose.model<UnwantedBlobDocument>('UnwantedBlob', schema)
 
-/** GridFS alone until `useBlobStores`. */
+/** Only GridFS until `useBlobStores`. */
 let stores: { s3: BlobStore | null } = { s3: null }
 
 export async function useBlobStores(
@@ -45,10 +45,10 @@ export async function useBlobStores(
   stores = { s3: KEELSON_S3_BUCKET ? await makeS3Store({ ...settings, KEELSON_S3_BUCKET }) : null }
 }
 
-// Longer than it takes to store a blob and to commit what refers to it.
+// Longer than it takes to store a blob and to commit a reference to it.
 const unfinishedMs = 3_600_000
 
-/** Stores bytes, and has `commit` refer to them, in a transaction that begins with `wanted`. Where that fails they go again. */
+/** Stores bytes. They are removed after an hour unless a transaction with a reference to them calls `keepBlob`. */
 export async function storeBlob(bytes: Uint8Array): Promise<BlobName> {
   const name: BlobName = { key: newId(), store: stores.s3 ? 's3' : 'gridfs' }
   await UnwantedBlob.create({
@@ -60,19 +60,21 @@ export async function storeBlob(bytes: Uint8Array): Promise<BlobName> {
   return name
 }
 
-/** In the transaction that makes something refer to it: it stays. */
+/**
+ * Keeps a stored blob. Call in the transaction that adds a reference to it. Throws if the blob was stored too long ago.
+ */
 export async function keepBlob({ key }: BlobName): Promise<void> {
   const { deletedCount } = await UnwantedBlob.deleteOne({ _id: key })
   if (!deletedCount) throw new Error(`the blob ${key} is gone: it was stored too long ago`)
 }
 
-/** In the transaction after which nothing refers to them: they are removed soon. */
+/** Schedules blobs for removal. Call in the transaction that removes the references to them. */
 export async function dropBlobs(names: BlobName[]): Promise<void> {
   const remove_at = new Date()
   await UnwantedBlob.insertMany(names.map(({ key, store }) => ({ _id: key, store, remove_at })))
 }
 
-/** What was stored and is not referred to after all. */
+/** Schedules the removal of a stored blob that was not kept. */
 export async function dropUnkept({ key }: BlobName): Promise<void> {
   await UnwantedBlob.updateOne({ _id: key }, { $set: { remove_at: new Date() } })
 }
@@ -82,8 +84,8 @@ export const readBlob = ({ key, store }: BlobName): Promise<Buffer> => storeName
 const batch = 100
 
 /**
- * Removes what nothing refers to, from the stores that this process knows. Returns how many blobs went. May be repeated, and
- * run by several. Throws where one could not be removed, after the others.
+ * Removes the blobs that are due from the stores that this process knows, and returns how many. Idempotent, and safe to
+ * run in several processes. If a removal fails, it removes the others and then throws.
  */
 export async function removeUnwantedBlobs(): Promise<number> {
   const known: StoreName[] = stores.s3 ? ['gridfs', 's3'] : ['gridfs']
@@ -113,14 +115,14 @@ let bucket: mongo.GridFSBucket | undefined
 function bucketOf(): mongo.GridFSBucket {
   const { db } = mongoose.connection
   if (!db) throw new Error('connectDatabase was not called')
-  // A blob is one document as a rule: several cost a round trip each.
+  // Large chunks: most blobs then fit into one, and each chunk costs a round trip.
   return (bucket ??= new mongoose.mongo.GridFSBucket(db, {
     bucketName: 'blobs',
     chunkSizeBytes: 8 * 1024 * 1024,
   }))
 }
 
-// Their keys are texts, where the driver's types know its own ids only.
+// Our keys are strings, but the driver's types allow only its own ids.
 const asId = (key: string): mongo.ObjectId => key as unknown as mongo.ObjectId
 
 const gridFs: BlobStore = {
@@ -135,7 +137,7 @@ const gridFs: BlobStore = {
     await bucketOf()
       .delete(asId(key))
       .catch((error: unknown) => {
-        // The driver has no class for it.
+        // The driver has no error class for this.
         if (!(error instanceof Error) || !error.message.startsWith('File not found')) throw error
       })
   },

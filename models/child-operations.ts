@@ -4,9 +4,9 @@ import { type Accepted, Operation, type OperationDocument, type Parent } from '.
 import { resourceOf } from './resources.ts'
 import { everyTenant } from './tenant-scope.ts'
 
-// Operations that another operation has accepted as its parts.
+// Operations that are parts of a parent operation.
 
-/** For whom a child is accepted. */
+/** The caller on whose behalf a child is accepted. */
 export interface OnBehalf {
   tenant_id: string
   id: string | null
@@ -14,8 +14,8 @@ export interface OnBehalf {
 }
 
 /**
- * Accepts a child of an operation, or finds the one that was accepted under this key before. `id`: the resource, null where one is
- * created, in the parent's tenant. Throws what `accept` throws, and StateConflict where the parent has ended.
+ * Accepts a child of an operation, or finds the one accepted earlier under this key. `id`: the resource; null to create
+ * one in the parent's tenant. Throws as `accept`, and StateConflict if the parent has ended.
  */
 export async function acceptChild(
   parent: Parent,
@@ -26,12 +26,12 @@ export async function acceptChild(
   if (before) return before
   const { tenant_id, requested_by } = await openOperation(parent.id)
   const tenant = (id !== null && (await tenantOf(kind, id))) || tenant_id
-  // A user is known in their own tenant only.
+  // A user id is valid only in the user's own tenant.
   const by = { tenant_id: tenant, id: tenant === tenant_id ? requested_by : null, parent }
   try {
     return await transaction(async () => (await childOf(parent)) ?? (await accept(by)).operation, tenant)
   } catch (error) {
-    // The same acceptance was tried twice at once, and the other was quicker.
+    // A concurrent call with the same key was first.
     if (!isDuplicateKey(error) || !('parent_key' in error.keyPattern)) throw error
     const child = await childOf(parent)
     if (!child) throw error
@@ -42,7 +42,7 @@ export async function acceptChild(
 const childOf = ({ id, key }: Parent): Promise<OperationDocument | null> =>
   Operation.findOne({ parent_id: id, parent_key: key }).setOptions(everyTenant).lean()
 
-/** A worker that was cut off may come late: what has ended accepts nothing more. */
+/** Throws StateConflict if the operation has ended: a worker that lost its connection may call late. */
 async function openOperation(id: string): Promise<OperationDocument> {
   const operation = await Operation.findById(id).setOptions(everyTenant).lean()
   if (!operation?.open) throw new StateConflict('accept a child operation', operation?.state ?? 'deleted')

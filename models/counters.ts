@@ -2,8 +2,8 @@ import mongoose, { type Model, Schema } from 'mongoose'
 import { schemaOptions } from './schemas.ts'
 
 /**
- * How many documents a tenant has in a collection. Kept beside the documents, in the same transactions,
- * because counting 100,000 of them takes MongoDB 30 ms, and every list says its total.
+ * The number of a tenant's documents in a collection, updated in the same transactions as the documents. Every list
+ * returns its total, and MongoDB takes 30 ms to count 100,000 documents.
  */
 interface CounterDocument {
   /** `<collection>:<tenant>:<part>` */
@@ -11,7 +11,7 @@ interface CounterDocument {
   count: number
 }
 
-// A count is spread over so many documents, so that transactions of one tenant seldom meet in one.
+// Each count is split over this many documents, so that transactions of one tenant seldom conflict.
 const parts = 32
 
 const counterSchema = new Schema<CounterDocument>(
@@ -30,7 +30,7 @@ async function add(collection: string, tenantId: string, count: number): Promise
   await Counter.updateOne({ _id: partId(collection, tenantId, part) }, { $inc: { count } }, { upsert: true })
 }
 
-/** Counts what is saved and deleted one by one, which must happen in a transaction. */
+/** Counts the documents that are saved and deleted one by one. Each must happen in a transaction. */
 export function countedByTenant<D extends { tenant_id: string }>(
   schema: Schema<D>,
   collection: string,
@@ -50,7 +50,7 @@ export function countedByTenant<D extends { tenant_id: string }>(
   )
 }
 
-/** The number of a tenant's documents, or null where they are not counted. */
+/** The number of a tenant's documents, or null if the collection is not counted. */
 export async function countOf(model: Counted, tenantId: string): Promise<number | null> {
   const { collectionName } = model.collection
   if (!counted.has(collectionName)) return null
@@ -59,7 +59,7 @@ export async function countOf(model: Counted, tenantId: string): Promise<number 
   return found.reduce((sum, { count }) => sum + count, 0)
 }
 
-/** Takes away all counts of a tenant that is no more. */
+/** Removes all counts of a deleted tenant. */
 export async function forgetCounts(tenantId: string): Promise<void> {
   const ids = [...counted].flatMap((collection) =>
     Array.from({ length: parts }, (_, part) => partId(collection, tenantId, part)),
@@ -67,7 +67,7 @@ export async function forgetCounts(tenantId: string): Promise<void> {
   await Counter.deleteMany({ _id: { $in: ids } })
 }
 
-/** Makes the count of a tenant anew, after documents were put in or taken out behind the models' back. */
+/** Recomputes the count of a tenant after writes that bypassed the models. */
 export async function recount<D>(model: Model<D>, tenantId: string): Promise<void> {
   const { collectionName } = model.collection
   const count = await model.collection.countDocuments({ tenant_id: tenantId })

@@ -4,19 +4,19 @@ import { newId } from '../lib/ids.ts'
 import { type KeyRing, keyIdOf, sealJson, unsealJson } from '../lib/seal.ts'
 import { schemaOptions } from './schemas.ts'
 
-// Envelope encryption: secrets are sealed by data keys, and data keys are kept in MongoDB, wrapped by a master key.
-// A master key is replaced by wrapping a few data keys anew, whatever they have sealed.
+// Envelope encryption: data keys seal secrets, and a master key wraps the data keys, which are stored in MongoDB. To
+// replace a master key, only the few data keys are wrapped again.
 
-/** 256 random bits, wrapped. */
+/** A key of 256 random bits, wrapped. */
 export interface DataKeyDocument {
   _id: string
-  /** What it is for. The one for hashes is never replaced: what it has hashed cannot be hashed anew. */
+  /** The key for hashes is never replaced: the hashed values are not stored and cannot be hashed again. */
   purpose: 'seal' | 'hash'
-  /** 1, 2, …: the highest seals, the others still open. Of two that are made at once one gets the number. */
+  /** 1, 2, …: the highest seals, the others only open. Only one of two concurrent keys gets a number. */
   generation: number
   /** `<master key id>.<base64url>` */
   wrapped: string
-  /** Since when a newer one seals. */
+  /** When a newer key replaced it. */
   replaced_at: Date | null
   created_at: Date
 }
@@ -35,16 +35,17 @@ const schema = new Schema<DataKeyDocument>(
 schema.index({ purpose: 1, generation: 1 }, { unique: true })
 export const DataKey = mongoose.model<DataKeyDocument>('DataKey', schema)
 
-/** The keys as this process knows them. */
+/** This process's cached view of the keys. */
 interface View {
   readAt: number
   sealing: KeyRing
   hashing: KeyObject
 }
 
-// Nothing is sealed with a view older than this. A rotation waits for longer before it looks for what older keys have
-// sealed. What it can miss is what was sealed before its wait and is written after its look: that still opens, since
-// keys are kept for a day after they were replaced (`keptMs`), and the next rotation finds it before it removes them.
+// Nothing is sealed with a view older than this. A rotation waits longer than this before it searches for secrets that
+// older keys sealed. It misses a secret that was sealed before the wait and written after the search. Such a secret
+// still opens: keys are kept for a day after their replacement (`keptMs`), and the next rotation reseals it before it
+// removes them.
 export const viewLivesMs = 5_000
 
 let readMasterKeys = (): KeyRing => {
@@ -52,10 +53,10 @@ let readMasterKeys = (): KeyRing => {
 }
 let masterKeys: KeyRing
 let view: View | undefined
-/** Unwrapped once. */
+/** Unwrapped keys by id. */
 const opened = new Map<string, KeyObject>()
 
-/** Where the master keys are; it is read now, for each rotation, and when an unknown one turns up. */
+/** Sets how to read the master keys: now, at each rotation, and when a key names an unknown one. */
 export function useMasterKeys(read: () => KeyRing): void {
   masterKeys = read()
   readMasterKeys = read
@@ -63,30 +64,32 @@ export function useMasterKeys(read: () => KeyRing): void {
   view = undefined
 }
 
-/** Reads the data keys, and makes those that there are not yet. Throws MasterKeyMissing. */
+/** Reads the data keys, and makes missing ones. Throws MasterKeyMissing. */
 export async function openDataKeys(): Promise<void> {
   const purposes = await DataKey.distinct('purpose')
   if (purposes.length < 2) {
-    await DataKey.createIndexes() // settles which of several processes makes a key
+    await DataKey.createIndexes() // the unique index lets only one process make each key
     await insertDataKey({ _id: newId(), purpose: 'hash', generation: 1 })
     await insertDataKey({ _id: newId(), purpose: 'seal', generation: 1 })
   }
   await readView()
 }
 
-/** The keys that seal and open, read not long ago: no round trip but one every 5 s. */
+/** The keys that seal and open, at most 5 s old: one read every 5 s, not one per call. */
 export async function freshKeys(): Promise<KeyRing> {
   if (!view || Date.now() - view.readAt > viewLivesMs) return (await readView()).sealing
   return view.sealing
 }
 
-/** The keys with this one among them, if there is such a one: who made it may have been another process. */
+/**
+ * The keys, including this one if it exists. Reads them again for an unknown id: another process may have made the key.
+ */
 export async function keysWith(id: string): Promise<KeyRing> {
   if (view?.sealing.keys.has(id)) return view.sealing
   return (await readView()).sealing
 }
 
-/** The key of all keyed hashes. */
+/** The key for all keyed hashes. */
 export function hashKey(): KeyObject {
   if (!view) throw new Error('connectDatabase was not called')
   return view.hashing
@@ -94,7 +97,7 @@ export function hashKey(): KeyObject {
 
 type NewKey = Pick<DataKeyDocument, '_id' | 'purpose' | 'generation'>
 
-/** Makes a key, unless there is one of its purpose and generation. */
+/** Makes a key, unless one with this purpose and generation exists. */
 async function insertDataKey({ _id, purpose, generation }: NewKey): Promise<void> {
   const wrapped = wrap(_id, randomBytes(32).toString('base64'))
   await DataKey.updateOne(
@@ -105,9 +108,8 @@ async function insertDataKey({ _id, purpose, generation }: NewKey): Promise<void
 }
 
 /**
- * Makes the key that seals from now on, and wraps all of them by the first of the master keys as they are now.
- * Repeating it with the same id changes nothing. Other processes seal with it `viewLivesMs` later at the latest.
- * Throws MasterKeyMissing.
+ * Makes a new sealing key, and wraps all keys with the current first master key. Idempotent for the same id. All
+ * processes seal with the new key after `viewLivesMs` at most. Throws MasterKeyMissing.
  */
 export async function replaceDataKey(id: string): Promise<void> {
   masterKeys = readMasterKeys()
@@ -125,18 +127,18 @@ export async function replaceDataKey(id: string): Promise<void> {
   )
 }
 
-// Longer than any request or step takes from sealing a secret to writing it, also where a process was held up.
+// Longer than any request or step takes from sealing a secret to writing it, even in a process that was paused.
 const keptMs = 24 * 3_600_000
 
 /**
- * Removes the keys that were replaced a day ago or before. To be called when nothing is left that older keys have
- * sealed: nobody has sealed with these since, and what was sealed then has long been written, and found.
+ * Removes the keys that were replaced at least a day ago. Call only after all secrets of older keys are resealed: these
+ * keys have sealed nothing since, and all that they sealed was written and found long ago.
  */
 export async function forgetDataKeys(): Promise<void> {
   await DataKey.deleteMany({ purpose: 'seal', replaced_at: { $lt: new Date(Date.now() - keptMs) } })
 }
 
-/** The key that seals, and the ids of the master keys without which some key does not open. */
+/** The sealing key, and the ids of all master keys that wrap some key. */
 export async function keysInUse(): Promise<{ current: DataKeyDocument; masterKeyIds: string[] }> {
   const keys = await DataKey.find().sort({ generation: -1 }).lean()
   const current = keys.find(({ purpose }) => purpose === 'seal')
@@ -146,7 +148,7 @@ export async function keysInUse(): Promise<{ current: DataKeyDocument; masterKey
 
 async function readView(): Promise<View> {
   const readAt = Date.now()
-  // Beside any transaction that is running, whose snapshot may be older. And only what no change of primary takes back.
+  // Outside any running transaction, whose snapshot may be older. A majority read cannot be rolled back by a failover.
   const stored = await DataKey.find().session(null).readConcern('majority').sort({ generation: -1 }).lean()
   const hash = stored.find(({ purpose }) => purpose === 'hash')
   const [newest, ...older] = stored.filter(({ purpose }) => purpose === 'seal')
@@ -170,7 +172,7 @@ const wrap = (id: string, key: string): string => sealJson(masterKeys, key, cont
 
 function unwrap(id: string, wrapped: string): string {
   const masterId = keyIdOf(wrapped)
-  // Somebody has put it into the file since this process began.
+  // The key may have been added to the file since this process started.
   if (!masterKeys.keys.has(masterId)) masterKeys = readMasterKeys()
   if (!masterKeys.keys.has(masterId)) throw new MasterKeyMissing(masterId, 'is missing')
   try {
@@ -180,7 +182,7 @@ function unwrap(id: string, wrapped: string): string {
   }
 }
 
-/** A data key does not open with the master keys at hand. */
+/** A data key does not open with the available master keys. */
 export class MasterKeyMissing extends Error {
   override readonly name = 'MasterKeyMissing'
   readonly code = 'master_key_missing'

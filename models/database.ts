@@ -4,9 +4,9 @@ import { makeNamedQueues } from '../lib/queue.ts'
 import { parseKeyRing, readKeyRing } from '../lib/seal.ts'
 import { openDataKeys, useMasterKeys } from './data-keys.ts'
 
-// Every query made inside `transaction` belongs to it, without a session being handed around.
+// Every query inside `transaction` joins it without passing a session.
 mongoose.set('transactionAsyncLocalStorage', true)
-mongoose.set('autoIndex', false) // indexes are made once, by ensureIndexes
+mongoose.set('autoIndex', false) // `ensureIndexes` makes the indexes
 
 interface Commit {
   afterwards: (() => void)[]
@@ -15,24 +15,24 @@ const running = new AsyncLocalStorage<Commit>()
 
 export interface DatabaseSettings {
   KEELSON_MONGODB_URL: string
-  /** Stands above the file. */
+  /** Overrides the file. */
   KEELSON_MASTER_KEY?: string | undefined
   KEELSON_MASTER_KEY_FILE: string
 }
 
 /**
- * Connects this process, and reads the keys of its secrets. Rejects when MongoDB does not answer within 5 s, and when
- * there is no master key that opens them.
+ * Connects this process, and reads the data keys. Rejects if MongoDB does not answer within 5 s, or if no master key
+ * opens the data keys.
  */
 export async function connectDatabase(settings: DatabaseSettings): Promise<void> {
   const { KEELSON_MASTER_KEY: given, KEELSON_MASTER_KEY_FILE: path } = settings
   useMasterKeys(() => (given ? parseKeyRing(given, 'KEELSON_MASTER_KEY') : readKeyRing(path)))
   await mongoose.connect(settings.KEELSON_MONGODB_URL, {
-    // An acknowledged write survives kill -9 and a change of primary.
+    // An acknowledged write survives kill -9 and a failover.
     writeConcern: { w: 'majority', journal: true },
     maxPoolSize: 50,
-    // A restart takes a second or two. Who asks the API while MongoDB is away for longer hears of it, instead
-    // of waiting for the driver's 30 s.
+    // A restart of MongoDB takes a second or two. After a longer outage API requests fail, instead of waiting for the
+    // driver's 30 s.
     serverSelectionTimeoutMS: 5_000,
     appName: 'keelson',
   })
@@ -50,13 +50,12 @@ export async function ensureIndexes(): Promise<void> {
 }
 
 /**
- * Runs `work` in one transaction: all of it happens or nothing. Inside another transaction it joins that one.
- * `work` may run more than once (write conflicts), so that it must have no effects but its queries; those
- * that must follow a commit go through `afterCommit`.
+ * Runs `work` in one transaction, or as part of the transaction that is already running. `work` may run more than once
+ * (write conflicts), so it must have no effects but its queries; use `afterCommit` for effects that follow a commit.
  *
- * `turn` names what many transactions would otherwise fight for (a tenant's usage): in this process they go one
- * after another. Without it they would still be right, but MongoDB lets the loser of a conflict wait up to half
- * a second, and 50 at once got 5 a second done.
+ * `turn` names a contended record (a tenant's usage): transactions with the same turn run one after another in this
+ * process. Without it they are correct but slow: after a conflict MongoDB's loser waits up to half a second, and 50
+ * concurrent transactions reached 5 per second.
  */
 export async function transaction<T>(work: () => Promise<T>, turn?: string): Promise<T> {
   if (running.getStore()) return work()
@@ -77,20 +76,20 @@ async function commit<T>(work: () => Promise<T>): Promise<T> {
   return result
 }
 
-/** Runs `effect` once the present transaction is committed, at once where there is none. */
+/** Runs `effect` after the current transaction commits, or at once outside a transaction. */
 export function afterCommit(effect: () => void): void {
   const present = running.getStore()
   if (present) present.afterwards.push(effect)
   else effect()
 }
 
-/** Whether MongoDB refused a write because a unique index holds the value already. */
+/** Whether MongoDB refused a write because of a unique index. */
 export const isDuplicateKey = (error: unknown): error is { keyPattern: Record<string, unknown> } =>
   error instanceof mongoose.mongo.MongoServerError && error.code === 11000
 
 /**
- * One document of any tenant as the driver reads it, in half the time that it takes through mongoose: for what is
- * asked on each request, by a key that no two tenants share. Not part of a transaction.
+ * Reads one document of any tenant through the driver, in half the time of mongoose. For reads on each request, by a
+ * key that is unique over all tenants. Not part of a transaction.
  */
 export const readOne = <D>(model: mongoose.Model<D>, filter: Record<string, string>): Promise<D | null> =>
   model.collection.findOne<D>(filter as object)

@@ -6,7 +6,7 @@ import { schemaOptions } from './schemas.ts'
 import { sealedField } from './sealed-fields.ts'
 import { sealSecret, unsealSecret } from './secrets.ts'
 
-/** The first answer to a request that carried an Idempotency-Key, sealed, since it may show a secret once. */
+/** The first answer to a request with an Idempotency-Key. Sealed, since it may contain a secret that is shown once. */
 interface IdempotencyDocument {
   _id: string
   tenant_id: string
@@ -33,9 +33,9 @@ sealedField(IdempotencyKey, 'answer_sealed')
 const keptMs = 24 * 3_600_000
 
 /**
- * Runs `work` once for a key: its effects and its answer are committed together, and whoever comes with the
- * same key gets that answer. Work that throws leaves no trace, and may be tried again under the same key.
- * Throws IdempotencyMismatch when the key stood for another request.
+ * Runs `work` once per key. Its effects and its answer are committed together, and a repeated request with the key gets
+ * the same answer. If `work` throws, nothing is stored, and the key can be used again. Throws IdempotencyMismatch if
+ * the key was used for another request.
  */
 export async function once<T>(
   owner: { id: string; tenant_id: string },
@@ -51,7 +51,7 @@ export async function once<T>(
       if (known.fingerprint !== fingerprint) throw new IdempotencyMismatch()
       return await unsealSecret<T>(known.answer_sealed, _id)
     }
-    // Written before the work, so that of many at once all but one meet the conflict here, at no cost.
+    // Written before the work: all but one of concurrent requests conflict here, at no cost.
     const kept = {
       tenant_id: owner.tenant_id,
       fingerprint,
@@ -60,7 +60,7 @@ export async function once<T>(
     }
     await IdempotencyKey.findOneAndUpdate({ _id }, { $set: kept }, { upsert: true })
     const answer = await work()
-    // An operation that says nothing (204) answers null the second time, which is sent as the same nothing.
+    // A handler without an answer (204) returns null on a repetition, which is also sent without a body.
     const answer_sealed = await sealSecret(answer ?? null, _id)
     await IdempotencyKey.updateOne({ _id }, { $set: { answer_sealed } })
     return answer

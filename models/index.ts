@@ -1,4 +1,4 @@
-// All models, for those who need every one of them: indexes, and the operation engine's kinds.
+// Imports all models, for the indexes and for the kinds of the operation engine.
 import './activity.ts'
 import './blobs.ts'
 import './compute/instance-kinds.ts'

@@ -5,10 +5,10 @@ import { NotFound } from '../lib/problem.ts'
 import { Operation, type OperationDocument } from './operations.ts'
 
 const ended = new EventEmitter({ captureRejections: true }).setMaxListeners(0)
-// A watcher that was away may have missed an end: those who wait look for themselves now and then.
+// The change stream may have missed an end while it was interrupted, so waiters also poll.
 const lookEveryMs = 5_000
 
-/** Follows the ends of all operations, on one change stream for this process, until aborted. */
+/** Watches the ends of all operations on one change stream per process, until aborted. */
 export async function watchOperations(log: Logger, signal: AbortSignal): Promise<void> {
   const ends = [{ $match: { operationType: 'update', 'updateDescription.removedFields': 'open' } }]
   while (!signal.aborted) {
@@ -28,11 +28,11 @@ export async function watchOperations(log: Logger, signal: AbortSignal): Promise
   }
 }
 
-/** The operation once it has ended, or as it is after `ms`. Throws NotFound. */
+/** Waits for the end of an operation, at most `ms`, and returns the operation. Throws NotFound. */
 export async function awaitEnd(tenantId: string, id: string, ms: number): Promise<OperationDocument> {
   const deadline = Date.now() + ms
   for (;;) {
-    // Listening begins before looking: an end between the two is not missed.
+    // Listen before the query: an end between the two is not missed.
     const news = nextNews(id, Math.min(lookEveryMs, deadline - Date.now()))
     try {
       const operation = await Operation.findOne({ _id: id, tenant_id: tenantId }).lean()

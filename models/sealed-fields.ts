@@ -3,7 +3,7 @@ import { keyIdOf, unsealJson } from '../lib/seal.ts'
 import { freshKeys, keysWith } from './data-keys.ts'
 import { sealSecret } from './secrets.ts'
 
-// Where sealed secrets are, so that a rotation finds all of them.
+// The registry of fields with sealed secrets: a rotation reseals all of them.
 
 type Owner = Record<'_id' | 'tenant_id', string>
 
@@ -16,8 +16,9 @@ export interface SealedField {
 const fields: SealedField[] = []
 
 /**
- * Declares a field for sealed secrets. It is named `*_sealed` and stands in no array; nowhere else are any. `contextOf`: what its secrets are
- * sealed for, the document's id unless it is said. A value without a dot (`-`) is none.
+ * Declares a field for sealed secrets. Every sealed secret is in such a field, which is named `*_sealed` and is not
+ * inside an array. `contextOf`: the context of the seal, by default the document's id. A value without a dot (`-`)
+ * means none.
  */
 export function sealedField<D>(
   model: Model<D>,
@@ -29,7 +30,7 @@ export function sealedField<D>(
 
 export const sealedFields = (): readonly SealedField[] => fields
 
-/** Some secrets do not open: they were damaged, or their key is gone. */
+/** Some secrets do not open: they are damaged, or their key is missing. */
 export class SecretsUnreadable extends Error {
   override readonly name = 'SecretsUnreadable'
   readonly code = 'secrets_unreadable'
@@ -42,9 +43,9 @@ export class SecretsUnreadable extends Error {
 }
 
 /**
- * Seals anew whatever the newest data key has not sealed. A secret that is changed meanwhile stays as it was changed,
- * and is looked at again. May be repeated, and goes on where it was left. `onProgress` is called after each batch, and
- * stops it by throwing. Throws SecretsUnreadable, once all others are sealed anew.
+ * Reseals all secrets that the newest data key has not sealed. A secret that changes meanwhile keeps the change and is
+ * checked again. Idempotent: a repetition continues where the last call stopped. `onProgress` is called after each
+ * batch, and can stop it by throwing. Throws SecretsUnreadable after all other secrets are resealed.
  */
 export async function resealAll(onProgress: (progress: string) => Promise<void>): Promise<void> {
   const unreadable: string[] = []
@@ -56,7 +57,7 @@ export async function resealAll(onProgress: (progress: string) => Promise<void>)
   if (unreadable.length) throw new SecretsUnreadable(unreadable)
 }
 
-/** Passes over the collection until nothing is left but what does not open. Returns the ids of that. */
+/** Repeats passes over the collection until only unreadable secrets are left. Returns their ids. */
 async function resealField(
   field: SealedField,
   onProgress: (count: string) => Promise<void>,
@@ -83,7 +84,7 @@ async function resealField(
 
 const batchSize = 100
 
-/** The documents that match, in the order of their ids, each with what it takes to seal its secret anew. */
+/** The matching documents in the order of their ids, each with the fields needed to reseal its secret. */
 async function* batches({ collection, path }: SealedField, filter: object): AsyncGenerator<Owner[]> {
   let after = ''
   for (;;) {
@@ -100,7 +101,7 @@ async function* batches({ collection, path }: SealedField, filter: object): Asyn
   }
 }
 
-/** Seals one anew, if it is still as it was read. Null where it does not open. */
+/** The update that reseals one secret if it is unchanged since it was read. Null if the secret does not open. */
 async function updateOf({ path, contextOf }: SealedField, owner: Owner): Promise<object | null> {
   const sealed = path.split('.').reduce<unknown>((part, name) => Object(part)[name], owner) as string
   const keys = await keysWith(keyIdOf(sealed))

@@ -2,9 +2,9 @@ import mongoose, { Schema } from 'mongoose'
 import { isDuplicateKey, transaction } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
 
-/** A notification that was acted upon, remembered for as long as its age would still let it in. */
+/** A handled notification, remembered for as long as a copy of it would still be accepted. */
 interface MailNotificationDocument {
-  /** The sender's id of the message. */
+  /** The message id that the sender gave. */
   _id: string
   expires_at: Date
 }
@@ -20,8 +20,9 @@ export const wasHandled = async (messageId: string): Promise<boolean> =>
   (await MailNotification.exists({ _id: messageId })) !== null
 
 /**
- * Runs `work`, which only changes the database, and remembers the message in the same transaction: who is killed
- * before its end has done nothing, and the message comes again. Of many at once one does it. Says whether this one did.
+ * Runs `work`, which must only change the database, and records the message in the same transaction. If the process is
+ * killed before the commit, nothing has happened, and the sender repeats the message. Of concurrent calls one runs
+ * `work`. Returns whether this one did.
  */
 export async function handleOnce(
   messageId: string,

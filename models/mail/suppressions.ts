@@ -5,20 +5,20 @@ import { documentOptions, idField } from '../resources.ts'
 
 export const suppressionReasons = ['bounce', 'complaint'] as const
 
-/** Why addresses get no more mail. */
+/** Why an address is suppressed. */
 export interface Cause {
   reason: (typeof suppressionReasons)[number]
-  /** In the mail service's words: `NoEmail`, `abuse`. */
+  /** The mail service's term: `NoEmail`, `abuse`. */
   detail: string | null
 }
 
-/** An address that gets no more mail, from whichever tenant: the mail service would stop serving all of them. */
+/** An address that gets no more mail from any tenant: otherwise the mail service would stop serving all of them. */
 export interface MailSuppressionDocument extends Cause {
   _id: string
   /** Lower case, as users' addresses are. */
   address: string
   created_at: Date
-  /** When it was reported last. */
+  /** When the address was last reported. */
   updated_at: Date
 }
 
@@ -35,7 +35,7 @@ schema.index({ address: 1 }, { unique: true })
 schema.index({ created_at: -1, _id: -1 })
 export const MailSuppression = mongoose.model<MailSuppressionDocument>('MailSuppression', schema)
 
-/** Records addresses; one that is there already gets the newer cause. */
+/** Suppresses addresses. A suppressed address gets the newer cause. */
 export async function suppress(addresses: string[], { reason, detail }: Cause): Promise<void> {
   for (const address of addresses) {
     await MailSuppression.updateOne(
@@ -46,7 +46,7 @@ export async function suppress(addresses: string[], { reason, detail }: Cause): 
   }
 }
 
-/** Asked before any mail goes out. */
+/** Whether the address is suppressed. Checked before each mail. */
 export const isSuppressed = async (address: string): Promise<boolean> =>
   (await MailSuppression.exists({ address: address.toLowerCase() })) !== null
 
