@@ -9,7 +9,7 @@ export interface UsedInStep {
   time: Date
   /** The mean over the rows of the step. */
   memory_bytes: number
-  /** Null if there is no earlier row of the run to subtract. */
+  /** Null if no run has a start or an earlier row to count from. */
   counted: (Counted & { over_ms: number }) | null
 }
 
