@@ -1,4 +1,4 @@
-/** Works on all of these, so many at once. Every piece of work that has begun ends before it throws. */
+/** Runs `work` on every thing, `many` at a time. If one fails, the error is thrown after all started work has ended. */
 export async function atOnce<T>(many: number, things: T[], work: (thing: T) => Promise<void>): Promise<void> {
   const left = things.values()
   const lane = async (): Promise<void> => {

@@ -1,4 +1,4 @@
-// All workflows, by the names under which Temporal knows them: <verb><Kind>.
+// All workflows, under their names in Temporal: <verb><Kind>.
 export * from './compute/containers.ts'
 export * from './compute/hosts.ts'
 export * from './compute/microvms.ts'

@@ -1,7 +1,7 @@
 import { type Client, WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client'
 import { type Startable, startOptions, workflowType } from '../lib/operation-workflows.ts'
 
-/** The only caller of `workflow.start`. Starting an operation twice is starting it once. */
+/** Starts an operation's workflow. Idempotent. The only caller of `workflow.start`. */
 export async function startOperation(client: Client, operation: Startable): Promise<void> {
   try {
     await client.workflow.start(workflowType(operation), {
@@ -9,12 +9,12 @@ export async function startOperation(client: Client, operation: Startable): Prom
       workflowIdConflictPolicy: 'USE_EXISTING',
     })
   } catch (error) {
-    // It ran to its end before: what starting it again was for.
+    // The workflow has already run to its end.
     if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error
   }
 }
 
-/** Asks a workflow to end. One that has not started, or is over, needs nothing. */
+/** Cancels a workflow. Does nothing if it has not started or has ended. */
 export async function cancelOperation(client: Client, workflowId: string): Promise<void> {
   try {
     await client.workflow.getHandle(workflowId).cancel()

@@ -1,6 +1,6 @@
 import type { WorkflowInterceptors } from '@temporalio/workflow'
 
-/** Gives every activity a summary that an operator reads in the Temporal UI: `runContainer` is "Run container". */
+/** Gives every activity a summary for the Temporal UI: `runContainer` becomes "Run container". */
 export const interceptors = (): WorkflowInterceptors => ({
   outbound: [
     {

@@ -9,14 +9,14 @@ const { movablesOn } = proxyLocalActivities<PlatformHostActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-// Each pulls an image and starts an instance; more at once would only slow each other down.
+// Each move pulls an image and starts an instance; more in parallel would only slow each other down.
 const movesAtOnce = 8
-// So many moves add less to the history than a run may have (`renew`).
+// This many moves keep the history below the limit of one run (`renew`).
 const batch = 50
 
 /**
- * Moves all instances of a host to others, and the disks that go with none. The host stays closed to new ones. What cannot be moved
- * stays, and is named in the end.
+ * Moves all instances and unattached disks of a host to other hosts. The host stays closed to new ones. What cannot be
+ * moved stays, and the operation fails with the reasons.
  */
 export const evacuateHost = durable(async (work) => {
   const { id, before, carried, progress, carryOut, renew } = work
@@ -36,7 +36,7 @@ export const evacuateHost = durable(async (work) => {
     say()
     await atOnce(movesAtOnce, left, async ({ kind, id: thing, verb, input }) => {
       try {
-        // One that is being created or changed is moved after that.
+        // If another operation holds the resource, the move waits for it.
         await carryOut({ kind, id: thing }, verb, input, { waitsForOthers: true })
       } catch (error) {
         if (!isFailure(error)) throw error

@@ -11,7 +11,7 @@ const platform = proxyLocalActivities<InstanceDiskActivities & DiskActivities>({
 })
 
 export const diskWorkflows = (kind: InstanceKindName) => ({
-  /** The disk was taken when this was accepted. An instance that does not run has it mounted when it starts. */
+  /** The API claimed the disk on acceptance. A stopped instance mounts it at its next start. */
   attachDisk: durable<{ disk_id: string }>(async (work) => {
     const { id, operation_id, input, before, undo, progress } = work
     const { disk_id } = input
@@ -25,7 +25,7 @@ export const diskWorkflows = (kind: InstanceKindName) => ({
     return { status: before }
   }),
 
-  /** The host of an instance that does not run may be away: it unmounts what is left there when it is back. */
+  /** Skips a host that does not answer: it unmounts the disk when it is back. */
   detachDisk: durable<{ disk_id: string }>(async ({ id, input: { disk_id }, before, progress, settle }) => {
     progress('unmounting the disk')
     const { host_ids } = await platform.hostsOfDisk(disk_id)

@@ -9,9 +9,9 @@ const platform = proxyLocalActivities<PlatformNetworkActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-// The NIC's record was made, with its address, when the operation was accepted; what hosts have follows from the records.
+// The API created the NIC's record and address on acceptance. Hosts apply what the records say.
 
-/** Takes a NIC out of an instance that runs, where that comes before its end on the host goes. */
+/** Unplugs a NIC from a running instance, for kinds that need this before the host removes its end. */
 export type Unplug = (hostId: string, id: string, nicId: string) => Promise<void>
 
 export const nicWorkflows = (unplug: Unplug = async () => {}) => ({
@@ -44,7 +44,7 @@ export const nicWorkflows = (unplug: Unplug = async () => {}) => ({
     })
     if (host_id && before === 'running') await unplug(host_id, id, input.nic_id)
     await platform.wantNic(input.nic_id, false)
-    // Its address is free only once it is nobody's any more.
+    // Release the address only after the host has removed the NIC.
     if (host_id) await on(host_id).detachNicOnHost(input.nic_id)
     await platform.releaseNic(input.nic_id)
     await tellHosts(others)

@@ -11,7 +11,7 @@ import { diskWorkflows } from './instance-disks.ts'
 import { nicWorkflows, type Unplug } from './instance-nics.ts'
 import { reached } from './ports.ts'
 
-// The workflows of all kinds of instances. A kind says what it has of its own.
+// The workflows that all kinds of instances share. `InstanceSteps` holds what differs.
 
 const platform = proxyLocalActivities<InstanceActivities>({
   startToCloseTimeout: '10 s', // one or two queries
@@ -20,7 +20,7 @@ const platform = proxyLocalActivities<InstanceActivities>({
 
 type Spec = Placed['spec'] & { ports?: Parameters<typeof unbound>[0] }
 
-/** What a host says of an instance that it has brought up. */
+/** A host's answer after it started an instance. */
 interface Found extends Pick<FoundContainer, 'ports'> {
   state: string
   image_digest: string
@@ -28,39 +28,39 @@ interface Found extends Pick<FoundContainer, 'ports'> {
   exit_code: number | null
 }
 
-/** What one kind of instance has of its own. */
+/** What differs between kinds of instances. */
 export interface InstanceSteps<S extends Spec, F extends Found> {
   kind: InstanceKindName
-  /** In sentences: `container`. */
+  /** The kind's name in sentences, such as `container`. */
   title: string
   on: (hostId: string) => HostSteps<S, F>
-  /** Of a kind whose images are made where they are first used: makes that of this one. */
+  /** Builds the image on the host, for kinds whose images are built at first use. */
   makeImage?: (hostId: string, spec: S) => Promise<unknown>
-  /** What is recorded beside what is recorded of all kinds, once it runs; `found` null: it does not run. */
+  /** The fields that only this kind records after a start. `found` is null if the instance does not run. */
   fieldsOf?: (spec: S, found: F | null) => Record<string, unknown>
   unplugNic?: Unplug
 }
 
-/** What its host does, each step idempotent by the instance's id. */
+/** The host's steps. Each is idempotent by the instance's id. */
 interface HostSteps<S extends Spec, F extends Found> {
   pull: (image: string, digest?: string | null) => Promise<{ image_digest: string }>
   run: (spec: S, operationId: string) => Promise<F>
   stop: (id: string, graceSec: number, diskIds: string[]) => Promise<number | null>
-  /** Applies what can be changed while it runs. */
+  /** Applies the changes that need no restart. */
   resize: (id: string, spec: Placed['spec']) => Promise<void>
   remove: (id: string, options?: { discard?: boolean; disk_ids?: string[] }) => Promise<void>
 }
 
-/** The workflows of one kind. Exported by its own file, as <verb><Kind>. */
+/** The workflows of one kind. The kind's file exports them as <verb><Kind>. */
 export function instanceWorkflows<S extends Spec, F extends Found>(steps: InstanceSteps<S, F>) {
   const { kind, title, on: host, fieldsOf = () => ({}) } = steps
-  // Of this kind, since it is placed as one.
+  // The cast holds: an instance is placed with the spec of its kind.
   const place = (id: string) => platform.placeInstance(kind, id) as Promise<Placed<S>>
   const placeElsewhere = (id: string, wanted: string | null, operationId: string) =>
     platform.placeInstanceElsewhere(kind, id, wanted, operationId) as Promise<Move<S>>
 
   async function bringUp({ id, operation_id, undo, progress }: Work<unknown>): Promise<Outcome> {
-    // Said beside the placing: the host's work would wait for a write that comes after it.
+    // Report progress in parallel with placement: a write after it would delay the host's work.
     progress(
       steps.makeImage ? 'finding a host' : `finding a host, pulling the image and starting the ${title}`,
     )
@@ -72,12 +72,12 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       progress(`starting the ${title}`)
     }
 
-    // One that has run before keeps its files; of one that has not, nothing may stay on a host it then leaves.
+    // Undo keeps the files of an instance that was on this host before; a new one leaves nothing behind.
     const disk_ids = disksOf(spec)
     undo(() => (is_new ? host(host_id).remove(id, { disk_ids }) : host(host_id).stop(id, 0, disk_ids)))
     const [found] = await Promise.all([host(host_id).run(spec, operation_id), tellHosts(network_hosts)])
     return {
-      // A job may be done before anybody looks; without an exit code it was killed, and its host's next report has it repaired.
+      // A short job may have ended already. Without an exit code it was killed: the host's next report starts a repair.
       ...(found.state === 'running' || found.exit_code === null
         ? { status: 'running' }
         : { status: 'stopped', desired_state: 'stopped' }),
@@ -91,7 +91,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
     }
   }
 
-  /** Applies what can be changed while it runs. Returns what waits for the next start. */
+  /** Applies the changes that need no restart. Returns the fields that wait for the next start. */
   async function applyLive({ id, input, undo }: Work<{ changes: Partial<S> }>): Promise<string[]> {
     const { host_id, spec, pending_changes } = await platform.runningInstance(
       kind,
@@ -110,14 +110,14 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       progress(steps.makeImage ? 'finding a host' : 'finding a host and pulling the image')
       undo(() => platform.abandonPlacement(kind, id))
       const { host_id, spec } = await place(id)
-      if (steps.makeImage) return { status: 'stopped', host_id } // its first start makes it
+      if (steps.makeImage) return { status: 'stopped', host_id } // the first start builds the image
       const { image_digest } = await host(host_id).pull(spec.image)
       return { status: 'stopped', host_id, image_digest }
     }),
 
     start: durable(bringUp),
 
-    /** Starts an instance that should run and does not. */
+    /** Starts an instance whose desired state is running but that does not run. */
     repair: durable(bringUp, { onFailure: 'error' }),
 
     stop: durable<{ grace_sec: number }>(async ({ id, input, progress }) => {
@@ -130,15 +130,15 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
     update: durable<{ changes: Partial<S> }>(async (work) => {
       const { id, input, before, undo } = work
       const { changes } = input
-      // The size was reserved when the change was accepted; should it fail, the record still says the old one.
+      // The API reserved the new size on acceptance. Undo reserves the recorded size, which is still the old one.
       undo(() => platform.reserveRecordedSize(kind, id))
       const pending_changes = before === 'running' ? await applyLive(work) : []
       return { ...changes, ...outdated(changes, before), status: before, pending_changes }
     }),
 
     /**
-     * Moves the instance to another host. A running instance is stopped on its host before it starts on the other, so that it never
-     * runs twice. A host that does not answer is not waited for: it removes the instance when it is back.
+     * Moves the instance to another host. A running instance is stopped before it starts on the new host, so that it
+     * never runs twice. A host that does not answer is skipped: it removes the instance when it is back.
      */
     reschedule: durable<{ host_id: string | null; grace_sec: number }>(async (work) => {
       const { id, operation_id, input, undo, progress, settle } = work
@@ -155,10 +155,10 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       }
       for (const disk of from ? disks : [])
         await moveDisk(work, { ...disk, from: from ?? '', to: host_id }, { bandwidth_mib_per_sec: null })
-      await tellHosts(network_hosts) // also that they hear no more of a host that does not answer
+      await tellHosts(network_hosts) // also cuts off a former host that does not answer
       progress(runs ? 'starting it on its new host' : 'placing it on its new host')
       undo(() => host(host_id).remove(id, { disk_ids }))
-      await host(host_id).remove(id) // what an earlier stay may have left there
+      await host(host_id).remove(id) // left over from an earlier placement there
       const found = runs ? await host(host_id).run({ ...spec, image_digest }, operation_id) : null
       await settle(() => platform.arriveInstance(id, operation_id))
       await tellHosts(network_hosts)
@@ -195,7 +195,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
 
 const disksOf = ({ disks }: Spec): string[] => disks.map(({ disk_id }) => disk_id)
 
-/** What was known of a former image or former ports, and is so no longer. */
+/** Resets the fields that described the former image or ports. */
 const outdated = ({ image, ports }: Partial<Spec>, before: string) => ({
   ...(image ? { image_digest: null } : {}),
   ...(ports && before !== 'running' ? { bindings: unbound(ports) } : {}),

@@ -10,7 +10,7 @@ import { moveDisk, moveMachine } from '../storage/moves.ts'
 import { instanceWorkflows } from './instances.ts'
 import { reached } from './ports.ts'
 
-// The workflows that only microVMs and VMs have.
+// The workflows of microVMs and VMs: the shared ones, and those that containers lack.
 
 const moveTries = 3
 
@@ -20,9 +20,9 @@ const platform = proxyLocalActivities<InstanceActivities & MachineActivities>({
 })
 type Spec = Specs[MachineKind]
 
-/** The workflows of one kind. Exported by its own file, as <verb><Kind>. */
+/** The workflows of one kind. The kind's file exports them as <verb><Kind>. */
 export function machineWorkflows(kind: MachineKind, title: string) {
-  // Of this kind, since it is placed as one.
+  // The cast holds: an instance is placed with the spec of its kind.
   const place = (id: string) => platform.placeInstance(kind, id) as Promise<Placed<Spec>>
   const placeElsewhere = (id: string, wanted: string | null, operationId: string) =>
     platform.placeInstanceElsewhere(kind, id, wanted, operationId) as Promise<Move<Spec>>
@@ -88,7 +88,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       { final: true },
     ),
 
-    /** Makes a machine of a suspended one's memory. This operation holds the source until the copy is made. */
+    /** Creates a machine from a suspended one's memory. This operation holds the source until the copy is complete. */
     fork: durable<{ from: string }>(async ({ id, operation_id, input: { from }, undo, settle, progress }) => {
       progress(`copying the suspended ${title}`)
       undo(() => platform.letSourceGo(kind, from, operation_id))
@@ -105,8 +105,8 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }),
 
     /**
-     * Moves the machine to another host, with its root disk. A running machine is suspended, copied, and resumed there. Until the
-     * record names the new host, the source's copy is the machine.
+     * Moves the machine and its root disk to another host. A running machine is suspended, copied and resumed there.
+     * Until the record names the new host, the source's copy is authoritative.
      */
     reschedule: durable<{ host_id: string | null }>(async (work) => {
       const { id, operation_id, input, undo, progress, settle } = work
@@ -114,7 +114,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       undo(() => platform.stayInstance(id, operation_id))
       const move = await placeElsewhere(id, input.host_id, operation_id)
       const { from_host_id, host_id, host_address, spec, runs, network_hosts } = move
-      const from = from_host_id ?? '' // one that is on no host that answers was refused
+      const from = from_host_id ?? '' // never '': without a host that answers, placement fails
       if (runs) {
         progress('saving its memory to a file')
         undo(() => goBack(work, from, spec))
@@ -130,7 +130,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }),
   }
 
-  /** Copies the machine and its disks to another host. The source stays as it is. */
+  /** Copies the machine and its disks to another host. The source is unchanged. */
   async function copyOver(
     work: Pick<Work<unknown>, 'id' | 'undo' | 'progress'>,
     { from, host_id, disks }: Pick<Move, 'host_id' | 'disks'> & { from: string },
@@ -143,15 +143,15 @@ export function machineWorkflows(kind: MachineKind, title: string) {
   }
 
   /**
-   * Moves a suspended machine to a host with room to run it. The room is taken once the copy is there: if other instances have
-   * taken it by then, the machine moves on to another host.
+   * Moves a suspended machine to a host with room to run it. The room is reserved only after the copy: if other
+   * instances have taken it by then, the machine moves on to another host.
    */
   async function goWhereRoomIs({ id, operation_id, ...work }: Work<unknown>): Promise<Move<Spec>> {
     for (let tries = 0; tries < moveTries; tries++) {
       work.progress('its host is full; finding another host')
       work.undo(() => platform.stayInstance(id, operation_id))
       const move = await placeElsewhere(id, null, operation_id)
-      const from = move.from_host_id ?? '' // one that is on no host that answers was refused
+      const from = move.from_host_id ?? '' // never '': without a host that answers, placement fails
       await copyOver({ id, ...work }, { ...move, from })
       work.progress('placing it on its new host')
       await work.settle(() => platform.landMachine(kind, id, operation_id))
@@ -172,7 +172,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }
   }
 
-  /** Resumes the machine on its former host. A machine that has ended meanwhile is started by a repair. */
+  /** Resumes the machine on its former host. If it has ended meanwhile, a repair starts it. */
   async function goBack({ id, operation_id }: Work<unknown>, from: string, spec: Spec): Promise<void> {
     try {
       await on(from).resumeMachineOnHost(spec, operation_id)
@@ -181,7 +181,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }
   }
 
-  /** Resumes the machine on its new host. If that fails it stays suspended there; a repair starts one that ran and ended. */
+  /** Resumes the machine on its new host. If that fails, it stays suspended; if it ran and ended, a repair starts it. */
   async function goOn(
     { id, operation_id, progress }: Work<unknown>,
     { host_id, host_address, spec }: Pick<Move<Spec>, 'host_id' | 'host_address' | 'spec'>,

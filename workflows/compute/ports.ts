@@ -3,7 +3,7 @@ import { unbound } from '../../lib/ports.ts'
 
 type Ports = FoundContainer['ports']
 
-/** Where an instance's published ports are reached, as its record says it. `found` null: it does not run. VMs publish none. */
+/** The `bindings` field of an instance with published ports. `found` is null if it does not run. VMs have no ports. */
 export function reached(
   { ports }: { ports?: Parameters<typeof unbound>[0] },
   found: { ports: Ports } | null,

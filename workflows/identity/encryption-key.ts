@@ -3,8 +3,8 @@ import type { EncryptionKeyActivities } from '../../activities/identity/encrypti
 import { durable } from '../durable.ts'
 
 const { replaceDataKey, resealSecrets, forgetDataKeys } = proxyActivities<EncryptionKeyActivities>({
-  startToCloseTimeout: '1 day', // there may be very many secrets; the next try goes on
-  heartbeatTimeout: '10 s', // noticed soon when the worker is killed
+  startToCloseTimeout: '1 day', // there may be very many secrets; a retry continues
+  heartbeatTimeout: '10 s', // detects a killed worker
   retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
 })
 

@@ -9,15 +9,15 @@ const { resourcesLeft } = proxyLocalActivities<TenantActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 const { removeTenantRecords } = proxyActivities<TenantActivities>({
-  startToCloseTimeout: '1 day', // there may be very many; the next try goes on
-  heartbeatTimeout: '10 s', // noticed soon when the worker is killed
+  startToCloseTimeout: '1 day', // there may be very many records; a retry continues
+  heartbeatTimeout: '10 s', // detects a killed worker
   retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
 })
 
 const deletionsAtOnce = 16
-// So many deletions add less to the history than a run may have (`renew`).
+// This many deletions keep the history below the limit of one run (`renew`).
 const batch = 50
-// What refused to go may wait for a person, or for a host.
+// A failed deletion may need an operator's action or a host's return.
 const betweenTries = '5 s'
 
 export const deleteTenant = durable(
@@ -31,8 +31,8 @@ export const deleteTenant = durable(
 )
 
 /**
- * Deletes every resource by an operation of its own, one kind after the other and a batch at a time, until none is left. A kind of
- * which some cannot be deleted is tried again after the others, without an end to the tries.
+ * Deletes each resource with a separate operation, kind by kind and in batches, until none is left. If a deletion
+ * fails, its kind is retried after the others, without a limit.
  */
 async function deleteResources({ id, carryOut, progress, renew }: Work<unknown>): Promise<void> {
   const stuck = new Set<string>()
@@ -53,7 +53,7 @@ async function deleteResources({ id, carryOut, progress, renew }: Work<unknown>)
         deleted++
       } catch (error) {
         if (!isFailure(error)) throw error
-        stuck.add(kind) // or it is gone: the next look says which
+        stuck.add(kind) // if the resource is gone already, the next query shows it
       }
     })
     await renew()

@@ -9,8 +9,7 @@ const { hostsOfSubnet } = proxyLocalActivities<PlatformNetworkActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-// The record has changed when the operation was accepted, and what hosts have follows from it: nothing can be left half
-// done here, and nothing has to be undone.
+// The API changed the record on acceptance, and hosts apply what the records say: these workflows need no undo.
 
 export const updateSubnet = durable(onItsHosts, { final: true })
 export const attachDhcpSubnet = durable(onItsHosts, { final: true })

@@ -1,4 +1,4 @@
 import { durable } from '../durable.ts'
 
-/** Without subnets it is on no host, and its record is all that there is of it. */
+/** Only a VPC without subnets can be deleted. It is on no host, so closing the operation is all there is to do. */
 export const deleteVpc = durable(() => Promise.resolve('deleted' as const), { final: true })

@@ -9,7 +9,7 @@ const platform = proxyLocalActivities<DiskActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-// A disk comes to rest as available or attached, as its record says by then (models/storage/disks.ts).
+// models/storage/disks.ts turns this into `available` or `attached`, as the record says at the end.
 const atRest = { status: 'available' }
 
 export const createDisk = durable<{ from: { disk_id: string; snapshot: string } | null }>(
@@ -28,7 +28,7 @@ export const updateDisk = durable<{ changes: { size_gib?: number; tags?: Record<
     const { host_id, size_gib: before } = await platform.diskPlace(id)
     const { size_gib = before } = changes
     progress('growing the disk and its file system')
-    // The size was reserved when the change was accepted; should it fail, the record still says the old one.
+    // The API reserved the new size on acceptance. Undo reserves the recorded size, which is still the old one.
     undo(() => platform.holdRecordedRoom(id))
     await on(host_id).resizeDiskOnHost(id, size_gib)
     return { ...changes, ...atRest }
@@ -63,7 +63,7 @@ export const migrateDisk = durable<{ bandwidth_mib_per_sec: number | null }>(asy
   const { from_host_id, host_id, name } = await platform.diskMove(id)
   const disk = { id, name, from: from_host_id, to: host_id }
   await moveDisk(work, disk, { bandwidth_mib_per_sec: input.bandwidth_mib_per_sec })
-  // The former host removes its copy by itself, at its next report.
+  // The former host removes its copy at its next report.
   await settle(() => platform.diskArrived(operation_id))
   return atRest
 })

@@ -2,13 +2,13 @@ import { ActivityFailure, ApplicationFailure, isCancellation, sleep } from '@tem
 import type { Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 
-// Each try serves the disk anew: the process that served it may have gone with its machine. A killed worker costs one.
+// Each try starts a new server: the former one may have died with its host. A killed worker costs one try.
 const tries = 5
 const betweenTriesMs = 1_000
-// What is not over by then ends by itself on the source, and begins anew.
+// After this the source stops serving, and the copy is retried.
 const servedSec = 24 * 3600
 
-/** A disk or machine that nothing uses, and where it goes. */
+/** A disk or machine that nothing uses, with its source and target host. */
 export interface Moving {
   id: string
   name: string
@@ -17,8 +17,8 @@ export interface Moving {
 }
 
 /**
- * Copies a disk to another host and compares it byte for byte. The source's copy stays as it is and is still the disk, until the
- * caller records the new host. A host removes an abandoned copy at its next report.
+ * Copies a disk to another host and compares it byte for byte. The source's copy is unchanged and stays authoritative
+ * until the caller records the new host. A host removes an abandoned copy at its next report.
  */
 export async function moveDisk(
   work: Pick<Work<unknown>, 'undo' | 'progress'>,
@@ -34,7 +34,7 @@ export async function moveDisk(
   await on(from).stopServingDiskOnHost(id)
 }
 
-/** Copies a machine that does not run: its root disk and, if it is suspended, its memory. */
+/** Copies a machine that does not run: the root disk and, if it is suspended, the memory. */
 export async function moveMachine(
   work: Pick<Work<unknown>, 'undo' | 'progress'>,
   { id, name, from, to }: Moving,
@@ -74,7 +74,7 @@ const capital = (text: string): string => text.charAt(0).toUpperCase() + text.sl
 
 const pulling = {
   startToCloseTimeout: `${servedSec} s`,
-  // The next try is ours, since the source has to serve again first.
+  // `copy` retries, since the source has to serve again first.
   retry: { maximumAttempts: 1 },
 } as const
 
