@@ -9,11 +9,11 @@ import { findOperation, type OperationState, type Parent, requestCancel } from '
 import { cancelOperation } from '../workflows/starters.ts'
 import { permanently } from './failures.ts'
 
-/** How an operation has another one carried out, as its part. */
+/** The activities with which an operation runs children. */
 export const makeChildActivities = ({ client }: { client: Client }) => ({
   /**
-   * Accepts the child by the rules of the API, or finds it under its key. Where another operation holds the resource, it names
-   * that instead.
+   * Accepts the child by the rules of the API, or finds it by its key. If another operation holds the resource, returns
+   * that operation's id instead.
    */
   async acceptChild(
     parent: Parent,
@@ -33,16 +33,16 @@ export const makeChildActivities = ({ client }: { client: Client }) => ({
     })
   },
 
-  /** How a child ended whose workflow has. */
+  /** The outcome of a child whose workflow has ended. */
   async childOutcome(id: string): Promise<{ state: OperationState; error: ProblemDocument | null }> {
     const child = await findOperation(id)
     if (!child) throw ApplicationFailure.nonRetryable('The operation is gone', 'not_found')
-    // An operator has terminated its workflow: the dispatcher closes it soon, and a further try sees that.
+    // An operator terminated its workflow: the dispatcher closes the operation soon, and a retry sees that.
     if (child.open) throw new Error(`the workflow of ${id} ended without closing it`)
     return { state: child.state, error: child.error }
   },
 
-  /** Cancels a child. A child that has ended is left alone, and one that cannot be cancelled runs to its end. */
+  /** Cancels a child. Does nothing if it has ended; a child that cannot be cancelled runs to its end. */
   async cancelChild(id: string): Promise<void> {
     const child = await findOperation(id)
     if (!child) return

@@ -2,21 +2,21 @@ import { ApplicationFailure } from '@temporalio/activity'
 import type { ActivityInterceptors } from '@temporalio/worker'
 import { Problem } from '../lib/problem.ts'
 
-/** What drivers and clients throw when they know what went wrong: EngineError and the like. */
+/** An error with a known cause, as drivers and clients throw it: EngineError and the like. */
 interface Fault extends Error {
-  /** Stable: it becomes the operation's problem `code`. */
+  /** Stable: becomes the operation's problem `code`. */
   code: string
-  /** The same however often it is tried. */
+  /** A retry cannot help. */
   permanent: boolean
 }
 
 /**
- * Turns a fault into what Temporal acts on: a permanent one is not tried again. Its code becomes the failure's
- * type, its other fields the details. Anything else is passed on, and tried again.
+ * Turns a fault into a Temporal failure, which is not retried if the fault is permanent. The code becomes the failure's
+ * type, the other fields its details. Any other error is returned unchanged, and retried.
  */
 export const failureOf = (error: unknown): unknown => (isFault(error) ? toFailure(error) : error)
 
-/** For a worker's `interceptors.activity`: every activity's faults come out as failures. */
+/** For a worker's `interceptors.activity`: turns the faults of every activity into failures. */
 export const failures = (): ActivityInterceptors => ({
   inbound: {
     async execute(input, next) {
@@ -29,7 +29,7 @@ export const failures = (): ActivityInterceptors => ({
   },
 })
 
-/** Runs what may be refused as a request is refused. Trying again does not help: the refusal fails the step at once, by its code. */
+/** Runs work that may throw a Problem, which fails the step without retries. The code becomes the failure's type. */
 export async function permanently<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()

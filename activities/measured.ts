@@ -2,7 +2,7 @@ import { Context } from '@temporalio/activity'
 import type { ActivityInterceptors } from '@temporalio/worker'
 import { metrics } from '../lib/metrics.ts'
 
-/** For a worker's `interceptors.activity`, as the first: how long each step takes, and how it ends. */
+/** For a worker's `interceptors.activity`, in first place: measures the duration and outcome of each activity. */
 export const measured = (): ActivityInterceptors => ({
   inbound: {
     async execute(input, next) {

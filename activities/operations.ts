@@ -4,10 +4,10 @@ import type { ProblemDocument } from '../lib/problem.ts'
 import * as operations from '../models/operations.ts'
 import { cancelOperation, startOperation } from '../workflows/starters.ts'
 
-/** How an operation ended well: the resource's status with the fields that changed, or its end. */
+/** The result of a successful operation: the resource's status and changed fields, or its deletion. */
 export type Outcome = { status: string; [field: string]: unknown } | 'deleted'
 
-/** How a workflow takes up and closes its operation. */
+/** The activities with which a workflow begins and closes its operation. */
 export const makeOperationActivities = ({ client }: { client: Client }) => ({
   async beginOperation(id: string): Promise<{
     resource_id: string
@@ -30,7 +30,7 @@ export const makeOperationActivities = ({ client }: { client: Client }) => ({
 
   noteStep: operations.noteStep,
 
-  /** Ends the workflow of the operation that this one cut off, and waits until it has undone its steps. */
+  /** Cancels the workflow of the operation that this one superseded, and waits until it has undone its steps. */
   async awaitSuperseded(operationId: string): Promise<void> {
     const workflowId = await operations.workflowOf(operationId)
     if (!workflowId) return
@@ -38,14 +38,14 @@ export const makeOperationActivities = ({ client }: { client: Client }) => ({
     await endOf(client, workflowId)
   },
 
-  /** Returns once an operation has ended and its workflow with it, which is started if nobody has. */
+  /** Waits until an operation and its workflow have ended. Starts the workflow if it has not started. */
   async awaitOperation(id: string): Promise<void> {
     const operation = await operations.findOperation(id)
     if (!operation) return
     if (operation.open) await startOperation(client, operation)
     await endOf(client, operation.workflow_id)
     const after = await operations.findOperation(id)
-    // An operator has terminated its workflow: the dispatcher closes it soon, and a further try sees that.
+    // An operator terminated its workflow: the dispatcher closes the operation soon, and a retry sees that.
     if (after?.open) throw new Error(`the workflow of ${id} ended without closing it`)
   },
 
@@ -72,7 +72,7 @@ async function endOf(client: Client, workflowId: string): Promise<void> {
     await Promise.race([client.workflow.getHandle(workflowId).result(), Context.current().cancelled])
   } catch (error) {
     if (error instanceof CancelledFailure) throw error
-    // It never started, and will not: its operation is closed. Or it ended in failure: it has ended.
+    // Not found: it never started, and will not, since its operation is closed. Failed: it has ended.
     if (!(error instanceof WorkflowNotFoundError) && !isEnded(error)) throw error
   }
 }

@@ -5,11 +5,11 @@ import { arrive, heldBy } from '../../models/compute/reservations.ts'
 import { disksOf, hostOfDisks } from '../../models/storage/attachments.ts'
 import { permanently } from '../failures.ts'
 
-// An instance runs where its disks are.
+// An instance runs on the host of its disks.
 
-/** Where its disks are; null when it has none. Throws when they are apart, or one is on its way elsewhere. */
+/** The host of the instance's disks, or null without disks. Throws if they are on several hosts or one is migrating. */
 export async function readyDisks({ kind, instance }: Instance): Promise<string | null> {
-  if (instance.disks.length === 0) return null // so it is for most, and costs them no query
+  if (instance.disks.length === 0) return null // the usual case: saves the query
   const disks = await disksOf(instance)
   if (disks.some(({ status }) => status === 'migrating'))
     throw ApplicationFailure.nonRetryable(`A disk of the ${kind.title} is migrating`, 'disk_migrating')
@@ -17,8 +17,8 @@ export async function readyDisks({ kind, instance }: Instance): Promise<string |
 }
 
 /**
- * Lets an instance that rests follow its disks, which were migrated meanwhile: it has room there now, and what is left of
- * it where it was goes at that host's next report. Returns whether it had to.
+ * Moves the placement of a stopped instance to the host to which its disks were migrated, and reserves room there. The
+ * former host removes what is left at its next report. Returns whether the instance moved.
  */
 export async function followDisks({ kind, instance }: Instance, hostId: string): Promise<boolean> {
   const { _id, tenant_id } = instance
@@ -34,7 +34,7 @@ export async function followDisks({ kind, instance }: Instance, hostId: string):
   return true
 }
 
-/** Its disks are where it is, and that host answers: else they cannot come along. */
+/** Throws unless the instance's disks are on its host and that host answers: otherwise they cannot move with it. */
 export async function needsDisksThere({ kind, instance }: Instance, from: string | null): Promise<void> {
   const there = await permanently(() => hostOfDisks(instance))
   if (there === null || there === from) return

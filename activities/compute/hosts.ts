@@ -3,10 +3,10 @@ import { Reservation } from '../../models/compute/reservations.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 
-/** An instance that is being evacuated has as long to end as one that is stopped. */
+/** The same as the default of a stop. */
 const graceSec = 10
 
-/** What is on a host, and by which verb it goes to another. */
+/** A resource on a host, and the operation that moves it. */
 interface Movable {
   kind: string
   id: string
@@ -15,9 +15,9 @@ interface Movable {
 }
 
 export const makePlatformHostActivities = () => ({
-  /** The instances on a host, and the disks that belong to none of these: an instance's own go with it. */
+  /** The instances on a host, and the disks that none of them has attached: attached disks move with the instance. */
   async movablesOn(hostId: string): Promise<Movable[]> {
-    // By what they hold there, since one that is still being created names no host yet.
+    // Search the reservations: an instance that is being created has no `host_id` yet.
     const held = await Reservation.find({ host_id: hostId }, { _id: 1 }).setOptions(everyTenant).lean()
     const these = { _id: { $in: held.map(({ _id }) => _id) } }
     const instances = await findInstances(these)

@@ -3,7 +3,7 @@ import { freeDisk, unclaimDisk } from '../../models/storage/attachments.ts'
 import { instanceOf } from './instances.ts'
 
 export const makeInstanceDiskActivities = () => ({
-  /** The disk is nobody's again, if it was this operation that attached it. */
+  /** Detaches the disk if this operation attached it. */
   async giveDiskBack(
     kind: InstanceKindName,
     instanceId: string,
@@ -14,7 +14,7 @@ export const makeInstanceDiskActivities = () => ({
     await unclaimDisk(diskId, instance.tenant_id, operationId)
   },
 
-  /** The instance has it no longer. */
+  /** Records that the disk is detached. */
   async diskDetached(kind: InstanceKindName, instanceId: string, diskId: string): Promise<void> {
     const { instance } = await instanceOf(kind, instanceId)
     await freeDisk(diskId, instance)

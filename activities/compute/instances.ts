@@ -17,9 +17,9 @@ import { answering } from './answering.ts'
 import { permanently } from '../failures.ts'
 import { followDisks, needsDisksThere, readyDisks } from './disk-hosts.ts'
 
-/** The operation knows which kind its instance is, so that one collection is asked and not three. */
+/** Each activity takes the instance's kind, so that it queries one collection and not three. */
 export const makeInstanceActivities = () => ({
-  /** The host that this instance is on, or one with room, which is then taken; and what to run there. */
+  /** The instance's host, or a new one on which it reserves room, and the spec to run there. */
   async placeInstance(kindName: InstanceKindName, id: string): Promise<Placed> {
     const one = await instanceOf(kindName, id)
     const { kind, instance } = one
@@ -41,7 +41,7 @@ export const makeInstanceActivities = () => ({
     }
   },
 
-  /** Where it is, as far as anything of it may be on a host; null too where the host is given up for now. */
+  /** The host that may have parts of the instance; null if there is none or it does not answer. */
   async placementOf(
     kind: InstanceKindName,
     id: string,
@@ -54,8 +54,8 @@ export const makeInstanceActivities = () => ({
   },
 
   /**
-   * Takes room on another host, for its disks too, which from then on the operation has. `from_host_id`: where it is
-   * now, null if that host does not answer.
+   * Reserves room on another host for the instance and its disks. The operation then holds the disks. `from_host_id` is
+   * the present host, or null if it does not answer.
    */
   async placeInstanceElsewhere(
     kindName: InstanceKindName,
@@ -82,19 +82,19 @@ export const makeInstanceActivities = () => ({
     }
   },
 
-  /** It is where it was to go. What is left of it where it was goes at that host's next report. */
+  /** Completes the move. The former host removes what is left at its next report. */
   arriveInstance: (id: string, operationId: string): Promise<void> => arriveTogether(operationId, id),
 
-  /** It stays where it is, with its disks. */
+  /** Gives up the move: the instance and its disks stay on their host. */
   stayInstance: (id: string, operationId: string): Promise<void> => stayTogether(operationId, id),
 
-  /** Gives back what it holds, unless it lives on a host already and only its start failed. */
+  /** Releases the reservation, unless the instance was on a host before and only its start failed. */
   async abandonPlacement(kind: InstanceKindName, id: string): Promise<void> {
     const { instance } = await instanceOf(kind, id)
     if (instance.host_id === null) await release(id)
   },
 
-  /** Gives back what a deleted instance holds, and lets its archived output go. Its disks stay, for others to have. */
+  /** Releases the reservation and NICs of a deleted instance, deletes its log archive, and detaches its disks. */
   async releaseInstance(kind: InstanceKindName, id: string): Promise<void> {
     const { instance } = await instanceOf(kind, id)
     await freeDisks(instance)
@@ -110,7 +110,7 @@ export const makeInstanceActivities = () => ({
     await resize(id, instance.tenant_id, kind.sizeOf(instance))
   },
 
-  /** Where and what it is, and which fields wait for the next start once these have changed too. */
+  /** The instance's host and spec, and the fields that wait for the next start once `changed` have changed too. */
   async runningInstance(
     kindName: InstanceKindName,
     id: string,
@@ -131,22 +131,22 @@ export const makeInstanceActivities = () => ({
 
 export type InstanceActivities = ReturnType<typeof makeInstanceActivities>
 
-/** What a host needs to know of each kind. */
+/** The spec that a host gets, for each kind. */
 export interface Specs {
   container: PlacedContainer
   microvm: PlacedMachine
   vm: PlacedMachine
 }
 
-/** `S`: what a host needs to know of this kind. */
+/** `S` is the spec of the kind. */
 export interface Placed<S extends PlacedSpec = PlacedSpec> {
   host_id: string
   host_address: string
   spec: S
-  /** Nothing of it was on that host before. */
+  /** The instance was not on this host before. */
   is_new: boolean
   network_hosts: string[]
-  /** It was suspended, and its host has given its room to others. */
+  /** The instance was suspended, and its host has given its room to others. */
   lacks_room?: boolean
 }
 
@@ -168,14 +168,14 @@ export async function instanceOf(kindName: InstanceKindName, id: string): Promis
   return { kind, instance }
 }
 
-/** Whether it has no room to run: so may one that is resumed. */
+/** Whether the reservation is too small to run: possible when the instance resumes. */
 async function lacksRoom({ kind, instance }: Instance): Promise<boolean> {
-  if (instance.status !== 'resuming') return false // so it is for most, and costs them no query
+  if (instance.status !== 'resuming') return false // the usual case: saves the query
   const lacks = beyond(kind.sizeOf(instance), await heldBy(instance._id))
   return lacks.cpu_milli > 0 || lacks.memory_mib > 0
 }
 
-/** What it wrote is on its host and nowhere else. */
+/** Why an instance that moves with its root disk cannot leave: the only copy is on its host. */
 function cannotLeave({ kind: { title }, instance }: Instance): ApplicationFailure {
   if (instance.host_id === null)
     return ApplicationFailure.nonRetryable(`The ${title} is not on a host yet: start it`, 'not_placed')
@@ -183,7 +183,7 @@ function cannotLeave({ kind: { title }, instance }: Instance): ApplicationFailur
   return ApplicationFailure.nonRetryable(detail, 'host_unreachable')
 }
 
-/** What to run, and which other hosts that answer are to know of its NICs. */
+/** The spec with its network, and the other hosts to tell of its NICs: those that answer. */
 async function withNetwork(
   { kind, instance }: Instance,
   except: string[],

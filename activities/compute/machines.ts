@@ -8,7 +8,7 @@ import { permanently } from '../failures.ts'
 import { instanceOf } from './instances.ts'
 
 export const makeMachineActivities = () => ({
-  /** It is where it was to go, and its record says so, whether or not it goes on there. */
+  /** Completes the move and records the new host, whether or not the machine can resume there. */
   async landMachine(kindName: MachineKind, id: string, operationId: string): Promise<void> {
     await transaction(async () => {
       await arriveTogether(operationId, id)
@@ -21,13 +21,13 @@ export const makeMachineActivities = () => ({
     }, placementTurn)
   },
 
-  /** Takes what it needs to run where it is; false where others were quicker. */
+  /** Reserves what the machine needs to run on its host; false if others have taken the room. */
   async takeRoomToRun(kindName: MachineKind, id: string): Promise<boolean> {
     const { kind, instance } = await instanceOf(kindName, id)
     return permanently(() => reserveIfRoom(id, instance.tenant_id, kind.sizeOf(instance)))
   },
 
-  /** Of what another was made, by this operation: it may be resumed again. */
+  /** Ends this operation's hold on the source of a fork, which can then resume again. */
   async letSourceGo(kindName: MachineKind, id: string, operationId: string): Promise<void> {
     const { model } = instanceKinds[kindName]
     const taken = { _id: id, operation_id: operationId }

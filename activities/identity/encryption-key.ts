@@ -5,16 +5,16 @@ import { noteStep } from '../../models/operations.ts'
 import { resealAll } from '../../models/sealed-fields.ts'
 
 export const makeEncryptionKeyActivities = () => ({
-  /** Makes the next data key, which has the operation's id. Returns after how long every process seals with it. */
+  /** Creates the next data key, under the operation's id. Returns the time until every process seals with it. */
   async replaceDataKey(operationId: string): Promise<{ settledMs: number }> {
     await replaceDataKey(operationId)
-    return { settledMs: viewLivesMs + 1_000 } // and a moment for what is just being written
+    return { settledMs: viewLivesMs + 1_000 } // plus a margin for writes in progress
   },
 
   async resealSecrets(operationId: string): Promise<void> {
     const { cancellationSignal } = Context.current()
     await resealAll(async (progress) => {
-      cancellationSignal.throwIfAborted() // this worker stops: the next one goes on
+      cancellationSignal.throwIfAborted() // this worker is stopping: the retry continues
       await noteStep(operationId, progress)
     })
   },

@@ -3,7 +3,7 @@ import { removeTenantRecords } from '../../models/identity/tenant-records.ts'
 import { allResources } from '../../models/resources.ts'
 
 export const makeTenantActivities = () => ({
-  /** How many resources a tenant has, and some of one kind to delete next: null where only these kinds are left. */
+  /** Counts a tenant's resources, and lists some to delete next. `kind` is null if only `exceptKinds` are left. */
   async resourcesLeft(
     tenantId: string,
     exceptKinds: string[],
@@ -29,8 +29,8 @@ export const makeTenantActivities = () => ({
 export type TenantActivities = ReturnType<typeof makeTenantActivities>
 
 /**
- * What keeps another from being deleted comes before it: `keptBy` is said by a file that imports the kept one, which is so defined
- * first.
+ * A kind that blocks the deletion of another (`keptBy`) comes before it. The blocking kind's file imports the blocked
+ * one, which is therefore defined first.
  */
 export const inOrderOfDeletion = () =>
   allResources()

@@ -6,13 +6,13 @@ import { Subnet } from '../../models/network/subnets.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 
 export const makePlatformNetworkActivities = () => ({
-  /** The hosts that have the subnet and answer. */
+  /** The hosts that answer and have members of the subnet's VPC. */
   async hostsOfSubnet(id: string): Promise<string[]> {
     const subnet = await Subnet.findById(id).setOptions(everyTenant).lean()
     return subnet ? reachableHosts(subnet.vpc_id) : []
   },
 
-  /** Where an instance with NICs is, if that host answers, and which others have members of its VPC. */
+  /** The host of an instance with NICs, or null if it does not answer, and the other hosts with members of its VPC. */
   async placesOfInstance(id: string): Promise<{ host_id: string | null; others: string[] }> {
     const [held, others] = await Promise.all([
       Reservation.findById(id).setOptions(everyTenant).lean(),

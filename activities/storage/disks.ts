@@ -7,7 +7,7 @@ import { everyTenant } from '../../models/tenant-scope.ts'
 import { answering } from '../compute/answering.ts'
 
 export const makeDiskActivities = () => ({
-  /** The host that has it, which must answer; and its size as recorded. */
+  /** The disk's host and recorded size. Throws `host_unreachable` if the host does not answer. */
   async diskPlace(id: string): Promise<{ host_id: string; size_gib: number }> {
     const { host_id, size_gib } = await diskOf(id)
     const there = await answering(host_id)
@@ -16,7 +16,7 @@ export const makeDiskActivities = () => ({
     throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
   },
 
-  /** The hosts that may have something of it and answer. The others remove it when they are back. */
+  /** The hosts that may have parts of the disk and answer. The others remove them when they are back. */
   async hostsOfDisk(id: string): Promise<{ host_ids: string[] }> {
     const { host_id, tenant_id } = await diskOf(id)
     const held = await Reservation.findOne({ _id: id, tenant_id }).lean()
@@ -25,14 +25,14 @@ export const makeDiskActivities = () => ({
     return { host_ids: there.filter((one) => one !== null) }
   },
 
-  /** Gives back what it holds, and forgets its snapshots. */
+  /** Releases the disk's reservation and deletes its snapshots' records. */
   async releaseDisk(id: string): Promise<void> {
     const { tenant_id } = await diskOf(id)
     await release(id)
     await Snapshot.deleteMany({ tenant_id, disk_id: id })
   },
 
-  /** Reserves what the record says, after a change that was not carried out. */
+  /** Reserves the recorded size again, after a change failed. */
   async holdRecordedRoom(id: string): Promise<void> {
     await holdRoom(await diskOf(id))
   },
@@ -41,12 +41,12 @@ export const makeDiskActivities = () => ({
     await recordSnapshot(await diskOf(id), name, taken)
   },
 
-  /** Forgets a snapshot; with `madeBy`, only one that this operation made. */
+  /** Deletes a snapshot's record; with `madeBy`, only if that operation made it. */
   async forgetSnapshot(id: string, name: string, madeBy: string | null): Promise<void> {
     await dropSnapshot(await diskOf(id), name, madeBy ?? undefined)
   },
 
-  /** From where to where a disk goes. Room there was taken when the migration was accepted. */
+  /** The source and target of a migration. The API reserved room on the target on acceptance. */
   async diskMove(id: string): Promise<{ from_host_id: string; host_id: string; name: string }> {
     const { host_id, tenant_id, name } = await diskOf(id)
     const held = await Reservation.findOne({ _id: id, tenant_id }).lean()

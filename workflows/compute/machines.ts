@@ -181,7 +181,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     }
   }
 
-  /** Resumes the machine on its new host. If that fails, it stays suspended; if it ran and ended, a repair starts it. */
+  /** Resumes the machine on its new host. If that fails it stays suspended; if it ran and ended, a repair starts it. */
   async function goOn(
     { id, operation_id, progress }: Work<unknown>,
     { host_id, host_address, spec }: Pick<Move<Spec>, 'host_id' | 'host_address' | 'spec'>,
