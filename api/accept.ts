@@ -6,15 +6,15 @@ import type { Accepted } from '../models/operations.ts'
 import type { Resource, ResourceDocument } from '../models/resources.ts'
 import type { AcceptedAnswer, Caller } from './operation.ts'
 
-/** A resource as the API shows it. */
+/** A resource with its view in the API. */
 export interface Shown<D extends ResourceDocument, V extends z.ZodType, Verb extends string = string> {
   resource: Resource<D, Verb>
   view: V
-  /** A method, since methods alone let one resource pass for any (their parameters are bivariant). */
+  /** A method, not a property: bivariant parameters let a resource of one type pass for any. */
   toView(this: void, document: D): z.output<V>
 }
 
-/** Accepts by the rules of models/, and answers with what was accepted. */
+/** Accepts an operation by the rules of models/, and answers with its id and the resource. */
 export async function accepting<D extends ResourceDocument, T>(
   { tenant_id, id }: Caller,
   toView: (document: D) => T,

@@ -12,7 +12,7 @@ const ActivityView = z.strictObject({
   data: z.record(z.string(), z.unknown()),
 })
 
-/** The feed of one resource, which `ownerOf` finds, or throws NotFound. */
+/** Lists the activity of one resource. `ownerOf` finds the resource or throws NotFound. */
 export const activityList = ({
   ownerOf,
   ...of

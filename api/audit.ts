@@ -11,10 +11,10 @@ import {
   successOf,
 } from './operation.ts'
 
-/** Whose event it is. */
+/** The actor of an event. */
 export type Actor = Pick<AuditEventDocument, 'tenant_id' | 'actor_id' | 'actor_kind' | 'actor_name'>
 
-/** What is done to the platform is recorded, who was shown a secret, and who opened what he may type into. */
+/** Audits every change, every read of a secret, and every WebSocket that takes input. */
 export const isAudited = (operation: Operation): boolean =>
   operation.method !== 'GET' || operation.reads_secret === true || isSocket(successOf(operation).body)
 
@@ -35,7 +35,7 @@ export interface Attempt {
   params?: Record<string, unknown>
 }
 
-/** How it ended: the status, and the answer or the problem. */
+/** The outcome: the status, and the answer or the problem. */
 export interface End {
   status: number
   answer?: unknown
@@ -44,14 +44,14 @@ export interface End {
 
 let log: Logger | undefined
 
-/** Where events go that could not be stored; called once, when the API is served. */
+/** Sets the log for events that could not be stored. `serve` calls it once. */
 export function useAuditLog(logger: Logger): void {
   log = logger
 }
 
 /**
- * Stores the event of one attempt. Resolves also where that failed: what was done is done, and its caller is told so;
- * the log then has the event.
+ * Stores the event of one attempt. If that fails, logs the event and resolves: the work is done, and the caller gets
+ * the answer.
  */
 export async function audit(attempt: Attempt, end: End): Promise<void> {
   const event = eventOf(attempt, end)
@@ -63,9 +63,9 @@ export async function audit(attempt: Attempt, end: End): Promise<void> {
 }
 
 /**
- * Audits what somebody does who becomes known by it, so that the router cannot: a login, a token. `findActor`: whom it is
- * about, null for nobody that there is. A failure is stored after the answer, since the time it took would tell who
- * is known.
+ * Audits an operation that the router cannot, because it identifies the caller itself: a login or a token request.
+ * `findActor` returns null if the actor does not exist. The event of a failure is stored after the answer, so that the
+ * response time does not show who exists.
  */
 export async function auditing<T>(
   attempt: Pick<Attempt, 'operation' | 'address'> & { http: Pick<Attempt, 'request' | 'response'> },
@@ -115,7 +115,7 @@ export function resourceKindOf(path: string): string {
   return (parent ?? collection ?? path).replace(/s$/, '').replaceAll('-', '_')
 }
 
-/** The last thing that the path names, else what was created. */
+/** The last parameter of the path, or the id of the created resource. */
 function resourceIdOf(
   path: string,
   params: Record<string, unknown>,

@@ -7,10 +7,10 @@ import { machineOf } from '../models/identity/access-tokens.ts'
 import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
 import type { Access, Caller, HostCaller } from './operation.ts'
 
-// Longer than any token of ours: what is longer is refused unread.
+// Longer than any valid token.
 const longestToken = 4096
 
-/** Who is calling. Throws Unauthenticated. Asked anew for each request: what was revoked is refused by the next. */
+/** The caller. Throws Unauthenticated. Checked for each request, so that a revoked token fails at the next one. */
 export async function authenticate(request: IncomingMessage, issuer: string): Promise<Caller> {
   const token = bearer(request)
   return token.startsWith(sessionPrefix) ? userOf(token) : clientOf(token, issuer)
@@ -46,7 +46,7 @@ async function clientOf(token: string, issuer: string): Promise<Caller> {
   }
 }
 
-/** Which host is calling, by a token that it signed with the key it enrolled. Throws Unauthenticated. */
+/** The calling host, by a token signed with the key that it enrolled. Throws Unauthenticated. */
 export async function authenticateHost(request: IncomingMessage): Promise<HostCaller> {
   const token = bearer(request)
   try {
@@ -67,7 +67,7 @@ export async function authenticateHost(request: IncomingMessage): Promise<HostCa
   }
 }
 
-/** Throws PermissionDenied where the caller lacks the permission, and `users_only` where a machine may not come. */
+/** Throws PermissionDenied if the caller lacks the permission, and `users_only` if an API client may not call. */
 export function authorize(access: Access, caller: Caller): void {
   if (typeof access === 'string' && !caller.permissions.has(access)) throw new PermissionDenied(access)
   if (typeof access === 'object' && access.for === 'users' && caller.kind !== 'user') {
@@ -75,10 +75,10 @@ export function authorize(access: Access, caller: Caller): void {
   }
 }
 
-// How a browser sends a token with a WebSocket, for which it can set no header.
+// A browser cannot set headers on a WebSocket, so it sends the token as a subprotocol.
 const tokenProtocol = 'bearer.'
 
-/** The subprotocol to answer with: a browser takes no answer without one that it offered. */
+/** The subprotocol to answer with: a browser rejects an answer without one that it offered. */
 export const bearerProtocol = (offered: Iterable<string>): string | false =>
   [...offered].find((name) => name.startsWith(tokenProtocol)) ?? false
 

@@ -22,8 +22,8 @@ const signInPage = (message: string): string => `<!doctype html>
 `
 
 /**
- * The codec server of the Temporal UI and CLI: decodes payloads for operators and for nobody else. The CLI
- * sends a token (`--codec-auth`); the UI sends the cookie that the page at /codec sets.
+ * The codec server of the Temporal UI and CLI: decodes payloads for operators only. The CLI sends a token
+ * (`--codec-auth`); the UI sends the cookie that the page at /codec sets.
  */
 export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): void {
   const limitAttempts = makeSharedLimiter('sign-in', 20, 60)

@@ -2,7 +2,7 @@ import { createRequire } from 'node:module'
 import { dirname } from 'node:path'
 import express, { type Express } from 'express'
 
-// Files that come with a package of ours; nothing is fetched from elsewhere.
+// Served from the installed package; the page loads nothing from other sites.
 const assets = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'))
 
 const page = `<!doctype html>
@@ -21,7 +21,7 @@ const page = `<!doctype html>
 `
 const script = `SwaggerUIBundle({ url: '/api/v1/openapi.json', dom_id: '#reference', deepLinking: true, validatorUrl: null })`
 
-/** The document at /api/v1/openapi.json, and a reference to browse at /docs. */
+/** Serves the document at /api/v1/openapi.json and the reference at /docs. */
 export function serveDocs(app: Express, document: Record<string, unknown>): void {
   app.get('/api/v1/openapi.json', (_request, response) => void response.json(document))
   app.get('/docs', (_request, response) => void response.type('html').send(page))

@@ -21,7 +21,7 @@ export const Tags = z
 
 export const Timestamp = z.iso.datetime().describe('ISO 8601, UTC, milliseconds')
 
-/** The fields that every resource shows. */
+/** The fields of every resource's view. */
 export const resourceView = {
   id: Id,
   tenant_id: Id,
@@ -34,7 +34,7 @@ export const resourceView = {
   updated_at: Timestamp,
 }
 
-/** The same of one resource, for its view. */
+/** The fields of `resourceView` for one resource. */
 export const commonView = <State extends string>(document: ResourceDocument<State>) => ({
   id: document._id,
   tenant_id: document.tenant_id,
@@ -50,12 +50,12 @@ export const commonView = <State extends string>(document: ResourceDocument<Stat
 export const time = (date: Date): string => date.toISOString()
 export const timeOrNull = (date: Date | null): string | null => date?.toISOString() ?? null
 
-/** From where a request comes, as its user is shown it. */
+/** The origin of a request, as shown to its user. */
 export const originOf = ({ socket, headers, ip }: IncomingMessage & { ip?: string | undefined }): Origin => ({
-  address: ip ?? socket.remoteAddress ?? '', // `ip` knows of trusted proxies
+  address: ip ?? socket.remoteAddress ?? '', // `ip` respects trusted proxies
   user_agent: (headers['user-agent'] ?? '').slice(0, 200),
 })
 
 export const Email = z.email().max(254)
-/** A password that is chosen now. All of it counts, however long. */
+/** A new password. No part of it is cut off, however long it is. */
 export const NewPassword = z.string().min(12).max(1024).describe('At least 12 characters')

@@ -24,7 +24,7 @@ import { snapshots } from './storage/snapshots.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
 
-/** All HTTP operations: routes, document, permissions and tests come from this list. */
+/** All HTTP operations: routes, the OpenAPI document, permissions and tests derive from this list. */
 export const allOperations = (context: OperationsContext): Operation[] => [
   ...sessions,
   ...account,

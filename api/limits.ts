@@ -3,19 +3,19 @@ import mongoose from 'mongoose'
 import { RateLimiterMemory, RateLimiterMongo, RateLimiterRes } from 'rate-limiter-flexible'
 import { TooManyRequests } from '../lib/problem.ts'
 
-/** Counts one request of `key`, and says in the answer's headers how many are left. Throws TooManyRequests. */
+/** Counts one request of `key`, and sets the RateLimit headers. Throws TooManyRequests. */
 export type Limiter = (key: string, response: Pick<ServerResponse, 'setHeader'>) => Promise<void>
 
 /**
- * Counts in this process: with n replicas of the api a caller may get n times as much, which is as exact as
- * a defence against overload needs to be and costs no query.
+ * Counts in this process, which costs no query: with n api replicas a caller may get n times the limit, which is exact
+ * enough against overload.
  */
 export const makeLimiter = (points: number, perSec: number): Limiter =>
   limiterOf(new RateLimiterMemory({ points, duration: perSec }))
 
 /**
- * Counts in MongoDB, for all replicas of the api together: for what invites guessing. Who has used up his attempts is
- * refused from memory until the time is over. The database must be connected.
+ * Counts in MongoDB for all api replicas: for operations that invite guessing. After the last attempt, requests are
+ * refused from memory until the window ends. The database must be connected.
  */
 export const makeSharedLimiter = (name: string, points: number, perSec: number): Limiter =>
   limiterOf(
@@ -23,7 +23,7 @@ export const makeSharedLimiter = (name: string, points: number, perSec: number):
       storeClient: mongoose.connection.getClient(),
       dbName: mongoose.connection.name,
       tableName: 'attempts',
-      disableIndexesCreation: true, // models/identity/attempts.ts has them
+      disableIndexesCreation: true, // models/identity/attempts.ts creates them
       keyPrefix: name,
       points,
       duration: perSec,

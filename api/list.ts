@@ -21,8 +21,8 @@ const controls = {
 }
 
 /**
- * Declares a list by the interface's conventions: paging, sorting, `q` and a typed exact filter for each
- * field of the view. `scope` is what the list is always limited to: the caller's tenant, and the parent's id.
+ * Declares a list with paging, sorting, `q` and a typed exact filter for each field of the view. `scope` always limits
+ * the list: to the caller's tenant, and to the parent's id.
  */
 export function list<
   D extends { _id: string },
@@ -36,11 +36,11 @@ export function list<
   model: Model<D>
   view: V
   toView: (document: D) => z.output<V>
-  /** Where a field of the view stands in the document, if under another name. */
+  /** The document's names of fields that the view names differently. */
   stored?: Partial<Record<keyof z.output<V> & string, string>>
   sortBy?: keyof z.output<V> & string
   scope: (caller: Caller, params: P extends z.ZodType ? z.output<P> : undefined) => Promise<Filter> | Filter
-  /** For operators' lists, which say aloud that they span tenants. */
+  /** Query options: operators' lists pass `everyTenant`. */
   options?: Record<string, unknown>
 }): Operation {
   const fields = Object.keys(of.view.shape)
@@ -100,7 +100,7 @@ export function list<
   })
 }
 
-/** All that match. A tenant's whole list is counted already; whatever is filtered is counted now. */
+/** The number of matches. Reads the counter for a tenant's whole list; counts any other list. */
 async function totalOf<D>(
   model: Model<D>,
   filter: QueryFilter<D>,
@@ -112,7 +112,7 @@ async function totalOf<D>(
   return count ?? model.countDocuments(filter).setOptions(options)
 }
 
-/** Parses a filter's text as the field's own type: as it stands, or as JSON where the field is no text. */
+/** Parses a filter's text as the field's type: as text, or as JSON if the field is not text. */
 function exactly(field: z.ZodType): z.ZodType {
   return z.string().transform((text, context) => {
     const asText = field.safeParse(text)
@@ -136,7 +136,7 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** Some text of the row contains `q`. The text is escaped: it is never a pattern. */
+/** Matches documents with `q` in a text field or tag. `q` is escaped: it is never a pattern. */
 function contains(q: string, paths: string[], typeAt: (path: string) => string | undefined): Filter {
   const pattern = q.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`)
   const texts = paths.filter((path) => ['String', 'Array'].includes(typeAt(path) ?? ''))

@@ -23,7 +23,7 @@ import { makeServer } from './server.ts'
 import { socketPaths } from './sockets.ts'
 import { makeStarter } from './start.ts'
 
-// The api role: stateless; as many of them as there is load.
+// The api role: stateless, any number of replicas.
 
 const settings = readSettings('api')
 const log = makeLogger('api', settings.KEELSON_LOG_LEVEL)
@@ -81,7 +81,7 @@ async function stop(): Promise<void> {
   server.close()
   server.closeIdleConnections()
   sockets.close('the platform is stopping')
-  // Requests under way get a moment; those that only wait or follow are cut.
+  // Give running requests 500 ms; then cut those that still wait or stream.
   await new Promise((resolve) => setTimeout(resolve, 500))
   stopping.abort()
   sockets.terminate()

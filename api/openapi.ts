@@ -48,7 +48,7 @@ const ofRefusals: Record<number, string[]> = {
 const headersOf = (names: string[]): Json =>
   Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 
-/** The OpenAPI 3.1 document, made from the declarations alone. `url` is where the API is reached. */
+/** Generates the OpenAPI 3.1 document from the declarations. `url` is the API's public URL. */
 export function openApiDocument(operations: Operation[], url: string): Json {
   const schemas: Json = {}
   const paths: Record<string, Json> = {}
@@ -181,7 +181,7 @@ function refusals(operation: Operation, method: string, open: boolean, schemas: 
   }
 }
 
-/** The answers that say no are the same everywhere. */
+/** The error responses, which all operations share. */
 function sharedRefusals(schemas: Json): Json {
   const content = { 'application/problem+json': { schema: schemaOf(ProblemView, 'output', schemas) } }
   const statuses = Object.entries(statusText).filter(([status]) => Number(status) >= 400)
@@ -193,7 +193,7 @@ function sharedRefusals(schemas: Json): Json {
   )
 }
 
-/** The JSON schema of a type. Those with a name of their own go to the document's components, once. */
+/** The JSON schema of a type. Named types go to the document's components, once. */
 function schemaOf(type: z.ZodType, io: 'input' | 'output', schemas: Json): Json {
   const made = z.toJSONSchema(type, { io, unrepresentable: 'any', target: 'draft-2020-12' })
   const { $schema: _, ...schema } = JSON.parse(

@@ -6,33 +6,33 @@ import type { Permission } from '../models/identity/roles.ts'
 interface Known {
   id: string
   tenant_id: string
-  /** What he may do at this moment. */
+  /** The caller's permissions at this moment. */
   permissions: ReadonlySet<Permission>
   token: string
 }
 
-/** A person, by his session. */
+/** A user with a session. */
 export interface UserCaller extends Known {
   kind: 'user'
   email: string
 }
 
-/** A machine, by an access token. */
+/** An API client with an access token. */
 export interface ClientCaller extends Known {
   kind: 'api_client'
   name: string
 }
 
-/** Who is calling. */
+/** An authenticated caller, other than a host. */
 export type Caller = UserCaller | ClientCaller
 
-/** A host, by its own key. */
+/** A host, authenticated by its key. */
 export interface HostCaller {
   kind: 'host'
   id: string
 }
 
-/** Why an operation needs no permission: nobody has signed in yet, anybody signed in may, each user may, or only hosts. */
+/** Why an operation needs no permission, and who may call it: anybody, signed-in callers, users or hosts. */
 export interface Exemption<For extends 'anybody' | 'signed-in' | 'users' | 'hosts'> {
   for: For
   because: string
@@ -52,17 +52,17 @@ type CallerFor<A extends Access> =
         ? UserCaller
         : Caller
 
-/** 201: where the new thing is. */
+/** 201: the new resource and its location. */
 export interface Created<T> {
   location: string
   body: T
 }
-/** 202: the operation to follow; an undefined body is an empty one. */
+/** 202: the operation to follow. An undefined body is sent empty. */
 export interface AcceptedAnswer<T> {
   operation_id: string
   body: T
 }
-/** An answer that the handler writes itself, piece by piece. */
+/** An answer that the handler streams. */
 export interface Stream {
   stream: string
   schema: z.ZodType
@@ -74,7 +74,7 @@ export const stream = (mediaType: string, schema: z.ZodType): Stream => ({ strea
 export interface Socket {
   socket: string
 }
-/** Declares a WebSocket, and what passes through it. The handler refuses, or returns what is done once it is open. */
+/** Declares a WebSocket and its content. The handler throws, or returns the function to run once the socket is open. */
 export const socket = (about: string): Socket => ({ socket: about })
 
 type Success =
@@ -113,19 +113,19 @@ export interface Declaration<
   query?: Q | undefined
   body?: B | undefined
   responses: S
-  /** The body is a form, as OAuth has it, and fields that are not known are passed over. */
+  /** The body is a form, as OAuth requires; unknown fields are ignored. */
   form?: true
-  /** Under which media types the JSON body may come as well. */
+  /** Further media types accepted for the JSON body. */
   media_types?: string[]
-  /** The body is no JSON but bytes of this type, with a limit of their own. */
+  /** The body is bytes of this type instead of JSON, with a separate size limit. */
   bytes?: { media_type: string; at_most_kib: number }
-  /** Statuses of its own refusals, where those that follow from the rest are not all. */
+  /** Further refusal statuses, beyond those that follow from the declaration. */
   refuses?: (403 | 404)[]
-  /** How 400 and 401 are said where a standard has a form of its own for it. */
+  /** The body of 400 and 401, if a standard defines one. */
   refusal?: z.ZodType
-  /** A GET whose answer has a secret in it: it is audited as changes are. */
+  /** The answer to this GET contains a secret: it is audited like a change. */
   reads_secret?: true
-  /** A limit of its own, per minute and address, for what invites guessing. */
+  /** A separate limit per minute and address, for operations that invite guessing. */
   attempts_per_min?: number
   handle(request: {
     caller: CallerFor<A>
@@ -137,7 +137,7 @@ export interface Declaration<
   }): Promise<AnswerOf<S>>
 }
 
-/** One HTTP operation as the router, the document and the tests see it. */
+/** One HTTP operation as the router, the OpenAPI document and the tests use it. */
 export type Operation = Declaration<
   Access,
   z.ZodType | undefined,
@@ -146,7 +146,7 @@ export type Operation = Declaration<
   Success
 >
 
-/** Declares one HTTP operation. All that the platform knows of it comes from this value. */
+/** Declares one HTTP operation: its route, document, permission check and tests derive from this value. */
 export function operation<
   const A extends Access,
   S extends Success,
@@ -157,7 +157,7 @@ export function operation<
   return declaration
 }
 
-/** The one status that says yes, and what comes with it. */
+/** The operation's success status and its body. */
 export function successOf({ responses }: Operation): {
   status: 101 | 200 | 201 | 202 | 204
   body: z.ZodType | Stream | Socket | null

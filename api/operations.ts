@@ -8,12 +8,12 @@ import { list } from './list.ts'
 import { operation } from './operation.ts'
 import { ProblemView } from './problems.ts'
 
-/** What the role that serves the operations provides: how it is reached itself, Temporal and its UI, the mail topic. */
+/** What the api role provides to the operations: its URL, Temporal and its UI, the mail topic. */
 export interface OperationsContext {
   apiUrl: string
   cancel: (workflowId: string) => void
   workflowUrl: (workflowId: string) => string
-  /** Whose notifications of mail are taken. */
+  /** The SNS topic whose mail notifications are accepted. */
   mailTopic?: MailTopic | null
 }
 
@@ -42,7 +42,7 @@ const OperationView = z
   })
   .meta({ id: 'Operation' })
 
-/** The operations on operations. */
+/** The HTTP operations on operations. */
 export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
   const toView = (document: OperationDocument): z.output<typeof OperationView> => ({
     id: document._id,
@@ -83,7 +83,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       model: Operation,
       view: OperationView,
       toView,
-      scope: () => ({}), // all tenants': this is for who runs the platform
+      scope: () => ({}), // of all tenants, for operators
       options: everyTenant,
     }),
 

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import type { Logger } from '../lib/log.ts'
 import { type InputError, InvalidInput, Problem, Unavailable } from '../lib/problem.ts'
 
-/** The OpenAPI schema of every answer that says no. */
+/** The OpenAPI schema of every error response. */
 export const ProblemView = z
   .looseObject({
     type: z.string(),
@@ -35,7 +35,7 @@ const inputErrors = (error: z.ZodError): InputError[] =>
 const pointer = (path: PropertyKey[]): string =>
   path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
 
-/** The last handler: every error becomes a problem document, and only ours say more than that it failed. */
+/** The last handler: turns every error into a problem document. An unexpected error reveals no details. */
 export const problemHandler =
   (log: Logger): ErrorRequestHandler =>
   (error, request, response, _next) => {
@@ -53,21 +53,21 @@ export const problemHandler =
       .send(JSON.stringify(problem.answer(response.locals['requestId'] as string | undefined)))
   }
 
-/** What the caller is told of an error. */
+/** The problem to answer an error with. */
 export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error
   const parser = bodyParserProblem(error)
   if (parser) return parser
   const { MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError } = mongoose.mongo
   const away = [MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError]
-  // A write into a connection that the other end has closed: the driver lets it through as it is.
+  // A write to a connection that the server has closed: the driver throws the socket's error unchanged.
   const closed = error instanceof Error && 'code' in error && /^(EPIPE|ECONNRESET)$/.test(String(error.code))
   if (closed || away.some((kind) => error instanceof kind))
     return new Unavailable('The database does not answer', error)
   return new Problem(500, 'internal', 'The platform failed', undefined, { cause: error })
 }
 
-/** What express's body parser and router refuse. */
+/** The problem for an error of Express's body parser or router. */
 function bodyParserProblem(error: unknown): Problem | null {
   if (!(error instanceof Error) || !('status' in error)) return null
   const type = 'type' in error ? error.type : undefined

@@ -7,20 +7,20 @@ import { byId } from './fields.ts'
 import { list } from './list.ts'
 import { type Operation, operation } from './operation.ts'
 
-/** How a resource of tenants is shown by the API. */
+/** A tenant's resource with its view and paths in the API. */
 export interface ShownResource<
   D extends ResourceDocument = ResourceDocument,
   V extends z.ZodObject = z.ZodObject,
 > extends Shown<D, V> {
-  /** In paths and permissions: `containers`. */
+  /** The name in paths and permissions, such as `containers`. */
   plural: Extract<Permission, `${string}:delete`> extends `${infer P}:delete` ? P : never
-  /** Where a field of the view stands in the document, if under another name. */
+  /** The document's names of fields that the view names differently. */
   stored?: Record<string, string>
-  /** The summary of its deletion, which says what else that does or needs. */
+  /** The summary of the delete operation, with its side effects and requirements. */
   deletion: string
 }
 
-/** To list, get and delete a resource of tenants, whatever it is. */
+/** The list, get and delete operations of a tenant's resource. */
 export function resourceOperations(shown: ShownResource) {
   const { resource, plural, view, toView, stored = {} } = shown
   const { model, title } = resource

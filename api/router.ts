@@ -30,10 +30,10 @@ export interface RouterSettings {
   KEELSON_RATE_PER_SEC: number
 }
 
-// Behind one address there may be an office, or a proxy's whole audience.
+// Many callers may share one address: an office, or all clients of a proxy.
 const callersPerAddress = 10
 
-/** Serves the operations: what each declares is done here, once for all of them. */
+/** Serves the operations: carries out what each declares. */
 export function serve(
   app: Express,
   operations: Operation[],
@@ -49,7 +49,7 @@ export function serve(
   const readJson = express.json({
     limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`,
     strict: false,
-    type: () => true, // which it may be is the operation's to say
+    type: () => true, // `readInput` checks the media type
   })
   const limits = {
     address: makeLimiter(settings.KEELSON_RATE_PER_SEC * callersPerAddress, 1),
@@ -65,7 +65,7 @@ export function serve(
       next()
     })
   })
-  // A router for each collection: with hundreds of operations, one flat list would be searched for each request.
+  // One router per collection: otherwise each request would search one list of hundreds of operations.
   for (const [prefix, group] of byPrefix(operations)) {
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
@@ -101,14 +101,14 @@ function handlerOf(
     const measured = metrics.httpRequests.startTimer({ operation: `${method} ${operation.path}` })
     response.once('close', () => measured({ status: response.statusCode }))
     const address = request.ip ?? ''
-    // By address as long as it is not known who calls: a token can be made up anew for each request.
+    // Limit by address before authentication: a caller can invent a new token for each request.
     await limits.address(address, response)
     await limitAttempts?.(address, response)
     const caller = await callerOf(operation, request, issuer)
     if (caller) await limits.caller(caller.id, response)
     const owner = caller?.kind === 'host' ? null : caller
     if (owner) addLogContext({ tenant_id: owner.tenant_id })
-    // Before the answer is sent, so that nothing is answered of which there is no event.
+    // Audit before the answer is sent, so that no answer goes out without an event.
     const end = async (how: End) => {
       if (!owner || !isAudited(operation)) return
       const params = { ...request.params }
@@ -171,7 +171,7 @@ async function callerOf(
   return authenticate(request, issuer)
 }
 
-/** An id that is no id names nothing: 404, as one that is unknown. */
+/** A malformed id gets 404, like an unknown one. */
 function readParams({ params }: Operation, request: Request): unknown {
   if (!params) return undefined
   const parsed = params.safeParse({ ...request.params })
@@ -212,7 +212,7 @@ const read = (request: Request, response: Response, readBody: express.RequestHan
     readBody(request, response, (error?: unknown) => (error ? reject(error) : resolve())),
   )
 
-/** Unknown fields are refused, also where none is known. */
+/** Refuses unknown fields for an operation that takes none. */
 function parseNothing(given: unknown, what: string, status: 400 | 422): undefined {
   const fields = typeof given === 'object' && given !== null ? Object.keys(given) : ['']
   if (fields.length === 0) return undefined
@@ -254,7 +254,7 @@ function send(response: Response, status: number, answer: unknown): void {
     )
   }
   const { body } = answer as { body: unknown }
-  // Null when it is a stored answer that is given again.
+  // Null in a stored answer that is replayed.
   if (body === undefined || body === null) response.end()
   else response.json(body)
 }
@@ -266,7 +266,7 @@ function byPrefix(operations: Operation[]): Map<string, Operation[]> {
   )
 }
 
-/** A path that is there with another method: 405 and which ones there are. */
+/** Answers a known path with an unsupported method: 405 and the allowed methods. */
 function refuseOtherMethods(router: Router, prefix: string, group: Operation[]): void {
   for (const [path, same] of Map.groupBy(group, (operation) => operation.path)) {
     const allow = same.map((operation) => operation.method).join(', ')

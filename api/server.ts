@@ -9,20 +9,20 @@ export interface ServerSettings {
   KEELSON_TLS_KEY_FILE?: string | undefined
 }
 
-// Against requests that come in slowly; how long an answer takes is not limited.
+// Limits slow requests; the duration of an answer is not limited.
 const limits = {
   headersTimeout: 20_000,
   requestTimeout: 120_000,
   connectionsCheckingInterval: 5_000,
-  // Longer than proxies and clients keep an idle connection, a minute at most: who closes first must not be the one who is
-  // asked, or a request that is on its way is lost.
+  // Longer than proxies and clients keep an idle connection (at most a minute): if the server closed first, a request
+  // in flight would be lost.
   keepAliveTimeout: 75_000,
 }
 
-// Two files are looked at, not read.
+// Cheap: each look is two `stat` calls.
 const lookEveryMs = 5_000
 
-/** HTTP, or HTTPS where a certificate is set. Throws where its files cannot be read or do not fit each other. */
+/** HTTP, or HTTPS if a certificate is set. Throws if its files cannot be read or do not match. */
 export function makeServer(
   handler: RequestListener,
   settings: ServerSettings,
@@ -56,7 +56,7 @@ function listening(
       seen = now
       log.info('new TLS certificate in use')
     } catch (error) {
-      // Halfway through a renewal the two do not fit: the old ones serve on until the next look.
+      // During a renewal the two files may not match: keep the old ones until the next look.
       log.warn({ err: error }, 'new TLS certificate not usable')
     }
   }, lookEveryMs)

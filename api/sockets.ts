@@ -4,18 +4,18 @@ import { Problem } from '../lib/problem.ts'
 import { closeCodes, passMessages } from '../lib/websockets.ts'
 import { isSocket, type Operation, successOf } from './operation.ts'
 
-// What is done for every WebSocket, and what is no part of HTTP.
+// What all WebSockets share.
 
-/** What a handler returns: it is called once the socket is open. */
+/** A handler's result, called once the socket is open. */
 export type ServeSocket = (client: WebSocket) => void
 
-// What was taken away must not live on for long.
+// How long a WebSocket may outlive a revoked token or permission.
 const checkEveryMs = 15_000
-// Proxies close what is silent for a minute or so.
+// Proxies close connections that are silent for a minute or so.
 const pingEveryMs = 30_000
 const pongsMissed = 3
 
-/** Which paths have one. */
+/** Tells which paths have a WebSocket. */
 export function socketPaths(operations: Operation[]): (path: string) => boolean {
   const patterns = operations
     .filter((operation) => isSocket(successOf(operation).body))
@@ -24,8 +24,8 @@ export function socketPaths(operations: Operation[]): (path: string) => boolean 
 }
 
 /**
- * Refuses other origins' pages, as CORS does for the rest. They could not send a token that they do not have; but no rule
- * of a browser itself keeps them from connecting.
+ * Refuses pages of other origins, as CORS does for HTTP: browsers do not keep them from connecting. Such a page would
+ * also need a token.
  */
 export function checkOrigin(
   { headers }: IncomingMessage,
@@ -36,7 +36,7 @@ export function checkOrigin(
   throw new Problem(403, 'origin_denied', 'This origin is not allowed to connect')
 }
 
-/** Serves a client for as long as it answers, and as long as `stillAllowed` does not throw a refusal. */
+/** Serves a client until it stops answering pings or `stillAllowed` throws a 401 or 403. */
 export const attend =
   (serve: ServeSocket, stillAllowed: () => Promise<void>): ServeSocket =>
   (client) => {
@@ -45,15 +45,15 @@ export const attend =
     client.on('message', () => (missed = 0))
     client.on('error', () => {}) // `close` follows
     const pings = setInterval(() => {
-      // Who has not taken yet what was sent cannot have seen a ping.
+      // A client that has not read everything sent cannot have seen a ping.
       if (client.bufferedAmount > 0) return
-      // Who is not listened to cannot answer; where he has gone, the ping itself finds out.
+      // While the client is paused its answers are not read; if it has gone, sending the ping fails.
       if (!client.isPaused && missed++ >= pongsMissed) client.terminate()
       else client.ping()
     }, pingEveryMs)
     const checks = setInterval(() => {
       stillAllowed().catch((error: unknown) => {
-        // While the database is away nothing is known: the next time it is asked again.
+        // Any other error, such as an unavailable database, decides nothing: the next check asks again.
         if (!(error instanceof Problem) || ![401, 403].includes(error.status)) return
         const reason = error.status === 401 ? 'the token has ended' : 'the permission was taken away'
         client.close(closeCodes.notAllowed, reason)
@@ -73,7 +73,7 @@ export function join(client: WebSocket, host: WebSocket): void {
   client.once('close', () => host.terminate())
   host.once('close', (code, reason) => {
     client.removeAllListeners('message')
-    client.resume() // to read how it answers
+    client.resume() // to read its close frame
     if (sayable.has(code)) client.close(code, reason)
     else client.close(closeCodes.failed, 'the host has gone')
   })
@@ -81,5 +81,5 @@ export function join(client: WebSocket, host: WebSocket): void {
   else client.close(closeCodes.failed, 'the host has gone')
 }
 
-/** Others only stand for what could not be said: that a connection broke. */
+/** The close codes to pass on. Other codes only mean that a connection broke. */
 const sayable = new Set<number>(Object.values(closeCodes))

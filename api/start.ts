@@ -3,12 +3,12 @@ import type { Logger } from '../lib/log.ts'
 import { markDispatched, type OperationDocument } from '../models/operations.ts'
 import { startOperation } from '../workflows/starters.ts'
 
-// Started operations are marked together: one write for many. Sooner than the dispatcher looks for them.
+// Batches the marks of started operations into one write. Shorter than the dispatcher waits before it looks for them.
 const markEveryMs = 200
 
 /**
- * Starts what was accepted, without the answer waiting for it. Should Temporal be down, or this process be
- * killed, a worker's dispatcher starts what is left.
+ * Starts accepted operations without delaying the answer. If Temporal is down or this process is killed, a worker's
+ * dispatcher starts the rest.
  */
 export function makeStarter(client: Client, log: Logger): (operation: OperationDocument) => void {
   let started: string[] = []
