@@ -1,7 +1,7 @@
 import { hostname } from 'node:os'
 import { z } from 'zod'
 
-// Every setting of every role, read in one place. docs/configuration.md is generated from this file.
+// All settings of all roles. docs/configuration.md is generated from this file.
 
 const port = (fallback: number) => z.coerce.number().int().min(0).max(65535).default(fallback)
 
@@ -17,7 +17,7 @@ const common = {
     .describe('The lowest level that is logged'),
 }
 
-/** Each role has a port of its own, so that all of them can run on one machine. */
+/** Each role has a different default port, so that all roles can run on one machine. */
 const metrics = (metricsPort: number) => ({
   KEELSON_METRICS_ADDRESS: z
     .string()
@@ -350,5 +350,5 @@ export function readSettings<R extends Role>(role: R): Settings<R> {
   return read.data as Settings<R>
 }
 
-/** Where script/server keeps everything. */
+/** The folder in which script/server keeps all its files. */
 export const stateFolder = (): string => process.env['KEELSON_STATE'] ?? '.state'
