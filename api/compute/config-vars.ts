@@ -7,7 +7,7 @@ import { ConfigVars, type ShownInstance } from './instances.ts'
 
 const ConfigVarsView = z.strictObject({ config_vars: ConfigVars }).meta({ id: 'ConfigVars' })
 
-/** An instance's environment variables. They are in no view of it, since they hold its secrets. */
+/** An instance's environment variables. Its view omits them, since they hold secrets. */
 export const configVars = (shown: ShownInstance, { plural, kind, kind: { title } } = shown): Operation[] => [
   operation({
     method: 'GET',

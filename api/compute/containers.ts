@@ -26,7 +26,7 @@ import {
 } from './instances.ts'
 import { Ports, PortViews } from './ports.ts'
 
-/** What can be changed later. */
+/** The fields that an update can change. */
 const changeable = {
   ...ofAll,
   memory_mib: z.int().min(8).max(4_194_304),

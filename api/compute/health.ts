@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { Arguments } from './instances.ts'
 
-// Whether what runs in an instance is well, as a command in it says.
+// The health check of an instance: a command that runs in it.
 
 export const HealthCheck = z.strictObject({
   command: Arguments.min(1),

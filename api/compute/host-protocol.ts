@@ -25,9 +25,9 @@ import { publicKeys } from '../../models/identity/signing-keys.ts'
 import { byId, Id } from '../fields.ts'
 import { anybody, type HostCaller, hostsOnly, operation } from '../operation.ts'
 
-// What hosts call: the internal API. A host reaches its own things only.
+// The internal API, which hosts call. A host can access only its own resources.
 
-/** Throws NotFound for what is another host's. */
+/** Throws NotFound if `id` is another host's. */
 export const own = (caller: HostCaller, id: string): void => {
   if (caller.id !== id) throw new NotFound('host')
 }
@@ -130,7 +130,7 @@ export const hostProtocol = [
       const [stranger] = await strangersOn(id, [instance_id])
       if (stranger && !(await isFormerHost(instance_id, id))) throw new NotFound('instance')
       const instance = (await findInstance(instance_id))?.instance
-      // Its output goes with it: what the host has of it, the host may drop.
+      // The output of a deleted instance is deleted too: on this 404 the host may drop its part.
       if (!instance || instance.status === 'deleting') throw new NotFound('instance')
       if (query.after_gap === 'true') await noteGap(instance)
       const written = { tenant_id: instance.tenant_id, instance_id, host_id: id }

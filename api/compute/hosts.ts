@@ -54,7 +54,7 @@ const toView = (host: HostDocument): z.output<typeof HostView> => ({
   updated_at: time(host.updated_at),
 })
 
-/** Where things are is the platform's to say, unless an operator does. Throws PermissionDenied. */
+/** Throws PermissionDenied if a caller other than an operator chooses a host. */
 export function mayChooseHost({ permissions }: Caller, hostId: string | null): void {
   if (hostId && !permissions.has('platform:hosts')) throw new PermissionDenied('platform:hosts')
 }

@@ -6,7 +6,7 @@ import { type Operation, operation } from '../operation.ts'
 import { DiskMount } from '../storage/mounts.ts'
 import type { ShownInstance } from './instances.ts'
 
-/** Disks in instances of a kind. */
+/** The operations that attach and detach disks, for one kind of instance. */
 export function instanceDisks(shown: ShownInstance): Operation[] {
   const { plural, kind, view, toView } = shown
   const { title } = kind

@@ -6,7 +6,7 @@ import { AskedNic } from '../network/fields.ts'
 import { type Operation, operation } from '../operation.ts'
 import type { ShownInstance } from './instances.ts'
 
-/** NICs in instances of a kind. */
+/** The operations that attach and detach NICs, for one kind of instance. */
 export const instanceNics = (
   shown: ShownInstance,
   { plural, kind, kind: { title }, view, toView } = shown,

@@ -9,24 +9,24 @@ import { resourceOperations, type ShownResource } from '../resources.ts'
 import { DiskMount, MountView } from '../storage/mounts.ts'
 import { mayChooseHost } from './hosts.ts'
 
-// What every kind of instance takes and shows, and the operations that each has: a kind gives its view, and gets them.
+// The fields and operations that all kinds of instances share. Each kind supplies its view.
 
-/** How a kind of instance is shown by the API. */
+/** A kind of instance with its view and texts in the API. */
 export interface ShownInstance<
   D extends InstanceDocument = InstanceDocument,
   V extends z.ZodObject = z.ZodObject,
 > extends ShownResource<D, V> {
   kind: InstanceKind
   plural: 'containers' | 'microvms' | 'vms'
-  /** What a move does with what is in none of its disks. */
+  /** What a move does with data outside the disks, for the summary. */
   staysBehind: string
-  /** What its console is without a `command`: one that runs in it then, or its serial line. */
+  /** The console's summary, and its default command; an empty command means the serial console. */
   console: { words: string; command: string[] }
-  /** Summaries of attaching and detaching a disk, where they do more than mount and unmount it. */
+  /** The summaries of attaching and detaching a disk, if they differ from the usual ones. */
   disks?: { attach: string; detach: string }
 }
 
-/** What the API takes from the kind itself. */
+/** The part of `ShownInstance` that follows from the kind. */
 export const shownAs = (kind: InstanceKind) => ({
   kind,
   resource: kind.resource,
@@ -39,7 +39,7 @@ export const ConfigVars = z
   .refine((vars) => Object.keys(vars).length <= 200, 'at most 200 config vars')
 export const Grace = z.int().min(0).max(600).default(10).describe('Seconds to wait before it is killed')
 
-/** What can be changed later. */
+/** The fields that an update can change. */
 export const changeable = {
   image: z.string().regex(/^[\w][\w.\-/:@]{0,254}$/, 'must be an image reference'),
   command: Arguments,
@@ -49,7 +49,7 @@ export const changeable = {
   tags: Tags,
 }
 
-/** What is said once, when one is created. */
+/** The fields of a creation that all kinds share, with defaults. */
 export const creatable = {
   name: Name,
   log_cap_mib: changeable.log_cap_mib.default(64),
@@ -69,7 +69,7 @@ export const creatable = {
     .describe('All in one VPC; the default route goes through the first'),
 }
 
-/** What each kind shows. */
+/** The fields of every instance's view. */
 export const instanceView = {
   ...resourceView,
   image: z.string(),
@@ -85,7 +85,7 @@ export const instanceView = {
   started_at: Timestamp.nullable(),
 }
 
-/** The same of one instance. */
+/** The fields of `instanceView` for one instance. */
 export const toInstanceView = <State extends string>(instance: InstanceDocument<State>) => ({
   ...commonView(instance),
   image: instance.image,
@@ -101,7 +101,7 @@ export const toInstanceView = <State extends string>(instance: InstanceDocument<
   started_at: timeOrNull(instance.started_at),
 })
 
-/** The operations that each kind has. Those to create and change one are the kind's own. */
+/** The operations that all kinds share. Each kind declares create and update itself. */
 export function instanceOperations(shown: ShownInstance) {
   const { plural, kind, view, toView } = shown
   const { title } = kind

@@ -10,12 +10,12 @@ import { Id } from '../fields.ts'
 import { type HostCaller, hostsOnly, operation } from '../operation.ts'
 import { own } from './host-protocol.ts'
 
-// What hosts ask and tell of machines that move between them.
+// The internal API for machines that move between hosts.
 
 const byInstance = z.strictObject({ id: Id, instance_id: Id })
 const path = '/internal/v1/hosts/{id}/instances/{instance_id}/transfer'
 
-/** A machine on its way, for the host at this end of it. Throws NotFound. */
+/** The moving machine of which the caller is the source (`host_id`) or target host. Throws NotFound. */
 async function moving(
   caller: HostCaller,
   { id, instance_id }: z.output<typeof byInstance>,

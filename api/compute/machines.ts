@@ -21,7 +21,7 @@ import {
   toInstanceView,
 } from './instances.ts'
 
-// What microVMs and VMs have in common beyond what every instance has.
+// The fields and operations that microVMs and VMs share, beyond those of every instance.
 
 export const sizes = {
   cpu_cores: z.int().min(1).max(64),
@@ -55,13 +55,13 @@ export const toMachineView = (machine: MachineDocument) => ({
   root_disk_gib: machine.root_disk_gib,
 })
 
-/** Its serial line, which several may watch at once; with a command, a terminal in it. */
+/** The serial console, which several clients can watch in parallel; with a command, a terminal in the machine. */
 export const serialConsole = (title: string) => ({
   words: `The serial console of a running ${title}, or a terminal that runs a command`,
   command: [],
 })
 
-/** The operations of every instance, and to suspend, resume and reboot. */
+/** The operations of every instance, plus suspend, resume and reboot. */
 export function machineOperations(shown: ShownInstance & { kind: SuspendableKind }) {
   const { plural, kind, view, toView } = shown
   const { title } = kind

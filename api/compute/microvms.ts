@@ -28,7 +28,7 @@ import { Ports, PortViews } from './ports.ts'
 
 const { image, command, entrypoint, restart_policy, log_cap_mib, tags } = ofAll
 
-/** What can be changed later. */
+/** The fields that an update can change. */
 const changeable = {
   image,
   command,

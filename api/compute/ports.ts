@@ -1,11 +1,11 @@
 import { z } from 'zod'
 
-// Ports that an instance publishes on its host.
+// The ports that an instance publishes on its host.
 
 const PortNumber = z.int().min(1).max(65535)
 const Protocol = z.enum(['tcp', 'udp'])
 
-/** As they are asked for. */
+/** Ports in a request. */
 export const Ports = z
   .array(
     z.strictObject({
@@ -31,7 +31,7 @@ export const Ports = z
     'a host port is taken twice',
   )
 
-/** And as they are shown. */
+/** Ports in a view. */
 export const PortViews = z.array(
   z.strictObject({
     container_port: PortNumber,

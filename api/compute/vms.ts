@@ -19,14 +19,14 @@ import {
   toMachineView,
 } from './machines.ts'
 
-// The least that Debian starts and goes on in, and the least that its image fits in.
+// The minimum memory in which Debian boots and runs, and the minimum disk that fits its image.
 const sizes = {
   ...sizesOfMachines,
   memory_mib: z.int().min(256).max(4_194_304),
   root_disk_gib: z.int().min(2).max(65_536),
 }
 
-/** A line for `authorized_keys`, without options: those could do more than let somebody in. */
+/** A line for `authorized_keys`, without options: those can do more than grant a login. */
 const SshKey = z
   .string()
   .max(2048)
@@ -37,7 +37,7 @@ const SshKey = z
 
 const maxUserDataBytes = 16_384
 
-// Nothing runs by a command of the platform's in a VM, which would have config vars: what it is to do is its user data.
+// A VM has no config vars, since the platform starts no command in it. User data configures it.
 const { config_vars: _, ...creatable } = creatableMachine
 
 const CreateVm = z.strictObject({
@@ -125,7 +125,7 @@ const listVmImages = operation({
 const common = machineOperations(shown)
 
 export const vms = [
-  listVmImages, // before one with the id `images` is looked for
+  listVmImages, // before `get`, whose path would match it with the id `images`
   common.list,
   createVm,
   common.get,

@@ -15,16 +15,16 @@ import { socketOptions } from '../../../lib/websockets.ts'
 import { Host } from '../../../models/compute/hosts.ts'
 import { sign } from '../../../models/identity/signing-keys.ts'
 
-// Clients never reach a host: the API does, with a token for one instance and verb that is good once.
+// Clients never connect to a host: the API does, with a single-use token for one instance and verb.
 
-// A host answers as soon as its engine does.
+// A host answers only after its engine has.
 const handshakeTimeoutMs = 30_000
-// Finds out that a host has vanished although nothing passes.
+// Detects that a host has vanished from an idle connection.
 const probeEveryMs = 30_000
 // A problem document is smaller.
 const maxRefusalBytes = 64 * 1024
 
-/** Asks the host that has an instance. Throws NotFound, Unavailable. */
+/** Sends a request to the instance's host. Throws NotFound, Unavailable. */
 export async function askHost(
   hostId: string,
   instanceId: string,
@@ -43,8 +43,8 @@ export async function askHost(
 }
 
 /**
- * Opens a WebSocket to the host that has an instance. It is paused: nothing is lost until somebody listens. Throws
- * NotFound, the host's Problem where it is a conflict, Unavailable.
+ * Opens a WebSocket to the instance's host. It starts paused, so that no message is lost before a listener is attached.
+ * Throws NotFound, Unavailable, and the host's Problem if that is a conflict.
  */
 export async function connectHost(
   hostId: string,

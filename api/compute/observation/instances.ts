@@ -14,7 +14,7 @@ import { sendArchive } from './log-archive.ts'
 import { sendLogs } from './logs.ts'
 import { MetricsQuery, MetricsView, metricsOf } from './metrics.ts'
 
-// What is seen of an instance while it runs, and after.
+// Logs, metrics, console and activity of instances.
 
 const Flag = z.enum(['true', 'false']).transform((text) => text === 'true')
 
@@ -122,7 +122,7 @@ const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
       ask.set('cols', String(query.cols))
       ask.set('rows', String(query.rows))
       const host = await connectHost(instance.host_id, params.id, 'console', ask)
-      // A client that has left by now is never served.
+      // If the client has left already, the function below is never called.
       if (response.destroyed) host.terminate()
       response.once('close', () => host.terminate())
       return (client) => join(client, host)
@@ -137,7 +137,7 @@ const instanceActivity = (shown: ShownInstance, { plural, kind: { title } } = sh
     ownerOf: (caller, id) => mine(shown.kind.resource, caller, id),
   })
 
-/** What is seen of instances of a kind. */
+/** The operations for logs, metrics, console and activity, for one kind of instance. */
 export const instanceObservation = (shown: ShownInstance): Operation[] =>
   [instanceLogs, instanceLogArchive, instanceMetrics, instanceConsole, instanceActivity].map((of) =>
     of(shown),

@@ -17,20 +17,20 @@ import {
 import { type FileLeft, filesLeft } from './log-files-left.ts'
 import { makeLineJoiner, remark } from './log-lines.ts'
 
-// All that an instance wrote: what is archived, and then what its host still has.
+// An instance's whole output: the archived part, then the part that is still on its host.
 
 const expand = promisify(gunzip)
 
-/** More than any host has of one instance. */
+/** More files than any host keeps of one instance. */
 const mostFiles = 10_000
 
 const dropped = remark('output may be missing here: its host had to drop some before it could be archived')
 const away = remark('output is missing here: the host that has it does not answer')
 
-/** Whether all was there. A trailer, since it is known at the end. */
+/** Whether the output is complete. A trailer, since this is known only at the end. */
 const completeTrailer = 'X-Archive-Complete'
 
-/** Streams it; where some is missing, it says so in its place and at the end. */
+/** Streams the output, with a remark at each gap and the trailer at the end. */
 export async function sendArchive(
   instance: InstanceDocument,
   response: ServerResponse,
@@ -53,7 +53,7 @@ export async function sendArchive(
     response.addTrailers({ [completeTrailer]: String(complete) })
     response.end()
   } catch (error) {
-    response.destroy() // an answer that breaks off is not taken for a whole one
+    response.destroy() // the client must not take a broken answer for a whole one
     if (!gone.signal.aborted) throw error
   }
 }
@@ -78,12 +78,12 @@ async function* outputOf(
     if (last) yield* reader.archived(last)
     yield* reader.missing()
   }
-  // Before the host is asked: it holds what it has, for as long as it is read.
+  // Read the archive before asking the host: the host keeps its files until they are read.
   yield* reader.archived()
   const left = host_id ? await leftOn(host_id, _id, signal) : []
   if (left) yield* reader.left(left)
   else yield* reader.missing()
-  // What came meanwhile, also where the host had nothing left by then.
+  // Read what was archived meanwhile, also if the host had nothing left.
   yield* reader.archived()
   yield* reader.rest()
 }
@@ -95,9 +95,9 @@ const leftOn = (hostId: string, id: string, signal: AbortSignal): Promise<AsyncI
   })
 
 /**
- * Reads each byte once, though files move to the archive meanwhile. Whatever was gone from a host when it was asked was in
- * the archive by then: so the archive is read to its end after the host was asked, and before what the host had. How far each
- * file was read says what of it is not to be read again.
+ * Reads each byte once, although files move to the archive meanwhile. A byte that is no longer on a host when the host
+ * is asked is in the archive: so the archive is read to its end after the host is asked, and before the host's files.
+ * `readTo` holds how far each file has been read.
  */
 function makeReader(
   scope: { _id: string; tenant_id: string },
@@ -109,7 +109,7 @@ function makeReader(
   let last: LogPieceDocument | null = null
   let engineId = ''
 
-  /** What an engine's container left without an end of the line does not run into the next one's. */
+  /** Ends an unfinished line of one engine's container, so that it does not run into the next one's output. */
   function* of(engine: string, bytes: Buffer): Generator<Buffer> {
     if (engine !== engineId && engineId) yield joiner.end()
     engineId = engine
@@ -122,10 +122,10 @@ function makeReader(
     yield words
   }
 
-  /** Also of what comes to the archive meanwhile, after it was read from a host. */
+  /** The part of these bytes that is unread, also if they were read from a host and archived since. */
   function unread(file: string, from: number, bytes: Buffer): Buffer {
     const to = Math.max(readTo.get(file) ?? 0, from)
-    readTo.delete(file) // so that it is the newest now
+    readTo.delete(file) // set it again as the newest
     readTo.set(file, Math.max(to, from + bytes.length))
     for (const oldest of readTo.keys()) {
       if (readTo.size <= mostFiles) break
@@ -134,7 +134,7 @@ function makeReader(
     return bytes.subarray(to - from)
   }
 
-  /** Up to what there is now: an instance may write faster than it is read. */
+  /** Reads up to the newest piece at this moment: an instance may write faster than the client reads. */
   async function* archived(until?: { engine_created_at: string }): AsyncGenerator<Buffer> {
     const { _id: instance_id, tenant_id } = scope
     const newest = await lastPieceOf({ instance_id, tenant_id })
@@ -142,7 +142,7 @@ function makeReader(
     for await (const piece of archivedPieces({ instance_id, tenant_id }, last)) {
       if (until && piece.engine_created_at > until.engine_created_at) return
       archive ??= await LogArchive.findOne(scope).lean()
-      if (!archive) throw new NotFound('instance') // it was deleted meanwhile
+      if (!archive) throw new NotFound('instance') // deleted meanwhile
       if (piece.after_gap) yield* missing(dropped)
       last = piece
       if ((readTo.get(piece.file) ?? 0) < piece.to) {

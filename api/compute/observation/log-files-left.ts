@@ -3,12 +3,12 @@ import { LogFileHeader } from '../../../lib/host-protocol.ts'
 import { NotFound, Unavailable } from '../../../lib/problem.ts'
 import { askHost } from './data-plane.ts'
 
-/** A file on a host, as it was when the host was asked. Its bytes are to be read before the next file is asked for. */
+/** A file as it was when its host was asked. Read its bytes before you ask for the next file. */
 export interface FileLeft extends LogFileHeader {
   content: AsyncIterable<Buffer>
 }
 
-/** What a host still has of a container's output, the oldest file first. Throws Unavailable where it does not answer. */
+/** The files of an instance's output on a host, oldest first. Throws Unavailable if the host does not answer. */
 export async function filesLeft(
   hostId: string,
   instanceId: string,
@@ -17,7 +17,7 @@ export async function filesLeft(
   try {
     return framesOf(await askHost(hostId, instanceId, 'archive', new URLSearchParams(), signal))
   } catch (error) {
-    if (error instanceof NotFound) return nothing() // it was never there, or is there no more
+    if (error instanceof NotFound) return nothing() // the instance was never on this host, or is gone
     throw error
   }
 }

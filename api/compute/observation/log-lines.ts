@@ -1,21 +1,21 @@
-// From the entries of an engine's files to what the container wrote.
+// Turns the entries of an engine's log files back into the container's output.
 
 interface Entry {
   log: string
   stream: string
 }
 
-/** What is said in the place of output that is not there. */
+/** A line in place of missing output. */
 export const remark = (words: string): Buffer => Buffer.from(`[keelson: ${words}]\n`)
 const damaged = '[keelson: an entry is damaged]\n'
 
 const newline = 0x0a
-/** A longer line may have the other stream's output in its middle, so that this process's memory has a bound. */
+/** Bounds the memory. A longer line may have the other stream's output in its middle. */
 const longestJoined = 1024 * 1024
 
 export type LineJoiner = ReturnType<typeof makeLineJoiner>
 
-/** Takes entries as bytes, in parts of any length. The engine cuts long lines; of each stream they are put together again. */
+/** Takes entries as bytes, in chunks of any length. Joins the long lines that the engine cut, for each stream. */
 export function makeLineJoiner() {
   let rest: Buffer = Buffer.alloc(0)
   const open = new Map<string, string>()
@@ -25,7 +25,7 @@ export function makeLineJoiner() {
     try {
       entry = JSON.parse(line) as Entry
     } catch {
-      return damaged // an engine was killed while it wrote
+      return damaged // the engine was killed while it wrote
     }
     const { log, stream } = entry
     const begun = open.get(stream)
@@ -40,7 +40,7 @@ export function makeLineJoiner() {
   }
 
   return {
-    /** The whole lines that these bytes end. */
+    /** Returns the lines that these bytes complete. */
     push(bytes: Buffer): Buffer {
       const end = bytes.lastIndexOf(newline) + 1
       const whole = Buffer.concat([rest, bytes.subarray(0, end)])
@@ -54,7 +54,7 @@ export function makeLineJoiner() {
       return Buffer.from(text)
     },
 
-    /** What has no end of a line and never will. */
+    /** Returns the rest, which has no line end and will get none. */
     end(): Buffer {
       const cut = rest.length ? damaged : ''
       const text = [...open.values()].join('') + cut

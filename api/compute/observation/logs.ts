@@ -4,10 +4,10 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { LogLine } from '../../../lib/host-protocol.ts'
 
-// Proxies and browsers give up on a silent stream after a minute or so.
+// Proxies and browsers close a silent stream after a minute or so.
 const keepAliveMs = 15_000
 
-/** Passes a host's log lines on: as JSON lines, or as server-sent events while they come. */
+/** Sends a host's log lines to the client: as JSON lines, or when following as server-sent events. */
 export async function sendLogs(
   lines: Readable,
   response: ServerResponse,
@@ -31,7 +31,7 @@ export async function sendLogs(
       response,
     )
   } catch (error) {
-    // The reader has gone, which is how following ends.
+    // The client has left, which is how following ends.
     if (!isAbort(error)) throw error
   } finally {
     clearInterval(beat)
@@ -44,7 +44,7 @@ function jsonLine(text: string, timestamps: boolean): string {
   return `${JSON.stringify({ stream, line })}\n`
 }
 
-/** The id lets a client go on where it was: `since` the last id. */
+/** The id lets a client continue where it stopped: `since` the last id. */
 function event(text: string, timestamps: boolean): string {
   const { time } = JSON.parse(text) as LogLine
   return `id: ${time}\ndata: ${jsonLine(text, timestamps)}\n`

@@ -4,16 +4,16 @@ import { records } from '../../../models/compute/samples.ts'
 import { type UsedInStep, usageOf } from '../../../models/compute/usage.ts'
 import { Timestamp, time } from '../../fields.ts'
 
-// What an instance has used, as series for charts.
+// An instance's resource usage, as series for charts.
 
 const secondMs = 1_000
 const minuteMs = 60 * secondMs
 const hourMs = 60 * minuteMs
 const mostPoints = 1_500
-/** Without `step_sec`: the finest of these that gives no more points than a chart shows. */
+/** The default of `step_sec` is the finest of these steps that gives at most this many points, as a chart shows. */
 const usualPoints = 300
 const usualStepsSec = [10, 30, 60, 300, 900, 3_600, 7_200, 86_400]
-/** The record by minute answers longer ranges as well, from a sixth of the rows. */
+/** Longer ranges use the per-minute record if the step allows it, which reads a sixth of the rows. */
 const longestOfRawMs = 6 * hourMs
 
 const Instant = z.iso.datetime({ offset: true })
@@ -58,7 +58,7 @@ export const MetricsView = z
   })
   .meta({ id: 'Metrics' })
 
-/** Reads them. Throws InvalidInput for a range or a step that there is no record for. */
+/** Reads the metrics. Throws InvalidInput for a range or step without a record. */
 export async function metricsOf(
   instance: { tenant_id: string; instance_id: string },
   query: z.output<typeof MetricsQuery>,
@@ -83,7 +83,7 @@ function plan({ from, to, step_sec }: z.output<typeof MetricsQuery>, nowMs: numb
   const fromMs = from ? Date.parse(from) : toMs - hourMs
   if (fromMs >= toMs) throw wrong('from', 'must be before to')
   const rangeMs = toMs - fromMs
-  // A minute more, for the clock of who asks for just a day.
+  // Allows a minute of clock difference for a client that asks for exactly a day.
   const isRecent = nowMs - fromMs <= records.raw.keptSec * secondMs + minuteMs
   const usual = usualStepsSec.filter((step) => isRecent || step >= 60)
   const suiting = usual.find((step) => rangeMs / secondMs / step <= usualPoints)
