@@ -11,7 +11,7 @@ import { byId, Id, NewPassword, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation, type UserCaller, usersOnly } from '../operation.ts'
 
-// What a person does with his own account.
+// The operations on the caller's own account.
 
 const Account = z
   .strictObject({

@@ -56,7 +56,7 @@ const ScopeGroup = z.strictObject({
   scopes: z.array(z.strictObject({ scope: z.string(), action: z.string() })),
 })
 
-/** `apiUrl`: how clients reach the API. */
+/** `apiUrl` is the API's public URL. */
 export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
   const withSecret = (client: ApiClientDocument, client_secret: string): z.output<typeof WithSecret> => ({
     ...toView(client),

@@ -4,14 +4,14 @@ import { type TenantDocument, tenantOf } from '../../models/identity/tenants.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 import { operation } from '../operation.ts'
 
-/** What may be limited, as operators set it. */
+/** The limits that operators can set. */
 export const limitFields = forEachLimit(() => z.int().min(0))
 
 export const LimitsView = z
   .strictObject({ ...limitFields, tenant_id: Id, updated_at: Timestamp })
   .meta({ id: 'Limits' })
 
-/** The limits by name, and nothing that the record holds beside them. */
+/** The limits by name, without the record's other fields. */
 export const limitsOf = ({ limits }: TenantDocument) => forEachLimit((name) => limits[name])
 
 export const toLimitsView = (tenant: TenantDocument): z.output<typeof LimitsView> => ({

@@ -21,7 +21,7 @@ import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { anybody, type Operation, operation } from '../operation.ts'
 
-// Tokens for machines: RFC 6749, client credentials; RFC 8414 for the metadata.
+// Tokens for API clients: RFC 6749 client credentials, and RFC 8414 metadata.
 
 const tokenPath = '/oauth/token'
 
@@ -66,7 +66,7 @@ const toView = (key: SigningKeyDocument): z.output<typeof SigningKeyView> => ({
   created_at: time(key.created_at),
 })
 
-/** `apiUrl`: how clients reach the API; it issues the tokens, and they are meant for it. */
+/** `apiUrl` is the API's public URL, and the tokens' issuer and audience. */
 export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
   operation({
     method: 'POST',
@@ -134,7 +134,7 @@ export const makeOauth = ({ apiUrl }: { apiUrl: string }): Operation[] => [
     model: SigningKey,
     view: SigningKeyView,
     toView,
-    scope: () => ({}), // the platform’s own
+    scope: () => ({}), // the platform’s keys, of no tenant
   }),
 
   operation({
@@ -156,7 +156,7 @@ async function clientWith(id: string, secret: string): Promise<ApiClientDocument
   throw new TokenRefused('invalid_client', 'The client is unknown, has expired, or the secret is wrong')
 }
 
-/** All that the client holds where none is named; refused whole where one is not held. */
+/** The requested scopes; by default all of the client's. Throws if the client lacks one of them. */
 function scopesAsked(client: ApiClientDocument, scope = ''): string[] {
   const asked = [...new Set(scope.split(' ').filter(Boolean))]
   if (asked.every((one) => client.scopes.includes(one))) return asked.length ? asked : client.scopes
@@ -170,7 +170,7 @@ async function actorWith(client_id: string): Promise<Actor | null> {
   return { tenant_id, actor_id, actor_kind: 'api_client', actor_name }
 }
 
-/** By HTTP basic, each part form-encoded (RFC 6749, 2.3.1), or in the body; never both. */
+/** The credentials from HTTP Basic, each part form-encoded (RFC 6749, 2.3.1), or from the body; never both. */
 function credentialsOf(
   { headers: { authorization } }: IncomingMessage,
   { client_id, client_secret }: z.output<typeof TokenRequest>,

@@ -50,7 +50,7 @@ export const roles = [
     view: RoleView,
     toView,
     scope: (caller) => ({ tenant_id: { $in: [null, caller.tenant_id] } }),
-    options: everyTenant, // the built-in roles are no tenant's
+    options: everyTenant, // the built-in roles belong to no tenant
   }),
 
   operation({

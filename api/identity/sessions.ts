@@ -41,7 +41,7 @@ export const sessions = [
       remember: z.boolean().optional().describe('Remember this browser'),
     }),
     responses: { 200: Login },
-    attempts_per_min: 300, // against load; guesses are counted by the model
+    attempts_per_min: 300, // limits load; the model counts guesses
     handle: async ({ body, address, http }) => {
       const { token, expires_at, remember_token, user } = await auditing(
         { operation: { method: 'POST', path: loginPath }, address, http },

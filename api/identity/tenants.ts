@@ -58,7 +58,7 @@ export const tenants = [
     model: Tenant,
     view: TenantView,
     toView,
-    scope: () => ({}), // all of them: this is for who runs the platform
+    scope: () => ({}), // all tenants, for operators
   }),
 
   operation({

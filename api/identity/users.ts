@@ -36,7 +36,7 @@ const Roles = z.array(Name).max(50)
 const WithToken = z.strictObject({ token: z.string().min(1).max(255), password: NewPassword })
 const mailed = anybody('the mailed token is the credential')
 
-// Longer than all that is done for a known address, so that the time does not tell whether it is known.
+// Longer than the work for a known address, so that the response time does not show whether it is known.
 const resetAnswerMs = 400
 
 export const users = [

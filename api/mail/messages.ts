@@ -2,9 +2,9 @@ import { z } from 'zod'
 import type { Cause } from '../../models/mail/suppressions.ts'
 import { Email } from '../fields.ts'
 
-// What comes in: an SNS message, and in its text what SES says of a mail.
+// The incoming messages: an SNS message whose text is an SES event.
 
-// Without line breaks, which part the fields of what is signed: only `Message`, the first of them, may have some.
+// No line breaks: they separate the fields of the signed text. Only `Message`, its first field, may have some.
 const Line = z
   .string()
   .max(2048)
@@ -21,7 +21,7 @@ const common = {
 }
 const confirmation = { ...common, SubscribeURL: Line, Token: Line }
 
-/** As SNS posts it. Fields that are not known here are passed over: SNS may add some. */
+/** A message as SNS posts it. Unknown fields are ignored: SNS may add some. */
 export const SnsMessage = z.discriminatedUnion('Type', [
   z.object({ Type: z.literal('Notification'), ...common, Subject: Line.optional() }),
   z.object({ Type: z.literal('SubscriptionConfirmation'), ...confirmation }),
@@ -32,7 +32,7 @@ export type SubscriptionConfirmation = Extract<SnsMessage, { Type: 'Subscription
 
 const Recipients = z.array(z.object({ emailAddress: z.string() }))
 
-// `notificationType` in notifications of an identity, `eventType` in those of a configuration set.
+// An identity's notifications have `notificationType`, those of a configuration set `eventType`.
 const SesEvent = z.object({
   notificationType: z.string().optional(),
   eventType: z.string().optional(),
@@ -48,7 +48,7 @@ const SesEvent = z.object({
     .optional(),
 })
 
-/** The addresses that are to get no more mail by this text of SES’s, and why; null when it asks for nothing. */
+/** The addresses to suppress because of this SES event, and the cause; null if there are none. */
 export function suppressionsIn(text: string): { addresses: string[]; cause: Cause } | null {
   const parsed = SesEvent.safeParse(parseJson(text))
   if (!parsed.success) return null
@@ -57,7 +57,7 @@ export function suppressionsIn(text: string): { addresses: string[]; cause: Caus
   if (type === 'Bounce' && bounce?.bounceType === 'Permanent') {
     return found('bounce', bounce.bounceSubType, bounce.bouncedRecipients)
   }
-  // `not-spam` takes a complaint back.
+  // `not-spam` withdraws a complaint.
   if (type === 'Complaint' && complaint && complaint.complaintFeedbackType !== 'not-spam') {
     return found('complaint', complaint.complaintFeedbackType, complaint.complainedRecipients)
   }

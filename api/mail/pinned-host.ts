@@ -4,22 +4,22 @@ import type { IncomingMessage } from 'node:http'
 import { request } from 'node:https'
 import { Unavailable } from '../../lib/problem.ts'
 
-/** The one host that the mail receiver ever visits, whatever a message says. */
+/** The only host that the mail receiver connects to, whatever a message says. */
 export interface PinnedHost {
-  /** The URL, if it leads to this host, by https and without credentials; else null. */
+  /** The URL if it is an https URL of this host without credentials; else null. */
   urlOf(text: string): URL | null
   /**
-   * What is at a URL of this host; null where it says anything but 200, redirects included, or too much.
-   * Throws Unavailable when it cannot be reached, is not who it should be, or fails itself: asking again may help.
+   * The body at a URL of this host; null if the status is not 200 (redirects included) or the body is too large.
+   * Throws Unavailable if the host cannot be reached, its certificate is wrong, or it answers 429 or 5xx: retry later.
    */
   read(url: URL): Promise<string | null>
 }
 
-// SNS waits 15 s for an answer of ours; a certificate has some 2 KiB.
+// SNS waits 15 s for our answer; a certificate has about 2 KiB.
 const withinMs = 5_000
 const mostBytes = 64 * 1024
 
-/** `host`: a host name, with a port where it is not 443. `caFile`: who signs for it, PEM; else those Node trusts. */
+/** `host`: a host name, with a port unless it is 443. `caFile`: its CAs (PEM); without it, those that Node trusts. */
 export function makePinnedHost(host: string, caFile?: string): PinnedHost {
   const pinned = new URL(`https://${host}`).host
   return {
@@ -32,7 +32,7 @@ export function makePinnedHost(host: string, caFile?: string): PinnedHost {
       if (url.protocol !== 'https:' || url.host !== pinned)
         throw new Error(`${url.host} is not the pinned host`)
       try {
-        // Read anew each time, so that it can be renewed; it is seldom needed.
+        // Read for each request, so that the file can be renewed; requests are rare.
         const ca = caFile === undefined ? {} : { ca: await readFile(caFile) }
         const { status, body } = await get(url, ca)
         if (status === 429 || status >= 500) throw new Error(`${pinned} answers ${status}`)
@@ -46,10 +46,10 @@ export function makePinnedHost(host: string, caFile?: string): PinnedHost {
 
 async function get(url: URL, ca: { ca?: Buffer }): Promise<{ status: number; body: string | null }> {
   const signal = AbortSignal.timeout(withinMs)
-  // Said aloud, since the environment could switch it off. A connection of its own is checked each time.
+  // Set explicitly, since the environment could turn verification off. Without an agent, each connection is verified.
   const sent = request(url, { ...ca, rejectUnauthorized: true, agent: false, signal })
   const answered = once(sent, 'response') as Promise<[IncomingMessage]>
-  sent.on('error', () => {}) // one that comes after the head: reading the body throws it as well
+  sent.on('error', () => {}) // an error after the headers: reading the body throws it as well
   sent.end()
   const [response] = await answered
   const status = response.statusCode ?? 0

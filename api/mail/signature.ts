@@ -3,8 +3,8 @@ import { Unavailable } from '../../lib/problem.ts'
 import type { SnsMessage } from './messages.ts'
 import type { PinnedHost } from './pinned-host.ts'
 
-// As “Verifying the signatures of Amazon SNS messages” in the SNS Developer Guide has it. Of the two packages for it
-// neither bounds what it reads and keeps, takes an authority for one host, or looks at the certificate's dates.
+// Follows “Verifying the signatures of Amazon SNS messages” in the SNS Developer Guide. Neither of the two packages for
+// this limits what it reads and caches, accepts a CA for one host, or checks the certificate's dates.
 
 const signedFields = {
   Notification: ['Message', 'MessageId', 'Subject', 'Timestamp', 'TopicArn', 'Type'],
@@ -21,7 +21,7 @@ const signedFields = {
 } as const
 const algorithms = { 1: 'RSA-SHA1', 2: 'RSA-SHA256' } as const
 
-/** What the sender signs: each field's name and value on lines of their own. */
+/** The text that the sender signs: each field's name and value on separate lines. */
 export function signedText(message: SnsMessage): string {
   const fields: Record<string, string | undefined> = message
   const present = signedFields[message.Type].filter((name) => fields[name] !== undefined)
@@ -33,14 +33,14 @@ interface KnownKey {
   validUntil: number
 }
 
-// SNS has one certificate at a time, and changes it once a year or so.
+// SNS uses one certificate at a time, and changes it about once a year.
 const mostKept = 8
 const mostAtOnce = 4
 const leastBits = 2048
 
 /**
- * Makes the check of signatures by certificates of this host, which are kept for as long as they are valid. The check
- * says whether a signature is good, and throws Unavailable when the certificate cannot be had now.
+ * Makes the function that checks signatures with this host's certificates, which it caches while they are valid. It
+ * returns whether a signature is valid, and throws Unavailable if the certificate cannot be fetched now.
  */
 export function makeSignatureCheck(host: PinnedHost): (message: SnsMessage) => Promise<boolean> {
   const kept = new Map<string, KnownKey>()
@@ -65,7 +65,7 @@ export function makeSignatureCheck(host: PinnedHost): (message: SnsMessage) => P
     kept.delete(url.href)
     const reading = asked.get(url.href)
     if (reading) return reading
-    // Anybody can name certificates that there are not.
+    // Anybody can send URLs of certificates that do not exist.
     if (asked.size >= mostAtOnce) throw new Unavailable('Too many signing certificates are being fetched')
     const begun = readKey(url).finally(() => asked.delete(url.href))
     asked.set(url.href, begun)
@@ -88,7 +88,7 @@ function certificateUrl(text: string, host: PinnedHost): URL | null {
   return url && /^\/[\w./-]+\.pem$/.test(url.pathname) && !url.search && !url.hash ? url : null
 }
 
-/** The key of a certificate that is valid now; null when it is none. Who it belongs to is vouched for by the host. */
+/** The key of a currently valid certificate; else null. The owner is not checked: the pinned host vouches for it. */
 function keyOf(pem: string): KnownKey | null {
   let certificate: X509Certificate
   try {

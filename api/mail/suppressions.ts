@@ -37,7 +37,7 @@ export const mailSuppressions = [
     model: MailSuppression,
     view: SuppressionView,
     toView,
-    scope: () => ({}), // the platform’s own: an address is suppressed for all tenants
+    scope: () => ({}), // of no tenant: an address is suppressed for all tenants
   }),
 
   operation({

@@ -10,29 +10,29 @@ export interface TopicSettings {
   KEELSON_MAIL_TOPIC_CA_FILE?: string | undefined
 }
 
-/** The one topic whose messages are believed. */
+/** The only topic whose messages are accepted. */
 export interface MailTopic {
-  /** Throws NotificationRefused unless this topic has sent the message within the hour, and Unavailable. */
+  /** Throws NotificationRefused unless this topic sent the message within the last hour. Throws Unavailable. */
   check(message: SnsMessage): Promise<void>
-  /** Says yes to a subscription that was checked. Throws NotificationRefused and Unavailable. */
+  /** Confirms a checked subscription. Throws NotificationRefused and Unavailable. */
   confirm(message: SubscriptionConfirmation): Promise<void>
 }
 
 const hourMs = 3_600_000
-// Clocks differ.
+// Allows for clock differences.
 const aheadMs = 5 * 60_000
 
-/** How long a message must be remembered: until it is too old to be taken again. SNS itself tries for an hour at most. */
+/** Until when to remember a message: after that it is too old to be accepted again. SNS retries for an hour at most. */
 export const goodUntil = ({ Timestamp }: SnsMessage): Date => new Date(Date.parse(Timestamp) + hourMs)
 
-/** Null where no topic is set. */
+/** Null if no topic is set. */
 export function makeMailTopic(settings: TopicSettings, log: Logger): MailTopic | null {
   const { KEELSON_MAIL_TOPIC_ARN: arn, KEELSON_MAIL_TOPIC_CA_FILE: caFile } = settings
   if (arn === undefined) return null
   const host = makePinnedHost(settings.KEELSON_MAIL_TOPIC_HOST ?? hostOf(arn), caFile)
   const isSigned = makeSignatureCheck(host)
 
-  /** The sender is told no more than that; whoever runs the platform needs to know why. */
+  /** Logs the reason for operators; the sender does not get it. */
   function refuse(reason: string): never {
     log.info({ reason }, 'mail notification refused')
     throw new NotificationRefused()

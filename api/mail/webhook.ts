@@ -18,7 +18,7 @@ const Result = z
 const done: z.output<typeof Result> = { ok: true, confirmed: false, ignored: false, recorded: 0 }
 const ignored = { ...done, ignored: true }
 
-/** `mailTopic`: whose messages are taken; without one there is no receiver. */
+/** `mailTopic` is the only accepted topic; without one, the webhook answers 404. */
 export const makeMailWebhook = ({ mailTopic }: { mailTopic?: MailTopic | null }): Operation[] => [
   operation({
     method: 'POST',
@@ -26,12 +26,12 @@ export const makeMailWebhook = ({ mailTopic }: { mailTopic?: MailTopic | null })
     permission: anybody('each message is signed and pinned to the configured topic'),
     summary: 'Receive a mail delivery notification; bounces and complaints suppress the address',
     body: SnsMessage,
-    media_types: ['text/plain'], // SNS’s own
+    media_types: ['text/plain'], // SNS sends this
     responses: { 200: Result },
     refuses: [403, 404],
-    attempts_per_min: 600, // SNS comes with everybody’s bounces from few addresses
+    attempts_per_min: 600, // SNS sends all bounces from few addresses
     handle: async ({ body: message }) => {
-      // 404 and not 503: nothing is to come again for as long as no topic is set.
+      // 404, not 503: without a topic, SNS must not retry.
       if (!mailTopic) throw new NotFound('mail topic')
       await mailTopic.check(message)
 
