@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { isPrivateNetwork } from '../../lib/ipv4.ts'
 import { Id } from '../fields.ts'
 
-/** Private addresses, of a size. */
+/** A private IPv4 CIDR with a prefix length in this range. */
 export const PrivateCidr = (shortest: number, longest: number) =>
   z
     .string()
@@ -22,7 +22,7 @@ export const MacAddress = z
   )
   .toLowerCase()
 
-/** A NIC that is to be. */
+/** A NIC in a request. */
 export const AskedNic = z.strictObject({
   subnet_id: Id,
   ip_address: IpAddress.nullable().default(null).describe('Default: the next free address'),

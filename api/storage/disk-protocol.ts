@@ -9,12 +9,12 @@ import { own } from '../compute/host-protocol.ts'
 import { Id } from '../fields.ts'
 import { type HostCaller, hostsOnly, operation } from '../operation.ts'
 
-// What hosts ask and tell of their disks. A host reaches a disk only that it has, or that comes to it.
+// The internal API for disks. A host can access only disks that it has or receives.
 
 const byDisk = z.strictObject({ id: Id, disk_id: Id })
 const path = '/internal/v1/hosts/{id}/disks/{disk_id}'
 
-/** The disk in migration at this end of which the caller is. Throws NotFound. */
+/** The migrating disk of which the caller is the source or target host. Throws NotFound. */
 function migrating(
   caller: HostCaller,
   { id, disk_id }: z.output<typeof byDisk>,
@@ -31,7 +31,7 @@ export const diskProtocol = [
     permission: hostsOnly('a host asks about its own disks'),
     summary: 'Get what is wanted of a disk on this host',
     params: byDisk,
-    // Null, said aloud: a host removes such a disk, and must not take some other 404 for it.
+    // Null, not a 404: the host removes an unwanted disk, and must not mistake another 404 for this answer.
     responses: { 200: z.strictObject({ wanted: WantedDisk.nullable() }) },
     handle: async ({ caller, params: { id, disk_id } }) => {
       own(caller, id)

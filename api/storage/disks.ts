@@ -11,9 +11,9 @@ import { byId, Id, Name, commonView, resourceView, Tags } from '../fields.ts'
 import { operation } from '../operation.ts'
 import { resourceOperations } from '../resources.ts'
 
-// The least that an XFS goes onto, and the most that is sensible in one file.
+// The minimum for XFS, and a sensible maximum for one file.
 const SizeGib = z.int().min(1).max(65_536)
-/** As disks' hosts keep them as files. */
+/** A file name on the disk's host. */
 export const SnapshotName = z
   .string()
   .regex(/^[a-zA-Z0-9][\w.-]{0,62}$/, 'must be 1 to 63 of A-Z, a-z, 0-9, _, . and -')

@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { Id } from '../fields.ts'
 
-// Disks in instances, of whichever kind.
+// The disks of an instance of any kind.
 
-/** Where a disk is mounted in an instance. */
+/** The path at which an instance mounts a disk. */
 const MountPath = z
   .string()
   .max(255)
@@ -11,12 +11,12 @@ const MountPath = z
   .refine((path) => !/\/\.{1,2}(\/|$)/.test(path), 'must not have . or .. in it')
   .refine((path) => !/^\/(proc|sys|dev)(\/|$)/.test(path), 'must not be below /proc, /sys or /dev')
 
-/** A disk in an instance, as it is asked for. */
+/** An instance's disk in a request. */
 export const DiskMount = z.strictObject({
   disk_id: Id,
   mount_path: MountPath,
   read_only: z.boolean().default(false),
 })
 
-/** And as it is shown. */
+/** An instance's disk in a view. */
 export const MountView = z.strictObject({ disk_id: Id, mount_path: z.string(), read_only: z.boolean() })
