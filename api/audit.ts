@@ -14,7 +14,7 @@ import {
 /** The actor of an event. */
 export type Actor = Pick<AuditEventDocument, 'tenant_id' | 'actor_id' | 'actor_kind' | 'actor_name'>
 
-/** Audits every change, every read of a secret, and every WebSocket that takes input. */
+/** Audits every change, every read of a secret, and every WebSocket, since it takes input. */
 export const isAudited = (operation: Operation): boolean =>
   operation.method !== 'GET' || operation.reads_secret === true || isSocket(successOf(operation).body)
 

@@ -15,8 +15,8 @@ const movesAtOnce = 8
 const batch = 50
 
 /**
- * Moves all instances and unattached disks of a host to other hosts. The host stays closed to new ones. What cannot be
- * moved stays, and the operation fails with the reasons.
+ * Moves all instances of a host, and the disks that none of them has attached, to other hosts. The host stays cordoned.
+ * What cannot be moved stays, and the operation fails with the reasons.
  */
 export const evacuateHost = durable(async (work) => {
   const { id, before, carried, progress, carryOut, renew } = work
