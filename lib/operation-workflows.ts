@@ -19,6 +19,7 @@ export interface Startable {
   resource_kind: string
   resource_id: string
   resource_name: string
+  /** `create`, `stop`, …: with the kind it names the workflow. */
   verb: string
   workflow_id: string
 }

@@ -1,6 +1,7 @@
 import mongoose, { type PipelineStage, Schema } from 'mongoose'
 import { newId } from '../lib/ids.ts'
 import { metrics } from '../lib/metrics.ts'
+import type { Startable } from '../lib/operation-workflows.ts'
 import {
   NotFound,
   OperationInProgress,
@@ -24,14 +25,7 @@ export const operationStates = ['pending', 'running', 'succeeded', 'failed', 'ca
 export type OperationState = (typeof operationStates)[number]
 
 /** One accepted piece of work. Its workflow carries it out. */
-export interface OperationDocument {
-  _id: string
-  tenant_id: string
-  resource_kind: string
-  resource_id: string
-  resource_name: string
-  /** `create`, `stop`, …: with the kind it names the workflow. */
-  verb: string
+export interface OperationDocument extends Startable {
   /** What the workflow needs beside the resource. Never a secret: it goes through Temporal. */
   input: Record<string, unknown>
   state: OperationState
@@ -39,7 +33,6 @@ export interface OperationDocument {
   open?: true
   /** True until its workflow has been started in Temporal. */
   undispatched?: true
-  workflow_id: string
   /** The operation that this one superseded. This one waits for that workflow to end. */
   supersedes: string | null
   /** The parent operation, and this child's key in it. Absent without a parent. */

@@ -123,7 +123,7 @@ const isRunning = (layout: Layout): Promise<boolean> =>
     () => false,
   )
 
-/** Runs in a separate process, as any client would. */
+/** The demo is a client: its own process, which knows the platform only through the API. */
 async function demo(layout: Layout): Promise<void> {
   const script = join(layout.repository, 'script/demo.ts')
   const child = spawn(process.execPath, [script, layout.state], { stdio: 'inherit' })

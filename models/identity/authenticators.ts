@@ -116,7 +116,7 @@ async function stepOf({ _id, secret_sealed }: AuthenticatorDocument, code: strin
   return delta === null ? null : totp.counter({ timestamp }) + delta
 }
 
-/** 50 random bits as `XXXXX-XXXXX` in base 32. The limit on attempts prevents guessing. */
+/** 50 random bits: two groups of five characters in base 32. The limit on attempts prevents guessing. */
 function newRecoveryCode(): string {
   const text = new Secret({ buffer: new Uint8Array(randomBytes(7)).buffer }).base32
   return `${text.slice(0, 5)}-${text.slice(5, 10)}`

@@ -77,7 +77,7 @@ const anyAddress = () => `127.${randomInt(1, 255)}.${randomInt(255)}.${randomInt
 const left = ({ headers }: { headers: Record<string, unknown> }) => Number(headers['ratelimit-remaining'])
 
 describe('requests', () => {
-  test('are counted by caller, from whichever address', async () => {
+  test('are counted by caller, from all addresses together', async () => {
     const { owner } = await makeTenant()
     const headers = { authorization: `Bearer ${owner.token}` }
     await eventually(async () => {

@@ -1,13 +1,14 @@
 import { beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { acceptanceOf, type By } from '../../models/acceptance.ts'
-import { acceptContainer, type NewContainer } from '../../models/compute/containers.ts'
+import { acceptContainer } from '../../models/compute/containers.ts'
 import { acceptResume, acceptSuspend } from '../../models/compute/machines.ts'
-import { acceptMicrovm, microvmKind, type NewMicrovm } from '../../models/compute/microvms.ts'
+import { acceptMicrovm, microvmKind } from '../../models/compute/microvms.ts'
 import { AuditEvent } from '../../models/identity/audit.ts'
 import { type Accepted, Operation } from '../../models/operations.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { newContainer as container, newInstance as instance } from '../support/new-instances.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
 // Activities accept operations by the functions that HTTP requests use, without HTTP.
@@ -17,29 +18,6 @@ let tenant: Awaited<ReturnType<typeof makeTenant>>
 beforeAll(async () => {
   tenant = await makeTenant({ max_ram_gib: 1 })
   by = { tenant_id: tenant.id, id: null }
-})
-
-const instance: Omit<NewMicrovm, 'name' | 'cpu_cores' | 'root_disk_gib'> = {
-  tags: {},
-  image: 'busybox',
-  command: ['sleep', '600'],
-  entrypoint: [],
-  memory_mib: 32,
-  restart_policy: 'always',
-  log_cap_mib: 10,
-  disks: [],
-  ports: [],
-  health_check: null,
-  start: true,
-  host_id: null,
-  nics: [],
-  config_vars: {},
-}
-const container = (name: string, over: Partial<NewContainer> = {}): NewContainer => ({
-  ...instance,
-  name,
-  cpu_cores: 0.1,
-  ...over,
 })
 
 const success = async ({ operation: { _id, tenant_id } }: Accepted): Promise<void> => {

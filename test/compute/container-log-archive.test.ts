@@ -19,7 +19,7 @@ import {
 import { platform, startAll } from '../support/platform.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// All output of a container is kept, once and in order, whatever its cap is and whichever process is killed.
+// A container's whole output is kept, once and in order, with any cap and if any process is killed.
 
 let tenant: TestTenant
 beforeAll(async () => {

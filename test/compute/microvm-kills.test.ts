@@ -9,7 +9,7 @@ import { randomOf } from '../support/random.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// Accepted operations take effect exactly once, whichever process is killed (-9). A restart of the platform never
+// Accepted operations take effect exactly once, even if a process is killed (-9). A restart of the platform never
 // restarts a guest.
 
 // Guests that one test leaves running would slow down the next.

@@ -34,7 +34,7 @@ const ownApi = layout.apiPort + 70
 const kinds = ['container', 'microvm'] as const
 type Kind = (typeof kinds)[number]
 
-/** All ports of the platform, on whichever addresses: the test first checks that they are open. */
+/** All ports of the platform. The test first checks that they are open on this machine. */
 const platformPorts = (): number[] => [
   ...[0, 1].flatMap((index) => [nthApiPort(layout.apiPort, index), metricsPort(layout, 'api', index)]),
   metricsPort(layout, 'worker', 0),

@@ -13,6 +13,7 @@ import { defineResource, type ResourceDocument, resourceSchema } from '../../mod
 import { states } from '../../models/states.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { newContainer } from '../support/new-instances.ts'
 import type { PairInput } from '../support/pair-workflow.ts'
 import { platform, startAll } from '../support/platform.ts'
 import { stackSettings } from '../support/stack.ts'
@@ -58,25 +59,7 @@ afterAll(async () => {
   await working
 })
 
-const container = (over: object = {}) => ({
-  name: `test-${newId().slice(-12)}`,
-  tags: {},
-  image: 'busybox',
-  command: ['sleep', '600'],
-  entrypoint: [],
-  cpu_cores: 0.1,
-  memory_mib: 16,
-  restart_policy: 'always',
-  log_cap_mib: 10,
-  disks: [],
-  ports: [],
-  health_check: null,
-  start: true,
-  host_id: null,
-  nics: [],
-  config_vars: {},
-  ...over,
-})
+const container = (over: object = {}) => newContainer(`test-${newId().slice(-12)}`, over)
 
 /** Begins a pair: as someone's child, since the platform's dispatcher does not know its workflow. */
 async function begin(over: Partial<PairInput> = {}): Promise<OperationDocument> {

@@ -7,7 +7,7 @@ import { platform, type RoleName, startAll } from '../support/platform.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// Accepted operations take effect exactly once, whichever process is killed (-9).
+// Accepted operations take effect exactly once, even if a process is killed (-9).
 
 afterEach(startAll)
 

@@ -17,12 +17,13 @@ test('a state table answers from where a verb leads where', () => {
   expect(table.all).toEqual(['stopped', 'running', 'starting', 'deleting', 'stopping'])
 })
 
+// Each directive is an assertion: the type check fails if the line below it compiles.
 test('a verb that no table has does not compile, and throws', () => {
-  // @ts-expect-error: no such verb
+  // @ts-expect-error: from() takes verbs of the table only
   expect(table.from('strat')).toEqual([])
-  // @ts-expect-error: no such verb
+  // @ts-expect-error: during() takes verbs of the table only
   expect(() => table.during('strat')).toThrow('no such verb: strat')
-  // @ts-expect-error: no such verb
+  // @ts-expect-error: `final` takes verbs of the table only
   states({ running: { stop: 'stopping' } }, { final: ['strat'] })
 })
 
