@@ -106,9 +106,9 @@ const reporting = keepReporting(
     about: async () => ({
       ...(await about()),
       kinds: ['container', ...(machines?.kinds ?? [])],
-      machines: machinesOfHost(),
       underlay_address: underlayAddress(settings),
     }),
+    machines: machinesOfHost,
     send: api.report,
     onAccepted(answer) {
       tokens.trust(hostId, answer.jwks)

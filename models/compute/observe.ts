@@ -44,13 +44,15 @@ function parse({ schema }: Observer, things: ThingOnHost[]): unknown[] {
 
 async function recordHost(hostId: string, report: HostReport): Promise<void> {
   const { capacity, engine, machines, kinds, data_plane_url, address, underlay_address } = report
+  // A host worker that has just started does not know its engine yet: the record keeps what it said before.
+  const isUnknown = machines === null && kinds.includes('microvm')
   await Host.updateOne(
     { _id: hostId },
     {
       $set: {
         capacity,
         engine,
-        machines,
+        ...(isUnknown ? {} : { machines }),
         kinds,
         data_plane_url,
         address,

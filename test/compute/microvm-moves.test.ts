@@ -85,6 +85,9 @@ describeHosts('a move', () => {
     await countsOn(own, id)
     await (await own.microvms.suspend(id)).operation.success()
     const room = await own.holds()
+    // A host worker that has just started does not know its engine yet.
+    await platform.kill('host')
+    await platform.start('host')
     await whileFull(first, async () => {
       const refused = await own.owner.ask('POST', `/api/v1/microvms/${id}/resume`)
       expect(refused).toMatchObject({ status: 409, body: { code: 'no_capacity' } })

@@ -9,7 +9,6 @@ const about = async () => ({
   address: '127.0.0.1',
   capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 1 },
   engine: { name: 'docker', version: '1' },
-  machines: null,
   kinds: ['container' as const],
   underlay_address: null,
 })
@@ -38,7 +37,11 @@ function lamps() {
 }
 
 /** Reports until that many answers were handled. */
-async function reporting(parts: HostPart[], answers: Partial<ReportAnswer>[]): Promise<HostReport[]> {
+async function reporting(
+  parts: HostPart[],
+  answers: Partial<ReportAnswer>[],
+  machines: () => HostReport['machines'] = () => null,
+): Promise<HostReport[]> {
   const reports: HostReport[] = []
   const stop = new AbortController()
   const send = async (report: HostReport): Promise<ReportAnswer> => {
@@ -49,7 +52,7 @@ async function reporting(parts: HostPart[], answers: Partial<ReportAnswer>[]): P
     reports.push(report)
     return { jwks: { keys: [] }, not_yours: [], things: [], wanted: {}, ...answers[reports.length - 1] }
   }
-  await keepReporting({ parts, about, send, log, everyMs: 10 }, stop.signal)
+  await keepReporting({ parts, about, machines, send, log, everyMs: 10 }, stop.signal)
   return reports
 }
 
@@ -100,4 +103,11 @@ test('a part gets only its own kinds', async () => {
 
 test('a host’s activities are those of its parts', () => {
   expect(Object.keys(activitiesOf([lamps().part, { name: 'none' }]))).toEqual(['switchLampOnHost'])
+})
+
+test('the machine engine is in the first report after it is found', async () => {
+  const engine = { name: 'qemu', version: '7.2', accelerator: 'tcg' as const, kernel: '6.1' }
+  let asked = 0
+  const reports = await reporting([], [{}, {}, {}], () => (asked++ ? engine : null))
+  expect(reports.map(({ machines }) => machines)).toEqual([null, engine, engine])
 })

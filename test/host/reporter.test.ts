@@ -14,7 +14,6 @@ const about = async () => ({
   address: '127.0.0.1',
   capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 1 },
   engine: { name: 'docker', version: '1' },
-  machines: null,
   kinds: ['container' as const],
   underlay_address: null,
 })
@@ -36,7 +35,14 @@ async function reporting(
   }
   const log = makeLogger('host', 'error')
   const running = keepReporting(
-    { parts: [{ name: 'containers', ...observeInstances(engine, log) }], about, send, log, everyMs: never },
+    {
+      parts: [{ name: 'containers', ...observeInstances(engine, log) }],
+      about,
+      machines: () => null,
+      send,
+      log,
+      everyMs: never,
+    },
     stop.signal,
   )
   try {

@@ -13,12 +13,14 @@ const gapPerReport = 4
 // A description of the host costs an engine call.
 const describeEveryMs = 60_000
 
-type About = Omit<HostReport, 'things' | 'age_ms'>
+type About = Omit<HostReport, 'machines' | 'things' | 'age_ms'>
 
 interface Settings {
   parts: HostPart[]
   /** The report's data about the host itself. */
   about: () => Promise<About>
+  /** Found in the background, so asked for each report. */
+  machines: () => HostReport['machines']
   send: (report: HostReport) => Promise<ReportAnswer>
   onAccepted?: (answer: ReportAnswer) => void
   log: Logger
@@ -46,7 +48,8 @@ export async function keepReporting(settings: Settings, signal: AbortSignal): Pr
     isStale = false
     const [about, ...things] = await Promise.all([describe(), ...parts.map((part) => part.observe?.() ?? [])])
     for (const part of parts) part.observed?.()
-    return { ...about, things: things.flat(), age_ms: Math.round(performance.now() - begun) }
+    const age_ms = Math.round(performance.now() - begun)
+    return { ...about, machines: settings.machines(), things: things.flat(), age_ms }
   }
 
   const backoff = makeBackoff()
