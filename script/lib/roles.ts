@@ -74,6 +74,8 @@ export function roleEnv(
   const env = baseEnv(layout)
   // With an arena for each thread, the C library holds 10 to 20 MiB more than a role uses.
   env['MALLOC_ARENA_MAX'] = '2'
+  // Compiled modules: a role's start takes half the CPU time.
+  env['NODE_COMPILE_CACHE'] = join(layout.state, 'build/compiled')
   // In MiB. V8 lets its young generation grow to three times 16 and seldom shrinks it; a quarter costs no CPU time.
   env['NODE_OPTIONS'] = ['--max-semi-space-size=4', env['NODE_OPTIONS']].filter(Boolean).join(' ')
   for (const name of Object.keys(roleSettings[role].shape))
@@ -235,7 +237,12 @@ export const numbered = (role: string, index: number): string => (index === 0 ? 
 export const nodeRole = (layout: Layout, name: string, entry: string, options: string[] = []) => ({
   name,
   command: process.execPath,
-  args: [...options, join(layout.repository, entry)],
+  args: [
+    '--import',
+    join(layout.repository, 'script/lib/keep-compiled.ts'),
+    ...options,
+    join(layout.repository, entry),
+  ],
 })
 
 export const saysReady: RoleSpec['ready'] = ({ pid, log, signal }) =>
