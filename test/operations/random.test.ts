@@ -16,7 +16,7 @@ import { compare } from '../support/world-checks.ts'
 // platform's records and the machine must match the model. To repeat a seed: KEELSON_TEST_SEED=… script/test
 // operations/random
 
-const operations = isLong ? 300 : 60
+const operations = isLong ? 300 : 30
 const slots = isLong ? { containers: 20, disks: 10 } : { containers: 6, disks: 4 }
 const atOnce = 6
 const within = 240_000

@@ -192,7 +192,7 @@ const points = Object.entries(stories).flatMap(([verb, story]) =>
 )
 
 describeHosts('with a kill in the middle,', () => {
-  test.each(sampled(points, 5))('$verb leaves the disk sound: $who', async ({ story, roles }) => {
+  test.each(sampled(points, 3))('$verb leaves the disk sound: $who', async ({ story, roles }) => {
     await tell(story, roles, (made, { id, operation }) =>
       eventually(async () => story.middle(made, id) || (await operation.now()).state === 'succeeded'),
     )

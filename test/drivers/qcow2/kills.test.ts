@@ -127,7 +127,7 @@ async function killDaemon(id: string): Promise<void> {
 function moments(): number[] {
   return sampled(
     Array.from({ length: 30 }, (_, i) => i * 7),
-    4,
+    1,
   )
 }
 

@@ -51,7 +51,7 @@ async function processKilled(spec: MachineSpec, ms: number, work: () => Promise<
 }
 
 withMachines('machines whose worker or process is killed', () => {
-  test.each(moments(8000, 2))(
+  test.each(moments(8000, 1))(
     'end as one running machine after a retry, if the worker creates for %d ms',
     async (ms) => {
       const spec = script('echo once; exec sleep 600')
@@ -67,7 +67,7 @@ withMachines('machines whose worker or process is killed', () => {
   test('run or are suspended if the worker suspends or resumes, and lose no number', async () => {
     const spec = script(counter)
     await start(spec)
-    for (const ms of moments(2500, 2)) {
+    for (const ms of moments(2500, 1)) {
       await workerKilled(ms, 'suspend', [spec.id])
       expect(['running', 'suspended']).toContain((await machines.find(spec.id))?.state)
       await machines.suspend(spec.id)
@@ -82,7 +82,7 @@ withMachines('machines whose worker or process is killed', () => {
     const spec = machineSpec()
     await start(spec)
     await inMachine(spec.id, 'echo kept > /kept; sync')
-    for (const ms of moments(2500, 2)) {
+    for (const ms of moments(2500, 1)) {
       await processKilled(spec, ms, () => machines.suspend(spec.id))
       if ((await machines.find(spec.id))?.state === 'suspended') {
         await processKilled(spec, ms, () => machines.resume(spec))
