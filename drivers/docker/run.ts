@@ -3,6 +3,7 @@ import type Docker from 'dockerode'
 import type { ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec } from '../containers.ts'
 import { statusOf, unless, wordsOf } from './errors.ts'
+import { commandBegun } from './begun.ts'
 import { commandFault } from './faults.ts'
 import { type LocalImage, localImage } from './images.ts'
 import { boundPorts } from './port-bindings.ts'
@@ -230,15 +231,19 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
 }
 
 /**
- * Watches the first moments of a container, and sets its restart policy if it survives them. Set earlier, the policy
+ * Watches the first moments of a container's command, and sets its restart policy if it survives them. Set earlier, the policy
  * would make the engine restart a broken command repeatedly. Throws CommandFailed with the last output.
  */
 async function watched(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
   const container = docker.getContainer(engineId)
-  const watchedUntil = performance.now() + endsAtOnceMs
+  const init = (await container.inspect()).State.Pid
   const watch = new AbortController()
   const { signal } = watch
   const ended = container.wait({ condition: 'not-running', abortSignal: signal }).catch(() => undefined)
+  const over = new AbortController()
+  void ended.then(() => over.abort())
+  await commandBegun(init, over.signal)
+  const watchedUntil = performance.now() + endsAtOnceMs
   const endWithin = (ms: number): Promise<{ StatusCode: number } | undefined> =>
     Promise.race([ended, delay(ms, undefined, { signal }).catch(() => undefined)])
 
