@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 
 const lookEveryMs = 5
-// A container with a hundredth of a core takes a second on a busy machine.
+// Only a machine that is hardly able to work needs longer; the caller then watches from here.
 const withinMs = 10_000
 
 /**

@@ -231,8 +231,8 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
 }
 
 /**
- * Watches the first moments of a container's command, and sets its restart policy if it survives them. Set earlier, the policy
- * would make the engine restart a broken command repeatedly. Throws CommandFailed with the last output.
+ * Watches the first moments of a container's command, and sets its restart policy if it survives them. Set earlier, the
+ * policy would make the engine restart a broken command repeatedly. Throws CommandFailed with the last output.
  */
 async function watched(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
   const container = docker.getContainer(engineId)

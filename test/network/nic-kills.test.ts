@@ -12,7 +12,8 @@ import { facts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { beginMember, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// If a process is killed (-9) while a NIC is attached, the NIC ends as requested or as before, and leaves no traces. The tests look at the machine and the container, not only at the records.
+// If a process is killed (-9) while a NIC is attached, the NIC ends as requested or as before, and leaves no traces. The
+// tests look at the machine and the container, not only at the records.
 
 // Skipped where the machine cannot make network namespaces, and so has no further hosts.
 const within = 240_000
