@@ -1,0 +1,137 @@
+import type { LogFiles } from './log-files.ts'
+
+// Load balancers of one host. A description is complete; the driver brings the load balancer's process to it.
+
+export interface LoadBalancerSpec {
+  /** At most one replica of a load balancer is on a host, so this is the load balancer's id. */
+  id: string
+  tenant_id: string
+  /** The network namespace with its NIC, by name in /run/netns. The caller makes it and attaches the NIC. */
+  namespace: string
+  listeners: ListenerSpec[]
+  health_check: HealthCheckSpec
+  /** The enabled routes, in any order: the driver sorts them by priority, then by how specific they are. */
+  routes: RouteSpec[]
+  certificates: { id: string; /** The private key and the chain, leaf first. Secret. */ pem: string }[]
+  ca_trusts: { id: string; pem: string }[]
+  /** HTTP-01 challenges of ACME, answered on every `http` listener before any route or redirect. */
+  challenges: { token: string; key_authorization: string }[]
+  /** What its access log may use on the host. */
+  log_cap_mib: number
+}
+
+export interface ListenerSpec {
+  /** On its address in the VPC. */
+  port: number
+  /** On the host's address; null: any free port, kept until the load balancer is removed. */
+  host_port: number | null
+  protocol: 'http' | 'https' | 'tcp'
+  /** The first is the default for clients without SNI. */
+  certificate_ids: string[]
+  redirect_to_https: boolean
+}
+
+export interface HealthCheckSpec {
+  /** Null: a TCP connection is enough. */
+  path: string | null
+  interval_sec: number
+  timeout_sec: number
+  healthy_after: number
+  unhealthy_after: number
+  /** Null: any 2xx or 3xx. */
+  expect_status: number | null
+}
+
+/** Every string is a tenant's: the driver validates and quotes it. Null matches everything or changes nothing. */
+export interface RouteSpec {
+  id: string
+  /** The lowest comes first. */
+  priority: number
+  /** An exact host name, or `*.` and a domain. */
+  host_match: string | null
+  path_match: string | null
+  path_match_type: 'exact' | 'prefix' | 'regex'
+  method: string | null
+  /** Replaces the matched prefix. */
+  prefix_rewrite: string | null
+  /** Instead of targets. `{host}` and `{path}` in the URL stand for the request's. */
+  redirect: { status: number; url: string } | null
+  request_headers_add: Record<string, string>
+  request_headers_remove: string[]
+  response_headers_add: Record<string, string>
+  response_headers_remove: string[]
+  idle_timeout_sec: number
+  request_timeout_sec: number
+  backend_port: number
+  backend_tls: boolean
+  backend_sni: string | null
+  /** Null: the certificate of the target is not checked. */
+  backend_ca_trust_id: string | null
+  /** A cookie keeps a client at its target. */
+  sticky: boolean
+  targets: TargetSpec[]
+}
+
+export interface TargetSpec {
+  id: string
+  /** IPv4, in the VPC. */
+  address: string
+  /** 0 to 256. Requests are shared in proportion to the weights of the healthy targets. */
+  weight: number
+  /** `draining`: gets no new connections. `stopped`: its instance does not run, so it is down without a check. */
+  state: 'active' | 'draining' | 'stopped'
+}
+
+export type TargetHealth = 'healthy' | 'unhealthy' | 'unknown' | 'draining'
+
+export interface LoadBalancerState {
+  id: string
+  /** `broken`: its process does not run although it should. */
+  state: 'running' | 'broken' | 'leftover'
+  ports: { port: number; host_port: number; protocol: ListenerSpec['protocol'] }[]
+  /** Routes that the engine refused, with its reason; all others are in effect. */
+  refused: { route_id: string; reason: string }[]
+  targets: { route_id: string; target_id: string; health: TargetHealth; connections: number }[]
+}
+
+/** Counters since the load balancer's process started; latencies are over the last minute. */
+export interface RouteSample {
+  route_id: string
+  /** Null: the sum of all targets, and requests that reached none. */
+  target_id: string | null
+  requests: number
+  /** By class: `2xx`, `3xx`, `4xx`, `5xx`, `other`. */
+  responses: Record<string, number>
+  connections: number
+  bytes_in: number
+  bytes_out: number
+  p50_ms: number | null
+  p95_ms: number | null
+  p99_ms: number | null
+}
+
+/**
+ * All calls are idempotent and complete: after a crash at any point, a repeated call repairs what was left. Throws
+ * EngineRefused, PortInUse, HostNotEquipped, EngineUnavailable.
+ */
+export interface LoadBalancerEngine {
+  /**
+   * Starts the process, or changes it without dropping a connection: over its runtime API where that is enough, else
+   * by a reload. What the engine's own check refuses never replaces what runs.
+   */
+  apply(spec: LoadBalancerSpec): Promise<LoadBalancerState>
+  /** Ends the process and removes its files. Succeeds if there is none. */
+  remove(id: string): Promise<void>
+  /** Null if there is none. */
+  find(id: string): Promise<LoadBalancerState | null>
+  /** All that the engine made on this host, including leftovers of a killed process. */
+  list(): Promise<LoadBalancerState[]>
+  samples(id: string): Promise<RouteSample[]>
+  /** Calls back at a change of health or an end of a process, until aborted. */
+  watch(onChange: (id: string) => void, signal: AbortSignal): Promise<void>
+  /** Restarts processes that have ended. */
+  mend(): Promise<void>
+  /** Access logs in the format of containers' output, one JSON object per line. */
+  readonly files: LogFiles
+  close(): Promise<void>
+}
