@@ -54,16 +54,17 @@ export interface NicSpec {
   default_route: boolean
   /**
    * `pid`: into the network namespace of a process (an instance's pause container), as `eth0` or the next free name,
-   * with its address. `tap`: a tap on the subnet's bridge, for a VM that gets its address by DHCP. The driver does not
-   * set the process's resolver: a pause container is created with `--dns` and the subnet's gateway.
+   * with its address. `namespace`: the same into a namespace in /run/netns. `tap`: a tap on the subnet's bridge, for a
+   * VM that gets its address by DHCP. The driver does not set the process's resolver: a pause container is created with
+   * `--dns` and the subnet's gateway.
    */
-  into: { pid: number } | 'tap'
+  into: { pid: number } | { namespace: string } | 'tap'
 }
 
 export interface AttachedNic {
   /** The namespace in /run/netns with the bridge's end; QEMU runs in it. */
   namespace: string
-  /** The tap's name in `namespace`, or the interface's name in the process's namespace. */
+  /** The tap's name in `namespace`, or the interface's name in the member's namespace. */
   device: string
 }
 

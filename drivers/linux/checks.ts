@@ -50,7 +50,14 @@ export function checkNic(spec: NicSpec): void {
   for (const text of [spec.id, spec.subnet_id]) must(id.test(text), 'id', text)
   must(mac.test(spec.mac_address), 'mac_address', spec.mac_address)
   must(isIPv4(spec.ip_address), 'ip_address', spec.ip_address)
-  must(spec.into === 'tap' || (Number.isInteger(spec.into.pid) && spec.into.pid > 0), 'into', spec.into)
+  must(isPlace(spec.into), 'into', spec.into)
+}
+
+/** A name in /run/netns may not lead out of that folder. */
+function isPlace(into: NicSpec['into']): boolean {
+  if (into === 'tap') return true
+  if ('namespace' in into) return id.test(into.namespace) && !into.namespace.startsWith('.')
+  return Number.isInteger(into.pid) && into.pid > 0
 }
 
 function must(holds: boolean, what: string, value: unknown): asserts holds {

@@ -13,6 +13,6 @@ export interface Host {
   uplinkPool: string
   vxlanPort: number
   mtu: number
-  /** Queues by VPC, by NIC, by process, and for the whole host. */
+  /** Queues by VPC, by NIC, by member, and for the whole host. */
   inTurn: NamedQueues
 }

@@ -75,11 +75,9 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
 
     async attachNic(spec) {
       checkNic(spec)
-      // Queue by process: two NICs of one process must not choose the same name.
-      const place = spec.into === 'tap' ? '' : spec.into.pid
-      return host.inTurn(`nic ${spec.id}`, () =>
-        host.inTurn(`process ${place || spec.id}`, () => attach(host, spec)),
-      )
+      // Queue by member: two NICs of one member must not choose the same name.
+      const place = spec.into === 'tap' ? spec.id : Object.values(spec.into).join()
+      return host.inTurn(`nic ${spec.id}`, () => host.inTurn(`member ${place}`, () => attach(host, spec)))
     },
 
     detachNic: (id) => host.inTurn(`nic ${id}`, () => detach(host, id)),

@@ -32,7 +32,8 @@ export async function attach(host: Host, spec: NicSpec): Promise<AttachedNic> {
   let links = await look()
   const bridge = names.bridge(subnet.id)
   if (!links.has(bridge)) throw new SubnetNotOnHost(subnet.id)
-  if (spec.into !== 'tap') await mustBeApart(host, spec.into.pid)
+  const member = memberOf(spec)
+  if (member !== null) await mustBeApart(host, member)
 
   const before = await records.nic(spec.id)
   if (before && before.subnet_id !== spec.subnet_id) {
@@ -40,11 +41,11 @@ export async function attach(host: Host, spec: NicSpec): Promise<AttachedNic> {
     links = await look()
   }
   await records.saveNic(spec)
-  if (spec.into === 'tap') {
+  if (member === null) {
     await batch('ip', namespace, tapLines(host, spec, links, bridge))
     return { namespace, device: name }
   }
-  const device = await attachToProcess(host, spec, spec.into.pid, {
+  const device = await attachToMember(host, spec, member, {
     subnet,
     links,
     bridge,
@@ -95,26 +96,42 @@ interface Place {
   prefix: number
 }
 
-async function attachToProcess(host: Host, spec: NicSpec, pid: number, place: Place): Promise<string> {
+/** A member's namespace: its name in /run/netns, or that of a process. */
+type Member = string | { pid: number }
+
+const memberOf = ({ into }: NicSpec): Member | null =>
+  into === 'tap' ? null : 'namespace' in into ? into.namespace : into
+
+async function attachToMember(host: Host, spec: NicSpec, member: Member, place: Place): Promise<string> {
   const { names, mtu } = host
   const namespace = names.vpc(place.subnet.vpc_id)
-  const { links: theirs, routes } = await lookAt({ pid })
+  const { links: theirs, routes } = await lookAt(member)
   const port = place.links.get(names.nic(spec.id))
   // Match the MAC address too: each end names the other by index, which another pair may share.
   const there = port && [...theirs.values()].find((link) => isOtherEnd(link, port, spec))
   const device = there?.ifname ?? freeName(theirs)
   // A link that was just moved in has no label yet.
   const isOurs = ({ ifname, ifalias }: Link) => ifname === device || names.readLabel(ifalias) !== null
-  await answerByEngine(pid, { links: theirs, routes }, isOurs)
+  await answerByEngine(member, { links: theirs, routes }, isOurs)
 
   const lines: Lines = []
   if (!there) {
     if (port) lines.push(['link', 'delete', port.ifname])
-    const end = ['peer', 'name', device, 'address', spec.mac_address, 'mtu', mtu, 'netns', pid]
+    const end = [
+      'peer',
+      'name',
+      device,
+      'address',
+      spec.mac_address,
+      'mtu',
+      mtu,
+      'netns',
+      typeof member === 'string' ? member : member.pid,
+    ]
     lines.push(['link', 'add', names.nic(spec.id), 'mtu', mtu, 'type', 'veth', ...end])
   }
   await batch('ip', namespace, [...lines, ...portLines(host, spec, there ? port : undefined, place.bridge)])
-  await batch('ip', { pid }, memberLines(host, spec, { there, device, routes, ...place }))
+  await batch('ip', member, memberLines(host, spec, { there, device, routes, ...place }))
   return device
 }
 
@@ -158,10 +175,10 @@ function freeName(links: Links): string {
   for (let index = 0; ; index++) if (!links.has(`eth${index}`)) return `eth${index}`
 }
 
-/** Throws EngineRefused if the process shares the host's namespace, which must not be changed. */
-async function mustBeApart({ namespace }: Host, pid: number): Promise<void> {
+/** Throws EngineRefused if the member shares the host's namespace, which must not be changed. */
+async function mustBeApart({ namespace }: Host, member: Member): Promise<void> {
   const [its, hosts, ours] = await Promise.all([
-    inode(namespaceFile({ pid })),
+    inode(namespaceFile(member)),
     inode(namespace === null ? '/proc/self/ns/net' : namespaceFile(namespace)),
     inode('/proc/self/ns/net'),
   ])

@@ -1,6 +1,6 @@
 import { batch, type Link, type Links, type Route, runIn, setRules } from './commands.ts'
 
-// A process may have a link of the engine, for published ports. Answers to its connections leave by that link; new
+// A member may have a link of the engine, for published ports. Answers to its connections leave by that link; new
 // connections do not, because members go out through their NICs or not at all.
 
 const table = 4710
@@ -19,9 +19,9 @@ table ip keelson_published {
 }
 `
 
-/** Call before the process gets another default route. Does nothing if all its links are ours. */
+/** Call before the member gets another default route. Does nothing if all its links are ours. */
 export async function answerByEngine(
-  pid: number,
+  member: string | { pid: number },
   { links, routes }: { links: Links; routes: Route[] },
   isOurs: (link: Link) => boolean,
 ): Promise<void> {
@@ -29,11 +29,11 @@ export async function answerByEngine(
   const address = link && addressOf(link)
   if (!address) return
   const settings = ['all', link.ifname].map((of) => `ipv4/conf/${of}/rp_filter=0`)
-  await setRules({ pid }, rules(link), ['ipv4/ip_forward=0', ...settings])
+  await setRules(member, rules(link), ['ipv4/ip_forward=0', ...settings])
   const gateway = routes.find(({ dst, dev }) => dst === 'default' && dev === link.ifname)?.gateway
   if (!gateway) return
-  const known = await runIn({ pid }, 'ip', ['rule', 'show'])
-  await batch('ip', { pid }, [
+  const known = await runIn(member, 'ip', ['rule', 'show'])
+  await batch('ip', member, [
     ['route', 'replace', 'default', 'via', gateway, 'dev', link.ifname, 'table', table],
     ...(known.includes(`from ${address} lookup ${table}`)
       ? []

@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals'
 import { floodPeers, linksOf, lookAt, runIn, setSysctls } from '../../../drivers/linux/commands.ts'
 import { Names } from '../../../drivers/linux/names.ts'
+import { makeNamespace, removeNamespace } from '../../../drivers/linux/namespaces.ts'
 import { aroundHosts, fabric, one, two } from '../../support/around-hosts.ts'
 import { asRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -289,6 +290,28 @@ asRoot('NICs', () => {
     await eventually(async () => (await get(client, '10.0.0.10')) === 'third')
   })
 
+  test('a NIC in a named namespace makes its processes a member, until it is detached', async () => {
+    const subnet = subnetSpec()
+    await one.networks.applySubnet(subnet)
+    const client = await fabric.join(one, subnet, '10.0.0.11')
+    const namespace = `${one.namespace}-member`
+    await makeNamespace(namespace)
+    try {
+      const nic = nicSpec(subnet, '10.0.0.10', { namespace })
+      for (let twice = 0; twice < 2; twice++)
+        expect(await one.networks.attachNic(nic)).toMatchObject({ device: 'eth0' })
+      const server = await fabric.serve(namespace, 'server')
+      expect(await get(client, '10.0.0.10')).toBe('server')
+      expect(await get(namespace, fabric.outsideAddress)).toBe('outside')
+      expect(await reached(namespace, [one.address])).toEqual([])
+      await one.networks.detachNic(nic.id)
+      expect([...(await linksOf(namespace)).keys()]).toEqual(['lo'])
+      await fabric.end(server)
+    } finally {
+      await removeNamespace(namespace)
+    }
+  })
+
   test('a tap is on the bridge of its subnet', async () => {
     const subnet = subnetSpec()
     await one.networks.applySubnet(subnet)
@@ -314,9 +337,13 @@ asRoot('NICs', () => {
     await expect(one.networks.attachNic({ ...nic, ip_address: '10.1.0.10' })).rejects.toMatchObject({
       message: expect.stringContaining('10.1.0.10'),
     })
-    await expect(one.networks.attachNic({ ...nic, into: { pid: 2 ** 22 + 1 } })).rejects.toMatchObject({
-      code: 'engine_refused',
-    })
+    for (const into of [
+      { pid: 2 ** 22 + 1 },
+      { namespace: one.namespace },
+      { namespace: '../x' },
+      { namespace: 'none' },
+    ])
+      await expect(one.networks.attachNic({ ...nic, into })).rejects.toMatchObject({ code: 'engine_refused' })
   })
 })
 
