@@ -1,0 +1,128 @@
+import {
+  closeSync,
+  existsSync,
+  fstatSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  renameSync,
+  writeSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
+import { exactTime } from './times.ts'
+
+// Writes log files in the format and under the names of the Docker Engine's `json-file` driver (log-files.ts).
+
+/** As in the file. The order of fields matters: readers look for the time at an entry's end. */
+export interface LogLine {
+  log: string
+  stream: 'stdout' | 'stderr'
+  attrs?: { n: string }
+  time: string
+}
+
+const longestEntry = 128 * 1024
+
+/** Appends entries to a log. There must be only one for each log. */
+export class LogFileWriter<Line extends LogLine> {
+  /** The last entry at the opening. */
+  readonly lastLine: Line | null
+  readonly #path: string
+  readonly #fileBytes: number
+  readonly #mostFiles: number
+  #descriptor: number
+  #bytes: number
+  #lastNs = 0n
+
+  /** `mostFiles`: full files beside the one being written. */
+  constructor(path: string, { fileBytes, mostFiles }: { fileBytes: number; mostFiles: number }) {
+    this.#path = path
+    this.#fileBytes = fileBytes
+    this.#mostFiles = mostFiles
+    mkdirSync(dirname(path), { recursive: true })
+    this.#descriptor = openSync(path, 'a+', 0o600)
+    this.#bytes = wholeLines(this.#descriptor)
+    ftruncateSync(this.#descriptor, this.#bytes) // a writer was killed while writing a line
+    this.lastLine = (lastEntry(this.#descriptor) ?? lastOf(`${path}.1`)) as Line | null
+    if (this.lastLine) this.#lastNs = nanos(this.lastLine.time)
+  }
+
+  /** Null if the disk is full: then nothing is written. */
+  add(line: Omit<Line, 'time'>): Line | null {
+    const entry = { ...line, time: this.#now() } as Line
+    const written = Buffer.from(`${JSON.stringify(entry)}\n`)
+    if (this.#bytes > 0 && this.#bytes + written.length > this.#fileBytes) this.#rotate()
+    if (!this.#write(written)) return null
+    this.#bytes += written.length
+    return entry
+  }
+
+  #write(entry: Buffer): boolean {
+    try {
+      if (writeSync(this.#descriptor, entry) === entry.length) return true
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
+    }
+    ftruncateSync(this.#descriptor, this.#bytes)
+    return false
+  }
+
+  close(): void {
+    closeSync(this.#descriptor)
+  }
+
+  /** Rotates like the Docker Engine, see log-names.ts. */
+  #rotate(): void {
+    const [path, most] = [this.#path, this.#mostFiles]
+    closeSync(this.#descriptor)
+    for (let number = most - 1; number >= 1; number--)
+      if (existsSync(`${path}.${number}`)) renameSync(`${path}.${number}`, `${path}.${number + 1}`)
+    if (most > 0) renameSync(path, `${path}.1`)
+    this.#descriptor = openSync(path, most > 0 ? 'a+' : 'w+', 0o600)
+    this.#bytes = 0
+  }
+
+  /** Strictly increasing: entries sort by time, and times name the files. */
+  #now(): string {
+    const now = BigInt(Date.now()) * 1_000_000n
+    this.#lastNs = now > this.#lastNs ? now : this.#lastNs + 1n
+    const decimals = String(this.#lastNs % 1_000_000_000n).padStart(9, '0')
+    const seconds = new Date(Number(this.#lastNs / 1_000_000n)).toISOString().slice(0, 19)
+    return `${seconds}.${decimals}Z`
+  }
+}
+
+function nanos(time: string): bigint {
+  const exact = exactTime(time)
+  return BigInt(Date.parse(`${exact.slice(0, 19)}Z`)) * 1_000_000n + BigInt(exact.slice(20, 29))
+}
+
+/** The offset after the last complete line. */
+function wholeLines(descriptor: number): number {
+  const size = fstatSync(descriptor).size
+  const end = readEnd(descriptor, size)
+  return size - (end.length - (end.lastIndexOf(0x0a) + 1))
+}
+
+function readEnd(descriptor: number, size: number): Buffer {
+  const buffer = Buffer.alloc(Math.min(size, 2 * longestEntry))
+  readSync(descriptor, buffer, 0, buffer.length, size - buffer.length)
+  return buffer
+}
+
+function lastEntry(descriptor: number): LogLine | null {
+  const text = readEnd(descriptor, fstatSync(descriptor).size).toString().trimEnd()
+  const line = text.slice(text.lastIndexOf('\n') + 1)
+  return line === '' ? null : (JSON.parse(line) as LogLine)
+}
+
+function lastOf(path: string): LogLine | null {
+  if (!existsSync(path)) return null
+  const descriptor = openSync(path, 'r')
+  try {
+    return lastEntry(descriptor)
+  } finally {
+    closeSync(descriptor)
+  }
+}
