@@ -12,7 +12,7 @@ export interface LoadBalancerSpec {
   health_check: HealthCheckSpec
   /** The enabled routes, in any order: the driver sorts them by priority, then by how specific they are. */
   routes: RouteSpec[]
-  certificates: { id: string; /** The private key and the chain, leaf first. Secret. */ pem: string }[]
+  certificates: { id: string /** The private key and the chain, leaf first. Secret. */; pem: string }[]
   ca_trusts: { id: string; pem: string }[]
   /** HTTP-01 challenges of ACME, answered on every `http` listener before any route or redirect. */
   challenges: { token: string; key_authorization: string }[]
@@ -54,7 +54,7 @@ export interface RouteSpec {
   method: string | null
   /** Replaces the matched prefix. */
   prefix_rewrite: string | null
-  /** Instead of targets. `{host}` and `{path}` in the URL stand for the request's. */
+  /** Instead of targets. `{host}` and `{path}` in the URL stand for the request's host name, and path with query. */
   redirect: { status: number; url: string } | null
   request_headers_add: Record<string, string>
   request_headers_remove: string[]
@@ -94,7 +94,7 @@ export interface LoadBalancerState {
   targets: { route_id: string; target_id: string; health: TargetHealth; connections: number }[]
 }
 
-/** Counters since the load balancer's process started; latencies are over the last minute. */
+/** Counters since the load balancer came to the host, from its access log; latencies are over the last minute. */
 export interface RouteSample {
   route_id: string
   /** Null: the sum of all targets, and requests that reached none. */
