@@ -1,6 +1,6 @@
 import { access, constants } from 'node:fs/promises'
 import { join } from 'node:path'
-import { environment } from './programs.ts'
+import { environment, run } from './programs.ts'
 
 const forDisks = ['qemu-storage-daemon', 'qemu-img', 'mkfs.xfs', 'xfs_growfs', 'losetup'].concat([
   'mount',
@@ -21,6 +21,18 @@ export const missingForMachines = (guest: string): Promise<string[]> =>
 /** What this host lacks for VMs besides; `build` makes their images. */
 export const missingForVms = (build: string): Promise<string[]> =>
   missing(['mmdebstrap', 'unshare', 'depmod', 'chroot'], [build])
+
+const leastHaproxy = [2, 6] as const
+
+/** What this host lacks for load balancers. */
+export async function missingForLoadBalancers(): Promise<string[]> {
+  const lacking = await missing(['haproxy', 'ip', 'nsenter', 'mkfifo', 'perl'], [])
+  if (lacking.length > 0) return lacking
+  const said = await run('haproxy', ['-v']).catch(() => '')
+  const [, major = 0, minor = 0] = /version (\d+)\.(\d+)/.exec(said)?.map(Number) ?? []
+  const isNew = major > leastHaproxy[0] || (major === leastHaproxy[0] && minor >= leastHaproxy[1])
+  return isNew ? [] : [`HAProxy ${leastHaproxy.join('.')} or later`]
+}
 
 async function missing(programs: string[], paths: string[]): Promise<string[]> {
   const folders = environment.PATH.split(':')
