@@ -1,0 +1,146 @@
+import { createHash, randomUUID } from 'node:crypto'
+import { mkdir, readFile, rename, stat, writeFile } from 'node:fs/promises'
+import { EngineRefused, EngineUnavailable, PortInUse } from '../errors.ts'
+import { namespaceFile } from '../linux/commands.ts'
+import { isNamespace } from '../linux/namespaces.ts'
+import type { LoadBalancerSpec } from '../load-balancers.ts'
+import { sync } from '../system/files.ts'
+import { dropOthers, secretFiles, writeSecrets } from './certificates.ts'
+import { carryOut, keepDownServers, serverCommands } from './changes.ts'
+import { accepted } from './check.ts'
+import { type Document, writeDocument } from './document.ts'
+import type { LoadBalancerHost } from './host.ts'
+import { startReader, writeLogSettings } from './logs.ts'
+import type { Place } from './places.ts'
+import { choosePorts } from './ports.ts'
+import { AddressInUse, findMaster, reload, runningVersion, startProcess } from './processes.ts'
+import { type LoadBalancerRecord, writeRecord } from './records.ts'
+
+// Brings a load balancer to its description. The configuration's file is written first, then the process follows, then
+// the record says so: a call that is repeated after a crash sees from the version which of these is missing.
+
+const unfinished = 'unfinished'
+const tries = 5
+
+/** See LoadBalancerEngine.apply. Must run in the load balancer's turn. */
+export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec): Promise<void> {
+  const place = host.placeOf(spec.id)
+  if (!(await isNamespace(spec.namespace)))
+    throw new EngineUnavailable('The load balancer’s network is not on this host')
+  const before = await host.record(spec.id)
+  const files = secretFiles(spec, place)
+  await mkdir(place.folder, { recursive: true, mode: 0o700 })
+  await writeSecrets(place, files)
+  const secrets = createHash('sha256')
+    .update(JSON.stringify([...files]))
+    .digest('hex')
+  const outside = await host.outside()
+  const machine = await host.machine()
+  const pid = await masterIn(place, spec.namespace)
+  const avoid = new Set<number>()
+
+  for (let attempt = 0; attempt < tries; attempt++) {
+    const had = before?.ports ?? []
+    const held = new Set(pid === null ? [] : had.map(({ host_port }) => host_port))
+    const ports = await choosePorts(spec, { had, held, avoid, hostPorts: host.settings.ports, outside })
+    const document = await accepted(place, (refused) =>
+      writeDocument({ spec, place, outside, ports, machine, secrets, refused }),
+    )
+    const record: LoadBalancerRecord = {
+      spec,
+      engine_id: before?.engine_id ?? randomUUID(),
+      created_at: before?.created_at ?? new Date().toISOString(),
+      ports,
+      refused: document.refused,
+      version: document.version,
+      servers: document.servers,
+    }
+    try {
+      if (pid === null) await begin(host, place, document, record)
+      else await change(host, place, document, { before, record })
+    } catch (error) {
+      if (!(error instanceof AddressInUse)) throw error
+      if (spec.listeners.some(({ host_port }) => host_port === error.port))
+        throw new PortInUse(error.port, error)
+      avoid.add(error.port)
+      continue
+    }
+    await dropOthers(place, files)
+    return
+  }
+  throw new PortInUse(null)
+}
+
+/** The running master, if it is in this namespace: after a boot or a repair, one of the same name may be another. */
+export async function masterIn(place: Place, namespace: string): Promise<number | null> {
+  const pid = await findMaster(place)
+  if (pid === null) return null
+  const files = [`/proc/${pid}/ns/net`, namespaceFile(namespace)]
+  const [its, wanted] = await Promise.all(files.map((file) => stat(file).catch(() => null)))
+  return its && wanted && its.ino === wanted.ino ? pid : null
+}
+
+async function begin(
+  host: LoadBalancerHost,
+  place: Place,
+  document: Document,
+  record: LoadBalancerRecord,
+): Promise<void> {
+  await takeCandidate(place)
+  await writeRecord(place, { ...record, version: unfinished })
+  await startFromFile(host, place, record)
+  await writeRecord(place, { ...record, version: document.version })
+}
+
+/** Starts the process from the configuration in its file, with the reader of its log. */
+export async function startFromFile(
+  host: LoadBalancerHost,
+  place: Place,
+  record: LoadBalancerRecord,
+): Promise<void> {
+  await mkdir(place.run, { recursive: true, mode: 0o700 })
+  await writeLogSettings(place, record, host.settings.logBacklogMib)
+  await startReader(host.settings)
+  const machine = await host.machine()
+  await startProcess(place, { mark: host.mark, namespace: record.spec.namespace, machine })
+}
+
+async function change(
+  host: LoadBalancerHost,
+  place: Place,
+  document: Document,
+  { before, record }: { before: LoadBalancerRecord | null; record: LoadBalancerRecord },
+): Promise<void> {
+  await startReader(host.settings)
+  const running = await runningVersion(place)
+  if (before && running === document.version && before.version === document.version) {
+    await takeCandidate(place)
+    await carryOut(place, serverCommands(before.servers, document.servers))
+    await writeRecord(place, record)
+    return
+  }
+  const former = await readFile(place.config)
+  await keepDownServers(place, document.servers)
+  await writeLogSettings(place, record, host.settings.logBacklogMib)
+  await takeCandidate(place)
+  await writeRecord(place, { ...record, version: unfinished })
+  try {
+    await reload(place, document.version)
+  } catch (error) {
+    // What does not run must not be what the next start takes.
+    await writeFile(place.config, former)
+    throw error
+  }
+  await writeRecord(place, record)
+}
+
+async function takeCandidate(place: Place): Promise<void> {
+  await sync(place.candidate)
+  await rename(place.candidate, place.config)
+}
+
+/** Refuses what is no description of a load balancer at all. */
+export function mustBeWhole(spec: LoadBalancerSpec): void {
+  const ids = spec.routes.map(({ id }) => id)
+  if (new Set(ids).size < ids.length) throw new EngineRefused('Two routes have the same id')
+}

@@ -1,0 +1,141 @@
+import { createHash } from 'node:crypto'
+import { EngineError } from '../errors.ts'
+import type { LoadBalancerState, RouteSpec } from '../load-balancers.ts'
+import { type Entrance, frontendOf, noRoute } from './listeners.ts'
+import { inOrder } from './order.ts'
+import { type Backend, backendsOf, type Server, takingLines } from './routes.ts'
+import { type ConfigText, type Section, type Words, writeSections } from './text.ts'
+
+export type Refusal = LoadBalancerState['refused'][number]
+
+/** A whole configuration. */
+export interface Document extends ConfigText {
+  servers: Server[]
+  /** A hash of everything that only a reload can change. The running process tells which one it has. */
+  version: string
+  routes: RouteSpec[]
+  refused: Refusal[]
+}
+
+export interface Machine {
+  user: { user: string; group: string }
+  threads: number
+}
+
+/** Connections of one process. Each needs up to 40 KiB, more with TLS. */
+const mostConnections = 5_000
+const drainsWithin = '60s'
+/** Workers that still serve connections from before a reload. Each uses some 20 MiB. */
+const mostFormer = 10
+/** See processes.ts: the process is started with its log as this descriptor. */
+const logTarget = 'fd@3'
+
+/** `secrets`: a hash of the files beside the configuration. Routes that are not valid are left out. */
+export function writeDocument(
+  entrance: Omit<Entrance, 'routes'> & { machine: Machine; secrets: string; refused: Refusal[] },
+): Document {
+  const { spec, place, machine, secrets } = entrance
+  const refused = [...entrance.refused]
+  const taken = new Map<RouteSpec, Backend[]>()
+  for (const route of inOrder(spec.routes)) {
+    if (refused.some(({ route_id }) => route_id === route.id)) continue
+    try {
+      takingLines(route, 0)
+      taken.set(route, backendsOf(spec, route, place))
+    } catch (error) {
+      if (!(error instanceof EngineError)) throw error
+      refused.push({ route_id: route.id, reason: error.message })
+    }
+  }
+  const routes = [...taken.keys()]
+  const backends = [...taken.values()].flat()
+  const owners = new Map<Words, string>()
+  const frontends = spec.listeners.map((listener) => frontendOf({ ...entrance, routes }, listener, owners))
+  const body = [defaults, ...frontends, nowhere, ...backends.map(({ section }) => section)]
+  const servers = backends.flatMap((backend) => backend.servers)
+  const fixed = writeSections([global(entrance, machine, ''), ...body.map(withoutServers)], owners).text
+  const version = createHash('sha256')
+    .update([fixed, secrets, JSON.stringify(servers.map(fixedPart))].join('\0'))
+    .digest('hex')
+    .slice(0, 32)
+  return {
+    ...writeSections([global(entrance, machine, version), ...body], owners),
+    servers,
+    version,
+    routes,
+    refused,
+  }
+}
+
+const withoutServers = (section: Section): Section => ({
+  ...section,
+  lines: section.lines.filter(([first]) => first !== 'server'),
+})
+
+/** The part of a server that the runtime API does not change. */
+const fixedPart = ({ backend, name, options }: Server): Words => [backend, name, ...options]
+
+const ciphers = [
+  'ECDHE-ECDSA-AES128-GCM-SHA256',
+  'ECDHE-RSA-AES128-GCM-SHA256',
+  'ECDHE-ECDSA-AES256-GCM-SHA384',
+]
+  .concat(['ECDHE-RSA-AES256-GCM-SHA384', 'ECDHE-ECDSA-CHACHA20-POLY1305', 'ECDHE-RSA-CHACHA20-POLY1305'])
+  .join(':')
+const suites = 'TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256'
+
+const global = (
+  { place }: Pick<Entrance, 'place'>,
+  { user, threads }: Machine,
+  version: string,
+): Section => ({
+  head: ['global'],
+  lines: [
+    ['description', `keelson:${version}`],
+    ['user', user.user],
+    ['group', user.group],
+    ['chroot', place.root],
+    ['nbthread', threads],
+    ['maxconn', mostConnections],
+    ['hard-stop-after', drainsWithin],
+    ['mworker-max-reloads', mostFormer],
+    ['stats', 'socket', place.admin, 'mode', '600', 'level', 'admin', 'expose-fd', 'listeners'],
+    ['log', logTarget, 'len', 16_384, 'format', 'raw', 'local0'],
+    ['server-state-file', place.servers],
+    ['ssl-default-bind-ciphers', ciphers],
+    ['ssl-default-bind-ciphersuites', suites],
+    ['ssl-default-bind-options', 'prefer-client-ciphers', 'ssl-min-ver', 'TLSv1.2', 'no-tls-tickets'],
+    ['ssl-default-server-options', 'ssl-min-ver', 'TLSv1.2'],
+    ['tune.ssl.default-dh-param', 2048],
+  ],
+})
+
+const defaults: Section = {
+  head: ['defaults'],
+  lines: [
+    ['mode', 'http'],
+    ['log', 'global'],
+    ['maxconn', mostConnections],
+    ['load-server-state-from-file', 'global'],
+    ['unique-id-format', '%[uuid()]'],
+    ['option', 'dontlognull'],
+    ['option', 'idle-close-on-response'],
+    ['option', 'http-ignore-probes'],
+    ['option', 'redispatch', 1],
+    ['retries', 3],
+    // A connection inside one network takes a millisecond; a machine that is gone does not answer at all.
+    ['timeout', 'connect', '2s'],
+    ['timeout', 'client', '60s'],
+    ['timeout', 'server', '60s'],
+    ['timeout', 'queue', '10s'],
+    ['timeout', 'http-request', '10s'],
+    ['timeout', 'http-keep-alive', '60s'],
+  ],
+}
+
+const nowhere: Section = {
+  head: ['backend', noRoute],
+  lines: [
+    ['http-request', 'return', 'status', 404, 'content-type', 'text/plain', 'string', 'No route matches'],
+  ],
+}

@@ -1,0 +1,162 @@
+import { existsSync } from 'node:fs'
+import { mkdir, readdir, rm } from 'node:fs/promises'
+import { resolve } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { listGroups } from '../linux/groups.ts'
+import type { LoadBalancerEngine, LoadBalancerState } from '../load-balancers.ts'
+import { portKey } from '../system/host-ports.ts'
+import { applySpec, masterIn, mustBeWhole, startFromFile } from './apply.ts'
+import { targetsOf } from './health.ts'
+import { type HaproxySettings, LoadBalancerHost } from './host.ts'
+import { unnameHostNamespace } from './host-namespace.ts'
+import { readTallied } from './log-carrier.ts'
+import { endReader, logSource, makeAccessLogFiles, startReader } from './logs.ts'
+import { forgetProcess } from './processes.ts'
+import { recordedState } from './records.ts'
+import { statsOf } from './runtime.ts'
+import { samplesOf } from './samples.ts'
+
+const lookEveryMs = 500
+
+/** Load balancers on HAProxy, 2.6 or later; needs root. Those that run go on running, also after `close`. */
+export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalancerEngine> {
+  const known = {
+    hostNamespace: null,
+    logBacklogMib: 0,
+    beforeRemoval: async () => {},
+    ...settings,
+    folder: resolve(settings.folder),
+    run: resolve(settings.run),
+  }
+  await mkdir(known.folder, { recursive: true })
+  const host = new LoadBalancerHost(known)
+  const doing = <T>(id: string, work: () => Promise<T>): Promise<T> => host.inTurn(id, work)
+  /** For what all load balancers share. */
+  const sharing = <T>(work: () => Promise<T>): Promise<T> => host.inTurn('', work)
+
+  known.ports.addEngine(async (exceptId) => {
+    const others = (await host.ids()).filter((id) => id !== exceptId)
+    const records = await Promise.all(others.map((id) => host.record(id)))
+    return records
+      .flatMap((record) => record?.ports ?? [])
+      .map((port) => portKey({ ...port, protocol: 'tcp' }))
+  })
+
+  async function stateOf(id: string): Promise<LoadBalancerState | null> {
+    const place = host.placeOf(id)
+    const record = await host.record(id)
+    if (!record) {
+      const isThere = existsSync(place.folder) || existsSync(place.run)
+      return isThere ? { id, state: 'leftover', ports: [], refused: [], targets: [] } : null
+    }
+    const rows =
+      (await masterIn(place, record.spec.namespace)) === null ? null : await statsOf(place).catch(() => null)
+    const targets = targetsOf(record, rows ?? [], host.known(id))
+    return { ...recordedState(record), state: rows ? 'running' : 'broken', targets }
+  }
+
+  /** Starts the process if it has ended. Returns whether it had. */
+  async function mendOne(id: string): Promise<boolean> {
+    const place = host.placeOf(id)
+    const record = await host.record(id)
+    if (!record || (await masterIn(place, record.spec.namespace)) !== null || !existsSync(place.config))
+      return false
+    await host.outside() // its name may have gone with a boot
+    await startFromFile(host, place, record)
+    return true
+  }
+
+  async function removeAll(id: string): Promise<void> {
+    const place = host.placeOf(id)
+    if (await host.record(id)) await known.beforeRemoval(id)
+    await forgetProcess(place, host.mark)
+    await rm(place.folder, { recursive: true, force: true })
+    host.forget(id)
+  }
+
+  async function tidyShared(): Promise<void> {
+    if ((await host.ids()).length > 0) return
+    await endReader(known)
+    if (known.hostNamespace === null) await unnameHostNamespace(host.mark)
+    await rm(known.run, { recursive: true, force: true })
+  }
+
+  async function allIds(): Promise<string[]> {
+    const running = await readdir(known.run).catch(() => [])
+    return [...new Set([...(await host.ids()), ...running, ...(await listGroups(host.mark))])]
+  }
+
+  return {
+    apply: (spec) =>
+      sharing(() => mkdir(known.run, { recursive: true, mode: 0o700 })).then(() =>
+        doing(spec.id, async () => {
+          mustBeWhole(spec)
+          await applySpec(host, spec)
+          return (await stateOf(spec.id)) as LoadBalancerState
+        }),
+      ),
+
+    remove: async (id) => {
+      await doing(id, () => removeAll(id))
+      await sharing(tidyShared)
+    },
+
+    find: (id) => stateOf(id),
+
+    list: async () => {
+      const found = await Promise.all((await allIds()).map(stateOrLeftover))
+      return found.filter((one) => one !== null)
+    },
+
+    samples: async (id) => {
+      const [state, record] = [await stateOf(id), await host.record(id)]
+      if (!state || !record) return []
+      const tallied = readTallied(host.placeOf(id).tallies) ?? { tallies: [], latencies: [] }
+      return samplesOf(record.spec.routes, tallied, state.targets)
+    },
+
+    watch: async (onChange, signal) => {
+      const seen = new Map<string, string>()
+      while (!signal.aborted) {
+        for (const id of await host.ids()) {
+          const wasDown = await doing(id, () => mendOne(id)).catch(() => true) // the next look tries again
+          const sign = signOf(await stateOf(id).catch(() => null))
+          const before = seen.get(id)
+          seen.set(id, sign)
+          if (!signal.aborted && (wasDown || (before !== undefined && before !== sign))) onChange(id)
+        }
+        await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
+      }
+    },
+
+    mend: async () => {
+      const ids = await host.ids()
+      if (ids.length > 0) await sharing(() => startReader(known))
+      const done = await Promise.allSettled(ids.map((id) => doing(id, () => mendOne(id))))
+      const failed = done.find(({ status }) => status === 'rejected')
+      if (failed?.status === 'rejected') throw failed.reason
+    },
+
+    files: makeAccessLogFiles(
+      async (id) => {
+        const record = await host.record(id)
+        return record && logSource(host.placeOf(id), record, known.logBacklogMib)
+      },
+      { folder: known.folder, placeOf: host.placeOf },
+    ),
+
+    close: async () => {},
+  }
+
+  async function stateOrLeftover(id: string): Promise<LoadBalancerState | null> {
+    const leftover = { id, state: 'leftover' as const, ports: [], refused: [], targets: [] }
+    return /^[a-z0-9][a-z0-9-]{0,35}$/.test(id) ? ((await stateOf(id)) ?? leftover) : null
+  }
+}
+
+/** What a watcher compares: the state without numbers that change all the time. */
+const signOf = (state: LoadBalancerState | null): string =>
+  JSON.stringify([
+    state?.state,
+    state?.targets.map(({ route_id, target_id, health }) => [route_id, target_id, health]),
+  ])

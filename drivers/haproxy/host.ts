@@ -1,0 +1,83 @@
+import { createHash } from 'node:crypto'
+import { readdir } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
+import { makeNamedQueues } from '../../lib/queue.ts'
+import { nullIfMissing } from '../system/files.ts'
+import type { HostPorts } from '../system/host-ports.ts'
+import type { Machine } from './document.ts'
+import type { Known } from './health.ts'
+import { nameHostNamespace } from './host-namespace.ts'
+import type { Outside } from './listeners.ts'
+import { makePlaces, type Place } from './places.ts'
+import { findUser } from './processes.ts'
+import { type LoadBalancerRecord, readRecord } from './records.ts'
+
+export interface HaproxySettings {
+  /** The host that owns these load balancers. */
+  hostId: string
+  /** Holds configurations, certificates and logs. */
+  folder: string
+  /** For sockets and pid files: a short path, preferably one that is emptied at boot (`/run/…`). */
+  run: string
+  /** The host's ports, and its address for them. */
+  ports: HostPorts
+  /** The host's namespace in /run/netns; by default this process's. */
+  hostNamespace?: string | null
+  /** Access log beyond a load balancer's cap that may wait on the host for archiving. */
+  logBacklogMib?: number
+  /** Called before a load balancer is removed. If it throws, the load balancer stays. */
+  beforeRemoval?: (id: string) => Promise<void>
+}
+
+const mostThreads = 2
+
+/** Load balancers of a host: state shared by the parts of the driver. */
+export class LoadBalancerHost {
+  readonly settings: Required<HaproxySettings>
+  readonly placeOf: (id: string) => Place
+  /** Part of the names of kernel objects, which all hosts of this machine share. */
+  readonly mark: string
+  /** Calls for one load balancer run one after another. */
+  readonly inTurn = makeNamedQueues()
+  readonly #known = new Map<string, Known>()
+  #machine: Promise<Machine> | null = null
+
+  constructor(settings: Required<HaproxySettings>) {
+    this.settings = settings
+    this.placeOf = makePlaces(settings.folder, settings.run)
+    this.mark = createHash('sha256').update(settings.folder).digest('hex').slice(0, 12)
+  }
+
+  /** All ids with a folder. */
+  async ids(): Promise<string[]> {
+    const names = (await readdir(this.settings.folder).catch(nullIfMissing)) ?? []
+    return names.filter((name) => /^[a-z0-9][a-z0-9-]{0,35}$/.test(name))
+  }
+
+  record(id: string): Promise<LoadBalancerRecord | null> {
+    return readRecord(this.placeOf(id))
+  }
+
+  known(id: string): Known {
+    const known = this.#known.get(id) ?? new Map()
+    this.#known.set(id, known)
+    return known
+  }
+
+  forget(id: string): void {
+    this.#known.delete(id)
+  }
+
+  machine(): Promise<Machine> {
+    this.#machine ??= findUser().then((user) => ({
+      user,
+      threads: Math.min(mostThreads, availableParallelism()),
+    }))
+    return this.#machine
+  }
+
+  async outside(): Promise<Outside> {
+    const { ports, hostNamespace } = this.settings
+    return { address: ports.address, namespace: hostNamespace ?? (await nameHostNamespace(this.mark)) }
+  }
+}

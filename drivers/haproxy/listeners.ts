@@ -1,0 +1,162 @@
+import { EngineRefused } from '../errors.ts'
+import type { ListenerSpec, LoadBalancerSpec, LoadBalancerState, RouteSpec } from '../load-balancers.ts'
+import { httpLog, tcpLog } from './access-log.ts'
+import { listFile } from './certificates.ts'
+import type { Place } from './places.ts'
+import { backendName, isForTcp, kinds, takingLines } from './routes.ts'
+import type { Section, Words } from './text.ts'
+import { aKeyAuthorization, aPort, aToken } from './values.ts'
+
+// Listeners as frontends. Each listens in the load balancer's namespace, and on the host's address in the host's.
+
+export type BoundListener = LoadBalancerState['ports'][number]
+
+/** The host's address and the name of its namespace. */
+export interface Outside {
+  address: string
+  namespace: string
+}
+
+export interface Entrance {
+  spec: LoadBalancerSpec
+  place: Place
+  outside: Outside
+  ports: BoundListener[]
+  /** In order, and only accepted ones. */
+  routes: RouteSpec[]
+}
+
+export const noRoute = 'none'
+const inside = 1
+const outsideId = 2
+
+/** The frontend of a listener. `owners` gets the lines that are a route's. */
+export function frontendOf(entrance: Entrance, listener: ListenerSpec, owners: Map<Words, string>): Section {
+  const { spec, ports, outside, place } = entrance
+  const port = aPort(listener.port)
+  const bound = ports.find((one) => one.port === port)
+  if (!bound) throw new EngineRefused(`The listener ${port} has no host port`)
+  const tls =
+    listener.protocol === 'https' ? ['ssl', 'crt-list', listFile(place, port), 'alpn', 'h2,http/1.1'] : []
+  const lines: Words[] = [
+    ['mode', listener.protocol === 'tcp' ? 'tcp' : 'http'],
+    ['bind', `:${port}`, 'id', inside, ...tls],
+    [
+      'bind',
+      `${outside.address}:${bound.host_port}`,
+      'namespace',
+      outside.namespace,
+      'id',
+      outsideId,
+      ...tls,
+    ],
+  ]
+  const more =
+    listener.protocol === 'tcp'
+      ? tcpLines(entrance)
+      : [...httpLines(spec), ...protocolLines(entrance, listener), ...routeLines(entrance, owners)]
+  return { head: ['frontend', `l-${port}`], lines: [...lines, ...more] }
+}
+
+/** The first route that asks for nothing of HTTP takes all connections. */
+function tcpLines({ routes }: Entrance): Words[] {
+  const route = routes.find(isForTcp)
+  return [
+    ['log-format', tcpLog],
+    ...(route
+      ? [
+          ['timeout', 'client', `${route.idle_timeout_sec}s`],
+          ['default_backend', backendName('tcp', route.id)],
+        ]
+      : [['tcp-request', 'connection', 'reject']]),
+  ]
+}
+
+/** What every request meets before the routes: it is checked, and noted for the access log. */
+const httpLines = ({ challenges }: LoadBalancerSpec): Words[] => [
+  ['log-format', httpLog],
+  ['option', 'http-restrict-req-hdr-names', 'delete'],
+  ['acl', 'has-host', 'req.hdr(host)', '-m', 'found'],
+  ['acl', 'several-hosts', 'req.hdr_cnt(host)', 'gt', 1],
+  [
+    'acl',
+    'good-host',
+    'req.fhdr(host)',
+    '-m',
+    'reg',
+    '-i',
+    '--',
+    String.raw`^[a-z0-9._-]{1,253}(:[0-9]{1,5})?$`,
+  ],
+  ['acl', 'good-path', 'path', '-m', 'beg', '/'],
+  ['http-request', 'set-var(txn.host)', 'req.fhdr(host),field(1,:),lower', 'if', 'has-host', 'good-host'],
+  ['http-request', 'set-var(txn.path)', 'path,bytes(0,2048),json(utf8s)'],
+  ['http-request', 'deny', 'deny_status', 400, 'if', 'several-hosts'],
+  ['http-request', 'deny', 'deny_status', 400, 'if', 'has-host', '!good-host'],
+  ['http-request', 'deny', 'deny_status', 400, 'if', '!good-path'],
+  ...challenges.flatMap(({ token, key_authorization }, index): Words[] => [
+    ['acl', `c${index}`, 'path', '-m', 'str', '--', `/.well-known/acme-challenge/${aToken(token)}`],
+    [
+      'http-request',
+      'return',
+      'status',
+      200,
+      'content-type',
+      'text/plain',
+      'string',
+      aKeyAuthorization(key_authorization),
+    ].concat(['if', `c${index}`]),
+  ]),
+]
+
+/** What a client says of itself is dropped; what the load balancer knows takes its place. */
+function protocolLines(entrance: Entrance, { protocol, redirect_to_https }: ListenerSpec): Words[] {
+  const forwarded = `for=%[src];proto=${protocol}`
+  return [
+    ...(protocol === 'http' && redirect_to_https ? secureLines(entrance) : []),
+    ['http-request', 'del-header', '^(forwarded|x-forwarded-.*|x-real-ip|x-request-id)$', '-m', 'reg'],
+    ['http-request', 'set-header', 'x-forwarded-for', '%[src]'],
+    ['http-request', 'set-header', 'x-forwarded-proto', protocol],
+    ['http-request', 'set-header', 'x-forwarded-port', '%[dst_port]'],
+    ['http-request', 'set-header', 'x-forwarded-host', '%[req.fhdr(host)]', 'if', 'has-host'],
+    ['http-request', 'set-header', 'forwarded', forwarded],
+    ['http-request', 'set-header', 'forwarded', `${forwarded};host="%[req.fhdr(host)]"`, 'if', 'has-host'],
+    ['http-request', 'set-header', 'x-request-id', '%[unique-id]'],
+    // An absolute URI of HTTP/1: the target gets the path alone.
+    ['acl', 'absolute', 'url', '-m', 'reg', '--', '^[A-Za-z][A-Za-z0-9+.-]*://'],
+    ['acl', 'http1', 'req.ver', '-m', 'beg', '1.'],
+    ['http-request', 'set-uri', '%[pathq]', 'if', 'absolute', 'http1'],
+    ['acl', 'grpc', 'req.hdr(content-type)', '-m', 'beg', 'application/grpc'],
+    ['http-request', 'set-var(txn.kind)', `str(${kinds.http})`],
+    ['http-request', 'set-var(txn.kind)', `str(${kinds.grpc})`, 'if', 'grpc'],
+  ]
+}
+
+/** To the first listener for HTTPS, by the port that the client can reach. */
+function secureLines({ spec, ports }: Entrance): Words[] {
+  const listener = spec.listeners.find(({ protocol }) => protocol === 'https')
+  const bound = ports.find(({ port }) => port === listener?.port)
+  if (!listener || !bound) throw new EngineRefused('There is no listener for HTTPS to redirect to')
+  return [
+    ['acl', 'inside', 'so_id', inside],
+    ['acl', 'outside', 'so_id', outsideId],
+    // There is no URL to redirect to, and nothing may pass.
+    ['http-request', 'deny', 'deny_status', 400, 'unless', 'has-host'],
+    [...redirectTo(bound.port), 'if', 'inside'],
+    [...redirectTo(bound.host_port), 'if', 'outside'],
+  ]
+}
+
+function redirectTo(port: number): Words {
+  const at = port === 443 ? '' : `:${port}`
+  return ['http-request', 'redirect', 'code', 308, 'location', `https://%[var(txn.host)]${at}%[pathq]`]
+}
+
+function routeLines({ routes }: Entrance, owners: Map<Words, string>): Words[] {
+  const lines = routes.flatMap((route, index) => {
+    const taking = takingLines(route, index)
+    for (const words of taking) owners.set(words, route.id)
+    return taking
+  })
+  return [...lines, ['default_backend', noRoute]]
+}

@@ -1,0 +1,152 @@
+import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { EngineUnavailable, HostNotEquipped } from '../errors.ts'
+import { makeGroups, removeGroups } from '../linux/groups.ts'
+import { namespaceFile } from '../linux/commands.ts'
+import {
+  killProcesses,
+  livingProcess,
+  type Process,
+  processesWith,
+  run,
+  stderrOf,
+  until,
+} from '../system/programs.ts'
+import type { Machine } from './document.ts'
+import type { Place } from './places.ts'
+import { ask, askMaster } from './runtime.ts'
+
+// One HAProxy per load balancer: a master and its worker. It outlives the host's worker, and is identified by its
+// configuration and pid file in its arguments.
+
+export const haproxy = 'haproxy'
+
+const isHaproxy = ({ args }: Process, place: Place): boolean =>
+  args[0]?.endsWith(haproxy) === true && args.includes(place.config) && args.includes(place.pidFile)
+
+/** The pid of the running master; null if there is none. */
+export async function findMaster(place: Place): Promise<number | null> {
+  const pid = Number(await readFile(place.pidFile, 'utf8').catch(() => ''))
+  const found = pid > 0 ? await livingProcess(pid) : null
+  return found && isHaproxy(found, place) ? found.pid : null
+}
+
+const limits = (threads: number) => ({ cpu_cores: threads, memory_mib: 512 })
+
+// $1: the log, a fifo. The process gets it as descriptor 3, open on both sides, so that what is written waits for the
+// next reader when one ends. Its buffer is enlarged to 1 MiB (F_SETPIPE_SZ), which is some 2,000 lines. Each argument
+// before `--` is a file through which the process enters a group; then follows the program.
+const entering = `exec 3<>"$1" || exit; shift
+perl -e 'open(my $log, "+<&=", 3) and fcntl($log, 1031, 1 << 20)'
+while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift
+exec "$@"`
+
+const startsWithinMs = 30_000
+
+/** What a start says of a port that another program uses: `1.2.3.4:80`. */
+export class AddressInUse extends Error {
+  readonly port: number
+  constructor(port: number) {
+    super(`the port ${port} is in use`)
+    this.port = port
+  }
+}
+
+/** Starts the process from its configuration. Throws AddressInUse, HostNotEquipped, EngineUnavailable. */
+export async function startProcess(
+  place: Place,
+  { mark, namespace, machine }: { mark: string; namespace: string; machine: Machine },
+): Promise<void> {
+  await endProcesses(place)
+  await makeRun(place)
+  const groups = await makeGroups(mark, place.id, limits(machine.threads))
+  const program = [
+    haproxy,
+    '-W',
+    '-D',
+    '-f',
+    place.config,
+    '-p',
+    place.pidFile,
+    '-S',
+    `${place.master},mode,600`,
+  ]
+  const command = [`--net=${namespaceFile(namespace)}`, ...program]
+  try {
+    await run('sh', ['-c', entering, 'sh', place.log, ...groups, '--', 'nsenter', ...command], {
+      signal: AbortSignal.timeout(startsWithinMs),
+    })
+    await until(
+      async () => (await ask(place, ['show info']).catch(() => '')) !== '',
+      startsWithinMs,
+      'no answer',
+    )
+  } catch (error) {
+    await endProcesses(place)
+    if (error instanceof HostNotEquipped) throw error
+    const said = stderrOf(error)
+    const [, port] = /Address already in use\)? (?:for|\[)[^\n\]]*?:(\d+)\]?/.exec(said) ?? []
+    if (port) throw new AddressInUse(Number(port))
+    throw new EngineUnavailable(`The load balancer could not be started: ${said.slice(0, 300)}`, error)
+  }
+}
+
+async function makeRun(place: Place): Promise<void> {
+  await mkdir(place.run, { recursive: true })
+  await chmod(place.run, 0o700)
+  await mkdir(place.root, { recursive: true })
+  await chmod(place.root, 0o755)
+  await writeFile(place.servers, '') // a new start knows nothing of earlier checks
+  if (!(await stat(place.log).catch(() => null))?.isFIFO()) {
+    await rm(place.log, { force: true })
+    await run('mkfifo', ['-m', '600', place.log])
+  }
+}
+
+/** The version of the configuration that the process runs; null if it does not answer. */
+export async function runningVersion(place: Place): Promise<string | null> {
+  const said = await ask(place, ['show info']).catch(() => '')
+  return /^description: keelson:(\w+)/im.exec(said)?.[1] ?? null
+}
+
+// Reading a thousand routes takes a second.
+const reloadsWithinMs = 20_000
+
+/** Brings the process to the configuration in its file. Connections go on; the former worker ends with its last one. */
+export async function reload(place: Place, version: string): Promise<void> {
+  await askMaster(place, 'reload')
+  await until(
+    async () => (await runningVersion(place)) === version,
+    reloadsWithinMs,
+    'The load balancer did not take its new configuration',
+  )
+}
+
+/** Kills the process with all its workers, and what a killed start has left. */
+export async function endProcesses(place: Place): Promise<void> {
+  for (const text of [`${place.run}/`, place.config]) {
+    const left = await processesWith(text)
+    await killProcesses(
+      left.map(({ pid }) => pid),
+      text,
+    )
+  }
+  for (const file of [place.pidFile, place.admin, place.master]) await rm(file, { force: true })
+}
+
+/** Removes everything of the process. */
+export async function forgetProcess(place: Place, mark: string): Promise<void> {
+  await endProcesses(place)
+  await removeGroups(mark, place.id)
+  await rm(place.run, { recursive: true, force: true })
+}
+
+/** The system user for workers: that of the package, else nobody. */
+export async function findUser(): Promise<Machine['user']> {
+  const users = await readFile('/etc/passwd', 'utf8')
+  const groups = await readFile('/etc/group', 'utf8')
+  if (hasEntry(users, haproxy) && hasEntry(groups, haproxy)) return { user: haproxy, group: haproxy }
+  return { user: 'nobody', group: hasEntry(groups, 'nogroup') ? 'nogroup' : 'nobody' }
+}
+
+const hasEntry = (text: string, name: string): boolean =>
+  text.split('\n').some((line) => line.startsWith(`${name}:`))

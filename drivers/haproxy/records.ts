@@ -1,0 +1,42 @@
+import { readFile } from 'node:fs/promises'
+import type { LoadBalancerSpec, LoadBalancerState } from '../load-balancers.ts'
+import { nullIfMissing, publishText } from '../system/files.ts'
+import type { Refusal } from './document.ts'
+import type { BoundListener } from './listeners.ts'
+import type { Place } from './places.ts'
+import type { Server } from './routes.ts'
+
+/** What was last applied. It holds no secrets: those are files of their own. */
+export interface LoadBalancerRecord {
+  spec: LoadBalancerSpec
+  /** Part of the log's name; it changes when the load balancer is made anew. */
+  engine_id: string
+  created_at: string
+  ports: BoundListener[]
+  refused: Refusal[]
+  /** The document's version in the configuration file, and its servers. */
+  version: string
+  servers: Server[]
+}
+
+export async function readRecord(place: Place): Promise<LoadBalancerRecord | null> {
+  const text = await readFile(place.record, 'utf8').catch(nullIfMissing)
+  return text === null ? null : (JSON.parse(text) as LoadBalancerRecord)
+}
+
+export function writeRecord(place: Place, record: LoadBalancerRecord): Promise<void> {
+  const { spec } = record
+  const certificates = spec.certificates.map(({ id }) => ({ id, pem: '' }))
+  return publishText(place.record, JSON.stringify({ ...record, spec: { ...spec, certificates } }))
+}
+
+/** The part of a state that the record has. */
+export const recordedState = ({
+  spec,
+  ports,
+  refused,
+}: LoadBalancerRecord): Omit<LoadBalancerState, 'state' | 'targets'> => ({
+  id: spec.id,
+  ports,
+  refused,
+})

@@ -1,0 +1,117 @@
+import type { AccessEntry } from './access-log.ts'
+
+// Sums over the access log, by route and target. They survive reloads, which HAProxy's own counters do not.
+
+export interface Tally {
+  route_id: string
+  /** Null: requests that reached no target. */
+  target_id: string | null
+  requests: number
+  responses: Record<string, number>
+  bytes_in: number
+  bytes_out: number
+}
+
+/** As in the file that the log's reader writes. */
+export interface Tallied {
+  tallies: Tally[]
+  /** Latencies of the last minute, by route and target, and by route (`target_id` null). */
+  latencies: { route_id: string; target_id: string | null; ms: [p50: number, p95: number, p99: number] }[]
+}
+
+const sliceMs = 5_000
+const slices = 12
+// Buckets grow by 4 %: that is the error of a percentile.
+const growth = Math.log(1.04)
+const bucketOf = (ms: number): number => Math.round(Math.log(ms + 1) / growth)
+const msOf = (bucket: number): number => Math.round(Math.exp(bucket * growth) - 1)
+
+/** Latencies of the last minute, in slices of five seconds. */
+class Latencies {
+  readonly #slices: { at: number; counts: Map<number, number> }[] = []
+
+  add(ms: number, now: number): void {
+    const at = Math.floor(now / sliceMs)
+    let slice = this.#slices.at(-1)
+    if (slice?.at !== at) {
+      slice = { at, counts: new Map() }
+      this.#slices.push(slice)
+      this.#drop(at)
+    }
+    const bucket = bucketOf(ms)
+    slice.counts.set(bucket, (slice.counts.get(bucket) ?? 0) + 1)
+  }
+
+  #drop(at: number): void {
+    while (this.#slices[0] && this.#slices[0].at <= at - slices) this.#slices.shift()
+  }
+
+  /** Null if there were no requests. */
+  percentiles(now: number): [number, number, number] | null {
+    this.#drop(Math.floor(now / sliceMs))
+    const sums = new Map<number, number>()
+    for (const { counts } of this.#slices)
+      for (const [bucket, count] of counts) sums.set(bucket, (sums.get(bucket) ?? 0) + count)
+    const ordered = [...sums].toSorted(([one], [other]) => one - other)
+    const total = ordered.reduce((sum, [, count]) => sum + count, 0)
+    if (total === 0) return null
+    const at = (share: number): number => {
+      let seen = 0
+      for (const [bucket, count] of ordered) {
+        seen += count
+        if (seen >= share * total) return msOf(bucket)
+      }
+      return 0
+    }
+    return [at(0.5), at(0.95), at(0.99)]
+  }
+}
+
+const classOf = (status: number | null): string =>
+  status !== null && status >= 200 && status < 600 ? `${Math.floor(status / 100)}xx` : 'other'
+
+/** Time to the response's head, so that a long stream is no slow request. */
+const latencyOf = ({ wait_ms, connect_ms, response_ms, total_ms }: AccessEntry): number =>
+  response_ms === null ? total_ms : (wait_ms ?? 0) + (connect_ms ?? 0) + response_ms
+
+const keyOf = (route: string, target: string | null): string => `${route} ${target ?? ''}`
+
+export class Tallies {
+  readonly #tallies = new Map<string, Tally>()
+  readonly #latencies = new Map<string, { route_id: string; target_id: string | null; times: Latencies }>()
+
+  constructor(before: Tally[]) {
+    for (const tally of before) this.#tallies.set(keyOf(tally.route_id, tally.target_id), tally)
+  }
+
+  add(entry: AccessEntry, now: number): void {
+    const { route_id, target_id, status } = entry
+    if (route_id === null) return
+    const key = keyOf(route_id, target_id)
+    const fresh = { route_id, target_id, requests: 0, responses: {}, bytes_in: 0, bytes_out: 0 }
+    const tally: Tally = this.#tallies.get(key) ?? fresh
+    this.#tallies.set(key, tally)
+    tally.requests++
+    const name = classOf(status)
+    tally.responses[name] = (tally.responses[name] ?? 0) + 1
+    tally.bytes_in += entry.bytes_in
+    tally.bytes_out += entry.bytes_out
+    for (const target of new Set([target_id, null])) {
+      const of = keyOf(route_id, target)
+      const known = this.#latencies.get(of) ?? { route_id, target_id: target, times: new Latencies() }
+      this.#latencies.set(of, known)
+      known.times.add(latencyOf(entry), now)
+    }
+  }
+
+  /** Also forgets latencies that are too old. */
+  result(now: number): Tallied {
+    const latencies: Tallied['latencies'] = []
+    for (const [key, { times, ...of }] of this.#latencies) {
+      const ms = times.percentiles(now)
+      if (ms) latencies.push({ ...of, ms })
+      else this.#latencies.delete(key)
+    }
+    return { tallies: [...this.#tallies.values()], latencies }
+  }
+}

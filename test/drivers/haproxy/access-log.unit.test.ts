@@ -1,0 +1,117 @@
+import { expect, test } from '@jest/globals'
+import type { AccessEntry } from '../../../drivers/haproxy/access-log.ts'
+import { processesWith } from '../../../drivers/system/programs.ts'
+import { eventually } from '../../support/eventually.ts'
+import {
+  anotherEngine,
+  applied,
+  ask,
+  balancer,
+  balancers,
+  portOf,
+  raw,
+  route,
+  settings,
+  target,
+  withLoadBalancers,
+} from '../../support/load-balancers.ts'
+
+async function linesOf(id: string): Promise<AccessEntry[]> {
+  const source = await balancers.files.sourceOf(id)
+  if (!source) return []
+  return balancers.files.open(source, 'all').flatMap((file) => {
+    const text = String(file.read(0, file.bytes))
+    file.close()
+    return text
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse((JSON.parse(line) as { log: string }).log) as AccessEntry)
+  })
+}
+
+const count = (id: string, wanted: number) =>
+  eventually(async () => {
+    const lines = await linesOf(id)
+    return lines.length >= wanted && lines
+  })
+
+withLoadBalancers('the access log', () => {
+  test('has a line for each request, whatever the client has written into it', async () => {
+    const its = target()
+    const main = route({ path_match: '/in', targets: [its] })
+    const spec = balancer({ routes: [main] })
+    await applied(spec)
+    const port = await portOf(spec.id)
+    await ask(port, '/in?secret=1', { method: 'POST', body: 'hello', host: 'a.test' })
+    await ask(port, '/out"\\')
+    await raw(port, 'GET /in HTTP/1.1\r\nHost: a.test\r\nBad Header: x\r\n\r\n')
+    const [first, second, third] = await count(spec.id, 3)
+    expect(first).toMatchObject({
+      time: expect.stringMatching(/^\d{4}-.*Z$/),
+      request_id: expect.stringMatching(/^[\da-f-]{36}$/),
+      client: '127.0.0.1',
+      route_id: main.id,
+      target_id: its.id,
+      method: 'POST',
+      host: 'a.test',
+      path: '/in',
+      protocol: 'HTTP/1.1',
+      status: 200,
+      retries: 0,
+      end: '--',
+    })
+    expect(first?.total_ms).toBeGreaterThanOrEqual(0)
+    expect(first?.bytes_in).toBeGreaterThan(5)
+    expect(second).toMatchObject({ route_id: null, target_id: null, status: 404, path: '/out"\\' })
+    expect(third).toMatchObject({ route_id: null, status: 400, method: null })
+  })
+
+  test('loses no line while the engine, its reader and the process are replaced', async () => {
+    const spec = balancer({ routes: [route()] })
+    await applied(spec)
+    const port = await portOf(spec.id)
+    const send = async (name: string): Promise<void> => {
+      for (let number = 0; number < 5; number++) await ask(port, `/${name}${number}`)
+    }
+    await send('a')
+    await count(spec.id, 5)
+    await balancers.close()
+    await send('b')
+    await anotherEngine()
+    for (const { pid } of await processesWith('--readers')) {
+      if ((await processesWith(settings.run)).some((one) => one.pid === pid)) process.kill(pid, 'SIGKILL')
+    }
+    await send('c')
+    await balancers.apply({ ...spec, challenges: [{ token: 't', key_authorization: 'x' }] })
+    await send('d')
+    await balancers.mend()
+    const paths = (await count(spec.id, 20)).map(({ path }) => path)
+    expect(paths).toEqual(
+      ['a', 'b', 'c', 'd'].flatMap((name) => [0, 1, 2, 3, 4].map((number) => `/${name}${number}`)),
+    )
+  })
+
+  test('is summed up by route and target, over reloads', async () => {
+    const [good, other] = [target(), target({ address: '10.9.0.11' })]
+    const main = route({ targets: [good, other] })
+    const spec = balancer({ routes: [main] })
+    await applied(spec)
+    const port = await portOf(spec.id)
+    for (let sent = 0; sent < 10; sent++) await ask(port, sent === 0 ? '/?status=500' : '/')
+    await balancers.apply({ ...spec, challenges: [{ token: 't', key_authorization: 'x' }] })
+    for (let sent = 0; sent < 10; sent++) await ask(port, '/?wait=20')
+    const samples = await eventually(async () => {
+      const found = await balancers.samples(spec.id)
+      return found[0]?.requests === 20 && found
+    })
+    expect(samples.map(({ target_id, requests }) => [target_id, requests])).toEqual([
+      [null, 20],
+      [good.id, 10],
+      [other.id, 10],
+    ])
+    expect(samples[0]?.responses).toEqual({ '2xx': 19, '3xx': 0, '4xx': 0, '5xx': 1, other: 0 })
+    expect(samples[0]?.bytes_out).toBeGreaterThan(1000)
+    expect(samples[0]?.p99_ms).toBeGreaterThanOrEqual(15)
+    expect(samples[0]?.p50_ms).toBeLessThan(samples[0]?.p99_ms ?? 0)
+  })
+})
