@@ -242,6 +242,14 @@ const host = z.object({
     .string()
     .default('/run/keelson/machines')
     .describe('The folder with their sockets: a short path that is empty after a boot'),
+  KEELSON_HOST_LOAD_BALANCERS: z
+    .string()
+    .default('.state/host/load-balancers')
+    .describe('The folder with the host’s load balancers; hosts cannot share one'),
+  KEELSON_HOST_LOAD_BALANCERS_RUN: z
+    .string()
+    .default('/run/keelson/lb')
+    .describe('The folder with their sockets: a path of at most 37 bytes that is empty after a boot'),
   KEELSON_HOST_GUEST: z
     .string()
     .default('.state/tools/guest')

@@ -14,6 +14,11 @@ import { makeOauth } from './identity/oauth.ts'
 import { users } from './identity/users.ts'
 import { limits } from './identity/limits.ts'
 import { tenants } from './identity/tenants.ts'
+import { caTrusts } from './network/ca-trusts.ts'
+import { certificates } from './network/certificates.ts'
+import { loadBalancerRoutes } from './network/load-balancer-routes.ts'
+import { loadBalancers } from './network/load-balancers.ts'
+import { loadBalancerProtocol } from './network/load-balancer-protocol.ts'
 import { subnets } from './network/subnets.ts'
 import { vpcs } from './network/vpcs.ts'
 import { mailSuppressions } from './mail/suppressions.ts'
@@ -42,12 +47,17 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeOperations(context),
   ...vpcs,
   ...subnets,
+  ...loadBalancers,
+  ...loadBalancerRoutes,
+  ...certificates,
+  ...caTrusts,
   ...hosts,
   ...limits,
   ...tenants,
   ...makeMailWebhook(context),
   ...mailSuppressions,
   ...hostProtocol,
+  ...loadBalancerProtocol,
   ...diskProtocol,
   ...machineProtocol,
 ]

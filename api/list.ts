@@ -35,7 +35,9 @@ export function list<
   params?: P
   model: Model<D>
   view: V
-  toView: (document: D) => z.output<V>
+  toView?: (document: D) => z.output<V>
+  /** Instead of `toView`, if views need further records. */
+  toViews?: (documents: D[]) => Promise<z.output<V>[]>
   /** The document's names of fields that the view names differently. */
   stored?: Partial<Record<keyof z.output<V> & string, string>>
   sortBy?: keyof z.output<V> & string
@@ -95,9 +97,14 @@ export function list<
               .lean<D[]>(),
         totalOf(of.model, filter, options),
       ])
-      return { items: documents.map(of.toView), total }
+      const items = of.toViews ? await of.toViews(documents) : documents.map(of.toView ?? noView)
+      return { items, total }
     },
   })
+}
+
+function noView(): never {
+  throw new Error('a list needs toView or toViews')
 }
 
 /** The number of matches. Reads the counter for a tenant's whole list; counts any other list. */

@@ -9,6 +9,7 @@ import { makeWebSockets } from '../lib/websockets.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { useLinks } from '../models/identity/links.ts'
+import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { onAccepted } from '../models/operations.ts'
 import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation } from '../workflows/starters.ts'
@@ -35,6 +36,7 @@ useLinks(settings)
 const temporal = temporalClient(settings)
 
 onAccepted(makeStarter(temporal, log))
+tellHostsOfLoadBalancers(log)
 
 const operations = allOperations({
   apiUrl: settings.KEELSON_API_URL,

@@ -119,6 +119,8 @@ export interface Declaration<
   media_types?: string[]
   /** The body is bytes of this type instead of JSON, with a separate size limit. */
   bytes?: { media_type: string; at_most_kib: number }
+  /** The size limit of the JSON body, where the usual one is too small. */
+  json_kib?: number
   /** Further refusal statuses, beyond those that follow from the declaration. */
   refuses?: (403 | 404)[]
   /** The body of 400 and 401, if a standard defines one. */

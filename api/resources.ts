@@ -12,8 +12,10 @@ export interface ShownResource<
   D extends ResourceDocument = ResourceDocument,
   V extends z.ZodObject = z.ZodObject,
 > extends Shown<D, V> {
-  /** The name in paths and permissions, such as `containers`. */
+  /** The name in permissions, such as `containers`. */
   plural: Extract<Permission, `${string}:delete`> extends `${infer P}:delete` ? P : never
+  /** The name in paths. Default: that in permissions, with dashes. */
+  path?: string
   /** The document's names of fields that the view names differently. */
   stored?: Record<string, string>
   /** The summary of the delete operation, with its side effects and requirements. */
@@ -24,7 +26,7 @@ export interface ShownResource<
 export function resourceOperations(shown: ShownResource) {
   const { resource, plural, view, toView, stored = {} } = shown
   const { model, title } = resource
-  const path = `/api/v1/${plural}`
+  const path = `/api/v1/${shown.path ?? plural.replaceAll('_', '-')}`
 
   return {
     list: list({

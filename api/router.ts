@@ -46,11 +46,7 @@ export function serve(
   app.set('query parser', 'simple')
   app.set('etag', false)
   const readForm = express.urlencoded({ limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`, extended: false })
-  const readJson = express.json({
-    limit: `${settings.KEELSON_BODY_LIMIT_KIB}kb`,
-    strict: false,
-    type: () => true, // `readInput` checks the media type
-  })
+  const readJson = jsonReader(settings.KEELSON_BODY_LIMIT_KIB)
   const limits = {
     address: makeLimiter(settings.KEELSON_RATE_PER_SEC * callersPerAddress, 1),
     caller: makeLimiter(settings.KEELSON_RATE_PER_SEC, 1),
@@ -70,7 +66,7 @@ export function serve(
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
-      const readBody = operation.form ? readForm : operation.bytes ? bytesReader(operation.bytes) : readJson
+      const readBody = operation.form ? readForm : (readerOf(operation) ?? readJson)
       const handle = handlerOf(operation, readBody, limits, settings, sockets)
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
@@ -202,6 +198,19 @@ async function readInput(
     throw new Problem(415, 'unsupported_media_type', `The body must be ${mediaType}`)
   await read(request, response, readBody)
   return body ? parse(body, request.body, 422) : parseNothing(request.body as object, 'body', 422)
+}
+
+const jsonReader = (kib: number): express.RequestHandler =>
+  express.json({
+    limit: `${kib}kb`,
+    strict: false,
+    type: () => true, // `readInput` checks the media type
+  })
+
+/** The reader of a body with limits of its own. */
+function readerOf({ bytes, json_kib }: Operation): express.RequestHandler | null {
+  if (bytes) return bytesReader(bytes)
+  return json_kib === undefined ? null : jsonReader(json_kib)
 }
 
 const bytesReader = ({ at_most_kib }: NonNullable<Operation['bytes']>): express.RequestHandler =>

@@ -34,6 +34,9 @@ export const Enrolled = z.object({ host_id: z.string(), jwks: JsonWebKeys })
 /** All kinds of instances; models/compute/instance-kinds.ts describes them. */
 export const instanceKindNames = ['container', 'microvm', 'vm'] as const
 export type InstanceKindName = (typeof instanceKindNames)[number]
+/** The kinds that a host may be equipped to run. Each thing has a reservation and may have NICs. */
+export const placedKindNames = [...instanceKindNames, 'load_balancer'] as const
+export type PlacedKindName = (typeof placedKindNames)[number]
 
 /** What the engine reports about an instance with this platform's labels. */
 export const ObservedInstance = z.strictObject({
@@ -121,8 +124,8 @@ export const HostReport = z.strictObject({
   underlay_address: z.ipv4().nullable(),
   /** The engine of its microVMs and VMs; null if there is none, or if it is not known yet. */
   machines: MachinesOfHost.nullable(),
-  /** The kinds of instances that this host can run. */
-  kinds: z.array(z.enum(instanceKindNames)),
+  /** The kinds of instances that this host can run, and whether it can run load balancers. */
+  kinds: z.array(z.enum(placedKindNames)),
   things: z.array(ThingOnHost),
   /** How long collecting the report took: the age of its content when it is sent. */
   age_ms: z.int().nonnegative(),
@@ -267,6 +270,8 @@ export const planeTokenType = 'plane+jwt'
 export const planeAudience = (hostId: string): string => `host:${hostId}`
 export type PlaneVerb = 'logs' | 'archive' | 'console'
 export const planeSubject = (instanceId: string, verb: PlaneVerb): string => `${instanceId}:${verb}`
+/** The subject of a token that makes a part of the host apply what is wanted. */
+export const wantedSubject = (part: string): string => `${part}:wanted`
 export const planeTokenSec = 30
 
 /** One line of `GET /containers/{id}/logs`. */

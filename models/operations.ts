@@ -101,7 +101,14 @@ export const onAccepted = (start: (operation: OperationDocument) => void): void 
   dispatch = start
 }
 
+/** Hears of every operation that was accepted or has ended, in the process that did it. */
+let changed: (operation: OperationDocument) => void = () => {}
+export const onOperationChange = (listener: (operation: OperationDocument) => void): void => {
+  changed = listener
+}
+
 function accepted(operation: OperationDocument): void {
+  changed(operation)
   metrics.operationsAccepted.inc({ kind: operation.resource_kind, verb: operation.verb })
   if (operation.undispatched) dispatch(operation)
 }
@@ -314,6 +321,7 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
       const { resource_kind: kind, verb, created_at } = operation
       const tookSec = (Date.now() - created_at.getTime()) / 1000
       metrics.operationsEnded.observe({ kind, verb, state: ending.state }, tookSec)
+      changed({ ...operation, ended_at: new Date() })
     })
     const { model, comesToRest } = resourceOf(operation.resource_kind)
     const mine = { _id: operation.resource_id, tenant_id: operation.tenant_id, operation_id: id }

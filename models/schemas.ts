@@ -8,4 +8,6 @@ export const schemaOptions = {
   versionKey: false,
   id: false,
   minimize: false,
+  // Load balancers have `listeners`. Documents are read as plain objects, so names of mongoose's own do not matter.
+  suppressReservedKeysWarning: true,
 } as const

@@ -12,6 +12,7 @@ import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
 import { disksPart } from './host/parts/disks.ts'
+import { loadBalancersPart, openLoadBalancers } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
 import { networksPart, openNetworks, underlayAddress } from './host/parts/networks.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
@@ -69,10 +70,11 @@ const api = makeInternalApi(settings.KEELSON_API_URL, credential)
 
 const folder = await untilItWorks('looking for the engine’s files', () => findLogFolder(settings), insisting)
 const opened = { hostId, folder, api, serveOn: serveOn(settings), log }
-const { containers, machines, engine, files, logs, archives } = await openEngines(settings, opened)
+const { containers, machines, engine, files, logs, archives, ports } = await openEngines(settings, opened)
 const machinesOfHost = lookIntoMachines(machines, log, signal)
 const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wantedDisk })
 const networks = await openNetworks(settings, { hostId, engine, wanted: api.networks, log })
+const balancers = await openLoadBalancers(settings, { hostId, ports, log })
 const configVars = async (id: string) => (await api.secretsOf(id)).config_vars
 const seen = {
   containers: observeInstances(containers, log),
@@ -85,12 +87,19 @@ const parts: HostPart[] = [
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
+  loadBalancersPart({ engine: balancers, hostId, networks, wanted: api.loadBalancers, log }),
 ]
+
+function applyWanted(name: string): boolean {
+  const part = parts.find((one) => one.name === name)
+  part?.applyWanted?.().catch((err: unknown) => log.warn({ err, part: name }, 'not as wanted; trying again'))
+  return part !== undefined
+}
 
 const tokens = makePlaneTokens()
 tokens.trust(hostId, credential.jwks)
 const plane = await serveDataPlane(
-  { engine, files, tokens, log },
+  { engine, files, tokens, applyWanted, log },
   { address: planeAddress(settings), port: settings.KEELSON_HOST_PORT },
 )
 
@@ -105,7 +114,7 @@ const reporting = keepReporting(
     parts,
     about: async () => ({
       ...(await about()),
-      kinds: ['container', ...(machines?.kinds ?? [])],
+      kinds: ['container', ...(machines?.kinds ?? []), ...(balancers ? ['load_balancer' as const] : [])],
       underlay_address: underlayAddress(settings),
     }),
     machines: machinesOfHost,

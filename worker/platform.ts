@@ -8,6 +8,7 @@ import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
 import { makeEncryptionKeyActivities } from '../activities/identity/encryption-key.ts'
 import { makeTenantActivities } from '../activities/identity/tenants.ts'
+import { makeLoadBalancerActivities } from '../activities/network/load-balancers.ts'
 import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
@@ -19,6 +20,7 @@ import { platformQueue } from '../lib/operation-workflows.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
+import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { countWaiting } from '../models/operations.ts'
 import { startDispatcher } from './dispatcher.ts'
 import { watchHosts } from './reachability.ts'
@@ -50,6 +52,7 @@ const worker = await Worker.create({
     ...makeDiskActivities(),
     ...makePlatformHostActivities(),
     ...makePlatformNetworkActivities(),
+    ...makeLoadBalancerActivities(),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
   },
@@ -62,6 +65,7 @@ const worker = await Worker.create({
   // Running workflow tasks take milliseconds and end within this time; the rest is retried by other workers.
   shutdownGraceTime: '5 s',
 })
+tellHostsOfLoadBalancers(log)
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
 const hosts = watchHosts(log)

@@ -1,11 +1,12 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from '../lib/log.ts'
 import { markUnreachable, silentAfterMs } from '../models/compute/reachability.ts'
+import { rescueLoadBalancers } from '../models/network/lost-load-balancers.ts'
 
 const everyMs = 5_000
 
 /**
- * Detects hosts that stopped reporting. Every worker runs this; they do not conflict. While the platform itself was
+ * Detects hosts that stopped reporting, and moves their load balancers away. Every worker runs this; they do not conflict. While the platform itself was
  * down, missing reports mean nothing, so silence counts only from the start of this process and from the last failed
  * check.
  */
@@ -18,6 +19,7 @@ export function watchHosts(log: Logger): { stop: () => Promise<void> } {
     try {
       if (Date.now() - listeningSince <= silentAfterMs) return
       for (const name of await markUnreachable()) log.warn({ host: name }, 'host does not report')
+      await rescueLoadBalancers()
     } catch (error) {
       listeningSince = Date.now()
       log.warn({ err: error }, 'hosts cannot be looked at')

@@ -1,5 +1,6 @@
 import { findInstances } from '../../models/compute/instance-kinds.ts'
 import { Reservation } from '../../models/compute/reservations.ts'
+import { Replica } from '../../models/network/load-balancers.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 
@@ -15,7 +16,10 @@ interface Movable {
 }
 
 export const makePlatformHostActivities = () => ({
-  /** The instances on a host, and the disks that none of them has attached: attached disks move with the instance. */
+  /**
+   * The instances and load balancers on a host, and the disks that no instance has attached: attached disks move with
+   * the instance.
+   */
   async movablesOn(hostId: string): Promise<Movable[]> {
     // Search the reservations: an instance that is being created has no `host_id` yet.
     const held = await Reservation.find({ host_id: hostId }, { _id: 1 }).setOptions(everyTenant).lean()
@@ -25,7 +29,14 @@ export const makePlatformHostActivities = () => ({
     const disks = await Disk.find({ ...these, ...others }, { _id: 1 })
       .setOptions(everyTenant)
       .lean()
+    const replicas = await Replica.find({ host_id: hostId }).setOptions(everyTenant).lean()
     return [
+      ...replicas.map(({ load_balancer_id }) => ({
+        kind: 'load_balancer',
+        id: load_balancer_id,
+        verb: 'reschedule',
+        input: { from_host_id: hostId, host_id: null },
+      })),
       ...instances.map(({ kind, instance }) => ({
         kind: kind.kind,
         id: instance._id,

@@ -1,10 +1,12 @@
 import type { makeContainersOnHost } from './containers.ts'
 import type { makeDisksOnHost } from './disks.ts'
+import type { makeLoadBalancersOnHost } from './load-balancers.ts'
 import type { makeMachinesOnHost } from './machines.ts'
 import type { makeNetworksOnHost } from './networks.ts'
 
 /** All host activities that workflows call. */
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeDisksOnHost> &
+  ReturnType<typeof makeLoadBalancersOnHost> &
   ReturnType<typeof makeMachinesOnHost> &
   ReturnType<typeof makeNetworksOnHost>

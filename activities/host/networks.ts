@@ -142,6 +142,10 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     attachTo: (instanceId: string, pid: number): Promise<void> =>
       attachAll(ofInstance(instanceId), { pid }, false),
 
+    /** Attaches the NICs of a member to its own namespace, also after that was made again. Call after `ready`. */
+    attachInto: (memberId: string, namespace: string): Promise<void> =>
+      attachAll(ofInstance(memberId), { namespace }, true),
+
     /** Returns a machine's taps and makes missing ones. Call after `ready`. */
     async tapsOf(instanceId: string): Promise<MachineNic[]> {
       const taps: MachineNic[] = []

@@ -55,6 +55,8 @@ export const hostProtocol = [
     summary: 'Report what a host observes: its capacity and the state of its things',
     params: byId,
     body: HostReport,
+    // 150 bytes for each target of a load balancer's route.
+    json_kib: 16 * 1024,
     responses: { 200: ReportAnswer },
     handle: async ({ caller, params, body }) => {
       own(caller, params.id)

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { instanceKindNames, MachinesOfHost } from '../../lib/host-protocol.ts'
+import { placedKindNames, MachinesOfHost } from '../../lib/host-protocol.ts'
 import { PermissionDenied } from '../../lib/problem.ts'
 import {
   acceptEvacuation,
@@ -27,7 +27,9 @@ const HostView = z
     address: z.string().nullable(),
     engine: z.strictObject({ name: z.string(), version: z.string() }).nullable(),
     machines: MachinesOfHost.nullable().describe('The engine for microVMs and VMs on this host'),
-    kinds: z.array(z.enum(instanceKindNames)).describe('Kinds of instances that this host can run'),
+    kinds: z
+      .array(z.enum(placedKindNames))
+      .describe('Kinds of instances that this host can run, and whether it can run load balancers'),
     capacity: z.strictObject({ cpu_cores: z.number(), memory_mib: z.int(), disk_gib: z.int() }).nullable(),
     reserved: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() }),
     last_report_at: Timestamp.nullable(),

@@ -2,8 +2,8 @@ import mongoose, { Schema } from 'mongoose'
 import type {
   Capacity,
   Enrolment,
-  InstanceKindName,
   MachinesOfHost,
+  PlacedKindName,
   PublicKey,
 } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
@@ -46,8 +46,8 @@ export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates
   engine: { name: string; version: string } | null
   /** The engine of its microVMs and VMs. */
   machines: MachinesOfHost | null
-  /** The kinds of instances that the host can run. */
-  kinds: InstanceKindName[]
+  /** The kinds of instances that the host can run, and whether it can run load balancers. */
+  kinds: PlacedKindName[]
   /** The address at which other hosts reach its part of a VPC; null if they cannot. */
   underlay_address: string | null
   /** Sums over the reservations on this host. */

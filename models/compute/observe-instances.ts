@@ -2,7 +2,6 @@ import { instanceKindNames, ObservedInstance } from '../../lib/host-protocol.ts'
 import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
 import { transaction } from '../database.ts'
-import { hearAgain } from '../network/host-networks.ts'
 import { acceptVerb } from '../operations.ts'
 import { findInstances, type Instance } from './instance-kinds.ts'
 import type { InstanceDocument } from './instances.ts'
@@ -28,7 +27,6 @@ export const instanceObserver = observer({
     const seen = new Map(instances.map((instance) => [instance.id, instance]))
     const not_yours = await strangersOn(hostId, [...seen.keys()])
     await forgetFormerHost(hostId, [...seen.keys()])
-    if (not_yours.length === 0) await hearAgain(hostId)
     const idle = await findInstances({
       host_id: hostId,
       status: { $in: ['running', 'suspended', 'unreachable'] },

@@ -1,6 +1,7 @@
 import type { HostReport, ReportAnswer, ThingOnHost } from '../../lib/host-protocol.ts'
 import { InvalidInput } from '../../lib/problem.ts'
-import { networksOf } from '../network/host-networks.ts'
+import { hearAgain, networksOf } from '../network/host-networks.ts'
+import { loadBalancerObserver } from '../network/observe-load-balancers.ts'
 import { diskObserver } from '../storage/observe.ts'
 import { Host } from './hosts.ts'
 import { instanceObserver } from './observe-instances.ts'
@@ -10,6 +11,7 @@ import type { Observer } from './observer.ts'
 const observers: Record<string, Observer> = {
   instances: instanceObserver,
   disks: diskObserver,
+  load_balancers: loadBalancerObserver,
   networks: { wanted: async (hostId) => (await networksOf(hostId)).version },
 }
 
@@ -26,6 +28,8 @@ export async function observe(hostId: string, report: HostReport): Promise<Omit<
     const version = await observer.wanted?.(hostId)
     if (version !== undefined) answer.wanted[name] = version
   }
+  // A disk has no address, so only the others keep the host cut off.
+  if (answer.not_yours.every(({ kind }) => kind === 'disk')) await hearAgain(hostId)
   return answer
 }
 

@@ -1,5 +1,5 @@
 import { transaction } from '../database.ts'
-import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import type { Size } from '../identity/tenants.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Host, type HostDocument } from './hosts.ts'
@@ -22,11 +22,13 @@ import {
 /** Constraints and preferences for the host of an instance or a disk. */
 export interface Wish {
   /** The host must run this kind. Not set for a disk: every host can store disks. */
-  kind?: InstanceKindName
+  kind?: PlacedKindName
   /** The only allowed host, if an operator has chosen one. */
   hostId?: string | null
   /** Instances to keep apart from: hosts with fewer of them come first. */
   apartFrom?: string[]
+  /** Hosts that do not qualify. */
+  notOn?: string[]
   /** The size of the first holder once it runs. The host must have this free, but only its present size is reserved. */
   toRun?: Size
   /** The saved memory moves along: only hosts that can read it qualify, unless an operator has chosen one. */
@@ -107,12 +109,12 @@ async function candidates(held: ReservationDocument[], wish: Wish) {
 }
 
 async function hostsFor(held: ReservationDocument[], wish: Wish): Promise<HostDocument[]> {
-  const { kind = 'container', hostId, withMemory = false } = wish
+  const { kind = 'container', hostId, notOn = [], withMemory = false } = wish
   const from = held[0]?.host_id
   const here = withMemory && from && !hostId ? await hostOf(from) : null
   return Host.find({
     public_key: { $ne: null },
-    ...(hostId ? { _id: hostId } : {}),
+    ...(hostId ? { _id: hostId } : notOn.length ? { _id: { $nin: notOn } } : {}),
     ...(kind === 'container' ? {} : { kinds: kind }), // every host runs containers
     ...(here
       ? {

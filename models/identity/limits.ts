@@ -10,8 +10,10 @@ interface Limit {
  * limit without a sum is checked by `needQuota`, where its resources are counted.
  */
 export const limits = {
+  max_certificates: { usual: 100 },
   max_cpu_cores: { usual: 64, sum: { of: 'cpu_milli', units: 1000 } },
   max_llm_tokens_month: { usual: 10_000_000 },
+  max_load_balancers: { usual: 20 },
   max_ram_gib: { usual: 256, sum: { of: 'memory_mib', units: 1024 } },
   max_storage_gib: { usual: 2048, sum: { of: 'disk_gib', units: 1 } },
   max_vms_per_vpc: { usual: 250 },

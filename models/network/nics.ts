@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
-import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import { contains, parseCidr, toAddress, toNumber } from '../../lib/ipv4.ts'
 import { NameTaken, NotFound, Problem } from '../../lib/problem.ts'
 import { lockParent } from '../parents.ts'
@@ -83,12 +83,14 @@ export interface NicView {
   ip_address: string
 }
 
-/** An instance of any kind that gets NICs. */
+/** An instance of any kind, or a replica of a load balancer, that gets NICs. */
 export interface Instance {
   id: string
-  kind: InstanceKindName
+  kind: PlacedKindName
   name: string
   tenant_id: string
+  /** Further members that may have its name: the other replicas of a load balancer. */
+  namesakes?: string[]
 }
 
 export interface AskedNic {
@@ -100,7 +102,7 @@ export interface AskedNic {
 }
 
 /** The most NICs per instance. A machine has a fixed number of slots for NICs that are attached while it runs. */
-const nicsAtMost: Record<InstanceKindName, number> = { container: 8, microvm: 4, vm: 4 }
+const nicsAtMost: Record<PlacedKindName, number> = { container: 8, microvm: 4, vm: 4, load_balancer: 1 }
 
 /**
  * Adds NICs to an instance, in the transaction that accepts them. Returns all its NICs. Throws NotFound (a subnet),
@@ -149,9 +151,9 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
  * Checks that the name is unique among the members of a VPC, of every kind: they find each other by name. The lock on
  * the VPC serializes concurrent calls. Throws NameTaken.
  */
-async function needsOwnName({ id, name, tenant_id }: Instance, vpcId: string): Promise<void> {
+async function needsOwnName({ id, name, tenant_id, namesakes = [] }: Instance, vpcId: string): Promise<void> {
   await lockParent(vpcResource, tenant_id, vpcId)
-  const other = { tenant_id, vpc_id: vpcId, instance_name: name, instance_id: { $ne: id } }
+  const other = { tenant_id, vpc_id: vpcId, instance_name: name, instance_id: { $nin: [id, ...namesakes] } }
   const holder = await Nic.findOne(other).lean()
   if (holder) throw new NameTaken(`${holder.instance_kind} in the VPC`, name)
 }
@@ -208,7 +210,7 @@ export async function nicsOf(instance_id: string): Promise<NicView[]> {
 
 /** Throws NotFound if the instance does not have the NIC. */
 export async function mustHaveNic(
-  { tenant_id, id }: Omit<Instance, 'kind' | 'name'>,
+  { tenant_id, id }: Pick<Instance, 'tenant_id' | 'id'>,
   nicId: string,
 ): Promise<void> {
   const nic = await Nic.findOne({ _id: nicId, tenant_id, instance_id: id }).lean()

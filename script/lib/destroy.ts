@@ -7,6 +7,7 @@ import { askControl } from './control.ts'
 import { removeDisks } from './disks.ts'
 import { hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
 import { removeHostNetworks, removeMachineNetworks } from './host-networks.ts'
+import { removeLoadBalancers } from './load-balancers.ts'
 import { removeMachines } from './machines.ts'
 import { endRecorded, recordedNames, serverName } from './processes.ts'
 import { furtherEngineRole, furtherIndexes, makeFurtherHosts, removeFurtherHosts } from './further-hosts.ts'
@@ -29,6 +30,7 @@ export async function destroy(layout: Layout): Promise<void> {
   const left = recordedNames(layout.run)
   await Promise.all(left.map((name) => endRecorded(layout.run, name, 15_000)))
   await removeMachines(layout)
+  await removeLoadBalancers(layout)
   await removeMachineNetworks(layout)
   await emptyFurtherHosts(layout)
   if (hasOwnEngine(layout)) await emptyOwnEngine(layout)

@@ -7,7 +7,7 @@ import { type Role as SettingsRole, roleSettings } from '../../config.ts'
 import { engineAnswers, type OwnEngine, prepareEngine } from './engine.ts'
 import type { RoleSpec } from './role.ts'
 import type { MongodbSecrets } from './secrets.ts'
-import { disksRun, machinesRun, type Layout, tool } from './settings.ts'
+import { balancersRun, disksRun, machinesRun, type Layout, tool } from './settings.ts'
 
 const run = promisify(execFile)
 
@@ -65,6 +65,8 @@ export function roleEnv(
     KEELSON_HOST_DISKS_RUN: disksRun(layout, 1),
     KEELSON_HOST_MACHINES: join(layout.state, 'host/machines'),
     KEELSON_HOST_MACHINES_RUN: machinesRun(layout, 1),
+    KEELSON_HOST_LOAD_BALANCERS: join(layout.state, 'host/load-balancers'),
+    KEELSON_HOST_LOAD_BALANCERS_RUN: balancersRun(layout, 1),
     KEELSON_HOST_GUEST: join(layout.tools, 'guest'),
     KEELSON_HOST_VM_BUILD: join(layout.repository, 'images/vm/build'),
     KEELSON_HOST_DISK_PORTS: layout.diskPorts,

@@ -139,6 +139,10 @@ export const disksRunOf = ({ state }: Layout): string => `/run/keelson-${shortHa
 export const machinesRun = (layout: Layout, index: number): string => `${machinesRunOf(layout)}/${index}`
 export const machinesRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-machines`
 
+/** The same for the sockets of load balancers. */
+export const balancersRun = (layout: Layout, index: number): string => `${balancersRunOf(layout)}/${index}`
+export const balancersRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-lb`
+
 /** A hash of eight hex digits: names what belongs to one state folder. */
 export const shortHash = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 8)
 

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { type CryptoKey, exportJWK, generateKeyPair, SignJWT, UnsecuredJWT } from 'jose'
 import type { ContainerEngine } from '../../drivers/containers.ts'
-import { planeAudience, planeSubject, planeTokenType } from '../../lib/host-protocol.ts'
+import { planeAudience, planeSubject, planeTokenType, wantedSubject } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeLogger } from '../../lib/log.ts'
 import { type DataPlane, serveDataPlane } from '../../worker/host/data-plane.ts'
@@ -13,6 +13,8 @@ const hostId = newId()
 const now = (): number => Math.floor(Date.now() / 1000)
 
 let plane: DataPlane
+const applied: string[] = []
+const applyWanted = (part: string): boolean => part === 'lamps' && applied.push(part) > 0
 let signingKey: CryptoKey
 const tokens = makePlaneTokens()
 
@@ -21,7 +23,7 @@ beforeAll(async () => {
   signingKey = pair.privateKey
   tokens.trust(hostId, { keys: [{ ...(await exportJWK(pair.publicKey)), kid: 'one', alg: 'EdDSA' }] })
   const log = makeLogger('host', 'error')
-  plane = await serveDataPlane({ engine, files, tokens, log }, { address: '127.0.0.1', port: 0 })
+  plane = await serveDataPlane({ engine, files, tokens, applyWanted, log }, { address: '127.0.0.1', port: 0 })
 })
 afterAll(() => plane.close())
 afterEach(removeTestContainers)
@@ -60,6 +62,21 @@ async function running(script: string): Promise<string> {
   const { id } = await engine.run(shell(script), {}, newId())
   return id
 }
+
+const post = (part: string, bearer: string): Promise<Response> =>
+  fetch(`http://127.0.0.1:${plane.port}/wanted/${part}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${bearer}` },
+  })
+
+test('a part applies what is wanted when the API says so, with a token for that', async () => {
+  expect((await post('lamps', await token(newId(), { sub: wantedSubject('lamps') }))).status).toBe(204)
+  expect(applied).toEqual(['lamps'])
+  expect((await post('lamps', await token(newId()))).status).toBe(401)
+  expect((await post('lamps', await token(newId(), { sub: wantedSubject('bells') }))).status).toBe(401)
+  expect((await post('bells', await token(newId(), { sub: wantedSubject('bells') }))).status).toBe(404)
+  expect(applied).toEqual(['lamps'])
+})
 
 describe('the data plane refuses a token', () => {
   const id = newId()

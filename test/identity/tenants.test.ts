@@ -108,8 +108,10 @@ describe('a tenant’s limits', () => {
     const { id, owner } = await makeTenant()
     const before = await owner.get('/api/v1/limits')
     expect(before).toEqual({
+      max_certificates: 100,
       max_cpu_cores: 64,
       max_llm_tokens_month: 10_000_000,
+      max_load_balancers: 20,
       max_ram_gib: 256,
       max_storage_gib: 2048,
       max_vms_per_vpc: 250,

@@ -11,6 +11,7 @@ import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import '../../models/index.ts'
 import { acceptVerb } from '../../models/operations.ts'
 import type { Resource } from '../../models/resources.ts'
+import { makeAuthority } from '../support/certificates.ts'
 import { type Json, Operation, shell } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
 import { decodedHistory } from '../support/histories.ts'
@@ -252,6 +253,28 @@ const stories: Record<string, () => Promise<Operation>> = {
     theVm = null
     return (await vms.delete(id)).operation
   },
+  'createLoadBalancer.running': async () =>
+    (await owner.loadBalancers.create((await newNic()).subnet_id)).operation,
+  'createLoadBalancer.failed': async () => {
+    const { subnet_id } = await newNic()
+    await open([])
+    return (await owner.loadBalancers.create(subnet_id)).operation
+  },
+  'updateLoadBalancer.running': async () =>
+    (await owner.loadBalancers.update(await runningBalancer(), { log_cap_mib: 8 })).operation,
+  'rescheduleLoadBalancer.running': async () => {
+    const id = await runningBalancer()
+    await open((await allHosts()).slice(1))
+    return (await owner.loadBalancers.reschedule(id)).operation
+  },
+  'deleteLoadBalancer.deleted': async () =>
+    (await owner.loadBalancers.delete(await runningBalancer())).operation,
+  'deleteCertificate.deleted': async () => {
+    const { cert, key } = await (await makeAuthority()).issue(['shop.example'])
+    return deletionOf('certificates', { certificate_pem: cert, private_key_pem: key })
+  },
+  'deleteCaTrust.deleted': async () =>
+    deletionOf('ca-trusts', { certificates_pem: (await makeAuthority()).cert }),
   'updateSubnet.available': async () => onSubnet('PUT', '', { nat: false }),
   'attachDhcpSubnet.available': async () => onSubnet('POST', '/dhcp-config', { domain_name: 'example' }),
   'detachDhcpSubnet.available': async () => onSubnet('DELETE', '/dhcp-config'),
@@ -299,6 +322,18 @@ async function newNic(): Promise<{ subnet_id: string }> {
   return { subnet_id: (await makeSubnet(tenant, id)).id }
 }
 const withNic = async () => ({ nics: [await newNic()] })
+
+/** A load balancer in a new subnet. */
+async function runningBalancer(): Promise<string> {
+  await closeFurther()
+  return (await owner.loadBalancers.make((await newNic()).subnet_id)).id
+}
+
+/** Uploads a certificate or CA trust, and deletes it. */
+async function deletionOf(path: string, body: Json): Promise<Operation> {
+  const { body: made } = await owner.ask('POST', `/api/v1/${path}`, { name: path, ...body })
+  return (await owner.begin('DELETE', `/api/v1/${path}/${String(made['id'])}`)).operation
+}
 
 /** Changes a subnet with a member. */
 async function onSubnet(method: string, path: string, body?: Json): Promise<Operation> {

@@ -1,6 +1,7 @@
 import { newId } from '../../lib/ids.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
+import { makeAuthority } from './certificates.ts'
 import { makeMachine } from './api-clients.ts'
 import type { TestTenant } from './tenants.ts'
 import { makeSubnet, makeVpc, type Member } from './vpcs.ts'
@@ -24,6 +25,21 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const vm = await tenant.vms.create({ start: false, nics: [{ subnet_id: subnet.id }] })
   await vm.operation.success()
   const [port] = ((await tenant.vms.get(vm.id)) as Member).nics
+  const balancer = await tenant.owner.loadBalancers.create(subnet.id)
+  const route = await tenant.owner.loadBalancers.addRoute(balancer.id, {
+    targets: [{ address: '10.0.0.99' }],
+  })
+  const authority = await makeAuthority()
+  const { cert, key } = await authority.issue(['shop.example'])
+  const certificate = await tenant.owner.ask('POST', '/api/v1/certificates', {
+    name: 'shop',
+    certificate_pem: cert,
+    private_key_pem: key,
+  })
+  const trust = await tenant.owner.ask('POST', '/api/v1/ca-trusts', {
+    name: 'inside',
+    certificates_pem: authority.cert,
+  })
   const { id: client } = await makeMachine(tenant.owner, ['containers:read'])
   const role = { name: `role-${newId().slice(-12)}`, permissions: ['containers:read'] }
   await tenant.owner.ask('POST', '/api/v1/roles', role)
@@ -44,6 +60,9 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     disks: { id: disk.id, name: 'kept' },
     vpcs: { id: vpc.id },
     subnets: { id: subnet.id },
+    'load-balancers': { id: balancer.id, route_id: route.id },
+    certificates: { id: String(certificate.body['id']) },
+    'ca-trusts': { id: String(trust.body['id']) },
     operations: { id: container.operation.id },
   }
 }

@@ -1,6 +1,7 @@
 import { Caller } from './clients/caller.ts'
 import { containersOf } from './clients/containers.ts'
 import { disksOf } from './clients/disks.ts'
+import { loadBalancersOf } from './clients/load-balancers.ts'
 import { microvmsOf } from './clients/microvms.ts'
 import { vmsOf } from './clients/vms.ts'
 
@@ -8,6 +9,7 @@ export { type Answer, ask, type Json } from './clients/ask.ts'
 export type { Accepted } from './clients/caller.ts'
 export { type ContainerBody, shell, sleeper } from './clients/containers.ts'
 export type { DiskBody } from './clients/disks.ts'
+export type { LoadBalancerBody, RouteBody } from './clients/load-balancers.ts'
 export { sleepingGuest } from './clients/microvms.ts'
 export { Operation, type OperationBody } from './clients/operations.ts'
 export { smallVm } from './clients/vms.ts'
@@ -18,4 +20,5 @@ export class Client extends Caller {
   readonly microvms = microvmsOf(this)
   readonly vms = vmsOf(this)
   readonly disks = disksOf(this)
+  readonly loadBalancers = loadBalancersOf(this)
 }

@@ -25,6 +25,7 @@ const candidates = (): unknown[] => [
   {},
   ['sample'],
   ['containers:read'],
+  [{ port: 80, protocol: 'http' }],
 ]
 
 /**

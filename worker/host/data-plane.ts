@@ -8,7 +8,7 @@ import { EngineError } from '../../drivers/errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import { listenAddress } from '../../lib/addresses.ts'
-import { planeSubject, type PlaneVerb } from '../../lib/host-protocol.ts'
+import { planeSubject, type PlaneVerb, wantedSubject } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { InvalidInput, NotFound, Problem, Unavailable, UpgradeRequired } from '../../lib/problem.ts'
 import { asksForWebSocket, makeWebSockets } from '../../lib/websockets.ts'
@@ -23,6 +23,8 @@ interface Parts {
   engine: Pick<InstanceEngine, 'find' | 'logs' | 'exec' | 'console'>
   files: LogFiles
   tokens: PlaneTokens
+  /** Makes a part of the host apply what is wanted, by name. Does not wait. False if there is no such part. */
+  applyWanted?: (part: string) => boolean
   log: Logger
 }
 
@@ -32,7 +34,7 @@ export interface DataPlane {
   close(): Promise<void>
 }
 
-/** Serves logs and consoles of this host's instances. Only the API connects, with a token. */
+/** Serves logs and consoles of this host's instances, and takes news of what is wanted. Only the API connects, with a token. */
 export async function serveDataPlane(
   parts: Parts,
   { address, port }: { address: string; port: number },
@@ -63,11 +65,18 @@ export async function serveDataPlane(
 }
 
 async function answer(
-  { engine, files, tokens, consoles }: Parts & { consoles: Consoles },
+  { engine, files, tokens, consoles, applyWanted }: Parts & { consoles: Consoles },
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
   const url = new URL(request.url ?? '/', 'http://host')
+  const [, part] = /^\/wanted\/([a-z_]{1,32})$/.exec(url.pathname) ?? []
+  if (request.method === 'POST' && part !== undefined) {
+    await tokens.redeem(request.headers.authorization, wantedSubject(part))
+    if (!applyWanted?.(part)) throw new NotFound('part of the host')
+    response.writeHead(204).end()
+    return
+  }
   if (request.method !== 'GET') throw new NotFound('operation')
   if (url.pathname === '/healthz') return void response.end('ok\n')
 

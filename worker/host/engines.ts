@@ -100,7 +100,7 @@ export async function openEngines(settings: Settings<'host'>, { hostId, folder, 
     logs: archives ? { backlogMib, beforeRemoval: logs.shipAll } : null,
     log,
   })
-  return { containers, machines, engine: joinEngines(containers, machines), files, logs, archives }
+  return { containers, machines, engine: joinEngines(containers, machines), files, logs, archives, ports }
 }
 
 export const findLogFolder = (settings: Settings<'host'>): Promise<string | null> =>

@@ -16,6 +16,7 @@ import {
   MachineTransfer,
   ReportAnswer,
 } from '../../lib/host-protocol.ts'
+import { HostLoadBalancers } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
 const answersWithinMs = 10_000
@@ -96,6 +97,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       }
     },
     networks: async (): Promise<HostNetworks> => call(at('networks'), HostNetworks, {}, await token()),
+
+    loadBalancers: async (): Promise<HostLoadBalancers> =>
+      call(at('load-balancers'), HostLoadBalancers, {}, await token()),
 
     secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>
       call(at(`${instance(instanceId)}/config-vars`), Secrets, {}, await token()),

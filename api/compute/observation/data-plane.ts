@@ -1,19 +1,11 @@
 import { Readable } from 'node:stream'
 import type { IncomingMessage } from 'node:http'
-import { SignJWT } from 'jose'
 import { WebSocket } from 'ws'
-import { newId } from '../../../lib/ids.ts'
-import {
-  planeAudience,
-  planeSubject,
-  planeTokenSec,
-  planeTokenType,
-  type PlaneVerb,
-} from '../../../lib/host-protocol.ts'
+import { planeSubject, type PlaneVerb } from '../../../lib/host-protocol.ts'
 import { NotFound, Problem, type ProblemDocument, Unavailable } from '../../../lib/problem.ts'
 import { socketOptions } from '../../../lib/websockets.ts'
 import { Host } from '../../../models/compute/hosts.ts'
-import { sign } from '../../../models/identity/signing-keys.ts'
+import { planeToken } from '../../../models/compute/plane-tokens.ts'
 
 // Clients never connect to a host: the API does, with a single-use token for one instance and verb.
 
@@ -77,15 +69,7 @@ async function requestTo(
 ): Promise<{ url: URL; headers: { authorization: string } }> {
   const host = await Host.findById(hostId).lean()
   if (!host?.data_plane_url) throw new Unavailable('The instance’s host is not there')
-  const token = await sign(
-    new SignJWT()
-      .setAudience(planeAudience(hostId))
-      .setSubject(planeSubject(instanceId, verb))
-      .setJti(newId())
-      .setIssuedAt()
-      .setExpirationTime(`${planeTokenSec} s`),
-    planeTokenType,
-  )
+  const token = await planeToken(hostId, planeSubject(instanceId, verb))
   const url = new URL(`/instances/${instanceId}/${verb}?${query.toString()}`, host.data_plane_url)
   return { url, headers: { authorization: `Bearer ${token}` } }
 }

@@ -1,0 +1,90 @@
+import { z } from 'zod'
+import { hostPattern, longestRegex } from '../../models/network/route-patterns.ts'
+import { headerName, headerValue } from '../../models/network/header-rules.ts'
+import { Id } from '../fields.ts'
+import { IpAddress } from './fields.ts'
+
+// The types of fields of load balancers and their routes.
+
+export const PortNumber = z.int().min(1).max(65535)
+export const Protocol = z.enum(['http', 'https', 'tcp'])
+
+export const Listener = z.strictObject({
+  port: PortNumber.describe('On its address in the VPC'),
+  host_port: z
+    .int()
+    .min(1024)
+    .max(65535)
+    .nullable()
+    .default(null)
+    .describe('Default: the host picks a port and keeps it'),
+  protocol: Protocol,
+  certificate_ids: z
+    .array(Id)
+    .max(32)
+    .default([])
+    .describe('For https. Clients get the one with their host name, or else the first'),
+  redirect_to_https: z.boolean().default(false).describe('For http: answers every request with a redirect'),
+})
+
+export const HealthCheck = z.strictObject({
+  path: z
+    .string()
+    .max(1024)
+    .regex(/^\/[!-~]*$/, 'must be a path, as /health')
+    .nullable()
+    .default(null)
+    .describe('Default: a TCP connection is enough'),
+  interval_sec: z.int().min(1).max(300).default(5),
+  timeout_sec: z.int().min(1).max(300).default(2),
+  healthy_after: z.int().min(1).max(10).default(2),
+  unhealthy_after: z.int().min(1).max(10).default(2),
+  expect_status: z.int().min(200).max(599).nullable().default(null).describe('Default: any 2xx or 3xx'),
+})
+
+export const HostMatch = z
+  .string()
+  .max(253)
+  .toLowerCase()
+  .regex(hostPattern, 'must be a host name, or *. and a domain')
+
+/** Its form depends on `path_match_type`, so the model checks it. */
+export const PathMatch = z.string().min(1).max(1024)
+export const PathMatchType = z
+  .enum(['exact', 'prefix', 'regex'])
+  .describe(
+    `A prefix matches whole segments: /api matches /api/x, not /apix. A regex has ${longestRegex} characters at most and must match the whole path`,
+  )
+export const Method = z.string().regex(/^[A-Z]{1,20}$/, 'must be an HTTP method, as GET')
+export const PrefixRewrite = z
+  .string()
+  .max(1024)
+  .regex(/^\/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*$/, 'must be a path of a URL, as /shop')
+
+export const RedirectStatus = z.int().min(300).max(399)
+/** Printable ASCII without spaces, quotes and backslashes; braces only for the two placeholders. */
+export const RedirectUrl = z
+  .string()
+  .max(2048)
+  .regex(
+    /^(?:https?:\/\/(?:\{host\}|[A-Za-z0-9.-]{1,253})(?::\d{1,5})?)?(?:\{path\}|\/(?:[!#$%&()*+,./0-9:;=?@A-Z_a-z~-]|\[|\]|\{host\}|\{path\})*)?$/,
+    'must be a URL or a path; {host} and {path} stand for those of the request',
+  )
+  .min(1)
+
+export const HeadersAdd = z
+  .record(
+    z.string().regex(headerName, 'must be a header name'),
+    z.string().regex(headerValue, 'must be printable ASCII, without spaces at either end'),
+  )
+  .refine((headers) => Object.keys(headers).length <= 50, 'at most 50 headers')
+export const HeadersRemove = z.array(z.string().regex(headerName, 'must be a header name')).max(50)
+
+export const Seconds = z.int().min(1).max(86_400)
+export const Weight = z.int().min(0).max(256)
+export const AskedTarget = z.strictObject({
+  address: IpAddress.nullable().default(null).describe('In the load balancer’s VPC'),
+  nic_id: Id.nullable().default(null).describe('A NIC of an instance: the target follows the instance'),
+  weight: Weight.default(100).describe('The share of requests, relative to the other targets’; 0: none'),
+})
+export const Health = z.enum(['healthy', 'unhealthy', 'unknown', 'draining'])

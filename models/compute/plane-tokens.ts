@@ -1,0 +1,16 @@
+import { SignJWT } from 'jose'
+import { planeAudience, planeTokenSec, planeTokenType } from '../../lib/host-protocol.ts'
+import { newId } from '../../lib/ids.ts'
+import { sign } from '../identity/signing-keys.ts'
+
+/** A token for one request to a host's data plane. */
+export const planeToken = (hostId: string, subject: string): Promise<string> =>
+  sign(
+    new SignJWT()
+      .setAudience(planeAudience(hostId))
+      .setSubject(subject)
+      .setJti(newId())
+      .setIssuedAt()
+      .setExpirationTime(`${planeTokenSec} s`),
+    planeTokenType,
+  )

@@ -1,0 +1,35 @@
+import { Host } from '../compute/hosts.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { addressesOf, type Endpoint, LoadBalancer, replicasOf } from './load-balancers.ts'
+
+/** Where a load balancer is reached now: one entry for each replica that has a host. */
+export async function endpointsOf(id: string): Promise<Endpoint[]> {
+  const replicas = await replicasOf(id)
+  const [addresses, hosts] = await Promise.all([
+    addressesOf(replicas.map(({ _id }) => _id)),
+    Host.find({ _id: { $in: replicas.map(({ host_id }) => host_id) } }, { address: 1 }).lean(),
+  ])
+  const hostAddresses = new Map(hosts.map(({ _id, address }) => [_id, address]))
+  return replicas.flatMap(({ _id, host_id, state, ports }) =>
+    host_id === null
+      ? []
+      : [
+          {
+            host_id,
+            host_address: hostAddresses.get(host_id) ?? '',
+            ip_address: addresses.get(_id) ?? '',
+            state,
+            ports,
+          },
+        ],
+  )
+}
+
+/** Copies the endpoints to the load balancer's record, for its view. */
+export async function copyEndpoints(id: string): Promise<void> {
+  const endpoints = await endpointsOf(id)
+  await LoadBalancer.updateOne({ _id: id }, { $set: { endpoints } }).setOptions({
+    ...everyTenant,
+    timestamps: false,
+  })
+}

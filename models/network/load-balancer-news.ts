@@ -1,0 +1,20 @@
+import { afterCommit } from '../database.ts'
+
+// Hosts learn of changes with the answer to their next report. These news make them ask at once.
+
+/** The load balancers with these ids, or those that use the certificate, the CA trust or the instance. */
+export type Concerned =
+  | { ids: string[] }
+  | { certificate_id: string }
+  | { ca_trust_id: string }
+  | { instance_id: string }
+
+let tell: (concerned: Concerned) => void = () => {}
+
+/** Sets who tells the hosts. The api and worker roles do (tell-hosts.ts). */
+export const onLoadBalancersChanged = (teller: typeof tell): void => {
+  tell = teller
+}
+
+/** Tells the hosts of these load balancers after the current transaction. */
+export const loadBalancersChanged = (concerned: Concerned): void => afterCommit(() => tell(concerned))

@@ -1,0 +1,68 @@
+import type { Logger } from '../../lib/log.ts'
+import { instanceKindNames, type InstanceKindName, wantedSubject } from '../../lib/host-protocol.ts'
+import { Host } from '../compute/hosts.ts'
+import { planeToken } from '../compute/plane-tokens.ts'
+import { onOperationChange } from '../operations.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { loadBalancersWith } from './host-load-balancers.ts'
+import { type Concerned, onLoadBalancersChanged } from './load-balancer-news.ts'
+import { Route } from './load-balancer-routes.ts'
+import { LoadBalancer, Replica } from './load-balancers.ts'
+
+// A host that does not answer by then asks after its next report anyway.
+const answersWithinMs = 2_000
+
+const isInstance = (kind: string): kind is InstanceKindName =>
+  (instanceKindNames as readonly string[]).includes(kind)
+
+/**
+ * From now on, tells hosts at once when their load balancers change: by a change of a record, and when an operation
+ * begins or ends on a load balancer or on an instance that is a target.
+ */
+export function tellHostsOfLoadBalancers(log: Logger): void {
+  const tell = (concerned: Concerned): void => {
+    tellHosts(concerned).catch((err: unknown) =>
+      log.debug({ err, ...concerned }, 'hosts were not told; they see it at their next report'),
+    )
+  }
+  onLoadBalancersChanged(tell)
+  onOperationChange(({ resource_kind: kind, resource_id: id, ended_at }) => {
+    if (isInstance(kind)) tell({ instance_id: id })
+    // Its workflow tells the hosts; only a failure restores the record afterwards.
+    if (kind === 'load_balancer' && ended_at) tell({ ids: [id] })
+  })
+}
+
+async function tellHosts(concerned: Concerned): Promise<void> {
+  const ids = await balancersOf(concerned)
+  if (ids.length === 0) return
+  const hostIds = await Replica.distinct('host_id', { load_balancer_id: { $in: ids } }).setOptions(
+    everyTenant,
+  )
+  const hosts = await Host.find(
+    { _id: { $in: hostIds }, unreachable_since: null, data_plane_url: { $ne: null } },
+    { data_plane_url: 1 },
+  ).lean()
+  await Promise.all(hosts.map(({ _id, data_plane_url }) => tellHost(_id, data_plane_url ?? '')))
+}
+
+async function tellHost(hostId: string, url: string): Promise<void> {
+  const authorization = `Bearer ${await planeToken(hostId, wantedSubject('load_balancers'))}`
+  const answer = await fetch(new URL('/wanted/load_balancers', url), {
+    method: 'POST',
+    headers: { authorization },
+    signal: AbortSignal.timeout(answersWithinMs),
+  })
+  await answer.body?.cancel()
+  if (!answer.ok) throw new Error(`the host answered ${answer.status}`)
+}
+
+async function balancersOf(concerned: Concerned): Promise<string[]> {
+  if ('ids' in concerned) return concerned.ids
+  if ('instance_id' in concerned) return loadBalancersWith(concerned.instance_id)
+  return 'certificate_id' in concerned
+    ? LoadBalancer.distinct('_id', { 'listeners.certificate_ids': concerned.certificate_id }).setOptions(
+        everyTenant,
+      )
+    : Route.distinct('lb_id', { backend_ca_trust_id: concerned.ca_trust_id }).setOptions(everyTenant)
+}

@@ -1,0 +1,372 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { Certificate } from '../../models/network/certificates.ts'
+import { type Authority, makeAuthority } from '../support/certificates.ts'
+import type { Answer, Json } from '../support/client.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
+
+// Load balancers, their routes and certificates in the API: fields, rules and refusals.
+
+let tenant: TestTenant
+let subnet: string
+let authority: Authority
+beforeAll(async () => {
+  tenant = await makeTenant({ max_vpcs: 100 })
+  subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id
+  authority = await makeAuthority()
+})
+
+const ask = (method: string, path: string, body?: unknown): Promise<Answer> =>
+  tenant.owner.ask(method, `/api/v1${path}`, body)
+const unique = (kind: string): string => `${kind}-${newId().slice(-12)}`
+const mistakeAt = (...pointers: string[]) => ({
+  status: 422,
+  body: {
+    code: 'invalid_input',
+    errors: expect.arrayContaining(pointers.map((pointer) => expect.objectContaining({ pointer }))),
+  },
+})
+const conflict = (code: string) => ({ status: 409, body: { code } })
+
+const send = (certificate_pem: string, private_key_pem: string): Promise<Answer> =>
+  ask('POST', '/certificates', { name: unique('cert'), certificate_pem, private_key_pem })
+const trust = (certificates_pem: string): Promise<Answer> =>
+  ask('POST', '/ca-trusts', { name: unique('trust'), certificates_pem })
+
+async function upload(names: string[], options?: Parameters<Authority['issue']>[1]): Promise<Answer> {
+  const { cert, key } = await authority.issue(names, options)
+  return send(cert, key)
+}
+const uploaded = async (): Promise<string> => String((await upload(['shop.example'])).body['id'])
+
+const inDays = (days: number): Date => new Date(Date.now() + days * 86_400_000)
+
+describe('a certificate', () => {
+  test('shows its names and expiry, and never its key', async () => {
+    const { status, body } = await upload(['shop.example', 'www.shop.example', '10.0.0.9'])
+    expect(status).toBe(201)
+    expect(body).toMatchObject({
+      status: 'available',
+      domains: ['shop.example', 'www.shop.example', '10.0.0.9'],
+      issuer: 'CN=Test CA',
+      fingerprint: expect.stringMatching(/^[0-9a-f]{64}$/),
+    })
+    const shown = await tenant.owner.get(`/api/v1/certificates/${String(body['id'])}`)
+    expect(shown).toEqual(body)
+    expect(JSON.stringify(shown)).not.toMatch(/PRIVATE|sealed/)
+    const stored = await Certificate.findOne({ tenant_id: tenant.id, _id: String(body['id']) }).lean()
+    expect(JSON.stringify(stored)).not.toContain('PRIVATE')
+  })
+
+  test('that is expired, not valid yet, or of a weak key is refused', async () => {
+    expect(await upload(['a.example'], { from: inDays(-9), until: inDays(-1) })).toMatchObject(
+      mistakeAt('/certificate_pem'),
+    )
+    expect(await upload(['a.example'], { from: inDays(1), until: inDays(9) })).toMatchObject(
+      mistakeAt('/certificate_pem'),
+    )
+    expect(await upload(['a.example'], { key: 'short rsa' })).toMatchObject(mistakeAt('/private_key_pem'))
+  })
+
+  test('needs the key that belongs to it, and a chain that holds', async () => {
+    const [one, other] = await Promise.all([authority.issue(['a.example']), authority.issue(['b.example'])])
+    expect(await send(one.cert, other.key)).toMatchObject(mistakeAt('/private_key_pem'))
+    expect(await send(one.cert, 'no key')).toMatchObject(mistakeAt('/private_key_pem'))
+    expect(await send('no certificate', one.key)).toMatchObject(mistakeAt('/certificate_pem'))
+    expect(await send(`${one.cert}\n${other.cert}`, one.key)).toMatchObject(mistakeAt('/certificate_pem'))
+    expect(await send(`${one.cert}\n${authority.cert}`, one.key)).toMatchObject({ status: 201 })
+  })
+
+  test('is replaced together with its key', async () => {
+    const id = await uploaded()
+    const { cert, key } = await authority.issue(['new.example'], { key: 'ec' })
+    expect(await ask('PUT', `/certificates/${id}`, { certificate_pem: cert })).toMatchObject({ status: 422 })
+    expect(
+      await ask('PUT', `/certificates/${id}`, { certificate_pem: cert, private_key_pem: key }),
+    ).toMatchObject({ status: 200, body: { domains: ['new.example'] } })
+  })
+})
+
+describe('a CA trust', () => {
+  test('is one or more authorities, and nothing else', async () => {
+    const { cert } = await authority.issue(['a.example'])
+    expect(await trust(authority.cert)).toMatchObject({ status: 201, body: { subjects: ['CN=Test CA'] } })
+    expect(await trust(cert)).toMatchObject(mistakeAt('/certificates_pem'))
+    expect(await trust('-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----')).toMatchObject(
+      mistakeAt('/certificates_pem'),
+    )
+  })
+})
+
+const balancer = (over: Json = {}): Json => ({
+  name: unique('lb'),
+  subnet_id: subnet,
+  listeners: [{ port: 80, protocol: 'http' }],
+  ...over,
+})
+const create = (over?: Json): Promise<Answer> => ask('POST', '/load-balancers', balancer(over))
+
+describe('a load balancer is refused', () => {
+  const http = { port: 80, protocol: 'http' }
+  const https = { port: 443, protocol: 'https' }
+
+  test.each([
+    ['without listeners', { listeners: [] }, '/listeners'],
+    ['with a port twice', { listeners: [http, { ...http, protocol: 'tcp' }] }, '/listeners/1/port'],
+    [
+      'with a host port twice',
+      {
+        listeners: [
+          { ...http, host_port: 8080 },
+          { ...https, port: 81, protocol: 'tcp', host_port: 8080 },
+        ],
+      },
+      '/listeners/1/host_port',
+    ],
+    ['with https without a certificate', { listeners: [https] }, '/listeners/0/certificate_ids'],
+    [
+      'with an unknown certificate',
+      { listeners: [{ ...https, certificate_ids: [newId()] }] },
+      '/listeners/0/certificate_ids/0',
+    ],
+    [
+      'with a certificate of http',
+      { listeners: [{ ...http, certificate_ids: [newId()] }] },
+      '/listeners/0/certificate_ids',
+    ],
+    [
+      'with a redirect to an https that is not there',
+      { listeners: [{ ...http, redirect_to_https: true }] },
+      '/listeners/0/redirect_to_https',
+    ],
+    [
+      'with a health check that waits longer than it pauses',
+      { health_check: { interval_sec: 1, timeout_sec: 5 } },
+      '/health_check/timeout_sec',
+    ],
+    ['with a status of a TCP check', { health_check: { expect_status: 200 } }, '/health_check/expect_status'],
+    ['with three replicas', { replicas: 3 }, '/replicas'],
+    ['in an unknown subnet', { subnet_id: newId() }, '/subnet_id'],
+    ['with a path that breaks the line', { health_check: { path: '/a\nb' } }, '/health_check/path'],
+  ])('%s', async (_, over, pointer) => {
+    expect(await create(over)).toMatchObject(mistakeAt(pointer))
+  })
+
+  test('in another tenant’s subnet, and with another tenant’s certificate', async () => {
+    const other = await makeTenant()
+    const theirs = await makeSubnet(other, (await makeVpc(other)).id)
+    expect(await create({ subnet_id: theirs.id })).toMatchObject(mistakeAt('/subnet_id'))
+    const id = await uploaded()
+    const own = await makeSubnet(other, (await makeVpc(other)).id)
+    const listeners = [{ port: 443, protocol: 'https', certificate_ids: [id] }]
+    expect(
+      await other.owner.ask('POST', '/api/v1/load-balancers', balancer({ subnet_id: own.id, listeners })),
+    ).toMatchObject(mistakeAt('/listeners/0/certificate_ids/0'))
+  })
+
+  test('beyond the limit', async () => {
+    const small = await makeTenant({ max_load_balancers: 0 })
+    const own = await makeSubnet(small, (await makeVpc(small)).id)
+    expect(
+      await small.owner.ask('POST', '/api/v1/load-balancers', balancer({ subnet_id: own.id })),
+    ).toMatchObject({ status: 409, body: { code: 'quota_exceeded', limit: 'max_load_balancers' } })
+  })
+})
+
+describe('a route', () => {
+  let lb: string
+  let nic: string
+  beforeAll(async () => {
+    const { status, body } = await create()
+    expect(status).toBe(202)
+    lb = String(body['id'])
+    const container = await tenant.containers.create({ start: false, nics: [{ subnet_id: subnet }] })
+    await container.operation.success()
+    nic = ((await tenant.containers.get(container.id)) as Member).nics[0]?.id ?? ''
+  })
+  const path = (): string => `/load-balancers/${lb}/routes`
+  const target = { address: '10.0.0.200' }
+  const route = (over: Json = {}): Promise<Answer> =>
+    ask('POST', path(), {
+      name: unique('route'),
+      host_match: `${unique('h')}.example`,
+      targets: [target],
+      ...over,
+    })
+
+  test('has the fields of the interface', async () => {
+    const { status, headers, body } = await route({ targets: [{ nic_id: nic, weight: 7 }] })
+    expect(status).toBe(201)
+    expect(headers.get('location')).toBe(`/api/v1${path()}/${String(body['id'])}`)
+    expect(body).toEqual({
+      id: expect.any(String),
+      lb_id: lb,
+      tenant_id: tenant.id,
+      name: expect.any(String),
+      tags: {},
+      status: 'active',
+      status_reason: null,
+      priority: 100,
+      host_match: expect.any(String),
+      path_match: null,
+      path_match_type: 'prefix',
+      method: null,
+      prefix_rewrite: null,
+      redirect_status: null,
+      redirect_url: null,
+      request_headers_add: {},
+      request_headers_remove: [],
+      response_headers_add: {},
+      response_headers_remove: [],
+      idle_timeout_sec: 60,
+      request_timeout_sec: 60,
+      backend_port: 80,
+      backend_tls: false,
+      backend_sni: null,
+      backend_ca_trust_id: null,
+      sticky: false,
+      drain_timeout_sec: 30,
+      targets: [
+        {
+          address: expect.stringMatching(/^10\.0\.0\./),
+          nic_id: nic,
+          host_id: expect.any(String),
+          weight: 7,
+          health_state: 'unknown',
+        },
+      ],
+      created_at: expect.any(String),
+      updated_at: expect.any(String),
+    })
+    const { items } = await tenant.owner.get<{ items: Json[] }>(`/api/v1${path()}?limit=100`)
+    expect(items).toContainEqual(body)
+    expect(await tenant.owner.get(`/api/v1${path()}/${String(body['id'])}`)).toEqual(body)
+  })
+
+  test('is changed and deleted; a removed target drains', async () => {
+    const { body } = await route({ targets: [target, { address: '10.0.0.201' }], drain_timeout_sec: 600 })
+    const own = `${path()}/${String(body['id'])}`
+    expect(await ask('PUT', own, { targets: [target], priority: 5 })).toMatchObject({
+      status: 200,
+      body: {
+        priority: 5,
+        targets: [
+          { address: '10.0.0.200', health_state: 'unknown' },
+          { address: '10.0.0.201', health_state: 'draining' },
+        ],
+      },
+    })
+    expect(await ask('PUT', own, { status: 'disabled' })).toMatchObject({ body: { status: 'disabled' } })
+    expect(await ask('DELETE', own)).toMatchObject({ status: 204 })
+    expect(await ask('GET', own)).toMatchObject({ status: 404 })
+    expect(await ask('DELETE', own)).toMatchObject({ status: 404 })
+  })
+
+  test.each<[string, Json, string]>([
+    ['without targets and redirect', { targets: [] }, '/targets'],
+    ['with both', { redirect_status: 302, redirect_url: '/x' }, '/targets'],
+    ['with a redirect without a URL', { targets: [], redirect_status: 302 }, '/redirect_url'],
+    ['with a redirect without a status', { targets: [], redirect_url: '/x' }, '/redirect_status'],
+    ['with a status that is none of a redirect', { targets: [], redirect_status: 200 }, '/redirect_status'],
+    ['with a target outside the VPC', { targets: [{ address: '192.168.0.1' }] }, '/targets/0/address'],
+    ['with a target twice', { targets: [target, target] }, '/targets/1'],
+    ['with a target that is nothing', { targets: [{}] }, '/targets/0'],
+    ['with an unknown NIC', { targets: [{ nic_id: newId() }] }, '/targets/0/nic_id'],
+    ['with a relative path', { path_match: 'shop' }, '/path_match'],
+    ['with a path with a query', { path_match: '/shop?x' }, '/path_match'],
+    ['with a regex bomb', { path_match: '(a+)+$', path_match_type: 'regex' }, '/path_match'],
+    ['with a rewrite without a prefix', { prefix_rewrite: '/x' }, '/prefix_rewrite'],
+    ['with an SNI without TLS', { backend_sni: 'a.example' }, '/backend_sni'],
+    ['with an unknown CA trust', { backend_tls: true, backend_ca_trust_id: newId() }, '/backend_ca_trust_id'],
+    ['with a host that is none', { host_match: 'a b' }, '/host_match'],
+    ['with a wildcard inside', { host_match: 'a.*.example' }, '/host_match'],
+    ['with a method that is none', { method: 'get' }, '/method'],
+    ['with a header of the connection', { request_headers_remove: ['TE'] }, '/request_headers_remove/0'],
+    [
+      'with a header of the load balancer',
+      { request_headers_add: { 'X-Forwarded-For': 'a' } },
+      '/request_headers_add/X-Forwarded-For',
+    ],
+    [
+      'with a header that breaks the line',
+      { response_headers_add: { 'x-a': 'b\r\nc: d' } },
+      '/response_headers_add/x-a',
+    ],
+  ])('%s is refused', async (_, over, pointer) => {
+    expect(await route(over)).toMatchObject(mistakeAt(pointer))
+  })
+
+  test.each([
+    ['/shop', 301],
+    ['https://shop.example/', 302],
+    ['https://{host}{path}', 308],
+    ['http://shop.example:8080/x?y=1#z', 307],
+    ['{path}', 303],
+  ])('redirects to %s', async (redirect_url, redirect_status) => {
+    expect(await route({ targets: [], redirect_url, redirect_status })).toMatchObject({ status: 201 })
+  })
+
+  test.each(['ftp://x', 'javascript:x', '/a b', '/a"b', '/%[env(x)]\n', "/a'b", '//{other}', '/a\\b', ''])(
+    'never redirects to %j',
+    async (redirect_url) => {
+      expect(await route({ targets: [], redirect_url, redirect_status: 302 })).toMatchObject(
+        mistakeAt('/redirect_url'),
+      )
+    },
+  )
+
+  test('that another one hides, or that hides another one, is refused', async () => {
+    const host_match = `${unique('hidden')}.example`
+    const first = await route({ host_match, priority: 10 })
+    expect(await route({ host_match, priority: 20 })).toMatchObject(conflict('route_hidden'))
+    expect(await route({ host_match, priority: 5 })).toMatchObject(conflict('route_hidden'))
+    const narrow = await route({ host_match, priority: 5, path_match: '/a' })
+    expect(narrow).toMatchObject({ status: 201 })
+    expect(await ask('PUT', `${path()}/${String(narrow.body['id'])}`, { priority: 11 })).toMatchObject(
+      conflict('route_hidden'),
+    )
+    const own = `${path()}/${String(first.body['id'])}`
+    await ask('PUT', own, { status: 'disabled' })
+    expect(await route({ host_match, priority: 20 })).toMatchObject({ status: 201 })
+    expect(await ask('PUT', own, { status: 'active' })).toMatchObject(conflict('route_hidden'))
+  })
+
+  test('has a name of its own in its load balancer', async () => {
+    const name = unique('route')
+    expect(await route({ name })).toMatchObject({ status: 201 })
+    expect(await route({ name })).toMatchObject(conflict('name_taken'))
+  })
+
+  test('keeps its CA trust, and the load balancer its subnet', async () => {
+    const id = String((await trust(authority.cert)).body['id'])
+    const own = await route({ backend_tls: true, backend_ca_trust_id: id })
+    expect(await ask('DELETE', `/ca-trusts/${id}`)).toMatchObject(conflict('ca_trust_in_use'))
+    await ask('DELETE', `${path()}/${String(own.body['id'])}`)
+    await (await tenant.owner.begin('DELETE', `/api/v1/ca-trusts/${id}`)).operation.success()
+    expect(await ask('DELETE', `/subnets/${subnet}`)).toMatchObject(conflict('subnet_in_use'))
+  })
+})
+
+test('a certificate in use cannot be deleted', async () => {
+  const id = await uploaded()
+  const { body } = await create({ listeners: [{ port: 443, protocol: 'https', certificate_ids: [id] }] })
+  expect(await ask('DELETE', `/certificates/${id}`)).toMatchObject(conflict('certificate_in_use'))
+  await (
+    await tenant.owner.begin('DELETE', `/api/v1/load-balancers/${String(body['id'])}`)
+  ).operation.success()
+  await (await tenant.owner.begin('DELETE', `/api/v1/certificates/${id}`)).operation.success()
+  expect(await tenant.owner.ask('GET', `/api/v1/certificates/${id}`)).toMatchObject({ status: 404 })
+})
+
+test('the deletion of a load balancer leaves no quota, routes or addresses behind', async () => {
+  const other = await makeTenant()
+  const own = await makeSubnet(other, (await makeVpc(other)).id)
+  const { id, operation } = await other.owner.loadBalancers.create(own.id)
+  await other.owner.loadBalancers.addRoute(id, { targets: [{ address: '10.0.0.99' }] })
+  await operation.end()
+  await (await other.owner.loadBalancers.delete(id)).operation.success()
+  expect(await other.holds()).toEqual({ cpu_milli: 0, memory_mib: 0, reservations: 0 })
+  expect(await other.owner.ask('GET', `/api/v1/load-balancers/${id}/routes`)).toMatchObject({ status: 404 })
+  await (await other.owner.begin('DELETE', `/api/v1/subnets/${own.id}`)).operation.success()
+})

@@ -1,0 +1,66 @@
+import { newId } from '../../../lib/ids.ts'
+import type { Answer, Json } from './ask.ts'
+import type { Accepted, Caller } from './caller.ts'
+
+/** The fields of a load balancer that tests read from the API. */
+export interface LoadBalancerBody extends Json {
+  id: string
+  name: string
+  status: string
+  status_reason: string | null
+  operation_id: string | null
+  endpoints: {
+    host_id: string
+    host_address: string
+    ip_address: string
+    state: string
+    ports: { port: number; host_port: number; protocol: string }[]
+  }[]
+}
+
+/** The fields of a route that tests read from the API. */
+export interface RouteBody extends Json {
+  id: string
+  status: string
+  status_reason: string | null
+  targets: { address: string | null; nic_id: string | null; host_id: string | null; health_state: string }[]
+}
+
+export function loadBalancersOf(caller: Caller) {
+  const at = (id: string): string => `/api/v1/load-balancers/${id}`
+  const balancers = {
+    /** With one http listener on port 80, unless told otherwise. */
+    create: (subnet_id: string, over: Json = {}): Promise<Accepted> =>
+      caller.begin('POST', '/api/v1/load-balancers', {
+        name: `lb-${newId().slice(-12)}`,
+        subnet_id,
+        listeners: [{ port: 80, protocol: 'http' }],
+        health_check: { interval_sec: 1, timeout_sec: 1 },
+        ...over,
+      }),
+    /** Creates a load balancer and waits until the operation succeeds. */
+    make: async (subnet_id: string, over: Json = {}): Promise<LoadBalancerBody> => {
+      const { id, operation } = await balancers.create(subnet_id, over)
+      await operation.success()
+      return balancers.get(id)
+    },
+    get: (id: string) => caller.get<LoadBalancerBody>(at(id)),
+    update: (id: string, changes: Json) => caller.begin('PUT', at(id), changes),
+    reschedule: (id: string, body?: Json) => caller.begin('POST', `${at(id)}/reschedule`, body),
+    delete: (id: string) => caller.begin('DELETE', at(id)),
+    activity: async (id: string) => (await caller.get<{ items: Json[] }>(`${at(id)}/activity`)).items,
+    route: (id: string, body: Json): Promise<Answer> =>
+      caller.ask('POST', `${at(id)}/routes`, { name: `route-${newId().slice(-12)}`, ...body }),
+    /** Creates a route, which must succeed. */
+    addRoute: async (id: string, body: Json): Promise<RouteBody> => {
+      const answer = await balancers.route(id, body)
+      if (answer.status !== 201) throw new Error(`${answer.status} ${JSON.stringify(answer.body)}`)
+      return answer.body as RouteBody
+    },
+    getRoute: (id: string, routeId: string) => caller.get<RouteBody>(`${at(id)}/routes/${routeId}`),
+    changeRoute: (id: string, routeId: string, changes: Json) =>
+      caller.ask('PUT', `${at(id)}/routes/${routeId}`, changes),
+    deleteRoute: (id: string, routeId: string) => caller.ask('DELETE', `${at(id)}/routes/${routeId}`),
+  }
+  return balancers
+}
