@@ -6,22 +6,25 @@ import { layout } from './stack.ts'
 
 // What this machine has of a microVM on any of the stack's hosts, without our records.
 
-const within = (folder: string): string[] =>
+/** The paths in a folder; none if there is no such folder. */
+export const within = (folder: string): string[] =>
   existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : []
 const foldersIn = (folder: string): string[] => within(folder).filter((path) => statSync(path).isDirectory())
 
-/** A host's folder of machines, by its index; 1 is this machine. */
-const folderOf = (index: number): string =>
-  join(layout.state, index === 1 ? 'host' : `host-${index}`, 'machines')
+/** A host's folder, by its index; 1 is this machine. */
+export const hostFolder = (index: number): string =>
+  join(layout.state, index === 1 ? 'host' : `host-${index}`)
 
-const hostIndexes = (): number[] =>
+const folderOf = (index: number): string => join(hostFolder(index), 'machines')
+
+export const hostIndexes = (): number[] =>
   readdirSync(layout.state).flatMap((name) => {
     const found = /^host(?:-(\d+))?$/.exec(name)
     return found ? [Number(found[1] ?? 1)] : []
   })
 
-/** For both versions of the kernel's interface: see drivers/linux/groups.ts. */
-const groups = (): string[] =>
+/** The control groups of all hosts' things, in both versions of the kernel's interface: see drivers/linux/groups.ts. */
+export const groups = (): string[] =>
   ['', 'cpu', 'memory']
     .map((controller) => join('/sys/fs/cgroup', controller, 'keelson'))
     .flatMap(foldersIn)

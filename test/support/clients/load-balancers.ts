@@ -26,8 +26,9 @@ export interface RouteBody extends Json {
   targets: { address: string | null; nic_id: string | null; host_id: string | null; health_state: string }[]
 }
 
+const at = (id: string): string => `/api/v1/load-balancers/${id}`
+
 export function loadBalancersOf(caller: Caller) {
-  const at = (id: string): string => `/api/v1/load-balancers/${id}`
   const balancers = {
     /** With one http listener on port 80, unless told otherwise. */
     create: (subnet_id: string, over: Json = {}): Promise<Accepted> =>
