@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
@@ -71,22 +72,32 @@ export async function livingProcess(pid: number): Promise<Process | null> {
       readFile(`/proc/${pid}/cmdline`, 'utf8'),
     ])
     const state = stat.slice(stat.lastIndexOf(')') + 2)[0]
-    return state === 'Z' || state === 'X' ? null : { pid, args: cmdline.split('\0').slice(0, -1) }
+    return state === 'Z' || state === 'X' ? null : { pid, args: argumentsIn(cmdline) }
   } catch {
     return null
   }
 }
+
+const argumentsIn = (cmdline: string): string[] => cmdline.split('\0').slice(0, -1)
 
 export async function processIds(): Promise<number[]> {
   const names = await readdir('/proc')
   return names.filter((name) => /^\d+$/.test(name)).map(Number)
 }
 
-/** All live processes with this text in their arguments, except this one. */
+/** All live processes with this text in one of their arguments, except this one. */
 export async function processesWith(text: string): Promise<Process[]> {
   const pids = (await processIds()).filter((pid) => pid !== process.pid)
-  const found = await Promise.all(pids.map(livingProcess))
-  return found.filter((one) => one !== null).filter(({ args }) => args.some((arg) => arg.includes(text)))
+  return pids.map(processNow).filter(({ args }) => args.some((arg) => arg.includes(text)))
+}
+
+/** Without arguments if it has ended, also as a zombie. Synchronous: a tenth of the CPU time of promises. */
+function processNow(pid: number): Process {
+  try {
+    return { pid, args: argumentsIn(readFileSync(`/proc/${pid}/cmdline`, 'utf8')) }
+  } catch {
+    return { pid, args: [] }
+  }
 }
 
 const lookEveryMs = 5
