@@ -3,7 +3,7 @@ import { makeAuthority } from '../support/certificates.ts'
 import { answers, makeBalanced, nicOf, request, urlOf } from '../support/balanced.ts'
 import { balancerTraces } from '../support/balancer-traces.ts'
 import { eventually } from '../support/eventually.ts'
-import { describeHosts, first, hosts, second } from '../support/describe-hosts.ts'
+import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { platform } from '../support/platform.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
@@ -128,7 +128,6 @@ describeHosts('with further hosts', () => {
     await answers(urlOf(moved), member.name)
     const activity = await tenant.owner.loadBalancers.activity(lb.id)
     expect(activity.map(({ kind }) => kind)).toEqual(expect.arrayContaining(['unreachable', 'rescue']))
-    await open(hosts)
     await platform.start(second.roles.host)
     await (await tenant.owner.loadBalancers.delete(lb.id)).operation.success()
     await eventually(async () => (await balancerTraces(lb.id)).length === 0)
