@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { mkdir, readdir, rm } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { makeQueue } from '../../lib/queue.ts'
 import { listGroups } from '../linux/groups.ts'
 import type { LoadBalancerEngine, LoadBalancerState } from '../load-balancers.ts'
 import { portKey } from '../system/host-ports.ts'
@@ -13,10 +14,12 @@ import { readTallied } from './log-carrier.ts'
 import { endReader, logSource, makeAccessLogFiles, startReader } from './logs.ts'
 import { forgetProcess } from './processes.ts'
 import { recordedState } from './records.ts'
-import { statsOf } from './runtime.ts'
+import { answers, statsOf } from './runtime.ts'
 import { samplesOf } from './samples.ts'
 
 const lookEveryMs = 500
+/** Load balancers that are looked at, and started if they have ended, at the same time. */
+const looksAtOnce = 8
 
 /** Load balancers on HAProxy, 2.6 or later; needs root. Those that run go on running, also after `close`. */
 export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalancerEngine> {
@@ -55,12 +58,13 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
     return { ...recordedState(record), state: rows ? 'running' : 'broken', targets }
   }
 
-  /** Starts the process if it has ended. Returns whether it had. */
+  /** Starts the process if it has ended or does not answer. Returns whether it did so. */
   async function mendOne(id: string): Promise<boolean> {
     const place = host.placeOf(id)
     const record = await host.record(id)
-    if (!record || (await masterIn(place, record.spec.namespace)) !== null || !existsSync(place.config))
-      return false
+    if (!record || !existsSync(place.config)) return false
+    const isWhole = (await masterIn(place, record.spec.namespace)) !== null && (await answers(place))
+    if (isWhole) return false
     await host.outside() // its name may have gone with a boot
     await startFromFile(host, place, record)
     return true
@@ -117,16 +121,25 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
 
     watch: async (onChange, signal) => {
       const seen = new Map<string, string>()
+      async function look(id: string): Promise<void> {
+        const wasDown = await doing(id, () => mendOne(id)).catch(() => true) // the next look tries again
+        const sign = signOf(await stateOf(id).catch(() => null))
+        const before = seen.get(id)
+        seen.set(id, sign)
+        if (!signal.aborted && (wasDown || (before !== undefined && before !== sign))) onChange(id)
+      }
+      // Side by side: one that is being changed or started does not delay the repair of another.
+      const inTurn = makeQueue(looksAtOnce)
+      const looks = new Map<string, Promise<void>>()
       while (!signal.aborted) {
-        for (const id of await host.ids()) {
-          const wasDown = await doing(id, () => mendOne(id)).catch(() => true) // the next look tries again
-          const sign = signOf(await stateOf(id).catch(() => null))
-          const before = seen.get(id)
-          seen.set(id, sign)
-          if (!signal.aborted && (wasDown || (before !== undefined && before !== sign))) onChange(id)
-        }
+        for (const id of await host.ids())
+          if (!looks.has(id)) {
+            const ended = (): void => void looks.delete(id)
+            looks.set(id, inTurn(() => look(id)).then(ended, ended))
+          }
         await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
       }
+      await Promise.all(looks.values())
     },
 
     mend: async () => {

@@ -16,11 +16,11 @@ const keyOf = (route: string, target: string): string => `${route} ${target}`
 export function targetsOf({ spec, refused }: LoadBalancerRecord, rows: StatRow[], known: Known): Targets {
   const found = new Map<string, { checked: StatRow; connections: number }>()
   for (const row of rows) {
-    const [route, target] = [routeOf(row['pxname'] ?? ''), targetOf(row['svname'] ?? '')]
+    const [route, target] = [routeOf(row.pxname ?? ''), targetOf(row.svname ?? '')]
     if (route === null || target === null) continue
     const key = keyOf(route, target)
     const before = found.get(key)
-    const connections = (before?.connections ?? 0) + Number(row['scur'] ?? 0)
+    const connections = (before?.connections ?? 0) + Number(row.scur ?? 0)
     // The route's first backend checks; the others follow it.
     found.set(key, { checked: before?.checked ?? row, connections })
   }
@@ -41,9 +41,9 @@ export function targetsOf({ spec, refused }: LoadBalancerRecord, rows: StatRow[]
 function healthOf({ state }: TargetSpec, row: StatRow, before: TargetHealth | undefined): TargetHealth {
   if (state === 'draining') return 'draining'
   if (state === 'stopped') return 'unhealthy'
-  const status = row['status'] ?? ''
+  const status = row.status ?? ''
   if (status.startsWith('DOWN') || status.startsWith('MAINT')) return 'unhealthy'
-  const isUnchecked = ['', 'INI', 'UNK'].includes((row['check_status'] ?? '').replace('* ', ''))
+  const isUnchecked = ['', 'INI', 'UNK'].includes((row.check_status ?? '').replace('* ', ''))
   if (!isUnchecked) return 'healthy'
   return before === 'healthy' ? before : 'unknown'
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { readdir } from 'node:fs/promises'
+import { readdir, stat } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import { nullIfMissing } from '../system/files.ts'
@@ -40,6 +40,7 @@ export class LoadBalancerHost {
   /** Calls for one load balancer run one after another. */
   readonly inTurn = makeNamedQueues()
   readonly #known = new Map<string, Known>()
+  readonly #records = new Map<string, { file: string; record: LoadBalancerRecord }>()
   #machine: Promise<Machine> | null = null
 
   constructor(settings: Required<HaproxySettings>) {
@@ -54,8 +55,20 @@ export class LoadBalancerHost {
     return names.filter((name) => /^[a-z0-9][a-z0-9-]{0,35}$/.test(name))
   }
 
-  record(id: string): Promise<LoadBalancerRecord | null> {
-    return readRecord(this.placeOf(id))
+  /** What was last applied: do not change it. It is read again only when its file is another. */
+  async record(id: string): Promise<LoadBalancerRecord | null> {
+    const place = this.placeOf(id)
+    const found = await stat(place.record, { bigint: true }).catch(nullIfMissing)
+    if (!found) {
+      this.#records.delete(id)
+      return null
+    }
+    const file = `${found.ino} ${found.size} ${found.mtimeNs}`
+    const read = this.#records.get(id)
+    if (read?.file === file) return read.record
+    const record = await readRecord(place)
+    if (record) this.#records.set(id, { file, record })
+    return record
   }
 
   known(id: string): Known {
@@ -66,6 +79,7 @@ export class LoadBalancerHost {
 
   forget(id: string): void {
     this.#known.delete(id)
+    this.#records.delete(id)
   }
 
   machine(): Promise<Machine> {

@@ -6,7 +6,7 @@ import type { LogFiles, LogSource } from '../log-files.ts'
 import { publishText } from '../system/files.ts'
 import { logLimits, openFiles } from '../system/log-files.ts'
 import { hasMore } from '../system/log-names.ts'
-import { environment, killProcesses, processesWith } from '../system/programs.ts'
+import { environment, killProcesses, livingProcess, processesWith } from '../system/programs.ts'
 import type { LogSettings } from './log-carrier.ts'
 import type { Place } from './places.ts'
 import type { LoadBalancerRecord } from './records.ts'
@@ -47,9 +47,22 @@ const readersOf = async ({ folder, run }: { folder: string; run: string }): Prom
     .filter(({ args }) => args.at(-1) === run && args.at(-2) === folder)
     .map(({ pid }) => pid)
 
+/** The reader last seen of each `run` folder: to look through all processes takes long on a busy machine. */
+const lastSeen = new Map<string, number>()
+
+async function findReader(of: { folder: string; run: string }): Promise<number | null> {
+  const known = await livingProcess(lastSeen.get(of.run) ?? 0)
+  const isReader = known?.args.at(-1) === of.run && known.args.at(-2) === of.folder
+  return isReader ? known.pid : ((await readersOf(of))[0] ?? null)
+}
+
 /** Starts the reader if it does not run. */
 export async function startReader(of: { folder: string; run: string }): Promise<void> {
-  if ((await readersOf(of)).length > 0) return
+  const found = await findReader(of)
+  if (found !== null) {
+    lastSeen.set(of.run, found)
+    return
+  }
   // Detached: it outlives this worker, like the load balancers.
   const child = spawn(process.execPath, [program, '--readers', of.folder, of.run], {
     env: environment,

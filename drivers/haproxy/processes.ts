@@ -13,7 +13,7 @@ import {
 } from '../system/programs.ts'
 import type { Machine } from './document.ts'
 import type { Place } from './places.ts'
-import { ask, askMaster } from './runtime.ts'
+import { answers, ask, askMaster } from './runtime.ts'
 
 // One HAProxy per load balancer: a master and its worker. It outlives the host's worker, and is identified by its
 // configuration and pid file in its arguments.
@@ -33,10 +33,11 @@ export async function findMaster(place: Place): Promise<number | null> {
 const limits = (threads: number) => ({ cpu_cores: threads, memory_mib: 512 })
 
 // $1: the log, a fifo. The process gets it as descriptor 3, open on both sides, so that what is written waits for the
-// next reader when one ends. Its buffer is enlarged to 1 MiB (F_SETPIPE_SZ), which is some 2,000 lines. Each argument
-// before `--` is a file through which the process enters a group; then follows the program.
+// next reader when one ends. Its buffer is enlarged to 1 MiB (F_SETPIPE_SZ), which is some 2,000 lines; the start does
+// not wait for that. Each argument before `--` is a file through which the process enters a group; then follows the
+// program.
 const entering = `exec 3<>"$1" || exit; shift
-perl -e 'open(my $log, "+<&=", 3) and fcntl($log, 1031, 1 << 20)'
+perl -e 'open(my $log, "+<&=", 3) and fcntl($log, 1031, 1 << 20)' &
 while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift
 exec "$@"`
 
@@ -75,11 +76,7 @@ export async function startProcess(
     await run('sh', ['-c', entering, 'sh', place.log, ...groups, '--', 'nsenter', ...command], {
       signal: AbortSignal.timeout(startsWithinMs),
     })
-    await until(
-      async () => (await ask(place, ['show info']).catch(() => '')) !== '',
-      startsWithinMs,
-      'no answer',
-    )
+    await until(() => answers(place), startsWithinMs, 'no answer')
   } catch (error) {
     await endProcesses(place)
     if (error instanceof HostNotEquipped) throw error
@@ -123,13 +120,12 @@ export async function reload(place: Place, version: string): Promise<void> {
 
 /** Kills the process with all its workers, and what a killed start has left. */
 export async function endProcesses(place: Place): Promise<void> {
-  for (const text of [`${place.run}/`, place.config]) {
-    const left = await processesWith(text)
-    await killProcesses(
-      left.map(({ pid }) => pid),
-      text,
-    )
-  }
+  const text = `${place.run}/` // in the arguments of all of them: the pid file, or the log
+  const left = await processesWith(text)
+  await killProcesses(
+    left.map(({ pid }) => pid),
+    text,
+  )
   for (const file of [place.pidFile, place.admin, place.master]) await rm(file, { force: true })
 }
 

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
 import { EngineUnavailable } from '../errors.ts'
 import { connectUnix } from '../system/unix-sockets.ts'
 import type { Place } from './places.ts'
@@ -6,6 +7,7 @@ import type { Place } from './places.ts'
 // The runtime API: a connection takes one line of commands, answers and closes.
 
 const answersWithinMs = 10_000
+const retryMs = 50
 
 async function exchange(socketPath: string, line: string): Promise<string> {
   let socket: Awaited<ReturnType<typeof connectUnix>> | undefined
@@ -34,15 +36,42 @@ export function ask(place: Place, commands: string[]): Promise<string> {
 
 export const askMaster = (place: Place, command: string): Promise<string> => exchange(place.master, command)
 
-/** A row of `show stat`, by HAProxy's names of its columns. */
-export type StatRow = Partial<Record<string, string>>
+/**
+ * Whether the worker answers. False at once if it has ended: nothing listens then. A worker that is only slow has some
+ * seconds, because its connections would not survive a new start.
+ */
+export async function answers(place: Place): Promise<boolean> {
+  const deadline = Date.now() + answersWithinMs
+  do {
+    try {
+      if ((await ask(place, ['show version'])) !== '') return true
+    } catch (error) {
+      if (hasNoListener(error)) return false
+    }
+    await delay(retryMs)
+  } while (Date.now() < deadline)
+  return false
+}
 
+const hasNoListener = (error: unknown): boolean =>
+  error instanceof EngineUnavailable &&
+  ['ECONNREFUSED', 'ENOENT'].includes((error.cause as NodeJS.ErrnoException).code ?? '')
+
+/** A row of `show stat`, by HAProxy's names of its columns. */
+export type StatRow = Partial<Record<(typeof columns)[number], string>>
+
+const columns = ['pxname', 'svname', 'scur', 'status', 'check_status'] as const
+
+/** A table of a thousand routes has 400,000 values, so all others are left out. */
 export function readTable(text: string): StatRow[] {
   const [head = '', ...lines] = text.replace(/^# /, '').trim().split('\n')
   const names = head.split(',')
-  return lines
-    .filter(Boolean)
-    .map((line) => Object.fromEntries(line.split(',').map((value, index) => [names[index] ?? '', value])))
+  const at = columns.map((column) => [column, names.indexOf(column)] as const)
+  const most = Math.max(...at.map(([, index]) => index)) + 1
+  return lines.filter(Boolean).map((line) => {
+    const values = line.split(',', most)
+    return Object.fromEntries(at.map(([column, index]) => [column, values[index] ?? '']))
+  })
 }
 
 export const statsOf = async (place: Place): Promise<StatRow[]> =>

@@ -179,16 +179,18 @@ withLoadBalancers('a load balancer’s process', () => {
     const ending = new AbortController()
     const watching = balancers.watch((id) => told.push(id), ending.signal)
     const times: number[] = []
-    for (const pids of [[master], null]) {
+    for (const which of ['master', 'worker', 'all']) {
+      const running = await masterOf(spec.id)
       const all = (await processesWith(`${settings.run}/${spec.id}/`)).map(({ pid }) => pid)
       const begun = Date.now()
-      for (const pid of pids ?? all) process.kill(pid, 'SIGKILL')
+      for (const pid of all)
+        if (which === 'all' || (which === 'master') === (pid === running)) process.kill(pid, 'SIGKILL')
       await eventually(
         async () => (await ask(port, '/')).status === 200 && !all.includes(await masterOf(spec.id)),
       )
       times.push(Date.now() - begun)
     }
-    console.log(`back after ${times.join(' and ')} ms`) // two seconds on an idle machine
+    console.log(`back after ${times.join(', ')} ms`) // two seconds on an idle machine
     await eventually(() => told.includes(spec.id))
     ending.abort()
     await watching
@@ -197,6 +199,29 @@ withLoadBalancers('a load balancer’s process', () => {
     await eventually(async () => (await balancers.find(spec.id))?.state === 'broken')
     await balancers.mend()
     expect((await balancers.find(spec.id))?.state).toBe('running')
+  })
+
+  test('is started again if its master lives and its worker has ended or does not answer', async () => {
+    const spec = balancer({ routes: [route()] })
+    await applied(spec)
+    const port = await portOf(spec.id)
+    const ending = new AbortController()
+    const watching = balancers.watch(() => {}, ending.signal)
+    for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
+      const master = await masterOf(spec.id)
+      const all = (await processesWith(`${settings.run}/${spec.id}/`)).map(({ pid }) => pid)
+      process.kill(master, 'SIGSTOP') // so that it does not end with its worker
+      for (const pid of all.filter((one) => one !== master)) process.kill(pid, signal)
+      const begun = Date.now()
+      await eventually(async () => {
+        const now = await masterOf(spec.id)
+        return now !== 0 && now !== master
+      })
+      await eventually(async () => (await ask(port, '/')).status === 200)
+      console.log(`after ${signal} of the worker back in ${Date.now() - begun} ms`)
+    }
+    ending.abort()
+    await watching
   })
 
   test('marks a target as unhealthy and healthy again by its checks, and tells so', async () => {
