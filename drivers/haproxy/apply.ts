@@ -8,18 +8,17 @@ import { sync } from '../system/files.ts'
 import { dropOthers, secretFiles, writeSecrets } from './certificates.ts'
 import { carryOut, keepDownServers, serverCommands } from './changes.ts'
 import { accepted } from './check.ts'
-import { type Document, writeDocument } from './document.ts'
+import type { Document } from './document.ts'
 import type { LoadBalancerHost } from './host.ts'
 import { startReader, writeLogSettings } from './logs.ts'
 import type { Place } from './places.ts'
 import { choosePorts } from './ports.ts'
 import { AddressInUse, findMaster, reload, runningVersion, startProcess } from './processes.ts'
-import { type LoadBalancerRecord, writeRecord } from './records.ts'
+import type { LoadBalancerRecord } from './records.ts'
 
-// Brings a load balancer to its description. The configuration's file is written first, then the process follows, then
-// the record says so: a call that is repeated after a crash sees from the version which of these is missing.
+// Brings a load balancer to its description. The configuration's file is written first, then its record, then the
+// process follows, which says its version: a call that is repeated after a crash sees from it what is missing.
 
-const unfinished = 'unfinished'
 const tries = 5
 
 /** See LoadBalancerEngine.apply. Must run in the load balancer's turn. */
@@ -38,14 +37,13 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
   const machine = await host.machine()
   const pid = await masterIn(place, spec.namespace)
   const avoid = new Set<number>()
+  const known = host.accepted(spec.id)
 
   for (let attempt = 0; attempt < tries; attempt++) {
     const had = before?.ports ?? []
     const held = new Set(pid === null ? [] : had.map(({ host_port }) => host_port))
     const ports = await choosePorts(spec, { had, held, avoid, hostPorts: host.settings.ports, outside })
-    const document = await accepted(place, (refused) =>
-      writeDocument({ spec, place, outside, ports, machine, secrets, refused }),
-    )
+    const document = await accepted({ spec, place, outside, ports, machine, secrets }, known)
     const record: LoadBalancerRecord = {
       spec,
       engine_id: before?.engine_id ?? randomUUID(),
@@ -56,9 +54,10 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
       servers: document.servers,
     }
     try {
-      if (pid === null) await begin(host, place, document, record)
+      if (pid === null) await begin(host, place, record)
       else await change(host, place, document, { before, record })
     } catch (error) {
+      known.forget() // the next try checks everything
       if (!(error instanceof AddressInUse)) throw error
       if (spec.listeners.some(({ host_port }) => host_port === error.port))
         throw new PortInUse(error.port, error)
@@ -80,16 +79,10 @@ export async function masterIn(place: Place, namespace: string): Promise<number 
   return its && wanted && its.ino === wanted.ino ? pid : null
 }
 
-async function begin(
-  host: LoadBalancerHost,
-  place: Place,
-  document: Document,
-  record: LoadBalancerRecord,
-): Promise<void> {
+async function begin(host: LoadBalancerHost, place: Place, record: LoadBalancerRecord): Promise<void> {
   await takeCandidate(place)
-  await writeRecord(place, { ...record, version: unfinished })
+  await host.write(record)
   await startFromFile(host, place, record)
-  await writeRecord(place, { ...record, version: document.version })
 }
 
 /** Starts the process from the configuration in its file, with the reader of its log. */
@@ -116,14 +109,14 @@ async function change(
   if (before && running === document.version && before.version === document.version) {
     await takeCandidate(place)
     await carryOut(place, serverCommands(before.servers, document.servers))
-    await writeRecord(place, record)
+    await host.write(record)
     return
   }
   const former = await readFile(place.config)
   await keepDownServers(place, document.servers)
   await writeLogSettings(place, record, host.settings.logBacklogMib)
   await takeCandidate(place)
-  await writeRecord(place, { ...record, version: unfinished })
+  await host.write(record)
   try {
     await reload(place, document.version)
   } catch (error) {
@@ -131,7 +124,6 @@ async function change(
     await writeFile(place.config, former)
     throw error
   }
-  await writeRecord(place, record)
 }
 
 async function takeCandidate(place: Place): Promise<void> {

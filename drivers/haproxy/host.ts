@@ -1,16 +1,18 @@
 import { createHash } from 'node:crypto'
+import type { BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import { nullIfMissing } from '../system/files.ts'
 import type { HostPorts } from '../system/host-ports.ts'
+import { AcceptedRoutes } from './accepted-routes.ts'
 import type { Machine } from './document.ts'
 import type { Known } from './health.ts'
 import { nameHostNamespace } from './host-namespace.ts'
 import type { Outside } from './listeners.ts'
 import { makePlaces, type Place } from './places.ts'
 import { findUser } from './processes.ts'
-import { type LoadBalancerRecord, readRecord } from './records.ts'
+import { type LoadBalancerRecord, readRecord, writeRecord } from './records.ts'
 
 export interface HaproxySettings {
   /** The host that owns these load balancers. */
@@ -40,6 +42,7 @@ export class LoadBalancerHost {
   /** Calls for one load balancer run one after another. */
   readonly inTurn = makeNamedQueues()
   readonly #known = new Map<string, Known>()
+  readonly #accepted = new Map<string, AcceptedRoutes>()
   readonly #records = new Map<string, { file: string; record: LoadBalancerRecord }>()
   #machine: Promise<Machine> | null = null
 
@@ -63,12 +66,19 @@ export class LoadBalancerHost {
       this.#records.delete(id)
       return null
     }
-    const file = `${found.ino} ${found.size} ${found.mtimeNs}`
+    const file = fileOf(found)
     const read = this.#records.get(id)
     if (read?.file === file) return read.record
     const record = await readRecord(place)
     if (record) this.#records.set(id, { file, record })
     return record
+  }
+
+  async write(record: LoadBalancerRecord): Promise<void> {
+    const place = this.placeOf(record.spec.id)
+    const written = await writeRecord(place, record)
+    const file = fileOf(await stat(place.record, { bigint: true }))
+    this.#records.set(place.id, { file, record: written })
   }
 
   known(id: string): Known {
@@ -77,7 +87,14 @@ export class LoadBalancerHost {
     return known
   }
 
+  accepted(id: string): AcceptedRoutes {
+    const accepted = this.#accepted.get(id) ?? new AcceptedRoutes()
+    this.#accepted.set(id, accepted)
+    return accepted
+  }
+
   forget(id: string): void {
+    this.#accepted.delete(id)
     this.#known.delete(id)
     this.#records.delete(id)
   }
@@ -95,3 +112,6 @@ export class LoadBalancerHost {
     return { address: ports.address, namespace: hostNamespace ?? (await nameHostNamespace(this.mark)) }
   }
 }
+
+/** Which file it is: each record is written to a new one. */
+const fileOf = ({ ino, size, mtimeNs }: BigIntStats): string => `${ino} ${size} ${mtimeNs}`

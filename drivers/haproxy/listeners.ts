@@ -4,7 +4,7 @@ import { httpLog, tcpLog } from './access-log.ts'
 import { listFile } from './certificates.ts'
 import type { Place } from './places.ts'
 import { backendName, isForTcp, kinds, takingLines } from './routes.ts'
-import type { Section, Words } from './text.ts'
+import { baseDefaults, type Section, type Words } from './text.ts'
 import { aKeyAuthorization, aPort, aToken } from './values.ts'
 
 // Listeners as frontends. Each listens in the load balancer's namespace, and on the host's address in the host's.
@@ -55,7 +55,7 @@ export function frontendOf(entrance: Entrance, listener: ListenerSpec, owners: M
     listener.protocol === 'tcp'
       ? tcpLines(entrance)
       : [...httpLines(spec), ...protocolLines(entrance, listener), ...routeLines(entrance, owners)]
-  return { head: ['frontend', `l-${port}`], lines: [...lines, ...more] }
+  return { head: ['frontend', `l-${port}`, 'from', baseDefaults], lines: [...lines, ...more] }
 }
 
 /** The first route that asks for nothing of HTTP takes all connections. */

@@ -54,6 +54,11 @@ export async function choosePorts(
     host_port,
     kept_port: had.find((one) => one.port === port)?.host_port ?? null,
   }))
+  const kept = asked.flatMap(({ host_port, kept_port }) =>
+    kept_port !== null && held.has(kept_port) && [null, kept_port].includes(host_port) ? [kept_port] : [],
+  )
+  if (kept.length === listeners.length)
+    return listeners.map(({ port, protocol }, index) => ({ port, protocol, host_port: kept[index] ?? 0 }))
   const inUse = new Set([...avoid].map((host_port) => portKey({ host_port, protocol: 'tcp' })))
   const listened = await listenedAt(outside)
   for (let attempt = 0; attempt < tries; attempt++) {

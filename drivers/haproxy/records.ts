@@ -24,10 +24,13 @@ export async function readRecord(place: Place): Promise<LoadBalancerRecord | nul
   return text === null ? null : (JSON.parse(text) as LoadBalancerRecord)
 }
 
-export function writeRecord(place: Place, record: LoadBalancerRecord): Promise<void> {
+/** Returns what was written: without secrets. */
+export async function writeRecord(place: Place, record: LoadBalancerRecord): Promise<LoadBalancerRecord> {
   const { spec } = record
   const certificates = spec.certificates.map(({ id }) => ({ id, pem: '' }))
-  return publishText(place.record, JSON.stringify({ ...record, spec: { ...spec, certificates } }))
+  const written = { ...record, spec: { ...spec, certificates } }
+  await publishText(place.record, JSON.stringify(written))
+  return written
 }
 
 /** The part of a state that the record has. */

@@ -3,7 +3,7 @@ import { EngineRefused } from '../errors.ts'
 import type { HealthCheckSpec, LoadBalancerSpec, RouteSpec, TargetSpec } from '../load-balancers.ts'
 import type { Place } from './places.ts'
 import { caFile } from './certificates.ts'
-import type { Section, Words } from './text.ts'
+import { baseDefaults, type Section, type Words } from './text.ts'
 import {
   aCount,
   aHeader,
@@ -101,6 +101,37 @@ export const isForTcp = (route: RouteSpec): boolean =>
 
 const longestStreams = (route: RouteSpec): string => aTime(route.idle_timeout_sec, 'The idle timeout')
 
+// What the backends of all routes share stands once: HAProxy reads a thousand routes in half the time.
+const checkedDefaults = 'checked'
+const targetsDefaults = 'targets'
+
+export const targetDefaults = (check: HealthCheckSpec): Section[] => [
+  {
+    head: ['defaults', checkedDefaults, 'from', baseDefaults],
+    lines: [
+      ['balance', 'roundrobin'],
+      ['timeout', 'check', aTime(check.timeout_sec, 'The timeout of a health check')],
+      [
+        'default-server',
+        'inter',
+        aTime(check.interval_sec, 'The interval of health checks'),
+        'rise',
+        aCount(check.healthy_after, 1, 100, 'healthy_after'),
+        'fall',
+        aCount(check.unhealthy_after, 1, 100, 'unhealthy_after'),
+      ],
+    ],
+  },
+  {
+    head: ['defaults', targetsDefaults, 'from', checkedDefaults],
+    lines: [
+      ['retry-on', 'conn-failure', 'empty-response'],
+      ['acl', 'repeatable', 'method', 'GET', 'HEAD', 'OPTIONS'],
+      ['http-request', 'disable-l7-retry', 'unless', 'repeatable'],
+    ],
+  },
+]
+
 function backend(
   kind: Kind,
   route: RouteSpec,
@@ -111,11 +142,15 @@ function backend(
   return {
     servers,
     section: {
-      head: ['backend', backendName(kind, route.id)],
+      head: [
+        'backend',
+        backendName(kind, route.id),
+        'from',
+        kind === 'tcp' ? checkedDefaults : targetsDefaults,
+      ],
       route: route.id,
       lines: [
-        ['mode', kind === 'tcp' ? 'tcp' : 'http'],
-        ['balance', 'roundrobin'],
+        ...(kind === 'tcp' ? [['mode', 'tcp']] : []),
         ['timeout', 'server', answers],
         ['timeout', 'tunnel', idle],
         ...lines,
@@ -128,7 +163,7 @@ function backend(
 const redirectBackend = (route: RouteSpec, { status, url }: { status: number; url: string }): Backend => ({
   servers: [],
   section: {
-    head: ['backend', backendName('http', route.id)],
+    head: ['backend', backendName('http', route.id), 'from', baseDefaults],
     route: route.id,
     lines: [
       ...requestHeaderLines(route),
@@ -138,13 +173,11 @@ const redirectBackend = (route: RouteSpec, { status, url }: { status: number; ur
   },
 })
 
+const isStream: Words = ['{', 'req.hdr(accept)', '-m', 'sub', 'text/event-stream', '}']
+
 function httpLines(spec: LoadBalancerSpec, route: RouteSpec): Words[] {
   return [
-    ['acl', 'repeatable', 'method', 'GET', 'HEAD', 'OPTIONS'],
-    ['retry-on', 'conn-failure', 'empty-response'],
-    ['http-request', 'disable-l7-retry', 'unless', 'repeatable'],
-    ['acl', 'stream', 'req.hdr(accept)', '-m', 'sub', 'text/event-stream'],
-    ['http-request', 'set-timeout', 'server', longestStreams(route), 'if', 'stream'],
+    ['http-request', 'set-timeout', 'server', longestStreams(route), 'if', ...isStream],
     ...requestHeaderLines(route),
     ...rewriteLines(route),
     ...responseHeaderLines(route),
@@ -207,13 +240,11 @@ function cookieLine(spec: LoadBalancerSpec, route: RouteSpec): Words {
 const cookieOf = ({ id }: TargetSpec): string => createHash('sha256').update(id).digest('hex').slice(0, 16)
 
 function checkLines(check: HealthCheckSpec, route: RouteSpec): Words[] {
-  const timeout: Words = ['timeout', 'check', aTime(check.timeout_sec, 'The timeout of a health check')]
-  if (check.path === null) return [timeout]
+  if (check.path === null) return []
   const host =
     route.host_match === null || route.host_match.startsWith('*.') ? null : aHostName(route.host_match)
   const status = check.expect_status === null ? '200-399' : aCount(check.expect_status, 100, 599, 'A status')
   return [
-    timeout,
     ['option', 'httpchk'],
     [
       'http-check',
@@ -245,21 +276,10 @@ const serversOf = (route: RouteSpec, kind: Kind, optionsOf: (target: TargetSpec)
   }))
 
 function checked(spec: LoadBalancerSpec, route: RouteSpec, place: Place, kind: Kind): Server[] {
-  const { interval_sec, healthy_after, unhealthy_after } = spec.health_check
   const sni =
     route.backend_tls && route.backend_sni !== null ? ['check-sni', aHostName(route.backend_sni)] : []
-  const check = [
-    'check',
-    'inter',
-    aTime(interval_sec, 'The interval of health checks'),
-    'rise',
-    aCount(healthy_after, 1, 100, 'healthy_after'),
-    'fall',
-    aCount(unhealthy_after, 1, 100, 'unhealthy_after'),
-    ...sni,
-  ]
   const tls = tlsOptions(spec, route, place, kind)
-  return serversOf(route, kind, () => [...tls, ...check])
+  return serversOf(route, kind, () => [...tls, 'check', ...sni])
 }
 
 /** Servers whose health is that of the owner's. */

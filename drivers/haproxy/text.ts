@@ -15,11 +15,27 @@ export interface Section {
 /** Strong quotes: nothing inside is expanded or escaped. Throws EngineRefused for a character outside ASCII's text. */
 export function quoted(word: string | number): string {
   const text = String(word)
+  if (/^[\w./:,=@-]+$/.test(text)) return text
   if (!/^[\x20-\x7e]*$/.test(text)) throw new EngineRefused('A value has a character that is not allowed')
-  return /^[\w./:,=@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
+  return `'${text.replaceAll("'", "'\\''")}'`
 }
 
+/** The settings that all sections begin with. */
+export const baseDefaults = 'base'
+
 const lineOf = (words: Words): string => words.map(quoted).join(' ')
+
+const written = new WeakMap<Section, string[]>()
+
+/** The lines of a section, its head first. Rendered once: a route's section is used again at the next change. */
+function linesOf(section: Section): string[] {
+  const lines = written.get(section) ?? [
+    lineOf(section.head),
+    ...section.lines.map((words) => `  ${lineOf(words)}`),
+  ]
+  written.set(section, lines)
+  return lines
+}
 
 export interface ConfigText {
   text: string
@@ -35,9 +51,11 @@ export function writeSections(sections: Section[], routes: ReadonlyMap<Words, st
     lines.push(line)
     if (owner !== undefined) owners.set(lines.length, owner)
   }
-  for (const { head, lines: inside, route } of sections) {
-    add(lineOf(head), route)
-    for (const words of inside) add(`  ${lineOf(words)}`, route ?? routes.get(words))
+  for (const section of sections) {
+    const [head = '', ...inside] = linesOf(section)
+    add(head, section.route)
+    for (const [index, line] of inside.entries())
+      add(line, section.route ?? routes.get(section.lines[index] ?? []))
   }
   return { text: `${lines.join('\n')}\n`, routeAt: (line) => owners.get(line) }
 }
