@@ -82,6 +82,13 @@ export interface TargetSpec {
   state: 'active' | 'draining' | 'stopped'
 }
 
+export interface LeftOut {
+  kind: 'certificate' | 'ca_trust' | 'listener'
+  /** A listener's is its port. */
+  id: string
+  reason: string
+}
+
 export type TargetHealth = 'healthy' | 'unhealthy' | 'unknown' | 'draining'
 
 export interface LoadBalancerState {
@@ -91,6 +98,8 @@ export interface LoadBalancerState {
   ports: { port: number; host_port: number; protocol: ListenerSpec['protocol'] }[]
   /** Routes that the engine refused, with its reason; all others are in effect. */
   refused: { route_id: string; reason: string }[]
+  /** What else the engine refused; all other parts are in effect. */
+  left_out: LeftOut[]
   targets: { route_id: string; target_id: string; health: TargetHealth; connections: number }[]
 }
 
@@ -117,7 +126,7 @@ export interface RouteSample {
 export interface LoadBalancerEngine {
   /**
    * Starts the process, or changes it without dropping a connection: over its runtime API where that is enough, else
-   * by a reload. What the engine's own check refuses never replaces what runs.
+   * by a reload. What the engine's own check refuses is left out, and never replaces what runs.
    */
   apply(spec: LoadBalancerSpec): Promise<LoadBalancerState>
   /** Ends the process and removes its files. Succeeds if there is none. */

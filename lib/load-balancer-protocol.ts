@@ -78,6 +78,13 @@ export const ObservedLoadBalancer = z.strictObject({
   state: z.enum(['running', 'broken', 'leftover']),
   ports: z.array(z.strictObject({ port: z.int(), host_port: z.int(), protocol })),
   refused: z.array(z.strictObject({ route_id: z.string(), reason: z.string() })),
+  left_out: z.array(
+    z.strictObject({
+      kind: z.enum(['certificate', 'ca_trust', 'listener']),
+      id: z.string(),
+      reason: z.string(),
+    }),
+  ),
   targets: z.array(
     z.strictObject({
       route_id: z.string(),

@@ -141,7 +141,7 @@ async function balancerOf(id: string): Promise<LoadBalancerDocument> {
 }
 
 /** What is not known of a replica before its host has reported it. */
-const unknown = { state: 'starting', ports: [], refused: [], targets: [] } as const
+const unknown = { state: 'starting', ports: [], refused: [], left_out: [], targets: [] } as const
 
 const runOn = async ({ _id, tenant_id }: ReplicaDocument, host_id: string): Promise<void> => {
   await Replica.updateOne({ _id, tenant_id }, { $set: { host_id, ...unknown } })

@@ -1,11 +1,11 @@
-import { createHash, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { mkdir, readFile, rename, stat, writeFile } from 'node:fs/promises'
 import { EngineRefused, EngineUnavailable, PortInUse } from '../errors.ts'
 import { namespaceFile } from '../linux/commands.ts'
 import { isNamespace } from '../linux/namespaces.ts'
 import type { LoadBalancerSpec } from '../load-balancers.ts'
 import { sync } from '../system/files.ts'
-import { dropOthers, secretFiles, writeSecrets } from './certificates.ts'
+import { dropOthers } from './certificates.ts'
 import { carryOut, keepDownServers, serverCommands } from './changes.ts'
 import { accepted } from './check.ts'
 import type { Document } from './document.ts'
@@ -27,12 +27,7 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
   if (!(await isNamespace(spec.namespace)))
     throw new EngineUnavailable('The load balancer’s network is not on this host')
   const before = await host.record(spec.id)
-  const files = secretFiles(spec, place)
   await mkdir(place.folder, { recursive: true, mode: 0o700 })
-  await writeSecrets(place, files)
-  const secrets = createHash('sha256')
-    .update(JSON.stringify([...files]))
-    .digest('hex')
   const outside = await host.outside()
   const machine = await host.machine()
   const pid = await masterIn(place, spec.namespace)
@@ -43,13 +38,14 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
     const had = before?.ports ?? []
     const held = new Set(pid === null ? [] : had.map(({ host_port }) => host_port))
     const ports = await choosePorts(spec, { had, held, avoid, hostPorts: host.settings.ports, outside })
-    const document = await accepted({ spec, place, outside, ports, machine, secrets }, known)
+    const document = await accepted({ spec, place, outside, ports, machine }, known)
     const record: LoadBalancerRecord = {
       spec,
       engine_id: before?.engine_id ?? randomUUID(),
       created_at: before?.created_at ?? new Date().toISOString(),
       ports,
       refused: document.refused,
+      left_out: document.left_out,
       version: document.version,
       servers: document.servers,
     }
@@ -64,7 +60,7 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
       avoid.add(error.port)
       continue
     }
-    await dropOthers(place, files)
+    await dropOthers(place, document.files)
     return
   }
   throw new PortInUse(null)

@@ -1,8 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { chmod, mkdir, readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { EngineRefused } from '../errors.ts'
-import type { LoadBalancerSpec } from '../load-balancers.ts'
+import type { LeftOut, LoadBalancerSpec } from '../load-balancers.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 import type { Place } from './places.ts'
 import { anId } from './values.ts'
@@ -19,37 +18,50 @@ const blocks = /-----BEGIN ([A-Z0-9 ]+)-----[\s\S]+?-----END \1-----/g
 const blocksOf = (pem: string): { kind: string; text: string }[] =>
   [...pem.matchAll(blocks)].map(([text, kind = '']) => ({ kind, text }))
 
-/** Throws EngineRefused if the key does not belong to the first certificate. */
-function checkCertificate(id: string, pem: string): void {
-  try {
-    const all = blocksOf(pem)
-    const [leaf] = all
-      .filter(({ kind }) => kind === 'CERTIFICATE')
-      .map(({ text }) => new X509Certificate(text))
-    const key = all.find(({ kind }) => kind.endsWith('PRIVATE KEY'))
-    if (leaf && key && leaf.checkPrivateKey(createPrivateKey(key.text))) return
-  } catch {
-    // Refused below: the reason must not quote a key.
-  }
-  throw new EngineRefused(`The certificate ${anId(id)} has no key, or not its own`)
+const certificatesIn = (pem: string): X509Certificate[] =>
+  blocksOf(pem)
+    .filter(({ kind }) => kind === 'CERTIFICATE')
+    .map(({ text }) => new X509Certificate(text))
+
+function hasOwnKey(pem: string): boolean {
+  const [leaf] = certificatesIn(pem)
+  const key = blocksOf(pem).find(({ kind }) => kind.endsWith('PRIVATE KEY'))
+  return leaf !== undefined && key !== undefined && leaf.checkPrivateKey(createPrivateKey(key.text))
 }
 
-/** The files that a description needs, by path. Throws EngineRefused. */
-export function secretFiles(spec: LoadBalancerSpec, place: Place): Map<string, string> {
-  const files = new Map<string, string>()
-  for (const { id, pem } of spec.certificates) {
-    checkCertificate(id, pem)
-    files.set(certificateFile(place, id), pem)
+const hasCertificates = (pem: string): boolean => certificatesIn(pem).length > 0
+
+/** Whether the check passes. It does not tell why it failed: an error could quote a key. */
+function passes(check: (pem: string) => boolean, pem: string): boolean {
+  try {
+    return check(pem)
+  } catch {
+    return false
   }
-  for (const { id, pem } of spec.ca_trusts) files.set(caFile(place, id), pem)
+}
+
+export const isIn = (list: LeftOut[], kind: LeftOut['kind'], id: string | number): boolean =>
+  list.some((one) => one.kind === kind && one.id === String(id))
+
+/** The files that a description needs, by path. What cannot be used has no file, and is added to `leftOut`. */
+export function secretFiles(spec: LoadBalancerSpec, place: Place, leftOut: LeftOut[]): Map<string, string> {
+  const files = new Map<string, string>()
+  const leaveOut = (kind: LeftOut['kind'], id: string, reason: string): void => {
+    if (!isIn(leftOut, kind, id)) leftOut.push({ kind, id, reason })
+  }
+  for (const { id, pem } of spec.certificates)
+    if (!passes(hasOwnKey, pem)) leaveOut('certificate', id, 'It has no private key, or not its own')
+    else if (!isIn(leftOut, 'certificate', id)) files.set(certificateFile(place, id), pem)
+  for (const { id, pem } of spec.ca_trusts)
+    if (!passes(hasCertificates, pem)) leaveOut('ca_trust', id, 'It has no certificates, or damaged ones')
+    else if (!isIn(leftOut, 'ca_trust', id)) files.set(caFile(place, id), pem)
   for (const { port, protocol, certificate_ids } of spec.listeners) {
     if (protocol !== 'https') continue
     for (const id of certificate_ids)
-      if (!files.has(certificateFile(place, id)))
-        throw new EngineRefused('A listener’s certificate is unknown')
-    if (certificate_ids.length === 0) throw new EngineRefused('A listener for HTTPS needs a certificate')
-    const list = certificate_ids.map((id) => `${certificateFile(place, id)}\n`)
-    files.set(listFile(place, port), list.join(''))
+      if (!spec.certificates.some((one) => one.id === id)) leaveOut('certificate', id, 'It is unknown')
+    const usable = certificate_ids.map((id) => certificateFile(place, id)).filter((path) => files.has(path))
+    if (usable.length === 0) leaveOut('listener', String(port), 'It has no certificate that can be used')
+    else files.set(listFile(place, port), usable.map((path) => `${path}\n`).join(''))
   }
   return files
 }

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { EngineError } from '../errors.ts'
-import type { LoadBalancerState, RouteSpec } from '../load-balancers.ts'
+import type { LeftOut, LoadBalancerState, RouteSpec } from '../load-balancers.ts'
+import { isIn } from './certificates.ts'
 import { type Entrance, frontendOf, noRoute } from './listeners.ts'
 import { inOrder } from './order.ts'
 import { type Backend, type Server, takingLines, targetDefaults } from './routes.ts'
@@ -15,6 +16,7 @@ export interface Document extends ConfigText {
   version: string
   routes: Map<RouteSpec, Backend[]>
   refused: Refusal[]
+  left_out: LeftOut[]
 }
 
 export interface Machine {
@@ -37,14 +39,16 @@ export interface Draft extends Omit<Entrance, 'routes'> {
   secrets: string
   /** Routes that HAProxy refused before. */
   refused: Refusal[]
+  left_out: LeftOut[]
   /** Throws EngineRefused for a route that is not valid. */
   backendsOf: (route: RouteSpec) => Backend[]
 }
 
-/** Routes that are not valid are left out. */
+/** Routes and listeners that are not valid are left out. */
 export function writeDocument(entrance: Draft): Document {
   const { spec, machine, secrets } = entrance
   const refused = [...entrance.refused]
+  const left_out = [...entrance.left_out]
   const taken = new Map<RouteSpec, Backend[]>()
   for (const route of inOrder(spec.routes)) {
     if (refused.some(({ route_id }) => route_id === route.id)) continue
@@ -59,7 +63,16 @@ export function writeDocument(entrance: Draft): Document {
   const routes = [...taken.keys()]
   const backends = [...taken.values()].flat()
   const owners = new Map<Words, string>()
-  const frontends = spec.listeners.map((listener) => frontendOf({ ...entrance, routes }, listener, owners))
+  const frontends = spec.listeners.flatMap((listener) => {
+    if (isIn(left_out, 'listener', listener.port)) return []
+    try {
+      return [frontendOf({ ...entrance, routes }, listener, owners)]
+    } catch (error) {
+      if (!(error instanceof EngineError)) throw error
+      left_out.push({ kind: 'listener', id: String(listener.port), reason: error.message })
+      return []
+    }
+  })
   const body = [
     defaults,
     ...targetDefaults(spec.health_check),
@@ -76,7 +89,7 @@ export function writeDocument(entrance: Draft): Document {
     .slice(0, 32)
   // Rendered once: a thousand routes are 28,000 lines. The first line of the first section is this one.
   const named = text.replace(`${unnamed}\n`, `${unnamed}${version}\n`)
-  return { text: named, routeAt, servers, version, routes: taken, refused }
+  return { text: named, routeAt, servers, version, routes: taken, refused, left_out }
 }
 
 const unnamed = 'description keelson:'

@@ -50,7 +50,7 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
     const record = await host.record(id)
     if (!record) {
       const isThere = existsSync(place.folder) || existsSync(place.run)
-      return isThere ? { id, state: 'leftover', ports: [], refused: [], targets: [] } : null
+      return isThere ? { id, state: 'leftover', ports: [], refused: [], left_out: [], targets: [] } : null
     }
     const rows =
       (await masterIn(place, record.spec.namespace)) === null ? null : await statsOf(place).catch(() => null)
@@ -162,7 +162,7 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
   }
 
   async function stateOrLeftover(id: string): Promise<LoadBalancerState | null> {
-    const leftover = { id, state: 'leftover' as const, ports: [], refused: [], targets: [] }
+    const leftover = { id, state: 'leftover' as const, ports: [], refused: [], left_out: [], targets: [] }
     return /^[a-z0-9][a-z0-9-]{0,35}$/.test(id) ? ((await stateOf(id)) ?? leftover) : null
   }
 }

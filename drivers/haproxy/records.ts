@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
-import type { LoadBalancerSpec, LoadBalancerState } from '../load-balancers.ts'
+import type { LeftOut, LoadBalancerSpec, LoadBalancerState } from '../load-balancers.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
+import { isIn } from './certificates.ts'
 import type { Refusal } from './document.ts'
 import type { BoundListener } from './listeners.ts'
 import type { Place } from './places.ts'
@@ -14,6 +15,7 @@ export interface LoadBalancerRecord {
   created_at: string
   ports: BoundListener[]
   refused: Refusal[]
+  left_out: LeftOut[]
   /** The document's version in the configuration file, and its servers. */
   version: string
   servers: Server[]
@@ -38,8 +40,10 @@ export const recordedState = ({
   spec,
   ports,
   refused,
+  left_out,
 }: LoadBalancerRecord): Omit<LoadBalancerState, 'state' | 'targets'> => ({
   id: spec.id,
-  ports,
+  ports: ports.filter(({ port }) => !isIn(left_out, 'listener', port)),
   refused,
+  left_out,
 })

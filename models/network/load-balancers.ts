@@ -86,6 +86,7 @@ export interface ReplicaDocument {
   state: 'starting' | 'running' | 'broken' | 'unreachable'
   ports: LoadBalancerState['ports']
   refused: LoadBalancerState['refused']
+  left_out: LoadBalancerState['left_out']
   targets: LoadBalancerState['targets']
   /** When the platform last began to move it away from a lost host. */
   rescued_at: Date | null
@@ -102,6 +103,7 @@ const replicaSchema = new Schema<ReplicaDocument>(
     state: { type: String, default: 'starting' },
     ports: { type: Mixed, default: [] },
     refused: { type: Mixed, default: [] },
+    left_out: { type: Mixed, default: [] },
     targets: { type: Mixed, default: [] },
     rescued_at: { type: Date, default: null },
   },

@@ -45,9 +45,14 @@ async function record(before: ReplicaDocument, seen: ObservedLoadBalancer | unde
   // A new replica is not there yet. One that was there is broken: its host starts it again.
   if (!seen && before.state === 'starting') return
   const state = seen?.state === 'running' ? 'running' : 'broken'
-  const now = { state, ports: seen?.ports ?? before.ports, refused: seen?.refused ?? before.refused } as const
-  const targets = seen?.targets ?? before.targets
-  const was = { state: before.state, ports: before.ports, refused: before.refused }
+  const { ports, refused, left_out, targets } = seen ?? before
+  const now = { state, ports, refused, left_out } as const
+  const was = {
+    state: before.state,
+    ports: before.ports,
+    refused: before.refused,
+    left_out: before.left_out,
+  }
   const isSame = JSON.stringify(now) === JSON.stringify(was)
   if (isSame && JSON.stringify(targets) === JSON.stringify(before.targets)) return
   const { _id, tenant_id, load_balancer_id: id, host_id, updated_at } = before
@@ -59,6 +64,7 @@ async function record(before: ReplicaDocument, seen: ObservedLoadBalancer | unde
   if (!isSame) await copyEndpoints(id)
   if (state !== before.state && before.state !== 'starting') await noteState(before, state)
   if (now.refused.length || before.refused.length) await noteRefusals(before, now.refused)
+  await noteLeftOut(before, left_out)
   await noteHealth(before, targets)
 }
 
@@ -99,6 +105,28 @@ async function noteRefusals(before: ReplicaDocument, refused: ReplicaDocument['r
       kind: 'route_refused',
       message: `The proxy refused a route: ${reason}`,
       data: { route_id, host_id: before.host_id },
+    })
+  }
+}
+
+const partNames = {
+  certificate: 'certificate',
+  ca_trust: 'CA trust',
+  listener: 'listener',
+} as const
+
+/** Certificates, CA trusts and listeners that the proxy cannot use: the others are in effect. */
+async function noteLeftOut(before: ReplicaDocument, leftOut: ReplicaDocument['left_out']): Promise<void> {
+  const { tenant_id, load_balancer_id, host_id } = before
+  const known = new Set(before.left_out.map(({ kind, id, reason }) => `${kind} ${id} ${reason}`))
+  for (const { kind, id, reason } of leftOut) {
+    if (known.has(`${kind} ${id} ${reason}`)) continue
+    await noteActivity({
+      tenant_id,
+      resource_id: load_balancer_id,
+      kind: `${kind}_refused`,
+      message: `The proxy runs without the ${partNames[kind]} ${id}: ${reason}`,
+      data: { [kind === 'listener' ? 'port' : `${kind}_id`]: kind === 'listener' ? Number(id) : id, host_id },
     })
   }
 }

@@ -118,11 +118,19 @@ export function loadBalancersPart({ engine, hostId, networks, wanted, log }: Par
   }
 }
 
-const toObserved = ({ id, state, ports, refused, targets }: LoadBalancerState): ObservedLoadBalancer => ({
+const toObserved = ({
+  id,
+  state,
+  ports,
+  refused,
+  left_out,
+  targets,
+}: LoadBalancerState): ObservedLoadBalancer => ({
   kind: 'load_balancer',
   id,
   state,
   ports,
   refused,
+  left_out,
   targets,
 })
