@@ -5,7 +5,15 @@ import { isIn } from './certificates.ts'
 import { type Entrance, frontendOf, noRoute } from './listeners.ts'
 import { inOrder } from './order.ts'
 import { type Backend, type Server, takingLines, targetDefaults } from './routes.ts'
-import { baseDefaults, type ConfigText, type Section, type Words, writeSections } from './text.ts'
+import {
+  baseDefaults,
+  type ConfigText,
+  lineOf,
+  linesOf,
+  type Section,
+  type Words,
+  writeSections,
+} from './text.ts'
 
 export type Refusal = LoadBalancerState['refused'][number]
 
@@ -53,8 +61,11 @@ export function writeDocument(entrance: Draft): Document {
   for (const route of inOrder(spec.routes)) {
     if (refused.some(({ route_id }) => route_id === route.id)) continue
     try {
-      takingLines(route, 0)
-      taken.set(route, entrance.backendsOf(route))
+      // Rendered here, a character that is not allowed refuses its route and no more.
+      takingLines(route, 0).map(lineOf)
+      const backends = entrance.backendsOf(route)
+      for (const { section } of backends) linesOf(section)
+      taken.set(route, backends)
     } catch (error) {
       if (!(error instanceof EngineError)) throw error
       refused.push({ route_id: route.id, reason: error.message })

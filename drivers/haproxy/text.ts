@@ -23,12 +23,15 @@ export function quoted(word: string | number): string {
 /** The settings that all sections begin with. */
 export const baseDefaults = 'base'
 
-const lineOf = (words: Words): string => words.map(quoted).join(' ')
+export const lineOf = (words: Words): string => words.map(quoted).join(' ')
 
 const written = new WeakMap<Section, string[]>()
 
-/** The lines of a section, its head first. Rendered once: a route's section is used again at the next change. */
-function linesOf(section: Section): string[] {
+/**
+ * The lines of a section, its head first. Rendered once: a route's section is used again at the next change. Throws
+ * EngineRefused.
+ */
+export function linesOf(section: Section): string[] {
   const lines = written.get(section) ?? [
     lineOf(section.head),
     ...section.lines.map((words) => `  ${lineOf(words)}`),

@@ -89,6 +89,7 @@ const stepsOfRegex = 20_000
 export function aRegex(source: string): string {
   if (source.length === 0 || source.length > longestRegex)
     refuse(`A regular expression has 1 to ${longestRegex} characters`)
+  if (!/^[\x20-\x7e]*$/.test(source)) refuse('A regular expression has characters of ASCII alone')
   if (/\(\*|\\[1-9gkQECKRXGZ]|\(\?[^:]/.test(source))
     refuse('A regular expression cannot have back references, look-around or options')
   if (

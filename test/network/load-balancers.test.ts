@@ -1,8 +1,10 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
+import { CaTrust } from '../../models/network/ca-trusts.ts'
 import { Certificate } from '../../models/network/certificates.ts'
 import { type Authority, makeAuthority } from '../support/certificates.ts'
 import type { Answer, Json } from '../support/client.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
@@ -330,6 +332,23 @@ describe('a route', () => {
     await ask('PUT', own, { status: 'disabled' })
     expect(await route({ host_match, priority: 20 })).toMatchObject({ status: 201 })
     expect(await ask('PUT', own, { status: 'active' })).toMatchObject(conflict('route_hidden'))
+  })
+
+  test('with a CA trust that the proxy cannot use is in error, and the activity feed says why', async () => {
+    const { body: authorities } = await trust(authority.cert)
+    const id = String(authorities['id'])
+    const { body } = await route({ backend_tls: true, backend_ca_trust_id: id })
+    // What the API would refuse, as if its checks had a gap.
+    await CaTrust.updateOne({ tenant_id: tenant.id, _id: id }, { $set: { certificates_pem: 'damaged' } })
+    await eventually(
+      async () => (await ask('GET', `${path()}/${String(body['id'])}`)).body['status'] === 'error',
+    )
+    await eventually(async () =>
+      (await tenant.owner.loadBalancers.activity(lb)).some(
+        ({ kind, data }) => kind === 'ca_trust_refused' && (data as Json)['ca_trust_id'] === id,
+      ),
+    )
+    await ask('DELETE', `${path()}/${String(body['id'])}`)
   })
 
   test('has a name of its own in its load balancer', async () => {

@@ -1,5 +1,8 @@
+import { readFile } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
+import { LoadBalancerHost } from '../../../drivers/haproxy/host.ts'
 import type { LoadBalancerSpec, RouteSpec } from '../../../drivers/load-balancers.ts'
+import { run } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
 import {
   ask,
@@ -8,6 +11,7 @@ import {
   balancers,
   portOf,
   route,
+  settings,
   target,
   withLoadBalancers,
 } from '../../support/load-balancers.ts'
@@ -93,6 +97,98 @@ const fields: Record<string, Spoil> = {
   route_id: (one, text) => (one.id = text),
 }
 
+/** What may be in a header's value, and means something to HAProxy or a shell. */
+const quotable = ["'", '"', '\\', '${HOME}', '%[env(PATH)]', '%', '#', ' if TRUE', ' || x', '{ }', ' -- x']
+
+const numbers = [Number.NaN, -1, 0, 0.5, 1e9, 65_536, Number.POSITIVE_INFINITY]
+
+/** A route in which any text and number may be what no API lets through, and whether one is. */
+function hostileRoute(dice: Dice, { ca_trusts }: LoadBalancerSpec): { made: RouteSpec; isHostile: boolean } {
+  let isHostile = false
+  const bad = (): string => {
+    isHostile = true
+    return badText(dice)
+  }
+  const share = dice.one([0.02, 0.1, 0.3])
+  const text = (good: string): string => (dice.chance(share) ? bad() : good)
+  const within = (good: string): string => good + (dice.chance(share) ? bad() : '')
+  const value = (good: string): string => {
+    if (!dice.chance(0.2)) return within(good)
+    isHostile = true
+    return good + dice.one(quotable)
+  }
+  const number = (good: number): number => (dice.chance(share / 3) ? dice.one(numbers) : good)
+  const optional = <T>(make: () => T): T | null => (dice.chance(0.6) ? make() : null)
+  const headers = (): Record<string, string> => ({
+    [text('x-a')]: value('v'),
+    [within('x-b')]: text('%[src]'),
+  })
+  const tls = dice.chance(0.5)
+  const type = dice.one(['exact', 'prefix', 'regex'] as const)
+  const id = newId()
+  const made = route({
+    id: dice.chance(share / 3) ? bad() : id,
+    priority: number(50),
+    host_match: optional(() => within(dice.one(['a.test', '*.test']))),
+    path_match: within(type === 'regex' ? `^/fuzz/${id}` : `/fuzz/${id}`),
+    path_match_type: type,
+    method: optional(() => text('GET')),
+    prefix_rewrite: type === 'regex' ? null : optional(() => within('/to')),
+    redirect: dice.chance(0.3) ? { status: number(302), url: within('https://{host}/{path}') } : null,
+    request_headers_add: headers(),
+    request_headers_remove: [text('x-c'), within('x-d')],
+    response_headers_add: headers(),
+    response_headers_remove: [within('x-e')],
+    idle_timeout_sec: number(60),
+    request_timeout_sec: number(30),
+    backend_port: number(80),
+    backend_tls: tls,
+    backend_sni: optional(() => within('backend.test')),
+    backend_ca_trust_id: tls ? optional(() => text(ca_trusts[0]?.id ?? '')) : null,
+    sticky: dice.chance(0.5),
+    targets: [
+      target({ id: dice.chance(share / 3) ? bad() : newId(), address: text('10.9.0.10') }),
+      target({ weight: number(1), state: dice.one(['active', 'draining', 'stopped']) }),
+    ],
+  })
+  return { made, isHostile }
+}
+
+/** Routes that together use everything a route has, with nothing hostile in it. */
+function plainRoutes({ ca_trusts }: LoadBalancerSpec): RouteSpec[] {
+  const headers = { 'x-a': 'v', 'set-cookie': 'a=b' }
+  const all = {
+    priority: 50,
+    host_match: '*.test',
+    method: 'GET',
+    prefix_rewrite: '/to',
+    request_headers_add: headers,
+    request_headers_remove: ['x-c'],
+    response_headers_add: headers,
+    response_headers_remove: ['x-e'],
+    backend_tls: true,
+    backend_sni: 'backend.test',
+    backend_ca_trust_id: ca_trusts[0]?.id ?? '',
+    sticky: true,
+  }
+  return [
+    route({ ...all, path_match: '/prefix' }),
+    route({ ...all, path_match: '/exact', path_match_type: 'exact' }),
+    route({ ...all, path_match: '^/x', path_match_type: 'regex', prefix_rewrite: null }),
+    route({ ...all, path_match: '/redirect', redirect: { status: 302, url: 'https://a.test{path}' } }),
+  ]
+}
+
+const placeOf = (id: string) => new LoadBalancerHost(settings as never).placeOf(id)
+
+const linesOf = async (id: string): Promise<string[]> =>
+  (await readFile(placeOf(id).config, 'utf8')).trimEnd().split('\n')
+
+/** What a line is: its first word, with the next one where that says more. */
+const directiveOf = (line: string): string =>
+  /^ *(?:(?:http-request|http-after-response|http-check|timeout|option) )?[a-z0-9._-]+/i.exec(line)?.[0] ??
+  line
+
 withLoadBalancers('a tenant’s text', () => {
   test('is refused or quoted in every field of a route, and never a part of the configuration', async () => {
     const dice = new Dice(seed)
@@ -116,6 +212,36 @@ withLoadBalancers('a tenant’s text', () => {
       expect((await ask(port, '/witness')).got?.url).toBe('/witness')
       for (const path of ['/other', '/fuzz']) expect((await ask(port, path)).text).not.toContain('owned')
     }
+  })
+
+  test('adds no line to the configuration, in whatever fields of a whole route it is', async () => {
+    const dice = new Dice(seed)
+    const base = balancer({ ca_trusts: [{ id: newId(), pem: authority.cert }] })
+    const witness = route({ priority: 1, path_match: '/witness', path_match_type: 'exact' })
+    await balancers.apply({ ...base, routes: [witness, ...plainRoutes(base)] })
+    const known = new Set((await linesOf(base.id)).map(directiveOf))
+    const count = { refused: 0, quoted: 0 }
+    for (let round = 0; round < (isLong ? 400 : 12); round++) {
+      const hostile = Array.from({ length: 8 }, () => hostileRoute(dice, base))
+      const routes = [witness, ...hostile.map(({ made }) => made)]
+      const { state, refused } = await balancers.apply({ ...base, routes })
+      expect(state).toBe('running')
+      const out = new Set(refused.map(({ route_id }) => route_id))
+      const inEffect = routes.filter(({ id }) => !out.has(id))
+      expect(inEffect).toContain(witness)
+      const lines = await linesOf(base.id)
+      expect(lines.filter((line) => !known.has(directiveOf(line)))).toEqual([])
+      // The sections of these routes, and no others.
+      const heads = lines.flatMap((line) => /^backend [rg]-(\S+) /.exec(line)?.[1] ?? [])
+      expect(new Set(heads)).toEqual(new Set(inEffect.map(({ id }) => id)))
+      await run('haproxy', ['-c', '-f', placeOf(base.id).config])
+      expect((await ask(await portOf(base.id), '/witness')).got?.url).toBe('/witness')
+      count.refused += out.size
+      count.quoted += hostile.filter(({ made, isHostile }) => isHostile && !out.has(made.id)).length
+    }
+    // Both happen, so neither is proved by there being none.
+    expect(Math.min(count.refused, count.quoted)).toBeGreaterThan(0)
+    console.log(`${count.refused} hostile routes refused, ${count.quoted} quoted`)
   })
 
   test('is sent as it is where it is allowed', async () => {

@@ -49,6 +49,8 @@ test('a regular expression has a limit that it cannot lift', () => {
     '(a)\\1',
     'a{1000}',
     '\\Qa',
+    'a\nb',
+    'é',
     'x'.repeat(513),
   ])
     expect(() => aRegex(source)).toThrow()
