@@ -254,6 +254,12 @@ const host = z.object({
     .string()
     .default('.state/tools/guest')
     .describe('The folder with the microVMs’ kernel and agent, built by `script/bootstrap`'),
+  KEELSON_HOST_LAUNCHER: z
+    .string()
+    .default('.state/tools/launcher/launcher')
+    .describe(
+      'The program that starts other programs for the host, built by `script/bootstrap`; without it the host forks, which takes ten times as long',
+    ),
   KEELSON_HOST_VM_BUILD: z
     .string()
     .default('images/vm/build')

@@ -7,13 +7,14 @@ const common = {
   extensionsToTreatAsEsm: ['.ts'],
   transform: {},
   modulePathIgnorePatterns: ['<rootDir>/.state'],
+  setupFilesAfterEnv: ['<rootDir>/test/support/launched.ts'],
 }
 
 const onStack = {
   ...common,
   globalSetup: '<rootDir>/test/support/setup.ts',
   globalTeardown: '<rootDir>/test/support/teardown.ts',
-  setupFilesAfterEnv: ['<rootDir>/test/support/each-file.ts'],
+  setupFilesAfterEnv: [...common.setupFilesAfterEnv, '<rootDir>/test/support/each-file.ts'],
 }
 
 // What a file imports says that it needs the stack for itself: it kills or stops roles, opens and closes hosts, listens

@@ -1,6 +1,8 @@
+import { existsSync } from 'node:fs'
 import { makeHostedDisks } from '../activities/host/disk-mounts.ts'
 import { readSettings } from '../config.ts'
 import { describeDocker } from '../drivers/docker/engine.ts'
+import { useLauncher } from '../drivers/system/programs.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { haveAlone } from './host/alone.ts'
@@ -28,6 +30,9 @@ import { installTemporalRuntime } from './temporal-runtime.ts'
 const settings = readSettings('host')
 const log = makeLogger('host', settings.KEELSON_LOG_LEVEL)
 installTemporalRuntime(log, settings)
+const launcher = settings.KEELSON_HOST_LAUNCHER
+if (existsSync(launcher)) useLauncher(launcher)
+else log.warn({ launcher }, 'there is no launcher: this host starts programs by forking, which takes longer')
 
 const stopping = new AbortController()
 const { signal } = stopping

@@ -4,6 +4,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { EngineUnavailable, HostDiskFull, HostNotEquipped } from '../errors.ts'
+import { Launcher, type Request } from './launcher.ts'
 
 const execute = promisify(execFile)
 
@@ -29,20 +30,11 @@ export interface RunOptions {
  * reason, else EngineUnavailable with the program's message in the cause.
  */
 export async function run(program: string, args: string[], options: RunOptions = {}): Promise<string> {
-  const { input, signal, onOutput } = options
+  const { signal } = options
   signal?.throwIfAborted()
   try {
-    const running = execute(program, args, {
-      env: environment,
-      maxBuffer: outputLimitBytes,
-      killSignal: 'SIGKILL',
-      ...(signal ? { signal } : {}),
-    })
-    const { stdin } = running.child
-    stdin?.on('error', () => {}) // it ended without reading: its exit code says why
-    stdin?.end(input)
-    if (onOutput) running.child.stdout?.on('data', onOutput)
-    return (await running).stdout
+    const request = { program, args, ...options }
+    return launcherPath === null ? await fork(request) : await launcher(launcherPath).run(request)
   } catch (error) {
     if (signal?.aborted) throw signal.reason
     if ((error as NodeJS.ErrnoException).code === 'ENOENT')
@@ -50,6 +42,36 @@ export async function run(program: string, args: string[], options: RunOptions =
     if (/no space left/i.test(stderrOf(error))) throw new HostDiskFull(error)
     throw new EngineUnavailable(`${program} failed on the host`, error)
   }
+}
+
+async function fork({ program, args, input, signal, onOutput }: Request): Promise<string> {
+  const running = execute(program, args, {
+    env: environment,
+    maxBuffer: outputLimitBytes,
+    killSignal: 'SIGKILL',
+    ...(signal ? { signal } : {}),
+  })
+  const { stdin } = running.child
+  stdin?.on('error', () => {}) // it ended without reading: its exit code says why
+  stdin?.end(input)
+  if (onOutput) running.child.stdout?.on('data', onOutput)
+  return (await running).stdout
+}
+
+let launcherPath: string | null = null
+let launched: Launcher | null = null
+
+/** Programs are started by this launcher from now on; null: by this process. */
+export function useLauncher(path: string | null): void {
+  launcherPath = path
+  launched?.close()
+  launched = null
+}
+
+/** Another one if the last has ended. */
+function launcher(path: string): Launcher {
+  if (!launched?.isRunning) launched = new Launcher(path, environment)
+  return launched
 }
 
 /** The stderr of a failed program, from the error of `run` or from its cause. */

@@ -58,7 +58,7 @@ export async function askControl(layout: Layout, method: 'GET' | 'POST', path: s
       else reject(new Error(body.error))
     })
   })
-  asked.on('error', () => reject(new Error(`no server runs on ${layout.state}`)))
+  asked.on('error', (cause) => reject(new Error(`no server runs on ${layout.state}`, { cause })))
   asked.end()
   return promise
 }

@@ -68,6 +68,7 @@ export function roleEnv(
     KEELSON_HOST_LOAD_BALANCERS: join(layout.state, 'host/load-balancers'),
     KEELSON_HOST_LOAD_BALANCERS_RUN: balancersRun(layout, 1),
     KEELSON_HOST_GUEST: join(layout.tools, 'guest'),
+    KEELSON_HOST_LAUNCHER: join(layout.tools, 'launcher/launcher'),
     KEELSON_HOST_VM_BUILD: join(layout.repository, 'images/vm/build'),
     KEELSON_HOST_DISK_PORTS: layout.diskPorts,
     KEELSON_VXLAN_PORT: String(layout.vxlanPort),

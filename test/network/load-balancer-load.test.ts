@@ -23,7 +23,7 @@ let members: Member[]
 beforeAll(async () => {
   tenant = await makeTenant()
   subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id
-  members = await Promise.all([1, 2, 3].map(() => makeMember(tenant, subnet)))
+  members = await Promise.all([1, 2, 3].map(() => makeMember(tenant, subnet, { cpu_cores: 2 })))
 })
 afterAll(async () => {
   await startAll()

@@ -14,6 +14,8 @@ export interface Sent {
 
 const beatMs = 20
 const patienceMs = 60_000
+// A machine that cannot serve the rate gets fewer requests, not ever more connections.
+const openAtMost = 200
 
 /**
  * Sends GET requests at a steady rate, however long their answers take. Half of them open a connection of their own, the
@@ -49,7 +51,7 @@ export class SteadyLoad {
       const due = ((performance.now() - begun) / 1000) * this.#perSec
       // A client that was held up by the machine does not make up for all of it at once.
       if (due - count > this.#perSec) count = Math.floor(due - this.#perSec)
-      for (; count < due; count++) this.#send(count)
+      for (; count < due; count++) if (this.#open.size < openAtMost) this.#send(count)
       await delay(beatMs)
     }
   }

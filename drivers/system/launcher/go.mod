@@ -1,0 +1,3 @@
+module keelson/launcher
+
+go 1.21
