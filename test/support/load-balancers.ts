@@ -24,6 +24,7 @@ import { newId } from '../../lib/ids.ts'
 import { asRoot } from './as-root.ts'
 import { type Authority, makeAuthority } from './certificates.ts'
 import { eventually } from './eventually.ts'
+import { foldersBegin, namespacesOf } from './load-balancer-names.ts'
 
 // A host with load balancers, and targets in a namespace of their own, as members of a subnet.
 
@@ -31,8 +32,8 @@ export let settings: HaproxySettings
 export let balancers: LoadBalancerEngine
 export let authority: Authority
 
-const unique = process.pid % 100_000
-const namespaces = { member: `kt-lb-${unique}`, targets: `kt-lt-${unique}` }
+const unique = String(process.pid % 100_000)
+const namespaces = namespacesOf(unique)
 export const targetAddresses = ['10.9.0.10', '10.9.0.11', '10.9.0.12']
 /** Nothing answers here. */
 export const noTarget = '10.9.0.99'
@@ -82,7 +83,7 @@ export const withLoadBalancers = (name: string, tests: () => void): void =>
   asRoot(name, () => {
     let folder: string
     beforeAll(async () => {
-      folder = await mkdtemp(join(tmpdir(), 'lb-'))
+      folder = await mkdtemp(join(tmpdir(), `${foldersBegin}${unique}-`))
       authority = await makeAuthority()
       await makeNetwork()
       await startTargets()

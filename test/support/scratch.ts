@@ -1,12 +1,15 @@
 import { existsSync } from 'node:fs'
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { LoadBalancerHost } from '../../drivers/haproxy/host.ts'
+import { unnameHostNamespace } from '../../drivers/haproxy/host-namespace.ts'
 import { listGroups, removeGroups } from '../../drivers/linux/groups.ts'
 import { loopsBelow, mountsOf } from '../../drivers/linux/mounts.ts'
 import { Names } from '../../drivers/linux/names.ts'
-import { removeNamespace } from '../../drivers/linux/namespaces.ts'
+import { isNamespace, removeNamespace } from '../../drivers/linux/namespaces.ts'
 import { MachineHost } from '../../drivers/qemu/host.ts'
 import { processesWith, run } from '../../drivers/system/programs.ts'
+import { foldersBegin, namespacesOfFolder } from './load-balancer-names.ts'
 
 // Driver tests run guests, disks and networks of their own, in folders below one temporary folder per stack. An
 // interrupted run leaves them behind.
@@ -29,6 +32,7 @@ export async function removeScratch(scratch: string): Promise<void> {
   for (const { path } of mounts.toReversed()) await run('umount', ['--lazy', path])
   for (const folder of await foldersIn(scratch, 'machines-')) await removeGroupsOf(join(folder, 'machines'))
   for (const folder of await foldersIn(scratch, 'networks-')) await removeNamespacesOf(folder)
+  for (const folder of await foldersIn(scratch, foldersBegin)) await removeBalancersOf(folder)
   await rm(scratch, { recursive: true })
 }
 
@@ -48,6 +52,20 @@ function endAtOnce(pid: number): void {
 async function removeGroupsOf(folder: string): Promise<void> {
   const { mark } = new MachineHost({ folder } as never, null as never, null as never)
   for (const id of await listGroups(mark)) await removeGroups(mark, id)
+}
+
+/** Of the HAProxy driver's tests: the processes have ended, except targets, which only their namespace tells. */
+async function removeBalancersOf(folder: string): Promise<void> {
+  const settings = { folder: join(folder, 'kept'), run: join(folder, 'run') }
+  const { mark } = new LoadBalancerHost(settings as never)
+  for (const id of await listGroups(mark)) await removeGroups(mark, id)
+  await unnameHostNamespace(mark)
+  for (const name of namespacesOfFolder(folder)) {
+    if (!(await isNamespace(name))) continue
+    const pids = await run('ip', ['netns', 'pids', name])
+    for (const pid of pids.split('\n').filter(Boolean)) endAtOnce(Number(pid))
+    await removeNamespace(name)
+  }
 }
 
 /** A fabric's folder has one folder for each host, named after the host's namespace: `ktab12cd34-1`. */
