@@ -6,6 +6,7 @@ import { growingFleet, growingReport } from './benchmarks/growth/reports.ts'
 import { growingBacklog } from './benchmarks/growth/waiting.ts'
 import { identity } from './benchmarks/identity.ts'
 import { lists } from './benchmarks/lists.ts'
+import { loadBalancers } from './benchmarks/load-balancers.ts'
 import { logs } from './benchmarks/logs.ts'
 import { machines } from './benchmarks/machines.ts'
 import { machine, type Row, table } from './benchmarks/measure.ts'
@@ -29,6 +30,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   identity,
   creates,
   networks,
+  'load-balancers': loadBalancers,
   disks,
   machines,
   operations,
