@@ -16,6 +16,8 @@ import { limits } from './identity/limits.ts'
 import { tenants } from './identity/tenants.ts'
 import { caTrusts } from './network/ca-trusts.ts'
 import { certificates } from './network/certificates.ts'
+import { loadBalancerLogs } from './network/load-balancer-logs.ts'
+import { loadBalancerMetrics } from './network/load-balancer-metrics.ts'
 import { loadBalancerRoutes } from './network/load-balancer-routes.ts'
 import { loadBalancers } from './network/load-balancers.ts'
 import { loadBalancerProtocol } from './network/load-balancer-protocol.ts'
@@ -49,6 +51,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...subnets,
   ...loadBalancers,
   ...loadBalancerRoutes,
+  ...loadBalancerLogs,
+  ...loadBalancerMetrics,
   ...certificates,
   ...caTrusts,
   ...hosts,

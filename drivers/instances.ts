@@ -61,9 +61,16 @@ export function joinEngines(containers: ContainerEngine, machines: MachineEngine
   }
 }
 
-/** Joins the log files of both engines. `machines` is called each time, because the machine engine may start later. */
-export const joinLogFiles = (containers: LogFiles, machines: () => LogFiles | null): LogFiles => ({
+/** Joins the log files of all engines. `others` is called each time, because they start later. */
+export const joinLogFiles = (containers: LogFiles, others: () => LogFiles[]): LogFiles => ({
   ...containers,
-  sourceOf: async (id) => (await machines()?.sourceOf(id)) ?? containers.sourceOf(id),
-  hasFull: (engineId) => containers.hasFull(engineId) || (machines()?.hasFull(engineId) ?? false),
+  async sourceOf(id) {
+    // Containers last: only that lookup needs a round trip.
+    for (const files of others()) {
+      const source = await files.sourceOf(id)
+      if (source) return source
+    }
+    return containers.sourceOf(id)
+  },
+  hasFull: (engineId) => [containers, ...others()].some((files) => files.hasFull(engineId)),
 })

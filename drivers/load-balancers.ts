@@ -95,6 +95,8 @@ export interface LoadBalancerState {
   id: string
   /** `broken`: its process does not run although it should. */
   state: 'running' | 'broken' | 'leftover'
+  /** Its access log: the engine's id of it, which changes when the load balancer is made anew. Null for a leftover. */
+  log: { engine_id: string; cap_mib: number } | null
   ports: { port: number; host_port: number; protocol: ListenerSpec['protocol'] }[]
   /** Routes that the engine refused, with its reason; all others are in effect. */
   refused: { route_id: string; reason: string }[]
@@ -103,14 +105,25 @@ export interface LoadBalancerState {
   targets: { route_id: string; target_id: string; health: TargetHealth; connections: number }[]
 }
 
-/** Counters since the load balancer came to the host, from its access log; latencies are over the last minute. */
+export const responseClasses = ['2xx', '3xx', '4xx', '5xx', 'other'] as const
+export type ResponseClass = (typeof responseClasses)[number]
+
+/** Counters since `started_at`, which grow as long as the load balancer is on the host. */
+export interface LoadBalancerSamples {
+  started_at: string
+  /** The sum of all requests, then each route, and each of its targets. */
+  routes: RouteSample[]
+}
+
+/** Counters from the access log; latencies are over the last minute. */
 export interface RouteSample {
-  route_id: string
+  /** Null: the sum of all routes, and requests that no route took. */
+  route_id: string | null
   /** Null: the sum of all targets, and requests that reached none. */
   target_id: string | null
   requests: number
-  /** By class: `2xx`, `3xx`, `4xx`, `5xx`, `other`. */
-  responses: Record<string, number>
+  /** `other`: no response, or a connection of a listener for TCP. */
+  responses: Record<ResponseClass, number>
   connections: number
   bytes_in: number
   bytes_out: number
@@ -135,7 +148,8 @@ export interface LoadBalancerEngine {
   find(id: string): Promise<LoadBalancerState | null>
   /** All that the engine made on this host, including leftovers of a killed process. */
   list(): Promise<LoadBalancerState[]>
-  samples(id: string): Promise<RouteSample[]>
+  /** Null if there is none. */
+  samples(id: string): Promise<LoadBalancerSamples | null>
   /** Calls back at a change of health or an end of a process, until aborted. */
   watch(onChange: (id: string) => void, signal: AbortSignal): Promise<void>
   /** Restarts processes that have ended. */

@@ -95,3 +95,75 @@ export const ObservedLoadBalancer = z.strictObject({
   ),
 })
 export type ObservedLoadBalancer = z.infer<typeof ObservedLoadBalancer>
+
+const milliseconds = z.number().nonnegative().nullable()
+
+/** One line of `GET /load-balancers/{id}/logs`: a request, or a connection of a listener for TCP. */
+export const AccessLine = z.object({
+  time: z.iso.datetime({ precision: null }).describe('When it was logged, after the response (UTC)'),
+  host_id: z.string().describe('The host of the replica'),
+  began_at: z.iso.datetime().describe('When the request arrived'),
+  request_id: z.string().nullable().describe('As in the header `X-Request-Id` that the target gets'),
+  client: z.string(),
+  route_id: z.string().nullable().describe('Null: no route took it'),
+  target_id: z.string().nullable().describe('Null: it reached no target'),
+  method: z.string().nullable(),
+  host: z.string().nullable(),
+  path: z.string().nullable().describe('Without the query'),
+  protocol: z.string(),
+  status: z.int().nullable().describe('Null: the connection ended before the response'),
+  bytes_in: z.int(),
+  bytes_out: z.int(),
+  wait_ms: milliseconds.describe('In the queue'),
+  connect_ms: milliseconds.describe('To connect to the target'),
+  response_ms: milliseconds.describe('From the request to the first byte of the target’s response'),
+  total_ms: milliseconds.describe('From the request to the end of the response'),
+  retries: z.int(),
+  end: z.string().describe('HAProxy’s two letters for how the connection ended; `--` is the normal end'),
+})
+
+const counter = z.number().nonnegative()
+
+/**
+ * What a route or target of one replica has served up to `time`. Counters start at `started_at`, not at the previous
+ * sample. A row that is missing has not changed since the one before.
+ */
+const RouteCounters = z.strictObject({
+  route_id: z.string().nullable(),
+  target_id: z.string().nullable(),
+  requests: counter,
+  responses: z.strictObject({
+    '2xx': counter,
+    '3xx': counter,
+    '4xx': counter,
+    '5xx': counter,
+    other: counter,
+  }),
+  connections: counter,
+  bytes_in: counter,
+  bytes_out: counter,
+  p50_ms: counter.nullable(),
+  p95_ms: counter.nullable(),
+  p99_ms: counter.nullable(),
+  /** Also store this row in the record by minute. */
+  by_minute: z.boolean(),
+})
+
+export const LoadBalancerSample = z.strictObject({
+  id: z.string(),
+  time: z.iso.datetime(),
+  started_at: z.iso.datetime(),
+  routes: z.array(RouteCounters),
+})
+export type LoadBalancerSample = z.infer<typeof LoadBalancerSample>
+export type RouteCounters = z.infer<typeof RouteCounters>
+
+/** The limit of rows in one request body, of all its samples together. */
+export const countersPerMessage = 2_000
+export const countersBodyKib = 1_024
+export const HostLoadBalancerSamples = z.strictObject({
+  samples: z.array(LoadBalancerSample).max(countersPerMessage),
+})
+export type HostLoadBalancerSamples = z.infer<typeof HostLoadBalancerSamples>
+/** An unchanged row is repeated after this time: so the row before any sample is at most this old. */
+export const countersRepeatedMs = 3_600_000

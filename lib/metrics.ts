@@ -36,9 +36,23 @@ export const metrics = {
     labelNames: ['activity', 'outcome'] as const,
     buckets: seconds.short,
   }),
+  balancedRequests: new Counter({
+    name: 'keelson_load_balancer_requests_total',
+    help: 'Requests to the load balancers of this host, by the class of the response',
+    labelNames: ['response'] as const,
+  }),
+  balancedBytes: new Counter({
+    name: 'keelson_load_balancer_bytes_total',
+    help: 'Bytes from clients (in) and to clients (out) of the load balancers of this host',
+    labelNames: ['direction'] as const,
+  }),
+  balancedConnections: new Gauge({
+    name: 'keelson_load_balancer_connections',
+    help: 'Open connections from the load balancers of this host to targets',
+  }),
   logBytes: new Counter({
     name: 'keelson_log_archived_bytes_total',
-    help: 'Containers’ output that this host brought to the archive, as it was in the engine’s files',
+    help: 'Output that this host brought to the archive, as it was in the engine’s files',
   }),
   logPieces: new Counter({
     name: 'keelson_log_archived_pieces_total',

@@ -7,19 +7,27 @@ import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { haveAlone } from './host/alone.ts'
 import { serveDataPlane } from './host/data-plane.ts'
-import { findLogFolder, openDisks, openEngines, planeAddress, serveOn } from './host/engines.ts'
+import {
+  findLogFolder,
+  openDisks,
+  openEngines,
+  planeAddress,
+  serveOn,
+  withAccessLogs,
+} from './host/engines.ts'
 import { enrolled } from './host/enrolment.ts'
 import { observeInstances } from './host/instances.ts'
 import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts'
+import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
 import { disksPart } from './host/parts/disks.ts'
-import { loadBalancersPart, openLoadBalancers } from './host/parts/load-balancers.ts'
+import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
 import { networksPart, openNetworks, underlayAddress } from './host/parts/networks.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
 import { keepReporting } from './host/reporter.ts'
-import { keepSampling } from './host/sampler.ts'
+import { keepSampling, sampleInstances } from './host/sampler.ts'
 import { keepWorking } from './host/work.ts'
 import { untilItWorks } from './retry.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
@@ -75,24 +83,25 @@ const api = makeInternalApi(settings.KEELSON_API_URL, credential)
 
 const folder = await untilItWorks('looking for the engine’s files', () => findLogFolder(settings), insisting)
 const opened = { hostId, folder, api, serveOn: serveOn(settings), log }
-const { containers, machines, engine, files, logs, archives, ports } = await openEngines(settings, opened)
+const { containers, machines, balancers, engine, files, logs, archives } = await openEngines(settings, opened)
 const machinesOfHost = lookIntoMachines(machines, log, signal)
 const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wantedDisk })
 const networks = await openNetworks(settings, { hostId, engine, wanted: api.networks, log })
-const balancers = await openLoadBalancers(settings, { hostId, ports, log })
 const configVars = async (id: string) => (await api.secretsOf(id)).config_vars
 const seen = {
   containers: observeInstances(containers, log),
   machines: machines && observeInstances(machines, log),
 }
 const instances = () => [...seen.containers.found(), ...(seen.machines?.found() ?? [])]
+const balancing = loadBalancersPart({ engine: balancers, hostId, networks, wanted: api.loadBalancers, log })
+const accessLogs = () => balancing.found().flatMap(({ id, log: of }) => (of ? [{ id, ...of }] : []))
 
 const parts: HostPart[] = [
   containersPart({ engine: containers, instances: seen.containers, configVars, hosted, networks }),
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
-  loadBalancersPart({ engine: balancers, hostId, networks, wanted: api.loadBalancers, log }),
+  balancing,
 ]
 
 function applyWanted(name: string): boolean {
@@ -104,7 +113,7 @@ function applyWanted(name: string): boolean {
 const tokens = makePlaneTokens()
 tokens.trust(hostId, credential.jwks)
 const plane = await serveDataPlane(
-  { engine, files, tokens, applyWanted, log },
+  { engine: withAccessLogs(engine, balancers), files, tokens, applyWanted, log },
   { address: planeAddress(settings), port: settings.KEELSON_HOST_PORT },
 )
 
@@ -132,17 +141,33 @@ const reporting = keepReporting(
   },
   signal,
 )
+const samplers = [sampleInstances({ engine, instances, send: api.samples })]
+if (balancers) {
+  const ids = () => balancing.found().map(({ id }) => id)
+  samplers.push(sampleLoadBalancers({ engine: balancers, ids, send: api.loadBalancerSamples }))
+}
 const kept = [
   reporting,
-  keepSampling({ engine, instances, send: api.samples, log }, signal),
-  ...(archives ? [logs.keep(instances, signal)] : []),
+  keepSampling(samplers, log, signal),
+  ...(archives ? [logs.keep(() => [...instances(), ...accessLogs()], signal)] : []),
   ...parts.map(async (part) => part.keep?.(signal)),
 ]
 
-const byState = () =>
-  new Map([...Map.groupBy(instances(), ({ state }) => state)].map(([state, { length }]) => [state, length]))
-gauge('keelson_instances', 'Instances on this host, by what the engine says of them', byState, 'state')
-gauge('keelson_log_lag_seconds', 'For how long some container’s output has been beyond its cap', logs.lagSec)
+const byState = (all: { state: string }[]) =>
+  new Map([...Map.groupBy(all, ({ state }) => state)].map(([state, { length }]) => [state, length]))
+gauge(
+  'keelson_instances',
+  'Instances on this host, by what the engine says of them',
+  () => byState(instances()),
+  'state',
+)
+gauge(
+  'keelson_load_balancers',
+  'Load balancers on this host, by what the engine says of them',
+  () => byState(balancing.found()),
+  'state',
+)
+gauge('keelson_log_lag_seconds', 'For how long some output has been beyond its cap', logs.lagSec)
 const scraped = await serveMetrics('host', settings, log)
 
 const onStarted = (): void => startedWith('worker')

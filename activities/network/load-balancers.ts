@@ -1,8 +1,9 @@
 import { ApplicationFailure } from '@temporalio/activity'
+import { removeArchive } from '../../models/compute/log-archive.ts'
 import { place, placeElsewhere } from '../../models/compute/placement.ts'
-import { arrive, heldBy, hostsOf, release, Reservation, stay } from '../../models/compute/reservations.ts'
+import { arrive, heldBy, hostsOf, Reservation, stay } from '../../models/compute/reservations.ts'
 import { cutOff } from '../../models/network/host-networks.ts'
-import { dropReplica } from '../../models/network/load-balancer-acceptance.ts'
+import { dropReplica, releaseReplica } from '../../models/network/load-balancer-acceptance.ts'
 import { endpointsOf } from '../../models/network/load-balancer-endpoints.ts'
 import { Route } from '../../models/network/load-balancer-routes.ts'
 import {
@@ -52,7 +53,7 @@ export const makeLoadBalancerActivities = () => ({
 
   /** Releases the quota and room of all replicas. They keep their addresses until the deletion. */
   async releaseReplicas(id: string): Promise<void> {
-    for (const { _id } of await replicasOf(id)) await release(_id)
+    for (const { _id, tenant_id } of await replicasOf(id)) await releaseReplica(_id, tenant_id)
   },
 
   /** Drops the replicas from this number on. */
@@ -113,11 +114,12 @@ export const makeLoadBalancerActivities = () => ({
     return { host_ids, network_hosts: await othersOf(replicas, host_ids) }
   },
 
-  /** Deletes the routes and replicas of a load balancer. */
+  /** Deletes the routes, replicas and log archive of a load balancer. */
   async releaseLoadBalancer(id: string): Promise<void> {
     const { tenant_id } = await balancerOf(id)
     await Route.deleteMany({ tenant_id, lb_id: id })
     for (const { _id } of await replicasOf(id)) await dropReplica(_id, tenant_id)
+    await removeArchive(id)
   },
 })
 

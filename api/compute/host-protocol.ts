@@ -14,8 +14,9 @@ import {
 import { NotFound, Unauthenticated } from '../../lib/problem.ts'
 import { enrolHost } from '../../models/compute/hosts.ts'
 import { findInstance } from '../../models/compute/instance-kinds.ts'
-import { isFormerHost, keepPiece } from '../../models/compute/log-archive.ts'
+import { keepPiece } from '../../models/compute/log-archive.ts'
 import { noteGap } from '../../models/compute/log-gaps.ts'
+import { findLogOwner, mayHaveOutput } from '../../models/compute/log-owners.ts'
 import { strangersOn } from '../../models/compute/reservations.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { recordSamples } from '../../models/compute/samples.ts'
@@ -120,8 +121,8 @@ export const hostProtocol = [
   operation({
     method: 'POST',
     path: '/internal/v1/hosts/{id}/instances/{instance_id}/log-pieces',
-    permission: hostsOnly('a host archives the output of instances that it runs or ran'),
-    summary: 'Archive a part of an instance’s output',
+    permission: hostsOnly('a host archives the output of instances and load balancers that it runs or ran'),
+    summary: 'Archive a part of the output of an instance or a load balancer',
     params: z.strictObject({ id: Id, instance_id: Id }),
     query: LogPiece,
     body: z.instanceof(Buffer).meta({ type: 'string', format: 'binary' }),
@@ -129,13 +130,12 @@ export const hostProtocol = [
     responses: { 200: LogPieceTaken },
     handle: async ({ caller, params: { id, instance_id }, query, body }) => {
       own(caller, id)
-      const [stranger] = await strangersOn(id, [instance_id])
-      if (stranger && !(await isFormerHost(instance_id, id))) throw new NotFound('instance')
-      const instance = (await findInstance(instance_id))?.instance
+      if (!(await mayHaveOutput(id, instance_id))) throw new NotFound('instance')
+      const owner = await findLogOwner(instance_id)
       // The output of a deleted instance is deleted too: on this 404 the host may drop its part.
-      if (!instance || instance.status === 'deleting') throw new NotFound('instance')
-      if (query.after_gap === 'true') await noteGap(instance)
-      const written = { tenant_id: instance.tenant_id, instance_id, host_id: id }
+      if (!owner || owner.status === 'deleting') throw new NotFound('instance')
+      if (query.after_gap === 'true') await noteGap(owner)
+      const written = { tenant_id: owner.tenant_id, instance_id, host_id: id }
       return { kept_to: await keepPiece(written, query, body) }
     },
   }),

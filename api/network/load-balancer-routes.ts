@@ -108,6 +108,7 @@ const RouteView = z
     status_reason: z.string().nullable().describe('Why the proxy refused it'),
     targets: z.array(
       z.strictObject({
+        id: Id.describe('As in logs and metrics'),
         address: z.string().nullable(),
         nic_id: Id.nullable(),
         host_id: Id.nullable().describe('The host of the instance'),
@@ -187,6 +188,7 @@ function toView(route: RouteDocument, { health, nics }: Awaited<ReturnType<typeo
     targets: placesOf(route).map(({ id, address, nic_id, weight }) => {
       const nic = nics.get(nic_id ?? '')
       return {
+        id,
         address: address ?? nic?.address ?? null,
         nic_id,
         host_id: nic?.host_id ?? null,

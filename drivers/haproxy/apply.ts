@@ -100,6 +100,7 @@ async function change(
   document: Document,
   { before, record }: { before: LoadBalancerRecord | null; record: LoadBalancerRecord },
 ): Promise<void> {
+  await writeLogSettings(place, record, host.settings.logBacklogMib)
   await startReader(host.settings)
   const running = await runningVersion(place)
   if (before && running === document.version && before.version === document.version) {
@@ -110,7 +111,6 @@ async function change(
   }
   const former = await readFile(place.config)
   await keepDownServers(place, document.servers)
-  await writeLogSettings(place, record, host.settings.logBacklogMib)
   await takeCandidate(place)
   await host.write(record)
   try {

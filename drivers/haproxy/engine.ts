@@ -11,8 +11,16 @@ import { targetsOf } from './health.ts'
 import { type HaproxySettings, LoadBalancerHost } from './host.ts'
 import { unnameHostNamespace } from './host-namespace.ts'
 import { readTallied } from './log-carrier.ts'
-import { endReader, logSource, makeAccessLogFiles, startReader } from './logs.ts'
-import { forgetProcess } from './processes.ts'
+import {
+  endReader,
+  type LogPaths,
+  logSource,
+  makeAccessLogFiles,
+  notePath,
+  startReader,
+  untilWritten,
+} from './logs.ts'
+import { endProcesses, forgetProcess } from './processes.ts'
 import { recordedState } from './records.ts'
 import { answers, statsOf } from './runtime.ts'
 import { samplesOf } from './samples.ts'
@@ -33,6 +41,7 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
   }
   await mkdir(known.folder, { recursive: true })
   const host = new LoadBalancerHost(known)
+  const logPaths: LogPaths = new Map()
   const doing = <T>(id: string, work: () => Promise<T>): Promise<T> => host.inTurn(id, work)
   /** For what all load balancers share. */
   const sharing = <T>(work: () => Promise<T>): Promise<T> => host.inTurn('', work)
@@ -50,8 +59,9 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
     const record = await host.record(id)
     if (!record) {
       const isThere = existsSync(place.folder) || existsSync(place.run)
-      return isThere ? { id, state: 'leftover', ports: [], refused: [], left_out: [], targets: [] } : null
+      return isThere ? leftover(id) : null
     }
+    notePath(logPaths, place, record)
     const rows =
       (await masterIn(place, record.spec.namespace)) === null ? null : await statsOf(place).catch(() => null)
     const targets = targetsOf(record, rows ?? [], host.known(id))
@@ -72,7 +82,13 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
 
   async function removeAll(id: string): Promise<void> {
     const place = host.placeOf(id)
-    if (await host.record(id)) await known.beforeRemoval(id)
+    if (await host.record(id)) {
+      await known.beforeRemoval(id) // most of the log, while requests are still served
+      await endProcesses(place)
+      // A full disk must not keep a load balancer from being removed.
+      await untilWritten(place, known).catch(() => {})
+      await known.beforeRemoval(id)
+    }
     await forgetProcess(place, host.mark)
     await rm(place.folder, { recursive: true, force: true })
     host.forget(id)
@@ -114,9 +130,10 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
 
     samples: async (id) => {
       const [state, record] = [await stateOf(id), await host.record(id)]
-      if (!state || !record) return []
-      const tallied = readTallied(host.placeOf(id).tallies) ?? { tallies: [], latencies: [] }
-      return samplesOf(record.spec.routes, tallied, state.targets)
+      const tallied = readTallied(host.placeOf(id).tallies)
+      if (!state || !record || !tallied) return null
+      const { started_at } = tallied
+      return { started_at, routes: samplesOf(record.spec.routes, tallied, state.targets) }
     },
 
     watch: async (onChange, signal) => {
@@ -150,22 +167,30 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
       if (failed?.status === 'rejected') throw failed.reason
     },
 
-    files: makeAccessLogFiles(
-      async (id) => {
-        const record = await host.record(id)
-        return record && logSource(host.placeOf(id), record, known.logBacklogMib)
-      },
-      { folder: known.folder, placeOf: host.placeOf },
-    ),
+    files: makeAccessLogFiles(async (id) => {
+      const record = isName(id) ? await host.record(id) : null
+      return record && logSource(host.placeOf(id), record, known.logBacklogMib)
+    }, logPaths),
 
     close: async () => {},
   }
 
   async function stateOrLeftover(id: string): Promise<LoadBalancerState | null> {
-    const leftover = { id, state: 'leftover' as const, ports: [], refused: [], left_out: [], targets: [] }
-    return /^[a-z0-9][a-z0-9-]{0,35}$/.test(id) ? ((await stateOf(id)) ?? leftover) : null
+    return isName(id) ? ((await stateOf(id)) ?? leftover(id)) : null
   }
 }
+
+const isName = (id: string): boolean => /^[a-z0-9][a-z0-9-]{0,35}$/.test(id)
+
+const leftover = (id: string): LoadBalancerState => ({
+  id,
+  state: 'leftover',
+  log: null,
+  ports: [],
+  refused: [],
+  left_out: [],
+  targets: [],
+})
 
 /** What a watcher compares: the state without numbers that change all the time. */
 const signOf = (state: LoadBalancerState | null): string =>

@@ -1,13 +1,14 @@
 import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { readdirSync } from 'node:fs'
+import { closeSync, constants, existsSync, openSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import type { LogFiles, LogSource } from '../log-files.ts'
 import { publishText } from '../system/files.ts'
 import { logLimits, openFiles } from '../system/log-files.ts'
 import { hasMore } from '../system/log-names.ts'
-import { environment, killProcesses, livingProcess, processesWith } from '../system/programs.ts'
-import type { LogSettings } from './log-carrier.ts'
+import { environment, killProcesses, livingProcess, processesWith, until } from '../system/programs.ts'
+import { type LogSettings, markLine, readTallied } from './log-carrier.ts'
 import type { Place } from './places.ts'
 import type { LoadBalancerRecord } from './records.ts'
 
@@ -34,9 +35,9 @@ export async function writeLogSettings(
   record: LoadBalancerRecord,
   backlogMib: number,
 ): Promise<void> {
-  const { path, most_files } = logSource(place, record, backlogMib)
-  const file_bytes = logLimits(record.spec.log_cap_mib, backlogMib).fileBytes
-  await publishText(place.logSettings, JSON.stringify({ path, file_bytes, most_files } satisfies LogSettings))
+  const { fileBytes } = logLimits(record.spec.log_cap_mib, backlogMib)
+  const settings: LogSettings = { ...logSource(place, record, backlogMib), file_bytes: fileBytes }
+  await publishText(place.logSettings, JSON.stringify(settings))
 }
 
 const program = join(import.meta.dirname, 'log-process.ts')
@@ -77,29 +78,50 @@ export async function endReader(of: { folder: string; run: string }): Promise<vo
   await killProcesses(await readersOf(of), '--readers')
 }
 
+// The reader starts in a second, also on a busy machine.
+const writtenWithinMs = 20_000
+
+/** Waits until the reader has written everything that is in the fifo now. Throws EngineUnavailable. */
+export async function untilWritten(place: Place, of: { folder: string; run: string }): Promise<void> {
+  if (!existsSync(place.log) || !existsSync(place.logSettings)) return // after a boot: it has no log yet
+  await startReader(of)
+  const mark = randomUUID()
+  const descriptor = openSync(place.log, constants.O_RDWR | constants.O_NONBLOCK)
+  try {
+    await until(() => isSent(descriptor, markLine(mark)), writtenWithinMs, 'The access log is not read')
+    const isNoted = (): boolean => readTallied(place.tallies)?.mark === mark
+    await until(isNoted, writtenWithinMs, 'The access log is not written')
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/** False if the fifo is full. A short line is written as a whole. */
+function isSent(descriptor: number, line: string): boolean {
+  try {
+    return writeSync(descriptor, line) > 0
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EAGAIN') return false
+    throw error
+  }
+}
+
+/** Paths of logs by the engine's id, of the load balancers that were found. */
+export type LogPaths = Map<string, string>
+
+export const notePath = (paths: LogPaths, place: Place, { engine_id }: LoadBalancerRecord): void =>
+  void paths.set(engine_id, logPath(place, engine_id))
+
 /** `look` returns the log source of a load balancer. */
 export function makeAccessLogFiles(
   look: (id: string) => Promise<LogSource | null>,
-  { folder, placeOf }: { folder: string; placeOf: (id: string) => Place },
+  paths: LogPaths,
 ): LogFiles {
-  const paths = new Map<string, string>()
-  /** By the engine's id. Reads names of folders only. */
-  function pathOf(engineId: string): string | null {
-    const known = paths.get(engineId)
-    if (known !== undefined) return known
-    for (const id of readdirSync(folder)) {
-      const path = logPath(placeOf(id), engineId)
-      if (!hasMore(path, 0)) continue
-      paths.set(engineId, path)
-      return path
-    }
-    return null
-  }
   return {
     sourceOf: look,
     hasFull(engineId) {
-      const path = pathOf(engineId)
-      return path !== null && hasMore(path, 0)
+      const path = paths.get(engineId)
+      return path !== undefined && hasMore(path, 0)
     },
     isOverCap: ({ path, kept_files }) => hasMore(path, kept_files),
     open: openFiles,

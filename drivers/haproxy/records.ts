@@ -38,11 +38,13 @@ export async function writeRecord(place: Place, record: LoadBalancerRecord): Pro
 /** The part of a state that the record has. */
 export const recordedState = ({
   spec,
+  engine_id,
   ports,
   refused,
   left_out,
 }: LoadBalancerRecord): Omit<LoadBalancerState, 'state' | 'targets'> => ({
   id: spec.id,
+  log: { engine_id, cap_mib: spec.log_cap_mib },
   ports: ports.filter(({ port }) => !isIn(left_out, 'listener', port)),
   refused,
   left_out,

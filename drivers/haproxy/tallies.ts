@@ -1,22 +1,37 @@
+import type { ResponseClass } from '../load-balancers.ts'
 import type { AccessEntry } from './access-log.ts'
 
-// Sums over the access log, by route and target. They survive reloads, which HAProxy's own counters do not.
+// Sums over the access log: of all requests, by route, and by target. They survive reloads, which HAProxy's own counters
+// do not.
 
 export interface Tally {
-  route_id: string
+  /** Null: requests that no route took. */
+  route_id: string | null
   /** Null: requests that reached no target. */
   target_id: string | null
   requests: number
-  responses: Record<string, number>
+  responses: Partial<Record<ResponseClass, number>>
   bytes_in: number
   bytes_out: number
 }
 
 /** As in the file that the log's reader writes. */
 export interface Tallied {
+  /** When the sums began. */
+  started_at: string
+  /** The time of the last entry of the log that is in the sums; empty if there is none. */
+  up_to: string
+  /** The last mark in the log. */
+  mark: string | null
   tallies: Tally[]
-  /** Latencies of the last minute, by route and target, and by route (`target_id` null). */
-  latencies: { route_id: string; target_id: string | null; ms: [p50: number, p95: number, p99: number] }[]
+  latencies: Latency[]
+}
+
+/** Latencies of the last minute: of all requests (both ids null), of a route (`target_id` null), or of a target. */
+export interface Latency {
+  route_id: string | null
+  target_id: string | null
+  ms: [p50: number, p95: number, p99: number]
 }
 
 const sliceMs = 5_000
@@ -67,18 +82,18 @@ class Latencies {
   }
 }
 
-const classOf = (status: number | null): string =>
-  status !== null && status >= 200 && status < 600 ? `${Math.floor(status / 100)}xx` : 'other'
+const classes: Partial<Record<number, ResponseClass>> = { 2: '2xx', 3: '3xx', 4: '4xx', 5: '5xx' }
+const classOf = (status: number | null): ResponseClass => classes[Math.floor((status ?? 0) / 100)] ?? 'other'
 
 /** Time to the response's head, so that a long stream is no slow request. */
 const latencyOf = ({ wait_ms, connect_ms, response_ms, total_ms }: AccessEntry): number =>
   response_ms === null ? total_ms : (wait_ms ?? 0) + (connect_ms ?? 0) + response_ms
 
-const keyOf = (route: string, target: string | null): string => `${route} ${target ?? ''}`
+const keyOf = (route: string | null, target: string | null): string => `${route ?? ''} ${target ?? ''}`
 
 export class Tallies {
   readonly #tallies = new Map<string, Tally>()
-  readonly #latencies = new Map<string, { route_id: string; target_id: string | null; times: Latencies }>()
+  readonly #latencies = new Map<string, Omit<Latency, 'ms'> & { times: Latencies }>()
 
   constructor(before: Tally[]) {
     for (const tally of before) this.#tallies.set(keyOf(tally.route_id, tally.target_id), tally)
@@ -86,7 +101,6 @@ export class Tallies {
 
   add(entry: AccessEntry, now: number): void {
     const { route_id, target_id, status } = entry
-    if (route_id === null) return
     const key = keyOf(route_id, target_id)
     const fresh = { route_id, target_id, requests: 0, responses: {}, bytes_in: 0, bytes_out: 0 }
     const tally: Tally = this.#tallies.get(key) ?? fresh
@@ -96,17 +110,21 @@ export class Tallies {
     tally.responses[name] = (tally.responses[name] ?? 0) + 1
     tally.bytes_in += entry.bytes_in
     tally.bytes_out += entry.bytes_out
-    for (const target of new Set([target_id, null])) {
-      const of = keyOf(route_id, target)
-      const known = this.#latencies.get(of) ?? { route_id, target_id: target, times: new Latencies() }
+    const sums = new Map([
+      [keyOf(null, null), { route_id: null, target_id: null }],
+      [keyOf(route_id, null), { route_id, target_id: null }],
+      [key, { route_id, target_id }],
+    ])
+    for (const [of, ids] of sums) {
+      const known = this.#latencies.get(of) ?? { ...ids, times: new Latencies() }
       this.#latencies.set(of, known)
       known.times.add(latencyOf(entry), now)
     }
   }
 
   /** Also forgets latencies that are too old. */
-  result(now: number): Tallied {
-    const latencies: Tallied['latencies'] = []
+  result(now: number): Pick<Tallied, 'tallies' | 'latencies'> {
+    const latencies: Latency[] = []
     for (const [key, { times, ...of }] of this.#latencies) {
       const ms = times.percentiles(now)
       if (ms) latencies.push({ ...of, ms })

@@ -1,10 +1,8 @@
-import { existsSync } from 'node:fs'
-import { setTimeout as delay } from 'node:timers/promises'
 import type { LogEntry, LogOptions } from '../containers.ts'
-import { openFiles } from '../system/log-files.ts'
+import type { LogSource } from '../log-files.ts'
+import { lastOfAll, linesIn, makeJoiner, waited } from '../system/log-reader.ts'
 import { exactTime } from '../system/times.ts'
-import type { LogFile, LogSource } from '../log-files.ts'
-import type { Entry, LogWriter, Part } from './logs.ts'
+import type { LogWriter } from './logs.ts'
 
 /** With more unread entries, a follower falls back to reading the files. */
 const mostUnread = 1000
@@ -24,7 +22,7 @@ export async function* readMachineLogs(
   for (;;) {
     const live = follow ? followed(writer()) : null
     try {
-      const found = joined(source, (time) => time >= from && time > after)
+      const found = linesIn(source, (time) => time >= from && time > after)
       for await (const entry of count === undefined ? found : lastOfAll(found, count)) {
         if (signal?.aborted) return
         yield entry
@@ -71,59 +69,5 @@ function followed(writer: LogWriter | null) {
       return taken
     },
     more: () => (unread.length > 0 ? Promise.resolve() : more.promise),
-  }
-}
-
-const waited = (ms: number, signal: AbortSignal | undefined): Promise<void> =>
-  delay(ms, undefined, signal ? { signal } : {}).catch(() => {})
-
-async function* lastOfAll(entries: AsyncIterable<LogEntry>, count: number): AsyncGenerator<LogEntry> {
-  let kept: LogEntry[] = []
-  for await (const entry of entries) {
-    kept.push(entry)
-    if (kept.length > 2 * Math.max(count, mostUnread)) kept = kept.slice(-count)
-  }
-  if (count > 0) yield* kept.slice(-count)
-}
-
-const readAtOnce = 256 * 1024
-
-/** Reads the files. Joins the parts of a line into one entry with the time of the first. */
-async function* joined(source: LogSource, wanted: (time: string) => boolean): AsyncGenerator<LogEntry> {
-  const whole = makeJoiner()
-  const files = existsSync(source.path) ? openFiles(source, 'all') : []
-  try {
-    for (const file of files) {
-      for (const part of entriesOf(file)) {
-        const entry = whole(part)
-        if (entry && wanted(entry.time)) yield entry
-      }
-    }
-  } finally {
-    for (const file of files) file.close()
-  }
-}
-
-// As for containers: longer lines are split.
-const mostOfLine = 64 * 1024
-
-/** Returns a line when its last part arrives. */
-function makeJoiner(): (part: Part) => LogEntry | null {
-  const open: Partial<Record<LogEntry['stream'], LogEntry>> = {}
-  return ({ log, stream, time }) => {
-    const entry = (open[stream] ??= { time, stream, line: '' })
-    entry.line += log
-    if (!log.endsWith('\n') && entry.line.length < mostOfLine) return null
-    delete open[stream]
-    return { ...entry, line: entry.line.replace(/\n$/, '') }
-  }
-}
-
-function* entriesOf(file: LogFile): Generator<Entry> {
-  for (let at = 0; at < file.bytes; ) {
-    const part = file.read(at, readAtOnce)
-    if (part.length === 0) return
-    at += part.length
-    for (const line of part.toString().split('\n')) if (line !== '') yield JSON.parse(line) as Entry
   }
 }

@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { logLimits, openFiles } from '../system/log-files.ts'
 import { hasMore } from '../system/log-names.ts'
+import type { Part } from '../system/log-reader.ts'
 import { LogFileWriter, type LogLine } from '../system/log-writer.ts'
 import type { LogFiles, LogSource } from '../log-files.ts'
 import type { AgentLine } from './messages.ts'
@@ -13,9 +14,6 @@ import type { MachineRecord } from './records.ts'
 
 /** As in the file. */
 export type Entry = LogLine & { attrs: { n: string } }
-
-/** The fields that a reader needs. */
-export type Part = Pick<Entry, 'log' | 'stream' | 'time'>
 
 const streams = { 1: 'stdout', 2: 'stderr' } as const
 

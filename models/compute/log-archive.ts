@@ -10,9 +10,9 @@ import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 
-/** The archive of one instance's output. */
+/** The archive of the output of one instance, or of one load balancer (log-owners.ts). */
 export interface LogArchiveDocument {
-  /** The instance's id. */
+  /** The owner's id. */
   _id: string
   tenant_id: string
   /**
@@ -46,7 +46,10 @@ archiveSchema.index({ 'former_hosts.left_at': 1 })
 export const LogArchive = mongoose.model<LogArchiveDocument>('LogArchive', archiveSchema)
 sealedField(LogArchive, 'key_sealed')
 
-/** A part of an output file. Pieces sorted by `inOrder` are the output as the instance wrote it. */
+/**
+ * A part of an output file. Pieces sorted by `inOrder` are the output as the instance wrote it. Those of a load balancer
+ * are so for each host: its replicas write at the same time.
+ */
 export interface LogPieceDocument {
   _id: string
   tenant_id: string
@@ -182,7 +185,7 @@ async function openArchive({
 
 /** The archived pieces of an instance in order, starting after the given piece. */
 export async function* archivedPieces(
-  scope: { tenant_id: string; instance_id: string },
+  scope: { tenant_id: string; instance_id: string; host_id?: string },
   after: Pick<LogPieceDocument, keyof typeof inOrder> | null,
 ): AsyncGenerator<LogPieceDocument> {
   const batch = 100

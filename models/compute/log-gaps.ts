@@ -1,15 +1,12 @@
 import { Activity, noteActivity } from '../activity.ts'
-import type { InstanceDocument } from './instances.ts'
+import type { LogOwner } from './log-owners.ts'
 
 const kind = 'output_dropped'
 // While output is being dropped, every file arrives with a gap before it.
 const saidEveryMs = 600_000
 
-/** Notes in an instance's activity feed that its host dropped output, at most every ten minutes. */
-export async function noteGap({
-  _id,
-  tenant_id,
-}: Pick<InstanceDocument, '_id' | 'tenant_id'>): Promise<void> {
+/** Notes in the owner's activity feed that its host dropped output, at most every ten minutes. */
+export async function noteGap({ _id, tenant_id }: LogOwner): Promise<void> {
   const recent = { time: { $gt: new Date(Date.now() - saidEveryMs) } }
   if (await Activity.exists({ tenant_id, resource_id: _id, kind, ...recent })) return
   const message =

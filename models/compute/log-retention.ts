@@ -1,6 +1,6 @@
 import { everyTenant } from '../tenant-scope.ts'
-import { allKinds } from './instance-kinds.ts'
 import { dropPieces, LogArchive, LogPiece, removeArchive } from './log-archive.ts'
+import { logOwnerModels } from './log-owners.ts'
 
 const dayMs = 86_400_000
 const atOnce = 100
@@ -37,12 +37,9 @@ async function dropOldest(instanceId: string, excess: number): Promise<void> {
   if (count) await dropPieces({ instance_id: instanceId }, count)
 }
 
-/** Removes the archives of instances that were deleted while a piece was in transit. */
+/** Removes the archives of what was deleted while a piece was in transit. */
 export async function removeStrayArchives(): Promise<void> {
-  const fields = allKinds.map(({ kind, model }) => ({
-    as: `of_${kind}`,
-    from: model.collection.collectionName,
-  }))
+  const fields = logOwnerModels.map(({ kind, collection }) => ({ as: `of_${kind}`, from: collection }))
   const strays = await LogArchive.aggregate<{ _id: string }>([
     ...fields.map((field) => ({ $lookup: { ...field, localField: '_id', foreignField: '_id' } })),
     { $match: Object.fromEntries(fields.map(({ as }) => [as, []])) },

@@ -5,7 +5,6 @@ import { transaction } from '../database.ts'
 import { acceptVerb } from '../operations.ts'
 import { findInstances, type Instance } from './instance-kinds.ts'
 import type { InstanceDocument } from './instances.ts'
-import { forgetFormerHost } from './log-archive.ts'
 import { observer } from './observer.ts'
 import { markReachable } from './reachability.ts'
 import { resize, strangersOn } from './reservations.ts'
@@ -26,7 +25,6 @@ export const instanceObserver = observer({
   async observe(hostId, instances, ageMs) {
     const seen = new Map(instances.map((instance) => [instance.id, instance]))
     const not_yours = await strangersOn(hostId, [...seen.keys()])
-    await forgetFormerHost(hostId, [...seen.keys()])
     const idle = await findInstances({
       host_id: hostId,
       status: { $in: ['running', 'suspended', 'unreachable'] },

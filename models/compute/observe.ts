@@ -4,6 +4,7 @@ import { hearAgain, networksOf } from '../network/host-networks.ts'
 import { loadBalancerObserver } from '../network/observe-load-balancers.ts'
 import { diskObserver } from '../storage/observe.ts'
 import { Host } from './hosts.ts'
+import { forgetFormerHost } from './log-archive.ts'
 import { instanceObserver } from './observe-instances.ts'
 import type { Observer } from './observer.ts'
 
@@ -28,6 +29,10 @@ export async function observe(hostId: string, report: HostReport): Promise<Omit<
     const version = await observer.wanted?.(hostId)
     if (version !== undefined) answer.wanted[name] = version
   }
+  await forgetFormerHost(
+    hostId,
+    report.things.map(({ id }) => id),
+  )
   // A disk has no address, so only the others keep the host cut off.
   if (answer.not_yours.every(({ kind }) => kind === 'disk')) await hearAgain(hostId)
   return answer

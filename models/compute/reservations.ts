@@ -8,12 +8,14 @@ import { Host, type HostDocument } from './hosts.ts'
 import { noteFormerHost } from './log-archive.ts'
 
 /**
- * What one instance or disk reserves of its tenant's quota and, once placed, of a host. The two sums can be recomputed
- * from these records. A record and the sums change in one transaction.
+ * What one instance, disk or replica of a load balancer reserves of its tenant's quota and, once placed, of a host. The
+ * two sums can be recomputed from these records. A record and the sums change in one transaction.
  */
 export interface ReservationDocument extends Size {
-  /** The id of the instance or disk: each has one reservation, so reserving is idempotent. */
+  /** The id of what reserves: each has one reservation, so reserving is idempotent. */
   _id: string
+  /** The instance, disk or load balancer, as hosts know it. Replicas of one load balancer have the same owner. */
+  owner_id: string
   tenant_id: string
   host_id: string | null
   /** During a move: the target host, which has the same size reserved. */
@@ -23,6 +25,7 @@ export interface ReservationDocument extends Size {
 const schema = new Schema<ReservationDocument>(
   {
     _id: { type: String, required: true },
+    owner_id: { type: String, required: true },
     tenant_id: { type: String, required: true },
     cpu_milli: { type: Number, required: true },
     memory_mib: { type: Number, required: true },
@@ -37,6 +40,7 @@ tenantScoped(schema)
 schema.index({ host_id: 1 })
 schema.index({ target_host_id: 1 })
 schema.index({ tenant_id: 1 })
+schema.index({ owner_id: 1 })
 export const Reservation = mongoose.model<ReservationDocument>('Reservation', schema)
 
 /** Placements run one after another in each process: they write the sums of the same few hosts. */
@@ -50,8 +54,12 @@ export class NoCapacity extends Error {
 }
 
 /** Reserves quota for an instance, or changes its reservation to this size. Throws QuotaExceeded, NoCapacity. */
-export const reserve = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
-  hold(instanceId, tenantId, size, true)
+export const reserve = (
+  instanceId: string,
+  tenantId: string,
+  size: Size,
+  { ownerId = instanceId } = {},
+): Promise<void> => hold(instanceId, tenantId, size, { owner_id: ownerId })
 
 /**
  * As `reserve`, but returns false and reserves nothing if the host has no room: it may have given the room to others.
@@ -77,7 +85,7 @@ export const beyond = (size: Size, held: Size): Size =>
 
 /** Changes the size of a reservation. Does nothing if there is none. Throws as `reserve`. */
 export const resize = (instanceId: string, tenantId: string, size: Size): Promise<void> =>
-  hold(instanceId, tenantId, size, false)
+  hold(instanceId, tenantId, size, null)
 
 /** Releases what an instance reserves beyond this size. It never takes more, so it cannot fail for lack of room. */
 export async function shrink(instanceId: string, tenantId: string, size: Size): Promise<void> {
@@ -89,14 +97,20 @@ export async function shrink(instanceId: string, tenantId: string, size: Size): 
   }, tenantId)
 }
 
-async function hold(instanceId: string, tenantId: string, size: Size, upsert: boolean): Promise<void> {
+/** `made`: what a new reservation has beside its size; null makes none. */
+async function hold(
+  instanceId: string,
+  tenantId: string,
+  size: Size,
+  made: Pick<ReservationDocument, 'owner_id'> | null,
+): Promise<void> {
   await transaction(async () => {
     const held = await Reservation.findOneAndUpdate(
       { _id: instanceId, tenant_id: tenantId },
-      { $set: size },
-      { upsert, returnDocument: 'before' },
+      { $set: size, ...(made ? { $setOnInsert: made } : {}) },
+      { upsert: made !== null, returnDocument: 'before' },
     ).lean()
-    if (!held && !upsert) return
+    if (!held && !made) return
     const more = difference(size, held)
     if (amounts.every((amount) => more[amount] === 0)) return
     await takeQuota(tenantId, more, { isNew: !held })
@@ -131,7 +145,7 @@ async function giveUp(ids: string[], moveOf: (held: ReservationDocument) => Move
       await Reservation.updateOne({ _id: held._id, tenant_id: held.tenant_id }, { $set: move.now })
       if (!move.left) continue
       await giveBack(move.left, held)
-      await noteFormerHost(held._id, held.tenant_id, move.left)
+      await noteFormerHost(held.owner_id, held.tenant_id, move.left)
     }
   }, placementTurn)
 }
@@ -150,16 +164,21 @@ export async function heldBy(instanceId: string): Promise<ReservationDocument> {
   return held
 }
 
-/** Those of these instances or disks without a reservation on the host: they moved away or were deleted. */
-export async function strangersOn(hostId: string, instanceIds: string[]): Promise<string[]> {
+/** The tenants of those of these instances, disks and load balancers that have a reservation on the host. */
+export async function ownersOn(hostId: string, ids: string[]): Promise<Map<string, string>> {
   const here = await Reservation.find(
-    { _id: { $in: instanceIds }, $or: [{ host_id: hostId }, { target_host_id: hostId }] },
-    { _id: 1 },
+    { owner_id: { $in: ids }, $or: [{ host_id: hostId }, { target_host_id: hostId }] },
+    { owner_id: 1, tenant_id: 1 },
   )
     .setOptions(everyTenant)
     .lean()
-  const known = new Set(here.map(({ _id }) => _id))
-  return instanceIds.filter((id) => !known.has(id))
+  return new Map(here.map(({ owner_id, tenant_id }) => [owner_id, tenant_id]))
+}
+
+/** The others of these: they moved away or were deleted. */
+export async function strangersOn(hostId: string, ids: string[]): Promise<string[]> {
+  const known = await ownersOn(hostId, ids)
+  return ids.filter((id) => !known.has(id))
 }
 
 /** Releases the reservation of an instance. Succeeds if there is none. */

@@ -1,8 +1,8 @@
 import mongoose, { Schema } from 'mongoose'
 import { type InstanceSample, sampleEveryMs } from '../../lib/host-protocol.ts'
 import { schemaOptions } from '../schemas.ts'
-import { everyTenant, tenantScoped } from '../tenant-scope.ts'
-import { Reservation } from './reservations.ts'
+import { tenantScoped } from '../tenant-scope.ts'
+import { ownersOn } from './reservations.ts'
 
 /**
  * The usage counters of an instance at a moment. Rows hold counters, not differences: a missing or duplicate row, as
@@ -72,16 +72,10 @@ function record(
 
 /** Stores a host's samples of the instances with a reservation on that host. Ignores its samples of other instances. */
 export async function recordSamples(hostId: string, samples: InstanceSample[]): Promise<void> {
-  const held = await Reservation.find(
-    {
-      _id: { $in: samples.map(({ id }) => id) },
-      $or: [{ host_id: hostId }, { target_host_id: hostId }],
-    },
-    { tenant_id: 1 },
+  const tenants = await ownersOn(
+    hostId,
+    samples.map(({ id }) => id),
   )
-    .setOptions(everyTenant)
-    .lean()
-  const tenants = new Map(held.map(({ _id, tenant_id }) => [_id, tenant_id]))
   const toRow = (sample: InstanceSample): SampleDocument[] => {
     const { id, time, started_at, by_minute: _, ...used } = sample
     const tenant_id = tenants.get(id)

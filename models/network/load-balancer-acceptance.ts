@@ -1,7 +1,8 @@
 import type { HealthCheckSpec, ListenerSpec } from '../../drivers/load-balancers.ts'
 import { type InputError, InvalidInput, NotFound } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
-import { release, reserve } from '../compute/reservations.ts'
+import { noteFormerHost } from '../compute/log-archive.ts'
+import { hostsOf, release, Reservation, reserve } from '../compute/reservations.ts'
 import { transaction } from '../database.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
 import type { Accepted } from '../operations.ts'
@@ -101,20 +102,31 @@ async function takeReplicas({
 }: LoadBalancerDocument): Promise<void> {
   const there = await replicasOf(_id)
   const ids = there.map((replica) => replica._id)
-  for (const replicaId of ids.slice(0, replicas)) await reserve(replicaId, tenant_id, replicaSize)
+  for (const replicaId of ids.slice(0, replicas))
+    await reserve(replicaId, tenant_id, replicaSize, { ownerId: _id })
   for (let count = there.length; count < replicas; count++) {
     const replica = await new Replica({ tenant_id, load_balancer_id: _id }).save()
-    await reserve(replica._id, tenant_id, replicaSize)
+    await reserve(replica._id, tenant_id, replicaSize, { ownerId: _id })
     const member = { id: replica._id, kind: 'load_balancer' as const, name, tenant_id, namesakes: ids }
     await takeNics(member, [{ id: null, subnet_id, ip_address: null }])
     ids.push(replica._id)
   }
 }
 
+/** Releases the quota and room of a replica. Its host may send its log later. Idempotent. */
+export async function releaseReplica(id: string, tenant_id: string): Promise<void> {
+  await transaction(async () => {
+    const held = await Reservation.findOne({ _id: id, tenant_id }).lean()
+    for (const hostId of held ? hostsOf(held) : [])
+      await noteFormerHost(held?.owner_id ?? '', tenant_id, hostId)
+    await release(id)
+  }, tenant_id)
+}
+
 /** Releases what a replica holds, and deletes its record. Idempotent. */
 export async function dropReplica(id: string, tenant_id: string): Promise<void> {
   await transaction(async () => {
-    await release(id)
+    await releaseReplica(id, tenant_id)
     await releaseNics(id)
     await Replica.deleteOne({ _id: id, tenant_id })
   }, tenant_id)

@@ -231,6 +231,7 @@ describe('a route', () => {
       drain_timeout_sec: 30,
       targets: [
         {
+          id: expect.any(String),
           address: expect.stringMatching(/^10\.0\.0\./),
           nic_id: nic,
           host_id: expect.any(String),

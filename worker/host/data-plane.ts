@@ -20,7 +20,7 @@ import type { PlaneTokens } from './plane-tokens.ts'
 const probeEveryMs = 30_000
 
 interface Parts {
-  engine: Pick<InstanceEngine, 'find' | 'logs' | 'exec' | 'console'>
+  engine: Pick<InstanceEngine, 'exec' | 'console'> & Outputs
   files: LogFiles
   tokens: PlaneTokens
   /** Makes a part of the host apply what is wanted, by name. Does not wait. False if there is no such part. */
@@ -28,13 +28,16 @@ interface Parts {
   log: Logger
 }
 
+/** Whose output this host has. */
+type Outputs = Pick<InstanceEngine, 'logs'> & { find(id: string): Promise<object | null> }
+
 export interface DataPlane {
   port: number
   /** Closes all streams and consoles. */
   close(): Promise<void>
 }
 
-/** Serves logs and consoles of this host's instances, and takes news of what is wanted. Only the API connects, with a token. */
+/** Serves logs and consoles of this host's instances, serves logs of its load balancers, and takes news of what is wanted. Only the API connects, with a token. */
 export async function serveDataPlane(
   parts: Parts,
   { address, port }: { address: string; port: number },
@@ -111,7 +114,7 @@ function read<S extends z.ZodType>(schema: S, params: object): z.output<S> {
 }
 
 async function sendLogs(
-  engine: Pick<InstanceEngine, 'find' | 'logs'>,
+  engine: Outputs,
   id: string,
   { lines, since, follow }: z.infer<typeof LogQuery>,
   response: ServerResponse,

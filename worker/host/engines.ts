@@ -1,15 +1,18 @@
 import type { Settings } from '../../config.ts'
 import { makeDockerEngine } from '../../drivers/docker/engine.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
-import { joinEngines, joinLogFiles } from '../../drivers/instances.ts'
+import { type InstanceEngine, joinEngines, joinLogFiles } from '../../drivers/instances.ts'
+import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
 import { makeQcow2Disks } from '../../drivers/qcow2/disks.ts'
 import { missingForDisks } from '../../drivers/system/equipment.ts'
 import { makeHostPorts } from '../../drivers/system/host-ports.ts'
+import { readLogFiles } from '../../drivers/system/log-reader.ts'
 import { listenAddress } from '../../lib/addresses.ts'
 import type { Logger } from '../../lib/log.ts'
 import { metrics } from '../../lib/metrics.ts'
 import type { InternalApi } from './internal-api.ts'
 import { makeLogShipper } from './log-shipper.ts'
+import { openLoadBalancers } from './parts/load-balancers.ts'
 import { type Machines, openMachines } from './parts/machines.ts'
 
 interface With {
@@ -62,16 +65,16 @@ export async function openDisks(settings: Settings<'host'>, log: Logger) {
   return { disks, roomGib }
 }
 
-/** Opens the engines of this host's instances, their ports and the archiving of their output. */
+/** Opens the engines of this host's instances and load balancers, and the archiving of their output. */
 export async function openEngines(settings: Settings<'host'>, { hostId, folder, api, log, ...of }: With) {
   const dockerHost = settings.KEELSON_DOCKER_HOST
   const backlogMib = settings.KEELSON_LOG_BACKLOG_MIB
   const archives = folder !== null && backlogMib > 0
   if (!archives) log.warn('output beyond containers’ caps is not archived: see docs/logs.md')
   let machines: Machines | null = null
-  const files = joinLogFiles(
-    makeDockerLogFiles({ hostId, dockerHost, folder }),
-    () => machines?.files ?? null,
+  let balancers: LoadBalancerEngine | null = null
+  const files = joinLogFiles(makeDockerLogFiles({ hostId, dockerHost, folder }), () =>
+    [machines, balancers].flatMap((engine) => engine?.files ?? []),
   )
   const logs = makeLogShipper({
     files,
@@ -93,15 +96,27 @@ export async function openEngines(settings: Settings<'host'>, { hostId, folder, 
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
   })
-  machines = await openMachines(settings, {
-    hostId,
-    serveOn: of.serveOn,
-    ports,
-    logs: archives ? { backlogMib, beforeRemoval: logs.shipAll } : null,
-    log,
-  })
-  return { containers, machines, engine: joinEngines(containers, machines), files, logs, archives, ports }
+  const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
+  machines = await openMachines(settings, { hostId, serveOn: of.serveOn, ports, logs: archiving, log })
+  balancers = await openLoadBalancers(settings, { hostId, ports, logs: archiving, log })
+  return { containers, machines, balancers, engine: joinEngines(containers, machines), files, logs, archives }
 }
 
 export const findLogFolder = (settings: Settings<'host'>): Promise<string | null> =>
   logFolder(settings.KEELSON_DOCKER_HOST)
+
+/** The engine of a host's instances, which also reads the access logs of its load balancers. */
+export function withAccessLogs(
+  engine: InstanceEngine,
+  balancers: Pick<LoadBalancerEngine, 'files'> | null,
+): Omit<InstanceEngine, 'find'> & { find(id: string): Promise<object | null> } {
+  const sourceOf = async (id: string) => (await balancers?.files.sourceOf(id)) ?? null
+  return {
+    ...engine,
+    find: async (id) => (await sourceOf(id)) ?? engine.find(id),
+    async *logs(id, options) {
+      const source = await sourceOf(id)
+      yield* source ? readLogFiles(source, options) : engine.logs(id, options)
+    },
+  }
+}

@@ -16,7 +16,7 @@ import {
   MachineTransfer,
   ReportAnswer,
 } from '../../lib/host-protocol.ts'
-import { HostLoadBalancers } from '../../lib/load-balancer-protocol.ts'
+import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
 const answersWithinMs = 10_000
@@ -82,7 +82,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       await call(at(`${disk(diskId)}/progress`), z.undefined(), post({ percent }), await token())
     },
 
-    /** Returns the offset up to which the archive has the file; null if the container's output is no longer wanted. */
+    /** Returns the offset up to which the archive has the file; null if the output is no longer wanted. */
     logPiece: async (instanceId: string, piece: LogPiece, body: Buffer): Promise<number | null> => {
       const path = `${instance(instanceId)}/log-pieces`
       const query = new URLSearchParams(
@@ -100,6 +100,10 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
     loadBalancers: async (): Promise<HostLoadBalancers> =>
       call(at('load-balancers'), HostLoadBalancers, {}, await token()),
+
+    loadBalancerSamples: async (samples: HostLoadBalancerSamples): Promise<void> => {
+      await call(at('load-balancer-samples'), z.undefined(), post(samples), await token())
+    },
 
     secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>
       call(at(`${instance(instanceId)}/config-vars`), Secrets, {}, await token()),

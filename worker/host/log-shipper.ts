@@ -1,7 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import type { FoundInstance } from '../../drivers/instances.ts'
 import type { LogFile, LogFiles, LogSource } from '../../drivers/log-files.ts'
 import { type LogPiece, logPieceBytes } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
@@ -24,6 +23,14 @@ interface Parts {
   log: Logger
 }
 
+/** An instance or a load balancer with output. */
+export interface WithOutput {
+  id: string
+  engine_id: string
+  /** Where it can change while the engine's id stays. */
+  cap_mib?: number
+}
+
 export type LogShipper = ReturnType<typeof makeLogShipper>
 
 /**
@@ -31,7 +38,7 @@ export type LogShipper = ReturnType<typeof makeLogShipper>
  * crash, parts are sent again and the archive skips what it has.
  */
 export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts) {
-  /** By engine id: a source does not change during the life of a container. */
+  /** By engine id and cap: nothing else changes a source. */
   const known = new Map<string, LogSource | null>()
   /** By engine id: parts of one instance must arrive in order. */
   const inTurn = makeNamedQueues()
@@ -69,16 +76,16 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     }
   }
 
-  async function sourceOf({ id, engine_id }: FoundInstance): Promise<LogSource | null> {
-    const before = known.get(engine_id)
+  async function sourceOf(of: WithOutput): Promise<LogSource | null> {
+    const before = known.get(nameOf(of))
     if (before !== undefined) return before
-    const source = await files.sourceOf(id)
-    if (source && source.engine_id !== engine_id) return null // the instance was just recreated
-    known.set(engine_id, source)
+    const source = await files.sourceOf(of.id)
+    if (source && source.engine_id !== of.engine_id) return null // it was just recreated
+    known.set(nameOf(of), source)
     return source
   }
 
-  async function keepInCap(instance: FoundInstance, signal: AbortSignal): Promise<void> {
+  async function keepInCap(instance: WithOutput, signal: AbortSignal): Promise<void> {
     try {
       const source = await sourceOf(instance)
       if (!source || !files.isOverCap(source)) return
@@ -94,8 +101,8 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     /** The longest time in seconds that an instance has been beyond its cap. */
     lagSec: (): number => (behind.size ? (Date.now() - Math.min(...behind.values())) / 1000 : 0),
 
-    /** Keeps instances within their caps, until aborted. */
-    async keep(instances: () => FoundInstance[], signal: AbortSignal): Promise<void> {
+    /** Keeps these within their caps, until aborted. */
+    async keep(instances: () => WithOutput[], signal: AbortSignal): Promise<void> {
       const busy = new Map<string, Promise<void>>()
       while (!signal.aborted) {
         const there = instances()
@@ -105,7 +112,7 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
           const work = keepInCap(instance, signal).finally(() => busy.delete(engine_id))
           busy.set(engine_id, work)
         }
-        const names = new Set(there.map(({ engine_id }) => engine_id))
+        const names = new Set(there.flatMap((one) => [one.engine_id, nameOf(one)]))
         for (const by of [known, behind]) for (const name of by.keys()) if (!names.has(name)) by.delete(name)
         await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
       }
@@ -127,3 +134,5 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     },
   }
 }
+
+const nameOf = ({ engine_id, cap_mib }: WithOutput): string => `${engine_id} ${cap_mib ?? ''}`

@@ -9,36 +9,37 @@ import {
 } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 
+/** Takes samples and sends them. Rejected samples are not repeated: the next ones include their counters. */
+export type TakeSamples = () => Promise<void>
+
+/** Takes all samples every 10 s until aborted. */
+export async function keepSampling(takes: TakeSamples[], log: Logger, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    // Aligned to the clock, so that each step of a chart has a sample.
+    await delay(sampleEveryMs - (Date.now() % sampleEveryMs), undefined, { signal }).catch(() => undefined)
+    if (signal.aborted) break
+    for (const one of await Promise.allSettled(takes.map((take) => take())))
+      if (one.status === 'rejected')
+        log.warn({ err: one.reason }, 'the samples were not taken or not accepted')
+  }
+}
+
 interface Parts {
   engine: Pick<InstanceEngine, 'sample'>
   /** The instances on this host. */
   instances: () => FoundInstance[]
   send: (samples: HostSamples) => Promise<void>
-  log: Logger
 }
 
-/**
- * Sends usage samples every 10 s until aborted. Rejected samples are not repeated: the next ones include their
- * counters.
- */
-export async function keepSampling(
-  { engine, instances, send, log }: Parts,
-  signal: AbortSignal,
-): Promise<void> {
+/** Samples the usage of instances. */
+export function sampleInstances({ engine, instances, send }: Parts): TakeSamples {
   const marks = makeMarks()
-  while (!signal.aborted) {
-    // Aligned to the clock, so that each step of a chart has a sample.
-    await delay(sampleEveryMs - (Date.now() % sampleEveryMs), undefined, { signal }).catch(() => undefined)
-    if (signal.aborted) break
-    try {
-      const samples = marks.mark(await engine.sample(instances()))
-      for (let at = 0; at < samples.length; at += samplesPerMessage) {
-        await send({ samples: samples.slice(at, at + samplesPerMessage) })
-      }
-      marks.accepted(samples)
-    } catch (error) {
-      log.warn({ err: error }, 'the samples were not taken or not accepted')
+  return async () => {
+    const samples = marks.mark(await engine.sample(instances()))
+    for (let at = 0; at < samples.length; at += samplesPerMessage) {
+      await send({ samples: samples.slice(at, at + samplesPerMessage) })
     }
+    marks.accepted(samples)
   }
 }
 

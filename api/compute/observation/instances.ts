@@ -10,13 +10,11 @@ import { type Operation, operation, socket, stream } from '../../operation.ts'
 import { join } from '../../sockets.ts'
 import { askHost, connectHost } from './data-plane.ts'
 import type { ShownInstance } from '../instances.ts'
-import { sendArchive } from './log-archive.ts'
-import { sendLogs } from './logs.ts'
+import { outputOf, sendArchive } from './log-archive.ts'
+import { askLogs, Flag, logsQuery, sendLogs } from './logs.ts'
 import { MetricsQuery, MetricsView, metricsOf } from './metrics.ts'
 
 // Logs, metrics, console and activity of instances.
-
-const Flag = z.enum(['true', 'false']).transform((text) => text === 'true')
 
 const instanceLogs = (shown: ShownInstance, { plural, kind: { title } } = shown): Operation =>
   operation({
@@ -25,25 +23,15 @@ const instanceLogs = (shown: ShownInstance, { plural, kind: { title } } = shown)
     permission: `${plural}:read`,
     summary: `Get the output of a ${title} (stdout and stderr)`,
     params: byId,
-    query: z.strictObject({
-      lines: z.coerce.number().int().min(0).max(100_000).optional().describe('Number of most recent lines'),
-      since: z.iso.datetime({ offset: true }).optional(),
-      follow: Flag.default(false).describe(
-        'Stream new lines as server-sent events until the client disconnects',
-      ),
-      timestamps: Flag.default(true),
-    }),
+    query: z.strictObject({ ...logsQuery, timestamps: Flag.default(true) }),
     responses: { 200: stream('application/x-ndjson', LogLine) },
     handle: async ({ caller, params, query, http: { response } }) => {
       const instance = await mine(shown.kind.resource, caller, params.id)
       if (!instance.host_id) throw new StateConflict('read logs', instance.status)
       const gone = new AbortController()
       response.once('close', () => gone.abort())
-      const ask = new URLSearchParams()
-      if (query.lines !== undefined) ask.set('lines', String(query.lines))
-      if (query.since) ask.set('since', query.since)
-      if (query.follow) ask.set('follow', 'true')
-      await sendLogs(await askHost(instance.host_id, params.id, 'logs', ask, gone.signal), response, query)
+      const lines = await askHost(instance.host_id, params.id, 'logs', askLogs(query), gone.signal)
+      await sendLogs(lines, response, query)
     },
   })
 
@@ -67,7 +55,10 @@ const instanceLogArchive = (shown: ShownInstance, { plural, kind: { title } } = 
     handle: async ({ caller, params, http: { request, response } }) => {
       const instance = await mine(shown.kind.resource, caller, params.id)
       const accepted = (request as Request).acceptsEncodings('gzip', 'identity')
-      await sendArchive(instance, response, { compressed: accepted === 'gzip' })
+      await sendArchive((...reading) => outputOf(instance, ...reading), response, {
+        compressed: accepted === 'gzip',
+        mediaType: 'text/plain; charset=utf-8',
+      })
     },
   })
 

@@ -15,38 +15,41 @@ import {
   readPiece,
 } from '../../../models/compute/log-archive.ts'
 import { type FileLeft, filesLeft } from './log-files-left.ts'
-import { makeLineJoiner, remark } from './log-lines.ts'
+import { type Joiner, makeLineJoiner } from './log-lines.ts'
 
-// An instance's whole output: the archived part, then the part that is still on its host.
+// The whole output of an instance or a load balancer: the archived part, then the part that is still on its host.
 
 const expand = promisify(gunzip)
 
 /** More files than any host keeps of one instance. */
 const mostFiles = 10_000
 
-const dropped = remark('output may be missing here: its host had to drop some before it could be archived')
-const away = remark('output is missing here: the host that has it does not answer')
+const dropped = 'output may be missing here: its host had to drop some before it could be archived'
+const away = 'output is missing here: the host that has it does not answer'
 
 /** Whether the output is complete. A trailer, since this is known only at the end. */
 const completeTrailer = 'X-Archive-Complete'
 
-/** Streams the output, with a remark at each gap and the trailer at the end. */
+/** What reads output: the signal is that its reader has left, and `onMissing` is called at each gap. */
+export type ReadOutput = (signal: AbortSignal, onMissing: () => void) => AsyncIterable<Buffer>
+
+/** Streams output, with a remark at each gap and the trailer at the end. */
 export async function sendArchive(
-  instance: InstanceDocument,
+  read: ReadOutput,
   response: ServerResponse,
-  { compressed }: { compressed: boolean },
+  { compressed, mediaType }: { compressed: boolean; mediaType: string },
 ): Promise<void> {
   const gone = new AbortController()
   response.once('close', () => gone.abort())
   response.writeHead(200, {
-    'Content-Type': 'text/plain; charset=utf-8',
+    'Content-Type': mediaType,
     'Cache-Control': 'no-store',
     Vary: 'Accept-Encoding',
     Trailer: completeTrailer,
     ...(compressed ? { 'Content-Encoding': 'gzip' } : {}),
   })
   let complete = true
-  const source = Readable.from(outputOf(instance, gone.signal, () => (complete = false)))
+  const source = Readable.from(read(gone.signal, () => (complete = false)))
   try {
     if (compressed) await pipeline(source, createGzip({ level: 1 }), response, { end: false })
     else await pipeline(source, response, { end: false })
@@ -58,13 +61,15 @@ export async function sendArchive(
   }
 }
 
-async function* outputOf(
+/** The output of an instance. */
+export async function* outputOf(
   { _id, tenant_id, host_id }: InstanceDocument,
   signal: AbortSignal,
   onMissing: () => void,
 ): AsyncGenerator<Buffer> {
   const archive = await LogArchive.findOne({ _id, tenant_id }).lean()
-  const reader = makeReader({ _id, tenant_id }, archive, onMissing)
+  const scope = { tenant_id, instance_id: _id }
+  const reader = makeReader(scope, archive, makeLineJoiner(), onMissing)
   const former = new Set((archive?.former_hosts ?? []).map((stay) => stay.host_id))
 
   for (const hostId of former) {
@@ -74,13 +79,40 @@ async function* outputOf(
       yield* reader.left(left)
       continue
     }
-    const last = await lastPieceOf({ instance_id: _id, tenant_id, host_id: hostId })
+    const last = await lastPieceOf({ ...scope, host_id: hostId })
     if (last) yield* reader.archived(last)
     yield* reader.missing()
   }
+  yield* toTheEnd(reader, _id, host_id, signal)
+}
+
+/** The part of an owner's output that one host has written. */
+export async function* outputOnHost<T>(
+  scope: { tenant_id: string; instance_id: string; host_id: string },
+  { joiner, isAsked, signal, onMissing }: HostOutput<T>,
+): AsyncGenerator<T> {
+  const { tenant_id, instance_id: _id, host_id } = scope
+  const archive = await LogArchive.findOne({ _id, tenant_id }).lean()
+  yield* toTheEnd(makeReader(scope, archive, joiner, onMissing), _id, isAsked ? host_id : null, signal)
+}
+
+interface HostOutput<T> {
+  joiner: Joiner<T>
+  /** Whether the host may have output that is not archived. */
+  isAsked: boolean
+  signal: AbortSignal
+  onMissing: () => void
+}
+
+async function* toTheEnd<T>(
+  reader: Reader<T>,
+  id: string,
+  host_id: string | null,
+  signal: AbortSignal,
+): AsyncGenerator<T> {
   // Read the archive before asking the host: the host keeps its files until they are read.
   yield* reader.archived()
-  const left = host_id ? await leftOn(host_id, _id, signal) : []
+  const left = host_id ? await leftOn(host_id, id, signal) : []
   if (left) yield* reader.left(left)
   else yield* reader.missing()
   // Read what was archived meanwhile, also if the host had nothing left.
@@ -99,27 +131,27 @@ const leftOn = (hostId: string, id: string, signal: AbortSignal): Promise<AsyncI
  * is asked is in the archive: so the archive is read to its end after the host is asked, and before the host's files.
  * `readTo` holds how far each file has been read.
  */
-function makeReader(
-  scope: { _id: string; tenant_id: string },
+function makeReader<T>(
+  scope: { tenant_id: string; instance_id: string; host_id?: string },
   archive: LogArchiveDocument | null,
+  joiner: Joiner<T>,
   onMissing: () => void,
-) {
-  const joiner = makeLineJoiner()
+): Reader<T> {
   const readTo = new Map<string, number>()
   let last: LogPieceDocument | null = null
   let engineId = ''
 
   /** Ends an unfinished line of one engine's container, so that it does not run into the next one's output. */
-  function* of(engine: string, bytes: Buffer): Generator<Buffer> {
+  function* of(engine: string, bytes: Buffer): Generator<T> {
     if (engine !== engineId && engineId) yield joiner.end()
     engineId = engine
     yield joiner.push(bytes)
   }
 
-  function* missing(words: Buffer): Generator<Buffer> {
+  function* missing(words: string): Generator<T> {
     onMissing()
     yield joiner.end()
-    yield words
+    yield joiner.remark(words)
   }
 
   /** The part of these bytes that is unread, also if they were read from a host and archived since. */
@@ -135,13 +167,12 @@ function makeReader(
   }
 
   /** Reads up to the newest piece at this moment: an instance may write faster than the client reads. */
-  async function* archived(until?: { engine_created_at: string }): AsyncGenerator<Buffer> {
-    const { _id: instance_id, tenant_id } = scope
-    const newest = await lastPieceOf({ instance_id, tenant_id })
+  async function* archived(until?: { engine_created_at: string }): AsyncGenerator<T> {
+    const newest = await lastPieceOf(scope)
     if (newest?._id === last?._id) return
-    for await (const piece of archivedPieces({ instance_id, tenant_id }, last)) {
+    for await (const piece of archivedPieces(scope, last)) {
       if (until && piece.engine_created_at > until.engine_created_at) return
-      archive ??= await LogArchive.findOne(scope).lean()
+      archive ??= await LogArchive.findOne({ _id: scope.instance_id, tenant_id: scope.tenant_id }).lean()
       if (!archive) throw new NotFound('instance') // deleted meanwhile
       if (piece.after_gap) yield* missing(dropped)
       last = piece
@@ -157,7 +188,7 @@ function makeReader(
   return {
     archived,
 
-    async *left(files: AsyncIterable<FileLeft> | FileLeft[]): AsyncGenerator<Buffer> {
+    async *left(files) {
       let isFirst = true
       for await (const file of files) {
         if (isFirst) yield* archived(file)
@@ -173,8 +204,15 @@ function makeReader(
 
     missing: () => missing(away),
 
-    *rest(): Generator<Buffer> {
+    *rest() {
       yield joiner.end()
     },
   }
+}
+
+interface Reader<T> {
+  archived(until?: { engine_created_at: string }): AsyncIterable<T>
+  left(files: AsyncIterable<FileLeft> | FileLeft[]): AsyncIterable<T>
+  missing(): Iterable<T>
+  rest(): Iterable<T>
 }

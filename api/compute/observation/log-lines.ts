@@ -1,32 +1,67 @@
-// Turns the entries of an engine's log files back into the container's output.
+// Turns the entries of an engine's log files back into lines.
 
 interface Entry {
   log: string
   stream: string
+  time: string
 }
 
-/** A line in place of missing output. */
-export const remark = (words: string): Buffer => Buffer.from(`[keelson: ${words}]\n`)
-const damaged = '[keelson: an entry is damaged]\n'
+/** Turns the bytes of log files into output of some form. */
+export interface Joiner<T> {
+  /** Takes entries as bytes, in chunks of any length. Returns the lines that these bytes complete. */
+  push(bytes: Buffer): T
+  /** Returns the rest, which has no line end and will get none. */
+  end(): T
+  /** A line in place of missing output. */
+  remark(words: string): T
+}
+
+const said = (words: string): string => `[keelson: ${words}]\n`
+export const damaged = 'an entry is damaged' // the engine was killed while it wrote
 
 const newline = 0x0a
+
+/** Cuts bytes into entries; null for one that is damaged. */
+export function makeEntryReader() {
+  let rest: Buffer = Buffer.alloc(0)
+  return {
+    push(bytes: Buffer): (Entry | null)[] {
+      const end = bytes.lastIndexOf(newline) + 1
+      if (!end) {
+        rest = Buffer.concat([rest, bytes])
+        return []
+      }
+      const whole = Buffer.concat([rest, bytes.subarray(0, end)])
+      rest = bytes.subarray(end)
+      return whole.toString().split('\n').filter(Boolean).map(entryOf)
+    },
+    /** Whether the last entry was not complete. */
+    end(): boolean {
+      const isCut = rest.length > 0
+      rest = Buffer.alloc(0)
+      return isCut
+    },
+  }
+}
+
+function entryOf(line: string): Entry | null {
+  try {
+    return JSON.parse(line) as Entry
+  } catch {
+    return null
+  }
+}
+
 /** Bounds the memory. A longer line may have the other stream's output in its middle. */
 const longestJoined = 1024 * 1024
 
-export type LineJoiner = ReturnType<typeof makeLineJoiner>
-
-/** Takes entries as bytes, in chunks of any length. Joins the long lines that the engine cut, for each stream. */
-export function makeLineJoiner() {
-  let rest: Buffer = Buffer.alloc(0)
+/** Makes the output of a container as it wrote it. Joins the long lines that the engine cut, for each stream. */
+export function makeLineJoiner(): Joiner<Buffer> {
+  const reader = makeEntryReader()
   const open = new Map<string, string>()
 
-  function textOf(line: string): string {
-    let entry: Entry
-    try {
-      entry = JSON.parse(line) as Entry
-    } catch {
-      return damaged // the engine was killed while it wrote
-    }
+  function textOf(entry: Entry | null): string {
+    if (!entry) return said(damaged)
     const { log, stream } = entry
     const begun = open.get(stream)
     if (begun === undefined && log.endsWith('\n')) return log
@@ -40,27 +75,18 @@ export function makeLineJoiner() {
   }
 
   return {
-    /** Returns the lines that these bytes complete. */
-    push(bytes: Buffer): Buffer {
-      const end = bytes.lastIndexOf(newline) + 1
-      const whole = Buffer.concat([rest, bytes.subarray(0, end)])
-      if (!end) {
-        rest = Buffer.concat([rest, bytes])
-        return Buffer.alloc(0)
-      }
-      rest = bytes.subarray(end)
+    push(bytes) {
       let text = ''
-      for (const line of whole.toString().split('\n')) if (line) text += textOf(line)
+      for (const entry of reader.push(bytes)) text += textOf(entry)
       return Buffer.from(text)
     },
 
-    /** Returns the rest, which has no line end and will get none. */
-    end(): Buffer {
-      const cut = rest.length ? damaged : ''
-      const text = [...open.values()].join('') + cut
-      rest = Buffer.alloc(0)
+    end() {
+      const text = [...open.values()].join('') + (reader.end() ? said(damaged) : '')
       open.clear()
       return Buffer.from(text)
     },
+
+    remark: (words) => Buffer.from(said(words)),
   }
 }

@@ -2,7 +2,31 @@ import type { ServerResponse } from 'node:http'
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import { z } from 'zod'
 import type { LogLine } from '../../../lib/host-protocol.ts'
+
+export const Flag = z.enum(['true', 'false']).transform((text) => text === 'true')
+
+/** Which lines of a log a client can ask for. */
+export const logsQuery = {
+  lines: z.coerce.number().int().min(0).max(100_000).optional().describe('Number of most recent lines'),
+  since: z.iso.datetime({ offset: true }).optional(),
+  follow: Flag.default(false).describe('Stream new lines as server-sent events until the client disconnects'),
+}
+export interface LogsQuery {
+  lines?: number | undefined
+  since?: string | undefined
+  follow: boolean
+}
+
+/** The same question to a host. */
+export function askLogs({ lines, since, follow }: LogsQuery): URLSearchParams {
+  const ask = new URLSearchParams()
+  if (lines !== undefined) ask.set('lines', String(lines))
+  if (since) ask.set('since', since)
+  if (follow) ask.set('follow', 'true')
+  return ask
+}
 
 // Proxies and browsers close a silent stream after a minute or so.
 const keepAliveMs = 15_000

@@ -6,7 +6,7 @@ import { Timestamp, time } from '../../fields.ts'
 
 // An instance's resource usage, as series for charts.
 
-const secondMs = 1_000
+export const secondMs = 1_000
 const minuteMs = 60 * secondMs
 const hourMs = 60 * minuteMs
 const mostPoints = 1_500
@@ -41,6 +41,8 @@ const series = [
   ['disk_write_bytes', 'bytes', ({ counted }) => counted && counted.disk_write_bytes],
 ] as const satisfies [string, string, (used: UsedInStep) => number | null][]
 
+export const Points = z.array(z.tuple([Timestamp, z.number().nonnegative()]))
+
 export const MetricsView = z
   .strictObject({
     step_sec: z.int(),
@@ -48,11 +50,9 @@ export const MetricsView = z
       z.strictObject({
         name: z.enum(series.map(([name]) => name)),
         unit: z.enum(['cores', 'MiB', 'bytes']),
-        points: z
-          .array(z.tuple([Timestamp, z.number().nonnegative()]))
-          .describe(
-            'Pairs of a step’s start and its value: the mean for cores and memory, the sum for bytes. Restarts do not distort it. A step without measurements has no point; the last step may be incomplete',
-          ),
+        points: Points.describe(
+          'Pairs of a step’s start and its value: the mean for cores and memory, the sum for bytes. Restarts do not distort it. A step without measurements has no point; the last step may be incomplete',
+        ),
       }),
     ),
   })
@@ -78,7 +78,8 @@ export async function metricsOf(
   }
 }
 
-function plan({ from, to, step_sec }: z.output<typeof MetricsQuery>, nowMs: number) {
+/** The record to read and the steps. Throws InvalidInput. */
+export function plan({ from, to, step_sec }: z.output<typeof MetricsQuery>, nowMs: number) {
   const toMs = to ? Date.parse(to) : nowMs
   const fromMs = from ? Date.parse(from) : toMs - hourMs
   if (fromMs >= toMs) throw wrong('from', 'must be before to')
@@ -99,4 +100,4 @@ function plan({ from, to, step_sec }: z.output<typeof MetricsQuery>, nowMs: numb
 const wrong = (parameter: string, message: string): InvalidInput =>
   new InvalidInput(400, [{ pointer: `/${parameter}`, message }])
 
-const round = (value: number, digits: number): number => Number(value.toFixed(digits))
+export const round = (value: number, digits: number): number => Number(value.toFixed(digits))

@@ -63,7 +63,7 @@ export async function putContainers(
     const { host_id } = fields
     if (host_id !== null)
       await Reservation.collection.insertMany(
-        some.map((id) => ({ ...reservation, _id: id, host_id })) as never,
+        some.map((id) => ({ ...reservation, _id: id, owner_id: id, host_id })) as never,
       )
     ids.push(...some)
   }

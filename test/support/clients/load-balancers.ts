@@ -23,7 +23,36 @@ export interface RouteBody extends Json {
   id: string
   status: string
   status_reason: string | null
-  targets: { address: string | null; nic_id: string | null; host_id: string | null; health_state: string }[]
+  targets: {
+    id: string
+    address: string | null
+    nic_id: string | null
+    host_id: string | null
+    health_state: string
+  }[]
+}
+
+/** A line of an access log. */
+export interface AccessBody extends Json {
+  time: string
+  host_id: string
+  began_at: string
+  request_id: string | null
+  route_id: string | null
+  target_id: string | null
+  path: string | null
+  status: number | null
+}
+
+export interface LoadBalancerMetrics {
+  step_sec: number
+  series: {
+    route_id: string | null
+    target_id: string | null
+    name: string
+    unit: string
+    points: [time: string, value: number][]
+  }[]
 }
 
 const at = (id: string): string => `/api/v1/load-balancers/${id}`
@@ -50,6 +79,14 @@ export function loadBalancersOf(caller: Caller) {
     reschedule: (id: string, body?: Json) => caller.begin('POST', `${at(id)}/reschedule`, body),
     delete: (id: string) => caller.begin('DELETE', at(id)),
     activity: async (id: string) => (await caller.get<{ items: Json[] }>(`${at(id)}/activity`)).items,
+    /** The lines that its hosts have. */
+    logs: async (id: string, query = ''): Promise<AccessBody[]> => {
+      const { status, body } = await caller.ask('GET', `${at(id)}/logs${query}`)
+      if (status !== 200) throw new Error(`${status} ${JSON.stringify(body)}`)
+      const lines = String(body['text'] ?? '').split('\n')
+      return lines.filter(Boolean).map((line) => JSON.parse(line) as AccessBody)
+    },
+    metrics: (id: string, query = '') => caller.get<LoadBalancerMetrics>(`${at(id)}/metrics${query}`),
     route: (id: string, body: Json): Promise<Answer> =>
       caller.ask('POST', `${at(id)}/routes`, { name: `route-${newId().slice(-12)}`, ...body }),
     /** Creates a route, which must succeed. */

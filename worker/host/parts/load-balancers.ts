@@ -16,10 +16,17 @@ const listEveryMs = 5_000
 // The end of a process is noticed at once. This also checks its namespace and NIC, which nothing reports.
 const mendEveryMs = 30_000
 
+interface Opening {
+  hostId: string
+  ports: HostPorts
+  logs: { backlogMib: number; beforeRemoval: (id: string) => Promise<void> } | null
+  log: Logger
+}
+
 /** Opens the load balancers of this host and connects to running ones. Null if the host lacks what they need. */
 export async function openLoadBalancers(
   settings: Settings<'host'>,
-  { hostId, ports, log }: { hostId: string; ports: HostPorts; log: Logger },
+  { hostId, ports, logs, log }: Opening,
 ): Promise<LoadBalancerEngine | null> {
   const lacking = await missingForLoadBalancers()
   if (lacking.length) {
@@ -32,6 +39,7 @@ export async function openLoadBalancers(
     run: settings.KEELSON_HOST_LOAD_BALANCERS_RUN,
     hostNamespace: settings.KEELSON_HOST_NAMESPACE ?? null,
     ports,
+    ...(logs ? { logBacklogMib: logs.backlogMib, beforeRemoval: logs.beforeRemoval } : {}),
   })
 }
 
@@ -43,8 +51,11 @@ interface Parts {
   log: Logger
 }
 
-export function loadBalancersPart({ engine, hostId, networks, wanted, log }: Parts): HostPart {
-  if (!engine) return { name: 'load_balancers', activities: makeLoadBalancersOnHost(null) }
+/** `found` returns the last known ones. */
+export type LoadBalancersPart = HostPart & { found(): LoadBalancerState[] }
+
+export function loadBalancersPart({ engine, hostId, networks, wanted, log }: Parts): LoadBalancersPart {
+  if (!engine) return { name: 'load_balancers', activities: makeLoadBalancersOnHost(null), found: () => [] }
   let found = new Map<string, LoadBalancerState>()
   let listedAt = 0
   const changed = new Set<string>()
@@ -79,6 +90,7 @@ export function loadBalancersPart({ engine, hostId, networks, wanted, log }: Par
     name: 'load_balancers',
     kinds: ['load_balancer'],
     activities: makeLoadBalancersOnHost(balancers),
+    found: () => [...found.values()],
 
     async observe() {
       try {
