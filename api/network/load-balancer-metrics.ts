@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { routeOf } from '../../models/network/load-balancer-routes.ts'
-import { type ServedInStep, servedBy } from '../../models/network/load-balancer-samples.ts'
+import { type ServedInStep, servedBy } from '../../models/network/load-balancer-usage.ts'
 import { loadBalancerResource } from '../../models/network/load-balancers.ts'
 import { mine } from '../../models/resources.ts'
 import { MetricsQuery, plan, Points, round, secondMs } from '../compute/observation/metrics.ts'

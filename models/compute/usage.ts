@@ -1,4 +1,5 @@
 import { records, type SampleDocument } from './samples.ts'
+import { type Range, stepsOf } from './steps.ts'
 
 const counters = ['cpu_ms', 'net_rx_bytes', 'net_tx_bytes', 'disk_read_bytes', 'disk_write_bytes'] as const
 type Counted = Record<(typeof counters)[number], number>
@@ -13,12 +14,6 @@ export interface UsedInStep {
   counted: (Counted & { over_ms: number }) | null
 }
 
-interface Range {
-  fromMs: number
-  toMs: number
-  stepMs: number
-}
-
 /** The last counters of one run in one step. Counters never decrease within a run. */
 interface StepOfRun extends Counted {
   _id: { run: Date; step: Date }
@@ -28,9 +23,6 @@ interface StepOfRun extends Counted {
   memory_bytes: number
 }
 
-/** The origin of the steps of `$dateTrunc`. */
-const originMs = Date.UTC(2000, 0, 1)
-
 /**
  * The usage of an instance in each step that overlaps `fromMs` to `toMs`. Steps are whole and aligned to the clock. A
  * step without rows is left out; the first step after it includes its usage.
@@ -38,19 +30,13 @@ const originMs = Date.UTC(2000, 0, 1)
 export async function usageOf(
   { tenant_id, instance_id }: SampleDocument['meta'],
   record: keyof typeof records,
-  { fromMs, toMs, stepMs }: Range,
+  range: Range,
 ): Promise<UsedInStep[]> {
-  const firstMs = originMs + Math.floor((fromMs - originMs) / stepMs) * stepMs
-  const endMs = originMs + Math.ceil((toMs - originMs) / stepMs) * stepMs
   const { model, everyMs } = records[record]
-  // A row covers the interval before it. Shifted back by half an interval, it falls into the step that it covers most.
-  const backMs = everyMs / 2
+  const { firstMs, step, rowsSince } = stepsOf(range, everyMs)
   // The first step subtracts a row from before it.
   const sinceMs = firstMs - 3 * everyMs
-  const time = { $gte: new Date(sinceMs + backMs), $lt: new Date(endMs + backMs) }
-  const step = {
-    $dateTrunc: { date: { $subtract: ['$time', backMs] }, unit: 'second', binSize: stepMs / 1000 },
-  }
+  const time = rowsSince(sinceMs)
   const rows = await model.aggregate<StepOfRun>([
     { $match: { 'meta.tenant_id': tenant_id, 'meta.instance_id': instance_id, time } },
     {

@@ -26,12 +26,12 @@ export async function askHost(
 ): Promise<Readable> {
   const { url, headers } = await requestTo(hostId, instanceId, verb, query)
   const answer = await fetch(url, { headers, signal }).catch((cause: unknown) => {
-    throw new Unavailable('The instance’s host does not answer', cause)
+    throw new Unavailable('The host does not answer', cause)
   })
   if (answer.ok && answer.body) return Readable.fromWeb(answer.body)
   await answer.body?.cancel()
   if (answer.status === 404) throw new NotFound('instance on its host')
-  throw new Unavailable('The instance’s host refused the request')
+  throw new Unavailable('The host refused the request')
 }
 
 /**
@@ -57,7 +57,7 @@ export async function connectHost(
       .then(reject, reject)
       .finally(() => socket.terminate())
   })
-  socket.on('error', (cause) => reject(new Unavailable('The instance’s host does not answer', cause)))
+  socket.on('error', (cause) => reject(new Unavailable('The host does not answer', cause)))
   return promise
 }
 
@@ -68,7 +68,7 @@ async function requestTo(
   query: URLSearchParams,
 ): Promise<{ url: URL; headers: { authorization: string } }> {
   const host = await Host.findById(hostId).lean()
-  if (!host?.data_plane_url) throw new Unavailable('The instance’s host is not there')
+  if (!host?.data_plane_url) throw new Unavailable('The host is not there')
   const token = await planeToken(hostId, planeSubject(instanceId, verb))
   const url = new URL(`/instances/${instanceId}/${verb}?${query.toString()}`, host.data_plane_url)
   return { url, headers: { authorization: `Bearer ${token}` } }
@@ -76,7 +76,7 @@ async function requestTo(
 
 async function refusalOf(answer: IncomingMessage): Promise<Problem> {
   if (answer.statusCode === 404) return new NotFound('instance on its host')
-  if (answer.statusCode !== 409) return new Unavailable('The instance’s host refused the request')
+  if (answer.statusCode !== 409) return new Unavailable('The host refused the request')
   let text = ''
   answer.setEncoding('utf8')
   for await (const part of answer) if (text.length < maxRefusalBytes) text += part

@@ -44,8 +44,7 @@ async function* framesOf(stream: Readable): AsyncGenerator<FileLeft> {
       let left = header.bytes
       const content = async function* (): AsyncGenerator<Buffer> {
         while (left > 0) {
-          if (!buffer.length && !(await more()))
-            throw new Unavailable('The instance’s host closed the connection early')
+          if (!buffer.length && !(await more())) throw new Unavailable('The host closed the connection early')
           const part = buffer.subarray(0, left)
           buffer = buffer.subarray(part.length)
           left -= part.length

@@ -83,7 +83,7 @@ export function loadBalancersOf(caller: Caller) {
     logs: async (id: string, query = ''): Promise<AccessBody[]> => {
       const { status, body } = await caller.ask('GET', `${at(id)}/logs${query}`)
       if (status !== 200) throw new Error(`${status} ${JSON.stringify(body)}`)
-      const lines = String(body['text'] ?? '').split('\n')
+      const lines = (body['text'] as string).split('\n')
       return lines.filter(Boolean).map((line) => JSON.parse(line) as AccessBody)
     },
     metrics: (id: string, query = '') => caller.get<LoadBalancerMetrics>(`${at(id)}/metrics${query}`),
