@@ -18,6 +18,7 @@ import { caTrusts } from './network/ca-trusts.ts'
 import { certificates } from './network/certificates.ts'
 import { loadBalancerLogs } from './network/load-balancer-logs.ts'
 import { loadBalancerMetrics } from './network/load-balancer-metrics.ts'
+import { loadBalancerPrometheus } from './network/load-balancer-prometheus.ts'
 import { loadBalancerRoutes } from './network/load-balancer-routes.ts'
 import { loadBalancers } from './network/load-balancers.ts'
 import { loadBalancerProtocol } from './network/load-balancer-protocol.ts'
@@ -53,6 +54,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...loadBalancerRoutes,
   ...loadBalancerLogs,
   ...loadBalancerMetrics,
+  ...loadBalancerPrometheus,
   ...certificates,
   ...caTrusts,
   ...hosts,

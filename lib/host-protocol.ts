@@ -268,7 +268,7 @@ export const hostTokenType = 'host+jwt'
  */
 export const planeTokenType = 'plane+jwt'
 export const planeAudience = (hostId: string): string => `host:${hostId}`
-export type PlaneVerb = 'logs' | 'archive' | 'console'
+export type PlaneVerb = 'logs' | 'archive' | 'console' | 'counters'
 export const planeSubject = (instanceId: string, verb: PlaneVerb): string => `${instanceId}:${verb}`
 /** The subject of a token that makes a part of the host apply what is wanted. */
 export const wantedSubject = (part: string): string => `${part}:wanted`

@@ -158,6 +158,11 @@ export const LoadBalancerSample = z.strictObject({
 export type LoadBalancerSample = z.infer<typeof LoadBalancerSample>
 export type RouteCounters = z.infer<typeof RouteCounters>
 
+/** What a host answers about one of its load balancers: all rows as they are now. */
+const CountersNow = RouteCounters.omit({ by_minute: true })
+export const LoadBalancerCounters = z.object({ started_at: z.iso.datetime(), routes: z.array(CountersNow) })
+export type CountersNow = z.infer<typeof CountersNow>
+
 /** The limit of rows in one request body, of all its samples together. */
 export const countersPerMessage = 2_000
 export const countersBodyKib = 1_024

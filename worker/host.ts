@@ -113,7 +113,7 @@ function applyWanted(name: string): boolean {
 const tokens = makePlaneTokens()
 tokens.trust(hostId, credential.jwks)
 const plane = await serveDataPlane(
-  { engine: withAccessLogs(engine, balancers), files, tokens, applyWanted, log },
+  { engine: withAccessLogs(engine, balancers), files, balancers, tokens, applyWanted, log },
   { address: planeAddress(settings), port: settings.KEELSON_HOST_PORT },
 )
 

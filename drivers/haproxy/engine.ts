@@ -129,6 +129,7 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
     },
 
     samples: async (id) => {
+      if (!isName(id)) return null
       const [state, record] = [await stateOf(id), await host.record(id)]
       const tallied = readTallied(host.placeOf(id).tallies)
       if (!state || !record || !tallied) return null

@@ -84,7 +84,7 @@ describe('the access log of a load balancer', () => {
   })
 
   test('has a line for each request, with its route, target, status, bytes and timings', async () => {
-    const { lb, route } = balanced
+    const { lb, route } = served
     await send(url, '/in/first?secret=1')
     await send(url, '/other/first')
     const [line] = await linesOf(lb.id, '/in/first', 1)
@@ -159,7 +159,7 @@ describe('the access log of a load balancer', () => {
 
   test('is nobody else’s', async () => {
     const other = await makeTenant()
-    for (const what of ['logs', 'logs/archive', 'metrics'])
+    for (const what of ['logs', 'logs/archive', 'metrics', 'metrics/prometheus'])
       expect(await other.owner.ask('GET', `/api/v1/load-balancers/${served.lb.id}/${what}`)).toMatchObject({
         status: 404,
         body: { code: 'not_found' },

@@ -57,15 +57,12 @@ const logged = async (id: string): Promise<number> => (await tenant.owner.loadBa
 const scrape = async (): Promise<string> =>
   (await fetch(`http://127.0.0.1:${metricsPort(layout, 'host', 0)}/metrics`)).text()
 
-/** NaN without such a series. */
-const valueIn = (text: string, series: string): number =>
-  Number(
-    text
-      .split('\n')
-      .find((line) => line.startsWith(series))
-      ?.split(' ')
-      .at(-1) ?? 'NaN',
-  )
+/** The sum of the series that begin so. */
+const sumIn = (text: string, start: string): number =>
+  text
+    .split('\n')
+    .filter((line) => line.startsWith(start))
+    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0)
 
 describe('a load balancer', () => {
   let served: Served
@@ -76,7 +73,7 @@ describe('a load balancer', () => {
   })
 
   test('shows the requests that were made, by class, route and target', async () => {
-    const { lb, route } = balanced
+    const { lb, route } = served
     const dead = await tenant.owner.loadBalancers.addRoute(lb.id, {
       path_match: '/dead',
       targets: [{ address: '10.0.0.250' }],
@@ -129,7 +126,7 @@ describe('a load balancer', () => {
   })
 
   test('loses no request, and none counts twice, when its proxy and its host’s worker are killed', async () => {
-    const { lb, route } = balanced
+    const { lb, route } = served
     const was = await eventually(async () => {
       const [now, lines] = [await metrics(lb.id), await logged(lb.id)]
       return now.sum('requests') === lines && lines
@@ -179,16 +176,44 @@ describe('a load balancer', () => {
     expect(await tenant.owner.ask('GET', path)).toMatchObject({ status: 404 })
   })
 
+  test('gives a Prometheus its counters, by route and target', async () => {
+    const { lb, route } = served
+    const lines = await tenant.owner.loadBalancers.logs(lb.id)
+    const path = `/api/v1/load-balancers/${lb.id}/metrics/prometheus`
+    const read = async () => {
+      const { status, headers, body } = await tenant.owner.ask('GET', path)
+      expect([status, headers.get('content-type')]).toEqual([
+        200,
+        expect.stringMatching(/^text\/plain; version=0/),
+      ])
+      return body['text'] as string
+    }
+    const text = await eventually(async () => {
+      const now = await read()
+      return sumIn(now, 'keelson_load_balancer_requests_total{') === lines.length && now
+    })
+    const its = lines.filter(({ route_id }) => route_id === route.id)
+    const labels = `host_id="${lb.endpoints[0]?.host_id}",route_id="${route.id}",route="${route['name'] as string}"`
+    expect(sumIn(text, `keelson_load_balancer_route_requests_total{${labels},`)).toBe(its.length)
+    const target = `${labels},target_id="${route.targets[0]?.id}"`
+    expect(sumIn(text, `keelson_load_balancer_target_requests_total{${target},response="4xx"}`)).toBe(
+      its.filter(({ status, target_id }) => status === 404 && target_id !== null).length,
+    )
+    expect(sumIn(text, `keelson_load_balancer_target_bytes_total{${target},direction="out"}`)).toBe(
+      its.reduce((sum, line) => sum + (line.target_id === null ? 0 : Number(line['bytes_out'])), 0),
+    )
+  })
+
   test('is counted in its host’s metrics for Prometheus, without its name', async () => {
     const requests = 'keelson_load_balancer_requests_total{response="4xx"'
-    const before = valueIn(await scrape(), requests)
+    const before = sumIn(await scrape(), requests)
     await sendTo(url, '/in/nothing', 4)
     const text = await eventually(async () => {
       const now = await scrape()
-      return valueIn(now, requests) >= (Number.isNaN(before) ? 0 : before) + 4 && now
+      return sumIn(now, requests) >= before + 4 && now
     })
-    expect(valueIn(text, 'keelson_load_balancers{state="running"')).toBeGreaterThan(0)
-    expect(valueIn(text, 'keelson_load_balancer_bytes_total{direction="out"')).toBeGreaterThan(0)
+    expect(sumIn(text, 'keelson_load_balancers{state="running"')).toBeGreaterThan(0)
+    expect(sumIn(text, 'keelson_load_balancer_bytes_total{direction="out"')).toBeGreaterThan(0)
     expect(text).not.toContain(served.lb.id)
     expect(text).not.toContain(tenant.id)
   })

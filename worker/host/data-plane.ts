@@ -6,6 +6,7 @@ import { z } from 'zod'
 import type { LogEntry } from '../../drivers/containers.ts'
 import { EngineError } from '../../drivers/errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
+import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import { listenAddress } from '../../lib/addresses.ts'
 import { planeSubject, type PlaneVerb, wantedSubject } from '../../lib/host-protocol.ts'
@@ -23,6 +24,8 @@ interface Parts {
   engine: Pick<InstanceEngine, 'exec' | 'console'> & Outputs
   files: LogFiles
   tokens: PlaneTokens
+  /** The counters of load balancers. */
+  balancers?: Pick<LoadBalancerEngine, 'samples'> | null
   /** Makes a part of the host apply what is wanted, by name. Does not wait. False if there is no such part. */
   applyWanted?: (part: string) => boolean
   log: Logger
@@ -37,7 +40,7 @@ export interface DataPlane {
   close(): Promise<void>
 }
 
-/** Serves logs and consoles of this host's instances, serves logs of its load balancers, and takes news of what is wanted. Only the API connects, with a token. */
+/** Serves logs and consoles of this host's instances, and logs and counters of its load balancers. Takes news of what is wanted. Only the API connects, with a token. */
 export async function serveDataPlane(
   parts: Parts,
   { address, port }: { address: string; port: number },
@@ -68,7 +71,7 @@ export async function serveDataPlane(
 }
 
 async function answer(
-  { engine, files, tokens, consoles, applyWanted }: Parts & { consoles: Consoles },
+  { engine, files, tokens, consoles, applyWanted, balancers }: Parts & { consoles: Consoles },
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -83,7 +86,8 @@ async function answer(
   if (request.method !== 'GET') throw new NotFound('operation')
   if (url.pathname === '/healthz') return void response.end('ok\n')
 
-  const [, id, verb] = /^\/instances\/([\w-]{1,64})\/(logs|archive|console)$/.exec(url.pathname) ?? []
+  const [, id, verb] =
+    /^\/instances\/([\w-]{1,64})\/(logs|archive|console|counters)$/.exec(url.pathname) ?? []
   if (id === undefined) throw new NotFound('operation')
   await tokens.redeem(request.headers.authorization, planeSubject(id, verb as PlaneVerb))
   if (verb === 'logs') {
@@ -92,6 +96,12 @@ async function answer(
   }
   if (verb === 'archive') {
     await sendFilesLeft(files, id, response)
+    return
+  }
+  if (verb === 'counters') {
+    const samples = await balancers?.samples(id)
+    if (!samples) throw new NotFound('load balancer')
+    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(samples))
     return
   }
   if (!asksForWebSocket(request)) throw new UpgradeRequired()

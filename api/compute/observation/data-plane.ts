@@ -20,7 +20,7 @@ const maxRefusalBytes = 64 * 1024
 export async function askHost(
   hostId: string,
   instanceId: string,
-  verb: 'logs' | 'archive',
+  verb: 'logs' | 'archive' | 'counters',
   query: URLSearchParams,
   signal: AbortSignal,
 ): Promise<Readable> {
