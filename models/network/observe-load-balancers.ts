@@ -17,7 +17,7 @@ export const loadBalancerObserver: Observer = {
   ...observer({
     kinds: ['load_balancer'],
     schema: ObservedLoadBalancer,
-    async observe(hostId, seen) {
+    async observe(hostId, seen, ageMs) {
       const replicas = await Replica.find({ host_id: hostId }).setOptions(everyTenant).lean()
       if (replicas.length === 0) return { not_yours: seen.map(({ id }) => id) }
       const wanted = new Set(replicas.map(({ load_balancer_id }) => load_balancer_id))
@@ -29,7 +29,8 @@ export const loadBalancerObserver: Observer = {
       }).setOptions(everyTenant)
       for (const replica of replicas) {
         const one = found.get(replica.load_balancer_id)
-        if (one?.state === 'running' || !busy.includes(replica.load_balancer_id)) await record(replica, one)
+        if (one?.state === 'running' || !busy.includes(replica.load_balancer_id))
+          await record(replica, one, ageMs)
       }
       await LoadBalancer.updateMany(
         { _id: { $in: [...wanted] }, status: 'unreachable', operation_id: null },
@@ -41,9 +42,17 @@ export const loadBalancerObserver: Observer = {
   wanted: loadBalancersVersion,
 }
 
-async function record(before: ReplicaDocument, seen: ObservedLoadBalancer | undefined): Promise<void> {
+// A report on its way may be older than what an operation has recorded meanwhile.
+const recentMs = 2_000
+
+async function record(
+  before: ReplicaDocument,
+  seen: ObservedLoadBalancer | undefined,
+  ageMs: number,
+): Promise<void> {
   // A new replica is not there yet. One that was there is broken: its host starts it again.
-  if (!seen && before.state === 'starting') return
+  const isNew = before.state === 'starting' || before.updated_at.getTime() > Date.now() - ageMs - recentMs
+  if (!seen && isNew) return
   const state = seen?.state === 'running' ? 'running' : 'broken'
   const { ports, refused, left_out, targets } = seen ?? before
   const now = { state, ports, refused, left_out } as const
