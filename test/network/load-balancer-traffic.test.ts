@@ -129,7 +129,6 @@ describeHosts('with further hosts', () => {
     const activity = await tenant.owner.loadBalancers.activity(lb.id)
     expect(activity.map(({ kind }) => kind)).toEqual(expect.arrayContaining(['unreachable', 'rescue']))
     await platform.start(second.roles.host)
-    await open(hosts)
     await (await tenant.owner.loadBalancers.delete(lb.id)).operation.success()
     await eventually(async () => (await balancerTraces(lb.id)).length === 0)
   })
