@@ -87,12 +87,14 @@ export const withLoadBalancers = (name: string, tests: () => void): void =>
       authority = await makeAuthority()
       await makeNetwork()
       await startTargets()
-      const base = Number(process.env['KEELSON_TEST_PORT_BASE'] ?? '25000')
+      // Files run side by side, and HAProxy would share a port with another HAProxy.
+      const worker = Number(process.env['JEST_WORKER_ID'] ?? '1')
+      const base = Number(process.env['KEELSON_TEST_PORT_BASE'] ?? '25000') + 800 + 50 * ((worker - 1) % 2)
       settings = {
         hostId: newId(),
         folder: join(folder, 'kept'),
         run: join(folder, 'run'),
-        ports: makeHostPorts({ address: '127.0.0.1', range: [base + 800, base + 899] }),
+        ports: makeHostPorts({ address: '127.0.0.1', range: [base, base + 49] }),
       }
       balancers = await openHaproxy(settings)
     })
