@@ -167,6 +167,26 @@ const worker = z.object({
       'The SMTP server for invitations and password resets, `smtps://user:password@host`; without it the worker writes mails to its log, links included',
     ),
   KEELSON_MAIL_FROM: z.string().default('Keelson <keelson@localhost>').describe('The sender of mails'),
+  KEELSON_ACME_DIRECTORY: z
+    .url()
+    .default('https://acme-v02.api.letsencrypt.org/directory')
+    .describe('The ACME directory of the certificate authority for certificates by domain'),
+  KEELSON_ACME_CONTACT: z
+    .email()
+    .optional()
+    .describe('The e-mail address that the authority gets for each account; without it, none'),
+  KEELSON_ACME_CA: z
+    .string()
+    .optional()
+    .describe(
+      'Certificate authorities for the directory’s own TLS (PEM); without it, those that Node trusts',
+    ),
+  KEELSON_CERTIFICATE_CHECK_SEC: z.coerce
+    .number()
+    .int()
+    .positive()
+    .default(3600)
+    .describe('How often the platform renews due certificates and warns of those that expire'),
   KEELSON_WORKFLOW_BUNDLE: z
     .string()
     .default('.state/build/workflows.js')

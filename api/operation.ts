@@ -78,22 +78,25 @@ export interface Socket {
 export const socket = (about: string): Socket => ({ socket: about })
 
 type Success =
+  | { 201: z.ZodType; 202: z.ZodType }
   | { 101: Socket }
   | { 200: z.ZodType | Stream }
   | { 201: z.ZodType }
   | { 202: z.ZodType | null }
   | { 204: null }
-type AnswerOf<S> = S extends { 101: Socket }
-  ? (client: WebSocket) => void
-  : S extends { 200: infer T }
-    ? T extends z.ZodType
-      ? z.output<T>
-      : void
-    : S extends { 201: infer T extends z.ZodType }
-      ? Created<z.output<T>>
-      : S extends { 202: infer T }
-        ? AcceptedAnswer<T extends z.ZodType ? z.output<T> : undefined>
+type AnswerOf<S> = S extends { 201: infer T extends z.ZodType; 202: z.ZodType }
+  ? Created<z.output<T>> | AcceptedAnswer<z.output<T>>
+  : S extends { 101: Socket }
+    ? (client: WebSocket) => void
+    : S extends { 200: infer T }
+      ? T extends z.ZodType
+        ? z.output<T>
         : void
+      : S extends { 201: infer T extends z.ZodType }
+        ? Created<z.output<T>>
+        : S extends { 202: infer T }
+          ? AcceptedAnswer<T extends z.ZodType ? z.output<T> : undefined>
+          : void
 
 type Parsed<T> = T extends z.ZodType ? z.output<T> : undefined
 
@@ -159,8 +162,14 @@ export function operation<
   return declaration
 }
 
-/** The operation's success status and its body. */
-export function successOf({ responses }: Operation): {
+/** The status of an answer. Only an operation that declares both 201 and 202 has a choice. */
+export const statusOf = ({ responses }: Operation, answer: unknown) =>
+  202 in responses && typeof answer === 'object' && answer !== null && 'operation_id' in answer
+    ? 202
+    : successOf({ responses }).status
+
+/** The operation's success status and its body: the first, if it declares two. */
+export function successOf({ responses }: Pick<Operation, 'responses'>): {
   status: 101 | 200 | 201 | 202 | 204
   body: z.ZodType | Stream | Socket | null
 } {

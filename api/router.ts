@@ -18,6 +18,7 @@ import {
   isSocket,
   isStream,
   type Operation,
+  statusOf,
   successOf,
 } from './operation.ts'
 import { parse, problemHandler, toProblem } from './problems.ts'
@@ -118,7 +119,8 @@ function handlerOf(
       await end({ status: problem.status, problem })
       throw error
     }
-    await end({ status: success.status, answer })
+    const status = statusOf(operation, answer)
+    await end({ status, answer })
     if (isSocket(success.body)) {
       const stillAllowed = async () => {
         const now = await callerOf(operation, request, issuer)
@@ -127,7 +129,7 @@ function handlerOf(
       const headers = { 'X-Request-Id': String(response.locals['requestId']) }
       const serveSocket = attend(answer as ServeSocket, stillAllowed)
       sockets.accept(request, response, serveSocket, headers)
-    } else if (!isStream(success.body)) send(response, success.status, answer)
+    } else if (!isStream(success.body)) send(response, status, answer)
   }
 
   async function answerTo(

@@ -107,6 +107,36 @@ export class EngineRefused extends EngineError {
   }
 }
 
+/** The certificate authority refused. The message names the domain, if there is one, and quotes the authority. */
+export class AuthorityRefused extends EngineError {
+  override readonly name = 'AuthorityRefused'
+  readonly code = 'authority_refused'
+  readonly permanent = true
+  constructor(message: string, cause?: unknown) {
+    super(message, { cause })
+  }
+}
+
+/** The authority does not know the account, although it was registered. Register the key again. */
+export class AccountUnknown extends EngineError {
+  override readonly name = 'AccountUnknown'
+  readonly code = 'authority_account_unknown'
+  readonly permanent = false
+  constructor() {
+    super('The certificate authority does not know the account')
+  }
+}
+
+/** The certificate authority does not answer, or has an internal error. Retry. */
+export class AuthorityUnavailable extends EngineError {
+  override readonly name = 'AuthorityUnavailable'
+  readonly code = 'authority_unavailable'
+  readonly permanent = false
+  constructor(because: string, cause?: unknown) {
+    super(`The certificate authority is unavailable: ${because}`, { cause })
+  }
+}
+
 /**
  * The host's worker may not change networks: it must run as root with CAP_NET_ADMIN and CAP_SYS_ADMIN, with a state
  * folder that dnsmasq can enter.

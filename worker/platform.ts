@@ -8,12 +8,14 @@ import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
 import { makeEncryptionKeyActivities } from '../activities/identity/encryption-key.ts'
 import { makeTenantActivities } from '../activities/identity/tenants.ts'
+import { makeCertificateActivities } from '../activities/network/certificates.ts'
 import { makeLoadBalancerActivities } from '../activities/network/load-balancers.ts'
 import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
 import { makeDiskActivities } from '../activities/storage/disks.ts'
 import { readSettings } from '../config.ts'
+import { openAuthority } from '../drivers/acme/authority.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { platformQueue } from '../lib/operation-workflows.ts'
@@ -26,6 +28,7 @@ import { startDispatcher } from './dispatcher.ts'
 import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
 import { startMailer } from './mailer.ts'
+import { keepSchedules } from './schedules.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
 // The platform worker: workflow code, platform activities and the dispatcher.
@@ -38,6 +41,11 @@ await connectDatabase(settings)
 await useBlobStores(settings)
 const connection = await NativeConnection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
 const client = temporalClient(settings)
+const authority = openAuthority({
+  directory: settings.KEELSON_ACME_DIRECTORY,
+  contact: settings.KEELSON_ACME_CONTACT ?? null,
+  caFile: settings.KEELSON_ACME_CA ?? null,
+})
 const worker = await Worker.create({
   connection,
   namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
@@ -53,6 +61,7 @@ const worker = await Worker.create({
     ...makePlatformHostActivities(),
     ...makePlatformNetworkActivities(),
     ...makeLoadBalancerActivities(),
+    ...makeCertificateActivities({ authority }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
   },
@@ -69,6 +78,7 @@ tellHostsOfLoadBalancers(log)
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
 const hosts = watchHosts(log)
+const schedules = keepSchedules(client, settings, log)
 const logs = startLogKeeper(settings, log)
 gauge(
   'keelson_operations_waiting',
@@ -84,6 +94,7 @@ await scraped.close()
 await dispatcher.stop()
 await mailer.stop()
 await hosts.stop()
+await schedules.stop()
 await logs.stop()
 await client.connection.close()
 await connection.close()

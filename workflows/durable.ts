@@ -69,6 +69,8 @@ export interface Work<Input> {
 interface Rules {
   /** The status after a failure. Default: the status before the operation. */
   onFailure?: string
+  /** After a cancel the status is the one before the operation, whatever `onFailure` says. */
+  cancelRestores?: boolean
   /** A cancel is ignored once the story has begun. For a story that has nothing to go back to; the state table refuses the cancel. */
   final?: boolean
 }
@@ -141,7 +143,8 @@ export const durable =
         if (undos.length) progress('cleaning up')
         const left = await runAll(undos.toReversed())
         const ending = isCancellation(error) ? 'cancelled' : 'failed'
-        const status = left.length ? 'error' : (rules.onFailure ?? null)
+        const goesBack = ending === 'cancelled' && rules.cancelRestores
+        const status = left.length ? 'error' : goesBack ? null : (rules.onFailure ?? null)
         await records.operationFailed(operationId, ending, problemOf(error, left), status)
       })
     }

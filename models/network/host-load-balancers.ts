@@ -4,6 +4,7 @@ import type { HostLoadBalancer, HostLoadBalancers } from '../../lib/load-balance
 import { findInstances } from '../compute/instance-kinds.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { CaTrust } from './ca-trusts.ts'
+import { challengesOf } from './certificate-orders.ts'
 import { Certificate, openCertificate } from './certificates.ts'
 import { Route, type RouteDocument, type TargetRecord } from './load-balancer-routes.ts'
 import { LoadBalancer, type LoadBalancerDocument, Replica } from './load-balancers.ts'
@@ -30,7 +31,7 @@ export async function loadBalancersOf(hostId: string): Promise<HostLoadBalancers
       ...one,
       certificates: certificateIds(one).flatMap((id) => {
         const pem = opened.get(id)
-        return pem === undefined ? [] : [{ id, pem }]
+        return pem ? [{ id, pem }] : []
       }),
     })),
   }
@@ -57,7 +58,7 @@ async function describe(hostId: string): Promise<{ version: string; described: D
       .sort({ _id: 1 })
       .lean(),
   ])
-  const [placeOf, trusts, certificates] = await Promise.all([
+  const [placeOf, trusts, certificates, challenges] = await Promise.all([
     placesOfTargets(routes),
     CaTrust.find({ _id: { $in: routes.flatMap(({ backend_ca_trust_id: id }) => id ?? []) } })
       .setOptions(everyTenant)
@@ -66,6 +67,7 @@ async function describe(hostId: string): Promise<{ version: string; described: D
       .setOptions(everyTenant)
       .sort({ _id: 1 })
       .lean(),
+    challengesOf(balancers.map(({ tenant_id }) => tenant_id)),
   ])
   const byId = new Map(balancers.map((one) => [one._id, one]))
   const now = new Date()
@@ -81,13 +83,15 @@ async function describe(hostId: string): Promise<{ version: string; described: D
         ca_trusts: trusts
           .filter((trust) => its.some(({ backend_ca_trust_id }) => backend_ca_trust_id === trust._id))
           .map((trust) => ({ id: trust._id, pem: trust.certificates_pem })),
-        challenges: [],
+        challenges: balancer.listeners.some(({ protocol }) => protocol === 'http')
+          ? (challenges.get(balancer.tenant_id) ?? [])
+          : [],
       },
     ]
   })
   return versioned(
     described,
-    certificates.map(({ _id, fingerprint }) => [_id, fingerprint]),
+    certificates.map(({ _id, fingerprint }) => [_id, fingerprint ?? '']),
   )
 }
 

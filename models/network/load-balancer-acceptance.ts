@@ -8,7 +8,7 @@ import { needQuota, tenantResource } from '../identity/tenants.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
 import { mine } from '../resources.ts'
-import { certificateResource } from './certificates.ts'
+import { lockCertificate } from './certificates.ts'
 import {
   LoadBalancer,
   type LoadBalancerDocument,
@@ -165,9 +165,7 @@ async function check(tenantId: string, { listeners = [], health_check }: Describ
   if (errors.length) throw new InvalidInput(422, errors)
   for (const [i, { certificate_ids }] of listeners.entries())
     for (const [j, id] of certificate_ids.entries())
-      await referred(`/listeners/${i}/certificate_ids/${j}`, () =>
-        lockParent(certificateResource, tenantId, id),
-      )
+      await referred(`/listeners/${i}/certificate_ids/${j}`, () => lockCertificate(tenantId, id))
 }
 
 const mistake = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])

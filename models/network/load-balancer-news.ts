@@ -2,12 +2,16 @@ import { afterCommit } from '../database.ts'
 
 // Hosts learn of changes with the answer to their next report. These news make them ask at once.
 
-/** The load balancers with these ids, or those that use the certificate, the CA trust or the instance. */
+/**
+ * The load balancers with these ids, those that use the certificate, the CA trust or the instance, or those that
+ * answer the ACME challenges of the tenant.
+ */
 export type Concerned =
   | { ids: string[] }
   | { certificate_id: string }
   | { ca_trust_id: string }
   | { instance_id: string }
+  | { challenges_of: string }
 
 let tell: (concerned: Concerned) => void = () => {}
 

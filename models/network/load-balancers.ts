@@ -125,6 +125,12 @@ export const replicasOf = (...ids: string[]): Promise<ReplicaDocument[]> =>
     .sort({ _id: 1 })
     .lean()
 
+/** The tenant's load balancers that answer ACME challenges: those with an http listener. */
+export const answeringChallenges = (tenant_id: string): Promise<LoadBalancerDocument[]> =>
+  LoadBalancer.find({ tenant_id, 'listeners.protocol': 'http', status: { $ne: 'deleting' } })
+    .sort({ _id: 1 })
+    .lean()
+
 keptBy(certificateResource, async ({ _id, tenant_id }) => {
   const users = await LoadBalancer.countDocuments({ tenant_id, 'listeners.certificate_ids': _id })
   if (users) throw inUse('certificate', `${users} load balancers use the certificate`)

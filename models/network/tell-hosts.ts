@@ -7,7 +7,7 @@ import { everyTenant } from '../tenant-scope.ts'
 import { loadBalancersWith } from './host-load-balancers.ts'
 import { type Concerned, onLoadBalancersChanged } from './load-balancer-news.ts'
 import { Route } from './load-balancer-routes.ts'
-import { LoadBalancer, Replica } from './load-balancers.ts'
+import { answeringChallenges, LoadBalancer, Replica } from './load-balancers.ts'
 
 // A host that does not answer by then asks after its next report anyway.
 const answersWithinMs = 2_000
@@ -60,6 +60,8 @@ async function tellHost(hostId: string, url: string): Promise<void> {
 async function balancersOf(concerned: Concerned): Promise<string[]> {
   if ('ids' in concerned) return concerned.ids
   if ('instance_id' in concerned) return loadBalancersWith(concerned.instance_id)
+  if ('challenges_of' in concerned)
+    return (await answeringChallenges(concerned.challenges_of)).map(({ _id }) => _id)
   return 'certificate_id' in concerned
     ? LoadBalancer.distinct('_id', { 'listeners.certificate_ids': concerned.certificate_id }).setOptions(
         everyTenant,

@@ -11,6 +11,8 @@ import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import '../../models/index.ts'
 import { acceptVerb } from '../../models/operations.ts'
 import type { Resource } from '../../models/resources.ts'
+import { certificateSchedule } from '../../worker/schedules.ts'
+import { type AcmeWorld, makeAcmeWorld } from '../support/acme.ts'
 import { makeAuthority } from '../support/certificates.ts'
 import { type Json, Operation, shell } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
@@ -31,8 +33,12 @@ const { containers, microvms, vms, disks, owner } = tenant
 // The image of a VM is made first.
 const longMs = 900_000
 
+interface Recordable {
+  end(withinMs?: number): Promise<{ workflow_id: string; state: string }>
+}
+
 /** The operation of each story. Its history is stored under the story's name. */
-const stories: Record<string, () => Promise<Operation>> = {
+const stories: Record<string, () => Promise<Recordable>> = {
   'createContainer.running': async () => (await containers.create()).operation,
   'createContainer.stopped': async () => (await containers.create({ start: false })).operation,
   'createContainer.failed': async () => (await containers.create({ command: ['false'] })).operation,
@@ -269,6 +275,23 @@ const stories: Record<string, () => Promise<Operation>> = {
   },
   'deleteLoadBalancer.deleted': async () =>
     (await owner.loadBalancers.delete(await runningBalancer())).operation,
+  'createCertificate.available': async () => (await owner.certificates.order((await acme()).name)).operation,
+  'createCertificate.failed': async () =>
+    (await owner.certificates.order(await (await acme()).lost())).operation,
+  'renewCertificate.available': async () => (await owner.certificates.renew(await certificate())).operation,
+  'renewCertificate.failed': async () => {
+    const id = await certificate()
+    await (await acme()).lost()
+    return (await owner.certificates.renew(id)).operation
+  },
+  lookAfterCertificates: async () => {
+    const schedule = temporal.schedule.getHandle(certificateSchedule)
+    await schedule.trigger()
+    const workflowId = await eventually(
+      async () => (await schedule.describe()).info.recentActions.at(-1)?.action.workflow.workflowId,
+    )
+    return { end: () => Promise.resolve({ workflow_id: workflowId, state: 'succeeded' }) }
+  },
   'deleteCertificate.deleted': async () => {
     const { cert, key } = await (await makeAuthority()).issue(['shop.example'])
     return deletionOf('certificates', { certificate_pem: cert, private_key_pem: key })
@@ -329,6 +352,23 @@ async function runningBalancer(): Promise<string> {
   return (await owner.loadBalancers.make((await newNic()).subnet_id)).id
 }
 
+let theWorld: AcmeWorld | null = null
+/** A name that leads to a load balancer, until it is lost. */
+async function acme(): Promise<{ name: string; lost: () => Promise<string> }> {
+  await closeFurther()
+  theWorld ??= await makeAcmeWorld(tenant)
+  const { pebble } = theWorld
+  const name = 'shop.example'
+  await pebble.resolve(name, null)
+  return { name, lost: () => pebble.resolve(name, '127.0.0.99').then(() => name) }
+}
+
+async function certificate(): Promise<string> {
+  const { id, operation } = await owner.certificates.order((await acme()).name)
+  await operation.success()
+  return id
+}
+
 /** Uploads a certificate or CA trust, and deletes it. */
 async function deletionOf(path: string, body: Json): Promise<Operation> {
   const { body: made } = await owner.ask('POST', `/api/v1/${path}`, { name: path, ...body })
@@ -384,6 +424,7 @@ for (const [name, story] of Object.entries(stories)) {
   console.log(`${name}: ${state}, ${history.events.length} events`)
   await closeFurther()
 }
+await (theWorld as AcmeWorld | null)?.pebble.close()
 await removeTenants()
 await temporal.connection.close()
 await disconnectDatabase()

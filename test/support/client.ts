@@ -1,4 +1,5 @@
 import { Caller } from './clients/caller.ts'
+import { certificatesOf } from './clients/certificates.ts'
 import { containersOf } from './clients/containers.ts'
 import { disksOf } from './clients/disks.ts'
 import { loadBalancersOf } from './clients/load-balancers.ts'
@@ -8,6 +9,7 @@ import { vmsOf } from './clients/vms.ts'
 export { type Answer, ask, type Json } from './clients/ask.ts'
 export type { Accepted } from './clients/caller.ts'
 export { type ContainerBody, shell, sleeper } from './clients/containers.ts'
+export type { CertificateBody } from './clients/certificates.ts'
 export type { DiskBody } from './clients/disks.ts'
 export type { LoadBalancerBody, RouteBody } from './clients/load-balancers.ts'
 export { sleepingGuest } from './clients/microvms.ts'
@@ -20,5 +22,6 @@ export class Client extends Caller {
   readonly microvms = microvmsOf(this)
   readonly vms = vmsOf(this)
   readonly disks = disksOf(this)
+  readonly certificates = certificatesOf(this)
   readonly loadBalancers = loadBalancersOf(this)
 }

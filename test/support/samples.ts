@@ -24,6 +24,7 @@ const candidates = (): unknown[] => [
   [],
   {},
   ['sample'],
+  ['sample.example.com'],
   ['containers:read'],
   [{ port: 80, protocol: 'http' }],
 ]

@@ -53,11 +53,22 @@ export const mailTopic = {
   caFile: join(layout.state, 'mail-topic-ca.pem'),
 }
 
+/** The ACME server that the tests start (test/support/pebble.ts). */
+export const acmeServer = {
+  port: layout.apiPort + 67,
+  managementPort: layout.apiPort + 68,
+  dnsPort: layout.apiPort + 69,
+  dnsManagementPort: layout.apiPort + 70,
+  caFile: join(layout.state, 'acme-ca.pem'),
+}
+
 /** More resources than any test needs, whatever the machine has. */
 const settings = {
   KEELSON_MAIL_TOPIC_ARN: mailTopic.arn,
   KEELSON_MAIL_TOPIC_HOST: `localhost:${mailTopic.port}`,
   KEELSON_MAIL_TOPIC_CA_FILE: mailTopic.caFile,
+  KEELSON_ACME_DIRECTORY: `https://localhost:${acmeServer.port}/dir`,
+  KEELSON_ACME_CA: acmeServer.caFile,
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',
