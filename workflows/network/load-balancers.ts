@@ -23,8 +23,8 @@ const on = (hostId: string) =>
     scheduleToStartTimeout: '15 s',
     startToCloseTimeout: '60 s', // makes the VPC's networks, and starts the proxy
     heartbeatTimeout: '10 s', // detects a killed host worker
-    // A killed host worker is back in seconds, and continues.
-    retry: { initialInterval: '500 ms', maximumInterval: '5 s', maximumAttempts: 5 },
+    // A killed host worker, or the API that it asks, is back in seconds. After half a minute the proxy is at fault.
+    retry: { initialInterval: '500 ms', maximumInterval: '5 s', maximumAttempts: 12 },
     cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   })
 
