@@ -250,7 +250,12 @@ describe('the record', () => {
   test('is kept for a day, and by minute for 15 days', async () => {
     const listed = await mongoose.connection.db?.listCollections({ type: 'timeseries' }).toArray()
     const kept = listed?.map((one) => [one.name, 'options' in one && one.options?.['expireAfterSeconds']])
-    expect(Object.fromEntries(kept ?? [])).toEqual({ samples: daySec, samples_by_minute: 15 * daySec })
+    expect(Object.fromEntries(kept ?? [])).toEqual({
+      samples: daySec,
+      samples_by_minute: 15 * daySec,
+      load_balancer_samples: daySec,
+      load_balancer_samples_by_minute: 15 * daySec,
+    })
   })
 
   test('is never queried without its tenant', async () => {
