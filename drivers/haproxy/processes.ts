@@ -1,4 +1,5 @@
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
 import { EngineUnavailable, HostNotEquipped } from '../errors.ts'
 import { makeGroups, removeGroups } from '../linux/groups.ts'
 import { namespaceFile } from '../linux/commands.ts'
@@ -23,11 +24,20 @@ export const haproxy = 'haproxy'
 const isHaproxy = ({ args }: Process, place: Place): boolean =>
   args[0]?.endsWith(haproxy) === true && args.includes(place.config) && args.includes(place.pidFile)
 
+// A reload empties the pid file, and writes it some milliseconds later.
+const reloadsWithin = { ms: 1_000, lookEveryMs: 20 }
+
 /** The pid of the running master; null if there is none. */
 export async function findMaster(place: Place): Promise<number | null> {
-  const pid = Number(await readFile(place.pidFile, 'utf8').catch(() => ''))
-  const found = pid > 0 ? await livingProcess(pid) : null
-  return found && isHaproxy(found, place) ? found.pid : null
+  const deadline = Date.now() + reloadsWithin.ms
+  for (;;) {
+    const pid = Number(await readFile(place.pidFile, 'utf8').catch(() => ''))
+    const found = pid > 0 ? await livingProcess(pid) : null
+    if (found && isHaproxy(found, place)) return found.pid
+    const others = await processesWith(place.pidFile)
+    if (Date.now() > deadline || !others.some((one) => isHaproxy(one, place))) return null
+    await delay(reloadsWithin.lookEveryMs)
+  }
 }
 
 const limits = (threads: number) => ({ cpu_cores: threads, memory_mib: 512 })

@@ -14,7 +14,7 @@ import { makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts
 // Changes and kills under a steady load: only requests that were in flight on what was killed may fail.
 
 const { perSec, routeChanges, certificateChanges, betweenMs } = isLong
-  ? { perSec: 500, routeChanges: 50, certificateChanges: 5, betweenMs: 500 }
+  ? { perSec: 500, routeChanges: 50, certificateChanges: 5, betweenMs: 800 }
   : { perSec: 60, routeChanges: 6, certificateChanges: 1, betweenMs: 100 }
 
 let tenant: TestTenant
