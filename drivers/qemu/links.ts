@@ -4,7 +4,7 @@ import type { Ending } from '../machines.ts'
 import { Agent } from './agent.ts'
 import { MachineConsole } from './console.ts'
 import { LogWriter } from './logs.ts'
-import type { CommandStatus } from './messages.ts'
+import { type CommandStatus, isBefore } from './messages.ts'
 import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
 import { Qmp } from '../system/qmp.ts'
@@ -30,7 +30,7 @@ export class Link {
   readonly monitor: Qmp
   readonly agent: Agent
   readonly logs: LogWriter
-  status: CommandStatus | null = null
+  #status: CommandStatus | null = null
   readonly #console: MachineConsole
   readonly #closed = Promise.withResolvers<void>()
   #isClosed = false
@@ -58,7 +58,7 @@ export class Link {
         lastLine: () => logs.last,
         onLines: (lines) => logs.append(lines),
         onStatus(status) {
-          if (link) link.status = status
+          link?.learn(status)
           listener.onStatus(status)
         },
       })
@@ -79,6 +79,15 @@ export class Link {
       logs.close()
       throw error
     }
+  }
+
+  get status(): CommandStatus | null {
+    return this.#status
+  }
+
+  /** Answers and messages overtake each other: an older status is ignored. */
+  learn(status: CommandStatus): void {
+    if (!this.#status || !isBefore(status, this.#status)) this.#status = status
   }
 
   get isClosed(): boolean {

@@ -10,7 +10,7 @@ import type { MachineHost } from './host.ts'
 import { type BaseImage, growOverlay, makeOverlay } from './images.ts'
 import type { Link } from './links.ts'
 import { readMachineLogs } from './log-reader.ts'
-import { CommandStatus } from './messages.ts'
+import { CommandStatus, WatchedStatus } from './messages.ts'
 import { orderFor } from './orders.ts'
 import { publishPorts } from './ports.ts'
 import { awaitEnd, endQemu, findQemu, forgetProcess, startQemu } from './processes.ts'
@@ -28,10 +28,12 @@ const gibibyte = 1024 ** 3
 const bootsWithinMs = 300_000
 const startsWithinMs = 60_000
 /**
- * A command that ends sooner has ended at once, unless it was seen running. Without KVM, a shell alone takes 150 ms to
- * start and end.
+ * A command that ends sooner has ended at once, unless it was seen waiting: milliseconds of the machine's processor time,
+ * since a busy host gives it little. Without KVM, a shell alone takes 150 ms to start and end.
  */
 export const endsAtOnceMs = { kvm: 50, tcg: 400 }
+// A command that waits for a disk uses no processor time.
+const watchesForMs = 10_000
 
 /** See MachineEngine.run. */
 export async function runMachine(
@@ -160,16 +162,28 @@ async function begin(
   if (link.status?.phase !== 'waiting') return
   await host.change(id, { started_at, operation_id: operationId })
   const settle_ms = endsAtOnceMs[(await host.boot()).accelerator]
-  link.status = await startCommand(agent, { ...(await orderFor(host, record, configVars)), settle_ms })
+  const order = { ...(await orderFor(host, record, configVars)), settle_ms }
+  link.learn(await startCommand(agent, order, () => host.cpuMs(id)))
   host.changed(id)
   await refuseAtOnce(host, link, record)
 }
 
-async function startCommand(agent: Agent, order: object): Promise<CommandStatus> {
+async function startCommand(
+  agent: Agent,
+  order: { settle_ms: number },
+  cpuMs: () => Promise<number>,
+): Promise<CommandStatus> {
+  const ask = async (verb: string, args: object): Promise<WatchedStatus> =>
+    WatchedStatus.parse(await agent.ask(verb, args, { withinMs: startsWithinMs }))
   try {
     const clock_delta_ns = await agent.clockDelta()
-    const status = await agent.ask('start', { ...order, clock_delta_ns }, { withinMs: startsWithinMs })
-    return CommandStatus.parse(status)
+    let watched = await ask('start', { ...order, clock_delta_ns })
+    // From here on the machine does little but run the command.
+    const enoughMs = (await cpuMs()) + order.settle_ms
+    const deadline = performance.now() + watchesForMs
+    while (!watched.settled && performance.now() < deadline && (await cpuMs()) < enoughMs)
+      watched = await ask('watch', { at_most_ms: order.settle_ms })
+    return CommandStatus.parse(watched)
   } catch (error) {
     if (!(error instanceof AgentFault)) throw error
     if (error.code !== 'not_started') throw new EngineUnavailable('The machine could not be set up', error)

@@ -111,6 +111,14 @@ func (a *agent) do(asked request) (any, error) {
 			return nil, err
 		}
 		return a.start(order)
+	case "watch":
+		var args struct {
+			AtMostMs int64 `json:"at_most_ms"`
+		}
+		if err := read(&args); err != nil {
+			return nil, err
+		}
+		return a.watch(args.AtMostMs), nil
 	case "exec":
 		var args terminal
 		if err := read(&args); err != nil {

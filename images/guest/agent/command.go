@@ -34,6 +34,12 @@ type status struct {
 	StartedNs int64  `json:"started_ns"`
 }
 
+// watched is what a watch of the command has seen. It has settled if it will not end at once any more, see settle.
+type watched struct {
+	status
+	Settled bool `json:"settled"`
+}
+
 type command struct {
 	sync.Mutex
 	order  order
@@ -59,14 +65,18 @@ func (c *command) setPolicy(policy string) {
 	c.order.Restart = policy
 }
 
-// start carries out the order, once, and returns what has become of the command when it has settled. What goes wrong before
-// the command runs is the error.
-func (a *agent) start(order order) (status, error) {
+// start carries out the order, once, and watches the command. What goes wrong before the command runs is the error.
+func (a *agent) start(order order) (watched, error) {
 	if err := a.carryOut(order); err != nil {
-		return status{}, err
+		return watched{}, err
 	}
-	a.settle(time.Duration(order.SettleMs) * time.Millisecond)
-	return a.command.status(), nil
+	return a.watch(order.SettleMs), nil
+}
+
+// watch returns what has become of the command when it has settled, or after so many milliseconds.
+func (a *agent) watch(atMostMs int64) watched {
+	settled := a.settle(time.Duration(atMostMs) * time.Millisecond)
+	return watched{status: a.command.status(), Settled: settled}
 }
 
 func (a *agent) carryOut(order order) error {
@@ -105,11 +115,11 @@ func (a *agent) carryOut(order order) error {
 }
 
 // settle waits until the command has ended, or it and all that it started wait for something: whoever ends at once has no
-// such moment, and who is seen so twice has begun its work. At most for the given time.
-func (a *agent) settle(atMost time.Duration) {
+// such moment, and who is seen so twice has begun its work. At most for the given time; then it returns false.
+func (a *agent) settle(atMost time.Duration) bool {
 	c := &a.command
 	calm := 0
-	waitFor(atMost, func() bool {
+	return waitFor(atMost, func() bool {
 		c.Lock()
 		pid, now := c.pid, c.now
 		c.Unlock()

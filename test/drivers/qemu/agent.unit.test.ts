@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
 import { Agent } from '../../../drivers/qemu/agent.ts'
-import type { AgentLine, CommandStatus } from '../../../drivers/qemu/messages.ts'
+import { type AgentLine, type CommandStatus, isBefore } from '../../../drivers/qemu/messages.ts'
 import { eventually } from '../../support/eventually.ts'
 
 // A tenant is root in the machine, and can send anything in the agent's place. None of it may harm the host worker.
@@ -103,4 +103,12 @@ test('a greeting with an invalid status is ignored', async () => {
   await expect(agent.ready(300)).rejects.toThrow('does not answer')
   say(hello())
   await agent.ready(10_000)
+})
+
+test('statuses have an order: the phases of a run, then the next run', () => {
+  const inOrder: CommandStatus[] = [0, 1].flatMap((restarts) =>
+    (['waiting', 'running', 'restarting', 'ended'] as const).map((phase) => ({ ...status, phase, restarts })),
+  )
+  for (const [at, one] of inOrder.entries())
+    for (const [other, next] of inOrder.entries()) expect(isBefore(one, next)).toBe(at < other)
 })

@@ -1,4 +1,6 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
+import { processesWith } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
 import { eventually } from '../../support/eventually.ts'
 import {
@@ -13,6 +15,24 @@ import {
   traces,
   withMachines,
 } from '../../support/machine-hosts.ts'
+
+/** Leaves the machine's QEMU a fifth of the time, as a busy host does. */
+async function slowDown(id: string, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    const pids = (await processesWith(id)).map(({ pid }) => pid)
+    const each = (name: NodeJS.Signals): void => {
+      for (const pid of pids) {
+        try {
+          process.kill(pid, name)
+        } catch {} // it has ended
+      }
+    }
+    each('SIGSTOP')
+    await delay(40)
+    each('SIGCONT')
+    await delay(10)
+  }
+}
 
 withMachines('machines', () => {
   test('run their image’s files and their command with its config vars, once however often it is retried', async () => {
@@ -65,6 +85,19 @@ withMachines('machines', () => {
       code: 'exited_at_once',
       message: expect.stringContaining('oh no'),
     })
+    expect(await traces(failing.id)).toEqual([])
+  })
+
+  test('fail to start with a command that ends at once also while the host has little time for them', async () => {
+    const failing = script('echo oh no; exit 3')
+    const slowed = new AbortController()
+    const slowing = slowDown(failing.id, slowed.signal)
+    try {
+      await expect(start(failing)).rejects.toMatchObject({ code: 'exited_at_once' })
+    } finally {
+      slowed.abort()
+      await slowing
+    }
     expect(await traces(failing.id)).toEqual([])
   })
 
