@@ -1,6 +1,6 @@
 import {
   closeSync,
-  constants,
+  fstatSync,
   openSync,
   readFileSync,
   readSync,
@@ -8,41 +8,56 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
-import { Socket } from 'node:net'
 import type { LogSource } from '../log-files.ts'
 import { openFiles } from '../system/log-files.ts'
 import { entriesOf } from '../system/log-reader.ts'
 import { LogFileWriter } from '../system/log-writer.ts'
-import { linesOf } from '../system/unix-sockets.ts'
+import { run } from '../system/programs.ts'
 import { type AccessEntry, readAccess } from './access-log.ts'
 import type { Place } from './places.ts'
 import { type Tallied, Tallies } from './tallies.ts'
 
-// Carries the access log of one load balancer from its fifo to its files, and sums it up.
+// Carries the access log of one load balancer from HAProxy's file to the files that are archived, and sums it up. Each
+// entry says up to where it has read, so a carrier that takes over from a killed one loses and repeats no line. What was
+// read is cut out of HAProxy's file, which keeps its apparent length.
 
 export type LogSettings = LogSource & { file_bytes: number }
 
 type Carried = Pick<Place, 'log' | 'logSettings' | 'tallies'>
 
-const longestLine = 128 * 1024
-const readAtOnce = 64 * 1024
+interface Entry {
+  log: string
+  stream: 'stdout'
+  /** HAProxy's file, and where the line ends in it. */
+  attrs: { n: string }
+  time: string
+}
 
-/** A line in the fifo that is no request: when it is noted with the sums, all lines before it are written. */
-export const markLine = (mark: string): string => `mark ${mark}\n`
-const markIn = (line: string): string | undefined => /^mark ([\w-]+)$/.exec(line)?.[1]
+/** The first line of HAProxy's file: it tells files of the same name apart. */
+export const headLine = (id: string): string => `log ${id}\n`
+
+const newline = 0x0a
+// More than HAProxy's longest line. For the reads of all carriers: what was read is taken before the next read.
+const incoming = Buffer.alloc(1024 * 1024)
+/** While there are lines, and while there are none. To look for each line alone would cost more than the line. */
+const lookEveryMs = { busy: 20, idle: 100 }
 
 export class LogCarrier {
   readonly #place: Carried
   readonly #inode: bigint
   readonly #settings: string
   readonly #descriptor: number
-  readonly #socket: Socket
-  readonly #writer: LogFileWriter<{ log: string; stream: 'stdout'; time: string }>
+  readonly #file: string
+  readonly #writer: LogFileWriter<Entry>
   readonly #tallies: Tallies
   readonly #startedAt: string
+  readonly #cut: Cut
+  /** The next byte of HAProxy's file. */
+  #position: number
   #upTo: string
-  #mark: string | null
   #hasNews = true
+  #hadLines = true
+  #next: NodeJS.Timeout
 
   /** Throws if the load balancer has no log at this moment. */
   constructor(place: Carried) {
@@ -50,25 +65,27 @@ export class LogCarrier {
     this.#settings = readFileSync(place.logSettings, 'utf8')
     const settings = JSON.parse(this.#settings) as LogSettings
     const { path, file_bytes, most_files } = settings
-    // For reading and writing, so that there is no end of the file when HAProxy restarts.
-    this.#descriptor = openSync(place.log, constants.O_RDWR | constants.O_NONBLOCK)
+    this.#descriptor = openSync(place.log, 'r')
     try {
-      this.#inode = inodeOf(place.log)
+      this.#inode = fstatSync(this.#descriptor, { bigint: true }).ino
+      const head = headOf(this.#descriptor)
+      this.#file = head.file
       this.#writer = new LogFileWriter(path, { fileBytes: file_bytes, mostFiles: most_files })
+      this.#cut = new Cut(place.log)
       const before = readTallied(place.tallies)
+      const [file, end] = this.#writer.lastLine?.attrs?.n.split(' ') ?? []
+      const carried = Math.max(head.end, file === head.file ? Number(end) : 0, before?.position ?? 0)
+      // After a power failure the file may be shorter than what was read of it.
+      this.#position = Math.min(carried, fstatSync(this.#descriptor).size)
       this.#tallies = new Tallies(before?.tallies ?? [])
       this.#startedAt = before?.started_at ?? new Date().toISOString()
       this.#upTo = before?.up_to ?? this.#writer.lastLine?.time ?? ''
-      this.#mark = before?.mark ?? null
       this.#addWritten(settings)
     } catch (error) {
       closeSync(this.#descriptor)
       throw error
     }
-    this.#socket = new Socket({ fd: this.#descriptor, readable: true, writable: false })
-    this.#socket.on('error', () => {})
-    linesOf(this.#socket, (line) => this.#take(line), longestLine)
-    this.#socket.resume()
+    this.#next = setTimeout(() => this.#look(), 0)
   }
 
   /** Adds what an earlier reader has written and not summed up: it was killed. */
@@ -84,27 +101,64 @@ export class LogCarrier {
     }
   }
 
-  #take(line: string): void {
-    const entry = readAccess(line)
-    if (entry) {
-      // Null: the disk is full.
-      const written = this.#writer.add({ log: `${JSON.stringify(entry)}\n`, stream: 'stdout' })
-      this.#upTo = written?.time ?? this.#upTo
-      this.#tallies.add(entry, Date.now())
+  #look(): void {
+    const hasLines = this.#read()
+    if (!hasLines && this.#hadLines) this.publish()
+    this.#hadLines = hasLines
+    this.#next = setTimeout(() => this.#look(), hasLines ? lookEveryMs.busy : lookEveryMs.idle)
+  }
+
+  /** Takes the next lines. False if there are none. */
+  #read(): boolean {
+    const bytes = readSync(this.#descriptor, incoming, 0, incoming.length, this.#position)
+    const start = this.#position
+    const read = incoming.subarray(0, bytes)
+    const end = read.lastIndexOf(newline) + 1
+    if (end === 0) {
+      if (bytes === incoming.length) this.#position += bytes // no line of HAProxy
+      return bytes === incoming.length
+    }
+    const found: Found[] = []
+    for (let from = 0; from < end; ) {
+      const next = read.indexOf(newline, from) + 1
+      const line = read.toString('utf8', from, next - 1)
+      const entry = readAccess(line)
+      if (entry) found.push({ entry, end: start + next })
+      from = next
+    }
+    if (!this.#write(found)) return false // the disk is full: the rest is read again
+    this.#position = start + end
+    this.#hasNews = true
+    return true
+  }
+
+  /** Whether all are written. */
+  #write(found: Found[]): boolean {
+    if (found.length === 0) return true
+    const written = this.#writer.addAll(
+      found.map(({ entry, end }) => ({
+        log: `${JSON.stringify(entry)}\n`,
+        stream: 'stdout',
+        attrs: { n: `${this.#file} ${end}` },
+      })),
+    )
+    const now = Date.now()
+    for (const { entry } of found.slice(0, written.length)) this.#tallies.add(entry, now)
+    const last = found[written.length - 1]
+    if (last) {
+      this.#upTo = written.at(-1)?.time ?? this.#upTo
+      this.#position = last.end
+      this.#cut.upTo(last.end)
       this.#hasNews = true
     }
-    const mark = markIn(line)
-    if (mark === undefined) return // HAProxy's own messages
-    this.#mark = mark
-    this.#hasNews = true
-    this.publish()
+    return written.length === found.length
   }
 
   /** Whether this is still the load balancer's log, with the same settings. */
   isCurrent(): boolean {
     try {
       return (
-        inodeOf(this.#place.log) === this.#inode &&
+        statSync(this.#place.log, { bigint: true }).ino === this.#inode &&
         readFileSync(this.#place.logSettings, 'utf8') === this.#settings
       )
     } catch {
@@ -120,7 +174,7 @@ export class LogCarrier {
     const tallied: Tallied = {
       started_at: this.#startedAt,
       up_to: this.#upTo,
-      mark: this.#mark,
+      position: this.#position,
       ...sums,
     }
     try {
@@ -131,24 +185,57 @@ export class LogCarrier {
     }
   }
 
-  /** Also writes what waits in the fifo, so that no line is cut in two. */
   close(): void {
-    try {
-      for (const buffer = Buffer.alloc(readAtOnce); ; ) {
-        const bytes = readSync(this.#descriptor, buffer)
-        if (bytes === 0) break
-        this.#socket.emit('data', Buffer.from(buffer.subarray(0, bytes)))
-      }
-    } catch {
-      // There is no more.
-    }
+    clearTimeout(this.#next)
     this.publish()
-    this.#socket.destroy()
+    closeSync(this.#descriptor)
     this.#writer.close()
   }
 }
 
-const inodeOf = (path: string): bigint => statSync(path, { bigint: true }).ino
+interface Found {
+  entry: AccessEntry
+  /** Where its line ends in HAProxy's file. */
+  end: number
+}
+
+/** Throws if the file has no head. */
+function headOf(descriptor: number): { file: string; end: number } {
+  const start = Buffer.alloc(100)
+  readSync(descriptor, start, 0, start.length, 0)
+  const [line = '', file] = /^log ([\w-]+)\n/.exec(start.toString('latin1')) ?? []
+  if (file === undefined) throw new Error('not a log')
+  return { file, end: line.length }
+}
+
+const pageBytes = 4096
+const cutBytes = 8 * 1024 * 1024
+
+/** Cuts out of HAProxy's file what was carried: its blocks are free, and other bytes stay where they are. */
+class Cut {
+  readonly #path: string
+  /** The head is in the first page. */
+  #from = pageBytes
+  #isBusy = false
+
+  constructor(path: string) {
+    this.#path = path
+  }
+
+  upTo(end: number): void {
+    const length = Math.floor(end / pageBytes) * pageBytes - this.#from
+    if (this.#isBusy || length < cutBytes) return
+    this.#isBusy = true
+    const range = ['--offset', String(this.#from), '--length', String(length)]
+    // A file system that cannot cut keeps all.
+    run('fallocate', ['--punch-hole', ...range, this.#path])
+      .catch(() => {})
+      .finally(() => {
+        this.#from += length
+        this.#isBusy = false
+      })
+  }
+}
 
 /** Null if there are none. */
 export function readTallied(path: string): Tallied | null {

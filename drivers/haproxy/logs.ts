@@ -1,14 +1,14 @@
 import { spawn } from 'node:child_process'
-import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { closeSync, constants, existsSync, openSync, writeSync } from 'node:fs'
+import { existsSync } from 'node:fs'
+import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { LogFiles, LogSource } from '../log-files.ts'
 import { publishText } from '../system/files.ts'
 import { logLimits, openFiles } from '../system/log-files.ts'
 import { hasMore } from '../system/log-names.ts'
 import { environment, killProcesses, livingProcess, processesWith, until } from '../system/programs.ts'
-import { type LogSettings, markLine, readTallied } from './log-carrier.ts'
+import { type LogSettings, readTallied } from './log-carrier.ts'
 import type { Place } from './places.ts'
 import type { LoadBalancerRecord } from './records.ts'
 
@@ -81,29 +81,13 @@ export async function endReader(of: { folder: string; run: string }): Promise<vo
 // The reader starts in a second, also on a busy machine.
 const writtenWithinMs = 20_000
 
-/** Waits until the reader has written everything that is in the fifo now. Throws EngineUnavailable. */
+/** Waits until the reader has written everything that is in HAProxy's file now. Throws EngineUnavailable. */
 export async function untilWritten(place: Place, of: { folder: string; run: string }): Promise<void> {
   if (!existsSync(place.log) || !existsSync(place.logSettings)) return // after a boot: it has no log yet
   await startReader(of)
-  const mark = randomUUID()
-  const descriptor = openSync(place.log, constants.O_RDWR | constants.O_NONBLOCK)
-  try {
-    await until(() => isSent(descriptor, markLine(mark)), writtenWithinMs, 'The access log is not read')
-    const isNoted = (): boolean => readTallied(place.tallies)?.mark === mark
-    await until(isNoted, writtenWithinMs, 'The access log is not written')
-  } finally {
-    closeSync(descriptor)
-  }
-}
-
-/** False if the fifo is full. A short line is written as a whole. */
-function isSent(descriptor: number, line: string): boolean {
-  try {
-    return writeSync(descriptor, line) > 0
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EAGAIN') return false
-    throw error
-  }
+  const { size } = await stat(place.log)
+  const isWritten = (): boolean => (readTallied(place.tallies)?.position ?? 0) >= size
+  await until(isWritten, writtenWithinMs, 'The access log is not written')
 }
 
 /** Paths of logs by the engine's id, of the load balancers that were found. */

@@ -15,7 +15,7 @@ export interface Place {
   pidFile: string
   master: string
   admin: string
-  /** Where the process writes its access log. */
+  /** Where the process writes its access log, until the log's reader has taken it. */
   log: string
   /** What the log's reader needs to know. */
   logSettings: string
@@ -47,7 +47,7 @@ export function makePlaces(folder: string, run: string): (id: string) => Place {
       pidFile: join(running, 'pid'),
       master: join(running, 'master.sock'),
       admin: join(running, 'admin.sock'),
-      log: join(running, 'log'),
+      log: join(kept, 'requests.log'),
       logSettings: join(running, 'log.json'),
       tallies: join(running, 'tallies.json'),
       servers: join(running, 'servers'),

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { EngineUnavailable, HostNotEquipped } from '../errors.ts'
@@ -12,7 +13,9 @@ import {
   stderrOf,
   until,
 } from '../system/programs.ts'
+import { nullIfMissing, publishText } from '../system/files.ts'
 import type { Machine } from './document.ts'
+import { headLine } from './log-carrier.ts'
 import type { Place } from './places.ts'
 import { answers, ask, askMaster } from './runtime.ts'
 
@@ -42,12 +45,10 @@ export async function findMaster(place: Place): Promise<number | null> {
 
 const limits = (threads: number) => ({ cpu_cores: threads, memory_mib: 512 })
 
-// $1: the log, a fifo. The process gets it as descriptor 3, open on both sides, so that what is written waits for the
-// next reader when one ends. Its buffer is enlarged to 1 MiB (F_SETPIPE_SZ), which is some 2,000 lines; the start does
-// not wait for that. Each argument before `--` is a file through which the process enters a group; then follows the
-// program.
-const entering = `exec 3<>"$1" || exit; shift
-perl -e 'open(my $log, "+<&=", 3) and fcntl($log, 1031, 1 << 20)' &
+// $1: the log. The process gets it as descriptor 3, at its end: HAProxy itself does not append, but goes on from there, with
+// all its workers, and nobody else may write. The empty line ends what a killed process has begun. Each argument before
+// `--` is a file through which the process enters a group; then follows the program.
+const entering = `exec 3>>"$1" && echo >&3 || exit; shift
 while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift
 exec "$@"`
 
@@ -103,10 +104,7 @@ async function makeRun(place: Place): Promise<void> {
   await mkdir(place.root, { recursive: true })
   await chmod(place.root, 0o755)
   await writeFile(place.servers, '') // a new start knows nothing of earlier checks
-  if (!(await stat(place.log).catch(() => null))?.isFIFO()) {
-    await rm(place.log, { force: true })
-    await run('mkfifo', ['-m', '600', place.log])
-  }
+  if (!(await stat(place.log).catch(nullIfMissing))) await publishText(place.log, headLine(randomUUID()))
 }
 
 /** The version of the configuration that the process runs; null if it does not answer. */
@@ -130,7 +128,7 @@ export async function reload(place: Place, version: string): Promise<void> {
 
 /** Kills the process with all its workers, and what a killed start has left. */
 export async function endProcesses(place: Place): Promise<void> {
-  const text = `${place.run}/` // in the arguments of all of them: the pid file, or the log
+  const text = `${place.run}/` // in the arguments of all of them: the pid file
   const left = await processesWith(text)
   await killProcesses(
     left.map(({ pid }) => pid),

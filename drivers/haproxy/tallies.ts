@@ -21,8 +21,8 @@ export interface Tallied {
   started_at: string
   /** The time of the last entry of the log that is in the sums; empty if there is none. */
   up_to: string
-  /** The last mark in the log. */
-  mark: string | null
+  /** Up to which byte of HAProxy's file all is written. */
+  position: number
   tallies: Tally[]
   latencies: Latency[]
 }

@@ -26,7 +26,7 @@ const leastHaproxy = [2, 6] as const
 
 /** What this host lacks for load balancers. */
 export async function missingForLoadBalancers(): Promise<string[]> {
-  const lacking = await missing(['haproxy', 'ip', 'nsenter', 'mkfifo', 'perl'], [])
+  const lacking = await missing(['haproxy', 'ip', 'nsenter', 'fallocate'], [])
   if (lacking.length > 0) return lacking
   const said = await run('haproxy', ['-v']).catch(() => '')
   const [, major = 0, minor = 0] = /version (\d+)\.(\d+)/.exec(said)?.map(Number) ?? []

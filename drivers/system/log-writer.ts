@@ -50,17 +50,40 @@ export class LogFileWriter<Line extends LogLine> {
 
   /** Null if the disk is full: then nothing is written. */
   add(line: Omit<Line, 'time'>): Line | null {
-    const entry = { ...line, time: this.#now() } as Line
-    const written = Buffer.from(`${JSON.stringify(entry)}\n`)
-    if (this.#bytes > 0 && this.#bytes + written.length > this.#fileBytes) this.#rotate()
-    if (!this.#write(written)) return null
-    this.#bytes += written.length
-    return entry
+    return this.addAll([line])[0] ?? null
   }
 
-  #write(entry: Buffer): boolean {
+  /** Writes many at once, and returns those that are written: not all if the disk is full. */
+  addAll(lines: Omit<Line, 'time'>[]): Line[] {
+    const added: Line[] = []
+    let [entries, texts, bytes]: [Line[], Buffer[], number] = [[], [], 0]
+    const write = (): boolean => {
+      if (!this.#write(Buffer.concat(texts))) return false
+      this.#bytes += bytes
+      added.push(...entries)
+      entries = []
+      texts = []
+      bytes = 0
+      return true
+    }
+    for (const line of lines) {
+      const entry = { ...line, time: this.#now() } as Line
+      const text = Buffer.from(`${JSON.stringify(entry)}\n`)
+      if (this.#bytes + bytes > 0 && this.#bytes + bytes + text.length > this.#fileBytes) {
+        if (!write()) return added
+        this.#rotate()
+      }
+      entries.push(entry)
+      texts.push(text)
+      bytes += text.length
+    }
+    write()
+    return added
+  }
+
+  #write(text: Buffer): boolean {
     try {
-      if (writeSync(this.#descriptor, entry) === entry.length) return true
+      if (writeSync(this.#descriptor, text) === text.length) return true
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
     }

@@ -1,6 +1,9 @@
+import { stat } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
+import autocannon from 'autocannon'
 import type { AccessEntry } from '../../../drivers/haproxy/access-log.ts'
 import { openHaproxy } from '../../../drivers/haproxy/engine.ts'
+import { makePlaces } from '../../../drivers/haproxy/places.ts'
 import { readLogFiles } from '../../../drivers/system/log-reader.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -44,10 +47,14 @@ const sampled = (id: string, requests: number) =>
     return found?.routes[0]?.requests === requests && found
   })
 
-const killReader = async (): Promise<void> => {
+const signalReader = async (signal: NodeJS.Signals): Promise<void> => {
   for (const { pid } of await processesWith('--readers'))
-    if ((await processesWith(settings.run)).some((one) => one.pid === pid)) process.kill(pid, 'SIGKILL')
+    if ((await processesWith(settings.run)).some((one) => one.pid === pid)) process.kill(pid, signal)
 }
+
+const killReader = (): Promise<void> => signalReader('SIGKILL')
+
+const placeOf = (id: string) => makePlaces(settings.folder, settings.run)(id)
 
 withLoadBalancers('the access log', () => {
   test('has a line for each request, whatever the client has written into it', async () => {
@@ -149,6 +156,34 @@ withLoadBalancers('the access log', () => {
       [main.id, 4],
     ])
     expect(routes[0]?.responses['4xx']).toBe(3)
+  })
+
+  test('loses no line while its reader does not keep up, and cuts what was read', async () => {
+    const spec = balancer({ routes: [route()], log_cap_mib: 64 })
+    await applied(spec)
+    const port = await portOf(spec.id)
+    await ask(port, '/')
+    await count(spec.id, 1)
+    const amount = 8_000
+    const url = `http://${settings.ports.address}:${port}/${'x'.repeat(2_000)}`
+    const sends = async (): Promise<void> => {
+      const { non2xx, errors } = await autocannon({ url, connections: 10, amount })
+      expect([non2xx, errors]).toEqual([0, 0])
+    }
+    await signalReader('SIGSTOP')
+    await sends()
+    const { log } = placeOf(spec.id)
+    const kept = await stat(log)
+    expect(kept.blocks * 512).toBeGreaterThan(kept.size)
+    await signalReader('SIGCONT')
+    await count(spec.id, 1 + amount)
+    await killReader()
+    await sends()
+    await balancers.mend()
+    await count(spec.id, 1 + 2 * amount)
+    expect(await linesOf(spec.id)).toHaveLength(1 + 2 * amount)
+    expect(await eventually(async () => (await stat(log)).blocks * 512 < kept.size)).toBe(true)
+    expect((await stat(log)).size).toBeGreaterThan(2 * kept.size - 10_000)
   })
 
   test('is complete when it is archived before the removal', async () => {
