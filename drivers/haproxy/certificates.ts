@@ -1,4 +1,4 @@
-import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import { chmod, mkdir, readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { LeftOut, LoadBalancerSpec } from '../load-balancers.ts'
@@ -7,11 +7,40 @@ import type { Place } from './places.ts'
 import { anId } from './values.ts'
 
 // Certificates with their keys, authorities that targets' certificates are checked against, and the list of each
-// listener's certificates, as files that only root reads.
+// listener's certificates, as files that only root reads. A certificate and a list have the hash of their content in their
+// names, so that what is being checked never takes the place of what runs.
 
-const certificateFile = (place: Place, id: string): string => join(place.secrets, `${anId(id)}.pem`)
+const hashed = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 16)
+const certificateFile = (place: Place, id: string, pem: string): string =>
+  join(place.secrets, `${anId(id)}_${hashed(pem)}.pem`)
+const listFile = (place: Place, port: number, list: string): string =>
+  join(place.secrets, `${port}_${hashed(list)}.list`)
 export const caFile = (place: Place, id: string): string => join(place.secrets, `${anId(id)}.ca`)
-export const listFile = (place: Place, port: number): string => join(place.secrets, `${port}.list`)
+
+/** What a path below `secrets` is, as HAProxy's messages name it; null if it is none. */
+export function secretIn(message: string): { kind: 'certificate' | 'ca_trust'; id: string } | null {
+  const [, id, type] = /\/secrets\/([A-Za-z0-9-]+)(?:_[0-9a-f]+)?\.(pem|ca)\b/.exec(message) ?? []
+  return id === undefined ? null : { kind: type === 'pem' ? 'certificate' : 'ca_trust', id }
+}
+
+/** Certificates by id, as files. */
+export type Certificates = Map<string, { path: string; pem: string }>
+
+/** The certificates that a configuration uses. */
+export async function certificatesOf(place: Place, config: string): Promise<Certificates> {
+  const found: Certificates = new Map()
+  const read = async (path: string): Promise<string> =>
+    (await readFile(path, 'utf8').catch(nullIfMissing)) ?? ''
+  const lists = new Set(
+    [...config.matchAll(/\d+_[0-9a-f]+\.list/g)].map(([name]) => join(place.secrets, name)),
+  )
+  for (const list of lists)
+    for (const path of (await read(list)).split('\n').filter(Boolean)) {
+      const [secret, pem] = [secretIn(path), await read(path)]
+      if (secret && pem !== '') found.set(secret.id, { path, pem })
+    }
+  return found
+}
 
 const blocks = /-----BEGIN ([A-Z0-9 ]+)-----[\s\S]+?-----END \1-----/g
 
@@ -43,15 +72,36 @@ function passes(check: (pem: string) => boolean, pem: string): boolean {
 export const isIn = (list: LeftOut[], kind: LeftOut['kind'], id: string | number): boolean =>
   list.some((one) => one.kind === kind && one.id === String(id))
 
-/** The files that a description needs, by path. What cannot be used has no file, and is added to `leftOut`. */
-export function secretFiles(spec: LoadBalancerSpec, place: Place, leftOut: LeftOut[]): Map<string, string> {
-  const files = new Map<string, string>()
+export interface Secrets {
+  /** By path. */
+  files: Map<string, string>
+  /** The file of each listener's certificates, by its port. */
+  lists: Map<number, string>
+}
+
+/**
+ * The files that a description needs. What cannot be used has no file, and is added to `leftOut`; the certificate that was
+ * used before stays in its place.
+ */
+export function secretFiles(
+  spec: LoadBalancerSpec,
+  place: Place,
+  leftOut: LeftOut[],
+  former: Certificates,
+): Secrets {
+  const [files, lists] = [new Map<string, string>(), new Map<number, string>()]
+  const certificates: Certificates = new Map()
   const leaveOut = (kind: LeftOut['kind'], id: string, reason: string): void => {
     if (!isIn(leftOut, kind, id)) leftOut.push({ kind, id, reason })
   }
-  for (const { id, pem } of spec.certificates)
+  for (const { id, pem } of spec.certificates) {
     if (!passes(hasOwnKey, pem)) leaveOut('certificate', id, 'It has no private key, or not its own')
-    else if (!isIn(leftOut, 'certificate', id)) files.set(certificateFile(place, id), pem)
+    const used = isIn(leftOut, 'certificate', id)
+      ? former.get(id)
+      : { path: certificateFile(place, id, pem), pem }
+    if (used) certificates.set(id, used)
+  }
+  for (const { path, pem } of certificates.values()) files.set(path, pem)
   for (const { id, pem } of spec.ca_trusts)
     if (!passes(hasCertificates, pem)) leaveOut('ca_trust', id, 'It has no certificates, or damaged ones')
     else if (!isIn(leftOut, 'ca_trust', id)) files.set(caFile(place, id), pem)
@@ -59,11 +109,16 @@ export function secretFiles(spec: LoadBalancerSpec, place: Place, leftOut: LeftO
     if (protocol !== 'https') continue
     for (const id of certificate_ids)
       if (!spec.certificates.some((one) => one.id === id)) leaveOut('certificate', id, 'It is unknown')
-    const usable = certificate_ids.map((id) => certificateFile(place, id)).filter((path) => files.has(path))
-    if (usable.length === 0) leaveOut('listener', String(port), 'It has no certificate that can be used')
-    else files.set(listFile(place, port), usable.map((path) => `${path}\n`).join(''))
+    const usable = certificate_ids.flatMap((id) => certificates.get(id)?.path ?? [])
+    const list = usable.map((path) => `${path}\n`).join('')
+    if (list === '') {
+      leaveOut('listener', String(port), 'It has no certificate that can be used')
+      continue
+    }
+    lists.set(port, listFile(place, port, list))
+    files.set(listFile(place, port, list), list)
   }
-  return files
+  return { files, lists }
 }
 
 /** Writes the files that differ. Returns whether any did. Others stay until `dropOthers`. */

@@ -1,9 +1,17 @@
-import { writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { EngineRefused } from '../errors.ts'
 import type { LeftOut, RouteSpec } from '../load-balancers.ts'
+import { nullIfMissing } from '../system/files.ts'
 import { run, stderrOf } from '../system/programs.ts'
 import { type AcceptedRoutes, hashOf } from './accepted-routes.ts'
-import { isIn, secretFiles, writeSecrets } from './certificates.ts'
+import {
+  type Certificates,
+  certificatesOf,
+  isIn,
+  secretFiles,
+  secretIn,
+  writeSecrets,
+} from './certificates.ts'
 import { type Document, type Draft, writeDocument } from './document.ts'
 import type { Place } from './places.ts'
 import { haproxy } from './processes.ts'
@@ -57,8 +65,8 @@ function whatIs(
   message: string,
   { text, routeAt, routes }: Document,
 ): { kind: 'route' | LeftOut['kind']; id: string } | null {
-  const [, secret, type] = /\/secrets\/([A-Za-z0-9-]+)\.(pem|ca)\b/.exec(message) ?? []
-  if (secret !== undefined) return { kind: type === 'pem' ? 'certificate' : 'ca_trust', id: secret }
+  const secret = secretIn(message)
+  if (secret) return secret
   const line = Number(/\[[^\]]*\.cfg:(\d+)\]/.exec(message)?.[1])
   const [, section] = /'[rgt]-([A-Za-z0-9-]+)/.exec(message) ?? []
   const route = routeAt(line) ?? [...routes.keys()].find(({ id }) => id === section)?.id
@@ -90,20 +98,24 @@ export interface AcceptedDocument extends Document {
  * until it accepts. It checks the routes that it has not accepted before, with everything that is no route.
  */
 export async function accepted(
-  draft: Omit<Draft, keyof Refused | 'secrets' | 'backendsOf'>,
+  draft: Omit<Draft, keyof Refused | 'secrets' | 'lists' | 'backendsOf'>,
   known: AcceptedRoutes,
 ): Promise<AcceptedDocument> {
   const { spec, place } = draft
   const left: Refused = structuredClone(nothing)
+  const former = await certificatesOf(
+    place,
+    (await readFile(place.config, 'utf8').catch(nullIfMissing)) ?? '',
+  )
   for (let round = 0; round < mostRounds; round++) {
-    const files = secretFiles(spec, place, left.left_out)
+    const { files, lists } = secretFiles(spec, place, left.left_out, former)
     await writeSecrets(place, files)
     const secrets = hashOf([...files])
     const around = hashOf([spec.listeners, spec.health_check, secrets])
     const usable = spec.ca_trusts.filter(({ id }) => !isIn(left.left_out, 'ca_trust', id))
     const backendsOf = (route: RouteSpec): Backend[] =>
       known.find(around, route) ?? writeBackends({ ...spec, ca_trusts: usable }, route, place)
-    const whole = { ...draft, ...left, secrets, backendsOf }
+    const whole = { ...draft, ...left, secrets, lists, backendsOf }
     const document = writeDocument(whole)
     const routes = [...document.routes.keys()].filter((route) => !known.find(around, route))
     const isWhole = routes.length === document.routes.size
@@ -112,13 +124,18 @@ export async function accepted(
     if (isNothing(more)) {
       if (!isWhole) await writeCandidate(place, document)
       known.take(around, document.routes)
-      return { ...document, files }
+      return { ...document, files, left_out: document.left_out.map((one) => withFormer(one, former)) }
     }
     left.refused.push(...more.refused)
     left.left_out.push(...more.left_out)
   }
   throw new EngineRefused('The load balancer’s configuration was refused')
 }
+
+const withFormer = (one: LeftOut, former: Certificates): LeftOut =>
+  one.kind === 'certificate' && former.has(one.id)
+    ? { ...one, reason: `${one.reason}; the one before it is still used` }
+    : one
 
 const writeCandidate = (place: Place, { text }: Document): Promise<void> =>
   writeFile(place.candidate, text, { mode: 0o600 })

@@ -1,7 +1,6 @@
 import { EngineRefused } from '../errors.ts'
 import type { ListenerSpec, LoadBalancerSpec, LoadBalancerState, RouteSpec } from '../load-balancers.ts'
 import { httpLog, tcpLog } from './access-log.ts'
-import { listFile } from './certificates.ts'
 import type { Place } from './places.ts'
 import { backendName, isForTcp, kinds, takingLines } from './routes.ts'
 import { baseDefaults, type Section, type Words } from './text.ts'
@@ -22,6 +21,8 @@ export interface Entrance {
   place: Place
   outside: Outside
   ports: BoundListener[]
+  /** The file of each listener's certificates, by its port. */
+  lists: Map<number, string>
   /** In order, and only accepted ones. */
   routes: RouteSpec[]
 }
@@ -32,12 +33,11 @@ const outsideId = 2
 
 /** The frontend of a listener. `owners` gets the lines that are a route's. */
 export function frontendOf(entrance: Entrance, listener: ListenerSpec, owners: Map<Words, string>): Section {
-  const { spec, ports, outside, place } = entrance
+  const { spec, ports, outside, lists } = entrance
   const port = aPort(listener.port)
   const bound = ports.find((one) => one.port === port)
   if (!bound) throw new EngineRefused(`The listener ${port} has no host port`)
-  const tls =
-    listener.protocol === 'https' ? ['ssl', 'crt-list', listFile(place, port), 'alpn', 'h2,http/1.1'] : []
+  const tls = listener.protocol === 'https' ? tlsWords(lists.get(port)) : []
   const lines: Words[] = [
     ['mode', listener.protocol === 'tcp' ? 'tcp' : 'http'],
     ['bind', `:${port}`, 'id', inside, ...tls],
@@ -56,6 +56,11 @@ export function frontendOf(entrance: Entrance, listener: ListenerSpec, owners: M
       ? tcpLines(entrance)
       : [...httpLines(spec), ...protocolLines(entrance, listener), ...routeLines(entrance, owners)]
   return { head: ['frontend', `l-${port}`, 'from', baseDefaults], lines: [...lines, ...more] }
+}
+
+function tlsWords(list: string | undefined): Words {
+  if (list === undefined) throw new EngineRefused('It has no certificate that can be used')
+  return ['ssl', 'crt-list', list, 'alpn', 'h2,http/1.1']
 }
 
 /** The first route that asks for nothing of HTTP takes all connections. */

@@ -1,6 +1,9 @@
+import { readdir, readFile } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
+import { makePlaces } from '../../../drivers/haproxy/places.ts'
 import type { ListenerSpec, LoadBalancerSpec } from '../../../drivers/load-balancers.ts'
 import { newId } from '../../../lib/ids.ts'
+import { eventually } from '../../support/eventually.ts'
 import {
   applied,
   ask,
@@ -10,6 +13,7 @@ import {
   certificateFor,
   portOf,
   route,
+  settings,
   withLoadBalancers,
 } from '../../support/load-balancers.ts'
 
@@ -34,6 +38,8 @@ async function unusable(): Promise<Record<string, string>> {
     'too weak for HAProxy alone': `${weak.key}\n${weak.cert}`,
   }
 }
+
+const placeOf = (id: string) => makePlaces(settings.folder, settings.run)(id)
 
 withLoadBalancers('a load balancer', () => {
   test('runs without certificates that cannot be used, and names them', async () => {
@@ -66,6 +72,40 @@ withLoadBalancers('a load balancer', () => {
     })
     expect(now.left_out.some(({ kind }) => kind === 'listener')).toBe(false)
     expect((await ask(await portOf(spec.id, 8443), '/', tls)).status).toBe(200)
+  })
+
+  test('keeps the certificate that it has while it cannot use the one that replaces it', async () => {
+    const good = await certificateFor('good.test')
+    const spec = balancer({
+      routes: [route()],
+      certificates: [good],
+      listeners: [listener(80), listener(443, good.id)],
+    })
+    await applied(spec)
+    const serves = async (): Promise<number> =>
+      (await ask(await portOf(spec.id, 443), '/', { host: 'good.test', tls: {} })).status
+    const others = await unusable()
+    for (const [what, pem] of Object.entries(others)) {
+      const { left_out, ports } = await balancers.apply({ ...spec, certificates: [{ id: good.id, pem }] })
+      expect([what, left_out]).toEqual([
+        what,
+        [{ kind: 'certificate', id: good.id, reason: expect.stringContaining('still used') }],
+      ])
+      expect(ports.map(({ port }) => port)).toEqual([80, 443])
+      expect(await serves()).toBe(200)
+    }
+    const master = Number(await readFile(placeOf(spec.id).pidFile, 'utf8'))
+    process.kill(master, 'SIGKILL')
+    await eventually(async () => {
+      await balancers.mend()
+      return (await serves()) === 200
+    })
+
+    const renewed = await certificateFor('good.test')
+    const state = await balancers.apply({ ...spec, certificates: [{ ...renewed, id: good.id }] })
+    expect(state.left_out).toEqual([])
+    expect(await serves()).toBe(200)
+    expect((await readdir(placeOf(spec.id).secrets)).toSorted()).toHaveLength(2)
   })
 
   test('refuses only the routes of a CA trust that cannot be used', async () => {
