@@ -14,6 +14,11 @@ export function accessLine(host_id: string, time: string, json: string): TimedLi
   return { time, text: JSON.stringify({ time, host_id, began_at, ...entry }) }
 }
 
+export const silent = (host_id: string): TimedLine => ({
+  time: '',
+  text: JSON.stringify({ host_id, missing: 'all lines of this host: it does not answer' }),
+})
+
 /** Makes lines of the entries of one replica. A gap is an object with the field `missing`. */
 export function makeAccessJoiner(host_id: string): Joiner<TimedLine[]> {
   const reader = makeEntryReader()

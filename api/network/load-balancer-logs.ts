@@ -19,7 +19,7 @@ import { outputOnHost, sendArchive } from '../compute/observation/log-archive.ts
 import { askLogs, type LogsQuery, logsQuery, sendLogs } from '../compute/observation/logs.ts'
 import { byId } from '../fields.ts'
 import { operation, stream } from '../operation.ts'
-import { accessLine, inOrderOfTime, makeAccessJoiner, type TimedLine } from './access-lines.ts'
+import { accessLine, inOrderOfTime, makeAccessJoiner, silent, type TimedLine } from './access-lines.ts'
 
 // The access log of a load balancer, over all its replicas.
 
@@ -43,7 +43,7 @@ export const loadBalancerLogs = [
       response.once('close', () => gone.abort())
       const { signal } = gone
       const { lines, seen } = await present(id, hosts, query, signal)
-      const all = query.follow ? thenFollow(lines, followed(balancer, seen, query, signal)) : lines
+      const all = query.follow ? inTurn(lines, followed(balancer, seen, query, signal)) : lines
       const text = Readable.from(textOf(all), { objectMode: false })
       await sendLogs(text, response, { follow: query.follow, timestamps: true })
     },
@@ -105,8 +105,8 @@ async function* wholeLog(
 }
 
 /**
- * The lines that the hosts have now. Hosts that do not answer are left out, unless none answers: then it throws
- * Unavailable. `seen` gets the time of each host's last line as it is read.
+ * The lines that the hosts have now, after a remark for each host that does not answer. Throws Unavailable if none does.
+ * `seen` gets the time of each host's last line as it is read.
  */
 async function present(
   id: string,
@@ -127,7 +127,9 @@ async function present(
   const failure = answers.find((one) => one.status === 'rejected')
   if (there.length === 0 && failure) throw failure.reason
   const merged = inOrderOfTime(there)
-  return { lines: query.lines === undefined ? merged : lastOf(merged, query.lines), seen }
+  const remarks = hosts.filter((_, i) => answers[i]?.status === 'rejected').map(silent)
+  const found = query.lines === undefined ? merged : lastOf(merged, query.lines)
+  return { lines: inTurn([remarks], found), seen }
 }
 
 /** Empty if the host does not have the load balancer yet. */
@@ -175,9 +177,9 @@ async function* lastOf(batches: AsyncIterable<TimedLine[]>, count: number): Asyn
   if (count > 0) yield kept.slice(-count)
 }
 
-async function* thenFollow<T>(now: AsyncIterable<T>, later: AsyncIterable<T>): AsyncGenerator<T> {
-  yield* now
-  yield* later
+async function* inTurn<T>(first: AsyncIterable<T> | T[], next: AsyncIterable<T>): AsyncGenerator<T> {
+  yield* first
+  yield* next
 }
 
 // How soon a replica on another host is followed.

@@ -60,7 +60,7 @@ async function follow(id: string, query = '') {
       const events = text.split('\n\n')
       text = events.pop() ?? ''
       for (const event of events) {
-        const [, at = '', data] = /^id: (.*)\ndata: (.*)$/.exec(event) ?? []
+        const [, at = '', data] = /^(?:id: (.*)\n)?data: (.*)$/.exec(event) ?? []
         if (data) lines.push({ event: at, ...(JSON.parse(data) as AccessBody) })
       }
     }
@@ -232,6 +232,27 @@ describeHosts('with further hosts, the access log', () => {
     const kept = await archivedOf(lb.id, '/in/both')
     expect(kept).toEqual(lines)
     expect(new Set((await logs(lb.id)).map(({ host_id }) => host_id)).size).toBe(1)
+  })
+
+  test('says which replica’s lines are missing while its host does not answer', async () => {
+    await open([first, second])
+    const { lb } = await makeServed(tenant, subnet, { replicas: 2 })
+    const there = lb.endpoints.find(({ host_id }) => host_id === first.id)
+    expect(there).toBeDefined()
+    await platform.kill(second.roles.host)
+    await sendAll(`http://${there?.host_address}:${there?.ports[0]?.host_port}`, ['/in/there'])
+    await linesOf(lb.id, '/in/there', 1)
+    const said = { host_id: second.id, missing: expect.stringContaining('does not answer') }
+    const remarks = async (query: string): Promise<unknown[]> =>
+      (await logs(lb.id, query)).filter((line) => 'missing' in line)
+    expect(await remarks('')).toEqual([said])
+    expect(await remarks('?lines=1')).toEqual([said])
+    const following = await follow(lb.id)
+    await eventually(() => following.lines.some(({ path }) => path === '/in/there'))
+    expect(following.lines.filter((line) => 'missing' in line)).toEqual([{ event: '', ...said }])
+    await following.stop()
+    await platform.start(second.roles.host)
+    await eventually(async () => (await remarks('')).length === 0)
   })
 
   test('is kept, and is followed, when the load balancer moves to another host', async () => {

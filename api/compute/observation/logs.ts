@@ -68,10 +68,10 @@ function jsonLine(text: string, timestamps: boolean): string {
   return `${JSON.stringify({ stream, line })}\n`
 }
 
-/** The id lets a client continue where it stopped: `since` the last id. */
+/** The id lets a client continue where it stopped: `since` the last id. A remark has none. */
 function event(text: string, timestamps: boolean): string {
-  const { time } = JSON.parse(text) as LogLine
-  return `id: ${time}\ndata: ${jsonLine(text, timestamps)}\n`
+  const { time } = JSON.parse(text) as Partial<LogLine>
+  return `${time === undefined ? '' : `id: ${time}\n`}data: ${jsonLine(text, timestamps)}\n`
 }
 
 const isAbort = (error: unknown): boolean =>
