@@ -1,5 +1,6 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { closeSync, openSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -74,7 +75,7 @@ frontend backend
   http-request return status 200 content-type text/plain string "served"
 `
 
-/** The same work: a route, forwarded headers, health checks, an access log, TLS from 1.2 on, two threads. */
+/** The same work: a route, the same headers, health checks, an access log in a file, TLS from 1.2 on, two threads. */
 const byHand = (folder: string, namespace: string): string => `
 global
   nbthread 2
@@ -85,7 +86,7 @@ defaults
   mode http
   log global
   option httplog
-  option forwardfor
+  unique-id-format %[uuid()]
   retries 3
   timeout connect 2s
   timeout client 60s
@@ -93,7 +94,13 @@ defaults
 frontend site
   bind ${address}:${byHandPorts.http}
   bind ${address}:${byHandPorts.https} ssl crt ${folder}/certificate.pem alpn h2,http/1.1
+  http-request del-header ^(forwarded|x-forwarded-.*|x-real-ip|x-request-id)$ -m reg
+  http-request set-header x-forwarded-for %[src]
   http-request set-header x-forwarded-proto http
+  http-request set-header x-forwarded-port %[dst_port]
+  http-request set-header x-forwarded-host %[req.hdr(host)]
+  http-request set-header forwarded for=%[src];proto=http;host="%[req.hdr(host)]"
+  http-request set-header x-request-id %[unique-id]
   acl site path_beg /site/
   use_backend targets if site
 backend targets
@@ -135,7 +142,9 @@ async function start(
   const program = ['haproxy', '-db', '-f', file]
   const [command = '', ...args] =
     namespace === undefined ? program : ['ip', 'netns', 'exec', namespace, ...program]
-  const child = spawn(command, args, { stdio: 'ignore' })
+  const log = openSync(join(folder, `${name}.log`), 'a')
+  const child = spawn(command, args, { stdio: ['ignore', log, 'ignore'] })
+  closeSync(log)
   await once(child, 'spawn')
   return child
 }
