@@ -90,8 +90,7 @@ export async function startFromFile(
   await mkdir(place.run, { recursive: true, mode: 0o700 })
   await writeLogSettings(place, record, host.settings.logBacklogMib)
   await startReader(host.settings)
-  const machine = await host.machine()
-  await startProcess(place, { mark: host.mark, namespace: record.spec.namespace, machine })
+  await startProcess(place, { mark: host.mark, namespace: record.spec.namespace })
 }
 
 async function change(

@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
-import { availableParallelism } from 'node:os'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import { nullIfMissing } from '../system/files.ts'
 import type { HostPorts } from '../system/host-ports.ts'
@@ -30,8 +29,6 @@ export interface HaproxySettings {
   /** Called before a load balancer is removed. If it throws, the load balancer stays. */
   beforeRemoval?: (id: string) => Promise<void>
 }
-
-const mostThreads = 2
 
 /** Load balancers of a host: state shared by the parts of the driver. */
 export class LoadBalancerHost {
@@ -100,10 +97,7 @@ export class LoadBalancerHost {
   }
 
   machine(): Promise<Machine> {
-    this.#machine ??= findUser().then((user) => ({
-      user,
-      threads: Math.min(mostThreads, availableParallelism()),
-    }))
+    this.#machine ??= findUser().then((user) => ({ user }))
     return this.#machine
   }
 

@@ -43,7 +43,8 @@ export async function findMaster(place: Place): Promise<number | null> {
   }
 }
 
-const limits = (threads: number) => ({ cpu_cores: threads, memory_mib: 512 })
+// One core serves; a reload reads the configuration on another.
+const limits = { cpu_cores: 2, memory_mib: 512 }
 
 // $1: the log. The process gets it as descriptor 3, at its end: HAProxy itself does not append, but goes on from there, with
 // all its workers, and nobody else may write. The empty line ends what a killed process has begun. Each argument before
@@ -66,11 +67,11 @@ export class AddressInUse extends Error {
 /** Starts the process from its configuration. Throws AddressInUse, HostNotEquipped, EngineUnavailable. */
 export async function startProcess(
   place: Place,
-  { mark, namespace, machine }: { mark: string; namespace: string; machine: Machine },
+  { mark, namespace }: { mark: string; namespace: string },
 ): Promise<void> {
   await endProcesses(place)
   await makeRun(place)
-  const groups = await makeGroups(mark, place.id, limits(machine.threads))
+  const groups = await makeGroups(mark, place.id, limits)
   const program = [
     haproxy,
     '-W',

@@ -105,7 +105,7 @@ withLoadBalancers('the access log', () => {
     await send('d')
     await balancers.mend()
     const paths = (await count(spec.id, 20)).map(({ path }) => path)
-    // Two threads write, so lines of consecutive requests may change places.
+    // A worker and the one before it both write, so lines of consecutive requests may change places.
     expect(paths).toHaveLength(20)
     expect(new Set(paths)).toEqual(
       new Set(['a', 'b', 'c', 'd'].flatMap((name) => [0, 1, 2, 3, 4].map((number) => `/${name}${number}`))),
