@@ -26,11 +26,12 @@ export function secretIn(message: string): { kind: 'certificate' | 'ca_trust'; i
 /** Certificates by id, as files. */
 export type Certificates = Map<string, { path: string; pem: string }>
 
+const read = async (path: string): Promise<string> =>
+  (await readFile(path, 'utf8').catch(nullIfMissing)) ?? ''
+
 /** The certificates that a configuration uses. */
 export async function certificatesOf(place: Place, config: string): Promise<Certificates> {
   const found: Certificates = new Map()
-  const read = async (path: string): Promise<string> =>
-    (await readFile(path, 'utf8').catch(nullIfMissing)) ?? ''
   const lists = new Set(
     [...config.matchAll(/\d+_[0-9a-f]+\.list/g)].map(([name]) => join(place.secrets, name)),
   )
