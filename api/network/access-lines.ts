@@ -14,9 +14,10 @@ export function accessLine(host_id: string, time: string, json: string): TimedLi
   return { time, text: JSON.stringify({ time, host_id, began_at, ...entry }) }
 }
 
-export const silent = (host_id: string): TimedLine => ({
+/** In the place of the lines of a host that does not answer. */
+export const remarkOn = (host_id: string, missing: string): TimedLine => ({
   time: '',
-  text: JSON.stringify({ host_id, missing: 'all lines of this host: it does not answer' }),
+  text: JSON.stringify({ host_id, missing }),
 })
 
 /** Makes lines of the entries of one replica. A gap is an object with the field `missing`. */

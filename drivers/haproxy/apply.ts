@@ -29,7 +29,7 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
   const before = await host.record(spec.id)
   await mkdir(place.folder, { recursive: true, mode: 0o700 })
   const outside = await host.outside()
-  const machine = await host.machine()
+  const user = await host.user()
   const pid = await masterIn(place, spec.namespace)
   const avoid = new Set<number>()
   const known = host.accepted(spec.id)
@@ -38,7 +38,7 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
     const had = before?.ports ?? []
     const held = new Set(pid === null ? [] : had.map(({ host_port }) => host_port))
     const ports = await choosePorts(spec, { had, held, avoid, hostPorts: host.settings.ports, outside })
-    const document = await accepted({ spec, place, outside, ports, machine }, known)
+    const document = await accepted({ spec, place, outside, ports, user }, known)
     const record: LoadBalancerRecord = {
       spec,
       engine_id: before?.engine_id ?? randomUUID(),

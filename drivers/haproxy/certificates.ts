@@ -1,7 +1,8 @@
-import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { chmod, mkdir, readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { LeftOut, LoadBalancerSpec } from '../load-balancers.ts'
+import { digest } from '../system/digest.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 import type { Place } from './places.ts'
 import { anId } from './values.ts'
@@ -10,11 +11,11 @@ import { anId } from './values.ts'
 // listener's certificates, as files that only root reads. A certificate and a list have the hash of their content in their
 // names, so that what is being checked never takes the place of what runs.
 
-const hashed = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 16)
+const digits = 16
 const certificateFile = (place: Place, id: string, pem: string): string =>
-  join(place.secrets, `${anId(id)}_${hashed(pem)}.pem`)
+  join(place.secrets, `${anId(id)}_${digest(pem, digits)}.pem`)
 const listFile = (place: Place, port: number, list: string): string =>
-  join(place.secrets, `${port}_${hashed(list)}.list`)
+  join(place.secrets, `${port}_${digest(list, digits)}.list`)
 export const caFile = (place: Place, id: string): string => join(place.secrets, `${anId(id)}.ca`)
 
 /** What a path below `secrets` is, as HAProxy's messages name it; null if it is none. */
@@ -26,7 +27,7 @@ export function secretIn(message: string): { kind: 'certificate' | 'ca_trust'; i
 /** Certificates by id, as files. */
 export type Certificates = Map<string, { path: string; pem: string }>
 
-const read = async (path: string): Promise<string> =>
+const textOf = async (path: string): Promise<string> =>
   (await readFile(path, 'utf8').catch(nullIfMissing)) ?? ''
 
 /** The certificates that a configuration uses. */
@@ -36,8 +37,8 @@ export async function certificatesOf(place: Place, config: string): Promise<Cert
     [...config.matchAll(/\d+_[0-9a-f]+\.list/g)].map(([name]) => join(place.secrets, name)),
   )
   for (const list of lists)
-    for (const path of (await read(list)).split('\n').filter(Boolean)) {
-      const [secret, pem] = [secretIn(path), await read(path)]
+    for (const path of (await textOf(list)).split('\n').filter(Boolean)) {
+      const [secret, pem] = [secretIn(path), await textOf(path)]
       if (secret && pem !== '') found.set(secret.id, { path, pem })
     }
   return found

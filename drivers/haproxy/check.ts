@@ -124,7 +124,7 @@ export async function accepted(
     if (isNothing(more)) {
       if (!isWhole) await writeCandidate(place, document)
       known.take(around, document.routes)
-      return { ...document, files, left_out: document.left_out.map((one) => withFormer(one, former)) }
+      return { ...document, files, left_out: document.left_out.map((one) => withFormer(one, former, files)) }
     }
     left.refused.push(...more.refused)
     left.left_out.push(...more.left_out)
@@ -132,8 +132,8 @@ export async function accepted(
   throw new EngineRefused('The load balancer’s configuration was refused')
 }
 
-const withFormer = (one: LeftOut, former: Certificates): LeftOut =>
-  one.kind === 'certificate' && former.has(one.id)
+const withFormer = (one: LeftOut, former: Certificates, files: Map<string, string>): LeftOut =>
+  one.kind === 'certificate' && files.has(former.get(one.id)?.path ?? '')
     ? { ...one, reason: `${one.reason}; the one before it is still used` }
     : one
 

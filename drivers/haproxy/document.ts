@@ -1,6 +1,6 @@
-import { createHash } from 'node:crypto'
 import { EngineError } from '../errors.ts'
 import type { LeftOut, LoadBalancerState, RouteSpec } from '../load-balancers.ts'
+import { digest } from '../system/digest.ts'
 import { isIn } from './certificates.ts'
 import { type Entrance, frontendOf, noRoute } from './listeners.ts'
 import { inOrder } from './order.ts'
@@ -27,8 +27,10 @@ export interface Document extends ConfigText {
   left_out: LeftOut[]
 }
 
-export interface Machine {
-  user: { user: string; group: string }
+/** Whom HAProxy's workers run as. */
+export interface ProxyUser {
+  user: string
+  group: string
 }
 
 /**
@@ -46,7 +48,7 @@ const logTarget = 'fd@3'
 
 /** What a configuration is made of. */
 export interface Draft extends Omit<Entrance, 'routes'> {
-  machine: Machine
+  user: ProxyUser
   /** A hash of the files beside the configuration. */
   secrets: string
   /** Routes that HAProxy refused before. */
@@ -58,7 +60,7 @@ export interface Draft extends Omit<Entrance, 'routes'> {
 
 /** Routes and listeners that are not valid are left out. */
 export function writeDocument(entrance: Draft): Document {
-  const { spec, machine, secrets } = entrance
+  const { spec, user, secrets } = entrance
   const refused = [...entrance.refused]
   const left_out = [...entrance.left_out]
   const taken = new Map<RouteSpec, Backend[]>()
@@ -96,12 +98,9 @@ export function writeDocument(entrance: Draft): Document {
     ...backends.map(({ section }) => section),
   ]
   const servers = backends.flatMap((backend) => backend.servers)
-  const { text, routeAt } = writeSections([global(entrance, machine), ...body], owners)
+  const { text, routeAt } = writeSections([global(entrance, user), ...body], owners)
   const fixed = text.replaceAll(/^ {2}server .*\n/gm, '')
-  const version = createHash('sha256')
-    .update([fixed, secrets, JSON.stringify(servers.map(fixedPart))].join('\0'))
-    .digest('hex')
-    .slice(0, 32)
+  const version = digest([fixed, secrets, JSON.stringify(servers.map(fixedPart))].join('\0'), 32)
   // Rendered once: a thousand routes are 28,000 lines. The first line of the first section is this one.
   const named = text.replace(`${unnamed}\n`, `${unnamed}${version}\n`)
   return { text: named, routeAt, servers, version, routes: taken, refused, left_out }
@@ -121,12 +120,12 @@ const ciphers = [
   .join(':')
 const suites = 'TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256'
 
-const global = ({ place }: Pick<Entrance, 'place'>, { user }: Machine): Section => ({
+const global = ({ place }: Pick<Entrance, 'place'>, { user, group }: ProxyUser): Section => ({
   head: ['global'],
   lines: [
     unnamed.split(' '),
-    ['user', user.user],
-    ['group', user.group],
+    ['user', user],
+    ['group', group],
     ['chroot', place.root],
     ['nbthread', threads],
     ['maxconn', mostConnections],

@@ -1,11 +1,11 @@
-import { createHash } from 'node:crypto'
 import type { BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { makeNamedQueues } from '../../lib/queue.ts'
+import { digest } from '../system/digest.ts'
 import { nullIfMissing } from '../system/files.ts'
 import type { HostPorts } from '../system/host-ports.ts'
 import { AcceptedRoutes } from './accepted-routes.ts'
-import type { Machine } from './document.ts'
+import type { ProxyUser } from './document.ts'
 import type { Known } from './health.ts'
 import { nameHostNamespace } from './host-namespace.ts'
 import type { Outside } from './listeners.ts'
@@ -41,12 +41,12 @@ export class LoadBalancerHost {
   readonly #known = new Map<string, Known>()
   readonly #accepted = new Map<string, AcceptedRoutes>()
   readonly #records = new Map<string, { file: string; record: LoadBalancerRecord }>()
-  #machine: Promise<Machine> | null = null
+  #user: Promise<ProxyUser> | null = null
 
   constructor(settings: Required<HaproxySettings>) {
     this.settings = settings
     this.placeOf = makePlaces(settings.folder, settings.run)
-    this.mark = createHash('sha256').update(settings.folder).digest('hex').slice(0, 12)
+    this.mark = digest(settings.folder, 12)
   }
 
   /** All ids with a folder. */
@@ -96,9 +96,9 @@ export class LoadBalancerHost {
     this.#records.delete(id)
   }
 
-  machine(): Promise<Machine> {
-    this.#machine ??= findUser().then((user) => ({ user }))
-    return this.#machine
+  user(): Promise<ProxyUser> {
+    this.#user ??= findUser()
+    return this.#user
   }
 
   async outside(): Promise<Outside> {

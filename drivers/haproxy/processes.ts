@@ -14,7 +14,7 @@ import {
   until,
 } from '../system/programs.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
-import type { Machine } from './document.ts'
+import type { ProxyUser } from './document.ts'
 import { headLine } from './log-carrier.ts'
 import type { Place } from './places.ts'
 import { answers, ask, askMaster } from './runtime.ts'
@@ -146,7 +146,7 @@ export async function forgetProcess(place: Place, mark: string): Promise<void> {
 }
 
 /** The system user for workers: that of the package, else nobody. */
-export async function findUser(): Promise<Machine['user']> {
+export async function findUser(): Promise<ProxyUser> {
   const users = await readFile('/etc/passwd', 'utf8')
   const groups = await readFile('/etc/group', 'utf8')
   if (hasEntry(users, haproxy) && hasEntry(groups, haproxy)) return { user: haproxy, group: haproxy }

@@ -1,6 +1,6 @@
-import { createHash } from 'node:crypto'
 import { EngineRefused } from '../errors.ts'
 import type { HealthCheckSpec, LoadBalancerSpec, RouteSpec, TargetSpec } from '../load-balancers.ts'
+import { digest } from '../system/digest.ts'
 import type { Place } from './places.ts'
 import { caFile } from './certificates.ts'
 import { baseDefaults, type Section, type Words } from './text.ts'
@@ -225,7 +225,7 @@ function rewriteLines({ prefix_rewrite, path_match, path_match_type }: RouteSpec
 /** Each route has a cookie of its own: two routes of one host have different targets. */
 function cookieLine(spec: LoadBalancerSpec, route: RouteSpec): Words {
   const isSecure = spec.listeners.every(({ protocol }) => protocol !== 'http')
-  const name = `keelson_${createHash('sha256').update(route.id).digest('hex').slice(0, 8)}`
+  const name = `keelson_${digest(route.id, 8)}`
   return [
     'cookie',
     name,
@@ -237,7 +237,7 @@ function cookieLine(spec: LoadBalancerSpec, route: RouteSpec): Words {
   ].concat(['attr', 'SameSite=Lax'])
 }
 
-const cookieOf = ({ id }: TargetSpec): string => createHash('sha256').update(id).digest('hex').slice(0, 16)
+const cookieOf = ({ id }: TargetSpec): string => digest(id, 16)
 
 function checkLines(check: HealthCheckSpec, route: RouteSpec): Words[] {
   if (check.path === null) return []

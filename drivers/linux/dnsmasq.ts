@@ -1,10 +1,10 @@
-import { createHash } from 'node:crypto'
 import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { NotPermitted } from '../errors.ts'
 import { parseCidr, toAddress } from '../../lib/ipv4.ts'
 import { namespaceFile, runIn } from './commands.ts'
+import { digest } from '../system/digest.ts'
 import { livingProcess, processIds, signalProcess } from '../system/programs.ts'
 import { writeIfOther } from './records.ts'
 import type { DhcpOptions, SubnetHost, SubnetSpec } from '../networks.ts'
@@ -42,7 +42,7 @@ export async function applyResolver(spec: SubnetSpec, resolver: Resolver, ifinde
   const { folder, namespace } = resolver
   const members = [...spec.hosts, ...(spec.dhcp?.static_leases ?? [])]
   const text = configuration(spec, resolver, ifindex)
-  const config = join(folder, `dnsmasq-${digest(text)}.conf`)
+  const config = join(folder, `dnsmasq-${digest(text, 12)}.conf`)
   await writeIfOther(config, text)
   await writeIfOther(
     join(folder, 'hosts'),
@@ -147,6 +147,7 @@ async function readAgain(folder: string, pid: number): Promise<void> {
 const listsDigest = async (folder: string): Promise<string> =>
   digest(
     (await Promise.all(['hosts', 'names'].map((name) => readFile(join(folder, name), 'utf8')))).join('\n'),
+    12,
   )
 
 // A lease of an address's former owner would block its present owner until it expires. dnsmasq drops a lease only when
@@ -201,5 +202,4 @@ async function end(pid: number): Promise<void> {
 const configurations = async (folder: string): Promise<string[]> =>
   (await readdir(folder)).filter((name) => /^dnsmasq-.*\.conf$/.test(name)).map((name) => join(folder, name))
 
-const digest = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 12)
 const lines = (all: string[]): string => all.map((line) => `${line}\n`).join('')

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { readdir, rm, stat } from 'node:fs/promises'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
@@ -12,6 +11,7 @@ import type { CommandStatus } from './messages.ts'
 import { makeMachinePlaces, type MachinePlace } from './places.ts'
 import { cpuMsOf, findQemu } from './processes.ts'
 import { healthOf, type MachineRecord, readRecord, writeRecord } from './records.ts'
+import { digest } from '../system/digest.ts'
 import { nullIfMissing } from '../system/files.ts'
 import type { HostPorts } from '../system/host-ports.ts'
 import type { ServeOn } from '../qcow2/transfers.ts'
@@ -72,7 +72,7 @@ export class MachineHost implements PromisedRoom {
     this.boot = boot
     this.images = images
     this.placeOf = makeMachinePlaces(settings.folder, settings.run)
-    this.mark = createHash('sha256').update(settings.folder).digest('hex').slice(0, 12)
+    this.mark = digest(settings.folder, 12)
   }
 
   async ids(): Promise<string[]> {

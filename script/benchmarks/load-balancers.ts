@@ -75,7 +75,7 @@ frontend backend
   http-request return status 200 content-type text/plain string "served"
 `
 
-/** The same work: a route, the same headers, health checks, an access log in a file, TLS from 1.2 on, two threads. */
+/** The same work: a route, the same headers, health checks, an access log in a file, TLS from 1.2 on; and two threads. */
 const byHand = (folder: string, namespace: string): string => `
 global
   nbthread 2

@@ -25,7 +25,7 @@ const expand = promisify(gunzip)
 const mostFiles = 10_000
 
 const dropped = 'output may be missing here: its host had to drop some before it could be archived'
-const away = 'output is missing here: the host that has it does not answer'
+export const away = 'output is missing here: the host that has it does not answer'
 
 /** Whether the output is complete. A trailer, since this is known only at the end. */
 const completeTrailer = 'X-Archive-Complete'

@@ -1,0 +1,107 @@
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { type Replicas, replicaLines } from '../../api/network/replica-lines.ts'
+import { Unavailable } from '../../lib/problem.ts'
+
+// Reads the lines of a host that goes away while it answers.
+
+type Answer = (response: ServerResponse, query: URLSearchParams) => void
+
+const timeOf = (number: number): string => `${number < 9 ? 2026 : 2999}-01-01T00:00:00.00000000${number}Z`
+const lineOf = (number: number): string =>
+  `${JSON.stringify({ time: timeOf(number), line: JSON.stringify({ time: timeOf(number), path: `/${number}` }) })}\n`
+
+const asked: URLSearchParams[] = []
+let answers: Answer[] = []
+const server = createServer((request, response) => {
+  const { searchParams } = new URL(request.url ?? '', 'http://host')
+  asked.push(searchParams)
+  const answer = answers.shift()
+  if (answer) answer(response, searchParams)
+  else response.writeHead(200).flushHeaders()
+})
+let url = ''
+beforeAll(async () => {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+})
+afterAll(() => {
+  server.closeAllConnections()
+  server.close()
+})
+beforeEach(() => {
+  asked.length = 0
+})
+
+const sendAll: Answer = (response) => response.end([1, 2, 3].map(lineOf).join(''))
+/** The host is killed within its third line. */
+const breakOff: Answer = (response) =>
+  response.write(lineOf(1) + lineOf(2) + lineOf(3).slice(0, 9), () => response.destroy())
+const breakOffBefore: Answer = (response) => {
+  response.writeHead(200).flushHeaders()
+  setImmediate(() => response.destroy())
+}
+const goOn: Answer = (response) => response.write([2, 3, 4, 9].map(lineOf).join(''))
+
+/** The paths of the first lines, after which the client leaves. */
+async function read(first: number, query: { lines?: number; follow?: boolean }): Promise<string[]> {
+  const gone = new AbortController()
+  const replicas: Replicas = {
+    isThere: () => Promise.resolve(true),
+    hosts: () => Promise.resolve(['host']),
+    async ask(_host, { follow, since, lines }) {
+      const params = new URLSearchParams({ follow: String(follow) })
+      if (since) params.set('since', since)
+      if (lines !== undefined) params.set('lines', String(lines))
+      const answer = await fetch(`${url}/?${params.toString()}`, { signal: gone.signal })
+      if (answer.ok && answer.body) return Readable.fromWeb(answer.body)
+      throw new Unavailable('The host refused the request')
+    },
+  }
+  const found: string[] = []
+  try {
+    for await (const lines of await replicaLines(
+      replicas,
+      ['host'],
+      { follow: false, ...query },
+      gone.signal,
+    )) {
+      found.push(...lines.map(({ text }) => (JSON.parse(text) as { path: string }).path))
+      if (found.length >= first) break
+    }
+  } finally {
+    gone.abort()
+  }
+  return found
+}
+
+describe('the lines of a replica', () => {
+  test('are what its host has', async () => {
+    answers = [sendAll]
+    expect(await read(4, {})).toEqual(['/1', '/2', '/3'])
+  })
+
+  test('are not taken for all when the host goes away within its answer', async () => {
+    answers = [breakOff]
+    await expect(read(4, {})).rejects.toThrow('terminated')
+  })
+
+  test('are followed from where the host’s answer broke off', async () => {
+    answers = [breakOff, goOn]
+    expect(await read(4, { follow: true })).toEqual(['/1', '/2', '/3', '/4', '/9'])
+    expect(asked.map((query) => query.get('since'))).toEqual([null, timeOf(2)])
+  })
+
+  test('are followed from now when the host’s answer broke off before its last line', async () => {
+    answers = [breakOffBefore, goOn]
+    const begun = new Date().toISOString()
+    expect(await read(1, { follow: true, lines: 0 })).toEqual(['/9'])
+    expect(asked.map((query) => query.get('lines'))).toEqual(['1', null])
+    const since = asked[1]?.get('since') ?? ''
+    expect(since >= begun && since <= new Date().toISOString()).toBe(true)
+  })
+})
