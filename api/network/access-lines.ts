@@ -1,3 +1,4 @@
+import { accessOf } from '../../lib/access-log.ts'
 import { damaged, type Joiner, makeEntryReader } from '../compute/observation/log-lines.ts'
 
 // Lines of access logs, as clients get them, in order over the replicas of a load balancer.
@@ -8,15 +9,17 @@ export interface TimedLine {
   text: string
 }
 
-/** An AccessLine of lib/load-balancer-protocol.ts. `json`: the line in the log of the replica on that host. */
-export function accessLine(host_id: string, time: string, json: string): TimedLine {
-  const { time: began_at, ...entry } = JSON.parse(json) as { time: string }
-  return { time, text: JSON.stringify({ time, host_id, began_at, ...entry }) }
+/** An AccessLine of lib/load-balancer-protocol.ts. `line`: as it is in the log of the replica on that host. */
+export function accessLine(host_id: string, time: string, line: string): TimedLine {
+  const entry = accessOf(line)
+  return entry
+    ? { time, text: JSON.stringify({ time, host_id, ...entry }) }
+    : remarkOn(host_id, damaged, time)
 }
 
-/** In the place of the lines of a host that does not answer. */
-export const remarkOn = (host_id: string, missing: string): TimedLine => ({
-  time: '',
+/** In the place of lines that are missing. */
+export const remarkOn = (host_id: string, missing: string, time = ''): TimedLine => ({
+  time,
   text: JSON.stringify({ host_id, missing }),
 })
 
@@ -24,7 +27,7 @@ export const remarkOn = (host_id: string, missing: string): TimedLine => ({
 export function makeAccessJoiner(host_id: string): Joiner<TimedLine[]> {
   const reader = makeEntryReader()
   let last = ''
-  const remark = (missing: string): TimedLine => ({ time: last, text: JSON.stringify({ host_id, missing }) })
+  const remark = (missing: string): TimedLine => remarkOn(host_id, missing, last)
   return {
     push: (bytes) =>
       reader.push(bytes).map((entry) => {

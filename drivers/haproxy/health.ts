@@ -1,5 +1,5 @@
 import type { LoadBalancerState, TargetHealth, TargetSpec } from '../load-balancers.ts'
-import { routeOf, targetOf } from './access-log.ts'
+import { routeOf, targetOf } from '../../lib/access-log.ts'
 import type { LoadBalancerRecord } from './records.ts'
 import type { StatRow } from './runtime.ts'
 

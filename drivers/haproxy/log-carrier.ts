@@ -13,7 +13,7 @@ import { openFiles } from '../system/log-files.ts'
 import { entriesOf } from '../system/log-reader.ts'
 import { LogFileWriter } from '../system/log-writer.ts'
 import { run } from '../system/programs.ts'
-import { type AccessEntry, readAccess } from './access-log.ts'
+import { type Measured, measured } from './access-log.ts'
 import type { Place } from './places.ts'
 import { type Tallied, Tallies } from './tallies.ts'
 
@@ -39,8 +39,8 @@ export const headLine = (id: string): string => `log ${id}\n`
 const newline = 0x0a
 // More than HAProxy's longest line. For the reads of all carriers: what was read is taken before the next read.
 const incoming = Buffer.alloc(1024 * 1024)
-/** While there are lines, and while there are none. To look for each line alone would cost more than the line. */
-const lookEveryMs = { busy: 20, idle: 100 }
+/** To look for each line alone would cost more than the line, and take the processor from HAProxy. */
+const lookEveryMs = 100
 
 export class LogCarrier {
   readonly #place: Carried
@@ -94,7 +94,8 @@ export class LogCarrier {
     for (const file of openFiles(source, 'all')) {
       for (const { log, time } of entriesOf(file)) {
         if (time <= this.#upTo) continue
-        this.#tallies.add(JSON.parse(log) as AccessEntry, Date.parse(time))
+        const sums = measured(log.trimEnd())
+        if (sums) this.#tallies.add(sums, Date.parse(time))
         this.#upTo = time
       }
       file.close()
@@ -102,48 +103,48 @@ export class LogCarrier {
   }
 
   #look(): void {
-    const hasLines = this.#read()
+    const { hasLines, isFull } = this.#read()
     if (!hasLines && this.#hadLines) this.publish()
     this.#hadLines = hasLines
-    this.#next = setTimeout(() => this.#look(), hasLines ? lookEveryMs.busy : lookEveryMs.idle)
+    this.#next = setTimeout(() => this.#look(), isFull ? 0 : lookEveryMs)
   }
 
-  /** Takes the next lines. False if there are none. */
-  #read(): boolean {
+  /** Takes the next lines. `isFull`: there are more. */
+  #read(): { hasLines: boolean; isFull: boolean } {
     const bytes = readSync(this.#descriptor, incoming, 0, incoming.length, this.#position)
+    const isFull = bytes === incoming.length
     const start = this.#position
-    const read = incoming.subarray(0, bytes)
-    const end = read.lastIndexOf(newline) + 1
+    const end = incoming.subarray(0, bytes).lastIndexOf(newline) + 1
     if (end === 0) {
-      if (bytes === incoming.length) this.#position += bytes // no line of HAProxy
-      return bytes === incoming.length
+      if (isFull) this.#position += bytes // no line of HAProxy
+      return { hasLines: isFull, isFull }
     }
     const found: Found[] = []
-    for (let from = 0; from < end; ) {
-      const next = read.indexOf(newline, from) + 1
-      const line = read.toString('utf8', from, next - 1)
-      const entry = readAccess(line)
-      if (entry) found.push({ entry, end: start + next })
-      from = next
+    let at = start
+    // HAProxy's lines are ASCII, and each character of `latin1` is a byte.
+    for (const line of incoming.toString('latin1', 0, end - 1).split('\n')) {
+      at += line.length + 1
+      const sums = measured(line)
+      if (sums) found.push({ line, sums, end: at })
     }
-    if (!this.#write(found)) return false // the disk is full: the rest is read again
+    if (!this.#write(found)) return { hasLines: false, isFull: false } // the disk is full: the rest is read again
     this.#position = start + end
     this.#hasNews = true
-    return true
+    return { hasLines: true, isFull }
   }
 
   /** Whether all are written. */
   #write(found: Found[]): boolean {
     if (found.length === 0) return true
     const written = this.#writer.addAll(
-      found.map(({ entry, end }) => ({
-        log: `${JSON.stringify(entry)}\n`,
+      found.map(({ line, end }) => ({
+        log: `${line}\n`,
         stream: 'stdout',
         attrs: { n: `${this.#file} ${end}` },
       })),
     )
     const now = Date.now()
-    for (const { entry } of found.slice(0, written.length)) this.#tallies.add(entry, now)
+    for (const { sums } of found.slice(0, written.length)) this.#tallies.add(sums, now)
     const last = found[written.length - 1]
     if (last) {
       this.#upTo = written.at(-1)?.time ?? this.#upTo
@@ -194,8 +195,9 @@ export class LogCarrier {
 }
 
 interface Found {
-  entry: AccessEntry
-  /** Where its line ends in HAProxy's file. */
+  line: string
+  sums: Measured
+  /** Where the line ends in HAProxy's file. */
   end: number
 }
 

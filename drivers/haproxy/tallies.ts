@@ -1,5 +1,5 @@
 import type { ResponseClass } from '../load-balancers.ts'
-import type { AccessEntry } from './access-log.ts'
+import type { Measured } from './access-log.ts'
 
 // Sums over the access log: of all requests, by route, and by target. They survive reloads, which HAProxy's own counters
 // do not.
@@ -85,10 +85,6 @@ class Latencies {
 const classes: Partial<Record<number, ResponseClass>> = { 2: '2xx', 3: '3xx', 4: '4xx', 5: '5xx' }
 const classOf = (status: number | null): ResponseClass => classes[Math.floor((status ?? 0) / 100)] ?? 'other'
 
-/** Time to the response's head, so that a long stream is no slow request. */
-const latencyOf = ({ wait_ms, connect_ms, response_ms, total_ms }: AccessEntry): number =>
-  response_ms === null ? total_ms : (wait_ms ?? 0) + (connect_ms ?? 0) + response_ms
-
 const keyOf = (route: string | null, target: string | null): string => `${route ?? ''} ${target ?? ''}`
 
 export class Tallies {
@@ -99,27 +95,34 @@ export class Tallies {
     for (const tally of before) this.#tallies.set(keyOf(tally.route_id, tally.target_id), tally)
   }
 
-  add(entry: AccessEntry, now: number): void {
-    const { route_id, target_id, status } = entry
-    const key = keyOf(route_id, target_id)
-    const fresh = { route_id, target_id, requests: 0, responses: {}, bytes_in: 0, bytes_out: 0 }
-    const tally: Tally = this.#tallies.get(key) ?? fresh
-    this.#tallies.set(key, tally)
+  add({ route_id, target_id, status, latency_ms, bytes_in, bytes_out }: Measured, now: number): void {
+    const tally = this.#tallyOf(route_id, target_id)
     tally.requests++
     const name = classOf(status)
     tally.responses[name] = (tally.responses[name] ?? 0) + 1
-    tally.bytes_in += entry.bytes_in
-    tally.bytes_out += entry.bytes_out
-    const sums = new Map([
-      [keyOf(null, null), { route_id: null, target_id: null }],
-      [keyOf(route_id, null), { route_id, target_id: null }],
-      [key, { route_id, target_id }],
-    ])
-    for (const [of, ids] of sums) {
-      const known = this.#latencies.get(of) ?? { ...ids, times: new Latencies() }
-      this.#latencies.set(of, known)
-      known.times.add(latencyOf(entry), now)
-    }
+    tally.bytes_in += bytes_in
+    tally.bytes_out += bytes_out
+    this.#timesOf(null, null).add(latency_ms, now)
+    if (route_id !== null) this.#timesOf(route_id, null).add(latency_ms, now)
+    if (target_id !== null) this.#timesOf(route_id, target_id).add(latency_ms, now)
+  }
+
+  #tallyOf(route_id: string | null, target_id: string | null): Tally {
+    const key = keyOf(route_id, target_id)
+    const known = this.#tallies.get(key)
+    if (known) return known
+    const fresh = { route_id, target_id, requests: 0, responses: {}, bytes_in: 0, bytes_out: 0 }
+    this.#tallies.set(key, fresh)
+    return fresh
+  }
+
+  #timesOf(route_id: string | null, target_id: string | null): Latencies {
+    const key = keyOf(route_id, target_id)
+    const known = this.#latencies.get(key)
+    if (known) return known.times
+    const times = new Latencies()
+    this.#latencies.set(key, { route_id, target_id, times })
+    return times
   }
 
   /** Also forgets latencies that are too old. */

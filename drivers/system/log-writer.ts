@@ -10,7 +10,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
-import { exactTime } from './times.ts'
+import { makeTimes } from './times.ts'
 
 // Writes log files in the format and under the names of the Docker Engine's `json-file` driver (log-files.ts).
 
@@ -33,7 +33,7 @@ export class LogFileWriter<Line extends LogLine> {
   readonly #mostFiles: number
   #descriptor: number
   #bytes: number
-  #lastNs = 0n
+  readonly #now: () => string
 
   /** `mostFiles`: full files beside the one being written. */
   constructor(path: string, { fileBytes, mostFiles }: { fileBytes: number; mostFiles: number }) {
@@ -45,7 +45,7 @@ export class LogFileWriter<Line extends LogLine> {
     this.#bytes = wholeLines(this.#descriptor)
     ftruncateSync(this.#descriptor, this.#bytes) // a writer was killed while writing a line
     this.lastLine = (lastEntry(this.#descriptor) ?? lastOf(`${path}.1`)) as Line | null
-    if (this.lastLine) this.#lastNs = nanos(this.lastLine.time)
+    this.#now = makeTimes(this.lastLine?.time ?? null)
   }
 
   /** Null if the disk is full: then nothing is written. */
@@ -56,34 +56,35 @@ export class LogFileWriter<Line extends LogLine> {
   /** Writes many at once, and returns those that are written: not all if the disk is full. */
   addAll(lines: Omit<Line, 'time'>[]): Line[] {
     const added: Line[] = []
-    let [entries, texts, bytes]: [Line[], Buffer[], number] = [[], [], 0]
+    let [entries, text, bytes]: [Line[], string, number] = [[], '', 0]
     const write = (): boolean => {
-      if (!this.#write(Buffer.concat(texts))) return false
+      if (!this.#write(text, bytes)) return false
       this.#bytes += bytes
       added.push(...entries)
       entries = []
-      texts = []
+      text = ''
       bytes = 0
       return true
     }
     for (const line of lines) {
       const entry = { ...line, time: this.#now() } as Line
-      const text = Buffer.from(`${JSON.stringify(entry)}\n`)
-      if (this.#bytes + bytes > 0 && this.#bytes + bytes + text.length > this.#fileBytes) {
+      const next = `${JSON.stringify(entry)}\n`
+      const size = Buffer.byteLength(next)
+      if (this.#bytes + bytes > 0 && this.#bytes + bytes + size > this.#fileBytes) {
         if (!write()) return added
         this.#rotate()
       }
       entries.push(entry)
-      texts.push(text)
-      bytes += text.length
+      text += next
+      bytes += size
     }
     write()
     return added
   }
 
-  #write(text: Buffer): boolean {
+  #write(text: string, bytes: number): boolean {
     try {
-      if (writeSync(this.#descriptor, text) === text.length) return true
+      if (writeSync(this.#descriptor, text) === bytes) return true
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
     }
@@ -105,20 +106,6 @@ export class LogFileWriter<Line extends LogLine> {
     this.#descriptor = openSync(path, most > 0 ? 'a+' : 'w+', 0o600)
     this.#bytes = 0
   }
-
-  /** Strictly increasing: entries sort by time, and times name the files. */
-  #now(): string {
-    const now = BigInt(Date.now()) * 1_000_000n
-    this.#lastNs = now > this.#lastNs ? now : this.#lastNs + 1n
-    const decimals = String(this.#lastNs % 1_000_000_000n).padStart(9, '0')
-    const seconds = new Date(Number(this.#lastNs / 1_000_000n)).toISOString().slice(0, 19)
-    return `${seconds}.${decimals}Z`
-  }
-}
-
-function nanos(time: string): bigint {
-  const exact = exactTime(time)
-  return BigInt(Date.parse(`${exact.slice(0, 19)}Z`)) * 1_000_000n + BigInt(exact.slice(20, 29))
 }
 
 /** The offset after the last complete line. */

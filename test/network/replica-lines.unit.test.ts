@@ -3,7 +3,9 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { accessLine } from '../../api/network/access-lines.ts'
 import { type Replicas, replicaLines } from '../../api/network/replica-lines.ts'
+import type { WrittenAccess } from '../../lib/access-log.ts'
 import { Unavailable } from '../../lib/problem.ts'
 
 // Reads the lines of a host that goes away while it answers.
@@ -11,8 +13,28 @@ import { Unavailable } from '../../lib/problem.ts'
 type Answer = (response: ServerResponse, query: URLSearchParams) => void
 
 const timeOf = (number: number): string => `${number < 9 ? 2026 : 2999}-01-01T00:00:00.00000000${number}Z`
+const written: WrittenAccess = {
+  at: '1795428000.123',
+  backend: 'none',
+  server: '<NOSRV>',
+  bytes_in: 1,
+  bytes_out: 2,
+  wait_ms: -1,
+  connect_ms: -1,
+  response_ms: -1,
+  total_ms: 3,
+  status: 404,
+  client: '192.0.2.1',
+  request_id: 'r',
+  method: 'GET',
+  host: '',
+  path: '/',
+  protocol: 'HTTP/1.1',
+  retries: '0',
+  end: '--',
+}
 const lineOf = (number: number): string =>
-  `${JSON.stringify({ time: timeOf(number), line: JSON.stringify({ time: timeOf(number), path: `/${number}` }) })}\n`
+  `${JSON.stringify({ time: timeOf(number), line: JSON.stringify({ ...written, path: `/${number}` }) })}\n`
 
 const asked: URLSearchParams[] = []
 let answers: Answer[] = []
@@ -80,6 +102,29 @@ async function read(first: number, query: { lines?: number; follow?: boolean }):
 }
 
 describe('the lines of a replica', () => {
+  test('have null for what a request did not come to', () => {
+    const text = JSON.stringify(written)
+    expect(JSON.parse(accessLine('host', timeOf(1), text).text)).toMatchObject({
+      time: timeOf(1),
+      host_id: 'host',
+      began_at: '2026-11-23T10:00:00.123Z',
+      route_id: null,
+      target_id: null,
+      host: null,
+      wait_ms: null,
+      response_ms: null,
+      status: 404,
+    })
+  })
+
+  test.each(['', '{', 'null', '[]', '{"backend":1}', '{"at":"1795428000.123","backend":"none"}'])(
+    'say that one is damaged: %s',
+    (text) => {
+      const line = accessLine('host', timeOf(1), text)
+      expect(JSON.parse(line.text)).toEqual({ host_id: 'host', missing: 'an entry is damaged' })
+    },
+  )
+
   test('are what its host has', async () => {
     answers = [sendAll]
     expect(await read(4, {})).toEqual(['/1', '/2', '/3'])

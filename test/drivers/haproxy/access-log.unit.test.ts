@@ -1,11 +1,11 @@
 import { stat } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
 import autocannon from 'autocannon'
-import type { AccessEntry } from '../../../drivers/haproxy/access-log.ts'
 import { openHaproxy } from '../../../drivers/haproxy/engine.ts'
 import { makePlaces } from '../../../drivers/haproxy/places.ts'
 import { readLogFiles } from '../../../drivers/system/log-reader.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
+import { type AccessEntry, accessOf } from '../../../lib/access-log.ts'
 import { eventually } from '../../support/eventually.ts'
 import {
   anotherEngine,
@@ -30,7 +30,7 @@ async function linesOf(id: string): Promise<AccessEntry[]> {
     return text
       .split('\n')
       .filter(Boolean)
-      .map((line) => JSON.parse((JSON.parse(line) as { log: string }).log) as AccessEntry)
+      .flatMap((line) => accessOf((JSON.parse(line) as { log: string }).log) ?? [])
   })
 }
 
@@ -66,9 +66,11 @@ withLoadBalancers('the access log', () => {
     await ask(port, '/in?secret=1', { method: 'POST', body: 'hello', host: 'a.test' })
     await ask(port, '/out"\\')
     await raw(port, 'GET /in HTTP/1.1\r\nHost: a.test\r\nBad Header: x\r\n\r\n')
-    const [first, second, third] = await count(spec.id, 3)
+    await raw(port, `GET /gr${Buffer.from('ü').toString('latin1')} HTTP/1.1\r\nHost: a.test\r\n\r\n`)
+    await ask(port, '/last')
+    const [first, second, third, fourth, last] = await count(spec.id, 5)
     expect(first).toMatchObject({
-      time: expect.stringMatching(/^\d{4}-.*Z$/),
+      began_at: expect.stringMatching(/^\d{4}-.*Z$/),
       request_id: expect.stringMatching(/^[\da-f-]{36}$/),
       client: '127.0.0.1',
       route_id: main.id,
@@ -85,6 +87,8 @@ withLoadBalancers('the access log', () => {
     expect(first?.bytes_in).toBeGreaterThan(5)
     expect(second).toMatchObject({ route_id: null, target_id: null, status: 404, path: '/out"\\' })
     expect(third).toMatchObject({ route_id: null, status: 400, method: null })
+    expect(fourth).toMatchObject({ status: 400 })
+    expect(last).toMatchObject({ path: '/last' })
   })
 
   test('loses no line while the engine, its reader and the process are replaced', async () => {
@@ -217,7 +221,7 @@ withLoadBalancers('the access log', () => {
     const paths: string[] = []
     const reading = (async () => {
       for await (const { line } of readLogFiles(source, { lines: 5, follow: true, signal: gone.signal }))
-        paths.push((JSON.parse(line) as AccessEntry).path ?? '')
+        paths.push(accessOf(line)?.path ?? '')
     })()
     const last = 400 // more than one file of half a MiB
     for (let number = 10; number <= last; number++) await ask(port, `${long}${number}`)
