@@ -4,6 +4,7 @@ import { AccountUnknown, AuthorityRefused } from '../../drivers/errors.ts'
 import {
   accountOf,
   type CertificateOrderDocument,
+  dropEndedOrders,
   dropOrder,
   findOrder,
   installCertificate,
@@ -97,8 +98,9 @@ export function makeCertificateActivities({ authority: reached }: { authority: C
 
     dropOrder,
 
-    /** Begins due renewals, and warns of certificates that expire. Returns how many. */
+    /** Begins due renewals, warns of certificates that expire, and clears up after ended orders. */
     async lookAfterCertificates(): Promise<{ renewals: number; warnings: number }> {
+      await dropEndedOrders()
       const renewals = await beginRenewals()
       return { renewals, warnings: await warnOfExpiry() }
     },

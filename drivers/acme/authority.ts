@@ -91,8 +91,11 @@ async function look(client: Client, url: string): Promise<{ order: Order; open: 
 
 function httpOf(authorization: Authorization) {
   const challenge = authorization.challenges.find(({ type }) => type === 'http-01')
-  if (!challenge)
-    throw new AuthorityRefused(`${authorization.identifier.value}: the authority offers no HTTP-01 challenge`)
+  const name = authorization.identifier.value
+  if (!challenge) throw new AuthorityRefused(`${name}: the authority offers no HTTP-01 challenge`)
+  // The token becomes a path of the load balancers.
+  if (!/^[\w-]{1,256}$/.test(challenge.token))
+    throw new AuthorityRefused(`${name}: the token of the challenge is not valid`)
   return challenge
 }
 

@@ -2,6 +2,7 @@ import { generateKeyPairSync } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { StateConflict } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
+import { Operation } from '../operations.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
@@ -220,6 +221,17 @@ export async function dropOrder(operationId: string): Promise<void> {
     const order = await findOrder(operationId)
     if (order) await removeOrder(order)
   })
+}
+
+/**
+ * Gives up the orders of operations that have ended and could not do it themselves, as when an operator terminates the
+ * workflow.
+ */
+export async function dropEndedOrders(): Promise<void> {
+  const orders = await CertificateOrder.find({}, { _id: 1 }).setOptions(everyTenant).lean()
+  const ids = orders.map(({ _id }) => _id)
+  const open = await Operation.distinct('_id', { _id: { $in: ids }, open: true }).setOptions(everyTenant)
+  for (const id of ids) if (!open.includes(id)) await dropOrder(id)
 }
 
 async function removeOrder({ _id, tenant_id }: CertificateOrderDocument): Promise<void> {

@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { temporalClient } from '../../lib/temporal.ts'
+import { sealSecret } from '../../models/secrets.ts'
+import { AcmeChallenge, CertificateOrder } from '../../models/network/certificate-orders.ts'
 import { Certificate } from '../../models/network/certificates.ts'
 import { certificateSchedule } from '../../worker/schedules.ts'
 import {
@@ -13,10 +15,11 @@ import {
 } from '../support/acme.ts'
 import { makeAuthority } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { describeHosts } from '../support/describe-hosts.ts'
+import { describeHosts, second } from '../support/describe-hosts.ts'
 import { decodedHistory } from '../support/histories.ts'
-import { closeFurther } from '../support/hosts.ts'
+import { closeFurther, open } from '../support/hosts.ts'
 import { describeAcme } from '../support/describe-acme.ts'
+import { openPebble } from '../support/pebble.ts'
 import { stackSettings } from '../support/stack.ts'
 import { makeTenant, removeTenants } from '../support/tenants.ts'
 
@@ -59,6 +62,7 @@ const suite = () => {
   })
   afterAll(async () => {
     await world?.pebble.close()
+    await closeFurther()
     await temporal.connection.close()
     await removeTenants()
   })
@@ -236,6 +240,42 @@ const suite = () => {
     })
   })
 
+  test('an authority that has lost its accounts gets the tenant’s again', async () => {
+    await issued(world.tenant, 'known.example')
+    await world.pebble.close() // it keeps all in memory
+    world.pebble = await openPebble(world.address, world.httpPort)
+    const { id } = await issued(world.tenant, 'again.example')
+    const port = await serve(world, [id])
+    const { fingerprint } = await certificates().get(id)
+    expect(await servedTo(world.address, port, 'again.example', await world.pebble.root())).toBe(fingerprint)
+  })
+
+  test('what an order of an ended operation left is cleared up, and nothing of an open one', async () => {
+    await world.pebble.resolve('ended.example', deaf)
+    const ended = await certificates().order('ended.example')
+    await ended.operation.end()
+    world.pebble.pause()
+    const going = await certificates().order('open.example')
+    const orderOf = (id: string) => CertificateOrder.findOne({ _id: id, tenant_id: world.tenant.id }).lean()
+    const made = await eventually(() => orderOf(going.operation.id))
+    // As the workflow leaves it when an operator terminates it.
+    const { id: _id } = ended.operation
+    await new CertificateOrder({ ...made, _id, private_key_sealed: await sealSecret('key', _id) }).save()
+    const proof = {
+      certificate_id: ended.id,
+      domain: 'ended.example',
+      token: 'left',
+      key_authorization: 'left',
+    }
+    await new AcmeChallenge({ tenant_id: world.tenant.id, order_id: _id, ...proof }).save()
+    await look()
+    await eventually(async () => !(await orderOf(_id)))
+    expect(await leftOf(world.tenant)).toEqual({ orders: 1, challenges: 0 })
+    world.pebble.resume()
+    await going.operation.success()
+    expect(await leftOf(world.tenant)).toEqual(nothingLeft)
+  })
+
   test.each([
     ['a wildcard', ['*.shop.example']],
     ['upper case', ['Shop.example']],
@@ -250,6 +290,23 @@ const suite = () => {
       status: 422,
       body: { code: 'invalid_input' },
     })
+  })
+
+  test('each replica answers the authority', async () => {
+    await open([second])
+    const { operation } = await world.tenant.owner.loadBalancers.update(world.lb.id, {
+      replicas: 2,
+      listeners: [{ port: 80, protocol: 'http', host_port: world.httpPort }],
+    })
+    await operation.success()
+    const { endpoints } = await world.tenant.owner.loadBalancers.get(world.lb.id)
+    expect(new Set(endpoints.map(({ host_id }) => host_id)).size).toBe(2)
+    for (const { host_id, host_address, ports } of endpoints) {
+      expect(ports).toMatchObject([{ host_port: world.httpPort }])
+      await world.pebble.resolve('two.example', host_address)
+      const { status } = await issued(world.tenant, 'two.example')
+      expect({ host_id, status }).toEqual({ host_id, status: 'available' })
+    }
   })
 }
 
