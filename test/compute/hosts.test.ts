@@ -158,7 +158,8 @@ describeHosts('reschedule', () => {
     const { id } = await makeOn(first)
     await open([second])
     // As after an outage of the platform. The host's next report corrects the record.
-    await Host.updateOne({ _id: first.id }, { $set: { last_report_at: new Date(Date.now() - 60_000) } })
+    const silent = new Date(Date.now() - 60_000)
+    await Host.updateOne({ _id: first.id }, { $set: { last_report_at: silent } })
     const activities = makeInstanceActivities()
     expect(await activities.placeInstanceElsewhere('container', id, null, newId())).toMatchObject({
       from_host_id: first.id,
@@ -166,6 +167,9 @@ describeHosts('reschedule', () => {
     })
     await activities.stayInstance(id, newId())
     await expectSums()
+    await eventually(() =>
+      Host.exists({ _id: first.id, last_report_at: { $gt: silent }, unreachable_since: null }),
+    )
   })
 
   test('lets only operators choose the host', async () => {
