@@ -1,5 +1,6 @@
 import { mkdir, open, rename } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { makeNamedQueues } from '../../lib/queue.ts'
 
 // Atomic, durable files: a file is complete or unchanged, and synced once it has its name.
 
@@ -27,16 +28,19 @@ export async function publish(unfinished: string, file: string): Promise<void> {
   await sync(dirname(file))
 }
 
-/** Writes a text file atomically. Returns when it is synced. */
-export async function publishText(path: string, text: string): Promise<void> {
-  await mkdir(dirname(path), { recursive: true })
-  const file = await open(`${path}.new`, 'w', 0o600)
-  try {
-    await file.writeFile(text)
-    await file.sync()
-  } finally {
-    await file.close()
-  }
-  await rename(`${path}.new`, path)
-  await sync(dirname(path))
-}
+const writing = makeNamedQueues()
+
+/** Writes a text file atomically. Returns when it is synced. Calls for one file run one after another. */
+export const publishText = (path: string, text: string): Promise<void> =>
+  writing(path, async () => {
+    await mkdir(dirname(path), { recursive: true })
+    const file = await open(`${path}.new`, 'w', 0o600)
+    try {
+      await file.writeFile(text)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(`${path}.new`, path)
+    await sync(dirname(path))
+  })
