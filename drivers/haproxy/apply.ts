@@ -51,7 +51,7 @@ export async function applySpec(host: LoadBalancerHost, spec: LoadBalancerSpec):
     }
     try {
       if (pid === null) await begin(host, place, record)
-      else await change(host, place, document, { before, record })
+      else await change(host, place, document, { before, record, master: pid })
     } catch (error) {
       known.forget() // the next try checks everything
       if (!(error instanceof AddressInUse)) throw error
@@ -97,7 +97,11 @@ async function change(
   host: LoadBalancerHost,
   place: Place,
   document: Document,
-  { before, record }: { before: LoadBalancerRecord | null; record: LoadBalancerRecord },
+  {
+    before,
+    record,
+    master,
+  }: { before: LoadBalancerRecord | null; record: LoadBalancerRecord; master: number },
 ): Promise<void> {
   await writeLogSettings(place, record, host.settings.logBacklogMib)
   await startReader(host.settings)
@@ -113,7 +117,7 @@ async function change(
   await takeCandidate(place)
   await host.write(record)
   try {
-    await reload(place, document.version)
+    await reload(place, master, document.version)
   } catch (error) {
     // What does not run must not be what the next start takes.
     await writeFile(place.config, former)

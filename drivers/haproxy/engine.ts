@@ -90,7 +90,7 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
       await known.beforeRemoval(id)
     }
     await forgetProcess(place, host.mark)
-    await rm(place.folder, { recursive: true, force: true })
+    await rm(place.folder, { recursive: true, force: true, maxRetries: 10 })
     host.forget(id)
   }
 

@@ -17,7 +17,7 @@ import { nullIfMissing, publishText } from '../system/files.ts'
 import type { ProxyUser } from './document.ts'
 import { headLine } from './log-carrier.ts'
 import type { Place } from './places.ts'
-import { answers, ask, askMaster } from './runtime.ts'
+import { answers, ask, askMaster, masterAnswers } from './runtime.ts'
 
 // One HAProxy per load balancer: a master and its worker. It outlives the host's worker, and is identified by its
 // configuration and pid file in its arguments.
@@ -89,6 +89,7 @@ export async function startProcess(
       signal: AbortSignal.timeout(startsWithinMs),
     })
     await until(() => answers(place), startsWithinMs, 'no answer')
+    await until(() => masterAnswers(place), startsWithinMs, 'no answer of the master')
   } catch (error) {
     await endProcesses(place)
     if (error instanceof HostNotEquipped) throw error
@@ -117,11 +118,23 @@ export async function runningVersion(place: Place): Promise<string | null> {
 // Reading a thousand routes takes a second.
 const reloadsWithinMs = 20_000
 
-/** Brings the process to the configuration in its file. Connections go on; the former worker ends with its last one. */
-export async function reload(place: Place, version: string): Promise<void> {
+/**
+ * Brings the process to the configuration in its file. Connections go on; the former worker ends with its last one.
+ * `master` keeps its pid. Throws EngineUnavailable, at once if the process is killed: its next start waits for this.
+ */
+export async function reload(place: Place, master: number, version: string): Promise<void> {
   await askMaster(place, 'reload')
+  const isThere = async (): Promise<boolean> => {
+    const found = await livingProcess(master)
+    // It executes itself anew, and has no arguments for a moment.
+    return found !== null && (found.args.every((arg) => arg === '') || isHaproxy(found, place))
+  }
   await until(
-    async () => (await runningVersion(place)) === version,
+    async () => {
+      if ((await runningVersion(place)) === version) return true
+      if (await isThere()) return false
+      throw new EngineUnavailable('The load balancer ended while it took its new configuration')
+    },
     reloadsWithinMs,
     'The load balancer did not take its new configuration',
   )
@@ -142,7 +155,8 @@ export async function endProcesses(place: Place): Promise<void> {
 export async function forgetProcess(place: Place, mark: string): Promise<void> {
   await endProcesses(place)
   await removeGroups(mark, place.id)
-  await rm(place.run, { recursive: true, force: true })
+  // Tried again if the log's reader makes a file meanwhile.
+  await rm(place.run, { recursive: true, force: true, maxRetries: 10 })
 }
 
 /** The system user for workers: that of the package, else nobody. */

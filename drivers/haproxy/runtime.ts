@@ -53,6 +53,13 @@ export async function answers(place: Place): Promise<boolean> {
   return false
 }
 
+/** Whether the master takes commands: some milliseconds after its worker does. */
+export const masterAnswers = (place: Place): Promise<boolean> =>
+  askMaster(place, 'show version').then(
+    () => true,
+    () => false,
+  )
+
 const hasNoListener = (error: unknown): boolean =>
   error instanceof EngineUnavailable &&
   ['ECONNREFUSED', 'ENOENT'].includes((error.cause as NodeJS.ErrnoException).code ?? '')

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { rm } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
-import { findMaster } from '../../../drivers/haproxy/processes.ts'
+import { findMaster, reload } from '../../../drivers/haproxy/processes.ts'
 import { LoadBalancerHost } from '../../../drivers/haproxy/host.ts'
 import type { LoadBalancerSpec, RouteSpec } from '../../../drivers/load-balancers.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
@@ -26,8 +26,8 @@ import {
 } from '../../support/load-balancers.ts'
 import { isLong } from '../../support/long.ts'
 
-const masterOf = async (id: string): Promise<number> =>
-  (await findMaster(new LoadBalancerHost(settings as never).placeOf(id))) ?? 0
+const placeOf = (id: string) => new LoadBalancerHost(settings as never).placeOf(id)
+const masterOf = async (id: string): Promise<number> => (await findMaster(placeOf(id))) ?? 0
 
 /** Sends requests until aborted, so many per second; counts the statuses. */
 async function load(port: number, perSec: number, signal: AbortSignal): Promise<Record<string, number>> {
@@ -107,6 +107,20 @@ withLoadBalancers('a load balancer’s process', () => {
     expect(Object.keys(seen)).toEqual(['200'])
     expect(await masterOf(spec.id)).toBe(master)
     console.log(`${changes + 6} changes, ${seen['200']} requests; ms: ${times.map(Math.round).join(' ')}`)
+  })
+
+  test('is not waited for if it is killed while it takes a new configuration', async () => {
+    const spec = balancer()
+    await balancers.apply(spec)
+    const processes = async () => processesWith(`${settings.run}/${spec.id}/`)
+    const before = (await processes()).map(({ pid }) => pid)
+    const reloading = reload(placeOf(spec.id), await masterOf(spec.id), 'a version that never comes')
+    const ended = expect(reloading).rejects.toThrow('The load balancer ended while')
+    await eventually(async () => (await processes()).some(({ pid }) => !before.includes(pid)))
+    for (const { pid } of await processes()) process.kill(pid, 'SIGKILL')
+    await ended
+    await balancers.mend()
+    expect(await balancers.find(spec.id)).toMatchObject({ state: 'running' })
   })
 
   test('changes weights, addresses and states without a reload', async () => {
