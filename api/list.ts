@@ -17,7 +17,12 @@ const controls = {
     .describe('Items to return; values above 100 are capped at 100'),
   offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0).describe('Items to skip'),
   order: z.enum(['asc', 'desc']).default('desc'),
-  q: z.string().max(200).optional().describe('Case-insensitive text to find in any field'),
+  q: z
+    .string()
+    .max(200)
+    .refine((text) => !text.includes('\0'), 'no NUL') // no pattern of MongoDB has one
+    .optional()
+    .describe('Case-insensitive text to find in any field'),
 }
 
 /**

@@ -209,6 +209,11 @@ describe('q', () => {
     })
   })
 
+  test('refuses a NUL', async () => {
+    const answer = await owner.ask('GET', `${path}?q=%00`)
+    expect(answer).toMatchObject({ status: 400, body: { errors: [{ pointer: '/q' }] } })
+  })
+
   test('does not search fields that the row does not show', async () => {
     expect(await list('q=config_vars')).toEqual({ items: [], total: 0 })
   })
