@@ -13,11 +13,13 @@ export const Listener = z.strictObject({
   port: PortNumber.describe('On its address in the VPC'),
   host_port: z
     .int()
-    .min(1024)
+    .min(80)
     .max(65535)
+    // The ports of browsers and of ACME. The others below 1024 are for the host's own programs.
+    .refine((port) => [80, 443].includes(port) || port >= 1024, 'must be 80, 443, or from 1024 on')
     .nullable()
     .default(null)
-    .describe('Default: the host picks a port and keeps it'),
+    .describe('80, 443, or from 1024 on. Default: the host picks a port and keeps it'),
   protocol: Protocol,
   certificate_ids: z
     .array(Id)

@@ -101,6 +101,17 @@ describeHosts('with further hosts', () => {
     await answers(urlOf(lb, 80, 1), member.name)
   })
 
+  test('a load balancer has the port of browsers, of which a host has one', async () => {
+    await open([second])
+    const listeners = [{ port: 80, protocol: 'http', host_port: 80 }]
+    const { lb, member } = await makeBalanced(tenant, subnet, { listeners })
+    const [address] = lb.endpoints.map(({ host_address }) => host_address)
+    await answers(`http://${address}`, member.name)
+    const { operation } = await tenant.owner.loadBalancers.create(subnet, { listeners })
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'port_in_use' } })
+    await (await tenant.owner.loadBalancers.delete(lb.id)).operation.success()
+  })
+
   test('a load balancer moves to another host, and follows its targets', async () => {
     await open([first, second])
     const { lb, member } = await makeBalanced(tenant, subnet)

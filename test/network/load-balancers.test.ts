@@ -138,6 +138,16 @@ describe('a load balancer is refused', () => {
       '/listeners/0/certificate_ids',
     ],
     [
+      'with a host port that is for the host’s own programs',
+      { listeners: [{ ...http, host_port: 22 }] },
+      '/listeners/0/host_port',
+    ],
+    [
+      'with a host port between those of browsers',
+      { listeners: [{ ...http, host_port: 442 }] },
+      '/listeners/0/host_port',
+    ],
+    [
       'with a redirect to an https that is not there',
       { listeners: [{ ...http, redirect_to_https: true }] },
       '/listeners/0/redirect_to_https',
