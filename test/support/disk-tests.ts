@@ -64,6 +64,9 @@ export async function running(spec: ContainerSpec = containerSpec({ cpu_cores: 1
   return `keelson-${spec.id}`
 }
 
+/** Shell text that waits for the disk on /data: its folder is there before it is mounted. */
+export const untilMounted = "until grep -q ' /data ' /proc/mounts; do sleep 0.05; done"
+
 export const attachTo = async (container: string, id: string, mount_path = '/data') =>
   here.disks.attach(id, { pid: await pidOf(container), mount_path })
 

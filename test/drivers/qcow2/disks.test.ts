@@ -14,6 +14,7 @@ import {
   run,
   gibibyte,
   here,
+  untilMounted,
   withHosts,
 } from '../../support/disk-tests.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -131,9 +132,7 @@ withHosts('disks', () => {
 
     test('a disk in use is not detached; the refusal says so', async () => {
       const id = await newDisk(1)
-      const container = await running(
-        shell('while [ ! -e /data ]; do sleep 0.05; done; cd /data; exec sleep 600'),
-      )
+      const container = await running(shell(`${untilMounted}; cd /data; exec sleep 600`))
       await attachTo(container, id)
       await eventually(async () =>
         /^\/data$/.test(

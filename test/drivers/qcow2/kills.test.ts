@@ -15,6 +15,7 @@ import {
   run,
   here,
   there,
+  untilMounted,
   withHosts,
 } from '../../support/disk-tests.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -25,9 +26,7 @@ withHosts('disks', () => {
   describe('after a kill', () => {
     test('of its daemon, a disk is broken, is restored in its container, and keeps its synced data', async () => {
       const id = await newDisk(1)
-      const container = await running(
-        shell('while [ ! -e /data ]; do sleep 0.05; done; sleep 0.2; exec sleep 600 > /data/open'),
-      )
+      const container = await running(shell(`${untilMounted}; exec sleep 600 > /data/open`))
       await attachTo(container, id)
       await inContainer(
         container,
