@@ -193,11 +193,13 @@ async function startCommand(
 
 const lastLines = 5
 
-const hasEnded = ({ status }: Link): boolean => status?.phase === 'ended' || status?.phase === 'restarting'
+/** Whether the command has ended since its start. On a busy host the agent may have started it again already. */
+const hasEnded = ({ phase, restarts }: CommandStatus): boolean =>
+  phase === 'ended' || phase === 'restarting' || restarts > 0
 
 async function refuseAtOnce(host: MachineHost, link: Link, { spec }: MachineRecord): Promise<void> {
   const { status } = link
-  if (!status || !hasEnded(link)) return
+  if (!status || !hasEnded(status)) return
   if (status.exit_code === 0 && spec.restart_policy !== 'always') return
   const words: string[] = []
   const lastWords = { lines: lastLines }
