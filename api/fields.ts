@@ -30,6 +30,7 @@ export const resourceView = {
   status: z.string(),
   status_reason: z.string().nullable().describe('Why the last operation failed'),
   operation_id: Id.nullable().describe('The open operation'),
+  managed_by: Id.nullable().describe('The deploy server that it belongs to'),
   created_at: Timestamp,
   updated_at: Timestamp,
 }
@@ -43,6 +44,7 @@ export const commonView = <State extends string>(document: ResourceDocument<Stat
   status: document.status,
   status_reason: document.status_reason,
   operation_id: document.operation_id,
+  managed_by: document.managed_by,
   created_at: time(document.created_at),
   updated_at: time(document.updated_at),
 })

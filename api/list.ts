@@ -47,6 +47,8 @@ export function list<
   stored?: Partial<Record<keyof z.output<V> & string, string>>
   sortBy?: keyof z.output<V> & string
   scope: (caller: Caller, params: P extends z.ZodType ? z.output<P> : undefined) => Promise<Filter> | Filter
+  /** Leaves out what deploy servers manage, unless the request filters by `managed_by`. */
+  hidesManaged?: boolean
   /** Query options: operators' lists pass `everyTenant`. */
   options?: Record<string, unknown>
 }): Operation {
@@ -87,7 +89,15 @@ export function list<
       const { limit, offset, order, sort_by, q } = asked
       const scope = await of.scope(caller, params)
       const conditions = [...filterOf(asked), ...(q ? [contains(q, fields.map(pathOf), typeAt)] : [])]
-      const filter = { ...scope, ...(conditions.length ? { $and: conditions } : {}) } as QueryFilter<D>
+      const own =
+        of.hidesManaged && !('managed_by' in asked && asked.managed_by !== undefined)
+          ? { managed_by: null }
+          : {}
+      const filter = {
+        ...scope,
+        ...own,
+        ...(conditions.length ? { $and: conditions } : {}),
+      } as QueryFilter<D>
       const direction = order === 'asc' ? 1 : -1
       const options = of.options ?? {}
       const [documents, total] = await Promise.all([
@@ -118,10 +128,13 @@ async function totalOf<D>(
   filter: QueryFilter<D>,
   options: Record<string, unknown>,
 ): Promise<number> {
-  const { tenant_id, ...more } = filter as Filter
-  const known = typeof tenant_id === 'string' && Object.keys(more).length === 0
+  const { tenant_id, managed_by, ...more } = filter as Filter
+  const known = typeof tenant_id === 'string' && !managed_by && Object.keys(more).length === 0
   const count = known ? await countOf(model, tenant_id) : null
-  return count ?? model.countDocuments(filter).setOptions(options)
+  if (count === null) return model.countDocuments(filter).setOptions(options)
+  if (managed_by === undefined) return count
+  const managed = { tenant_id, managed_by: { $gt: '' } } as QueryFilter<D> // an index has them, and they are few
+  return count - (await model.countDocuments(managed))
 }
 
 /** Parses a filter's text as the field's type: as text, or as JSON if the field is not text. */

@@ -38,6 +38,7 @@ export function resourceOperations(shown: ShownResource) {
       toView,
       stored,
       scope: ({ tenant_id }) => ({ tenant_id }),
+      hidesManaged: true,
     }),
 
     get: operation({

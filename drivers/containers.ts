@@ -21,6 +21,8 @@ export interface ContainerSpec {
   health_check: HealthCheck | null
   /** Host folders that are mounted in the container. */
   mounts?: BindMount[]
+  /** A machine of the platform: it runs an engine of its own, with the capabilities that this needs. */
+  machine?: boolean
   /**
    * Resolver settings of a container with NICs in VPCs. When set, the engine makes a network namespace for the NICs.
    */
@@ -190,6 +192,11 @@ export interface ContainerEngine {
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
   /** Runs a command in a running container. Throws InstanceNotFound, InstanceNotRunning. */
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
+  /**
+   * Runs a command in a running container, with its input and output as one stream. The stream fails with what the
+   * command writes to stderr. Throws InstanceNotFound, InstanceNotRunning.
+   */
+  pipe(id: string, command: string[]): Promise<Duplex>
   /** Throws InstanceNotFound. */
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
   /**

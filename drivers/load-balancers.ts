@@ -76,6 +76,8 @@ export interface TargetSpec {
   id: string
   /** IPv4, in the VPC. */
   address: string
+  /** Null: the route's `backend_port`. */
+  port: number | null
   /** 0 to 256. Requests are shared in proportion to the weights of the healthy targets. */
   weight: number
   /** `draining`: gets no new connections. `stopped`: its instance does not run, so it is down without a check. */

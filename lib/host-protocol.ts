@@ -34,8 +34,11 @@ export const Enrolled = z.object({ host_id: z.string(), jwks: JsonWebKeys })
 /** All kinds of instances; models/compute/instance-kinds.ts describes them. */
 export const instanceKindNames = ['container', 'microvm', 'vm'] as const
 export type InstanceKindName = (typeof instanceKindNames)[number]
-/** The kinds that a host may be equipped to run. Each thing has a reservation and may have NICs. */
-export const placedKindNames = [...instanceKindNames, 'load_balancer'] as const
+/**
+ * What a host may be equipped to run. Each thing has a reservation and may have NICs. `machine`: a container that runs an
+ * engine of its own, for a deploy server.
+ */
+export const placedKindNames = [...instanceKindNames, 'load_balancer', 'machine'] as const
 export type PlacedKindName = (typeof placedKindNames)[number]
 
 /** What the engine reports about an instance with this platform's labels. */

@@ -7,6 +7,7 @@ const protocol = z.enum(['http', 'https', 'tcp'])
 const Target = z.object({
   id: z.string(),
   address: z.string(),
+  port: z.int().nullable(),
   weight: z.int(),
   state: z.enum(['active', 'draining', 'stopped']),
 })

@@ -68,6 +68,8 @@ export const create = <D extends ResourceDocument, Verb extends string>(
     fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>
     /** Default: `create`. */
     verb?: string
+    /** The deploy server that the resource belongs to. Default: none. */
+    managed_by?: string | null
     /** What the workflow needs. Never a secret. */
     input?: object
     /** Takes quota and the like in the same transaction. Returns the fields it wrote, for the response. */
@@ -76,7 +78,11 @@ export const create = <D extends ResourceDocument, Verb extends string>(
 ): Promise<Accepted<D>> =>
   accepting(by, async () => {
     const verb = of.verb === undefined ? {} : { verb: of.verb }
-    const accepted = await acceptCreate({ ...requestOf(by, resource, of.input), fields: of.fields, ...verb })
+    const accepted = await acceptCreate({
+      ...requestOf(by, resource, of.input),
+      fields: { ...of.fields, managed_by: of.managed_by ?? null },
+      ...verb,
+    })
     Object.assign(accepted.document, await of.reserve?.(accepted.document))
     return accepted
   })
@@ -91,7 +97,10 @@ export interface More<D extends ResourceDocument> {
   reserve?: (document: D) => Promise<void>
 }
 
-/** Accepts a verb on a resource. Throws NotFound, StateConflict, OperationInProgress, and what `reserve` throws. */
+/**
+ * Accepts a verb on a resource. Throws NotFound, StateConflict, OperationInProgress, ManagedResource for a request, and
+ * what `reserve` throws.
+ */
 export const begin = <D extends ResourceDocument, Verb extends string>(
   by: By,
   resource: Resource<D, Verb>,
@@ -100,7 +109,7 @@ export const begin = <D extends ResourceDocument, Verb extends string>(
   of: More<D> = {},
 ): Promise<Accepted<D>> =>
   accepting(by, async () => {
-    const request = { ...requestOf(by, resource, of.input), id, verb }
+    const request = { ...requestOf(by, resource, of.input), id, verb, for_tenant: by.over_http === true }
     const accepted = await acceptVerb(of.set ? { ...request, set: of.set } : request)
     await of.reserve?.(accepted.document)
     return accepted

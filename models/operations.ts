@@ -11,6 +11,7 @@ import {
 } from '../lib/problem.ts'
 import { countedByTenant } from './counters.ts'
 import { afterCommit, transaction } from './database.ts'
+import { needUnmanaged } from './managed.ts'
 import {
   documentOptions,
   idField,
@@ -138,7 +139,10 @@ export interface Accepted<D extends ResourceDocument = ResourceDocument> {
  * that quota and other reservations commit with it. Throws NameTaken.
  */
 export async function acceptCreate<D extends ResourceDocument>(
-  request: Request<D, string> & { fields: { name: string; tags: Record<string, string> }; verb?: string },
+  request: Request<D, string> & {
+    fields: { name: string; tags: Record<string, string>; managed_by: string | null }
+    verb?: string
+  },
 ): Promise<Accepted<D>> {
   const { resource, tenantId, fields, verb = 'create' } = request
   return transaction(async () => {
@@ -161,10 +165,16 @@ export async function acceptCreate<D extends ResourceDocument>(
 
 /**
  * Accepts a verb on an existing resource. `set` holds the fields that change at once (such as `desired_state`); they
- * are restored if the operation fails. Throws NotFound, StateConflict, OperationInProgress.
+ * are restored if the operation fails. Throws NotFound, StateConflict, OperationInProgress, ManagedResource.
  */
 export async function acceptVerb<D extends ResourceDocument, Verb extends string>(
-  request: Request<D, Verb> & { id: string; verb: NoInfer<Verb>; set?: Partial<D> },
+  request: Request<D, Verb> & {
+    id: string
+    verb: NoInfer<Verb>
+    set?: Partial<D>
+    /** A tenant asks, who cannot change what a deploy server manages. */
+    for_tenant?: boolean
+  },
 ): Promise<Accepted<D>> {
   const { resource, tenantId, id, verb } = request
   const from: string[] = resource.states.from(verb)
@@ -195,6 +205,7 @@ export async function acceptVerb<D extends ResourceDocument, Verb extends string
       if (!before) throw new NotFound(resource.kind)
       before.status = status
     }
+    if (request.for_tenant) needUnmanaged(resource.title, before)
     if (verb === 'delete') await resource.mayDelete(before as D)
     operation.resource_name = before.name
     operation.before = { ...pick(before, Object.keys(request.set ?? {})), status: before.status }

@@ -17,6 +17,8 @@ export interface ResourceDocument<State extends string = string> {
   status_reason: string | null
   /** The open operation. No other operation may change the resource. */
   operation_id: string | null
+  /** The deploy server that made it and changes it. Null: it is the tenant's own. */
+  managed_by: string | null
   created_at: Date
   updated_at: Date
 }
@@ -109,6 +111,7 @@ export const platformFields = (states: States) => ({
   status: { type: String, required: true, enum: states.all },
   status_reason: { type: String, default: null },
   operation_id: { type: String, default: null },
+  managed_by: { type: String, default: null },
 })
 
 /** Throws if the kind was not defined. */
@@ -128,11 +131,15 @@ export const documentOptions = {
 } as const
 export const idField = { type: String, default: newId } as const
 
-/** A schema with the common fields, the tenant scope and the indexes that every list needs. */
+/**
+ * A schema with the common fields, the tenant scope and the indexes that every list needs. `within`: the field with the
+ * parent in which names are unique. Default: among the tenant's own resources, and among those of one manager.
+ */
 export function resourceSchema<D extends ResourceDocument>(
   fields: Record<Exclude<keyof D, keyof ResourceDocument>, unknown>,
   states: States<D['status']>,
   collection: string,
+  { within = 'managed_by' }: { within?: keyof D & string } = {},
 ): Schema<D> {
   const common = {
     _id: idField,
@@ -142,11 +149,12 @@ export function resourceSchema<D extends ResourceDocument>(
     status: { type: String, required: true, enum: states.all },
     status_reason: { type: String, default: null },
     operation_id: { type: String, default: null },
+    managed_by: { type: String, default: null },
   }
   const schema = new Schema<D>({ ...common, ...fields } as SchemaDefinition, documentOptions)
   tenantScoped(schema)
   countedByTenant(schema, collection)
-  schema.index({ tenant_id: 1, name: 1 }, { unique: true }) // a deletion frees the name
+  schema.index({ tenant_id: 1, [within]: 1, name: 1 }, { unique: true }) // a deletion frees the name
   schema.index({ tenant_id: 1, created_at: -1, _id: -1 }) // the default order of lists
   return schema
 }

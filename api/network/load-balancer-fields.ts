@@ -87,6 +87,7 @@ export const Weight = z.int().min(0).max(256)
 export const AskedTarget = z.strictObject({
   address: IpAddress.nullable().default(null).describe('In the load balancer’s VPC'),
   nic_id: Id.nullable().default(null).describe('A NIC of an instance: the target follows the instance'),
+  port: PortNumber.nullable().default(null).describe('Default: the route’s backend_port'),
   weight: Weight.default(100).describe('The share of requests, relative to the other targets’; 0: none'),
 })
 export const Health = z.enum(['healthy', 'unhealthy', 'unknown', 'draining'])

@@ -12,6 +12,7 @@ import {
 } from '../../models/network/load-balancer-routes.ts'
 import { Nic } from '../../models/network/nics.ts'
 import { healthOf } from '../../models/network/observe-load-balancers.ts'
+import { needUnmanaged } from '../../models/managed.ts'
 import { byId, Id, Name, Tags, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
@@ -111,6 +112,7 @@ const RouteView = z
         id: Id.describe('As in logs and metrics'),
         address: z.string().nullable(),
         nic_id: Id.nullable(),
+        port: PortNumber.nullable().describe('Null: the route’s backend_port'),
         host_id: Id.nullable().describe('The host of the instance'),
         weight: Weight,
         health_state: Health,
@@ -185,12 +187,13 @@ function toView(route: RouteDocument, { health, nics }: Awaited<ReturnType<typeo
     backend_sni: route.backend_sni,
     backend_ca_trust_id: route.backend_ca_trust_id,
     sticky: route.sticky,
-    targets: placesOf(route).map(({ id, address, nic_id, weight }) => {
+    targets: placesOf(route).map(({ id, address, nic_id, port, weight }) => {
       const nic = nics.get(nic_id ?? '')
       return {
         id,
         address: address ?? nic?.address ?? null,
         nic_id,
+        port,
         host_id: nic?.host_id ?? null,
         weight,
         health_state: route.targets.some((target) => target.id === id)
@@ -202,6 +205,11 @@ function toView(route: RouteDocument, { health, nics }: Awaited<ReturnType<typeo
     created_at: time(route.created_at),
     updated_at: time(route.updated_at),
   }
+}
+
+/** Throws ManagedResource: the routes of a deploy server's load balancer are its applications'. */
+async function needOwn(caller: { tenant_id: string }, id: string): Promise<void> {
+  needUnmanaged('load balancer', await balancerOf(caller, id))
 }
 
 const path = '/api/v1/load-balancers/{id}/routes'
@@ -231,6 +239,7 @@ export const loadBalancerRoutes = [
     body: CreateRoute,
     responses: { 201: RouteView },
     handle: async ({ caller, params, body }) => {
+      await needOwn(caller, params.id)
       const route = await createRoute(caller.tenant_id, params.id, body)
       return {
         location: `/api/v1/load-balancers/${params.id}/routes/${route._id}`,
@@ -258,8 +267,10 @@ export const loadBalancerRoutes = [
     params: byRoute,
     body: z.strictObject(fields).partial(),
     responses: { 200: RouteView },
-    handle: async ({ caller, params: { id, route_id }, body }) =>
-      viewOf(await changeRoute(caller.tenant_id, id, route_id, body)),
+    handle: async ({ caller, params: { id, route_id }, body }) => {
+      await needOwn(caller, id)
+      return viewOf(await changeRoute(caller.tenant_id, id, route_id, body))
+    },
   }),
 
   operation({
@@ -269,6 +280,9 @@ export const loadBalancerRoutes = [
     summary: 'Delete a route',
     params: byRoute,
     responses: { 204: null },
-    handle: async ({ caller, params: { id, route_id } }) => deleteRoute(caller.tenant_id, id, route_id),
+    handle: async ({ caller, params: { id, route_id } }) => {
+      await needOwn(caller, id)
+      await deleteRoute(caller.tenant_id, id, route_id)
+    },
   }),
 ]

@@ -10,6 +10,7 @@ import { pullImage } from './images.ts'
 import { readLogs } from './logs.ts'
 import { isJoined, lookAtPause, pair, removeAny, stopPause, toFoundAlone, toFoundWith } from './pause.ts'
 import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './run.ts'
+import { openPipe } from './pipe.ts'
 import { portsGiven } from './ports.ts'
 import { makeSampler } from './samples.ts'
 import { labels, ours, restartPolicy, sizeLimits } from './spec.ts'
@@ -28,6 +29,8 @@ export interface DockerSettings {
   beforeRemoval?: BeforeRemoval
   /** An image with `sleep`, for pause containers. */
   pauseImage?: string
+  /** Whether deploy servers may have machines here, which are containers with more rights. */
+  machines?: boolean
 }
 
 // Enough to keep the engine busy during round trips; it works on few requests at a time.
@@ -44,6 +47,7 @@ export function makeDockerEngine({
   logBacklogMib = 0,
   beforeRemoval = async () => {},
   pauseImage = 'busybox:latest',
+  machines = false,
 }: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
   const look = (id: string) => lookAt(docker, hostId, id)
@@ -64,6 +68,8 @@ export function makeDockerEngine({
 
     run: (spec, configVars, operationId, onNetwork = async () => {}) =>
       asking(async () => {
+        if (spec.machine && !machines)
+          throw new EngineRefused('The host does not run machines of deploy servers as containers')
         const order = {
           hostId,
           spec,
@@ -140,6 +146,13 @@ export function makeDockerEngine({
         const info = await look(id)
         if (!info) throw new InstanceNotFound(id)
         return openTerminal(docker, { id, engineId: info.Id }, command, size)
+      }),
+
+    pipe: (id, command) =>
+      asking(async () => {
+        const info = await look(id)
+        if (!info) throw new InstanceNotFound(id)
+        return openPipe(docker, { id, engineId: info.Id }, command)
       }),
 
     async *logs(id, options) {

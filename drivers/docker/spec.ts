@@ -46,6 +46,42 @@ const pidsLimit = 1024
 // useless without devices, audit and set-user-id files.
 const droppedCapabilities = ['NET_RAW', 'MKNOD', 'AUDIT_WRITE', 'SETFCAP']
 
+// The engine's default set, which an engine inside gives to its own containers, and the rights to mount and to make
+// networks. Not among them: modules, raw I/O, the clock, reboot, tracing, the system log.
+const machineCapabilities = [
+  'AUDIT_WRITE',
+  'CHOWN',
+  'DAC_OVERRIDE',
+  'FOWNER',
+  'FSETID',
+  'KILL',
+  'MKNOD',
+  'NET_ADMIN',
+  'NET_BIND_SERVICE',
+  'NET_RAW',
+  'SETFCAP',
+  'SETGID',
+  'SETPCAP',
+  'SETUID',
+  'SYS_ADMIN',
+  'SYS_CHROOT',
+]
+/** Its applications' processes are in the machine's group. */
+const machinePidsLimit = 16_384
+
+/** What confines a container. A machine runs an engine of its own, below its own control groups. */
+const confinement = ({ machine }: Pick<ContainerSpec, 'machine'>) =>
+  machine
+    ? {
+        PidsLimit: machinePidsLimit,
+        CapDrop: ['ALL'],
+        CapAdd: machineCapabilities,
+        CgroupnsMode: 'private' as const,
+        // The engine's default filter refuses the keyrings of inner containers. Masked and read-only paths stay.
+        SecurityOpt: ['seccomp=unconfined', 'apparmor=unconfined'],
+      }
+    : { PidsLimit: pidsLimit, CapDrop: droppedCapabilities, SecurityOpt: ['no-new-privileges'] }
+
 type RestartPolicy = ContainerSpec['restart_policy']
 type Size = Pick<ContainerSpec, 'cpu_cores' | 'memory_mib'>
 
@@ -124,9 +160,7 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
         Target: mount_path,
         ReadOnly: read_only,
       })),
-      PidsLimit: pidsLimit,
-      CapDrop: droppedCapabilities,
-      SecurityOpt: ['no-new-privileges'],
+      ...confinement(spec),
       LogConfig: {
         Type: 'json-file',
         Config: { 'max-size': String(logs.fileBytes), 'max-file': String(logs.files) },
@@ -137,9 +171,9 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
 
 /** Ignores what can change in place or what the host chooses: size, restart policy, name, host ports. */
 export function specHash(spec: ContainerSpec, configVars: Record<string, string>, digest: string): string {
-  const { command, entrypoint, health_check, log_cap_mib } = spec
+  const { command, entrypoint, health_check, log_cap_mib, machine = false } = spec
   const vars = Object.entries(configVars).toSorted(([a], [b]) => (a < b ? -1 : 1))
-  const fixed = [digest, command, entrypoint, health_check, log_cap_mib, vars, spec.mounts ?? []]
+  const fixed = [digest, command, entrypoint, health_check, log_cap_mib, vars, spec.mounts ?? [], machine]
   return createHash('sha256').update(JSON.stringify(fixed)).digest('hex')
 }
 

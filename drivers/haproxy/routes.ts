@@ -265,7 +265,7 @@ const serversOf = (route: RouteSpec, kind: Kind, optionsOf: (target: TargetSpec)
     backend: backendName(kind, route.id),
     name: serverName(target.id),
     address: anAddress(target.address),
-    port: aPort(route.backend_port),
+    port: aPort(target.port ?? route.backend_port),
     weight: target.state === 'draining' ? 0 : aCount(target.weight, 0, 256, 'A weight'),
     stopped: target.state === 'stopped',
     options: [

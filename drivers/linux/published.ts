@@ -25,7 +25,8 @@ export async function answerByEngine(
   { links, routes }: { links: Links; routes: Route[] },
   isOurs: (link: Link) => boolean,
 ): Promise<void> {
-  const link = [...links.values()].find((one) => one.ifname !== 'lo' && !isOurs(one) && addressOf(one))
+  // Not a bridge: a machine has those of its own engine.
+  const link = [...links.values()].find((one) => isPair(one) && !isOurs(one) && addressOf(one))
   const address = link && addressOf(link)
   if (!address) return
   const settings = ['all', link.ifname].map((of) => `ipv4/conf/${of}/rp_filter=0`)
@@ -40,6 +41,8 @@ export async function answerByEngine(
       : [['rule', 'add', 'from', address, 'lookup', table]]),
   ])
 }
+
+const isPair = ({ linkinfo }: Link): boolean => linkinfo?.info_kind === 'veth'
 
 const addressOf = ({ addr_info }: Link): string | undefined =>
   addr_info.find(({ family }) => family === 'inet')?.local

@@ -52,6 +52,8 @@ export interface ContainerDocument
   extends InstanceDocument<StateOf<typeof containerStates>>,
     Pick<ContainerSpec, 'command' | 'entrypoint' | 'ports' | 'health_check'> {
   desired_state: 'running' | 'stopped'
+  /** It is a machine of a deploy server: it runs an engine of its own. */
+  machine: boolean
   /** The host ports assigned to the requested `ports`. */
   bindings: Binding[]
   health: 'none' | 'starting' | 'healthy' | 'unhealthy'
@@ -65,6 +67,7 @@ const schema = resourceSchema<ContainerDocument>(
     entrypoint: { type: [String], default: [] },
     ports: { type: [Mixed], default: [] },
     health_check: { type: Mixed, default: null },
+    machine: { type: Boolean, default: false },
     bindings: { type: [Mixed], default: [] },
     health: { type: String, default: 'none' },
   },
@@ -94,6 +97,7 @@ const specOf = (container: ContainerDocument): PlacedContainer => ({
   log_cap_mib: container.log_cap_mib,
   health_check: container.health_check,
   disks: container.disks,
+  machine: container.machine,
 })
 
 export const containerKind = defineInstance({
@@ -112,22 +116,25 @@ type OwnFields = 'command' | 'entrypoint' | 'restart_policy' | 'ports' | 'health
 
 export interface NewContainer extends NewInstance, Pick<ContainerDocument, OwnFields> {
   config_vars: Record<string, string>
+  machine?: boolean
 }
 
 /** Throws NameTaken, QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets. */
 export async function acceptContainer(
   by: By,
-  { start, config_vars, host_id, nics, ...spec }: NewContainer,
+  { start, config_vars, host_id, nics, managed_by = null, machine = false, ...spec }: NewContainer,
 ): Promise<Accepted<ContainerDocument>> {
   const fields = {
     ...spec,
     ...newborn(start, host_id),
     config_vars_sealed: await sealConfigVars(by.tenant_id, config_vars),
+    machine,
     bindings: unbound(spec.ports),
     health: 'none' as const,
   }
   return create(by, containerResource, {
     fields,
+    managed_by,
     input: { start },
     reserve: (container) => takeForNew(containerKind, container, { host_id, nics }),
   })

@@ -24,6 +24,7 @@ export interface NewInstance
   /** An operator's choice of host; null: the platform chooses. */
   host_id: string | null
   nics: NewNic[]
+  managed_by?: string | null
 }
 
 /** A change of some of these fields of an instance. */
@@ -136,8 +137,8 @@ export const acceptAttachNic = (kind: InstanceKind, by: By, id: string, asked: N
   return begin(kind, by, id, 'attach_nic', {
     input: { nic_id },
     async reserve(instance) {
-      const { name, tenant_id } = instance
-      await takeNics({ id, kind: kind.kind, name, tenant_id }, [{ id: nic_id, ...asked }])
+      const { name, tenant_id, managed_by } = instance
+      await takeNics({ id, kind: kind.kind, name, tenant_id, managed_by }, [{ id: nic_id, ...asked }])
       const more = await kind.onNics?.(instance)
       if (more) await kind.model.updateOne({ _id: id, tenant_id }, { $set: more })
     },

@@ -3,6 +3,7 @@ import type { InstanceKindName } from '../../lib/host-protocol.ts'
 import { NotFound, OperationInProgress } from '../../lib/problem.ts'
 import type { Size } from '../identity/tenants.ts'
 import { type AskedNic, type NicView, takeNics } from '../network/nics.ts'
+import { needUnmanaged } from '../managed.ts'
 import type { Resource, ResourceDocument } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
@@ -143,9 +144,9 @@ export async function takeInstanceNics(
   instance: InstanceDocument,
   asked: Omit<AskedNic, 'id'>[],
 ): Promise<Partial<InstanceDocument>> {
-  const { _id: id, name, tenant_id } = instance
+  const { _id: id, name, tenant_id, managed_by } = instance
   const nics = await takeNics(
-    { id, kind, name, tenant_id },
+    { id, kind, name, tenant_id, managed_by },
     asked.map((nic) => ({ id: null, ...nic })),
   )
   const more = { nics, ...(await onNics?.(instance)) }
@@ -185,14 +186,16 @@ const started = ['running', 'unreachable', 'suspended']
 
 /**
  * Replaces the config vars. A running process keeps its environment: returns true if the change waits for the next
- * start. Throws OperationInProgress, since an open operation may have read the former config vars.
+ * start. Throws OperationInProgress, since an open operation may have read the former config vars, and ManagedResource.
  */
 export async function setConfigVars(
   kind: InstanceKind,
-  { _id, tenant_id, status }: InstanceDocument,
+  instance: InstanceDocument,
   vars: Record<string, string>,
 ): Promise<boolean> {
+  const { _id, tenant_id, status } = instance
   const { model, title, sealConfigVars } = kind
+  needUnmanaged(title, instance)
   const waits = started.includes(status)
   const { matchedCount } = await model.updateOne(
     { _id, tenant_id, status, operation_id: null },

@@ -118,7 +118,7 @@ function routeSpec(route: RouteDocument, placeOf: PlaceOf, now: Date): RouteSpec
     const place = placeOf(target)
     if (!place) return []
     const state = place.runs ? (isDraining ? 'draining' : 'active') : 'stopped'
-    return [{ id: target.id, address: place.address, weight: target.weight, state }]
+    return [{ id: target.id, address: place.address, port: target.port, weight: target.weight, state }]
   }
   return {
     id: _id,

@@ -25,12 +25,15 @@ import { subnetResource } from './subnets.ts'
 type NewLoadBalancer = Pick<
   LoadBalancerDocument,
   'name' | 'tags' | 'subnet_id' | 'listeners' | 'health_check' | 'replicas' | 'log_cap_mib'
->
+> & { managed_by?: string | null }
 
 type AcceptedLoadBalancer = Promise<Accepted<LoadBalancerDocument>>
 
 /** Throws InvalidInput, QuotaExceeded, NameTaken and the 409s of subnets. */
-export const acceptLoadBalancer = (by: By, fields: NewLoadBalancer): AcceptedLoadBalancer =>
+export const acceptLoadBalancer = (
+  by: By,
+  { managed_by = null, ...fields }: NewLoadBalancer,
+): AcceptedLoadBalancer =>
   transaction(async () => {
     const { tenant_id } = by
     const { vpc_id } = await referred('/subnet_id', () =>
@@ -41,6 +44,7 @@ export const acceptLoadBalancer = (by: By, fields: NewLoadBalancer): AcceptedLoa
     await needQuota(tenant_id, 'max_load_balancers', await LoadBalancer.countDocuments({ tenant_id }))
     return create(by, loadBalancerResource, {
       fields: { ...fields, vpc_id, endpoints: [], turns: 0 },
+      managed_by,
       reserve: (balancer) => takeReplicas(balancer),
     })
   }, by.tenant_id)
@@ -99,6 +103,7 @@ async function takeReplicas({
   name,
   subnet_id,
   replicas,
+  managed_by,
 }: LoadBalancerDocument): Promise<void> {
   const there = await replicasOf(_id)
   const ids = there.map((replica) => replica._id)
@@ -107,7 +112,8 @@ async function takeReplicas({
   for (let count = there.length; count < replicas; count++) {
     const replica = await new Replica({ tenant_id, load_balancer_id: _id }).save()
     await reserve(replica._id, tenant_id, replicaSize, { ownerId: _id })
-    const member = { id: replica._id, kind: 'load_balancer' as const, name, tenant_id, namesakes: ids }
+    const kind = 'load_balancer' as const
+    const member = { id: replica._id, kind, name, tenant_id, managed_by, namesakes: ids }
     await takeNics(member, [{ id: null, subnet_id, ip_address: null }])
     ids.push(replica._id)
   }

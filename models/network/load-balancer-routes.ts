@@ -24,6 +24,8 @@ export interface TargetRecord {
   id: string
   address: string | null
   nic_id: string | null
+  /** Null: the route's `backend_port`. */
+  port: number | null
   weight: number
 }
 
@@ -198,8 +200,9 @@ async function changing<T>(
   )
 }
 
-type Place = Pick<TargetRecord, 'address' | 'nic_id'>
-const isSame = (a: Place, b: Place): boolean => a.address === b.address && a.nic_id === b.nic_id
+type Place = Pick<TargetRecord, 'address' | 'nic_id' | 'port'>
+const isSame = (a: Place, b: Place): boolean =>
+  a.address === b.address && a.nic_id === b.nic_id && a.port === b.port
 
 /** The id of a target that the route has, or has had until it drained; else a new one. */
 const idIn = ({ targets, draining }: RouteDocument, asked: Place): string =>

@@ -3,6 +3,7 @@ import mongoose, { Schema } from 'mongoose'
 import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import { contains, parseCidr, toAddress, toNumber } from '../../lib/ipv4.ts'
 import { NameTaken, NotFound, Problem } from '../../lib/problem.ts'
+import { needSameManager } from '../managed.ts'
 import { lockParent } from '../parents.ts'
 import { documentOptions, idField, keptBy } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
@@ -89,6 +90,7 @@ export interface Instance {
   kind: PlacedKindName
   name: string
   tenant_id: string
+  managed_by: string | null
   /** Further members that may have its name: the other replicas of a load balancer. */
   namesakes?: string[]
 }
@@ -102,11 +104,17 @@ export interface AskedNic {
 }
 
 /** The most NICs per instance. A machine has a fixed number of slots for NICs that are attached while it runs. */
-const nicsAtMost: Record<PlacedKindName, number> = { container: 8, microvm: 4, vm: 4, load_balancer: 1 }
+const nicsAtMost: Record<PlacedKindName, number> = {
+  container: 8,
+  microvm: 4,
+  vm: 4,
+  load_balancer: 1,
+  machine: 1,
+}
 
 /**
  * Adds NICs to an instance, in the transaction that accepts them. Returns all its NICs. Throws NotFound (a subnet),
- * InvalidInput, NameTaken, AddressTaken and other 409s.
+ * InvalidInput, NameTaken, AddressTaken, ManagedResource and other 409s.
  */
 export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<NicView[]> {
   const { tenant_id } = instance
@@ -123,6 +131,7 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
   let vpcId = its[0]?.vpc_id ?? null
   for (const { id, subnet_id, ip_address } of asked) {
     const subnet = await lockParent(subnetResource, tenant_id, subnet_id)
+    needSameManager('subnet', subnet, instance)
     if (vpcId === null) {
       vpcId = subnet.vpc_id
       await needsOwnName(instance, vpcId)

@@ -2,6 +2,7 @@ import mongoose, { Schema } from 'mongoose'
 import { holds, overlap, parseCidr, toAddress } from '../../lib/ipv4.ts'
 import { InvalidInput, Problem } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
+import { needSameManager } from '../managed.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
 import { defineResource, keptBy, named, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { schemaOptions } from '../schemas.ts'
@@ -61,9 +62,12 @@ keptBy(vpcResource, async ({ _id, tenant_id }) => {
 type NewSubnet = Pick<SubnetDocument, 'name' | 'tags' | 'vpc_id' | 'cidr' | 'nat'> & {
   /** Null: the first usable address. */
   gateway_ip: string | null
+  managed_by?: string | null
 }
 
-/** Throws InvalidInput, NotFound (the VPC), NameTaken, and a 409 if the range overlaps another subnet. */
+/**
+ * Throws InvalidInput, NotFound (the VPC), NameTaken, ManagedResource, and a 409 if the range overlaps another subnet.
+ */
 export async function createSubnet(tenant_id: string, fields: NewSubnet): Promise<SubnetDocument> {
   for (;;) {
     const vni = await nextVni()
@@ -80,6 +84,7 @@ export async function createSubnet(tenant_id: string, fields: NewSubnet): Promis
 
 async function insertSubnet(tenant_id: string, fields: NewSubnet & { vni: number }): Promise<SubnetDocument> {
   const vpc = await lockParent(vpcResource, tenant_id, fields.vpc_id)
+  needSameManager('VPC', vpc, { managed_by: fields.managed_by ?? null })
   const [whole, own] = [parseCidr(vpc.cidr), parseCidr(fields.cidr)]
   if (!whole || !own || !holds(whole, own)) throw mistake('/cidr', `must lie in the VPC’s ${vpc.cidr}`)
   const gateway_ip = fields.gateway_ip ?? toAddress(own.first + 1)

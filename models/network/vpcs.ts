@@ -2,6 +2,7 @@ import mongoose from 'mongoose'
 import { NotFound, OperationInProgress } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
+import { needUnmanaged } from '../managed.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
 import { defineResource, mine, named, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
@@ -35,7 +36,7 @@ export const vpcResource = defineResource('vpc', Vpc, vpcStates, { title: 'VPC' 
 /** Throws QuotaExceeded, NameTaken. */
 export const createVpc = (
   tenant_id: string,
-  fields: Pick<VpcDocument, 'name' | 'cidr' | 'tags'>,
+  fields: Pick<VpcDocument, 'name' | 'cidr' | 'tags'> & Partial<Pick<VpcDocument, 'managed_by'>>,
 ): Promise<VpcDocument> =>
   named('VPC', fields.name, () =>
     transaction(async () => {
@@ -46,7 +47,7 @@ export const createVpc = (
     }, tenant_id),
   )
 
-/** Throws NotFound, OperationInProgress, NameTaken. */
+/** Throws NotFound, OperationInProgress, NameTaken, ManagedResource. */
 export async function changeVpc(
   tenant_id: string,
   _id: string,
@@ -54,12 +55,14 @@ export async function changeVpc(
 ): Promise<VpcDocument> {
   const changed = await named('VPC', changes.name ?? '', () =>
     Vpc.findOneAndUpdate(
-      { _id, tenant_id, operation_id: null },
+      { _id, tenant_id, operation_id: null, managed_by: null },
       { $set: changes },
       { returnDocument: 'after' },
     ).lean(),
   )
   if (changed) return changed
-  const { operation_id } = await mine(vpcResource, { tenant_id }, _id)
+  const vpc = await mine(vpcResource, { tenant_id }, _id)
+  needUnmanaged('VPC', vpc)
+  const { operation_id } = vpc
   throw operation_id ? new OperationInProgress(operation_id) : new NotFound('VPC')
 }

@@ -1,14 +1,15 @@
 import { NotFound, OperationInProgress, Problem, StateConflict } from '../../lib/problem.ts'
 import type { InstanceDocument, InstanceKind } from '../compute/instances.ts'
+import { needSameManager } from '../managed.ts'
 import { Disk, type DiskDocument, type DiskMount } from './disks.ts'
 
 // Attaches disks to instances. The disk's record is authoritative; a conditional write claims the disk.
 
-type Owner = Pick<InstanceDocument, '_id' | 'tenant_id' | 'host_id' | 'operation_id' | 'disks'>
+type Owner = Pick<InstanceDocument, '_id' | 'tenant_id' | 'host_id' | 'operation_id' | 'managed_by' | 'disks'>
 
 /**
  * Claims a disk for an instance, in the transaction that accepts the operation. Throws NotFound, StateConflict,
- * OperationInProgress, and 409 if the disk is on another host than the instance or its other disks.
+ * OperationInProgress, ManagedResource, and 409 if the disk is on another host than the instance or its other disks.
  */
 export async function claimDisk(
   { kind, title }: Pick<InstanceKind, 'kind' | 'title'>,
@@ -23,6 +24,7 @@ export async function claimDisk(
     { $set: { status: 'attached', attached_to: { kind, id, ...at, operation_id } } },
   ).lean()
   if (!disk) throw await whyNot(_id, tenant_id)
+  needSameManager('disk', disk, instance)
   if (host === null || host === disk.host_id) return
   const detail = `The disk is on another host than the ${title} or its other disks: migrate the disk or reschedule the ${title}`
   throw new Problem(409, 'disk_elsewhere', 'The disk is on another host', detail)

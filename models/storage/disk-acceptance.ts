@@ -22,6 +22,11 @@ interface NewDisk {
   from_snapshot: { disk_id: string; name: string } | null
   /** An operator's choice of host. */
   host_id: string | null
+  /** Instances and disks from whose hosts it is kept away, if another host has room. */
+  apart_from?: string[]
+  /** For a machine of a deploy server: on a host that runs those. */
+  for_machine?: boolean
+  managed_by?: string | null
 }
 
 /**
@@ -30,7 +35,15 @@ interface NewDisk {
  */
 export const acceptDisk = (
   by: By,
-  { size_gib, from_snapshot: from, host_id, ...fields }: NewDisk,
+  {
+    size_gib,
+    from_snapshot: from,
+    host_id,
+    apart_from = [],
+    for_machine,
+    managed_by = null,
+    ...fields
+  }: NewDisk,
 ): Promise<Accepted<DiskDocument>> =>
   transaction(async () => {
     const source = from && (await sourceOf(by, from))
@@ -41,10 +54,12 @@ export const acceptDisk = (
     const unplaced = { host_id: null, attached_to: null, condition: 'sound', transfer_sealed: '-' } as const
     return create(by, diskResource, {
       fields: { ...fields, size_gib: size, ...unplaced },
+      managed_by,
       input: { from: from && { disk_id: from.disk_id, snapshot: from.name } },
       reserve: async ({ _id, tenant_id }) => {
         await reserve(_id, tenant_id, diskSize(size))
-        const host = await place(_id, { hostId: source?.host_id ?? host_id })
+        const wish = { hostId: source?.host_id ?? host_id, apartFrom: apart_from }
+        const host = await place(_id, { ...wish, ...(for_machine ? { kind: 'machine' as const } : {}) })
         const placed = { host_id: host._id }
         await Disk.updateOne({ _id, tenant_id }, { $set: placed })
         return placed

@@ -189,7 +189,7 @@ const routeTo = (path_match: string): RouteSpec => ({
   backend_sni: null,
   backend_ca_trust_id: null,
   sticky: false,
-  targets: [{ id: newId(), address, weight: 1, state: 'active' }],
+  targets: [{ id: newId(), address, port: null, weight: 1, state: 'active' }],
 })
 
 const oneRoute = (id: string, namespace: string, pem: string): LoadBalancerSpec => ({

@@ -208,7 +208,7 @@ describe('a route', () => {
     })
 
   test('has the fields of the interface', async () => {
-    const { status, headers, body } = await route({ targets: [{ nic_id: nic, weight: 7 }] })
+    const { status, headers, body } = await route({ targets: [{ nic_id: nic, port: 8081, weight: 7 }] })
     expect(status).toBe(201)
     expect(headers.get('location')).toBe(`/api/v1${path()}/${String(body['id'])}`)
     expect(body).toEqual({
@@ -244,6 +244,7 @@ describe('a route', () => {
           id: expect.any(String),
           address: expect.stringMatching(/^10\.0\.0\./),
           nic_id: nic,
+          port: 8081,
           host_id: expect.any(String),
           weight: 7,
           health_state: 'unknown',

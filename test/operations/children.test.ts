@@ -68,7 +68,7 @@ async function begin(over: Partial<PairInput> = {}): Promise<OperationDocument> 
     resource: pairs,
     tenantId: tenant.id,
     requestedBy: null,
-    fields: { name: newId(), tags: {} },
+    fields: { name: newId(), tags: {}, managed_by: null },
     input,
     parent: { id: newId(), key: 'test' },
   })

@@ -127,6 +127,7 @@ export async function traces(): Promise<string[]> {
 export const target = (over: Partial<TargetSpec> = {}): TargetSpec => ({
   id: newId(),
   address: '10.9.0.10',
+  port: null,
   weight: 1,
   state: 'active',
   ...over,

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { ConsoleSize, LogLine } from '../../../lib/host-protocol.ts'
 import { StateConflict, UpgradeRequired } from '../../../lib/problem.ts'
 import { asksForWebSocket } from '../../../lib/websockets.ts'
+import { needUnmanaged } from '../../../models/managed.ts'
 import { mine } from '../../../models/resources.ts'
 import { activityList } from '../../activity.ts'
 import { byId } from '../../fields.ts'
@@ -107,6 +108,7 @@ const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
     handle: async ({ caller, params, query, http: { request, response } }) => {
       const instance = await mine(shown.kind.resource, caller, params.id)
       if (!asksForWebSocket(request)) throw new UpgradeRequired()
+      needUnmanaged(shown.kind.title, instance)
       if (instance.status !== 'running' || !instance.host_id)
         throw new StateConflict('open a console', instance.status)
       const ask = new URLSearchParams(query.command.map((word): [string, string] => ['command', word]))

@@ -148,7 +148,11 @@ function hostileRoute(dice: Dice, { ca_trusts }: LoadBalancerSpec): { made: Rout
     sticky: dice.chance(0.5),
     targets: [
       target({ id: dice.chance(share / 3) ? bad() : newId(), address: text('10.9.0.10') }),
-      target({ weight: number(1), state: dice.one(['active', 'draining', 'stopped']) }),
+      target({
+        port: dice.one([null, number(80)]),
+        weight: number(1),
+        state: dice.one(['active', 'draining', 'stopped']),
+      }),
     ],
   })
   return { made, isHostile }

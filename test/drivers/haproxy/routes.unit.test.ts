@@ -196,6 +196,12 @@ const cases: Case[] = [
     to: '10.9.0.11',
   },
   {
+    name: 'targets by port: that of the target, before that of the route',
+    routes: [{ backend_port: 81, targets: [target({ port: 80 })] }],
+    expected: ({ got }) => got?.address,
+    to: '10.9.0.10',
+  },
+  {
     name: 'targets by state: neither draining nor stopped ones get requests',
     routes: [
       {
