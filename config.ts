@@ -187,6 +187,10 @@ const worker = z.object({
     .positive()
     .default(3600)
     .describe('How often the platform renews due certificates and warns of those that expire'),
+  KEELSON_MACHINE_IMAGE: z
+    .string()
+    .default('keelson/machine:1')
+    .describe('The image of deploy servers’ container machines, built by `script/images`'),
   KEELSON_WORKFLOW_BUNDLE: z
     .string()
     .default('.state/build/workflows.js')
@@ -301,6 +305,12 @@ const host = z.object({
     .string()
     .default('unix:///var/run/docker.sock')
     .describe('The Docker Engine of this host'),
+  KEELSON_HOST_CONTAINER_MACHINES: z
+    .enum(['true', 'false'])
+    .default('false')
+    .describe(
+      'Whether deploy servers may have machines on this host that are containers; not for tenants who distrust each other',
+    ),
   KEELSON_PAUSE_IMAGE: z
     .string()
     .default('busybox:latest')

@@ -28,3 +28,17 @@ export async function accepting<D extends ResourceDocument, T>(
     throw error
   }
 }
+
+/** The same for a creation that is idempotent: answers with the resource alone if it exists already. */
+export async function acceptingOrThere<D extends ResourceDocument, T>(
+  caller: Caller,
+  toView: (document: D) => T,
+  accept: (by: By) => Promise<Accepted<D> | { document: D; operation: null }>,
+): Promise<AcceptedAnswer<T> | T> {
+  const { document, operation } = await accept({
+    tenant_id: caller.tenant_id,
+    id: caller.id,
+    over_http: true,
+  })
+  return operation ? { operation_id: operation._id, body: toView(document) } : toView(document)
+}

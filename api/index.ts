@@ -2,6 +2,8 @@ import { containers } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
+import { deployProtocol } from './deploy/deploy-protocol.ts'
+import { deployServers } from './deploy/deploy-servers.ts'
 import { microvms } from './compute/microvms.ts'
 import { vms } from './compute/vms.ts'
 import { account } from './identity/account.ts'
@@ -57,6 +59,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...loadBalancerPrometheus,
   ...certificates,
   ...caTrusts,
+  ...deployServers,
   ...hosts,
   ...limits,
   ...tenants,
@@ -65,5 +68,6 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...hostProtocol,
   ...loadBalancerProtocol,
   ...diskProtocol,
+  ...deployProtocol,
   ...machineProtocol,
 ]

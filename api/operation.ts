@@ -78,25 +78,28 @@ export interface Socket {
 export const socket = (about: string): Socket => ({ socket: about })
 
 type Success =
+  | { 200: z.ZodType; 202: z.ZodType }
   | { 201: z.ZodType; 202: z.ZodType }
   | { 101: Socket }
   | { 200: z.ZodType | Stream }
   | { 201: z.ZodType }
   | { 202: z.ZodType | null }
   | { 204: null }
-type AnswerOf<S> = S extends { 201: infer T extends z.ZodType; 202: z.ZodType }
-  ? Created<z.output<T>> | AcceptedAnswer<z.output<T>>
-  : S extends { 101: Socket }
-    ? (client: WebSocket) => void
-    : S extends { 200: infer T }
-      ? T extends z.ZodType
-        ? z.output<T>
-        : void
-      : S extends { 201: infer T extends z.ZodType }
-        ? Created<z.output<T>>
-        : S extends { 202: infer T }
-          ? AcceptedAnswer<T extends z.ZodType ? z.output<T> : undefined>
+type AnswerOf<S> = S extends { 200: infer T extends z.ZodType; 202: z.ZodType }
+  ? z.output<T> | AcceptedAnswer<z.output<T>>
+  : S extends { 201: infer T extends z.ZodType; 202: z.ZodType }
+    ? Created<z.output<T>> | AcceptedAnswer<z.output<T>>
+    : S extends { 101: Socket }
+      ? (client: WebSocket) => void
+      : S extends { 200: infer T }
+        ? T extends z.ZodType
+          ? z.output<T>
           : void
+        : S extends { 201: infer T extends z.ZodType }
+          ? Created<z.output<T>>
+          : S extends { 202: infer T }
+            ? AcceptedAnswer<T extends z.ZodType ? z.output<T> : undefined>
+            : void
 
 type Parsed<T> = T extends z.ZodType ? z.output<T> : undefined
 
@@ -162,9 +165,13 @@ export function operation<
   return declaration
 }
 
-/** The status of an answer. Only an operation that declares both 201 and 202 has a choice. */
+/** The status of an answer. Only an operation that declares 202 beside another success has a choice. */
 export const statusOf = ({ responses }: Operation, answer: unknown) =>
-  202 in responses && typeof answer === 'object' && answer !== null && 'operation_id' in answer
+  202 in responses &&
+  typeof answer === 'object' &&
+  answer !== null &&
+  'operation_id' in answer &&
+  'body' in answer
     ? 202
     : successOf({ responses }).status
 

@@ -21,6 +21,7 @@ import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts
 import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
+import { deployPart } from './host/parts/deploy.ts'
 import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
@@ -102,6 +103,7 @@ const parts: HostPart[] = [
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
   balancing,
+  deployPart({ engine: containers, api }),
 ]
 
 function applyWanted(name: string): boolean {
@@ -128,7 +130,12 @@ const reporting = keepReporting(
     parts,
     about: async () => ({
       ...(await about()),
-      kinds: ['container', ...(machines?.kinds ?? []), ...(balancers ? ['load_balancer' as const] : [])],
+      kinds: [
+        'container',
+        ...(machines?.kinds ?? []),
+        ...(balancers ? ['load_balancer' as const] : []),
+        ...(settings.KEELSON_HOST_CONTAINER_MACHINES === 'true' ? ['machine' as const] : []),
+      ],
       underlay_address: underlayAddress(settings),
     }),
     machines: machinesOfHost,

@@ -12,6 +12,7 @@ interface Limit {
 export const limits = {
   max_certificates: { usual: 100 },
   max_cpu_cores: { usual: 64, sum: { of: 'cpu_milli', units: 1000 } },
+  max_deploy_servers: { usual: 1 },
   max_llm_tokens_month: { usual: 10_000_000 },
   max_load_balancers: { usual: 20 },
   max_ram_gib: { usual: 256, sum: { of: 'memory_mib', units: 1024 } },

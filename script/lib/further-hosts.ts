@@ -108,6 +108,8 @@ export function furtherHostRole(
     KEELSON_HOST_PORT: String(planePort(layout, index)),
     KEELSON_DOCKER_HOST: `unix://${socket}`,
     KEELSON_HOST_NAMESPACE: namespace,
+    // Their engines do not have the image of machines, which is large.
+    KEELSON_HOST_CONTAINER_MACHINES: 'false',
     // Their default route leads to the networks that the machine itself reaches.
     KEELSON_NETWORK_REFUSED: [...machinesNetworks(), process.env['KEELSON_NETWORK_REFUSED'] ?? ''].join(','),
     ...metricsSetting(layout, 'host', index - 1),

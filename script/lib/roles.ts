@@ -71,6 +71,7 @@ export function roleEnv(
     KEELSON_HOST_LAUNCHER: join(layout.tools, 'launcher/launcher'),
     KEELSON_HOST_VM_BUILD: join(layout.repository, 'images/vm/build'),
     KEELSON_HOST_DISK_PORTS: layout.diskPorts,
+    KEELSON_HOST_CONTAINER_MACHINES: 'true', // one person's machine
     KEELSON_VXLAN_PORT: String(layout.vxlanPort),
     ...more,
   }

@@ -8,6 +8,7 @@ import { decodedHistory } from '../support/histories.ts'
 import { closeFurther } from '../support/hosts.ts'
 import { removeTenants } from '../support/tenants.ts'
 import { containerStories } from './stories/containers.ts'
+import { deployServerStories } from './stories/deploy-servers.ts'
 import { diskStories } from './stories/disks.ts'
 import { closeAcme, loadBalancerStories } from './stories/load-balancers.ts'
 import { microvmStories } from './stories/microvms.ts'
@@ -23,6 +24,7 @@ const stories: Stories = {
   ...diskStories,
   ...networkStories,
   ...loadBalancerStories,
+  ...deployServerStories,
   ...platformStories,
 }
 

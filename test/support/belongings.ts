@@ -40,6 +40,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     name: 'inside',
     certificates_pem: authority.cert,
   })
+  const server = await tenant.owner.deployServers.make()
   const { id: client } = await makeMachine(tenant.owner, ['containers:read'])
   const role = { name: `role-${newId().slice(-12)}`, permissions: ['containers:read'] }
   await tenant.owner.ask('POST', '/api/v1/roles', role)
@@ -63,6 +64,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'load-balancers': { id: balancer.id, route_id: route.id },
     certificates: { id: String(certificate.body['id']) },
     'ca-trusts': { id: String(trust.body['id']) },
+    'deploy-servers': { id: server.id },
     operations: { id: container.operation.id },
   }
 }

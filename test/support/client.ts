@@ -1,6 +1,7 @@
 import { Caller } from './clients/caller.ts'
 import { certificatesOf } from './clients/certificates.ts'
 import { containersOf } from './clients/containers.ts'
+import { deployServersOf } from './clients/deploy-servers.ts'
 import { disksOf } from './clients/disks.ts'
 import { loadBalancersOf } from './clients/load-balancers.ts'
 import { microvmsOf } from './clients/microvms.ts'
@@ -10,6 +11,7 @@ export { type Answer, ask, type Json } from './clients/ask.ts'
 export type { Accepted } from './clients/caller.ts'
 export { type ContainerBody, shell, sleeper } from './clients/containers.ts'
 export type { CertificateBody } from './clients/certificates.ts'
+export type { DeployServerBody } from './clients/deploy-servers.ts'
 export type { DiskBody } from './clients/disks.ts'
 export type { LoadBalancerBody, RouteBody } from './clients/load-balancers.ts'
 export { sleepingGuest } from './clients/microvms.ts'
@@ -24,4 +26,5 @@ export class Client extends Caller {
   readonly disks = disksOf(this)
   readonly certificates = certificatesOf(this)
   readonly loadBalancers = loadBalancersOf(this)
+  readonly deployServers = deployServersOf(this)
 }

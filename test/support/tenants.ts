@@ -5,6 +5,7 @@ import type { Limits } from '../../models/identity/limits.ts'
 import { openSession } from '../../models/identity/session-tokens.ts'
 import { Tenant } from '../../models/identity/tenants.ts'
 import { User } from '../../models/identity/users.ts'
+import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { Client } from './client.ts'
@@ -83,9 +84,16 @@ export async function makeUser(tenant_id: string, roles: string[]): Promise<Clie
 /** An operator of the platform, in a new tenant. */
 export const makeOperator = async (): Promise<Client> => (await makeTenant()).user('operator')
 
-/** Deletes the tenants' load balancers, instances and disks through the API. Fails if anything of theirs is left. */
+/**
+ * Deletes the tenants' deploy servers, load balancers, instances and disks through the API. Fails if anything of theirs
+ * is left.
+ */
 export async function removeTenants(): Promise<void> {
   for (const tenant of made.splice(0)) {
+    const servers = await DeployServer.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+    const kept = servers.filter(({ status }) => status !== 'deleting')
+    for (const { _id } of kept) await (await tenant.owner.deployServers.delete(_id)).operation.end()
+    await eventually(async () => (await DeployServer.countDocuments({ tenant_id: tenant.id })) === 0)
     const balancers = await LoadBalancer.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
     const open = balancers.filter(({ status }) => status !== 'deleting')
     const ends = await Promise.all(open.map(({ _id }) => tenant.owner.loadBalancers.delete(_id)))

@@ -95,6 +95,7 @@ export async function openEngines(settings: Settings<'host'>, { hostId, folder, 
     ports,
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
+    machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
   machines = await openMachines(settings, { hostId, serveOn: of.serveOn, ports, logs: archiving, log })

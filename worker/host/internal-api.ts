@@ -108,6 +108,14 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>
       call(at(`${instance(instanceId)}/config-vars`), Secrets, {}, await token()),
 
+    keepJoinToken: async (deployServerId: string, secret: string): Promise<void> => {
+      const put = { ...post({ token: secret }), method: 'PUT' }
+      await call(at(joinToken(deployServerId)), z.undefined(), put, await token())
+    },
+
+    joinToken: async (deployServerId: string): Promise<string> =>
+      (await call(at(joinToken(deployServerId)), JoinToken, {}, await token())).token,
+
     offerMachine: async (instanceId: string, source: MachineTransfer): Promise<void> => {
       const put = { ...post(source), method: 'PUT' }
       await call(at(`${instance(instanceId)}/transfer`), z.undefined(), put, await token())
@@ -120,6 +128,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
 const disk = (id: string): string => `disks/${encodeURIComponent(id)}`
 const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
+const joinToken = (deployServerId: string): string =>
+  `deploy-servers/${encodeURIComponent(deployServerId)}/join-token`
+const JoinToken = z.object({ token: z.string() })
 const Wanted = z.object({ wanted: WantedDisk.nullable() })
 const Secrets = z.object({
   config_vars: z.record(z.string(), z.string()),

@@ -1,0 +1,246 @@
+import { ApplicationFailure } from '@temporalio/activity'
+import { Container, type NewContainer } from '../../models/compute/containers.ts'
+import {
+  DeployServer,
+  type DeployNode,
+  type DeployServerDocument,
+} from '../../models/deploy/deploy-servers.ts'
+import { type InstanceType, instanceTypes } from '../../models/deploy/instance-types.ts'
+import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
+import { LoadBalancer } from '../../models/network/load-balancers.ts'
+import { Disk } from '../../models/storage/disks.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+
+/** What `carryOut` needs to make one machine, and what is there of it. */
+interface NodePlan {
+  disk_id: string | null
+  machine_id: string | null
+  disk: object
+  /** `at`: where its disk is mounted. */
+  machine: { fields: object; at: { mount_path: string; read_only: boolean } }
+}
+
+/** Where a machine is, and how the others reach it. */
+export interface MachinePlace {
+  machine_id: string
+  host_id: string
+  ip_address: string
+}
+
+/** What is to be done until a deploy server is as its record says. */
+export interface DeployPlan {
+  lb_id: string | null
+  /** Nodes that are wanted and not registered yet. */
+  missing: string[]
+  /** Workers to remove, the last one first. */
+  extra: string[]
+  /** Machines and disks of another size than wanted. */
+  resize: {
+    name: string
+    machine_id: string
+    instance_type: InstanceType
+    size: { cpu_cores: number; memory_mib: number }
+  }[]
+  grow: { name: string; disk_id: string; size_gib: number }[]
+}
+
+const dataFolder = '/var/lib/machine'
+const controlPlaneDiskGib = 4
+
+/** Activities of deploy servers: short reads and writes of MongoDB. */
+export const makeDeployServerActivities = ({ machineImage }: { machineImage: string }) => ({
+  /** Makes the VPC and the subnet, or finds them. Returns the fields of the load balancer to make. */
+  async makeDeployNetwork(id: string): Promise<{ load_balancer: object }> {
+    const server = await serverOf(id)
+    const { vpc_id, subnet_id } = await makeManagedNetwork(server)
+    await DeployServer.updateOne({ _id: id, tenant_id: server.tenant_id }, { $set: { vpc_id, subnet_id } })
+    return { load_balancer: loadBalancerFields(server, subnet_id) }
+  },
+
+  removeDeployNetwork: async (id: string): Promise<void> => deleteManagedNetwork(await serverOf(id)),
+
+  async noteLoadBalancer(id: string, lb_id: string | null): Promise<void> {
+    await DeployServer.updateOne({ _id: id }, { $set: { lb_id } }).setOptions(everyTenant)
+  },
+
+  async noteInitStep(id: string, init_step: string): Promise<void> {
+    await DeployServer.updateOne({ _id: id }, { $set: { init_step } }).setOptions(everyTenant)
+  },
+
+  /** Compares the machines that are there with those that are wanted. */
+  async planDeployServer(id: string): Promise<DeployPlan> {
+    const server = await serverOf(id)
+    const names = ['cp', ...Array.from({ length: server.worker_count }, (_, index) => `w${index + 1}`)]
+    const kept = server.nodes.filter(({ name }) => names.includes(name))
+    return {
+      lb_id: server.lb_id,
+      missing: names.filter((name) => !server.nodes.some((node) => node.name === name && node.registered)),
+      extra: server.nodes
+        .map(({ name }) => name)
+        .filter((name) => !names.includes(name))
+        .toReversed(),
+      resize: kept.flatMap(({ name, machine_id, instance_type }) => {
+        const type = name === 'cp' ? server.app_instance_type : server.worker_instance_type
+        return machine_id !== null && type !== instance_type
+          ? [{ name, machine_id, instance_type: type, size: instanceTypes[type] }]
+          : []
+      }),
+      grow: kept.flatMap(({ name, disk_id, disk_gib }) =>
+        name !== 'cp' && disk_id !== null && disk_gib < server.worker_disk_gib
+          ? [{ name, disk_id, size_gib: server.worker_disk_gib }]
+          : [],
+      ),
+    }
+  },
+
+  /** Adds the node to the record, or finds it there. Returns the fields of its disk and its machine. */
+  async planNode(id: string, name: string): Promise<NodePlan> {
+    const server = await serverOf(id)
+    const { tenant_id, nodes } = server
+    const there = nodes.find((node) => node.name === name)
+    const node = there ?? newNode(server, name)
+    if (!there)
+      await DeployServer.updateOne(
+        { _id: id, tenant_id, 'nodes.name': { $ne: name } },
+        { $push: { nodes: { $each: [node], $sort: { ip_address: 1 } } } },
+      )
+    return planOf(server, node, machineImage)
+  },
+
+  /** Records what has become of a node. */
+  async noteNode(id: string, name: string, changes: Partial<DeployNode>): Promise<void> {
+    const set = Object.entries(changes).map(([field, value]) => [`nodes.$.${field}`, value] as const)
+    await DeployServer.updateOne(
+      { _id: id, 'nodes.name': name },
+      { $set: Object.fromEntries(set) },
+    ).setOptions(everyTenant)
+  },
+
+  /** Takes a node out of the record, once nothing of it is left. */
+  async dropNode(id: string, name: string): Promise<void> {
+    await DeployServer.updateOne({ _id: id }, { $pull: { nodes: { name } } }).setOptions(everyTenant)
+  },
+
+  /** The machines of a deploy server that are on a host, by the node's name. */
+  async placesOfNodes(id: string): Promise<Record<string, MachinePlace>> {
+    const { nodes } = await serverOf(id)
+    const ids = nodes.flatMap(({ machine_id }) => machine_id ?? [])
+    const machines = await Container.find({ _id: { $in: ids } }, { host_id: 1 })
+      .setOptions(everyTenant)
+      .lean()
+    const hosts = new Map(machines.map(({ _id, host_id }) => [_id, host_id]))
+    return Object.fromEntries(
+      nodes.flatMap(({ name, machine_id, ip_address }) => {
+        const host_id = hosts.get(machine_id ?? '')
+        return machine_id && host_id ? [[name, { machine_id, host_id, ip_address }]] : []
+      }),
+    )
+  },
+
+  async nodeAt(id: string, name: string): Promise<DeployNode | null> {
+    const { nodes } = await serverOf(id)
+    return nodes.find((node) => node.name === name) ?? null
+  },
+
+  /**
+   * The ids of all that the deploy server manages, for its deletion: also what its record does not name, because a
+   * killed operation has made it.
+   */
+  async partsOfDeployServer(
+    id: string,
+  ): Promise<{ load_balancer: string[]; container: string[]; disk: string[] }> {
+    const { tenant_id } = await serverOf(id)
+    const its = { tenant_id, managed_by: id }
+    const [balancers, machines, disks] = await Promise.all([
+      LoadBalancer.find(its, { _id: 1 }).lean(),
+      Container.find(its, { _id: 1 }).lean(),
+      Disk.find(its, { _id: 1 }).lean(),
+    ])
+    return { load_balancer: ids(balancers), container: ids(machines), disk: ids(disks) }
+  },
+})
+
+export type DeployServerActivities = ReturnType<typeof makeDeployServerActivities>
+
+/** Throws `not_found`. */
+async function serverOf(id: string): Promise<DeployServerDocument> {
+  const server = await DeployServer.findById(id).setOptions(everyTenant).lean()
+  if (!server) throw ApplicationFailure.nonRetryable('The deploy server no longer exists', 'not_found')
+  return server
+}
+
+/** The control plane has the address .10, the worker N the address .(10 + N). */
+function newNode(server: DeployServerDocument, name: string): DeployNode {
+  const isControlPlane = name === 'cp'
+  const number = isControlPlane ? 0 : Number(name.slice(1))
+  return {
+    name,
+    ip_address: `10.77.0.${10 + number}`,
+    instance_type: isControlPlane ? server.app_instance_type : server.worker_instance_type,
+    disk_gib: isControlPlane ? controlPlaneDiskGib : server.worker_disk_gib,
+    machine_id: null,
+    disk_id: null,
+    registered: false,
+  }
+}
+
+function planOf(server: DeployServerDocument, node: DeployNode, image: string): NodePlan {
+  const { _id: managed_by, subnet_id } = server
+  const name = node.name
+  const tags = { 'keelson.role': name === 'cp' ? 'control-plane' : 'worker' }
+  const machine: Omit<NewContainer, 'disks'> = {
+    name,
+    tags,
+    managed_by,
+    machine: true,
+    image,
+    command: [],
+    entrypoint: [],
+    ...instanceTypes[node.instance_type],
+    restart_policy: 'always',
+    ports: [],
+    health_check: null,
+    log_cap_mib: 16,
+    config_vars: { MACHINE_DATA: dataFolder, MACHINE_AWAIT_DATA: '1' },
+    start: true,
+    host_id: null,
+    nics: [{ subnet_id: subnet_id ?? '', ip_address: node.ip_address }],
+  }
+  return {
+    disk_id: node.disk_id,
+    machine_id: node.machine_id,
+    disk: {
+      name,
+      tags,
+      managed_by,
+      size_gib: node.disk_gib,
+      from_snapshot: null,
+      host_id: null,
+      for_machine: true,
+      // On a host of its own, if there are several.
+      apart_from: server.nodes.flatMap(({ disk_id }) => disk_id ?? []),
+    },
+    machine: { fields: machine, at: { mount_path: dataFolder, read_only: false } },
+  }
+}
+
+const ids = (found: { _id: string }[]): string[] => found.map(({ _id }) => _id)
+
+const loadBalancerFields = ({ _id: managed_by }: DeployServerDocument, subnet_id: string) => ({
+  name: 'ingress',
+  tags: {},
+  managed_by,
+  subnet_id,
+  listeners: [{ port: 80, host_port: null, protocol: 'http', certificate_ids: [], redirect_to_https: false }],
+  // The path and the expected status are those of each application's own check, by its deployment.
+  health_check: {
+    path: null,
+    interval_sec: 1,
+    timeout_sec: 1,
+    healthy_after: 1,
+    unhealthy_after: 2,
+    expect_status: null,
+  },
+  replicas: 1,
+  log_cap_mib: 64,
+})

@@ -1,0 +1,44 @@
+import { z } from 'zod'
+import { NotFound } from '../../lib/problem.ts'
+import { deployServerOnHost, keepJoinToken, openJoinToken } from '../../models/deploy/deploy-servers.ts'
+import { own } from '../compute/host-protocol.ts'
+import { Id } from '../fields.ts'
+import { hostsOnly, operation } from '../operation.ts'
+
+// The internal API for deploy servers. A host asks only for those that have a machine on it.
+
+const params = z.strictObject({ id: Id, server_id: Id })
+const path = '/internal/v1/hosts/{id}/deploy-servers/{server_id}/join-token'
+const permission = hostsOnly('only hosts with a machine of the deploy server get its join token')
+const JoinToken = z.strictObject({ token: z.string().min(1).max(500) })
+
+export const deployProtocol = [
+  operation({
+    method: 'GET',
+    path,
+    permission,
+    summary: 'Get the token with which a worker joins a Swarm',
+    params,
+    responses: { 200: JoinToken },
+    handle: async ({ caller, params: { id, server_id } }) => {
+      own(caller, id)
+      const token = await openJoinToken(await deployServerOnHost(id, server_id))
+      if (token === null) throw new NotFound('join token')
+      return { token }
+    },
+  }),
+
+  operation({
+    method: 'PUT',
+    path,
+    permission,
+    summary: 'Keep the token with which workers join a Swarm',
+    params,
+    body: JoinToken,
+    responses: { 204: null },
+    handle: async ({ caller, params: { id, server_id }, body }) => {
+      own(caller, id)
+      await keepJoinToken((await deployServerOnHost(id, server_id))._id, body.token)
+    },
+  }),
+]

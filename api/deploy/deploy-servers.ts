@@ -1,0 +1,129 @@
+import { z } from 'zod'
+import {
+  acceptDeployServer,
+  acceptDeployServerUpdate,
+  type DeployServerDocument,
+  deployServerResource,
+  deployServerStates,
+  workersAtMost,
+} from '../../models/deploy/deploy-servers.ts'
+import { instanceTypeNames } from '../../models/deploy/instance-types.ts'
+import { accepting, acceptingOrThere } from '../accept.ts'
+import { byId, commonView, Id, Name, resourceView, Tags } from '../fields.ts'
+import { operation } from '../operation.ts'
+import { resourceOperations } from '../resources.ts'
+
+const InstanceTypeName = z.enum(instanceTypeNames)
+
+/** The fields that an update can change. */
+const changeable = {
+  tags: Tags,
+  worker_count: z.int().min(1).max(workersAtMost),
+  worker_instance_type: InstanceTypeName.describe('The size of each worker'),
+  worker_disk_gib: z.int().min(1).max(16_384).describe('Of each worker; only grows'),
+  app_instance_type: InstanceTypeName.describe('The size of the control plane'),
+}
+
+const NodeView = z.strictObject({
+  name: z.string(),
+  machine_id: Id.nullable().describe('The container or VM'),
+  ip_address: z.string(),
+  instance_type: InstanceTypeName,
+  disk_gib: z.int(),
+  registered: z.boolean().describe('It takes applications'),
+})
+
+const DeployServerView = z
+  .strictObject({
+    ...resourceView,
+    status: z.enum(deployServerStates.all),
+    uuid: Id.describe('The same as `id`'),
+    init_step: z.string().nullable().describe('What the open operation does, in plain words'),
+    worker_count: changeable.worker_count,
+    worker_instance_type: InstanceTypeName,
+    worker_disk_gib: z.int(),
+    app_instance_type: InstanceTypeName,
+    control_plane: NodeView.nullable(),
+    workers: z.array(NodeView),
+    vpc_id: Id.nullable(),
+    subnet_id: Id.nullable(),
+    lb_id: Id.nullable().describe('The load balancer of its applications'),
+  })
+  .meta({ id: 'DeployServer' })
+
+type Node = DeployServerDocument['nodes'][number]
+const toNodeView = ({ name, machine_id, ip_address, instance_type, disk_gib, registered }: Node) => ({
+  name,
+  machine_id,
+  ip_address,
+  instance_type,
+  disk_gib,
+  registered,
+})
+
+const toView = (server: DeployServerDocument): z.output<typeof DeployServerView> => {
+  const controlPlane = server.nodes.find(({ name }) => name === 'cp')
+  return {
+    ...commonView(server),
+    uuid: server._id,
+    init_step: server.init_step,
+    worker_count: server.worker_count,
+    worker_instance_type: server.worker_instance_type,
+    worker_disk_gib: server.worker_disk_gib,
+    app_instance_type: server.app_instance_type,
+    control_plane: controlPlane ? toNodeView(controlPlane) : null,
+    workers: server.nodes.filter(({ name }) => name !== 'cp').map(toNodeView),
+    vpc_id: server.vpc_id,
+    subnet_id: server.subnet_id,
+    lb_id: server.lb_id,
+  }
+}
+
+const common = resourceOperations({
+  resource: deployServerResource,
+  plural: 'deploy_servers',
+  deletion: 'Delete a deploy server with its machines, applications and their data',
+  stored: { uuid: '_id' },
+  view: DeployServerView,
+  toView,
+})
+
+export const deployServers = [
+  common.list,
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/deploy-servers',
+    permission: 'deploy_servers:create',
+    summary: 'Create the tenant’s deploy server, or get the one that exists',
+    body: z
+      .strictObject({
+        ...changeable,
+        name: Name.default('deploy'),
+        tags: Tags.default({}),
+        worker_count: changeable.worker_count.default(1),
+        worker_instance_type: changeable.worker_instance_type.default('small'),
+        worker_disk_gib: changeable.worker_disk_gib.default(10),
+        app_instance_type: changeable.app_instance_type.default('mini'),
+      })
+      .prefault({}),
+    responses: { 200: DeployServerView, 202: DeployServerView },
+    handle: ({ caller, body }) => acceptingOrThere(caller, toView, (by) => acceptDeployServer(by, body)),
+  }),
+
+  common.get,
+
+  operation({
+    method: 'PUT',
+    path: '/api/v1/deploy-servers/{id}',
+    permission: 'deploy_servers:update',
+    summary: 'Scale or resize a deploy server; workers change one at a time',
+    params: byId,
+    body: z.strictObject(changeable).partial(),
+    responses: { 202: DeployServerView },
+    handle: ({ caller, params, body }) =>
+      accepting(caller, toView, (by) => acceptDeployServerUpdate(by, params.id, body)),
+  }),
+
+  common.delete,
+]

@@ -1,0 +1,243 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { asking, statusOf, unless, wordsOf } from '../docker/errors.ts'
+import { EngineError, EngineUnavailable } from '../errors.ts'
+import type { DialMachine, SwarmMember, SwarmMembership } from '../swarms.ts'
+import { engineOf } from './dial.ts'
+
+/** On a node of the Swarm: the id of its machine. */
+export const machineLabel = 'keelson.machine'
+
+// The addresses of the Swarm's own networks. Machines are in 10.77.0.0/24, their engines' bridges in 172.20.0.0/16.
+const overlayPool = ['172.24.0.0/14']
+const swarmPort = 2377
+const lookEveryMs = 200
+/** A worker that has joined appears at its manager within a second. */
+const appearsWithinMs = 10_000
+
+interface Info {
+  ServerVersion: string
+  Name: string
+  Swarm: {
+    NodeID: string
+    LocalNodeState: string
+    ControlAvailable: boolean
+    RemoteManagers?: { Addr: string }[] | null
+  }
+}
+
+interface Node {
+  ID: string
+  Version: { Index: number }
+  Spec: { Role: 'manager' | 'worker'; Availability: string; Labels?: Record<string, string> }
+  Description: { Hostname: string }
+  Status: { State: string; Addr: string }
+}
+
+/** The part of the engine's API that is used here: dockerode's types lack most of it. */
+interface SwarmApi {
+  info(): Promise<Info>
+  listNodes(): Promise<Node[]>
+  getNode(id: string): {
+    inspect(): Promise<Node>
+    update(spec: object): Promise<unknown>
+    remove(options: { force: true }): Promise<unknown>
+  }
+  listTasks(options: object): Promise<{ Status: { State: string } }[]>
+  swarmInit(options: object): Promise<unknown>
+  swarmJoin(options: object): Promise<unknown>
+  swarmLeave(options: object): Promise<unknown>
+  swarmInspect(): Promise<{ JoinTokens: { Worker: string } }>
+}
+
+export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
+  const at = (machineId: string): SwarmApi => engineOf<SwarmApi>(dial, machineId)
+  const infoOf = (machineId: string): Promise<Info> => at(machineId).info()
+
+  const nodesOf = (managerId: string): Promise<Node[]> => at(managerId).listNodes()
+
+  /** Changes a node until no other change comes in between. */
+  async function changeNode(managerId: string, nodeId: string, change: (spec: Node['Spec']) => Node['Spec']) {
+    for (let tries = 1; ; tries++) {
+      const node = at(managerId).getNode(nodeId)
+      const { Spec, Version } = await node.inspect()
+      const next = change(structuredClone(Spec))
+      if (JSON.stringify(next) === JSON.stringify(Spec)) return
+      try {
+        await node.update({ version: Version.Index, ...next })
+        return
+      } catch (error) {
+        if (tries === 10 || !/out of sequence/.test(wordsOf(error))) throw error
+      }
+    }
+  }
+
+  const leave = async (machineId: string): Promise<void> => {
+    const { Swarm } = await infoOf(machineId)
+    if (Swarm.LocalNodeState === 'inactive') return
+    await unless([503], at(machineId).swarmLeave({ force: true })) // 503: it has left
+  }
+
+  /** The node of a machine. Waits for one that has just joined. */
+  async function nodeOf(managerId: string, machineId: string, withinMs: number): Promise<Node | null> {
+    const deadline = performance.now() + withinMs
+    for (;;) {
+      const found = (await nodesOf(managerId)).find(({ Spec }) => Spec.Labels?.[machineLabel] === machineId)
+      if (found) return found
+      if (performance.now() > deadline) return null
+      await delay(lookEveryMs)
+    }
+  }
+
+  async function formed(machineId: string): Promise<SwarmMember> {
+    const { Swarm } = await infoOf(machineId)
+    await changeNode(machineId, Swarm.NodeID, (spec) => ({
+      ...spec,
+      Availability: 'drain',
+      Labels: { ...spec.Labels, [machineLabel]: machineId },
+    }))
+    const node = await nodeOf(machineId, machineId, 0)
+    if (!node) throw new EngineUnavailable('The Swarm does not have its manager')
+    return toMember(node)
+  }
+
+  const membership: SwarmMembership = {
+    async awaitEngine(machineId, withinMs, signal) {
+      const deadline = performance.now() + withinMs
+      for (;;) {
+        try {
+          const { ServerVersion } = await asking(() => infoOf(machineId))
+          return { version: ServerVersion }
+        } catch (error) {
+          signal?.throwIfAborted()
+          const isOver = performance.now() > deadline
+          if (isOver || (error instanceof EngineError && error.permanent)) throw error
+        }
+        await delay(lookEveryMs, undefined, signal ? { signal } : {})
+      }
+    },
+
+    form: (machineId, address) =>
+      asking(async () => {
+        const { Swarm } = await infoOf(machineId)
+        if (!Swarm.ControlAvailable) {
+          await leave(machineId)
+          await at(machineId).swarmInit({
+            ListenAddr: `${address}:${swarmPort}`,
+            AdvertiseAddr: address,
+            DataPathAddr: address,
+            DefaultAddrPool: overlayPool,
+            SubnetSize: 24,
+            Availability: 'drain',
+            Spec: {},
+          })
+        }
+        return formed(machineId)
+      }),
+
+    workerToken: (managerId) =>
+      asking(async () => {
+        const { JoinTokens } = await at(managerId).swarmInspect()
+        return JoinTokens.Worker
+      }),
+
+    join: (machineId, address, manager) =>
+      asking(async () => {
+        const { Swarm } = await infoOf(machineId)
+        if (Swarm.LocalNodeState === 'active' && !Swarm.ControlAvailable) {
+          // A node that was removed from its Swarm still believes to be active, and cannot tell.
+          if (Swarm.RemoteManagers?.some(({ Addr }) => Addr === `${manager.address}:${swarmPort}`)) return
+        }
+        await leave(machineId)
+        await at(machineId).swarmJoin({
+          ListenAddr: `${address}:${swarmPort}`,
+          AdvertiseAddr: address,
+          DataPathAddr: address,
+          RemoteAddrs: [`${manager.address}:${swarmPort}`],
+          JoinToken: manager.token,
+        })
+      }),
+
+    members: (managerId) => asking(async () => (await nodesOf(managerId)).map(toMember)),
+
+    admit: (managerId, machineId, address) =>
+      asking(async () => {
+        const deadline = performance.now() + appearsWithinMs
+        for (;;) {
+          const nodes = await nodesOf(managerId)
+          const node = nodes.find(
+            ({ Status, Spec }) =>
+              Status.Addr === address && Spec.Role === 'worker' && Status.State === 'ready',
+          )
+          if (node) {
+            // What the machine was before it was made again.
+            for (const other of nodes)
+              if (other.ID !== node.ID && other.Spec.Labels?.[machineLabel] === machineId)
+                await unless([404], at(managerId).getNode(other.ID).remove({ force: true }))
+            return changeNode(managerId, node.ID, (spec) => ({
+              ...spec,
+              Availability: 'active',
+              Labels: { ...spec.Labels, [machineLabel]: machineId },
+            }))
+          }
+          if (performance.now() > deadline)
+            throw new EngineUnavailable('The control plane does not see the worker')
+          await delay(lookEveryMs)
+        }
+      }),
+
+    drain: (managerId, machineId, withinMs, signal) =>
+      asking(async () => {
+        const node = await nodeOf(managerId, machineId, 0)
+        if (!node) return
+        await changeNode(managerId, node.ID, (spec) => ({ ...spec, Availability: 'drain' }))
+        if (node.Status.State !== 'ready') return // it cannot end its tasks
+        const deadline = performance.now() + withinMs
+        const filters = { node: [node.ID] }
+        for (;;) {
+          const tasks = await at(managerId).listTasks({ filters })
+          if (!tasks.some(({ Status }) => ['running', 'starting', 'preparing'].includes(Status.State))) return
+          if (performance.now() > deadline)
+            throw new EngineUnavailable('The applications on the worker do not end')
+          await delay(lookEveryMs, undefined, signal ? { signal } : {})
+        }
+      }, signal),
+
+    remove: (managerId, machineId) =>
+      asking(async () => {
+        for (const { ID, Spec } of await nodesOf(managerId))
+          if (Spec.Labels?.[machineLabel] === machineId)
+            await unless([404], at(managerId).getNode(ID).remove({ force: true }))
+      }),
+
+    leave: (machineId) => asking(() => leave(machineId)),
+
+    reform: (machineId, address) =>
+      asking(async () => {
+        const { Swarm } = await infoOf(machineId)
+        if (!Swarm.ControlAvailable || (await nodesOf(machineId).catch(refusedAs503)) === null)
+          await at(machineId).swarmInit({
+            ForceNewCluster: true,
+            ListenAddr: `${address}:${swarmPort}`,
+            AdvertiseAddr: address,
+            DataPathAddr: address,
+          })
+        return formed(machineId)
+      }),
+  }
+  return membership
+}
+
+/** A manager without its majority answers 500 or 503. */
+function refusedAs503(error: unknown): null {
+  if ([500, 503].includes(statusOf(error) ?? 0)) return null
+  throw error
+}
+
+const toMember = ({ ID, Spec, Status }: Node): SwarmMember => ({
+  node_id: ID,
+  machine_id: Spec.Labels?.[machineLabel] ?? '',
+  address: Status.Addr,
+  role: Spec.Role,
+  availability: Spec.Availability === 'drain' ? 'drain' : 'active',
+  state: Status.State === 'ready' ? 'ready' : 'down',
+})

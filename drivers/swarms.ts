@@ -1,0 +1,126 @@
+import type { Duplex } from 'node:stream'
+
+// A Docker Swarm inside machines of the platform: instances whose image runs a Docker Engine. Every call names the
+// machine whose engine it asks, by the id of its instance. The engine of a machine is reached only through its host.
+
+/**
+ * Connects to the Docker Engine inside a running machine. Throws InstanceNotFound, InstanceNotRunning and
+ * EngineUnavailable.
+ */
+export type DialMachine = (machineId: string) => Promise<Duplex>
+
+export interface SwarmMember {
+  /** The Swarm's own id of the node. */
+  node_id: string
+  /** The id of its instance. */
+  machine_id: string
+  address: string
+  role: 'manager' | 'worker'
+  availability: 'active' | 'drain'
+  state: 'ready' | 'down'
+}
+
+/**
+ * The members of a Swarm. All calls are idempotent: each looks before it acts. They throw EngineUnavailable if a
+ * machine's engine does not answer, and EngineRefused if it refuses.
+ */
+export interface SwarmMembership {
+  /** Waits until the machine's engine answers. Throws EngineUnavailable after `withinMs`. */
+  awaitEngine(machineId: string, withinMs: number, signal?: AbortSignal): Promise<{ version: string }>
+  /**
+   * Forms a Swarm whose only manager is this machine, which runs no services, or finds the one that it manages. A
+   * machine that is in another Swarm leaves that first.
+   */
+  form(machineId: string, address: string): Promise<SwarmMember>
+  /** The token with which workers join the manager's Swarm: a secret. Another host may have the manager. */
+  workerToken(managerId: string): Promise<string>
+  /** Makes the machine a worker of the manager's Swarm, or finds it there. It leaves any other Swarm first. */
+  join(machineId: string, address: string, manager: { address: string; token: string }): Promise<void>
+  members(managerId: string): Promise<SwarmMember[]>
+  /**
+   * Lets a machine that has joined take services: the manager knows it by its address from then on. Throws
+   * EngineUnavailable if the manager does not see it within ten seconds.
+   */
+  admit(managerId: string, machineId: string, address: string): Promise<void>
+  /**
+   * Has the member take no further services, and waits until those that it has have ended. Does nothing if it is no
+   * member, and does not wait for one that is down. Throws EngineUnavailable after `withinMs`.
+   */
+  drain(managerId: string, machineId: string, withinMs: number, signal?: AbortSignal): Promise<void>
+  /** Removes the member from the manager's list, also if it is down. It need not answer. */
+  remove(managerId: string, machineId: string): Promise<void>
+  /** Has the machine leave its Swarm. Succeeds if it is in none. */
+  leave(machineId: string): Promise<void>
+  /** Makes this machine the only manager of a new Swarm that has the services of the one it was in. */
+  reform(machineId: string, address: string): Promise<SwarmMember>
+}
+
+/** One task that always runs on one member: a replica of an application. */
+export interface SwarmServiceSpec {
+  /** The platform's id. No other service of the Swarm has it. */
+  id: string
+  /** For people who look at the machine: the application's name. */
+  name: string
+  /** What it belongs to, in the service's and its tasks' labels. */
+  labels: Record<string, string>
+  /** The member on which it runs. */
+  machine_id: string
+  image: string
+  /** Empty: the image's own. */
+  command: string[]
+  env: Record<string, string>
+  cpu_cores: number
+  memory_mib: number
+  /** The container's port, and the port of the machine that leads to it. Null: it listens to nothing. */
+  port: { container_port: number; machine_port: number } | null
+  /** Named volumes of the machine. */
+  volumes: { name: string; mount_path: string }[]
+  /** Run in the container. Null: none, also if the image has one. */
+  health_check: {
+    command: string[]
+    interval_sec: number
+    timeout_sec: number
+    retries: number
+    start_period_sec: number
+  } | null
+  /** How long it may take to end after SIGTERM. */
+  stop_grace_sec: number
+  /** A change starts the task anew, also if nothing else has changed. */
+  restarts: number
+}
+
+/** A service as the Swarm has it, with its newest task. */
+export interface FoundSwarmService {
+  id: string
+  machine_id: string
+  /** Equal specs have equal hashes. */
+  spec_hash: string
+  task: {
+    /** `starting`: it waits, pulls its image or is not healthy yet. `running`: its process runs and is healthy, if it has a check. */
+    state: 'starting' | 'running' | 'ended'
+    /** Why it does not run, in the engine's words, without addresses and ids. */
+    reason: string | null
+    exit_code: number | null
+    /** The engine's id of its container, on its machine. */
+    container_id: string | null
+    started_at: string | null
+  } | null
+  /** How many of its tasks have failed since its spec last changed. */
+  failures: number
+}
+
+/** The services of a Swarm. A service without the platform's labels is never touched. */
+export interface SwarmServices {
+  /**
+   * Brings the Swarm to exactly these services: creates, updates (the old task ends before the new one starts), and
+   * removes. What is as wanted is not touched. Tries all of them, then throws the first failure.
+   */
+  apply(managerId: string, services: SwarmServiceSpec[], signal?: AbortSignal): Promise<void>
+  list(managerId: string): Promise<FoundSwarmService[]>
+  /** Calls `check` until it returns true, at each change of the Swarm's tasks and at least every two seconds. */
+  await(
+    managerId: string,
+    check: (services: FoundSwarmService[]) => boolean | Promise<boolean>,
+    signal?: AbortSignal,
+  ): Promise<void>
+}

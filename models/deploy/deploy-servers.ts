@@ -1,0 +1,165 @@
+import mongoose, { Schema } from 'mongoose'
+import { InvalidInput, NotFound } from '../../lib/problem.ts'
+import { strangersOn } from '../compute/reservations.ts'
+import { needQuota, tenantResource } from '../identity/tenants.ts'
+import { transaction } from '../database.ts'
+import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
+import type { Accepted } from '../operations.ts'
+import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { sealedField } from '../sealed-fields.ts'
+import { sealSecret, unsealSecret } from '../secrets.ts'
+import { type StateOf, states } from '../states.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import type { InstanceType } from './instance-types.ts'
+
+export const deployServerStates = states(
+  {
+    creating: {},
+    ready: { update: 'updating', delete: 'deleting' },
+    error: { update: 'updating', delete: 'deleting' },
+  },
+  { supersede: ['delete'], final: ['delete'] },
+)
+
+/** A machine of a deploy server: an instance with a disk and a NIC, all of them managed by the deploy server. */
+export interface DeployNode {
+  /** `cp`, or `w1` to `w10`. */
+  name: string
+  /** In the deploy server's subnet. It never changes. */
+  ip_address: string
+  instance_type: InstanceType
+  disk_gib: number
+  /** Null until it has been accepted. */
+  machine_id: string | null
+  disk_id: string | null
+  /** It is a member of the Swarm and takes applications. */
+  registered: boolean
+}
+
+/** A control plane and workers, on which a tenant's applications run, behind a load balancer of its own. */
+export interface DeployServerDocument
+  extends ResourceDocument<StateOf<typeof deployServerStates>>,
+    ParentDocument {
+  worker_count: number
+  worker_instance_type: InstanceType
+  worker_disk_gib: number
+  app_instance_type: InstanceType
+  vpc_id: string | null
+  subnet_id: string | null
+  lb_id: string | null
+  /** The control plane first, then the workers by number. */
+  nodes: DeployNode[]
+  /** The token with which a worker joins the Swarm, sealed; `-` for none. */
+  join_token_sealed: string
+  /** What an open operation does now, in plain words. */
+  init_step: string | null
+}
+
+const { Mixed } = Schema.Types
+const schema = resourceSchema<DeployServerDocument>(
+  {
+    worker_count: { type: Number, required: true },
+    worker_instance_type: { type: String, required: true },
+    worker_disk_gib: { type: Number, required: true },
+    app_instance_type: { type: String, required: true },
+    vpc_id: { type: String, default: null },
+    subnet_id: { type: String, default: null },
+    lb_id: { type: String, default: null },
+    nodes: { type: [Mixed], default: [] },
+    join_token_sealed: { type: String, default: '-' },
+    init_step: { type: String, default: null },
+    ...parentFields,
+  },
+  deployServerStates,
+  'deploy_servers',
+)
+schema.index({ 'nodes.machine_id': 1 })
+export const DeployServer = mongoose.model<DeployServerDocument>('DeployServer', schema)
+export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates)
+
+export const workersAtMost = 10
+
+export type NewDeployServer = Pick<
+  DeployServerDocument,
+  'name' | 'tags' | 'worker_count' | 'worker_instance_type' | 'worker_disk_gib' | 'app_instance_type'
+>
+
+/**
+ * Accepts the tenant's deploy server, or returns the one that it has: a tenant has one. Throws QuotaExceeded and
+ * NameTaken.
+ */
+export const acceptDeployServer = (
+  by: By,
+  fields: NewDeployServer,
+): Promise<Accepted<DeployServerDocument> | { document: DeployServerDocument; operation: null }> =>
+  transaction(async () => {
+    const { tenant_id } = by
+    await lockParent(tenantResource, tenant_id, tenant_id) // one of two creations at once finds the other's
+    const there = await DeployServer.findOne({ tenant_id }).lean()
+    if (there) return { document: there, operation: null }
+    await needQuota(tenant_id, 'max_deploy_servers', 0)
+    return create(by, deployServerResource, {
+      fields: { ...fields, ...unmade, nodes: [], turns: 0 },
+    })
+  }, by.tenant_id)
+
+const unmade = { vpc_id: null, subnet_id: null, lb_id: null, join_token_sealed: '-', init_step: null }
+
+export type DeployServerChanges = {
+  [Field in 'worker_count' | 'worker_instance_type' | 'worker_disk_gib' | 'app_instance_type' | 'tags']?:
+    | DeployServerDocument[Field]
+    | undefined
+}
+
+/** Throws as `begin`, InvalidInput (a smaller disk), QuotaExceeded. */
+export const acceptDeployServerUpdate = (
+  by: By,
+  id: string,
+  changes: DeployServerChanges,
+): Promise<Accepted<DeployServerDocument>> => {
+  const given = Object.entries(changes).filter(([, value]) => value !== undefined)
+  const set: Partial<DeployServerDocument> = Object.fromEntries(given)
+  return begin(by, deployServerResource, id, 'update', {
+    set,
+    reserve: async ({ worker_disk_gib, nodes }) => {
+      const present = Math.max(
+        0,
+        ...nodes.filter(({ name }) => name !== 'cp').map(({ disk_gib }) => disk_gib),
+      )
+      if (worker_disk_gib >= present) return
+      const message = `is too small: the workers have ${present} GiB, and disks never shrink`
+      throw new InvalidInput(422, [{ pointer: '/worker_disk_gib', message }])
+    },
+  })
+}
+
+accepts(deployServerResource, {
+  // Idempotent creation is the API's: an operation that makes a deploy server wants one of its own.
+  verbs: { update: acceptDeployServerUpdate },
+})
+
+const contextOf = (id: string): string => `deploy_servers.join_token:${id}`
+sealedField(DeployServer, 'join_token_sealed', ({ _id }) => contextOf(_id))
+
+/** Keeps the token with which workers join the Swarm. */
+export async function keepJoinToken(id: string, token: string): Promise<void> {
+  const join_token_sealed = await sealSecret(token, contextOf(id))
+  await DeployServer.updateOne({ _id: id }, { $set: { join_token_sealed } }).setOptions(everyTenant)
+}
+
+/** Null before the Swarm is formed. */
+export const openJoinToken = async ({
+  _id,
+  join_token_sealed,
+}: DeployServerDocument): Promise<string | null> =>
+  join_token_sealed === '-' ? null : unsealSecret(join_token_sealed, contextOf(_id))
+
+/** The deploy server, for a host that has one of its machines. Throws NotFound. */
+export async function deployServerOnHost(hostId: string, _id: string): Promise<DeployServerDocument> {
+  const server = await DeployServer.findById(_id).setOptions(everyTenant).lean()
+  const machines = server?.nodes.flatMap(({ machine_id }) => machine_id ?? []) ?? []
+  if (!server || (await strangersOn(hostId, machines)).length === machines.length)
+    throw new NotFound('deploy server')
+  return server
+}

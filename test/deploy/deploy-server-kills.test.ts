@@ -1,0 +1,128 @@
+import { describe, expect, test } from '@jest/globals'
+import type { Accepted, DeployServerBody } from '../support/client.ts'
+import { engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { platform } from '../support/platform.ts'
+import { sampled } from '../support/sampled.ts'
+import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// If a process is killed (-9) while a deploy server is created, changed or deleted, it ends as requested and leaves no
+// traces. The tests look at the engine, not only at the records.
+
+const within = 240_000
+const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
+type Role = (typeof roles)[number]
+
+const killed = async (role: Role): Promise<void> => {
+  await platform.kill(role)
+  await platform.start(role)
+}
+
+const containersOf = ({ id }: TestTenant) => engine.withLabel('keelson.tenant', id)
+const machinesOf = async (tenant: TestTenant): Promise<number> =>
+  (await containersOf(tenant)).filter(({ Labels }) => Labels['keelson.kind'] === 'container').length
+
+/** Waits until the operation says that it does this. */
+const says = (words: RegExp) => (_: TestTenant, operation: Accepted['operation']) =>
+  eventually(async () => words.test(String((await operation.now()).step)))
+
+const ready = async (tenant: TestTenant, id: string, workers: number): Promise<DeployServerBody> => {
+  const server = await tenant.owner.deployServers.get(id)
+  expect(server).toMatchObject({ status: 'ready', operation_id: null, status_reason: null })
+  expect(server.workers.map(({ registered }) => registered)).toEqual(Array(workers).fill(true))
+  expect(await machinesOf(tenant)).toBe(workers + 1)
+  expect((await tenant.storage()).reservations).toBe(workers + 1)
+  return server
+}
+
+async function gone(tenant: TestTenant): Promise<void> {
+  expect(await tenant.holds()).toEqual(holdsNothing)
+  expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+  expect(await tenant.owner.get('/api/v1/vpcs?limit=0')).toMatchObject({ total: 0 })
+  await eventually(async () => (await containersOf(tenant)).length === 0)
+}
+
+const remove = async (tenant: TestTenant, id: string): Promise<void> => {
+  await (await tenant.owner.deployServers.delete(id)).operation.success()
+  await gone(tenant)
+}
+
+type Moment = (tenant: TestTenant, operation: Accepted['operation']) => Promise<unknown>
+
+const points = (moments: Record<string, Moment>) =>
+  Object.entries(moments).flatMap(([when, moment]) => roles.map((role) => ({ role, when, moment })))
+
+describe('a creation', () => {
+  const moments = {
+    'makes its machines': says(/machines$/),
+    'has its first machine': (tenant: TestTenant) => eventually(async () => (await machinesOf(tenant)) > 0),
+    'joins them into a Swarm': says(/Swarm/),
+  }
+  test.each(sampled(points(moments), 2))(
+    'completes if $role is killed when it $when',
+    async ({ role, moment }) => {
+      const tenant = await makeTenant()
+      const { id, operation } = await tenant.owner.deployServers.create()
+      await moment(tenant, operation)
+      await killed(role)
+      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      await ready(tenant, id, 1)
+      await remove(tenant, id)
+    },
+  )
+
+  test.each(sampled(Object.entries(moments), 1))(
+    'that is cancelled when it %s leaves nothing',
+    async (_, moment) => {
+      const tenant = await makeTenant()
+      const { id, operation } = await tenant.owner.deployServers.create()
+      await moment(tenant, operation)
+      await operation.cancel()
+      expect((await operation.end(within)).state).toBe('cancelled')
+      await gone(tenant)
+      await remove(tenant, id)
+    },
+  )
+})
+
+describe('a change of the number of workers', () => {
+  const growing = { 'makes a machine': says(/machines$/), 'has it join': says(/Swarm/) }
+  test.each(sampled(points(growing), 1))(
+    'completes if $role is killed when it $when',
+    async ({ role, moment }) => {
+      const tenant = await makeTenant()
+      const { id } = await tenant.owner.deployServers.make()
+      const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 2 })
+      await moment(tenant, operation)
+      await killed(role)
+      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      await ready(tenant, id, 2)
+      await remove(tenant, id)
+    },
+  )
+
+  const shrinking = { 'moves applications away': says(/moving/), 'removes a machine': says(/removing/) }
+  test.each(sampled(points(shrinking), 1))(
+    'completes if $role is killed when it $when',
+    async ({ role, moment }) => {
+      const tenant = await makeTenant()
+      const { id } = await tenant.owner.deployServers.make({ worker_count: 2 })
+      const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 1 })
+      await moment(tenant, operation)
+      await killed(role)
+      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      await ready(tenant, id, 1)
+      await remove(tenant, id)
+    },
+  )
+})
+
+test.each(sampled(roles, 1))('a deletion completes if %s is killed', async (role) => {
+  const tenant = await makeTenant()
+  const { id } = await tenant.owner.deployServers.make()
+  const { operation } = await tenant.owner.deployServers.delete(id)
+  await says(/deleting/)(tenant, operation)
+  await killed(role)
+  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+  await gone(tenant)
+})

@@ -1,0 +1,121 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import type { DeployServerBody, Json } from '../support/client.ts'
+import { engine } from '../support/engine.ts'
+import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
+
+let tenant: TestTenant
+let server: DeployServerBody
+
+beforeAll(async () => {
+  tenant = await makeTenant()
+  server = await tenant.owner.deployServers.make({ worker_count: 2 })
+})
+
+const machines = () =>
+  tenant.owner.get<{ items: (Json & { name: string; memory_mib: number })[] }>(
+    `/api/v1/containers?managed_by=${server.id}&sort_by=name&order=asc`,
+  )
+
+describe('a deploy server', () => {
+  test('has a control plane and workers that take applications', async () => {
+    expect(server).toMatchObject({
+      status: 'ready',
+      uuid: server.id,
+      init_step: null,
+      worker_count: 2,
+      control_plane: { name: 'cp', registered: true },
+      workers: [
+        { name: 'w1', registered: true, disk_gib: 2 },
+        { name: 'w2', registered: true },
+      ],
+      lb_id: expect.any(String),
+    })
+    const { items } = await machines()
+    expect(items).toMatchObject([
+      { name: 'cp', status: 'running', managed_by: server.id },
+      { name: 'w1', status: 'running' },
+      { name: 'w2', status: 'running' },
+    ])
+  })
+
+  test('exists once: a second creation answers with it, and many at once make one', async () => {
+    const answers = await Promise.all(
+      Array.from({ length: 5 }, () => tenant.owner.ask('POST', '/api/v1/deploy-servers', { name: 'other' })),
+    )
+    for (const { status, body } of answers) expect([status, body['id']]).toEqual([200, server.id])
+
+    const another = await makeTenant()
+    const first = await Promise.all(
+      Array.from({ length: 20 }, () => another.owner.ask('POST', '/api/v1/deploy-servers')),
+    )
+    expect(new Set(first.map(({ body }) => body['id'])).size).toBe(1)
+    expect(first.filter(({ status }) => status === 202)).toHaveLength(1)
+    expect(first.filter(({ status }) => status === 200)).toHaveLength(19)
+    const [id = ''] = first.map(({ body }) => String(body['id']))
+    const deletion = await another.owner.deployServers.delete(id) // while it is being created
+    await deletion.operation.success()
+    expect(await another.holds()).toEqual(holdsNothing)
+    expect(await another.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+    expect(await another.owner.get('/api/v1/vpcs?limit=0')).toMatchObject({ total: 0 })
+    expect(await engine.withLabel('keelson.tenant', another.id)).toEqual([])
+  })
+
+  test('grows and shrinks by workers, and changes their size and disks', async () => {
+    const changes = { worker_count: 3, worker_instance_type: 'small', worker_disk_gib: 3 }
+    await (await tenant.owner.deployServers.update(server.id, changes)).operation.success()
+    expect(await tenant.owner.deployServers.get(server.id)).toMatchObject({
+      status: 'ready',
+      control_plane: { instance_type: 'mini' },
+      workers: [1, 2, 3].map((number) => ({
+        name: `w${number}`,
+        registered: true,
+        instance_type: 'small',
+        disk_gib: 3,
+      })),
+    })
+    const { items } = await machines()
+    expect(items.map(({ memory_mib }) => memory_mib)).toEqual([512, 1024, 1024, 1024])
+
+    await (await tenant.owner.deployServers.update(server.id, { worker_count: 1 })).operation.success()
+    expect(await tenant.owner.deployServers.get(server.id)).toMatchObject({
+      worker_count: 1,
+      workers: [{ name: 'w1' }],
+    })
+    expect((await machines()).items.map(({ name }) => name)).toEqual(['cp', 'w1'])
+    expect(
+      await tenant.owner.get(`/api/v1/disks?managed_by=${server.id}&sort_by=name&order=asc`),
+    ).toMatchObject({ items: [{ name: 'cp' }, { name: 'w1', size_gib: 3 }], total: 2 })
+  })
+
+  test.each([
+    ['more workers than a deploy server has', { worker_count: 11 }, '/worker_count'],
+    ['no workers', { worker_count: 0 }, '/worker_count'],
+    ['an unknown size', { worker_instance_type: 'huge' }, '/worker_instance_type'],
+    ['smaller disks', { worker_disk_gib: 1 }, '/worker_disk_gib'],
+  ])('refuses %s', async (_, changes, pointer) => {
+    const answer = await tenant.owner.ask('PUT', `/api/v1/deploy-servers/${server.id}`, changes)
+    expect(answer).toMatchObject({ status: 422, body: { errors: [{ pointer }] } })
+    expect(await tenant.owner.deployServers.get(server.id)).toMatchObject({ status: 'ready' })
+  })
+
+  test('that the tenant has no quota for fails, and leaves nothing', async () => {
+    const poor = await makeTenant({ max_ram_gib: 1 })
+    const { id, operation } = await poor.owner.deployServers.create({ worker_instance_type: 'small' })
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'quota_exceeded' } })
+    expect(await poor.owner.deployServers.get(id)).toMatchObject({
+      status: 'error',
+      control_plane: null,
+      workers: [],
+    })
+    expect(await poor.holds()).toEqual(holdsNothing)
+    expect(await poor.owner.get('/api/v1/vpcs?limit=0')).toMatchObject({ total: 0 })
+  })
+
+  test('is deleted with everything that it has made', async () => {
+    await (await tenant.owner.deployServers.delete(server.id)).operation.success()
+    expect(await tenant.holds()).toEqual(holdsNothing)
+    expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+    expect(await tenant.owner.get(`/api/v1/subnets?managed_by=${server.id}`)).toMatchObject({ total: 0 })
+    expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+  })
+})
