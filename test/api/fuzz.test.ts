@@ -27,8 +27,8 @@ let tenant: TestTenant
 let operator: string
 let belongings: Belongings
 beforeAll(async () => {
-  // A small quota, so that random valid requests do not create many resources.
-  tenant = await makeTenant({ max_cpu_cores: 3, max_ram_gib: 1 })
+  // A small quota beside what its deploy server takes, so that random valid requests do not create many resources.
+  tenant = await makeTenant({ max_cpu_cores: 5, max_ram_gib: 2 })
   belongings = await makeOneOfEach(tenant)
   operator = (await makeOperator()).token
 })

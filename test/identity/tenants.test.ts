@@ -110,6 +110,7 @@ describe('a tenant’s limits', () => {
     expect(before).toEqual({
       max_certificates: 100,
       max_cpu_cores: 64,
+      max_deploy_servers: 1,
       max_llm_tokens_month: 10_000_000,
       max_load_balancers: 20,
       max_ram_gib: 256,
