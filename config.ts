@@ -75,6 +75,14 @@ const temporal = {
     .describe('File with the keys that encrypt Temporal’s payloads, in the format of the master key file'),
 }
 
+const appsDomain = z
+  .string()
+  .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/)
+  .default('localhost')
+  .describe(
+    'The domain of deploy servers’ applications, which leads to their load balancers: every name below it',
+  )
+
 const api = z.object({
   ...common,
   ...metrics(7085),
@@ -108,6 +116,7 @@ const api = z.object({
   KEELSON_TRUSTED_PROXIES: commaSeparated.describe(
     'Addresses or CIDRs of proxies whose `X-Forwarded-For` is trusted, comma separated; without it, none',
   ),
+  KEELSON_APPS_DOMAIN: appsDomain,
   KEELSON_MAIL_TOPIC_ARN: z
     .string()
     .regex(/^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w-]{1,256}$/)
@@ -187,6 +196,7 @@ const worker = z.object({
     .positive()
     .default(3600)
     .describe('How often the platform renews due certificates and warns of those that expire'),
+  KEELSON_APPS_DOMAIN: appsDomain,
   KEELSON_MACHINE_IMAGE: z
     .string()
     .default('keelson/machine:1')

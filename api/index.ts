@@ -2,6 +2,8 @@ import { containers } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
+import { makeApplications } from './deploy/applications.ts'
+import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
 import { deployServers } from './deploy/deploy-servers.ts'
 import { microvms } from './compute/microvms.ts'
@@ -60,6 +62,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...certificates,
   ...caTrusts,
   ...deployServers,
+  ...makeApplications(context),
+  ...makeDeployments(context),
   ...hosts,
   ...limits,
   ...tenants,

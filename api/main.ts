@@ -40,6 +40,7 @@ tellHostsOfLoadBalancers(log)
 
 const operations = allOperations({
   apiUrl: settings.KEELSON_API_URL,
+  appsDomain: settings.KEELSON_APPS_DOMAIN,
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>

@@ -13,6 +13,8 @@ export interface OperationsContext {
   apiUrl: string
   cancel: (workflowId: string) => void
   workflowUrl: (workflowId: string) => string
+  /** The domain of deploy servers' applications. Default: `localhost`. */
+  appsDomain?: string
   /** The SNS topic whose mail notifications are accepted. */
   mailTopic?: MailTopic | null
 }

@@ -107,6 +107,16 @@ export class EngineRefused extends EngineError {
   }
 }
 
+/** A service does not come to serve: the message says why, or that its time is over. */
+export class ServiceFailed extends EngineError {
+  override readonly name = 'ServiceFailed'
+  readonly code = 'service_failed'
+  readonly permanent = true
+  constructor(message: string, cause?: unknown) {
+    super(message, { cause })
+  }
+}
+
 /** The certificate authority refused. The message names the domain, if there is one, and quotes the authority. */
 export class AuthorityRefused extends EngineError {
   override readonly name = 'AuthorityRefused'

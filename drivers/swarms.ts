@@ -117,10 +117,4 @@ export interface SwarmServices {
    */
   apply(managerId: string, services: SwarmServiceSpec[], signal?: AbortSignal): Promise<void>
   list(managerId: string): Promise<FoundSwarmService[]>
-  /** Calls `check` until it returns true, at each change of the Swarm's tasks and at least every two seconds. */
-  await(
-    managerId: string,
-    check: (services: FoundSwarmService[]) => boolean | Promise<boolean>,
-    signal?: AbortSignal,
-  ): Promise<void>
 }

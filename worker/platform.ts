@@ -4,6 +4,7 @@ import { makePlatformHostActivities } from '../activities/compute/hosts.ts'
 import { makeInstanceDiskActivities } from '../activities/compute/instance-disks.ts'
 import { makeInstanceActivities } from '../activities/compute/instances.ts'
 import { makeMachineActivities } from '../activities/compute/machines.ts'
+import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
@@ -63,6 +64,7 @@ const worker = await Worker.create({
     ...makePlatformNetworkActivities(),
     ...makeLoadBalancerActivities(),
     ...makeCertificateActivities({ authority }),
+    ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),

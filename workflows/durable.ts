@@ -71,6 +71,8 @@ interface Rules {
   onFailure?: string
   /** After a cancel the status is the one before the operation, whatever `onFailure` says. */
   cancelRestores?: boolean
+  /** The status after a cancel. Default: that after a failure. */
+  onCancel?: string
   /** A cancel is ignored once the story has begun. For a story that has nothing to go back to; the state table refuses the cancel. */
   final?: boolean
 }
@@ -144,7 +146,8 @@ export const durable =
         const left = await runAll(undos.toReversed())
         const ending = isCancellation(error) ? 'cancelled' : 'failed'
         const goesBack = ending === 'cancelled' && rules.cancelRestores
-        const status = left.length ? 'error' : goesBack ? null : (rules.onFailure ?? null)
+        const after = (ending === 'cancelled' && rules.onCancel) || rules.onFailure
+        const status = left.length ? 'error' : goesBack ? null : (after ?? null)
         await records.operationFailed(operationId, ending, problemOf(error, left), status)
       })
     }

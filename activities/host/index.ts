@@ -1,5 +1,6 @@
 import type { makeContainersOnHost } from './containers.ts'
 import type { makeDeployNodesOnHost } from './deploy-nodes.ts'
+import type { makeDeployServicesOnHost } from './deploy-services.ts'
 import type { makeDisksOnHost } from './disks.ts'
 import type { makeLoadBalancersOnHost } from './load-balancers.ts'
 import type { makeMachinesOnHost } from './machines.ts'
@@ -8,6 +9,7 @@ import type { makeNetworksOnHost } from './networks.ts'
 /** All host activities that workflows call. */
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeDeployNodesOnHost> &
+  ReturnType<typeof makeDeployServicesOnHost> &
   ReturnType<typeof makeDisksOnHost> &
   ReturnType<typeof makeLoadBalancersOnHost> &
   ReturnType<typeof makeMachinesOnHost> &

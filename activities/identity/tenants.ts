@@ -30,9 +30,9 @@ export type TenantActivities = ReturnType<typeof makeTenantActivities>
 
 /**
  * A kind that blocks the deletion of another (`keptBy`) comes before it. The blocking kind's file imports the blocked
- * one, which is therefore defined first.
+ * one, which is therefore defined first. A kind without `delete` goes with its parent.
  */
 export const inOrderOfDeletion = () =>
   allResources()
-    .filter(({ of_platform }) => !of_platform)
+    .filter(({ of_platform, states }) => !of_platform && states.verbs.includes('delete'))
     .toReversed()

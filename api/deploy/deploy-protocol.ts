@@ -1,6 +1,13 @@
 import { z } from 'zod'
 import { NotFound } from '../../lib/problem.ts'
-import { deployServerOnHost, keepJoinToken, openJoinToken } from '../../models/deploy/deploy-servers.ts'
+import { DeployServices } from '../../lib/deploy-protocol.ts'
+import {
+  controlPlaneOnHost,
+  deployServerOnHost,
+  keepJoinToken,
+  openJoinToken,
+} from '../../models/deploy/deploy-servers.ts'
+import { wantedServices } from '../../models/deploy/swarm-services.ts'
 import { own } from '../compute/host-protocol.ts'
 import { Id } from '../fields.ts'
 import { hostsOnly, operation } from '../operation.ts'
@@ -8,11 +15,25 @@ import { hostsOnly, operation } from '../operation.ts'
 // The internal API for deploy servers. A host asks only for those that have a machine on it.
 
 const params = z.strictObject({ id: Id, server_id: Id })
-const path = '/internal/v1/hosts/{id}/deploy-servers/{server_id}/join-token'
+const server = '/internal/v1/hosts/{id}/deploy-servers/{server_id}'
+const path = `${server}/join-token`
 const permission = hostsOnly('only hosts with a machine of the deploy server get its join token')
 const JoinToken = z.strictObject({ token: z.string().min(1).max(500) })
 
 export const deployProtocol = [
+  operation({
+    method: 'GET',
+    path: `${server}/services`,
+    permission: hostsOnly('only the host of the control plane gets the secrets of its applications'),
+    summary: 'Get all services that are to run in a Swarm, with their environment variables',
+    params,
+    responses: { 200: DeployServices },
+    handle: async ({ caller, params: { id, server_id } }) => {
+      own(caller, id)
+      return { services: await wantedServices(await controlPlaneOnHost(id, server_id)) }
+    },
+  }),
+
   operation({
     method: 'GET',
     path,

@@ -163,3 +163,12 @@ export async function deployServerOnHost(hostId: string, _id: string): Promise<D
     throw new NotFound('deploy server')
   return server
 }
+
+/** The deploy server, for the host that has its control plane. Throws NotFound. */
+export async function controlPlaneOnHost(hostId: string, _id: string): Promise<DeployServerDocument> {
+  const server = await DeployServer.findById(_id).setOptions(everyTenant).lean()
+  const machine = server?.nodes.find(({ name }) => name === 'cp')?.machine_id
+  if (!server || !machine || (await strangersOn(hostId, [machine])).length)
+    throw new NotFound('deploy server')
+  return server
+}

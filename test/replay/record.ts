@@ -1,6 +1,7 @@
 // Records the histories that test/operations/replay.unit.test.ts replays: `node test/replay/record.ts [STORY...]`, all
 // or only those named, on the tests' stack (`script/test --keep` leaves it up). Record only new workflows. A change to
 // an existing workflow must replay its old histories: use `patched`.
+import '../support/stack-docker.ts'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { historyToJSON } from '@temporalio/common/lib/proto-utils.js'
 import { disconnectDatabase } from '../../models/database.ts'

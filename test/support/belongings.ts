@@ -1,6 +1,7 @@
 import { newId } from '../../lib/ids.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
+import { applicationsOf } from './clients/applications.ts'
 import { makeAuthority } from './certificates.ts'
 import { makeMachine } from './api-clients.ts'
 import type { TestTenant } from './tenants.ts'
@@ -41,6 +42,11 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     certificates_pem: authority.cert,
   })
   const server = await tenant.owner.deployServers.make()
+  const apps = applicationsOf(tenant.owner, server.id)
+  const app = await apps.create({ image: 'none', envs: { GREETING: 'hello' } })
+  await tenant.owner.ask('POST', `/api/v1/operations/${app.operation.id}/cancel`)
+  await app.operation.end()
+  const [deployment] = await apps.deployments()
   const { id: client } = await makeMachine(tenant.owner, ['containers:read'])
   const role = { name: `role-${newId().slice(-12)}`, permissions: ['containers:read'] }
   await tenant.owner.ask('POST', '/api/v1/roles', role)
@@ -64,7 +70,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'load-balancers': { id: balancer.id, route_id: route.id },
     certificates: { id: String(certificate.body['id']) },
     'ca-trusts': { id: String(trust.body['id']) },
-    'deploy-servers': { id: server.id },
+    'deploy-servers': { id: server.id, app: app.id, deployment: deployment?.id ?? '', key: 'GREETING' },
     operations: { id: container.operation.id },
   }
 }

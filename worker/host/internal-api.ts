@@ -16,6 +16,7 @@ import {
   MachineTransfer,
   ReportAnswer,
 } from '../../lib/host-protocol.ts'
+import { DeployServices } from '../../lib/deploy-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
@@ -113,6 +114,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       await call(at(joinToken(deployServerId)), z.undefined(), put, await token())
     },
 
+    deployServices: async (deployServerId: string): Promise<DeployServices> =>
+      call(at(`${deployServer(deployServerId)}/services`), DeployServices, {}, await token()),
+
     joinToken: async (deployServerId: string): Promise<string> =>
       (await call(at(joinToken(deployServerId)), JoinToken, {}, await token())).token,
 
@@ -128,8 +132,8 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
 const disk = (id: string): string => `disks/${encodeURIComponent(id)}`
 const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
-const joinToken = (deployServerId: string): string =>
-  `deploy-servers/${encodeURIComponent(deployServerId)}/join-token`
+const deployServer = (id: string): string => `deploy-servers/${encodeURIComponent(id)}`
+const joinToken = (deployServerId: string): string => `${deployServer(deployServerId)}/join-token`
 const JoinToken = z.object({ token: z.string() })
 const Wanted = z.object({ wanted: WantedDisk.nullable() })
 const Secrets = z.object({

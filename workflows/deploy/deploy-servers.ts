@@ -1,11 +1,18 @@
 import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { DeployServerActivities, MachinePlace } from '../../activities/deploy/deploy-servers.ts'
+import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { isFailure } from '../carry-out.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { together } from '../together.ts'
+import { endDeployments } from './applications.ts'
 
 const platform = proxyLocalActivities<DeployServerActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+const deployments = proxyLocalActivities<DeploymentActivities>({
   startToCloseTimeout: '10 s', // a few queries
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
@@ -50,6 +57,30 @@ async function register(work: Server, name: string): Promise<void> {
   await platform.noteNode(id, name, { registered: true })
 }
 
+// A deployment of the tenant's own may take the place of a move, and may not have known that the worker goes.
+const triesToMove = 5
+
+/** Releases the applications of a worker again, on the workers that stay. Throws why one cannot move. */
+async function moveApplications({ id, carryOut }: Server, name: string): Promise<void> {
+  for (let tries = 1; tries <= triesToMove; tries++) {
+    const apps = await deployments.applicationsOn(id, name)
+    if (apps.length === 0) return
+    const move = async (app_id: string): Promise<void> => {
+      const fields = { app_id, kind: 'move', message: `${name} is being removed` }
+      const rules = { key: `move ${app_id} from ${name}, ${tries}`, undo: null }
+      try {
+        await carryOut({ kind: 'deployment' }, 'create', fields, rules)
+      } catch (error) {
+        const isOther = ['superseded', 'cancelled', 'state_conflict', 'not_found'].some((code) =>
+          isFailure(error, code),
+        )
+        if (!isOther) throw error // what became of it, the next look shows
+      }
+    }
+    await together(apps.map(move))
+  }
+}
+
 /** Takes a worker out of the Swarm, and deletes its machine with the disk. */
 async function removeNode(work: Server, name: string): Promise<void> {
   const { id } = work
@@ -57,6 +88,7 @@ async function removeNode(work: Server, name: string): Promise<void> {
   const [manager, place] = [places['cp'], places[name]]
   if (manager && place) {
     await say(work, `moving the applications away from ${name}`)
+    await moveApplications(work, name)
     await on(manager.host_id).drainNodeOnHost(manager.machine_id, place.machine_id)
     await say(work, `removing ${name}`)
     await on(manager.host_id).removeNodeOnHost(manager.machine_id, place.machine_id)
@@ -136,6 +168,8 @@ export const deleteDeployServer = durable(
   async (work) => {
     const { id } = work
     const { load_balancer, container, disk } = await platform.partsOfDeployServer(id)
+    await say(work, 'cancelling deployments')
+    await endDeployments({ deploy_server_id: id })
     await say(work, 'deleting the machines and the load balancer')
     await together([
       ...load_balancer.map((one) => remove(work, 'load_balancer', one)),
@@ -143,6 +177,7 @@ export const deleteDeployServer = durable(
     ])
     await together(disk.map((one) => remove(work, 'disk', one)))
     await platform.removeDeployNetwork(id)
+    await deployments.forgetApplications(id)
     return 'deleted'
   },
   { final: true, onFailure: 'error' },

@@ -1,3 +1,6 @@
+import { loadAppImages } from '../../support/app-images.ts'
+import { applicationsOf } from '../../support/clients/applications.ts'
+import { eventually } from '../../support/eventually.ts'
 import { tenant, type Stories } from '../world.ts'
 
 const { deployServers } = tenant.owner
@@ -8,8 +11,36 @@ export const deployServerStories: Stories = {
   'updateDeployServer.grown': async () =>
     (await deployServers.update(await theServer(), { worker_count: 2, worker_instance_type: 'small' }))
       .operation,
-  'updateDeployServer.shrunk': async () =>
-    (await deployServers.update(await theServer(), { worker_count: 1, worker_disk_gib: 3 })).operation,
+  'createDeployment.first': async () => (await (await applications()).create({ name: 'shop' })).operation,
+  'createDeployment.next': async () =>
+    (await (await applications()).deploy(await theApplication(), { tag: 'v2' })).operation,
+  'createDeployment.failed': async () =>
+    (await (await applications()).deploy(await theApplication(), { tag: 'crash' })).operation,
+  'createDeployment.cancelled': async () => {
+    const apps = await applications()
+    const { id, operation } = await apps.deploy(await theApplication(), { tag: 'silent' })
+    await eventually(async () => (await apps.deployment(id)).phases.some(({ phase }) => phase === 'checking'))
+    await apps.cancel(id)
+    return operation
+  },
+  'createDeployment.superseded': async () => {
+    const apps = await applications()
+    const app = await theApplication()
+    const first = await apps.deploy(app, { tag: 'silent' })
+    const second = await apps.deploy(app, { tag: 'v1' })
+    const third = await apps.deploy(app, { tag: 'v2' })
+    await apps.cancel(first.id)
+    await third.operation.success()
+    return second.operation
+  },
+  'updateDeployServer.shrunk': async () => {
+    await (await applications()).make({ name: 'two', replicas: 2, tag: 'v1' })
+    return (await deployServers.update(await theServer(), { worker_count: 1, worker_disk_gib: 3 })).operation
+  },
+  'createDeployment.stopped': async () =>
+    (await (await applications()).stop(await theApplication())).operation,
+  'deleteApplication.deleted': async () =>
+    (await (await applications()).delete(await theApplication())).operation,
   'deleteDeployServer.deleted': async () => (await deployServers.delete(await theServer())).operation,
   'createDeployServer.cancelled': async () => {
     const { operation } = await deployServers.create()
@@ -21,4 +52,16 @@ export const deployServerStories: Stories = {
 async function theServer(): Promise<string> {
   const { body } = await tenant.owner.ask('POST', '/api/v1/deploy-servers')
   return String(body['id'])
+}
+
+async function applications() {
+  const server = await deployServers.get(await theServer())
+  await loadAppImages(tenant.owner, server)
+  return applicationsOf(tenant.owner, server.id)
+}
+
+async function theApplication(): Promise<string> {
+  const path = `/api/v1/deploy-servers/${await theServer()}/applications?name=shop`
+  const { items } = await tenant.owner.get<{ items: { id: string }[] }>(path)
+  return items[0]?.id ?? ''
 }

@@ -1,18 +1,29 @@
 import { makeDeployNodesOnHost } from '../../../activities/host/deploy-nodes.ts'
+import { makeDeployServicesOnHost } from '../../../activities/host/deploy-services.ts'
 import type { ContainerEngine } from '../../../drivers/containers.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
+import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
 import type { InternalApi } from '../internal-api.ts'
-import { dialMachines } from '../machine-engines.ts'
+import { connectFromMachines, dialMachines, reachesFromMachines } from '../machine-engines.ts'
 import type { HostPart } from '../part.ts'
 
 interface Parts {
   engine: Pick<ContainerEngine, 'pipe'>
-  api: Pick<InternalApi, 'keepJoinToken' | 'joinToken'>
+  api: Pick<InternalApi, 'keepJoinToken' | 'joinToken' | 'deployServices'>
 }
 
 /** The machines of deploy servers on this host, and their Swarms. */
 export function deployPart({ engine, api }: Parts): HostPart {
-  const membership = makeSwarmMembership(dialMachines(engine))
-  const tokens = { keep: api.keepJoinToken, fetch: api.joinToken }
-  return { name: 'deploy', activities: makeDeployNodesOnHost({ membership, tokens }) }
+  const dial = dialMachines(engine)
+  const nodes = makeDeployNodesOnHost({
+    membership: makeSwarmMembership(dial),
+    tokens: { keep: api.keepJoinToken, fetch: api.joinToken },
+  })
+  const services = makeDeployServicesOnHost({
+    services: makeSwarmServices(dial),
+    wanted: api.deployServices,
+    connectFrom: connectFromMachines(engine),
+    reaches: reachesFromMachines(engine),
+  })
+  return { name: 'deploy', activities: { ...nodes, ...services } }
 }

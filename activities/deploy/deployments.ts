@@ -1,0 +1,197 @@
+import { ApplicationFailure } from '@temporalio/activity'
+import { NotFound } from '../../lib/problem.ts'
+import type { ServingPlace } from '../../lib/deploy-protocol.ts'
+import { Container } from '../../models/compute/containers.ts'
+import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
+import { routeApplication } from '../../models/deploy/application-routes.ts'
+import { Deployment, type DeploymentDocument, logDeployment } from '../../models/deploy/deployments.ts'
+import { DeployServer } from '../../models/deploy/deploy-servers.ts'
+import { placeRelease } from '../../models/deploy/places.ts'
+import { endTurn, takeTurn } from '../../models/deploy/turns.ts'
+import { transaction } from '../../models/database.ts'
+import { replicasOf } from '../../models/network/load-balancers.ts'
+import { Operation } from '../../models/operations.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { permanently } from '../failures.ts'
+
+/** What a workflow knows of a deployment. */
+export interface DeploymentFacts {
+  kind: DeploymentDocument['kind']
+  app_id: string
+  deploy_server_id: string
+  /** The deployment that serves now. */
+  current_id: string | null
+  within_sec: number
+  path: string | null
+  drain_sec: number
+}
+
+/** The machine of the control plane, whose host asks the Swarm. */
+interface Manager {
+  host_id: string
+  machine_id: string
+}
+
+/** Activities of deployments: short reads and writes of MongoDB. */
+export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
+  takeTurn,
+  endTurn,
+
+  /** Begins a phase, which its readers see with a line of the log. */
+  async beginPhase(id: string, phase: string, line: string): Promise<void> {
+    const { modifiedCount } = await Deployment.updateOne(
+      { _id: id, 'phases.phase': { $ne: phase } },
+      { $push: { phases: { phase, at: new Date() } } },
+    ).setOptions(everyTenant)
+    if (modifiedCount) await logDeployment(id, line)
+  },
+
+  async deploymentFacts(id: string): Promise<DeploymentFacts> {
+    const deployment = await theDeployment(id)
+    const { current_id } = await theApplication(deployment.app_id)
+    const { kind, app_id, deploy_server_id, health_check, stop_grace_sec } = deployment
+    return {
+      kind,
+      app_id,
+      deploy_server_id,
+      current_id,
+      within_sec: health_check.within_sec,
+      path: health_check.path,
+      drain_sec: stop_grace_sec,
+    }
+  },
+
+  /** Throws `machine_missing` if the control plane is not on a host. */
+  async managerOf(deployServerId: string): Promise<Manager> {
+    const server = await DeployServer.findById(deployServerId).setOptions(everyTenant).lean()
+    const machine_id = server?.nodes.find(({ name }) => name === 'cp')?.machine_id
+    const machine = machine_id && (await Container.findById(machine_id).setOptions(everyTenant).lean())
+    if (!machine || !machine.host_id)
+      throw ApplicationFailure.nonRetryable('The deploy server has no control plane', 'machine_missing')
+    return { host_id: machine.host_id, machine_id: machine._id }
+  },
+
+  /** Places the replicas, and has their services run. Throws `no_room`. */
+  async placeRelease(id: string): Promise<ServingPlace[]> {
+    const deployment = await theDeployment(id)
+    const places = await permanently(() => placeRelease(deployment))
+    return places.map(({ service_id, ip_address, machine_port }) => ({
+      service_id,
+      ip_address,
+      machine_port,
+    }))
+  },
+
+  /** Has the application's route lead to these deployments. Returns the load balancer and its hosts. */
+  async routeTo(
+    appId: string,
+    deploymentIds: string[],
+  ): Promise<{ lb_id: string | null; host_ids: string[] }> {
+    const application = await findApplication(appId)
+    if (!application) return { lb_id: null, host_ids: [] }
+    const lb_id = await permanently(() => routeApplication(application, deploymentIds, domain)).catch(
+      unlessGone,
+    )
+    const replicas = lb_id ? await replicasOf(lb_id) : []
+    return { lb_id, host_ids: replicas.flatMap(({ host_id }) => host_id ?? []) }
+  },
+
+  /** From now on this release is the one that serves; with null, none is. */
+  async settleRelease(appId: string, current_id: string | null): Promise<void> {
+    await Application.updateOne(
+      { _id: appId },
+      { $set: { current_id, stopped: current_id === null } },
+    ).setOptions(everyTenant)
+  },
+
+  /** Only the services of these deployments are to run. */
+  async wantOnly(appId: string, wanted_ids: string[]): Promise<void> {
+    await Application.updateOne({ _id: appId }, { $set: { wanted_ids } }).setOptions(everyTenant)
+  },
+
+  /** Takes a release back that does not serve. Returns the deployment that does. */
+  async takeReleaseBack(id: string): Promise<{ app_id: string; current_id: string | null } | null> {
+    const deployment = await Deployment.findById(id).setOptions(everyTenant).lean()
+    const application = deployment && (await findApplication(deployment.app_id))
+    if (!application) return null
+    const { _id, current_id } = application
+    if (current_id === id) return { app_id: _id, current_id }
+    await Application.updateOne({ _id }, { $pull: { wanted_ids: id } }).setOptions(everyTenant)
+    await logDeployment(id, 'taking the release back; what served before serves on')
+    return { app_id: _id, current_id }
+  },
+
+  /** The applications with a replica on a worker, for its removal. */
+  async applicationsOn(deployServerId: string, node: string): Promise<string[]> {
+    const applications = await Application.find({
+      deploy_server_id: deployServerId,
+      status: 'active',
+      current_id: { $ne: null },
+    })
+      .setOptions(everyTenant)
+      .lean()
+    const current = await Deployment.find({
+      _id: { $in: applications.flatMap(({ current_id }) => current_id ?? []) },
+      'places.node': node,
+    })
+      .setOptions(everyTenant)
+      .lean()
+    return current.map(({ app_id }) => app_id)
+  },
+
+  /** The operations of the open deployments of an application, or of all of a deploy server. */
+  async openDeployments(of: { app_id: string } | { deploy_server_id: string }): Promise<string[]> {
+    const open = await Deployment.find({ ...of, operation_id: { $ne: null } }, { operation_id: 1 })
+      .setOptions(everyTenant)
+      .lean()
+    const ids = open.flatMap(({ operation_id }) => operation_id ?? [])
+    const operations = await Operation.find({ _id: { $in: ids }, open: true }, { _id: 1 })
+      .setOptions(everyTenant)
+      .lean()
+    return operations.map(({ _id }) => _id)
+  },
+
+  /** Deletes the records of an application’s deployments. */
+  async forgetDeployments(appId: string): Promise<void> {
+    const application = await findApplication(appId)
+    if (application) await forget(application.tenant_id, { app_id: appId })
+  },
+
+  /** Deletes the records of all applications of a deploy server, and of their deployments. */
+  async forgetApplications(deploy_server_id: string): Promise<void> {
+    const server = await DeployServer.findById(deploy_server_id).setOptions(everyTenant).lean()
+    if (!server) return
+    const { tenant_id } = server
+    await forget(tenant_id, { deploy_server_id })
+    for (const { _id } of await Application.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
+      await transaction(() => Application.deleteOne({ _id, tenant_id }), tenant_id)
+  },
+})
+
+export type DeploymentActivities = ReturnType<typeof makeDeploymentActivities>
+
+async function forget(tenant_id: string, of: object): Promise<void> {
+  for (const { _id } of await Deployment.find({ ...of, tenant_id }, { _id: 1 }).lean())
+    await transaction(() => Deployment.deleteOne({ _id, tenant_id }), tenant_id)
+}
+
+const gone = (what: string) => ApplicationFailure.nonRetryable(`The ${what} no longer exists`, 'not_found')
+
+async function theDeployment(id: string): Promise<DeploymentDocument> {
+  const deployment = await Deployment.findById(id).setOptions(everyTenant).lean()
+  if (!deployment) throw gone('deployment')
+  return deployment
+}
+
+async function theApplication(id: string): Promise<ApplicationDocument> {
+  const application = await findApplication(id)
+  if (!application) throw gone('application')
+  return application
+}
+
+/** The load balancer may be deleted with its deploy server meanwhile. */
+function unlessGone(error: unknown): null {
+  if (error instanceof NotFound || (error instanceof ApplicationFailure && error.type === 'not_found'))
+    return null
+  throw error
+}

@@ -1,0 +1,105 @@
+import { request } from 'node:http'
+import type { Duplex } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
+import { cancellationSignal } from '@temporalio/activity'
+import { ServiceFailed } from '../../drivers/errors.ts'
+import type { FoundSwarmService, SwarmServices } from '../../drivers/swarms.ts'
+import { StreamAgent } from '../../drivers/system/stream-agent.ts'
+import type { DeployServices, ServingPlace } from '../../lib/deploy-protocol.ts'
+import { makeNamedQueues } from '../../lib/queue.ts'
+
+interface Parts {
+  services: SwarmServices
+  /** Fetches all services of a deploy server, with their secrets. */
+  wanted: (deployServerId: string) => Promise<DeployServices>
+  /** Connects from a machine to an address in its VPC. */
+  connectFrom: (machineId: string, address: string, port: number) => Promise<Duplex>
+  /** Whether something listens at an address, seen from a machine. */
+  reaches: (machineId: string, address: string, port: number) => Promise<boolean>
+}
+
+const lookEveryMs = 300
+const answersWithinMs = 3_000
+/** A replica that failed so often is not waited for. */
+const failuresAtMost = 3
+
+/** Activities for applications, on the host of the deploy server's control plane. All are idempotent. */
+export function makeDeployServicesOnHost({ services, wanted, connectFrom, reaches }: Parts) {
+  // An older answer must not overwrite a newer one.
+  const inTurn = makeNamedQueues()
+
+  async function serves(managerId: string, place: ServingPlace, path: string | null): Promise<boolean> {
+    const { ip_address, machine_port } = place
+    if (machine_port === null) return true
+    try {
+      if (path === null) return await reaches(managerId, ip_address, machine_port)
+      return await answers(() => connectFrom(managerId, ip_address, machine_port), path)
+    } catch {
+      return false
+    }
+  }
+
+  return {
+    /** Brings the Swarm to the services that the platform wants now. */
+    applyServicesOnHost: (deployServerId: string, managerId: string): Promise<void> =>
+      inTurn(deployServerId, async () => {
+        const { services: all } = await wanted(deployServerId)
+        await services.apply(managerId, all, cancellationSignal())
+      }),
+
+    /** Waits until all of these serve. Throws ServiceFailed with the reason, also after `withinSec`. */
+    async awaitServingOnHost(
+      managerId: string,
+      places: ServingPlace[],
+      check: { path: string | null },
+      withinSec: number,
+    ): Promise<void> {
+      const deadline = performance.now() + withinSec * 1000
+      const signal = cancellationSignal()
+      for (;;) {
+        const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
+        const states = places.map((place) => ({ place, service: found.get(place.service_id) }))
+        const failing = states.find(({ service }) => (service?.failures ?? 0) >= failuresAtMost)
+        if (failing) throw new ServiceFailed(`The release does not run: ${whyNot(failing.service)}`)
+        const runs = states.every(({ service }) => service?.task?.state === 'running')
+        if (
+          runs &&
+          (await Promise.all(places.map((place) => serves(managerId, place, check.path)))).every(Boolean)
+        )
+          return
+        if (performance.now() > deadline) {
+          const late = states.find(({ service }) => service?.task?.state !== 'running')
+          const why = late ? whyNot(late.service) : silent(check.path)
+          throw new ServiceFailed(`The release did not serve within ${withinSec} s: ${why}`)
+        }
+        await delay(lookEveryMs, undefined, { signal })
+      }
+    },
+  }
+}
+
+const whyNot = (service: FoundSwarmService | undefined): string =>
+  service?.task?.reason ?? 'it is still starting'
+const silent = (path: string | null): string =>
+  path === null ? 'nothing listens on its port' : `GET ${path} does not answer with 2xx or 3xx`
+
+const answers = (connect: () => Promise<Duplex>, path: string): Promise<boolean> =>
+  new Promise((resolve, reject) => {
+    const asked = request(
+      {
+        agent: new StreamAgent(connect),
+        host: 'application',
+        path,
+        headers: { host: 'health-check', connection: 'close', 'user-agent': 'keelson-health-check' },
+        // Not `timeout`: the stream is no socket.
+        signal: AbortSignal.timeout(answersWithinMs),
+      },
+      (response) => {
+        const { statusCode = 0 } = response
+        response.destroy()
+        resolve(statusCode >= 200 && statusCode < 400)
+      },
+    )
+    asked.on('error', reject)
+    asked.end()
+  })

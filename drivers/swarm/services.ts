@@ -1,0 +1,163 @@
+import { createHash } from 'node:crypto'
+import { unless, wordsOf, asking } from '../docker/errors.ts'
+import type { DialMachine, FoundSwarmService, SwarmServiceSpec, SwarmServices } from '../swarms.ts'
+import { engineOf } from './dial.ts'
+import { machineLabel } from './membership.ts'
+import { type Task, newestTask } from './tasks.ts'
+
+const labels = { service: 'keelson.service', spec: 'keelson.spec', machine: machineLabel } as const
+const nanos = 1e9
+const mebibyte = 1024 ** 2
+/** A failed task starts again after this time. */
+const restartDelaySec = 2
+const pidsLimit = 1024
+
+interface Service {
+  ID: string
+  Version: { Index: number }
+  UpdatedAt: string
+  Spec: { Name: string; Labels?: Record<string, string> }
+}
+
+/** The part of the engine's API that is used here. */
+interface ServicesApi {
+  listServices(options: object): Promise<Service[]>
+  listTasks(options: object): Promise<Task[]>
+  createService(spec: object): Promise<unknown>
+  getService(id: string): {
+    inspect(): Promise<Service>
+    update(spec: object): Promise<unknown>
+    remove(): Promise<unknown>
+  }
+}
+
+/** Services of Swarms, each with one task on the member that the platform has chosen. */
+export function makeSwarmServices(dial: DialMachine): SwarmServices {
+  const at = (managerId: string): ServicesApi => engineOf<ServicesApi>(dial, managerId)
+  const ours = { filters: { label: [labels.service] } }
+
+  /** Tries again after another change came in between. */
+  async function update(managerId: string, id: string, spec: object): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      const service = at(managerId).getService(id)
+      const { Version } = await service.inspect()
+      try {
+        await service.update({ version: Version.Index, ...spec })
+        return
+      } catch (error) {
+        if (tries === 10 || !/out of sequence/.test(wordsOf(error))) throw error
+      }
+    }
+  }
+
+  async function bring(
+    managerId: string,
+    wanted: SwarmServiceSpec,
+    there: Service | undefined,
+  ): Promise<void> {
+    const spec = specOf(wanted)
+    if (!there)
+      await unless([409], at(managerId).createService(spec)) // 409: another call has made it
+    else if (there.Spec.Labels?.[labels.spec] !== spec.Labels[labels.spec])
+      await update(managerId, there.ID, spec)
+  }
+
+  return {
+    apply: (managerId, services, signal) =>
+      asking(async () => {
+        const there = await at(managerId).listServices(ours)
+        const byId = new Map(there.map((one) => [one.Spec.Labels?.[labels.service] ?? '', one]))
+        const ids = new Set(services.map(({ id }) => id))
+        const faults: unknown[] = []
+        const tryTo = (work: Promise<unknown>): Promise<unknown> =>
+          work.catch((error: unknown) => faults.push(error))
+        // Remove first: their ports may be others' now.
+        for (const [id, { ID }] of byId)
+          if (!ids.has(id)) await tryTo(unless([404], at(managerId).getService(ID).remove()))
+        for (const wanted of services) {
+          signal?.throwIfAborted()
+          await tryTo(bring(managerId, wanted, byId.get(wanted.id)))
+        }
+        if (faults.length) throw faults[0]
+      }, signal),
+
+    list: (managerId) =>
+      asking(async () => {
+        const [services, tasks] = await Promise.all([
+          at(managerId).listServices(ours),
+          at(managerId).listTasks(ours),
+        ])
+        const byService = Map.groupBy(tasks, ({ ServiceID }) => ServiceID)
+        return services.map((service): FoundSwarmService => {
+          const since = Date.parse(service.UpdatedAt)
+          return {
+            id: service.Spec.Labels?.[labels.service] ?? '',
+            machine_id: service.Spec.Labels?.[labels.machine] ?? '',
+            spec_hash: service.Spec.Labels?.[labels.spec] ?? '',
+            ...newestTask(byService.get(service.ID) ?? [], since),
+          }
+        })
+      }),
+  }
+}
+
+function specOf(spec: SwarmServiceSpec) {
+  const { health_check: check } = spec
+  const carried = { ...spec.labels, [labels.service]: spec.id, [labels.machine]: spec.machine_id }
+  const body = {
+    Name: `${spec.name.slice(0, 40)}-${spec.id.slice(-12)}`,
+    TaskTemplate: {
+      ContainerSpec: {
+        Image: spec.image,
+        ...(spec.command.length ? { Args: spec.command } : {}),
+        Env: Object.entries(spec.env).map(([key, value]) => `${key}=${value}`),
+        Labels: carried,
+        Init: true, // reaps orphans and forwards signals, which few images' first process does
+        StopGracePeriod: spec.stop_grace_sec * nanos,
+        Mounts: spec.volumes.map(({ name, mount_path }) => ({
+          Type: 'volume',
+          Source: name,
+          Target: mount_path,
+        })),
+        HealthCheck: check
+          ? {
+              Test: ['CMD', ...check.command],
+              Interval: check.interval_sec * nanos,
+              Timeout: check.timeout_sec * nanos,
+              Retries: check.retries,
+              StartPeriod: check.start_period_sec * nanos,
+            }
+          : { Test: ['NONE'] },
+      },
+      Resources: {
+        Limits: {
+          NanoCPUs: Math.round(spec.cpu_cores * nanos),
+          MemoryBytes: spec.memory_mib * mebibyte,
+          Pids: pidsLimit,
+        },
+      },
+      RestartPolicy: { Condition: 'any', Delay: restartDelaySec * nanos },
+      Placement: { Constraints: [`node.labels.${machineLabel}==${spec.machine_id}`] },
+      ForceUpdate: spec.restarts,
+    },
+    Mode: { Replicated: { Replicas: 1 } },
+    UpdateConfig: { Order: 'stop-first', Parallelism: 1, FailureAction: 'continue' },
+    EndpointSpec: {
+      Mode: 'dnsrr', // virtual addresses need IPVS
+      ...(spec.port
+        ? {
+            Ports: [
+              {
+                Protocol: 'tcp',
+                PublishMode: 'host',
+                TargetPort: spec.port.container_port,
+                PublishedPort: spec.port.machine_port,
+              },
+            ],
+          }
+        : {}),
+    },
+  }
+  const hash = createHash('sha256').update(JSON.stringify(body)).digest('hex')
+  return { ...body, Labels: { ...carried, [labels.spec]: hash } }
+}

@@ -1,0 +1,107 @@
+import mongoose, { Schema } from 'mongoose'
+import { NotFound } from '../../lib/problem.ts'
+import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { sealedField } from '../sealed-fields.ts'
+import { type StateOf, states } from '../states.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { envsContext, type Release, releaseFields } from './applications.ts'
+
+export const deploymentStates = states({
+  creating: {},
+  succeeded: {},
+  failed: {},
+  cancelled: {},
+  // Something of it could not be undone.
+  error: {},
+})
+
+/** Why a deployment was made. */
+export const deploymentKinds = ['deploy', 'promote', 'restart', 'stop', 'move'] as const
+export type DeploymentKind = (typeof deploymentKinds)[number]
+
+/** Where one replica runs. */
+export interface Place {
+  /** The id of its service in the Swarm. */
+  service_id: string
+  /** The name of its worker, and the worker's machine. */
+  node: string
+  machine_id: string
+  ip_address: string
+  /** The worker's port that leads to it. Null without a port. */
+  machine_port: number | null
+}
+
+/** One release of an application: from its acceptance to the moment at which it alone serves, or has failed. */
+export interface DeploymentDocument extends ResourceDocument<StateOf<typeof deploymentStates>>, Release {
+  deploy_server_id: string
+  app_id: string
+  /** Counts the deployments of the application, from 1. */
+  number: number
+  kind: DeploymentKind
+  /** The deployment of which this one repeats the release, for `promote`. */
+  of_id: string | null
+  /** What the caller says of it, such as a commit. */
+  message: string | null
+  requested_by: string | null
+  envs_sealed: string
+  places: Place[]
+  /** A newer deployment took its place before it had its turn. */
+  superseded: boolean
+  /** When each phase began. */
+  phases: { phase: string; at: Date }[]
+  /** What it did, for its readers. */
+  log: { time: Date; line: string }[]
+  ended_at: Date | null
+}
+
+const { Mixed } = Schema.Types
+const schema = resourceSchema<DeploymentDocument>(
+  {
+    deploy_server_id: { type: String, required: true },
+    app_id: { type: String, required: true },
+    number: { type: Number, required: true },
+    kind: { type: String, required: true, enum: deploymentKinds },
+    of_id: { type: String, default: null },
+    message: { type: String, default: null },
+    requested_by: { type: String, default: null },
+    ...releaseFields,
+    envs_sealed: { type: String, required: true },
+    places: { type: [Mixed], default: [] },
+    superseded: { type: Boolean, default: false },
+    phases: { type: [Mixed], default: [] },
+    log: { type: [Mixed], default: [] },
+    ended_at: { type: Date, default: null },
+  },
+  deploymentStates,
+  'deployments',
+  { within: 'app_id' },
+)
+schema.index({ app_id: 1, number: -1 })
+schema.index({ deploy_server_id: 1, created_at: -1 })
+export const Deployment = mongoose.model<DeploymentDocument>('Deployment', schema)
+export const deploymentResource = defineResource('deployment', Deployment, deploymentStates)
+sealedField(Deployment, 'envs_sealed', ({ tenant_id }) => envsContext(tenant_id))
+
+/** The deployment of this deploy server of the caller's tenant. Throws NotFound. */
+export async function deploymentOf(
+  caller: { tenant_id: string },
+  deployServerId: string,
+  id: string,
+): Promise<DeploymentDocument> {
+  const deployment = await mine(deploymentResource, caller, id)
+  if (deployment.deploy_server_id !== deployServerId) throw new NotFound('deployment')
+  return deployment
+}
+
+export const findDeployments = (ids: string[]): Promise<DeploymentDocument[]> =>
+  Deployment.find({ _id: { $in: ids } })
+    .setOptions(everyTenant)
+    .lean()
+
+/** Adds a line to the log of a deployment. */
+export async function logDeployment(_id: string, line: string): Promise<void> {
+  const entry = { time: new Date(), line }
+  await Deployment.updateOne({ _id }, { $push: { log: { $each: [entry], $slice: -500 } } }).setOptions(
+    everyTenant,
+  )
+}

@@ -1,0 +1,106 @@
+import { newId } from '../../lib/ids.ts'
+import { Problem } from '../../lib/problem.ts'
+import { transaction } from '../database.ts'
+import { lockParent } from '../parents.ts'
+import { Application } from './applications.ts'
+import { Deployment, type DeploymentDocument, findDeployments, type Place } from './deployments.ts'
+import { type DeployNode, type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+import { instanceTypes } from './instance-types.ts'
+
+// Chooses the workers and ports of a release's replicas.
+
+const ports = { first: 20_000, last: 29_999 }
+
+/** What an engine keeps for itself: see images/machine/machine-limit. */
+const forApplications = (memoryMib: number): number => memoryMib - Math.min(memoryMib / 8, 256)
+
+interface Load {
+  node: DeployNode & { machine_id: string }
+  memory_mib: number
+  replicas: number
+  ports: Set<number>
+  /** Replicas of the same deployment. */
+  own: number
+}
+
+/**
+ * Places the replicas of a deployment, and has its services run from now on. Returns the places that it has already.
+ * Throws NoRoom if the workers have too little memory for it beside all that runs.
+ */
+export const placeRelease = (deployment: DeploymentDocument): Promise<Place[]> =>
+  transaction(async () => {
+    const { _id, tenant_id, app_id, deploy_server_id } = deployment
+    const now = await Deployment.findOne({ _id, tenant_id }, { places: 1 }).lean()
+    let places = now?.places ?? []
+    if (places.length === 0) {
+      const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
+      places = choose(deployment, await loadsOf(server))
+      await Deployment.updateOne({ _id, tenant_id }, { $set: { places } })
+    }
+    await Application.updateOne({ _id: app_id, tenant_id }, { $addToSet: { wanted_ids: _id } })
+    return places
+  }, deployment.deploy_server_id)
+
+/** The workers that stay, with what runs on them. */
+async function loadsOf({ _id, tenant_id, nodes, worker_count }: DeployServerDocument): Promise<Load[]> {
+  const applications = await Application.find(
+    { tenant_id, deploy_server_id: _id, wanted_ids: { $ne: [] } },
+    { wanted_ids: 1 },
+  ).lean()
+  const running = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
+  const stays = ({ name }: DeployNode): boolean => name !== 'cp' && Number(name.slice(1)) <= worker_count
+  return nodes.flatMap((node) => {
+    const { machine_id } = node
+    if (!node.registered || machine_id === null || !stays(node)) return []
+    const here = running.flatMap(({ places, memory_mib }) =>
+      places.filter((place) => place.node === node.name).map((place) => ({ ...place, memory_mib })),
+    )
+    return [
+      {
+        node: { ...node, machine_id },
+        memory_mib: here.reduce((sum, one) => sum + one.memory_mib, 0),
+        replicas: here.length,
+        ports: new Set(here.flatMap(({ machine_port }) => machine_port ?? [])),
+        own: 0,
+      },
+    ]
+  })
+}
+
+function choose({ replicas, memory_mib, port }: DeploymentDocument, loads: Load[]): Place[] {
+  return Array.from({ length: replicas }, () => {
+    const roomy = loads.filter(
+      ({ node, memory_mib: used }) =>
+        used + memory_mib <= forApplications(instanceTypes[node.instance_type].memory_mib),
+    )
+    // Replicas of one release are kept apart, then loads are balanced.
+    const [best] = roomy.toSorted(
+      (a, b) => a.own - b.own || a.memory_mib - b.memory_mib || a.replicas - b.replicas,
+    )
+    if (!best) throw new NoRoom(replicas, memory_mib)
+    best.own++
+    best.replicas++
+    best.memory_mib += memory_mib
+    const { name, machine_id, ip_address } = best.node
+    const machine_port = port === null ? null : freePort(best.ports)
+    return { service_id: newId(), node: name, machine_id, ip_address, machine_port }
+  })
+}
+
+function freePort(taken: Set<number>): number {
+  for (let port = ports.first; port <= ports.last; port++)
+    if (!taken.has(port)) {
+      taken.add(port)
+      return port
+    }
+  throw new Problem(409, 'no_port', 'No port is free', 'The worker has no free port')
+}
+
+/** The workers have too little memory. */
+export class NoRoom extends Problem {
+  constructor(replicas: number, memoryMib: number) {
+    const what = replicas === 1 ? 'a replica' : `${replicas} replicas`
+    const detail = `The workers have too little free memory for ${what} of ${memoryMib} MiB beside what runs: add workers, or take larger ones`
+    super(409, 'no_room', 'The workers are full', detail)
+  }
+}

@@ -1,0 +1,39 @@
+import type { DeployServices } from '../../lib/deploy-protocol.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { Application, openEnvs } from './applications.ts'
+import { findDeployments } from './deployments.ts'
+import type { DeployServerDocument } from './deploy-servers.ts'
+
+type Service = DeployServices['services'][number]
+
+/** The services that are to run in a deploy server's Swarm, with their environment variables. */
+export async function wantedServices({ _id }: DeployServerDocument): Promise<Service[]> {
+  const applications = await Application.find({ deploy_server_id: _id, status: 'active' })
+    .setOptions(everyTenant)
+    .lean()
+  const byId = new Map(applications.map((application) => [application._id, application]))
+  const deployments = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
+  const services = deployments.map(async (deployment) => {
+    const env = await openEnvs(deployment)
+    const { image, tag, port, command, cpu_cores, memory_mib, stop_grace_sec, app_id } = deployment
+    return deployment.places.map(
+      ({ service_id, machine_id, machine_port }): Service => ({
+        id: service_id,
+        name: byId.get(app_id)?.name ?? 'application',
+        labels: { 'keelson.application': app_id, 'keelson.deployment': deployment._id },
+        machine_id,
+        image: `${image}:${tag}`,
+        command,
+        env: port === null ? env : { PORT: String(port), ...env },
+        cpu_cores,
+        memory_mib,
+        port: port === null || machine_port === null ? null : { container_port: port, machine_port },
+        volumes: [],
+        health_check: null,
+        stop_grace_sec,
+        restarts: 0,
+      }),
+    )
+  })
+  return (await Promise.all(services)).flat()
+}

@@ -1,0 +1,199 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { innerEngine, loadAppImages } from '../support/app-images.ts'
+import type { DeployServerBody } from '../support/client.ts'
+import { applicationsOf } from '../support/clients/applications.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { visit, visitors } from '../support/visits.ts'
+
+let tenant: TestTenant
+let server: DeployServerBody
+let apps: ReturnType<typeof applicationsOf>
+
+beforeAll(async () => {
+  tenant = await makeTenant()
+  server = await tenant.owner.deployServers.make({ worker_count: 2 })
+  await loadAppImages(tenant.owner, server)
+  apps = applicationsOf(tenant.owner, server.id)
+})
+
+const unique = (): string => `app-${newId().slice(-12)}`
+const saysOf = async (url: string): Promise<string> => (await visit(url)).text
+
+/** The deployments whose containers run, for each container. One that is removed has time to end. */
+async function containers(): Promise<string[]> {
+  const lists = server.workers.map(async ({ machine_id }) =>
+    (await innerEngine(tenant.owner, machine_id)).listContainers(),
+  )
+  return (await Promise.all(lists)).flat().map(({ Labels }) => Labels['keelson.deployment'] ?? '')
+}
+
+describe('an application', () => {
+  test('is created, deployed and reached at its URL', async () => {
+    const app = await apps.make({ name: 'shop', envs: { GREETING: 'hello' } })
+    expect(app).toMatchObject({ status: 'running', uuid: app.id, tag: 'v1', deploying_id: null })
+    expect(new URL(app.url).hostname).toMatch(/^shop\..*\.localhost$/)
+    expect(await saysOf(app.url)).toBe('v1 hello')
+    const [deployment] = await apps.deployments(`&app_id=${app.id}`)
+    expect(deployment).toMatchObject({
+      number: 1,
+      kind: 'deploy',
+      status: 'succeeded',
+      app: 'shop',
+      tag: 'v1',
+    })
+    expect(deployment?.phases.map(({ phase }) => phase)).toEqual([
+      'queued',
+      'starting',
+      'checking',
+      'switching',
+    ])
+    const { log } = await apps.deployment(deployment?.id ?? '')
+    expect(log.map(({ line }) => line)).toContain('waiting until the release serves')
+  })
+
+  test('gets a new tag and an old one without a failed request', async () => {
+    const app = await apps.make({ replicas: 2, health_check: { path: '/health' } })
+    const load = visitors(app.url)
+    await (await apps.deploy(app.id, { tag: 'v2', message: 'the second' })).operation.success()
+    expect(await saysOf(app.url)).toBe('v2')
+    await (await apps.deploy(app.id, { tag: 'v1' })).operation.success()
+    expect(await saysOf(app.url)).toBe('v1')
+    await (await apps.restart(app.id)).operation.success()
+    await load.stop()
+    expect(load.failures).toEqual([])
+    expect([...load.answers.keys()].toSorted()).toEqual(['v1', 'v2'])
+    expect(await apps.get(app.id)).toMatchObject({ tag: 'v1', status: 'running' })
+    const deployments = await apps.deployments(`&app_id=${app.id}&sort_by=number&order=asc`)
+    expect(deployments).toMatchObject([
+      { number: 1 },
+      { number: 2, tag: 'v2', message: 'the second' },
+      { number: 3, tag: 'v1' },
+      { number: 4, kind: 'restart', status: 'succeeded' },
+    ])
+    // Only the last release is left, on both workers.
+    const ids = new Set(deployments.map(({ id }) => id))
+    await eventually(async () => {
+      const running = (await containers()).filter((id) => ids.has(id))
+      return running.length === 2 && running.every((id) => id === deployments[3]?.id)
+    })
+  })
+
+  test.each([
+    ['ends at once', 'crash', {}, 'Its command ended with exit code 3'],
+    ['does not listen', 'silent', {}, 'nothing listens on its port'],
+    ['answers its check with 404', 'v2', { path: '/nothing' }, 'GET /nothing does not answer'],
+    ['does not exist', 'missing', {}, 'The image demo:missing does not exist'],
+  ])('goes back by itself from a release that %s', async (_, tag, check, why) => {
+    const app = await apps.make()
+    await apps.change(app.id, { health_check: { within_sec: 12, ...check } })
+    const load = visitors(app.url, 1)
+    const { id, operation } = await apps.deploy(app.id, { tag })
+    expect(await operation.end()).toMatchObject({
+      state: 'failed',
+      error: { code: 'service_failed', detail: expect.stringContaining(why) },
+    })
+    await load.stop()
+    expect(load.failures).toEqual([])
+    expect([...load.answers.keys()]).toEqual(['v1'])
+    expect(await apps.get(app.id)).toMatchObject({
+      status: 'running',
+      deployment_id: expect.not.stringMatching(id),
+    })
+    expect(await apps.deployment(id)).toMatchObject({
+      status: 'failed',
+      status_reason: expect.stringContaining(why),
+    })
+    await eventually(async () => !(await containers()).includes(id))
+  })
+
+  test('keeps serving when a deployment is cancelled', async () => {
+    const app = await apps.make()
+    const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
+    await eventually(async () => (await apps.deployment(id)).phases.some(({ phase }) => phase === 'checking'))
+    expect(await apps.cancel(id)).toMatchObject({ status: 202 })
+    expect((await operation.end()).state).toBe('cancelled')
+    expect(await apps.deployment(id)).toMatchObject({ status: 'cancelled' })
+    expect(await saysOf(app.url)).toBe('v1')
+    expect(await apps.cancel(id)).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
+  })
+
+  test('releases the newest of several deployments; those that waited say that they were superseded', async () => {
+    const app = await apps.make()
+    const slow = await apps.deploy(app.id, { tag: 'silent' })
+    await eventually(async () => (await apps.deployment(slow.id)).status === 'deploying')
+    const waiting = [await apps.deploy(app.id, { tag: 'v2' }), await apps.deploy(app.id, { tag: 'crash' })]
+    const newest = await apps.deploy(app.id, { tag: 'v3' })
+    await apps.cancel(slow.id)
+    await newest.operation.success()
+    for (const { id, operation } of waiting) {
+      expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'superseded' } })
+      expect(await apps.deployment(id)).toMatchObject({ status: 'superseded' })
+    }
+    expect(await saysOf(app.url)).toBe('v3')
+  })
+
+  test('gets its environment by a deployment, and has that of then when one is promoted', async () => {
+    const app = await apps.make({ envs: { GREETING: 'one', OTHER: 'x' } })
+    const [first] = await apps.deployments(`&app_id=${app.id}`)
+    expect(await apps.setEnvs(app.id, { GREETING: 'two' })).toMatchObject({
+      status: 200,
+      body: { envs: { GREETING: 'two', OTHER: 'x' } },
+    })
+    expect(await saysOf(app.url)).toBe('v1 one')
+    await (await apps.deploy(app.id)).operation.success()
+    expect(await saysOf(app.url)).toBe('v1 two')
+    const other = `/api/v1/deploy-servers/${server.id}/applications/${app.id}/envs/OTHER`
+    expect(await tenant.owner.ask('DELETE', other)).toMatchObject({ status: 204 })
+    expect(await tenant.owner.ask('DELETE', other)).toMatchObject({ status: 404 })
+    expect(await apps.envs(app.id)).toEqual({ GREETING: 'two' })
+    await (await apps.deploy(app.id, { deployment_id: first?.id ?? '' })).operation.success()
+    expect(await saysOf(app.url)).toBe('v1 one')
+  })
+
+  test('is stopped, started and deleted', async () => {
+    const app = await apps.make()
+    await (await apps.stop(app.id)).operation.success()
+    expect(await apps.get(app.id)).toMatchObject({ status: 'stopped' })
+    expect((await visit(app.url)).status).not.toBe(200)
+    await (await apps.deploy(app.id)).operation.success()
+    expect(await saysOf(app.url)).toBe('v1')
+    await (await apps.delete(app.id)).operation.success()
+    expect((await visit(app.url)).status).not.toBe(200)
+    expect(
+      await tenant.owner.ask('GET', `/api/v1/deploy-servers/${server.id}/applications/${app.id}`),
+    ).toMatchObject({
+      status: 404,
+    })
+    expect(await apps.deployments(`&app_id=${app.id}`)).toEqual([])
+  })
+
+  test.each([
+    ['a name that is taken', { name: 'shop' }, 409, 'name_taken'],
+    ['an image with a tag', { image: 'demo:v1' }, 422, 'invalid_input'],
+    ['a path that is none', { health_check: { path: 'health' } }, 422, 'invalid_input'],
+    ['no replicas', { replicas: 0 }, 422, 'invalid_input'],
+  ])('is refused with %s', async (_, over, status, code) => {
+    const body = { name: unique(), image: 'demo', ...over }
+    const answer = await tenant.owner.ask('POST', `/api/v1/deploy-servers/${server.id}/applications`, body)
+    expect(answer).toMatchObject({ status, body: { code } })
+  })
+
+  test('for which the workers have no room fails to deploy, and says so', async () => {
+    const { id, operation } = await apps.create({ memory_mib: 400, replicas: 2 })
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'no_room' } })
+    expect(await apps.get(id)).toMatchObject({ status: 'created' })
+  })
+})
+
+test('applications leave a worker that is removed, without a failed request', async () => {
+  const app = await apps.make({ replicas: 2 })
+  const load = visitors(app.url)
+  await (await tenant.owner.deployServers.update(server.id, { worker_count: 1 })).operation.success()
+  await load.stop()
+  expect(load.failures).toEqual([])
+  expect(await apps.get(app.id)).toMatchObject({ status: 'running' })
+  const [last] = await apps.deployments(`&app_id=${app.id}&sort_by=number`)
+  expect(last).toMatchObject({ kind: 'move', status: 'succeeded', requested_by: expect.anything() })
+})

@@ -1,0 +1,101 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { innerEngine, loadAppImages } from '../support/app-images.ts'
+import type { Accepted, DeployServerBody } from '../support/client.ts'
+import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
+import { eventually } from '../support/eventually.ts'
+import { platform } from '../support/platform.ts'
+import { sampled } from '../support/sampled.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { visit, visitors } from '../support/visits.ts'
+
+// If a process is killed (-9) while an application is deployed, it ends as requested, no visitor sees it, and one
+// release is left. The tests look at the workers' engines and at what visitors get, not only at the records.
+
+const within = 240_000
+const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
+type Role = (typeof roles)[number]
+
+let tenant: TestTenant
+let server: DeployServerBody
+let apps: ReturnType<typeof applicationsOf>
+beforeAll(async () => {
+  tenant = await makeTenant()
+  server = await tenant.owner.deployServers.make()
+  await loadAppImages(tenant.owner, server)
+  apps = applicationsOf(tenant.owner, server.id)
+})
+
+const killed = async (role: Role): Promise<void> => {
+  await platform.kill(role)
+  await platform.start(role)
+}
+
+const inPhase = (name: string) => (id: string) =>
+  eventually(async () => (await apps.deployment(id)).phases.some(({ phase }) => phase === name))
+
+/** The deployments whose containers run. Swarm ends containers in the background, after the deployment. */
+async function running(): Promise<string[]> {
+  const inner = await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
+  return (await inner.listContainers()).map(({ Labels }) => Labels['keelson.deployment'] ?? '')
+}
+
+async function remove(app: ApplicationBody): Promise<void> {
+  await (await apps.delete(app.id)).operation.success()
+  await eventually(async () => (await running()).length === 0)
+}
+
+const moments = {
+  'is accepted': async (_: string, { operation }: Accepted) =>
+    eventually(async () => (await operation.now()).state === 'running'),
+  'starts the release': inPhase('starting'),
+  'checks the release': inPhase('checking'),
+  'switches to the release': inPhase('switching'),
+  'drains the former release': inPhase('draining'),
+}
+const points = Object.entries(moments).flatMap(([when, moment]) =>
+  roles.map((role) => ({ role, when, moment })),
+)
+
+describe('a deployment', () => {
+  test.each(sampled(points, 3))(
+    'completes unseen if $role is killed when it $when',
+    async ({ role, moment }) => {
+      const app = await apps.make()
+      const load = visitors(app.url, 2)
+      const deployment = await apps.deploy(app.id, { tag: 'v2' })
+      await moment(deployment.id, deployment)
+      await killed(role)
+      expect(await deployment.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      await load.stop()
+      expect(load.failures).toEqual([])
+      expect((await visit(app.url)).text).toBe('v2')
+      await eventually(async () => (await running()).join() === deployment.id)
+      expect(await apps.get(app.id)).toMatchObject({ status: 'running', deploying_id: null })
+      await remove(app)
+    },
+  )
+
+  test.each(sampled(roles, 1))('that fails is taken back unseen if %s is killed meanwhile', async (role) => {
+    const app = await apps.make()
+    await apps.change(app.id, { health_check: { within_sec: 10 } })
+    const load = visitors(app.url, 2)
+    const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
+    await inPhase('checking')(id)
+    await killed(role)
+    expect(await operation.end(within)).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
+    await load.stop()
+    expect(load.failures).toEqual([])
+    await eventually(async () => !(await running()).includes(id))
+    expect(await apps.get(app.id)).toMatchObject({ status: 'running', deploying_id: null })
+    await remove(app)
+  })
+})
+
+test.each(sampled(roles, 1))('the deletion of an application completes if %s is killed', async (role) => {
+  const app = await apps.make()
+  const { operation } = await apps.delete(app.id)
+  await eventually(async () => (await operation.now()).state !== 'pending')
+  await killed(role)
+  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+  await eventually(async () => (await running()).length === 0)
+})

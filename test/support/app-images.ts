@@ -1,0 +1,50 @@
+import { text } from 'node:stream/consumers'
+import type Docker from 'dockerode'
+import { engineOf } from '../../drivers/swarm/dial.ts'
+import { dialMachines } from '../../worker/host/machine-engines.ts'
+import type { Client, DeployServerBody } from './client.ts'
+import { docker, makeEngine, testPorts } from './containers.ts'
+
+// Images of an application, loaded into the engines of a deploy server's machines: there is no registry here.
+
+/** Answers with its version and $GREETING, also at /health. */
+const serve =
+  'mkdir -p /tmp/w/cgi-bin; echo "$VERSION $GREETING" >/tmp/w/index.html; cp /tmp/w/index.html /tmp/w/health; exec httpd -f -p "$PORT" -h /tmp/w'
+
+const commands = {
+  v1: serve,
+  v2: serve,
+  v3: serve,
+  crash: 'echo cannot go on; exit 3',
+  silent: 'exec sleep 600',
+  eater: 'exec tail /dev/zero',
+}
+export const appTags = Object.keys(commands) as (keyof typeof commands)[]
+
+let made: Promise<void> | null = null
+
+/** Makes the images `demo:<tag>` on the host's engine. */
+async function make(): Promise<void> {
+  for (const [tag, command] of Object.entries(commands)) {
+    const container = await docker.createContainer({ Image: 'busybox:latest', Cmd: ['true'] })
+    const changes = [`ENV VERSION=${tag}`, `CMD ${JSON.stringify(['sh', '-c', command])}`]
+    await container.commit({ repo: 'demo', tag, changes })
+    await container.remove()
+  }
+}
+
+/** The engine inside a machine. */
+export async function innerEngine(client: Client, machineId: string): Promise<Docker> {
+  const { host_id } = await client.containers.get(machineId)
+  return engineOf<Docker>(dialMachines(makeEngine(testPorts, host_id ?? '')), machineId)
+}
+
+/** Loads the images into the engines of all workers. */
+export async function loadAppImages(client: Client, server: DeployServerBody): Promise<void> {
+  made ??= make()
+  await made
+  for (const { machine_id } of server.workers) {
+    const inner = await innerEngine(client, machine_id)
+    for (const tag of appTags) await text(await inner.loadImage(await docker.getImage(`demo:${tag}`).get()))
+  }
+}

@@ -1,0 +1,133 @@
+import {
+  ApplicationFailure,
+  CancellationScope,
+  proxyActivities,
+  proxyLocalActivities,
+  sleep,
+} from '@temporalio/workflow'
+import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
+import type { HostActivities } from '../../activities/host/index.ts'
+import { durable, type Work } from '../durable.ts'
+import { on } from '../hosts.ts'
+
+const platform = proxyLocalActivities<DeploymentActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+/** The host of a load balancer. One that does not answer applies its routes when it is back. */
+const balancing = (hostId: string) =>
+  proxyActivities<HostActivities>({
+    taskQueue: `host-${hostId}`,
+    scheduleToStartTimeout: '15 s',
+    startToCloseTimeout: '60 s', // a reload
+    heartbeatTimeout: '10 s', // detects a killed host worker
+    retry: { initialInterval: '500 ms', maximumInterval: '5 s', maximumAttempts: 12 },
+  })
+
+// The longest wait for a turn is another deployment's whole time, so the looks become rare.
+const firstWaitMs = 300
+const longestWaitMs = 5_000
+
+async function awaitTurn(id: string): Promise<void> {
+  for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 2, longestWaitMs)) {
+    const turn = await platform.takeTurn(id)
+    if (turn === 'mine') return
+    if (turn === 'superseded')
+      throw ApplicationFailure.nonRetryable('A newer deployment took its place', 'superseded')
+    if (turn === 'gone')
+      throw ApplicationFailure.nonRetryable('The application no longer exists', 'not_found')
+    await sleep(waitMs)
+  }
+}
+
+/** Has the load balancer send requests to these deployments alone, and waits until it does. */
+export async function route(appId: string, deploymentIds: string[]): Promise<void> {
+  const { lb_id, host_ids } = await platform.routeTo(appId, deploymentIds)
+  if (lb_id) await Promise.all(host_ids.map((hostId) => balancing(hostId).runLoadBalancerOnHost(lb_id)))
+}
+
+/** Brings the Swarm to what the records want. */
+export async function apply(deployServerId: string): Promise<void> {
+  const { host_id, machine_id } = await platform.managerOf(deployServerId)
+  await on(host_id).applyServicesOnHost(deployServerId, machine_id)
+}
+
+/** Undoes a release that does not serve yet. */
+async function takeBack(id: string, deployServerId: string): Promise<void> {
+  const left = await platform.takeReleaseBack(id)
+  if (!left) return
+  await route(left.app_id, left.current_id === null ? [] : [left.current_id])
+  await apply(deployServerId)
+}
+
+// A request that the load balancer has just sent to the old release is answered, and its connection ends.
+const afterSwitchMs = 3_000
+
+async function release(
+  work: Work<unknown>,
+  phase: (name: string, line: string) => Promise<void>,
+): Promise<void> {
+  const { id, undo, settle } = work
+  const { app_id, deploy_server_id, current_id, within_sec, path, drain_sec } =
+    await platform.deploymentFacts(id)
+  await phase('starting', 'starting the release beside what serves')
+  undo(() => takeBack(id, deploy_server_id))
+  const places = await platform.placeRelease(id)
+  await apply(deploy_server_id)
+
+  await phase('checking', 'waiting until the release serves')
+  const { host_id, machine_id } = await platform.managerOf(deploy_server_id)
+  await on(host_id, {
+    // Its own limit ends it before.
+    startToCloseTimeout: `${within_sec + 120} s`,
+  }).awaitServingOnHost(machine_id, places, { path }, within_sec)
+
+  await phase('switching', 'sending requests to the release')
+  if (current_id !== null) await route(app_id, [current_id, id])
+  await settle(() => platform.settleRelease(app_id, id))
+  // From here on it serves, and a cancel has nothing to go back to.
+  await CancellationScope.nonCancellable(async () => {
+    work.undo(() => platform.endTurn(id))
+    await route(app_id, [id])
+    if (current_id !== null) {
+      await phase('draining', 'ending the former release')
+      await sleep(afterSwitchMs + Math.min(drain_sec, 10) * 1000)
+    }
+    await platform.wantOnly(app_id, [id])
+    await apply(deploy_server_id)
+  })
+}
+
+async function stop(
+  work: Work<unknown>,
+  phase: (name: string, line: string) => Promise<void>,
+): Promise<void> {
+  const { app_id, deploy_server_id } = await platform.deploymentFacts(work.id)
+  await phase('stopping', 'stopping the application')
+  await CancellationScope.nonCancellable(async () => {
+    await platform.settleRelease(app_id, null)
+    await route(app_id, [])
+    await platform.wantOnly(app_id, [])
+    await apply(deploy_server_id)
+  })
+}
+
+/** Releases an application: starts the new release beside the old one, and ends the old one when the new one serves. */
+export const createDeployment = durable(
+  async (work) => {
+    const { id, undo, progress } = work
+    const phase = async (name: string, line: string): Promise<void> => {
+      progress(line)
+      await platform.beginPhase(id, name, line)
+    }
+    progress('waiting for its turn')
+    undo(() => platform.endTurn(id))
+    await awaitTurn(id)
+    const { kind } = await platform.deploymentFacts(id)
+    await (kind === 'stop' ? stop : release)(work, phase)
+    await platform.endTurn(id)
+    return { status: 'succeeded' }
+  },
+  { onFailure: 'failed', onCancel: 'cancelled' },
+)
