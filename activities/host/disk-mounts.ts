@@ -112,14 +112,16 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
 
     remove: (diskId: string): Promise<void> => inTurn(diskId, () => clear(diskId)),
 
-    /** Reconciles a disk with its record. */
-    putRight: (diskId: string): Promise<'removed' | WantedDisk['state']> =>
+    /** Reconciles a disk with its record. Calls `onBroken` if it repairs the disk. */
+    putRight: (diskId: string, onBroken: () => void): Promise<'removed' | WantedDisk['state']> =>
       inTurn(diskId, async () => {
         const wanted = await wantedDisk(diskId)
         if (!wanted) {
           await clear(diskId)
           return 'removed'
         }
+        // Looked at just before the repair: it may have broken while this waited for its turn and for the record.
+        if ((await disks.find(diskId))?.state === 'broken') onBroken()
         if (wanted.state === 'attached') await mountIn(wanted)
         if (wanted.state === 'detached') await disks.detach(diskId)
         return wanted.state

@@ -42,8 +42,7 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
     if (busy.has(id)) return // a repair is running or waiting for its turn
     busy.add(id)
     try {
-      if ((await stateOf(id)) === 'broken') untold.add(id)
-      const now = await hosted.putRight(id)
+      const now = await hosted.putRight(id, () => untold.add(id))
       log.info({ disk_id: id, now }, why)
       lookedAt = 0
       if (now === 'attached' && run !== undefined) mountedIn.set(id, run)
