@@ -47,12 +47,20 @@ const sampled = (id: string, requests: number) =>
     return found?.routes[0]?.requests === requests && found
   })
 
-const signalReader = async (signal: NodeJS.Signals): Promise<void> => {
-  for (const { pid } of await processesWith('--readers'))
-    if ((await processesWith(settings.run)).some((one) => one.pid === pid)) process.kill(pid, signal)
+async function readers(): Promise<number[]> {
+  const ours = new Set((await processesWith(settings.run)).map(({ pid }) => pid))
+  return (await processesWith('--readers')).map(({ pid }) => pid).filter((pid) => ours.has(pid))
 }
 
-const killReader = (): Promise<void> => signalReader('SIGKILL')
+const signalReader = async (signal: NodeJS.Signals): Promise<void> => {
+  for (const pid of await readers()) process.kill(pid, signal)
+}
+
+/** Waits for its end: until then the engine takes it for a reader that runs. */
+async function killReader(): Promise<void> {
+  await signalReader('SIGKILL')
+  await eventually(async () => (await readers()).length === 0)
+}
 
 const placeOf = (id: string) => makePlaces(settings.folder, settings.run)(id)
 
