@@ -2,10 +2,13 @@ import { containers } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
+import { applicationLogs } from './deploy/application-logs.ts'
 import { makeApplications } from './deploy/applications.ts'
 import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
 import { deployServers } from './deploy/deploy-servers.ts'
+import { scheduledTasks } from './deploy/scheduled-tasks.ts'
+import { storages } from './deploy/storages.ts'
 import { microvms } from './compute/microvms.ts'
 import { vms } from './compute/vms.ts'
 import { account } from './identity/account.ts'
@@ -63,6 +66,9 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...caTrusts,
   ...deployServers,
   ...makeApplications(context),
+  ...applicationLogs,
+  ...scheduledTasks,
+  ...storages,
   ...makeDeployments(context),
   ...hosts,
   ...limits,

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream'
+import type { LogEntry, LogOptions } from './containers.ts'
 
 // A Docker Swarm inside machines of the platform: instances whose image runs a Docker Engine. Every call names the
 // machine whose engine it asks, by the id of its instance. The engine of a machine is reached only through its host.
@@ -117,4 +118,52 @@ export interface SwarmServices {
    */
   apply(managerId: string, services: SwarmServiceSpec[], signal?: AbortSignal): Promise<void>
   list(managerId: string): Promise<FoundSwarmService[]>
+}
+
+/**
+ * The output of a service on its machine: of its present task, and of the former ones whose containers are kept. To follow
+ * ends with the present task. Throws InstanceNotFound if the machine has no container of it.
+ */
+export type TaskLogs = (
+  machineId: string,
+  serviceId: string,
+  options: LogOptions,
+) => Promise<AsyncIterable<LogEntry>>
+
+/** Commands in the tasks of services, which run in the task's container beside its process. */
+export interface TaskCommands {
+  /**
+   * Runs `command` with /bin/sh until it ends, is late, or the signal aborts; then ends it. `mark` names the run in the
+   * command's environment. Throws InstanceNotRunning.
+   */
+  run(
+    machineId: string,
+    serviceId: string,
+    of: { command: string; mark: string; timeoutSec: number },
+    signal?: AbortSignal,
+  ): Promise<TaskCommandResult>
+  /** Ends the run with this mark, if it still runs. */
+  end(machineId: string, serviceId: string, mark: string): Promise<void>
+}
+
+export interface TaskCommandResult {
+  /** Null: it could not be ended. */
+  exit_code: number | null
+  /** The last 32 KiB of what it wrote. */
+  output: string
+  timed_out: boolean
+}
+
+export interface MachineVolumes {
+  /**
+   * Removes the volumes with this label but those named. Waits until no container uses them; throws EngineRefused after
+   * `withinSec`.
+   */
+  keep(
+    machineId: string,
+    label: { name: string; value: string },
+    names: string[],
+    withinSec: number,
+    signal?: AbortSignal,
+  ): Promise<void>
 }

@@ -2,6 +2,9 @@ import { z } from 'zod'
 
 // Messages between a host and the API about deploy servers. The shapes are those of drivers/swarms.ts.
 
+/** Has the id of the application, on its services, containers and volumes. */
+export const applicationLabel = 'keelson.application'
+
 const Service = z.object({
   id: z.string(),
   name: z.string(),
@@ -29,4 +32,13 @@ export interface ServingPlace {
   ip_address: string
   /** Null: it serves nothing; it must only run. */
   machine_port: number | null
+}
+
+/** Where a replica runs, with the host of its worker's machine. */
+export interface PlaceOnHost {
+  host_id: string
+  machine_id: string
+  service_id: string
+  /** The name of its worker. */
+  node: string
 }

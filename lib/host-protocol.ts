@@ -273,6 +273,9 @@ export const planeTokenType = 'plane+jwt'
 export const planeAudience = (hostId: string): string => `host:${hostId}`
 export type PlaneVerb = 'logs' | 'archive' | 'console' | 'counters'
 export const planeSubject = (instanceId: string, verb: PlaneVerb): string => `${instanceId}:${verb}`
+/** The subject of a token for the output of a service that runs in a machine of a deploy server. */
+export const serviceSubject = (machineId: string, serviceId: string): string =>
+  `${machineId}/${serviceId}:logs`
 /** The subject of a token that makes a part of the host apply what is wanted. */
 export const wantedSubject = (part: string): string => `${part}:wanted`
 export const planeTokenSec = 30

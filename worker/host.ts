@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { makeHostedDisks } from '../activities/host/disk-mounts.ts'
 import { readSettings } from '../config.ts'
 import { describeDocker } from '../drivers/docker/engine.ts'
+import { makeTaskLogs } from '../drivers/swarm/task-logs.ts'
 import { useLauncher } from '../drivers/system/programs.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
@@ -19,6 +20,7 @@ import { enrolled } from './host/enrolment.ts'
 import { observeInstances } from './host/instances.ts'
 import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts'
 import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
+import { dialMachines } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
 import { deployPart } from './host/parts/deploy.ts'
@@ -115,7 +117,15 @@ function applyWanted(name: string): boolean {
 const tokens = makePlaneTokens()
 tokens.trust(hostId, credential.jwks)
 const plane = await serveDataPlane(
-  { engine: withAccessLogs(engine, balancers), files, balancers, tokens, applyWanted, log },
+  {
+    engine: withAccessLogs(engine, balancers),
+    files,
+    balancers,
+    services: makeTaskLogs(dialMachines(containers)),
+    tokens,
+    applyWanted,
+    log,
+  },
   { address: planeAddress(settings), port: settings.KEELSON_HOST_PORT },
 )
 

@@ -6,6 +6,7 @@ import { makeInstanceActivities } from '../activities/compute/instances.ts'
 import { makeMachineActivities } from '../activities/compute/machines.ts'
 import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
+import { makeTaskRunActivities } from '../activities/deploy/task-runs.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
 import { makeEncryptionKeyActivities } from '../activities/identity/encryption-key.ts'
@@ -31,6 +32,7 @@ import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
 import { startMailer } from './mailer.ts'
 import { keepSchedules } from './schedules.ts'
+import { startTaskClock } from './task-clock.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
 // The platform worker: workflow code, platform activities and the dispatcher.
@@ -65,6 +67,7 @@ const worker = await Worker.create({
     ...makeLoadBalancerActivities(),
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
+    ...makeTaskRunActivities(),
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
@@ -81,6 +84,7 @@ const worker = await Worker.create({
 tellHostsOfLoadBalancers(log)
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
+const tasks = startTaskClock(log)
 const hosts = watchHosts(log)
 const schedules = keepSchedules(client, settings, log)
 const logs = startLogKeeper(settings, log)
@@ -97,6 +101,7 @@ await worker.run()
 await scraped.close()
 await dispatcher.stop()
 await mailer.stop()
+await tasks.stop()
 await hosts.stop()
 await schedules.stop()
 await logs.stop()

@@ -1,12 +1,21 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import { NotFound } from '../../lib/problem.ts'
-import type { ServingPlace } from '../../lib/deploy-protocol.ts'
+import type { PlaceOnHost, ServingPlace } from '../../lib/deploy-protocol.ts'
 import { Container } from '../../models/compute/containers.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
 import { routeApplication } from '../../models/deploy/application-routes.ts'
-import { Deployment, type DeploymentDocument, logDeployment } from '../../models/deploy/deployments.ts'
+import {
+  Deployment,
+  type DeploymentDocument,
+  findDeployments,
+  logDeployment,
+} from '../../models/deploy/deployments.ts'
+import { onHosts } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { placeRelease } from '../../models/deploy/places.ts'
+import { mountsOf, Storage } from '../../models/deploy/storages.ts'
+import { volumeOf } from '../../models/deploy/swarm-services.ts'
+import { forgetTasks, TaskRun } from '../../models/deploy/task-runs.ts'
 import { endTurn, takeTurn } from '../../models/deploy/turns.ts'
 import { transaction } from '../../models/database.ts'
 import { replicasOf } from '../../models/network/load-balancers.ts'
@@ -24,6 +33,22 @@ export interface DeploymentFacts {
   within_sec: number
   path: string | null
   drain_sec: number
+}
+
+interface WantedVolumes {
+  host_id: string
+  machine_id: string
+  names: string[]
+  /** How long the containers that use the others may take to end. */
+  within_sec: number
+}
+
+/** A release that was taken back. */
+interface TakenBack {
+  app_id: string
+  /** The deployment that serves. */
+  current_id: string | null
+  replicas: PlaceOnHost[]
 }
 
 /** The machine of the control plane, whose host asks the Swarm. */
@@ -109,16 +134,44 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     await Application.updateOne({ _id: appId }, { $set: { wanted_ids } }).setOptions(everyTenant)
   },
 
-  /** Takes a release back that does not serve. Returns the deployment that does. */
-  async takeReleaseBack(id: string): Promise<{ app_id: string; current_id: string | null } | null> {
+  /** Takes a release back that does not serve. Its services end with the next `applyServicesOnHost`. */
+  async takeReleaseBack(id: string): Promise<TakenBack | null> {
     const deployment = await Deployment.findById(id).setOptions(everyTenant).lean()
     const application = deployment && (await findApplication(deployment.app_id))
     if (!application) return null
     const { _id, current_id } = application
-    if (current_id === id) return { app_id: _id, current_id }
+    if (current_id === id) return { app_id: _id, current_id, replicas: [] }
     await Application.updateOne({ _id }, { $pull: { wanted_ids: id } }).setOptions(everyTenant)
     await logDeployment(id, 'taking the release back; what served before serves on')
-    return { app_id: _id, current_id }
+    return { app_id: _id, current_id, replicas: await onHosts(deployment.places) }
+  },
+
+  /** Keeps the last output of a replica that did not serve. */
+  async keepOutput(id: string, node: string, lines: string[]): Promise<void> {
+    const log = (await Deployment.findById(id, { log: 1 }).setOptions(everyTenant).lean())?.log ?? []
+    const title = `the last output of the replica on ${node}:`
+    if (lines.length && !log.some(({ line }) => line === title)) await logDeployment(id, title, ...lines)
+  },
+
+  /** The volumes that are to stay, and where they are. Null if the application has none. */
+  async volumesOf(appId: string, keepsAny: boolean): Promise<WantedVolumes | null> {
+    const application = await findApplication(appId)
+    if (!application?.volume_node) return null
+    const server = await DeployServer.findById(application.deploy_server_id).setOptions(everyTenant).lean()
+    const node = server?.nodes.find(({ name }) => name === application.volume_node)
+    const [place] = await onHosts([
+      { machine_id: node?.machine_id ?? '', service_id: '', node: application.volume_node },
+    ])
+    if (!place) return null
+    const wanted = keepsAny ? await findDeployments(application.wanted_ids) : []
+    const stored = keepsAny ? await mountsOf(application) : []
+    const ids = [...stored, ...wanted.flatMap(({ mounts }) => mounts)].map(({ id }) => id)
+    return { ...place, names: [...new Set(ids)].map(volumeOf), within_sec: application.stop_grace_sec + 30 }
+  },
+
+  /** The application has no volumes any more: it may run on any worker. */
+  async noteVolumesGone(appId: string): Promise<void> {
+    await Application.updateOne({ _id: appId }, { $set: { volume_node: null } }).setOptions(everyTenant)
   },
 
   /** The applications with a replica on a worker, for its removal. */
@@ -139,22 +192,27 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     return current.map(({ app_id }) => app_id)
   },
 
-  /** The operations of the open deployments of an application, or of all of a deploy server. */
+  /** The operations of the open deployments and task runs of an application, or of all of a deploy server. */
   async openDeployments(of: { app_id: string } | { deploy_server_id: string }): Promise<string[]> {
-    const open = await Deployment.find({ ...of, operation_id: { $ne: null } }, { operation_id: 1 })
-      .setOptions(everyTenant)
-      .lean()
-    const ids = open.flatMap(({ operation_id }) => operation_id ?? [])
+    const open = { ...of, operation_id: { $ne: null } }
+    const [deployments, runs] = await Promise.all([
+      Deployment.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+      TaskRun.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+    ])
+    const ids = [...deployments, ...runs].flatMap(({ operation_id }) => operation_id ?? [])
     const operations = await Operation.find({ _id: { $in: ids }, open: true }, { _id: 1 })
       .setOptions(everyTenant)
       .lean()
     return operations.map(({ _id }) => _id)
   },
 
-  /** Deletes the records of an application’s deployments. */
+  /** Deletes the records of an application’s deployments, scheduled tasks and storages. */
   async forgetDeployments(appId: string): Promise<void> {
     const application = await findApplication(appId)
-    if (application) await forget(application.tenant_id, { app_id: appId })
+    if (!application) return
+    await forgetTasks(application.tenant_id, { app_id: appId })
+    await Storage.deleteMany({ tenant_id: application.tenant_id, app_id: appId })
+    await forget(application.tenant_id, { app_id: appId })
   },
 
   /** Deletes the records of all applications of a deploy server, and of their deployments. */
@@ -162,6 +220,8 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const server = await DeployServer.findById(deploy_server_id).setOptions(everyTenant).lean()
     if (!server) return
     const { tenant_id } = server
+    await forgetTasks(tenant_id, { deploy_server_id })
+    await Storage.deleteMany({ tenant_id, deploy_server_id })
     await forget(tenant_id, { deploy_server_id })
     for (const { _id } of await Application.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Application.deleteOne({ _id, tenant_id }), tenant_id)

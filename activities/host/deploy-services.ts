@@ -2,29 +2,47 @@ import { request } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { cancellationSignal } from '@temporalio/activity'
-import { ServiceFailed } from '../../drivers/errors.ts'
-import type { FoundSwarmService, SwarmServices } from '../../drivers/swarms.ts'
+import { InstanceNotFound, ServiceFailed } from '../../drivers/errors.ts'
+import type {
+  FoundSwarmService,
+  MachineVolumes,
+  SwarmServices,
+  TaskCommandResult,
+  TaskCommands,
+  TaskLogs,
+} from '../../drivers/swarms.ts'
 import { StreamAgent } from '../../drivers/system/stream-agent.ts'
-import type { DeployServices, ServingPlace } from '../../lib/deploy-protocol.ts'
+import { applicationLabel, type DeployServices, type ServingPlace } from '../../lib/deploy-protocol.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
 
 interface Parts {
   services: SwarmServices
   /** Fetches all services of a deploy server, with their secrets. */
   wanted: (deployServerId: string) => Promise<DeployServices>
+  output: TaskLogs
+  commands: TaskCommands
+  volumes: MachineVolumes
   /** Connects from a machine to an address in its VPC. */
   connectFrom: (machineId: string, address: string, port: number) => Promise<Duplex>
   /** Whether something listens at an address, seen from a machine. */
   reaches: (machineId: string, address: string, port: number) => Promise<boolean>
 }
 
+interface Replica {
+  machine_id: string
+  service_id: string
+}
+
 const lookEveryMs = 300
+const lastLines = 50
+const longestLine = 500
 const answersWithinMs = 3_000
 /** A replica that failed so often is not waited for. */
 const failuresAtMost = 3
 
 /** Activities for applications, on the host of the deploy server's control plane. All are idempotent. */
-export function makeDeployServicesOnHost({ services, wanted, connectFrom, reaches }: Parts) {
+export function makeDeployServicesOnHost(parts: Parts) {
+  const { services, wanted, connectFrom, reaches, output, commands, volumes } = parts
   // An older answer must not overwrite a newer one.
   const inTurn = makeNamedQueues()
 
@@ -46,6 +64,45 @@ export function makeDeployServicesOnHost({ services, wanted, connectFrom, reache
         const { services: all } = await wanted(deployServerId)
         await services.apply(managerId, all, cancellationSignal())
       }),
+
+    /** The last lines that a service wrote. None if its machine has no container of it. */
+    async lastLinesOnHost(machineId: string, serviceId: string): Promise<string[]> {
+      try {
+        const signal = cancellationSignal()
+        const entries = await Array.fromAsync(
+          await output(machineId, serviceId, { lines: lastLines, signal }),
+        )
+        return entries.map(({ line }) => line.slice(0, longestLine))
+      } catch (error) {
+        if (error instanceof InstanceNotFound) return []
+        throw error
+      }
+    },
+
+    /** Destroys the volumes of an application but these, when the containers that use them have ended. */
+    keepVolumesOnHost: (
+      machineId: string,
+      appId: string,
+      names: string[],
+      withinSec: number,
+    ): Promise<void> =>
+      volumes.keep(
+        machineId,
+        { name: applicationLabel, value: appId },
+        names,
+        withinSec,
+        cancellationSignal(),
+      ),
+
+    /** Runs a command in a replica, at most once: a retry would run it again. */
+    runInReplicaOnHost: (
+      { machine_id, service_id }: Replica,
+      of: { command: string; mark: string; timeoutSec: number },
+    ): Promise<TaskCommandResult> => commands.run(machine_id, service_id, of, cancellationSignal()),
+
+    /** Ends a command that may still run. */
+    endInReplicaOnHost: ({ machine_id, service_id }: Replica, mark: string): Promise<void> =>
+      commands.end(machine_id, service_id, mark),
 
     /** Waits until all of these serve. Throws ServiceFailed with the reason, also after `withinSec`. */
     async awaitServingOnHost(

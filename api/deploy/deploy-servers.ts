@@ -1,12 +1,12 @@
 import { z } from 'zod'
 import {
   acceptDeployServer,
-  acceptDeployServerUpdate,
   type DeployServerDocument,
   deployServerResource,
   deployServerStates,
   workersAtMost,
 } from '../../models/deploy/deploy-servers.ts'
+import { acceptDeployServerUpdate } from '../../models/deploy/deploy-server-update.ts'
 import { instanceTypeNames } from '../../models/deploy/instance-types.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
 import { byId, commonView, Id, Name, resourceView, Tags } from '../fields.ts'

@@ -14,10 +14,11 @@ import { mine } from '../../models/resources.ts'
 import { askHost } from '../compute/observation/data-plane.ts'
 import { outputOnHost, sendArchive } from '../compute/observation/log-archive.ts'
 import { askLogs, logsQuery, sendLogs } from '../compute/observation/logs.ts'
+import { replicaLines } from '../compute/observation/replica-lines.ts'
+import { inOrderOfTime, textOf } from '../compute/observation/timed-lines.ts'
 import { byId } from '../fields.ts'
 import { operation, stream } from '../operation.ts'
-import { inOrderOfTime, makeAccessJoiner, type TimedLine } from './access-lines.ts'
-import { replicaLines } from './replica-lines.ts'
+import { accessLine, makeAccessJoiner, remarkOn } from './access-lines.ts'
 
 // The access log of a load balancer, over all its replicas.
 
@@ -51,8 +52,10 @@ export const loadBalancerLogs = [
       const lines = await replicaLines(
         {
           isThere: async () => Boolean(await LoadBalancer.exists({ _id: id, tenant_id })),
-          hosts: () => hostsOf(id),
+          names: () => hostsOf(id),
           ask: (host, asked) => askHost(host, id, 'logs', askLogs(asked), signal),
+          lineOf: (host, { time, line }) => accessLine(host, time, line),
+          remarkOn,
         },
         hosts,
         query,
@@ -92,10 +95,6 @@ export const loadBalancerLogs = [
 /** The hosts that are to run a replica. */
 const hostsOf = async (id: string): Promise<string[]> =>
   (await replicasOf(id)).flatMap(({ host_id }) => host_id ?? [])
-
-async function* textOf(batches: AsyncIterable<TimedLine[]>): AsyncGenerator<Buffer> {
-  for await (const lines of batches) yield Buffer.from(lines.map(({ text }) => `${text}\n`).join(''))
-}
 
 async function* wholeLog(
   { _id: instance_id, tenant_id }: LoadBalancerDocument,

@@ -4,7 +4,7 @@ import { Id } from '../fields.ts'
 // The disks of an instance of any kind.
 
 /** The path at which an instance mounts a disk. */
-const MountPath = z
+export const MountPath = z
   .string()
   .max(255)
   .regex(/^(\/[^/\0]+)+$/, 'must be an absolute path, without a / at its end')

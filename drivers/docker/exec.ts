@@ -62,7 +62,7 @@ export async function openTerminal(
         for (let attempt = 1; attempt <= attempts; attempt++) {
           const now = await lookAt(exec)
           if (!now || now.ended) return
-          if (now.running) await unless([404, 409], hangUp(container, mark))
+          if (now.running) await unless([404, 409], endMarked(container, `${markName}=${mark}`))
           await delay(pauseMs)
         }
         throw new EngineRefused(
@@ -118,9 +118,13 @@ signal KILL
 exit 0
 `
 
-async function hangUp(container: Docker.Container, mark: string): Promise<void> {
+/**
+ * Ends a command, with all of its session, by a variable of its environment: `NAME=value`. Needs /bin/sh in the image,
+ * and that the container's user may signal the command.
+ */
+export async function endMarked(container: Docker.Container, variable: string): Promise<void> {
   const exec = await container.exec({
-    Cmd: ['/bin/sh', '-c', hangUpScript, 'sh', `${markName}=${mark}`],
+    Cmd: ['/bin/sh', '-c', hangUpScript, 'sh', variable],
     AttachStdout: true,
     AttachStderr: true,
   })

@@ -10,12 +10,13 @@ const maxLineBytes = 64 * 1024
 
 /**
  * The lines of one container, in the engine's order. With `follow`, continues after restarts until the container is
- * removed. Data is fetched only as it is read, so a slow reader does not grow this process.
+ * removed; without `restarts`, until it stops. Data is fetched only as it is read, so a slow reader does not grow this process.
  */
 export async function* readLogs(
   docker: Docker,
   engineId: string,
   { lines, since, follow = false, signal }: LogOptions,
+  { restarts = true }: { restarts?: boolean } = {},
 ): AsyncGenerator<LogEntry> {
   const from = since === undefined ? '' : exactTime(since)
   const opened = exactTime(new Date().toISOString())
@@ -38,7 +39,7 @@ export async function* readLogs(
       if (entry.time > last) last = entry.time
     }
     // The engine ends its answer when the container stops.
-    if (!follow || !(await startsAgain(docker, engineId, signal))) return
+    if (!follow || !restarts || !(await startsAgain(docker, engineId, signal))) return
     after = last || opened
   }
 }

@@ -5,7 +5,9 @@ import { engineOf } from './dial.ts'
 import { machineLabel } from './membership.ts'
 import { type Task, newestTask } from './tasks.ts'
 
-const labels = { service: 'keelson.service', spec: 'keelson.spec', machine: machineLabel } as const
+/** Has the platform's id of the service, also on its containers. */
+export const serviceLabel = 'keelson.service'
+const labels = { service: serviceLabel, spec: 'keelson.spec', machine: machineLabel } as const
 const nanos = 1e9
 const mebibyte = 1024 ** 2
 /** A failed task starts again after this time. */
@@ -118,6 +120,7 @@ function specOf(spec: SwarmServiceSpec) {
           Type: 'volume',
           Source: name,
           Target: mount_path,
+          VolumeOptions: { Labels: spec.labels },
         })),
         HealthCheck: check
           ? {

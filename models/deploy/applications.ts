@@ -54,6 +54,8 @@ export interface ApplicationDocument extends ResourceDocument<StateOf<typeof app
   /** The deployments whose services are to run: the current one, and during a turn the next one too. */
   wanted_ids: string[]
   stopped: boolean
+  /** The worker that has its volumes. Null: it has none yet. */
+  volume_node: string | null
 }
 
 const { Mixed } = Schema.Types
@@ -80,6 +82,7 @@ const schema = resourceSchema<ApplicationDocument>(
     turn_id: { type: String, default: null },
     wanted_ids: { type: [String], default: [] },
     stopped: { type: Boolean, default: false },
+    volume_node: { type: String, default: null },
   },
   applicationStates,
   'applications',

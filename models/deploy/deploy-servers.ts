@@ -1,10 +1,10 @@
 import mongoose, { Schema } from 'mongoose'
-import { InvalidInput, NotFound } from '../../lib/problem.ts'
+import { NotFound } from '../../lib/problem.ts'
 import { strangersOn } from '../compute/reservations.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
 import { transaction } from '../database.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
-import { accepts, begin, type By, create } from '../acceptance.ts'
+import { type By, create } from '../acceptance.ts'
 import type { Accepted } from '../operations.ts'
 import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
@@ -105,39 +105,6 @@ export const acceptDeployServer = (
   }, by.tenant_id)
 
 const unmade = { vpc_id: null, subnet_id: null, lb_id: null, join_token_sealed: '-', init_step: null }
-
-export type DeployServerChanges = {
-  [Field in 'worker_count' | 'worker_instance_type' | 'worker_disk_gib' | 'app_instance_type' | 'tags']?:
-    | DeployServerDocument[Field]
-    | undefined
-}
-
-/** Throws as `begin`, InvalidInput (a smaller disk), QuotaExceeded. */
-export const acceptDeployServerUpdate = (
-  by: By,
-  id: string,
-  changes: DeployServerChanges,
-): Promise<Accepted<DeployServerDocument>> => {
-  const given = Object.entries(changes).filter(([, value]) => value !== undefined)
-  const set: Partial<DeployServerDocument> = Object.fromEntries(given)
-  return begin(by, deployServerResource, id, 'update', {
-    set,
-    reserve: async ({ worker_disk_gib, nodes }) => {
-      const present = Math.max(
-        0,
-        ...nodes.filter(({ name }) => name !== 'cp').map(({ disk_gib }) => disk_gib),
-      )
-      if (worker_disk_gib >= present) return
-      const message = `is too small: the workers have ${present} GiB, and disks never shrink`
-      throw new InvalidInput(422, [{ pointer: '/worker_disk_gib', message }])
-    },
-  })
-}
-
-accepts(deployServerResource, {
-  // Idempotent creation is the API's: an operation that makes a deploy server wants one of its own.
-  verbs: { update: acceptDeployServerUpdate },
-})
 
 const contextOf = (id: string): string => `deploy_servers.join_token:${id}`
 sealedField(DeployServer, 'join_token_sealed', ({ _id }) => contextOf(_id))

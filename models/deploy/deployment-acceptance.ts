@@ -20,6 +20,7 @@ import {
   deploymentResource,
 } from './deployments.ts'
 import { deployServerResource } from './deploy-servers.ts'
+import { mountsOf } from './storages.ts'
 
 // The acceptance rules for applications and their deployments.
 
@@ -150,6 +151,7 @@ export const acceptDeployment = (by: By, asked: AskedDeployment): Promise<Accept
         ...releaseOf(source),
         // A restart takes the present environment: that is what people restart for.
         envs_sealed: kind === 'restart' ? application.envs_sealed : source.envs_sealed,
+        mounts: await mountsOf(application),
         places: [],
         superseded: false,
         phases: [{ phase: 'queued', at: new Date() }],

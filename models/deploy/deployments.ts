@@ -44,6 +44,8 @@ export interface DeploymentDocument extends ResourceDocument<StateOf<typeof depl
   message: string | null
   requested_by: string | null
   envs_sealed: string
+  /** The storages that it mounts. */
+  mounts: { id: string; mount_path: string }[]
   places: Place[]
   /** A newer deployment took its place before it had its turn. */
   superseded: boolean
@@ -66,6 +68,7 @@ const schema = resourceSchema<DeploymentDocument>(
     requested_by: { type: String, default: null },
     ...releaseFields,
     envs_sealed: { type: String, required: true },
+    mounts: { type: [Mixed], default: [] },
     places: { type: [Mixed], default: [] },
     superseded: { type: Boolean, default: false },
     phases: { type: [Mixed], default: [] },
@@ -98,10 +101,11 @@ export const findDeployments = (ids: string[]): Promise<DeploymentDocument[]> =>
     .setOptions(everyTenant)
     .lean()
 
-/** Adds a line to the log of a deployment. */
-export async function logDeployment(_id: string, line: string): Promise<void> {
-  const entry = { time: new Date(), line }
-  await Deployment.updateOne({ _id }, { $push: { log: { $each: [entry], $slice: -500 } } }).setOptions(
+/** Adds lines to the log of a deployment, which keeps the last 500. */
+export async function logDeployment(_id: string, ...lines: string[]): Promise<void> {
+  const time = new Date()
+  const entries = lines.map((line) => ({ time, line }))
+  await Deployment.updateOne({ _id }, { $push: { log: { $each: entries, $slice: -500 } } }).setOptions(
     everyTenant,
   )
 }

@@ -34,12 +34,27 @@ export const placeRelease = (deployment: DeploymentDocument): Promise<Place[]> =
     let places = now?.places ?? []
     if (places.length === 0) {
       const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
-      places = choose(deployment, await loadsOf(server))
+      places = await chooseFor(deployment, await loadsOf(server))
       await Deployment.updateOne({ _id, tenant_id }, { $set: { places } })
     }
     await Application.updateOne({ _id: app_id, tenant_id }, { $addToSet: { wanted_ids: _id } })
     return places
   }, deployment.deploy_server_id)
+
+/** Replicas with volumes run on the worker that has them; the first release chooses it. */
+async function chooseFor(deployment: DeploymentDocument, loads: Load[]): Promise<Place[]> {
+  const { tenant_id, app_id, mounts } = deployment
+  if (mounts.length === 0) return choose(deployment, loads)
+  const application = await Application.findOne({ _id: app_id, tenant_id }).lean()
+  const pinned = application?.volume_node ?? choose({ ...deployment, replicas: 1 }, copies(loads))[0]?.node
+  await Application.updateOne({ _id: app_id, tenant_id }, { $set: { volume_node: pinned } })
+  return choose(
+    deployment,
+    loads.filter(({ node }) => node.name === pinned),
+  )
+}
+
+const copies = (loads: Load[]): Load[] => loads.map((load) => ({ ...load, ports: new Set(load.ports) }))
 
 /** The workers that stay, with what runs on them. */
 async function loadsOf({ _id, tenant_id, nodes, worker_count }: DeployServerDocument): Promise<Load[]> {

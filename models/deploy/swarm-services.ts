@@ -1,10 +1,13 @@
-import type { DeployServices } from '../../lib/deploy-protocol.ts'
+import { applicationLabel, type DeployServices } from '../../lib/deploy-protocol.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, openEnvs } from './applications.ts'
 import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 
 type Service = DeployServices['services'][number]
+
+/** The name of a storage’s volume on its worker. */
+export const volumeOf = (storageId: string): string => `keelson-${storageId}`
 
 /** The services that are to run in a deploy server's Swarm, with their environment variables. */
 export async function wantedServices({ _id }: DeployServerDocument): Promise<Service[]> {
@@ -20,7 +23,7 @@ export async function wantedServices({ _id }: DeployServerDocument): Promise<Ser
       ({ service_id, machine_id, machine_port }): Service => ({
         id: service_id,
         name: byId.get(app_id)?.name ?? 'application',
-        labels: { 'keelson.application': app_id, 'keelson.deployment': deployment._id },
+        labels: { [applicationLabel]: app_id, 'keelson.deployment': deployment._id },
         machine_id,
         image: `${image}:${tag}`,
         command,
@@ -28,7 +31,7 @@ export async function wantedServices({ _id }: DeployServerDocument): Promise<Ser
         cpu_cores,
         memory_mib,
         port: port === null || machine_port === null ? null : { container_port: port, machine_port },
-        volumes: [],
+        volumes: deployment.mounts.map(({ id, mount_path }) => ({ name: volumeOf(id), mount_path })),
         health_check: null,
         stop_grace_sec,
         restarts: 0,

@@ -99,3 +99,43 @@ test.each(sampled(roles, 1))('the deletion of an application completes if %s is 
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
   await eventually(async () => (await running()).length === 0)
 })
+
+describe('a run of a scheduled task', () => {
+  const command = 'echo run >>/tmp/runs; sleep 4; cat /tmp/runs'
+
+  test.each(sampled(['worker', 'api', 'temporal', 'mongodb'] as const, 1))(
+    'runs once if %s is killed meanwhile',
+    async (role) => {
+      const app = await apps.make()
+      const { body } = await apps.addTask(app.id, { command })
+      const run = await apps.runTask(app.id, String(body['id']))
+      await eventually(async () => (await run.operation.now()).step?.startsWith('running the command'))
+      await killed(role)
+      expect(await run.operation.end(within)).toMatchObject({ state: 'succeeded' })
+      expect(await apps.runs(app.id, String(body['id']))).toMatchObject([{ exit_code: 0, output: 'run\n' }])
+      await remove(app)
+    },
+  )
+
+  test('fails if its host worker is killed, and its command is ended', async () => {
+    const app = await apps.make()
+    const { body } = await apps.addTask(app.id, { command: 'sleep 3601' })
+    const run = await apps.runTask(app.id, String(body['id']))
+    await eventually(() => sleeping('3601'))
+    await killed('host')
+    expect(await run.operation.end(within)).toMatchObject({ state: 'failed' })
+    expect(await sleeping('3601')).toBe(false)
+    expect(await apps.runs(app.id, String(body['id']))).toMatchObject([{ status: 'failed', exit_code: null }])
+    await remove(app)
+  })
+})
+
+/** Whether an application runs `sleep` for this time. */
+async function sleeping(time: string): Promise<boolean> {
+  const inner = await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
+  for (const { Id } of await inner.listContainers()) {
+    const { Processes } = (await inner.getContainer(Id).top()) as { Processes: string[][] }
+    if (Processes.some((fields) => fields.at(-1) === `sleep ${time}`)) return true
+  }
+  return false
+}

@@ -6,8 +6,8 @@ import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { archived, askArchive, piecesOf } from '../support/log-archive.ts'
+import { followLog } from '../support/follow.ts'
 import { platform } from '../support/platform.ts'
-import { facts } from '../support/stack.ts'
 import { makeServed, send, type Served } from '../support/served.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
@@ -47,33 +47,8 @@ async function sendAll(url: string, paths: string[]): Promise<void> {
 }
 
 /** Follows the log, and collects its lines until `stop`. */
-async function follow(id: string, query = '') {
-  const gone = new AbortController()
-  const url = `${facts().api_url}/api/v1/load-balancers/${id}/logs?follow=true${query}`
-  const headers = { authorization: `Bearer ${tenant.owner.token}` }
-  const answer = await fetch(url, { headers, signal: gone.signal })
-  const lines: (AccessBody & { event: string })[] = []
-  const reading = (async () => {
-    let text = ''
-    for await (const chunk of answer.body ?? []) {
-      text += Buffer.from(chunk).toString()
-      const events = text.split('\n\n')
-      text = events.pop() ?? ''
-      for (const event of events) {
-        const [, at = '', data] = /^(?:id: (.*)\n)?data: (.*)$/.exec(event) ?? []
-        if (data) lines.push({ event: at, ...(JSON.parse(data) as AccessBody) })
-      }
-    }
-  })().catch(() => 'left')
-  return {
-    type: answer.headers.get('content-type'),
-    lines,
-    async stop() {
-      gone.abort()
-      await reading
-    },
-  }
-}
+const follow = (id: string, query = '') =>
+  followLog<AccessBody>(tenant.owner, `/api/v1/load-balancers/${id}/logs?follow=true${query}`)
 
 describe('the access log of a load balancer', () => {
   let served: Served

@@ -3,8 +3,8 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
-import { accessLine } from '../../api/network/access-lines.ts'
-import { type Replicas, replicaLines } from '../../api/network/replica-lines.ts'
+import { accessLine, remarkOn } from '../../api/network/access-lines.ts'
+import { type Replicas, replicaLines } from '../../api/compute/observation/replica-lines.ts'
 import type { WrittenAccess } from '../../lib/access-log.ts'
 import { Unavailable } from '../../lib/problem.ts'
 
@@ -74,7 +74,9 @@ async function read(first: number, query: { lines?: number; follow?: boolean }):
   const gone = new AbortController()
   const replicas: Replicas = {
     isThere: () => Promise.resolve(true),
-    hosts: () => Promise.resolve(['host']),
+    names: () => Promise.resolve(['host']),
+    lineOf: (host, { time, line }) => accessLine(host, time, line),
+    remarkOn,
     async ask(_host, { follow, since, lines }) {
       const params = new URLSearchParams({ follow: String(follow) })
       if (since) params.set('since', since)

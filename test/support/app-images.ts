@@ -18,6 +18,7 @@ const commands = {
   crash: 'echo cannot go on; exit 3',
   silent: 'exec sleep 600',
   eater: 'exec tail /dev/zero',
+  chatty: `for i in 1 2 3; do echo "line $i"; done; echo oops >&2; ${serve}`,
 }
 export const appTags = Object.keys(commands) as (keyof typeof commands)[]
 

@@ -47,6 +47,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   await tenant.owner.ask('POST', `/api/v1/operations/${app.operation.id}/cancel`)
   await app.operation.end()
   const [deployment] = await apps.deployments()
+  const { body: task } = await apps.addTask(app.id, { command: 'true' })
+  const { body: storage } = await apps.addStorage(app.id, '/data')
   const { id: client } = await makeMachine(tenant.owner, ['containers:read'])
   const role = { name: `role-${newId().slice(-12)}`, permissions: ['containers:read'] }
   await tenant.owner.ask('POST', '/api/v1/roles', role)
@@ -70,7 +72,14 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'load-balancers': { id: balancer.id, route_id: route.id },
     certificates: { id: String(certificate.body['id']) },
     'ca-trusts': { id: String(trust.body['id']) },
-    'deploy-servers': { id: server.id, app: app.id, deployment: deployment?.id ?? '', key: 'GREETING' },
+    'deploy-servers': {
+      id: server.id,
+      app: app.id,
+      deployment: deployment?.id ?? '',
+      key: 'GREETING',
+      task: String(task['id']),
+      storage: String(storage['id']),
+    },
     operations: { id: container.operation.id },
   }
 }

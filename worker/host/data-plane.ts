@@ -3,13 +3,14 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
-import type { LogEntry } from '../../drivers/containers.ts'
-import { EngineError } from '../../drivers/errors.ts'
+import type { LogEntry, LogOptions } from '../../drivers/containers.ts'
+import { EngineError, InstanceNotFound } from '../../drivers/errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
 import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
+import type { TaskLogs } from '../../drivers/swarms.ts'
 import { listenAddress } from '../../lib/addresses.ts'
-import { planeSubject, type PlaneVerb, wantedSubject } from '../../lib/host-protocol.ts'
+import { planeSubject, type PlaneVerb, serviceSubject, wantedSubject } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { InvalidInput, NotFound, Problem, Unavailable, UpgradeRequired } from '../../lib/problem.ts'
 import { asksForWebSocket, makeWebSockets } from '../../lib/websockets.ts'
@@ -26,6 +27,8 @@ interface Parts {
   tokens: PlaneTokens
   /** The counters of load balancers. */
   balancers?: Pick<LoadBalancerEngine, 'samples'> | null
+  /** The output of services in machines. */
+  services?: TaskLogs
   /** Makes a part of the host apply what is wanted, by name. Does not wait. False if there is no such part. */
   applyWanted?: (part: string) => boolean
   log: Logger
@@ -71,7 +74,7 @@ export async function serveDataPlane(
 }
 
 async function answer(
-  { engine, files, tokens, consoles, applyWanted, balancers }: Parts & { consoles: Consoles },
+  { engine, files, tokens, consoles, applyWanted, balancers, services }: Parts & { consoles: Consoles },
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -85,6 +88,15 @@ async function answer(
   }
   if (request.method !== 'GET') throw new NotFound('operation')
   if (url.pathname === '/healthz') return void response.end('ok\n')
+
+  const [, machine, service] =
+    /^\/machines\/([\w-]{1,64})\/services\/([\w-]{1,64})\/logs$/.exec(url.pathname) ?? []
+  if (services && machine !== undefined && service !== undefined) {
+    await tokens.redeem(request.headers.authorization, serviceSubject(machine, service))
+    const query = read(LogQuery, Object.fromEntries(url.searchParams))
+    await sendEntries((options) => services(machine, service, options), query, response)
+    return
+  }
 
   const [, id, verb] =
     /^\/instances\/([\w-]{1,64})\/(logs|archive|console|counters)$/.exec(url.pathname) ?? []
@@ -126,21 +138,29 @@ function read<S extends z.ZodType>(schema: S, params: object): z.output<S> {
 async function sendLogs(
   engine: Outputs,
   id: string,
-  { lines, since, follow }: z.infer<typeof LogQuery>,
+  query: z.infer<typeof LogQuery>,
   response: ServerResponse,
 ): Promise<void> {
   // Check before the headers are sent: an instance without output sends nothing.
   if (!(await engine.find(id))) throw new NotFound('instance')
+  await sendEntries(async (options) => engine.logs(id, options), query, response)
+}
+
+async function sendEntries(
+  open: (options: LogOptions) => Promise<AsyncIterable<LogEntry>>,
+  { lines, since, follow }: z.infer<typeof LogQuery>,
+  response: ServerResponse,
+): Promise<void> {
   const gone = new AbortController()
   response.on('close', () => gone.abort())
-  response.writeHead(200, { 'content-type': 'application/x-ndjson', 'cache-control': 'no-store' })
-  response.flushHeaders()
-  const entries = engine.logs(id, {
+  const entries = await open({
     follow: follow === 'true',
     signal: gone.signal,
     ...(lines === undefined ? {} : { lines }),
     ...(since === undefined ? {} : { since }),
   })
+  response.writeHead(200, { 'content-type': 'application/x-ndjson', 'cache-control': 'no-store' })
+  response.flushHeaders()
   await pipeline(Readable.from(jsonLines(entries)), response)
 }
 
@@ -162,6 +182,7 @@ function refuse(log: Logger, error: unknown, response: ServerResponse): void {
 
 function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
+  if (error instanceof InstanceNotFound) return new NotFound('instance')
   if (error instanceof EngineError)
     return new Unavailable('The engine of the instance does not answer', error)
   return new Problem(500, 'internal', 'Internal error')

@@ -3,7 +3,7 @@ import type { ChildActivities } from '../../activities/child-operations.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import type { OperationActivities } from '../../activities/operations.ts'
 import { durable } from '../durable.ts'
-import { apply, route } from './deployments.ts'
+import { apply, route, tidyVolumes } from './deployments.ts'
 
 const platform = proxyLocalActivities<DeploymentActivities & ChildActivities>({
   startToCloseTimeout: '10 s', // a few queries
@@ -31,6 +31,8 @@ export const deleteApplication = durable<{ deploy_server_id: string }>(
     await route(id, [])
     await platform.wantOnly(id, [])
     await apply(input.deploy_server_id)
+    progress('destroying its volumes')
+    await tidyVolumes(id, false)
     await platform.forgetDeployments(id)
     return 'deleted'
   },

@@ -5,6 +5,7 @@ import {
   proxyLocalActivities,
   sleep,
 } from '@temporalio/workflow'
+import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import type { HostActivities } from '../../activities/host/index.ts'
 import { durable, type Work } from '../durable.ts'
@@ -53,11 +54,43 @@ export async function apply(deployServerId: string): Promise<void> {
   await on(host_id).applyServicesOnHost(deployServerId, machine_id)
 }
 
+/** Destroys the volumes that no storage has any more; all of them, unless it keeps any. */
+export async function tidyVolumes(appId: string, keepsAny: boolean): Promise<void> {
+  const volumes = await platform.volumesOf(appId, keepsAny)
+  if (!volumes) return
+  const { host_id, machine_id, names, within_sec } = volumes
+  await on(host_id, {
+    // The next deployment tries again, and the deletion of the deploy server destroys the worker's disk.
+    scheduleToStartTimeout: '1 minute',
+    retry: { maximumAttempts: 3 },
+  }).keepVolumesOnHost(machine_id, appId, names, within_sec)
+  if (names.length === 0) await platform.noteVolumesGone(appId)
+}
+
+/** For the last output of a release that is taken back, which is worth no wait for a host that is away. */
+const reading = (hostId: string) =>
+  on(hostId, {
+    scheduleToStartTimeout: '5 s',
+    startToCloseTimeout: '15 s',
+    retry: { maximumAttempts: 1 },
+  })
+
+/** Why a release does not serve is often in its output, which ends with it. */
+async function keepOutput(id: string, replicas: PlaceOnHost[]): Promise<void> {
+  const [first] = replicas
+  if (!first) return
+  const lines = await reading(first.host_id)
+    .lastLinesOnHost(first.machine_id, first.service_id)
+    .catch(() => [])
+  await platform.keepOutput(id, first.node, lines)
+}
+
 /** Undoes a release that does not serve yet. */
 async function takeBack(id: string, deployServerId: string): Promise<void> {
   const left = await platform.takeReleaseBack(id)
   if (!left) return
   await route(left.app_id, left.current_id === null ? [] : [left.current_id])
+  await keepOutput(id, left.replicas)
   await apply(deployServerId)
 }
 
@@ -96,6 +129,7 @@ async function release(
     }
     await platform.wantOnly(app_id, [id])
     await apply(deploy_server_id)
+    await tidyVolumes(app_id, true).catch(() => undefined)
   })
 }
 

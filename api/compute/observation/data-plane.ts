@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import type { IncomingMessage } from 'node:http'
 import { WebSocket } from 'ws'
-import { planeSubject, type PlaneVerb } from '../../../lib/host-protocol.ts'
+import { planeSubject, type PlaneVerb, serviceSubject } from '../../../lib/host-protocol.ts'
 import { NotFound, Problem, type ProblemDocument, Unavailable } from '../../../lib/problem.ts'
 import { socketOptions } from '../../../lib/websockets.ts'
 import { Host } from '../../../models/compute/hosts.ts'
@@ -17,14 +17,27 @@ const probeEveryMs = 30_000
 const maxRefusalBytes = 64 * 1024
 
 /** Sends a request to the instance's host. Throws NotFound, Unavailable. */
-export async function askHost(
+export const askHost = (
   hostId: string,
   instanceId: string,
   verb: 'logs' | 'archive' | 'counters',
   query: URLSearchParams,
   signal: AbortSignal,
-): Promise<Readable> {
-  const { url, headers } = await requestTo(hostId, instanceId, verb, query)
+): Promise<Readable> => ask(requestTo(hostId, instanceId, verb, query), signal)
+
+/** Asks the host of a deploy server's machine for the output of a service in it. Throws NotFound, Unavailable. */
+export const askService = (
+  hostId: string,
+  { machine_id, service_id }: { machine_id: string; service_id: string },
+  query: URLSearchParams,
+  signal: AbortSignal,
+): Promise<Readable> => {
+  const path = `/machines/${machine_id}/services/${service_id}/logs?${query.toString()}`
+  return ask(requestAt(hostId, path, serviceSubject(machine_id, service_id)), signal)
+}
+
+async function ask(request: Promise<HostRequest>, signal: AbortSignal): Promise<Readable> {
+  const { url, headers } = await request
   const answer = await fetch(url, { headers, signal }).catch((cause: unknown) => {
     throw new Unavailable('The host does not answer', cause)
   })
@@ -61,16 +74,24 @@ export async function connectHost(
   return promise
 }
 
-async function requestTo(
+interface HostRequest {
+  url: URL
+  headers: { authorization: string }
+}
+
+const requestTo = (
   hostId: string,
   instanceId: string,
   verb: PlaneVerb,
   query: URLSearchParams,
-): Promise<{ url: URL; headers: { authorization: string } }> {
+): Promise<HostRequest> =>
+  requestAt(hostId, `/instances/${instanceId}/${verb}?${query.toString()}`, planeSubject(instanceId, verb))
+
+async function requestAt(hostId: string, path: string, subject: string): Promise<HostRequest> {
   const host = await Host.findById(hostId).lean()
   if (!host?.data_plane_url) throw new Unavailable('The host is not there')
-  const token = await planeToken(hostId, planeSubject(instanceId, verb))
-  const url = new URL(`/instances/${instanceId}/${verb}?${query.toString()}`, host.data_plane_url)
+  const token = await planeToken(hostId, subject)
+  const url = new URL(path, host.data_plane_url)
   return { url, headers: { authorization: `Bearer ${token}` } }
 }
 

@@ -1,6 +1,7 @@
 import { loadAppImages } from '../../support/app-images.ts'
 import { applicationsOf } from '../../support/clients/applications.ts'
 import { eventually } from '../../support/eventually.ts'
+import type { Operation } from '../../support/client.ts'
 import { tenant, type Stories } from '../world.ts'
 
 const { deployServers } = tenant.owner
@@ -33,9 +34,23 @@ export const deployServerStories: Stories = {
     await third.operation.success()
     return second.operation
   },
+  'createTaskRun.succeeded': () => runOf('echo done'),
+  'createTaskRun.failed': () => runOf('exit 3'),
+  'createTaskRun.cancelled': async () => {
+    const operation = await runOf('sleep 3600')
+    await eventually(async () => (await operation.now()).step?.startsWith('running the command'))
+    await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
+    return operation
+  },
   'updateDeployServer.shrunk': async () => {
     await (await applications()).make({ name: 'two', replicas: 2, tag: 'v1' })
     return (await deployServers.update(await theServer(), { worker_count: 1, worker_disk_gib: 3 })).operation
+  },
+  'createDeployment.volumes': async () => {
+    const apps = await applications()
+    const app = await theApplication()
+    await apps.addStorage(app, '/data')
+    return (await apps.deploy(app, { tag: 'v2' })).operation
   },
   'createDeployment.stopped': async () =>
     (await (await applications()).stop(await theApplication())).operation,
@@ -47,6 +62,13 @@ export const deployServerStories: Stories = {
     await operation.cancel()
     return operation
   },
+}
+
+async function runOf(command: string): Promise<Operation> {
+  const apps = await applications()
+  const app = await theApplication()
+  const { body } = await apps.addTask(app, { command })
+  return (await apps.runTask(app, String(body['id']))).operation
 }
 
 async function theServer(): Promise<string> {

@@ -25,6 +25,24 @@ export interface DeploymentBody extends Json {
   log: { time: string; line: string }[]
 }
 
+/** The fields of a run of a scheduled task that tests read from the API. */
+export interface RunBody extends Json {
+  id: string
+  status: string
+  status_reason: string | null
+  scheduled_at: string | null
+  exit_code: number | null
+  output: string
+  operation_id: string | null
+}
+
+interface LogBody extends Json {
+  line: string
+  worker: string
+  deployment_id: string
+  replica: string
+}
+
 const at = (server: string): string => `/api/v1/deploy-servers/${server}`
 
 /** The applications of one deploy server. */
@@ -59,6 +77,26 @@ export function applicationsOf(caller: Caller, server: string) {
     deployment: (id: string) => caller.get<DeploymentBody>(`${at(server)}/deployments/${id}`),
     deployments: async (query = '') =>
       (await caller.get<{ items: DeploymentBody[] }>(`${at(server)}/deployments?limit=100${query}`)).items,
+    /** Its output, as objects. */
+    logs: async (id: string, query = ''): Promise<LogBody[]> =>
+      String((await caller.ask('GET', `${path}/${id}/logs${query}`)).body['text'])
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => JSON.parse(line) as LogBody),
+    addTask: (id: string, body: Json): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/scheduled-tasks`, {
+        name: `task-${newId().slice(-12)}`,
+        frequency: '0 0 1 1 *',
+        ...body,
+      }),
+    runTask: (id: string, task: string): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/scheduled-tasks/${task}/run`),
+    runs: async (id: string, task: string) =>
+      (await caller.get<{ items: RunBody[] }>(`${path}/${id}/scheduled-tasks/${task}/runs?limit=100`)).items,
+    addStorage: (id: string, mount_path: string): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/storages`, { mount_path }),
+    removeStorage: (id: string, storage: string): Promise<Answer> =>
+      caller.ask('DELETE', `${path}/${id}/storages/${storage}`),
     cancel: (id: string): Promise<Answer> => caller.ask('POST', `${at(server)}/deployments/${id}/cancel`),
   }
   return applications

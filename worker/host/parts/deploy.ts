@@ -3,6 +3,9 @@ import { makeDeployServicesOnHost } from '../../../activities/host/deploy-servic
 import type { ContainerEngine } from '../../../drivers/containers.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
 import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
+import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
+import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
+import { makeMachineVolumes } from '../../../drivers/swarm/volumes.ts'
 import type { InternalApi } from '../internal-api.ts'
 import { connectFromMachines, dialMachines, reachesFromMachines } from '../machine-engines.ts'
 import type { HostPart } from '../part.ts'
@@ -21,6 +24,9 @@ export function deployPart({ engine, api }: Parts): HostPart {
   })
   const services = makeDeployServicesOnHost({
     services: makeSwarmServices(dial),
+    output: makeTaskLogs(dial),
+    commands: makeTaskCommands(dial),
+    volumes: makeMachineVolumes(dial),
     wanted: api.deployServices,
     connectFrom: connectFromMachines(engine),
     reaches: reachesFromMachines(engine),

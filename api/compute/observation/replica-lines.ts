@@ -2,71 +2,75 @@ import { once } from 'node:events'
 import { PassThrough, Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { isNativeError } from 'node:util/types'
-import type { LogLine } from '../../lib/host-protocol.ts'
-import { NotFound, Unavailable } from '../../lib/problem.ts'
-import { away as isAway } from '../compute/observation/log-archive.ts'
-import type { LogsQuery } from '../compute/observation/logs.ts'
-import { accessLine, inOrderOfTime, remarkOn, type TimedLine } from './access-lines.ts'
+import type { LogLine } from '../../../lib/host-protocol.ts'
+import { NotFound, Unavailable } from '../../../lib/problem.ts'
+import { away } from './log-archive.ts'
+import type { LogsQuery } from './logs.ts'
+import { inOrderOfTime, type TimedLine } from './timed-lines.ts'
 
-// The access log as the hosts of the replicas have it: the lines of now, and new ones as they come.
+// The log of something that has replicas, as their hosts have it: the lines of now, and new ones as they come.
 
-/** A load balancer, for who reads its lines. */
+/** Something with replicas, for who reads its lines. */
 export interface Replicas {
   isThere: () => Promise<boolean>
-  hosts: () => Promise<string[]>
-  /** Throws NotFound if the host does not have the load balancer yet, and Unavailable. */
-  ask: (host: string, query: LogsQuery) => Promise<Readable>
+  /** The names of the replicas of now. */
+  names: () => Promise<string[]>
+  /** Throws NotFound if the host does not have the replica yet, and Unavailable. */
+  ask: (replica: string, query: LogsQuery) => Promise<Readable>
+  lineOf: (replica: string, line: LogLine) => TimedLine
+  /** In the place of lines that are missing. */
+  remarkOn: (replica: string, words: string) => TimedLine
 }
 
 type Seen = Map<string, string>
 
 /**
- * The lines that these hosts have now, after a remark for each host that does not answer; to follow, also those that come
- * later. Throws Unavailable if none answers.
+ * The lines that these replicas have now, after a remark for each whose host does not answer; to follow, also those that
+ * come later. Throws Unavailable if none answers.
  */
 export async function replicaLines(
   replicas: Replicas,
-  hosts: string[],
+  names: string[],
   query: LogsQuery,
   signal: AbortSignal,
 ): Promise<AsyncIterable<TimedLine[]>> {
-  const { lines, seen } = await present(replicas, hosts, query)
+  const { lines, seen } = await present(replicas, names, query)
   return query.follow ? inTurn(lines, followed(replicas, seen, query.since, signal)) : lines
 }
 
-/** `seen` gets the time of each host's last line as it is read. */
+/** `seen` gets the time of each replica's last line as it is read. */
 async function present(
   replicas: Replicas,
-  hosts: string[],
+  names: string[],
   query: LogsQuery,
 ): Promise<{ lines: AsyncIterable<TimedLine[]>; seen: Seen }> {
   const seen: Seen = new Map()
-  // Who asked for the last lines does not get all lines of a host that could not say where its last one is.
+  // Who asked for the last lines does not get all lines of a replica that could not say where its last one is.
   const now = query.lines === undefined || query.since ? undefined : new Date().toISOString()
-  const silent = (host: string): void => void (now && !seen.has(host) && seen.set(host, now))
+  const silent = (name: string): void => void (now && !seen.has(name) && seen.set(name, now))
   // Also without any lines wanted: following begins after the last one.
   const lines = query.lines === undefined ? undefined : Math.max(query.lines, 1)
   const answers = await Promise.allSettled(
-    hosts.map(async (host) => {
-      const answer = linesOf(host, await ask(replicas, host, { ...query, lines, follow: false }))
-      const batches = noting(seen, host, answer)
-      return query.follow ? untilBrokenOff(batches, () => silent(host)) : batches
+    names.map(async (name) => {
+      const answer = linesOf(replicas, name, await ask(replicas, name, { ...query, lines, follow: false }))
+      const batches = noting(seen, name, answer)
+      return query.follow ? untilBrokenOff(batches, () => silent(name)) : batches
     }),
   )
   const there = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
   const failure = answers.find((one) => one.status === 'rejected')
   if (there.length === 0 && failure) throw failure.reason
-  const away = hosts.filter((_, i) => answers[i]?.status === 'rejected')
-  away.forEach(silent)
+  const silenced = names.filter((_, i) => answers[i]?.status === 'rejected')
+  silenced.forEach(silent)
   const merged = inOrderOfTime(there)
   const found = query.lines === undefined ? merged : lastOf(merged, query.lines)
-  return { lines: inTurn([away.map((host) => remarkOn(host, isAway))], found), seen }
+  return { lines: inTurn([silenced.map((name) => replicas.remarkOn(name, away))], found), seen }
 }
 
-/** Empty if the host does not have the load balancer yet. */
-async function ask(replicas: Replicas, host: string, query: LogsQuery): Promise<Readable> {
+/** Empty if the host does not have the replica yet. */
+async function ask(replicas: Replicas, name: string, query: LogsQuery): Promise<Readable> {
   try {
-    const answer = await replicas.ask(host, query)
+    const answer = await replicas.ask(name, query)
     answer.on('error', () => {}) // whoever reads it gets the error
     return answer
   } catch (error) {
@@ -75,19 +79,20 @@ async function ask(replicas: Replicas, host: string, query: LogsQuery): Promise<
   }
 }
 
-async function* linesOf(host: string, answer: Readable): AsyncGenerator<TimedLine[]> {
+async function* linesOf(
+  { lineOf }: Replicas,
+  replica: string,
+  answer: Readable,
+): AsyncGenerator<TimedLine[]> {
   let rest = ''
   for await (const part of answer.setEncoding('utf8')) {
     const lines = (rest + String(part)).split('\n')
     rest = lines.pop() ?? ''
-    yield lines.map((text) => {
-      const { time, line } = JSON.parse(text) as LogLine
-      return accessLine(host, time, line)
-    })
+    yield lines.map((text) => lineOf(replica, JSON.parse(text) as LogLine))
   }
 }
 
-/** What the host has sent when it goes away: following asks it for the rest. */
+/** What the replica's host has sent when it goes away: following asks it for the rest. */
 async function* untilBrokenOff(
   batches: AsyncIterable<TimedLine[]>,
   onBrokenOff: () => void,
@@ -102,12 +107,12 @@ async function* untilBrokenOff(
 
 async function* noting(
   seen: Seen,
-  host: string,
+  name: string,
   batches: AsyncIterable<TimedLine[]>,
 ): AsyncGenerator<TimedLine[]> {
   for await (const lines of batches) {
     const last = lines.at(-1)
-    if (last) seen.set(host, last.time)
+    if (last) seen.set(name, last.time)
     yield lines
   }
 }
@@ -126,11 +131,11 @@ async function* inTurn<T>(first: AsyncIterable<T> | T[], next: AsyncIterable<T>)
   yield* next
 }
 
-// How soon a replica on another host is followed.
+// How soon a new replica is followed.
 const lookEveryMs = 2_000
 const mostWaiting = 100
 
-/** New lines of all replicas as they come, also of those that come to other hosts, until the load balancer is gone. */
+/** New lines of all replicas as they come, also of those that come later, until the whole is gone. */
 async function* followed(
   replicas: Replicas,
   seen: Seen,
@@ -141,27 +146,27 @@ async function* followed(
   const reading = new Map<string, Promise<void>>()
 
   /** Until the host ends its answer or goes away: the next look asks again. */
-  async function read(host: string): Promise<void> {
+  async function read(name: string): Promise<void> {
     try {
-      const answer = await ask(replicas, host, { follow: true, since: seen.get(host) ?? since })
-      for await (const batch of linesOf(host, answer)) {
-        const fresh = batch.filter(({ time }) => time > (seen.get(host) ?? ''))
+      const answer = await ask(replicas, name, { follow: true, since: seen.get(name) ?? since })
+      for await (const batch of linesOf(replicas, name, answer)) {
+        const fresh = batch.filter(({ time }) => time > (seen.get(name) ?? ''))
         const last = fresh.at(-1)
         if (!last) continue
-        seen.set(host, last.time)
+        seen.set(name, last.time)
         if (!lines.write(fresh)) await once(lines, 'drain', { signal })
       }
     } catch (error) {
       if (!signal.aborted && !(error instanceof Unavailable) && !isBrokenOff(error))
         lines.destroy(error as Error)
     } finally {
-      reading.delete(host)
+      reading.delete(name)
     }
   }
 
   async function look(): Promise<void> {
     while (!signal.aborted && (await replicas.isThere())) {
-      for (const host of await replicas.hosts()) if (!reading.has(host)) reading.set(host, read(host))
+      for (const name of await replicas.names()) if (!reading.has(name)) reading.set(name, read(name))
       await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
     }
     await Promise.all(reading.values())

@@ -1,0 +1,57 @@
+/** A line as clients get it, with the time by which the lines of all replicas are ordered. */
+export interface TimedLine {
+  time: string
+  text: string
+}
+
+const longestBatch = 1_000
+
+/** Joins sources, each of which is in order of time, in batches. */
+export async function* inOrderOfTime(sources: AsyncIterable<TimedLine[]>[]): AsyncGenerator<TimedLine[]> {
+  const cursors = sources.map((source) => ({
+    source: source[Symbol.asyncIterator](),
+    batch: [] as TimedLine[],
+    at: 0,
+  }))
+  type Cursor = (typeof cursors)[number]
+  const lineAt = ({ batch, at }: Cursor): TimedLine | undefined => batch[at]
+
+  /** False at the end. */
+  async function fill(cursor: Cursor): Promise<boolean> {
+    while (!lineAt(cursor)) {
+      const next = await cursor.source.next()
+      if (next.done) return false
+      cursor.batch = next.value
+      cursor.at = 0
+    }
+    return true
+  }
+
+  let batch: TimedLine[] = []
+  let open = cursors
+  for (;;) {
+    const isFull = open.every(lineAt)
+    if (!isFull) {
+      if (batch.length) yield batch
+      batch = []
+      const filled = await Promise.all(open.map(fill))
+      open = open.filter((_, i) => filled[i])
+    }
+    const [first] = open.toSorted((one, other) => order(lineAt(one), lineAt(other)))
+    const line = first && lineAt(first)
+    if (!line) return
+    first.at++
+    batch.push(line)
+    if (batch.length < longestBatch) continue
+    yield batch
+    batch = []
+  }
+}
+
+const order = (one: TimedLine | undefined, other: TimedLine | undefined): number =>
+  (one?.time ?? '') < (other?.time ?? '') ? -1 : 1
+
+/** The lines as they are sent. */
+export async function* textOf(batches: AsyncIterable<TimedLine[]>): AsyncGenerator<Buffer> {
+  for await (const lines of batches) yield Buffer.from(lines.map(({ text }) => `${text}\n`).join(''))
+}

@@ -1,0 +1,77 @@
+import { once } from 'node:events'
+import { Writable } from 'node:stream'
+import { finished } from 'node:stream/promises'
+import type Docker from 'dockerode'
+import { asking, unless } from '../docker/errors.ts'
+import { endMarked } from '../docker/exec.ts'
+import { InstanceNotRunning } from '../errors.ts'
+import type { DialMachine, TaskCommands } from '../swarms.ts'
+import { engineOf } from './dial.ts'
+import { serviceLabel } from './services.ts'
+
+const keptBytes = 32 * 1024
+const markName = 'KEELSON_RUN'
+
+/** Runs commands in the tasks of services. */
+export function makeTaskCommands(dial: DialMachine): TaskCommands {
+  async function running(machineId: string, serviceId: string): Promise<Docker.Container[]> {
+    const docker = engineOf<Docker>(dial, machineId)
+    const filters = { label: [`${serviceLabel}=${serviceId}`], status: ['running'] }
+    return (await docker.listContainers({ filters })).map(({ Id }) => docker.getContainer(Id))
+  }
+
+  const end: TaskCommands['end'] = (machineId, serviceId, mark) =>
+    asking(async () => {
+      for (const container of await running(machineId, serviceId))
+        await unless([404, 409], endMarked(container, `${markName}=${mark}`))
+    })
+
+  return {
+    end,
+
+    run: (machineId, serviceId, { command, mark, timeoutSec }, signal) =>
+      asking(async () => {
+        const [container] = await running(machineId, serviceId)
+        if (!container) throw new InstanceNotRunning(serviceId)
+        const exec = await container.exec({
+          Cmd: ['/bin/sh', '-c', command],
+          Env: [`${markName}=${mark}`],
+          AttachStdout: true,
+          AttachStderr: true,
+        })
+        const output = new LastBytes(keptBytes)
+        const stream = await exec.start({})
+        container.modem.demuxStream(stream, output, output)
+        const late = AbortSignal.timeout(timeoutSec * 1000)
+        const stopping = AbortSignal.any(signal ? [signal, late] : [late])
+        const finish = finished(stream)
+        const aborted = once(stopping, 'abort').then(() => end(machineId, serviceId, mark))
+        // A command that cannot be ended is not waited for.
+        await Promise.race([finish, aborted])
+        stream.destroy()
+        signal?.throwIfAborted()
+        const { ExitCode } = await exec.inspect()
+        return { exit_code: ExitCode ?? null, output: output.text(), timed_out: late.aborted }
+      }, signal),
+  }
+}
+
+/** Keeps the end of what is written. */
+class LastBytes extends Writable {
+  #kept: Buffer = Buffer.alloc(0)
+  readonly #most: number
+
+  constructor(most: number) {
+    super()
+    this.#most = most
+  }
+
+  override _write(chunk: Buffer, _: string, done: () => void): void {
+    this.#kept = Buffer.concat([this.#kept, chunk]).subarray(-this.#most)
+    done()
+  }
+
+  text(): string {
+    return this.#kept.toString()
+  }
+}

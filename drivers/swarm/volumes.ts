@@ -1,0 +1,37 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type Docker from 'dockerode'
+import { asking, statusOf } from '../docker/errors.ts'
+import { EngineRefused } from '../errors.ts'
+import type { DialMachine, MachineVolumes } from '../swarms.ts'
+import { engineOf } from './dial.ts'
+
+const lookEveryMs = 500
+
+/** Named volumes of machines. */
+export const makeMachineVolumes = (dial: DialMachine): MachineVolumes => ({
+  keep: (machineId, label, names, withinSec, signal) =>
+    asking(async () => {
+      const docker = engineOf<Docker>(dial, machineId)
+      const deadline = performance.now() + withinSec * 1000
+      for (;;) {
+        const { Volumes } = await docker.listVolumes({ filters: { label: [`${label.name}=${label.value}`] } })
+        const extra = Volumes.filter(({ Name }) => !names.includes(Name))
+        const removed = await Promise.all(extra.map(({ Name }) => remove(docker, Name)))
+        if (removed.every(Boolean)) return
+        if (performance.now() > deadline) throw new EngineRefused('A volume is still in use')
+        await delay(lookEveryMs, undefined, { signal })
+      }
+    }, signal),
+})
+
+/** False if a container still uses the volume. */
+async function remove(docker: Docker, name: string): Promise<boolean> {
+  try {
+    await docker.getVolume(name).remove()
+    return true
+  } catch (error) {
+    if (statusOf(error) === 404) return true
+    if (statusOf(error) === 409) return false
+    throw error
+  }
+}

@@ -1,0 +1,42 @@
+import { InvalidInput } from '../../lib/problem.ts'
+import { accepts, begin, type By } from '../acceptance.ts'
+import type { Accepted } from '../operations.ts'
+import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+import { needNoVolumesBeyond } from './storages.ts'
+
+// The acceptance rules for changes of a deploy server.
+
+export type DeployServerChanges = {
+  [Field in 'worker_count' | 'worker_instance_type' | 'worker_disk_gib' | 'app_instance_type' | 'tags']?:
+    | DeployServerDocument[Field]
+    | undefined
+}
+
+/** Throws as `begin`, InvalidInput (a smaller disk), QuotaExceeded and `storage_on_worker`. */
+export const acceptDeployServerUpdate = (
+  by: By,
+  id: string,
+  changes: DeployServerChanges,
+): Promise<Accepted<DeployServerDocument>> => {
+  const given = Object.entries(changes).filter(([, value]) => value !== undefined)
+  const set: Partial<DeployServerDocument> = Object.fromEntries(given)
+  return begin(by, deployServerResource, id, 'update', {
+    set,
+    reserve: async (server) => {
+      const { worker_disk_gib, worker_count, nodes } = server
+      await needNoVolumesBeyond(server, worker_count)
+      const present = Math.max(
+        0,
+        ...nodes.filter(({ name }) => name !== 'cp').map(({ disk_gib }) => disk_gib),
+      )
+      if (worker_disk_gib >= present) return
+      const message = `is too small: the workers have ${present} GiB, and disks never shrink`
+      throw new InvalidInput(422, [{ pointer: '/worker_disk_gib', message }])
+    },
+  })
+}
+
+accepts(deployServerResource, {
+  // Idempotent creation is the API's: an operation that makes a deploy server wants one of its own.
+  verbs: { update: acceptDeployServerUpdate },
+})

@@ -1,0 +1,33 @@
+import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
+import { Container } from '../compute/containers.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import type { ApplicationDocument } from './applications.ts'
+import { findDeployments, type Place } from './deployments.ts'
+
+// Where the replicas of applications run.
+
+/** Leaves out the places of machines that are on no host. */
+export async function onHosts(
+  places: Pick<Place, 'machine_id' | 'service_id' | 'node'>[],
+): Promise<PlaceOnHost[]> {
+  const ids = [...new Set(places.map(({ machine_id }) => machine_id))]
+  const machines = await Container.find({ _id: { $in: ids } }, { host_id: 1 })
+    .setOptions(everyTenant)
+    .lean()
+  const hosts = new Map(machines.map(({ _id, host_id }) => [_id, host_id]))
+  return places.flatMap(({ machine_id, service_id, node }) => {
+    const host_id = hosts.get(machine_id)
+    return host_id ? [{ host_id, machine_id, service_id, node }] : []
+  })
+}
+
+/** The replicas that are to run now, with the deployments that they belong to. */
+export async function replicasOfApplication({
+  wanted_ids,
+}: ApplicationDocument): Promise<(PlaceOnHost & { deployment_id: string })[]> {
+  const deployments = await findDeployments(wanted_ids)
+  const found = deployments.map(async ({ _id, places }) =>
+    (await onHosts(places)).map((place) => ({ ...place, deployment_id: _id })),
+  )
+  return (await Promise.all(found)).flat()
+}

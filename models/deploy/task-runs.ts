@@ -1,0 +1,156 @@
+import mongoose from 'mongoose'
+import { NotFound } from '../../lib/problem.ts'
+import { type By, create } from '../acceptance.ts'
+import { transaction } from '../database.ts'
+import { type Accepted, Operation } from '../operations.ts'
+import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { type StateOf, states } from '../states.ts'
+import { Application } from './applications.ts'
+import { nextTime, ScheduledTask, type ScheduledTaskDocument } from './scheduled-tasks.ts'
+
+// The runs of scheduled tasks: each is an operation. A run is never repeated by itself: nobody knows what the command
+// has done before its host was killed.
+
+export const taskRunStates = states({
+  creating: {},
+  succeeded: {},
+  failed: {},
+  cancelled: {},
+  // The run before had not ended.
+  skipped: {},
+  // The command may still run.
+  error: {},
+})
+
+/** One run of a scheduled task. */
+export interface TaskRunDocument extends ResourceDocument<StateOf<typeof taskRunStates>> {
+  deploy_server_id: string
+  app_id: string
+  task_id: string
+  command: string
+  timeout_sec: number
+  /** The time of the schedule. Null: somebody asked for the run. */
+  scheduled_at: Date | null
+  started_at: Date | null
+  ended_at: Date | null
+  /** The worker on which it ran. */
+  worker: string | null
+  exit_code: number | null
+  /** The end of what the command wrote. */
+  output: string
+}
+
+const date = { type: Date, default: null }
+const schema = resourceSchema<TaskRunDocument>(
+  {
+    deploy_server_id: { type: String, required: true },
+    app_id: { type: String, required: true },
+    task_id: { type: String, required: true },
+    command: { type: String, required: true },
+    timeout_sec: { type: Number, required: true },
+    scheduled_at: date,
+    started_at: date,
+    ended_at: date,
+    worker: { type: String, default: null },
+    exit_code: { type: Number, default: null },
+    output: { type: String, default: '' },
+  },
+  taskRunStates,
+  'task_runs',
+  { within: 'task_id' },
+)
+schema.index({ task_id: 1, created_at: -1 })
+schema.index({ app_id: 1 })
+export const TaskRun = mongoose.model<TaskRunDocument>('TaskRun', schema)
+export const taskRunResource = defineResource('task_run', TaskRun, taskRunStates, { title: 'task run' })
+
+/** How many runs of a task are kept. */
+const keptRuns = 100
+/** A run that is later than this, because the platform was down, is left out. */
+const latestMs = 10 * 60_000
+
+const nameOf = (at: Date): string => at.toISOString().replaceAll(/[-:.]/g, '').toLowerCase()
+
+/** Accepts a run of the task. Throws NotFound. */
+export const acceptRun = (
+  by: By,
+  task: ScheduledTaskDocument,
+  scheduled_at: Date | null = null,
+): Promise<Accepted<TaskRunDocument>> =>
+  create(by, taskRunResource, {
+    fields: { ...newRun(task, scheduled_at), name: nameOf(scheduled_at ?? new Date()), tags: {} },
+  })
+
+const newRun = (
+  { _id, deploy_server_id, app_id, command, timeout_sec }: ScheduledTaskDocument,
+  scheduled_at: Date | null,
+) => ({
+  deploy_server_id,
+  app_id,
+  task_id: _id,
+  command,
+  timeout_sec,
+  scheduled_at,
+  started_at: null,
+  ended_at: null,
+  worker: null,
+  exit_code: null,
+  output: '',
+})
+
+/** Begins the run of a task that is due, and sets its next time, together. Nothing happens if another worker has done so. */
+export const beginDue = ({ _id, tenant_id, next_at: due }: ScheduledTaskDocument): Promise<void> =>
+  transaction(async () => {
+    const task = await ScheduledTask.findOne({ _id, tenant_id, next_at: due }).lean()
+    if (!task || !due) return
+    const now = new Date()
+    const set = { next_at: nextTime(task, now) }
+    await ScheduledTask.updateOne({ _id, tenant_id, next_at: due }, { $set: set })
+    const application = await Application.findOne({ _id: task.app_id, tenant_id, status: 'active' }).lean()
+    if (!application?.current_id || now.getTime() - due.getTime() > latestMs) return
+    await forgetOldRuns(task)
+    const open = await TaskRun.exists({ task_id: _id, tenant_id, status: 'creating' })
+    if (!open || task.overlaps) {
+      await acceptRun({ tenant_id, id: null }, task, due)
+      return
+    }
+    const skipped = { status: 'skipped', status_reason: 'The run before had not ended', ended_at: now }
+    await new TaskRun({ ...newRun(task, due), tenant_id, name: nameOf(due), ...skipped }).save()
+  }, _id)
+
+/** Removes the oldest runs with their operations. */
+async function forgetOldRuns({ _id: task_id, tenant_id }: ScheduledTaskDocument): Promise<void> {
+  const old = await TaskRun.find({ task_id, tenant_id, operation_id: null }, { _id: 1 })
+    .sort({ created_at: -1 })
+    .skip(keptRuns - 1)
+    .limit(10)
+    .lean()
+  if (old.length)
+    await forgetRuns(
+      tenant_id,
+      old.map(({ _id }) => _id),
+    )
+}
+
+async function forgetRuns(tenant_id: string, ids: string[]): Promise<void> {
+  for (const _id of ids) {
+    await Operation.deleteOne({ resource_id: _id, tenant_id })
+    await TaskRun.deleteOne({ _id, tenant_id })
+  }
+}
+
+/** Removes a task. Its open runs go on; they and all others are forgotten with the application. */
+export async function deleteTask({ _id, tenant_id }: ScheduledTaskDocument): Promise<void> {
+  const { deletedCount } = await ScheduledTask.deleteOne({ _id, tenant_id })
+  if (!deletedCount) throw new NotFound('scheduled task')
+}
+
+/** Removes the tasks of an application, or of all of a deploy server, with their runs. */
+export async function forgetTasks(
+  tenant_id: string,
+  of: { app_id: string } | { deploy_server_id: string },
+): Promise<void> {
+  await ScheduledTask.deleteMany({ ...of, tenant_id })
+  for (const { _id } of await TaskRun.find({ ...of, tenant_id }, { _id: 1 }).lean())
+    await transaction(() => forgetRuns(tenant_id, [_id]), tenant_id)
+}
