@@ -2,6 +2,7 @@ import { containers } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
+import { artifacts } from './deploy/artifacts.ts'
 import { applicationLogs } from './deploy/application-logs.ts'
 import { makeApplications } from './deploy/applications.ts'
 import { makeDeployments } from './deploy/deployments.ts'
@@ -69,6 +70,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...applicationLogs,
   ...scheduledTasks,
   ...storages,
+  ...artifacts,
   ...makeDeployments(context),
   ...hosts,
   ...limits,

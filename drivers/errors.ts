@@ -264,3 +264,23 @@ export class HostNotEquipped extends EngineError {
     this.missing = missing
   }
 }
+
+/** What a tenant has sent is no archive, or has in it what is not taken. */
+export class ArchiveRefused extends EngineError {
+  override readonly name = 'ArchiveRefused'
+  readonly code = 'archive_refused'
+  readonly permanent = true
+  constructor(why: string, cause?: unknown) {
+    super(`The archive is refused: ${why}`, { cause })
+  }
+}
+
+/** The disk of a machine has no room for it. */
+export class MachineDiskFull extends EngineError {
+  override readonly name = 'MachineDiskFull'
+  readonly code = 'worker_disk_full'
+  readonly permanent = true
+  constructor(cause?: unknown) {
+    super('The disk of the worker is full', { cause })
+  }
+}

@@ -1,4 +1,4 @@
-import type { Duplex } from 'node:stream'
+import type { Duplex, Readable } from 'node:stream'
 import type { LogEntry, LogOptions } from './containers.ts'
 
 // A Docker Swarm inside machines of the platform: instances whose image runs a Docker Engine. Every call names the
@@ -166,4 +166,23 @@ export interface MachineVolumes {
     withinSec: number,
     signal?: AbortSignal,
   ): Promise<void>
+}
+
+/** Runs a command in a machine and joins its input and output to the stream. Throws as DialMachine. */
+export type PipeMachine = (machineId: string, command: string[]) => Promise<Duplex>
+
+/** The folders of applications on a machine: /opt/apps/NAME. */
+export interface AppFolders {
+  /**
+   * Writes a version of a folder from a tar. `finish` puts it in its place, whole, and returns its path; the last three
+   * versions are kept. Throws MachineDiskFull, EngineUnavailable.
+   */
+  put(
+    machineId: string,
+    name: string,
+    version: string,
+    tar: Readable,
+  ): Promise<{ finish: () => Promise<string> }>
+  /** Removes what there is of a version. */
+  remove(machineId: string, name: string, version: string): Promise<void>
 }

@@ -42,3 +42,10 @@ export interface PlaceOnHost {
   /** The name of its worker. */
   node: string
 }
+
+/** The files of an artifact on its worker. */
+export interface Unpacked {
+  path: string
+  files: number
+  bytes: number
+}

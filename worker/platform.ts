@@ -4,6 +4,7 @@ import { makePlatformHostActivities } from '../activities/compute/hosts.ts'
 import { makeInstanceDiskActivities } from '../activities/compute/instance-disks.ts'
 import { makeInstanceActivities } from '../activities/compute/instances.ts'
 import { makeMachineActivities } from '../activities/compute/machines.ts'
+import { makeArtifactActivities } from '../activities/deploy/artifacts.ts'
 import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
 import { makeTaskRunActivities } from '../activities/deploy/task-runs.ts'
@@ -67,6 +68,7 @@ const worker = await Worker.create({
     ...makeLoadBalancerActivities(),
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
+    ...makeArtifactActivities(),
     ...makeTaskRunActivities(),
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
     ...makeTenantActivities(),

@@ -2,6 +2,7 @@ import { ApplicationFailure } from '@temporalio/activity'
 import { NotFound } from '../../lib/problem.ts'
 import type { PlaceOnHost, ServingPlace } from '../../lib/deploy-protocol.ts'
 import { Container } from '../../models/compute/containers.ts'
+import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
 import { routeApplication } from '../../models/deploy/application-routes.ts'
 import {
@@ -192,14 +193,15 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     return current.map(({ app_id }) => app_id)
   },
 
-  /** The operations of the open deployments and task runs of an application, or of all of a deploy server. */
+  /** The operations of the open deployments and task runs of an application, or of all and artifacts of a deploy server. */
   async openDeployments(of: { app_id: string } | { deploy_server_id: string }): Promise<string[]> {
     const open = { ...of, operation_id: { $ne: null } }
-    const [deployments, runs] = await Promise.all([
+    const [deployments, runs, artifacts] = await Promise.all([
       Deployment.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       TaskRun.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+      'app_id' in of ? [] : Artifact.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
     ])
-    const ids = [...deployments, ...runs].flatMap(({ operation_id }) => operation_id ?? [])
+    const ids = [...deployments, ...runs, ...artifacts].flatMap(({ operation_id }) => operation_id ?? [])
     const operations = await Operation.find({ _id: { $in: ids }, open: true }, { _id: 1 })
       .setOptions(everyTenant)
       .lean()
@@ -222,6 +224,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const { tenant_id } = server
     await forgetTasks(tenant_id, { deploy_server_id })
     await Storage.deleteMany({ tenant_id, deploy_server_id })
+    await forgetArtifacts(tenant_id, deploy_server_id)
     await forget(tenant_id, { deploy_server_id })
     for (const { _id } of await Application.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Application.deleteOne({ _id, tenant_id }), tenant_id)

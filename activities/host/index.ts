@@ -1,3 +1,4 @@
+import type { makeArtifactsOnHost } from './artifacts.ts'
 import type { makeContainersOnHost } from './containers.ts'
 import type { makeDeployNodesOnHost } from './deploy-nodes.ts'
 import type { makeDeployServicesOnHost } from './deploy-services.ts'
@@ -8,6 +9,7 @@ import type { makeNetworksOnHost } from './networks.ts'
 
 /** All host activities that workflows call. */
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
+  ReturnType<typeof makeArtifactsOnHost> &
   ReturnType<typeof makeDeployNodesOnHost> &
   ReturnType<typeof makeDeployServicesOnHost> &
   ReturnType<typeof makeDisksOnHost> &

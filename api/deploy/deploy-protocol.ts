@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { NotFound } from '../../lib/problem.ts'
 import { DeployServices } from '../../lib/deploy-protocol.ts'
+import { archiveOf } from '../../models/deploy/artifacts.ts'
 import {
   controlPlaneOnHost,
   deployServerOnHost,
@@ -10,7 +11,7 @@ import {
 import { wantedServices } from '../../models/deploy/swarm-services.ts'
 import { own } from '../compute/host-protocol.ts'
 import { Id } from '../fields.ts'
-import { hostsOnly, operation } from '../operation.ts'
+import { hostsOnly, operation, stream } from '../operation.ts'
 
 // The internal API for deploy servers. A host asks only for those that have a machine on it.
 
@@ -21,6 +22,22 @@ const permission = hostsOnly('only hosts with a machine of the deploy server get
 const JoinToken = z.strictObject({ token: z.string().min(1).max(500) })
 
 export const deployProtocol = [
+  operation({
+    method: 'GET',
+    path: `${server}/artifacts/{artifact_id}/archive`,
+    permission: hostsOnly('only hosts with a machine of the deploy server get its artifacts'),
+    summary: 'Get the archive of an artifact',
+    params: z.strictObject({ ...params.shape, artifact_id: Id }),
+    responses: { 200: stream('application/gzip', z.string()) },
+    handle: async ({ caller, params: { id, server_id, artifact_id }, http: { response } }) => {
+      own(caller, id)
+      await deployServerOnHost(id, server_id)
+      const archive = await archiveOf(server_id, artifact_id)
+      response.writeHead(200, { 'content-type': 'application/gzip', 'content-length': archive.length })
+      response.end(archive)
+    },
+  }),
+
   operation({
     method: 'GET',
     path: `${server}/services`,

@@ -21,8 +21,8 @@ const deploymentStatuses = ['queued', 'deploying', 'succeeded', 'failed', 'cance
 export const DeploymentView = z
   .strictObject({
     id: Id,
-    uuid: Id.describe('The same as `id`'),
     tenant_id: Id,
+    uuid: Id.describe('The same as `id`'),
     deploy_server_id: Id,
     app_id: Id,
     app: z.string().describe('The name of the application'),
@@ -58,8 +58,8 @@ function statusOf({ status, superseded, phases }: DeploymentDocument): View['sta
 
 export const toDeploymentView = (deployment: DeploymentDocument, app: string): View => ({
   id: deployment._id,
-  uuid: deployment._id,
   tenant_id: deployment.tenant_id,
+  uuid: deployment._id,
   deploy_server_id: deployment.deploy_server_id,
   app_id: deployment.app_id,
   app,

@@ -24,8 +24,8 @@ import { path as serverPath } from './deployments.ts'
 const TaskView = z
   .strictObject({
     id: Id,
-    uuid: Id.describe('The same as `id`'),
     tenant_id: Id,
+    uuid: Id.describe('The same as `id`'),
     deploy_server_id: Id,
     app_id: Id,
     name: z.string(),
@@ -43,8 +43,8 @@ const TaskView = z
 
 const toTaskView = (task: ScheduledTaskDocument): z.output<typeof TaskView> => ({
   id: task._id,
-  uuid: task._id,
   tenant_id: task.tenant_id,
+  uuid: task._id,
   deploy_server_id: task.deploy_server_id,
   app_id: task.app_id,
   name: task.name,

@@ -10,8 +10,8 @@ import { path as serverPath } from './deployments.ts'
 const StorageView = z
   .strictObject({
     id: Id,
-    uuid: Id.describe('The same as `id`'),
     tenant_id: Id,
+    uuid: Id.describe('The same as `id`'),
     deploy_server_id: Id,
     app_id: Id,
     name: z.string(),
@@ -23,8 +23,8 @@ const StorageView = z
 
 const toView = (storage: StorageDocument): z.output<typeof StorageView> => ({
   id: storage._id,
-  uuid: storage._id,
   tenant_id: storage.tenant_id,
+  uuid: storage._id,
   deploy_server_id: storage.deploy_server_id,
   app_id: storage.app_id,
   name: storage.name,

@@ -1,7 +1,11 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { text } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { innerEngine, loadAppImages } from '../support/app-images.ts'
+import { archiveOf } from '../support/archives.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
+import { makeEngine, testPorts } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
 import { sampled } from '../support/sampled.ts'
@@ -128,6 +132,25 @@ describe('a run of a scheduled task', () => {
     expect(await apps.runs(app.id, String(body['id']))).toMatchObject([{ status: 'failed', exit_code: null }])
     await remove(app)
   })
+})
+
+test.each(sampled(roles, 1))('an artifact is unpacked whole if %s is killed meanwhile', async (role) => {
+  const content = randomBytes(8 * 1024 * 1024)
+  const { id, operation } = await apps.push(
+    'shop',
+    await archiveOf({ first: 'first', content, last: 'last' }),
+  )
+  await eventually(async () => (await apps.artifact(id))['status'] === 'pushing')
+  await killed(role)
+  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+  expect(await apps.artifact(id)).toMatchObject({ status: 'ready', files: 3 })
+  const machine = server.workers[0]?.machine_id ?? ''
+  const { host_id } = await tenant.owner.containers.get(machine)
+  const sum = 'cd /opt/apps/shop && cat first content last | sha256sum; ls /opt/apps/.versions/shop'
+  const stream = await makeEngine(testPorts, host_id ?? '').pipe(machine, ['sh', '-c', sum])
+  stream.end()
+  const wanted = createHash('sha256').update('first').update(content).update('last').digest('hex')
+  expect((await text(stream)).split('\n').filter(Boolean)).toEqual([`${wanted}  -`, id])
 })
 
 /** Whether an application runs `sleep` for this time. */

@@ -1,6 +1,7 @@
 import { newId } from '../../lib/ids.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
+import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { makeAuthority } from './certificates.ts'
 import { makeMachine } from './api-clients.ts'
@@ -48,6 +49,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   await app.operation.end()
   const [deployment] = await apps.deployments()
   const { body: task } = await apps.addTask(app.id, { command: 'true' })
+  const artifact = await apps.push('shop', await archiveOf({ 'index.html': 'hello' }))
+  await artifact.operation.success()
   const { body: storage } = await apps.addStorage(app.id, '/data')
   const { id: client } = await makeMachine(tenant.owner, ['containers:read'])
   const role = { name: `role-${newId().slice(-12)}`, permissions: ['containers:read'] }
@@ -79,6 +82,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       key: 'GREETING',
       task: String(task['id']),
       storage: String(storage['id']),
+      artifact: artifact.id,
     },
     operations: { id: container.operation.id },
   }

@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream'
 import { SignJWT } from 'jose'
 import { z } from 'zod'
 import {
@@ -21,6 +22,8 @@ import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-
 import type { Credential } from './enrolment.ts'
 
 const answersWithinMs = 10_000
+/** A large file, over a slow line. */
+const readsWithinMs = 15 * 60_000
 const tokenSec = 60
 
 /** The API refused (`status`), or did not answer (no status). */
@@ -117,6 +120,12 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     deployServices: async (deployServerId: string): Promise<DeployServices> =>
       call(at(`${deployServer(deployServerId)}/services`), DeployServices, {}, await token()),
 
+    artifact: async (deployServerId: string, artifactId: string): Promise<Readable> =>
+      open(
+        at(`${deployServer(deployServerId)}/artifacts/${encodeURIComponent(artifactId)}/archive`),
+        await token(),
+      ),
+
     joinToken: async (deployServerId: string): Promise<string> =>
       (await call(at(joinToken(deployServerId)), JoinToken, {}, await token())).token,
 
@@ -148,21 +157,41 @@ const post = (body: unknown): RequestInit => ({
   body: JSON.stringify(body),
 })
 
+/** The bytes of an answer. */
+async function open(url: URL, token: string): Promise<Readable> {
+  const response = await send(url, {}, token, AbortSignal.timeout(readsWithinMs))
+  if (response.ok && response.body) return Readable.fromWeb(response.body)
+  throw await refusalOf(response)
+}
+
 async function call<S extends z.ZodType>(
   url: URL,
   schema: S,
   init: RequestInit,
   token?: string,
 ): Promise<z.infer<S>> {
+  const response = await send(url, init, token, AbortSignal.timeout(answersWithinMs))
+  if (!response.ok) throw await refusalOf(response)
+  return schema.parse(response.status === 204 ? undefined : await response.json().catch(away))
+}
+
+function send(
+  url: URL,
+  init: RequestInit,
+  token: string | undefined,
+  signal: AbortSignal,
+): Promise<Response> {
   const headers = new Headers(init.headers)
   if (token) headers.set('authorization', `Bearer ${token}`)
-  const signal = AbortSignal.timeout(answersWithinMs)
-  const away = (cause: unknown): never => {
-    throw new InternalApiFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
-  }
-  const response = await fetch(url, { ...init, headers, signal }).catch(away)
-  const body: unknown = response.status === 204 ? undefined : await response.json().catch(away)
-  if (response.ok) return schema.parse(body)
+  return fetch(url, { ...init, headers, signal }).catch(away)
+}
+
+function away(cause: unknown): never {
+  throw new InternalApiFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
+}
+
+async function refusalOf(response: Response): Promise<InternalApiFault> {
+  const body: unknown = await response.json().catch(away)
   const refusal = Refusal.catch({ code: 'refused', title: response.statusText }).parse(body)
-  throw new InternalApiFault(response.status, refusal.code, `The platform’s API refused: ${refusal.title}`)
+  return new InternalApiFault(response.status, refusal.code, `The platform’s API refused: ${refusal.title}`)
 }

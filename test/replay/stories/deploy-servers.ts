@@ -1,4 +1,6 @@
+import { gzipSync } from 'node:zlib'
 import { loadAppImages } from '../../support/app-images.ts'
+import { archiveOf } from '../../support/archives.ts'
 import { applicationsOf } from '../../support/clients/applications.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { Operation } from '../../support/client.ts'
@@ -34,6 +36,10 @@ export const deployServerStories: Stories = {
     await third.operation.success()
     return second.operation
   },
+  'createArtifact.ready': async () =>
+    (await (await applications()).push('shop', await archiveOf({ file: 'hello' }))).operation,
+  'createArtifact.failed': async () =>
+    (await (await applications()).push('shop', gzipSync('hello'.repeat(500)))).operation,
   'createTaskRun.succeeded': () => runOf('echo done'),
   'createTaskRun.failed': () => runOf('exit 3'),
   'createTaskRun.cancelled': async () => {

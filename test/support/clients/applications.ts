@@ -97,6 +97,13 @@ export function applicationsOf(caller: Caller, server: string) {
       caller.ask('POST', `${path}/${id}/storages`, { mount_path }),
     removeStorage: (id: string, storage: string): Promise<Answer> =>
       caller.ask('DELETE', `${path}/${id}/storages/${storage}`),
+    /** Pushes a .tgz as an artifact. */
+    push: (name: string, archive: Uint8Array): Promise<Accepted> =>
+      caller.begin('POST', `${at(server)}/artifacts`, {
+        name,
+        content_b64: Buffer.from(archive).toString('base64'),
+      }),
+    artifact: (id: string) => caller.get(`${at(server)}/artifacts/${id}`),
     cancel: (id: string): Promise<Answer> => caller.ask('POST', `${at(server)}/deployments/${id}/cancel`),
   }
   return applications

@@ -1,6 +1,9 @@
+import { makeArtifactsOnHost } from '../../../activities/host/artifacts.ts'
 import { makeDeployNodesOnHost } from '../../../activities/host/deploy-nodes.ts'
 import { makeDeployServicesOnHost } from '../../../activities/host/deploy-services.ts'
+import { checkedArchive } from '../../../drivers/archives/checked-archive.ts'
 import type { ContainerEngine } from '../../../drivers/containers.ts'
+import { makeAppFolders } from '../../../drivers/swarm/app-folders.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
 import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
@@ -12,7 +15,7 @@ import type { HostPart } from '../part.ts'
 
 interface Parts {
   engine: Pick<ContainerEngine, 'pipe'>
-  api: Pick<InternalApi, 'keepJoinToken' | 'joinToken' | 'deployServices'>
+  api: Pick<InternalApi, 'keepJoinToken' | 'joinToken' | 'deployServices' | 'artifact'>
 }
 
 /** The machines of deploy servers on this host, and their Swarms. */
@@ -31,5 +34,10 @@ export function deployPart({ engine, api }: Parts): HostPart {
     connectFrom: connectFromMachines(engine),
     reaches: reachesFromMachines(engine),
   })
-  return { name: 'deploy', activities: { ...nodes, ...services } }
+  const artifacts = makeArtifactsOnHost({
+    folders: makeAppFolders(engine.pipe),
+    content: api.artifact,
+    check: checkedArchive,
+  })
+  return { name: 'deploy', activities: { ...nodes, ...services, ...artifacts } }
 }

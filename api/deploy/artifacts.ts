@@ -1,0 +1,109 @@
+import { z } from 'zod'
+import { InvalidInput, Problem } from '../../lib/problem.ts'
+import { type ArtifactDocument, acceptArtifact, artifactOf } from '../../models/deploy/artifacts.ts'
+import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
+import { mine } from '../../models/resources.ts'
+import { byId, Id, Name, Timestamp, time } from '../fields.ts'
+import { operation } from '../operation.ts'
+import { path as serverPath } from './deployments.ts'
+
+const ArtifactView = z
+  .strictObject({
+    id: Id,
+    tenant_id: Id,
+    uuid: Id.describe('The same as `id`'),
+    deploy_server_id: Id,
+    name: z.string().describe('The name of the folder'),
+    status: z.enum(['staging', 'pushing', 'ready', 'failed']),
+    status_reason: z.string().nullable(),
+    operation_id: Id.nullable(),
+    size_bytes: z.int(),
+    sha256: z.string().describe('Of the archive'),
+    worker: z.string().nullable(),
+    path: z.string().nullable().describe('The folder on the worker, when it is ready'),
+    files: z.int().nullable(),
+    unpacked_bytes: z.int().nullable(),
+    created_at: Timestamp,
+    updated_at: Timestamp,
+  })
+  .meta({ id: 'Artifact' })
+type View = z.output<typeof ArtifactView>
+
+function statusOf({ status, pushing }: ArtifactDocument): View['status'] {
+  if (status === 'ready') return 'ready'
+  if (status !== 'creating') return 'failed'
+  return pushing ? 'pushing' : 'staging'
+}
+
+const toView = (artifact: ArtifactDocument): View => ({
+  id: artifact._id,
+  tenant_id: artifact.tenant_id,
+  uuid: artifact._id,
+  deploy_server_id: artifact.deploy_server_id,
+  name: artifact.folder,
+  status: statusOf(artifact),
+  status_reason: artifact.status_reason,
+  operation_id: artifact.operation_id,
+  size_bytes: artifact.size_bytes,
+  sha256: artifact.sha256,
+  worker: artifact.worker,
+  path: artifact.path,
+  files: artifact.files,
+  unpacked_bytes: artifact.unpacked_bytes,
+  created_at: time(artifact.created_at),
+  updated_at: time(artifact.updated_at),
+})
+
+// Larger archives would hold the whole request in memory several times.
+const mostMib = 16
+const path = `${serverPath}/artifacts`
+const gzipMagic = Buffer.from([0x1f, 0x8b])
+
+/** The HTTP operations on artifacts. */
+export const artifacts = [
+  operation({
+    method: 'POST',
+    path,
+    permission: 'deploy_servers:manage',
+    summary:
+      'Push an application’s files onto the worker that builds: they are unpacked under /opt/apps/NAME',
+    params: byId,
+    body: z
+      .strictObject({
+        name: Name.describe('The folder; a former one of this name is replaced when the new one is whole'),
+        content_b64: z
+          .base64()
+          .max(Math.ceil(((mostMib * 4) / 3) * 1024 * 1024))
+          .optional()
+          .describe(`A .tgz of at most ${mostMib} MiB`),
+        team_object: z.string().max(1024).optional().describe('A .tgz in the storage of a team'),
+      })
+      .refine(
+        ({ content_b64, team_object }) => (content_b64 === undefined) !== (team_object === undefined),
+        'either content_b64 or team_object',
+      ),
+    json_kib: (mostMib * 4 * 1024) / 3 + 64,
+    responses: { 202: ArtifactView },
+    handle: async ({ caller, params: { id }, body: { name, content_b64 } }) => {
+      await mine(deployServerResource, caller, id)
+      if (content_b64 === undefined)
+        throw new Problem(422, 'team_storage_unavailable', 'There is no storage of teams yet')
+      const archive = Buffer.from(content_b64, 'base64')
+      if (!archive.subarray(0, 2).equals(gzipMagic))
+        throw new InvalidInput(422, [{ pointer: '/content_b64', message: 'must be a .tgz' }])
+      const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+      const { document, operation: accepted } = await acceptArtifact(by, id, { folder: name, archive })
+      return { operation_id: accepted._id, body: toView(document) }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: `${path}/{artifact}`,
+    permission: 'deploy_servers:read',
+    summary: 'Get an artifact: poll until it is ready',
+    params: z.strictObject({ id: Id, artifact: Id }),
+    responses: { 200: ArtifactView },
+    handle: async ({ caller, params: { id, artifact } }) => toView(await artifactOf(caller, id, artifact)),
+  }),
+]

@@ -1,0 +1,143 @@
+import { createHash } from 'node:crypto'
+import mongoose, { Schema } from 'mongoose'
+import { NotFound, StateConflict } from '../../lib/problem.ts'
+import { type By, create } from '../acceptance.ts'
+import { type BlobName, dropBlobs, dropUnkept, keepBlob, readBlob, storeBlob } from '../blobs.ts'
+import { transaction } from '../database.ts'
+import type { Accepted } from '../operations.ts'
+import { lockParent } from '../parents.ts'
+import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { type StateOf, states } from '../states.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { deployServerResource } from './deploy-servers.ts'
+
+export const artifactStates = states({
+  creating: {},
+  ready: {},
+  failed: {},
+  cancelled: {},
+  error: {},
+})
+
+/** A folder of files for a worker, sent as an archive: to build an application from. */
+export interface ArtifactDocument extends ResourceDocument<StateOf<typeof artifactStates>> {
+  deploy_server_id: string
+  /** The name of the folder. */
+  folder: string
+  sha256: string
+  size_bytes: number
+  /** The archive, until it is unpacked. */
+  blob: BlobName | null
+  /** Its bytes are on their way to the worker. */
+  pushing: boolean
+  /** The worker that has it. */
+  worker: string | null
+  path: string | null
+  files: number | null
+  unpacked_bytes: number | null
+}
+
+const optional = { type: String, default: null }
+const schema = resourceSchema<ArtifactDocument>(
+  {
+    deploy_server_id: { type: String, required: true },
+    folder: { type: String, required: true },
+    sha256: { type: String, required: true },
+    size_bytes: { type: Number, required: true },
+    blob: { type: Schema.Types.Mixed, default: null },
+    pushing: { type: Boolean, default: false },
+    worker: optional,
+    path: optional,
+    files: { type: Number, default: null },
+    unpacked_bytes: { type: Number, default: null },
+  },
+  artifactStates,
+  'artifacts',
+  { within: 'deploy_server_id' },
+)
+schema.index({ deploy_server_id: 1, created_at: -1 })
+export const Artifact = mongoose.model<ArtifactDocument>('Artifact', schema)
+export const artifactResource = defineResource('artifact', Artifact, artifactStates)
+
+/** The worker that builds, and so has the artifacts: it is there as long as the deploy server. */
+export const builder = 'w1'
+
+/** Accepts an archive for the folder. Throws NotFound, StateConflict before the deploy server is ready. */
+export async function acceptArtifact(
+  by: By,
+  deployServerId: string,
+  { folder, archive }: { folder: string; archive: Buffer },
+): Promise<Accepted<ArtifactDocument>> {
+  const { tenant_id } = by
+  const { status } = await mine(deployServerResource, by, deployServerId)
+  if (status === 'creating') throw new StateConflict('push an artifact', status)
+  const blob = await storeBlob(archive)
+  const sha256 = createHash('sha256').update(archive).digest('hex')
+  try {
+    return await transaction(async () => {
+      await lockParent(deployServerResource, tenant_id, deployServerId)
+      await keepBlob(blob)
+      return create(by, artifactResource, {
+        fields: {
+          name: `${folder.slice(0, 50)}-${blob.key.slice(-12)}`,
+          tags: {},
+          deploy_server_id: deployServerId,
+          folder,
+          sha256,
+          size_bytes: archive.length,
+          blob,
+          pushing: false,
+          worker: null,
+          path: null,
+          files: null,
+          unpacked_bytes: null,
+        },
+      })
+    }, tenant_id)
+  } catch (error) {
+    await dropUnkept(blob)
+    throw error
+  }
+}
+
+/** The artifact of this deploy server of the caller's tenant. Throws NotFound. */
+export async function artifactOf(
+  caller: { tenant_id: string },
+  deployServerId: string,
+  id: string,
+): Promise<ArtifactDocument> {
+  const artifact = await mine(artifactResource, caller, id)
+  if (artifact.deploy_server_id !== deployServerId) throw new NotFound('artifact')
+  return artifact
+}
+
+/** The archive of an artifact that is on its way. Throws NotFound. */
+export async function archiveOf(deployServerId: string, _id: string): Promise<Buffer> {
+  const artifact = await Artifact.findOne({ _id, deploy_server_id: deployServerId })
+    .setOptions(everyTenant)
+    .lean()
+  if (!artifact?.blob) throw new NotFound('artifact')
+  return readBlob(artifact.blob)
+}
+
+/** Removes the archive, when it is unpacked or refused. Idempotent. */
+export async function dropArchive(_id: string): Promise<void> {
+  const artifact = await Artifact.findById(_id).setOptions(everyTenant).lean()
+  const { blob, tenant_id } = artifact ?? {}
+  if (!blob || !tenant_id) return
+  await transaction(async () => {
+    const { modifiedCount } = await Artifact.updateOne(
+      { _id, tenant_id, 'blob.key': blob.key },
+      { $set: { blob: null } },
+    )
+    if (modifiedCount) await dropBlobs([blob])
+  }, _id)
+}
+
+/** Removes the records of a deploy server's artifacts. */
+export async function forgetArtifacts(tenant_id: string, deploy_server_id: string): Promise<void> {
+  for (const { _id } of await Artifact.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean()) {
+    await dropArchive(_id)
+    await transaction(() => Artifact.deleteOne({ _id, tenant_id }), tenant_id)
+  }
+}
