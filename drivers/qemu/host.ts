@@ -239,8 +239,9 @@ export class MachineHost implements PromisedRoom {
     return ((await stat(file).catch(nullIfMissing))?.blocks ?? 0) * 512
   }
 
-  async removeFiles(place: MachinePlace): Promise<void> {
-    await rm(place.folder, { recursive: true, force: true })
+  /** Removes the machine's folder. Serialized with `change`, whose new file would be removed before it has its name. */
+  removeFiles(place: MachinePlace): Promise<void> {
+    return this.#recording(place.id, () => rm(place.folder, { recursive: true, force: true }))
   }
 }
 
