@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, statSync } from 'node:fs'
+import { type Dirent, existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { machinesRunOf } from '../../script/lib/settings.ts'
 import { kernelTraces } from './kernel-traces.ts'
@@ -7,9 +7,19 @@ import { layout } from './stack.ts'
 // What this machine has of a microVM on any of the stack's hosts, without our records.
 
 /** The paths in a folder; none if there is no such folder. */
-export const within = (folder: string): string[] =>
-  existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : []
-const foldersIn = (folder: string): string[] => within(folder).filter((path) => statSync(path).isDirectory())
+export const within = (folder: string): string[] => entriesIn(folder).map(({ name }) => join(folder, name))
+const foldersIn = (folder: string): string[] =>
+  entriesIn(folder).flatMap((entry) => (entry.isDirectory() ? [join(folder, entry.name)] : []))
+
+/** Another test may remove the folder meanwhile. */
+function entriesIn(folder: string): Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true })
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
+    throw error
+  }
+}
 
 /** A host's folder, by its index; 1 is this machine. */
 export const hostFolder = (index: number): string =>
