@@ -6,7 +6,7 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 let tenant: TestTenant
 beforeAll(async () => {
-  tenant = await makeTenant({ max_cpu_cores: 2 })
+  tenant = await makeTenant()
 })
 
 const path = '/api/v1/containers'
@@ -63,15 +63,16 @@ test('a verb under one key is carried out once', async () => {
 })
 
 test('a refused attempt does not use up its key', async () => {
+  const poor = await makeTenant({ max_cpu_cores: 1 })
   const key = withKey(newId())
-  const body = sleeper({ cpu_cores: 1.2 })
-  const held = await tenant.containers.make({ cpu_cores: 1.2, command: ['true'], restart_policy: 'never' })
-  expect(await tenant.owner.ask('POST', path, body, key)).toMatchObject({
+  const body = sleeper({ cpu_cores: 0.6 })
+  const held = await poor.containers.make({ cpu_cores: 0.6, command: ['true'], restart_policy: 'never' })
+  expect(await poor.owner.ask('POST', path, body, key)).toMatchObject({
     status: 409,
     body: { code: 'quota_exceeded' },
   })
-  await (await tenant.containers.delete(held.id)).operation.success()
-  const { operation } = await tenant.owner.begin('POST', path, body, key)
+  await (await poor.containers.delete(held.id)).operation.success()
+  const { operation } = await poor.owner.begin('POST', path, body, key)
   await operation.success()
 })
 

@@ -6,7 +6,7 @@ import { eventually } from '../../support/eventually.ts'
 
 afterEach(removeTestContainers)
 
-const job = (script: string) => shell(script, { restart_policy: 'never', cpu_cores: 2, log_cap_mib: 50 })
+const job = (script: string) => shell(script, { restart_policy: 'never', cpu_cores: 1, log_cap_mib: 50 })
 
 async function read(id: string, options: LogOptions = {}): Promise<LogEntry[]> {
   const entries: LogEntry[] = []
