@@ -340,8 +340,12 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
       await model.deleteOne(mine)
       return
     }
-    const wish = ending.state === 'succeeded' ? {} : operation.before
-    const settled = { ...wish, ...ending.set, status: ending.status ?? operation.before.status ?? 'error' }
+    const restored = ending.state === 'succeeded' ? {} : operation.before
+    const settled = {
+      ...restored,
+      ...ending.set,
+      status: ending.status ?? operation.before.status ?? 'error',
+    }
     await model.updateOne(mine, {
       $set: { status_reason: error?.detail ?? error?.title ?? null, ...settled, operation_id: null },
     })

@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/activity'
 import type { InstanceKindName } from '../../lib/host-protocol.ts'
 import type { PlacedContainer } from '../../models/compute/containers.ts'
 import { type Instance, instanceKinds } from '../../models/compute/instance-kinds.ts'
-import { type PlacedSpec, wishOf } from '../../models/compute/instances.ts'
+import { type PlacedSpec, constraintsOf } from '../../models/compute/instances.ts'
 import { removeArchive } from '../../models/compute/log-archive.ts'
 import type { PlacedMachine } from '../../models/compute/machines.ts'
 import { place, placeElsewhere } from '../../models/compute/placement.ts'
@@ -25,7 +25,7 @@ export const makeInstanceActivities = () => ({
     const { kind, instance } = one
     const diskHost = await readyDisks(one)
     const moved = diskHost !== null && (await followDisks(one, diskHost))
-    const host = await place(id, await wishOf(kind, instance, diskHost ?? instance.wanted_host_id))
+    const host = await place(id, await constraintsOf(kind, instance, diskHost ?? instance.wanted_host_id))
     if (host.unreachable_since) {
       const detail = `The ${kind.title}’s host does not answer; reschedule the ${kind.title} to run it on another host`
       throw ApplicationFailure.nonRetryable(detail, 'host_unreachable')
@@ -69,8 +69,8 @@ export const makeInstanceActivities = () => ({
     if (kind.moves_whole && from_host_id === null) throw cannotLeave(one)
     await needsDisksThere(one, from_host_id)
     const disks = await permanently(() => takeDisks(instance, operationId))
-    const wish = await wishOf(kind, instance, wantedHostId)
-    const host = await placeElsewhere([id, ...disks.map(({ _id }) => _id)], wish)
+    const constraints = await constraintsOf(kind, instance, wantedHostId)
+    const host = await placeElsewhere([id, ...disks.map(({ _id }) => _id)], constraints)
     if (instance.host_id && !from_host_id) await cutOff(id, instance.host_id)
     return {
       from_host_id,

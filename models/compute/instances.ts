@@ -8,7 +8,7 @@ import type { Resource, ResourceDocument } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import type { DiskMount } from '../storage/disks.ts'
-import type { Wish } from './placement.ts'
+import type { Constraints } from './placement.ts'
 
 // What containers, microVMs and VMs have in common: everything but the engine. `Instance` here means any kind
 // (instance-kinds.ts).
@@ -167,11 +167,11 @@ async function likeOf(
 /**
  * Where an instance may be placed. A kind that moves whole needs room to run there, and its memory must be readable.
  */
-export async function wishOf(
+export async function constraintsOf(
   kind: InstanceKind,
   instance: InstanceDocument,
   hostId: string | null,
-): Promise<Wish> {
+): Promise<Constraints> {
   return {
     kind: kind.kind,
     hostId,

@@ -16,7 +16,7 @@ import {
   type InstanceKind,
   instanceFields,
   type PlacedSpec,
-  wishOf,
+  constraintsOf,
 } from './instances.ts'
 import { needRoomElsewhere } from './placement.ts'
 import { reserve, reserveIfRoom, shrink } from './reservations.ts'
@@ -186,7 +186,7 @@ async function takeRoomToRun(kind: InstanceKind, machine: InstanceDocument): Pro
   const { _id, tenant_id } = machine
   if (await reserveIfRoom(_id, tenant_id, kind.sizeOf(machine))) return
   const disks = await disksOf(machine)
-  await needRoomElsewhere([_id, ...disks.map((disk) => disk._id)], await wishOf(kind, machine, null))
+  await needRoomElsewhere([_id, ...disks.map((disk) => disk._id)], await constraintsOf(kind, machine, null))
 }
 
 /** Throws QuotaExceeded, and NoCapacity if the host has no room for the new size. */

@@ -20,7 +20,7 @@ import {
 // Chooses the host of an instance or a disk.
 
 /** Constraints and preferences for the host of an instance or a disk. */
-export interface Wish {
+export interface Constraints {
   /** The host must run this kind. Not set for a disk: every host can store disks. */
   kind?: PlacedKindName
   /** The only allowed host, if an operator has chosen one. */
@@ -38,26 +38,29 @@ export interface Wish {
 /**
  * Reserves room for an instance or a disk: on the host that it has already, else on the best one. Throws NoCapacity.
  */
-export async function place(instanceId: string, wish: Wish): Promise<HostDocument> {
+export async function place(instanceId: string, constraints: Constraints): Promise<HostDocument> {
   const held = await heldBy(instanceId)
   if (held.host_id) return hostOf(held.host_id)
-  return takeBest([held], wish, 'host_id')
+  return takeBest([held], constraints, 'host_id')
 }
 
 /**
  * Reserves room on another host for these instances and disks, which share a host. The room on their present host stays
  * reserved: `arrive` releases it after the move, `stay` releases the new room instead. Throws NoCapacity.
  */
-export async function placeElsewhere(ids: [string, ...string[]], wish: Wish): Promise<HostDocument> {
+export async function placeElsewhere(
+  ids: [string, ...string[]],
+  constraints: Constraints,
+): Promise<HostDocument> {
   const held = await Promise.all(ids.map(heldBy))
   const target = held[0]?.target_host_id
-  return target ? hostOf(target) : takeBest(held, wish, 'target_host_id')
+  return target ? hostOf(target) : takeBest(held, constraints, 'target_host_id')
 }
 
 /** Throws NoCapacity if `placeElsewhere` would. Reserves nothing, so that `placeElsewhere` may still fail later. */
-export async function needRoomElsewhere(ids: [string, ...string[]], wish: Wish): Promise<void> {
+export async function needRoomElsewhere(ids: [string, ...string[]], constraints: Constraints): Promise<void> {
   const held = await Promise.all(ids.map(heldBy))
-  const { best, size, refusal } = await candidates(held, wish)
+  const { best, size, refusal } = await candidates(held, constraints)
   const hasRoom = ({ capacity, reserved }: HostDocument): boolean =>
     reserved.cpu_milli + size.cpu_milli <= (capacity?.cpu_cores ?? 0) * 1000 &&
     reserved.memory_mib + size.memory_mib <= (capacity?.memory_mib ?? 0) &&
@@ -70,10 +73,10 @@ const isOpen = { status: 'active', cordoned: false } as const
 /** Reserves room on the first candidate that has it. */
 async function takeBest(
   held: ReservationDocument[],
-  wish: Wish,
+  constraints: Constraints,
   field: 'host_id' | 'target_host_id',
 ): Promise<HostDocument> {
-  const { best, size, later, refusal } = await candidates(held, wish)
+  const { best, size, later, refusal } = await candidates(held, constraints)
   return transaction(async () => {
     for (const host of best) {
       // The hosts may have changed since they were read: this conditional update decides, like the one on the
@@ -95,10 +98,13 @@ async function takeBest(
  * The open hosts, best first: fewest instances to keep apart from, then most free memory or disk. `size` must be free
  * there; `later` is the part of it that is not reserved yet.
  */
-async function candidates(held: ReservationDocument[], wish: Wish) {
-  const [hosts, crowd] = await Promise.all([hostsFor(held, wish), crowdOf(wish.apartFrom ?? [])])
+async function candidates(held: ReservationDocument[], constraints: Constraints) {
+  const [hosts, crowd] = await Promise.all([
+    hostsFor(held, constraints),
+    crowdOf(constraints.apartFrom ?? []),
+  ])
   const [first] = held
-  const later = wish.toRun && first ? beyond(wish.toRun, first) : sumOf([])
+  const later = constraints.toRun && first ? beyond(constraints.toRun, first) : sumOf([])
   const size = sumOf([...held, later])
   const others = hosts.filter(({ _id }) => held.every(({ host_id }) => _id !== host_id))
   const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
@@ -108,8 +114,8 @@ async function candidates(held: ReservationDocument[], wish: Wish) {
   return { best, size, later, refusal }
 }
 
-async function hostsFor(held: ReservationDocument[], wish: Wish): Promise<HostDocument[]> {
-  const { kind = 'container', hostId, notOn = [], withMemory = false } = wish
+async function hostsFor(held: ReservationDocument[], constraints: Constraints): Promise<HostDocument[]> {
+  const { kind = 'container', hostId, notOn = [], withMemory = false } = constraints
   const from = held[0]?.host_id
   const here = withMemory && from && !hostId ? await hostOf(from) : null
   return Host.find({

@@ -58,8 +58,11 @@ export const acceptDisk = (
       input: { from: from && { disk_id: from.disk_id, snapshot: from.name } },
       reserve: async ({ _id, tenant_id }) => {
         await reserve(_id, tenant_id, diskSize(size))
-        const wish = { hostId: source?.host_id ?? host_id, apartFrom: apart_from }
-        const host = await place(_id, { ...wish, ...(for_machine ? { kind: 'machine' as const } : {}) })
+        const constraints = { hostId: source?.host_id ?? host_id, apartFrom: apart_from }
+        const host = await place(_id, {
+          ...constraints,
+          ...(for_machine ? { kind: 'machine' as const } : {}),
+        })
         const placed = { host_id: host._id }
         await Disk.updateOne({ _id, tenant_id }, { $set: placed })
         return placed
