@@ -35,8 +35,15 @@ export interface SwarmMembership {
   form(machineId: string, address: string): Promise<SwarmMember>
   /** The token with which workers join the manager's Swarm: a secret. Another host may have the manager. */
   workerToken(managerId: string): Promise<string>
-  /** Makes the machine a worker of the manager's Swarm, or finds it there. It leaves any other Swarm first. */
-  join(machineId: string, address: string, manager: { address: string; token: string }): Promise<void>
+  /**
+   * Makes the machine a worker of the manager's Swarm, or finds it there. It leaves any other Swarm first, also one whose
+   * manager had the same address.
+   */
+  join(
+    machineId: string,
+    address: string,
+    manager: { address: string; token: string; node_id: string },
+  ): Promise<void>
   members(managerId: string): Promise<SwarmMember[]>
   /**
    * Lets a machine that has joined take services: the manager knows it by its address from then on. Throws

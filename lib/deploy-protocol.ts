@@ -22,6 +22,13 @@ const Service = z.object({
   restarts: z.int(),
 })
 
+/** What a worker needs to join a Swarm: a secret. */
+export const Joining = z.strictObject({
+  token: z.string().min(1).max(500),
+  manager_node_id: z.string().min(1).max(100),
+})
+export type Joining = z.infer<typeof Joining>
+
 /** All services of a Swarm, with their secrets. The host removes all others. */
 export const DeployServices = z.object({ services: z.array(Service) })
 export type DeployServices = z.infer<typeof DeployServices>

@@ -1,14 +1,15 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from '../lib/log.ts'
 import { markUnreachable, silentAfterMs } from '../models/compute/reachability.ts'
+import { rescueDeployServers } from '../models/deploy/lost-machines.ts'
 import { rescueLoadBalancers } from '../models/network/lost-load-balancers.ts'
 
 const everyMs = 5_000
 
 /**
- * Detects hosts that stopped reporting, and moves their load balancers away. Every worker runs this; they do not conflict. While the platform itself was
- * down, missing reports mean nothing, so silence counts only from the start of this process and from the last failed
- * check.
+ * Detects hosts that stopped reporting, moves their load balancers away, and replaces their machines of deploy servers.
+ * Every worker runs this; they do not conflict. While the platform itself was down, missing reports mean nothing, so
+ * silence counts only from the start of this process and from the last failed check.
  */
 export function watchHosts(log: Logger): { stop: () => Promise<void> } {
   const stopping = new AbortController()
@@ -20,6 +21,7 @@ export function watchHosts(log: Logger): { stop: () => Promise<void> } {
       if (Date.now() - listeningSince <= silentAfterMs) return
       for (const name of await markUnreachable()) log.warn({ host: name }, 'host does not report')
       await rescueLoadBalancers()
+      await rescueDeployServers()
     } catch (error) {
       listeningSince = Date.now()
       log.warn({ err: error }, 'hosts cannot be looked at')

@@ -10,6 +10,7 @@ import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/ne
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
+import { answering } from '../compute/answering.ts'
 
 /** What `carryOut` needs to make one machine, and what is there of it. */
 interface NodePlan {
@@ -122,19 +123,14 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
   },
 
   /** The machines of a deploy server that are on a host, by the node's name. */
-  async placesOfNodes(id: string): Promise<Record<string, MachinePlace>> {
-    const { nodes } = await serverOf(id)
-    const ids = nodes.flatMap(({ machine_id }) => machine_id ?? [])
-    const machines = await Container.find({ _id: { $in: ids } }, { host_id: 1 })
-      .setOptions(everyTenant)
-      .lean()
-    const hosts = new Map(machines.map(({ _id, host_id }) => [_id, host_id]))
-    return Object.fromEntries(
-      nodes.flatMap(({ name, machine_id, ip_address }) => {
-        const host_id = hosts.get(machine_id ?? '')
-        return machine_id && host_id ? [[name, { machine_id, host_id, ip_address }]] : []
-      }),
-    )
+  placesOfNodes: (id: string): Promise<Record<string, MachinePlace>> => placesOf(id),
+
+  /** The names of the workers whose hosts answer. */
+  async workersThatAnswer(id: string): Promise<string[]> {
+    const places = await placesOf(id)
+    const workers = Object.entries(places).filter(([name]) => name !== 'cp')
+    const hosts = await Promise.all(workers.map(([, { host_id }]) => answering(host_id)))
+    return workers.flatMap(([name], index) => (hosts[index] ? [name] : []))
   },
 
   async nodeAt(id: string, name: string): Promise<DeployNode | null> {
@@ -162,6 +158,21 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
 
 export type DeployServerActivities = ReturnType<typeof makeDeployServerActivities>
 
+async function placesOf(id: string): Promise<Record<string, MachinePlace>> {
+  const { nodes } = await serverOf(id)
+  const ids = nodes.flatMap(({ machine_id }) => machine_id ?? [])
+  const machines = await Container.find({ _id: { $in: ids } }, { host_id: 1 })
+    .setOptions(everyTenant)
+    .lean()
+  const hosts = new Map(machines.map(({ _id, host_id }) => [_id, host_id]))
+  return Object.fromEntries(
+    nodes.flatMap(({ name, machine_id, ip_address }) => {
+      const host_id = hosts.get(machine_id ?? '')
+      return machine_id && host_id ? [[name, { machine_id, host_id, ip_address }]] : []
+    }),
+  )
+}
+
 /** Throws `not_found`. */
 async function serverOf(id: string): Promise<DeployServerDocument> {
   const server = await DeployServer.findById(id).setOptions(everyTenant).lean()
@@ -181,6 +192,7 @@ function newNode(server: DeployServerDocument, name: string): DeployNode {
     machine_id: null,
     disk_id: null,
     registered: false,
+    lost_at: null,
   }
 }
 

@@ -10,8 +10,9 @@ import {
   type DeploymentDocument,
   findDeployments,
   logDeployment,
+  type Place,
 } from '../../models/deploy/deployments.ts'
-import { onHosts } from '../../models/deploy/replicas.ts'
+import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { placeRelease } from '../../models/deploy/places.ts'
 import { mountsOf, Storage } from '../../models/deploy/storages.ts'
@@ -22,6 +23,7 @@ import { transaction } from '../../models/database.ts'
 import { replicasOf } from '../../models/network/load-balancers.ts'
 import { Operation } from '../../models/operations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
+import { answering } from '../compute/answering.ts'
 import { permanently } from '../failures.ts'
 
 /** What a workflow knows of a deployment. */
@@ -42,6 +44,13 @@ interface WantedVolumes {
   names: string[]
   /** How long the containers that use the others may take to end. */
   within_sec: number
+}
+
+/** What an application has on one worker. */
+interface ServingOnNode {
+  path: string | null
+  within_sec: number
+  places: ServingPlace[]
 }
 
 /** A release that was taken back. */
@@ -87,12 +96,16 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     }
   },
 
-  /** Throws `machine_missing` if the control plane is not on a host. */
+  /** Throws `machine_missing` if the control plane is not on a host. One that is being replaced is waited for. */
   async managerOf(deployServerId: string): Promise<Manager> {
     const server = await DeployServer.findById(deployServerId).setOptions(everyTenant).lean()
     const machine_id = server?.nodes.find(({ name }) => name === 'cp')?.machine_id
-    const machine = machine_id && (await Container.findById(machine_id).setOptions(everyTenant).lean())
-    if (!machine || !machine.host_id)
+    const machine = await Container.findById(machine_id ?? '')
+      .setOptions(everyTenant)
+      .lean()
+    if (!machine?.host_id && server?.status === 'replacing')
+      throw new Error('the control plane is being replaced') // tried again
+    if (!machine?.host_id)
       throw ApplicationFailure.nonRetryable('The deploy server has no control plane', 'machine_missing')
     return { host_id: machine.host_id, machine_id: machine._id }
   },
@@ -100,15 +113,10 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
   /** Places the replicas, and has their services run. Throws `no_room`. */
   async placeRelease(id: string): Promise<ServingPlace[]> {
     const deployment = await theDeployment(id)
-    const places = await permanently(() => placeRelease(deployment))
-    return places.map(({ service_id, ip_address, machine_port }) => ({
-      service_id,
-      ip_address,
-      machine_port,
-    }))
+    return toServing(await permanently(() => placeRelease(deployment)))
   },
 
-  /** Has the application's route lead to these deployments. Returns the load balancer and its hosts. */
+  /** Has the application's route lead to these deployments. Returns the load balancer and its hosts that answer. */
   async routeTo(
     appId: string,
     deploymentIds: string[],
@@ -119,7 +127,8 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
       unlessGone,
     )
     const replicas = lb_id ? await replicasOf(lb_id) : []
-    return { lb_id, host_ids: replicas.flatMap(({ host_id }) => host_id ?? []) }
+    const hosts = await Promise.all(replicas.map(({ host_id }) => answering(host_id)))
+    return { lb_id, host_ids: hosts.filter((host_id) => host_id !== null) }
   },
 
   /** From now on this release is the one that serves; with null, none is. */
@@ -177,20 +186,16 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
 
   /** The applications with a replica on a worker, for its removal. */
   async applicationsOn(deployServerId: string, node: string): Promise<string[]> {
-    const applications = await Application.find({
-      deploy_server_id: deployServerId,
-      status: 'active',
-      current_id: { $ne: null },
-    })
-      .setOptions(everyTenant)
-      .lean()
-    const current = await Deployment.find({
-      _id: { $in: applications.flatMap(({ current_id }) => current_id ?? []) },
-      'places.node': node,
-    })
-      .setOptions(everyTenant)
-      .lean()
-    return current.map(({ app_id }) => app_id)
+    return (await servingOn(deployServerId, node)).map(({ application }) => application._id)
+  },
+
+  /** The replicas that serve from a worker, for the wait until they do again. */
+  async servingOn(deployServerId: string, node: string): Promise<ServingOnNode[]> {
+    return (await servingOn(deployServerId, node)).map(({ deployment }) => ({
+      path: deployment.health_check.path,
+      within_sec: deployment.health_check.within_sec,
+      places: toServing(deployment.places.filter((place) => place.node === node)),
+    }))
   },
 
   /** The operations of the open deployments and task runs of an application, or of all and artifacts of a deploy server. */
@@ -232,6 +237,9 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
 })
 
 export type DeploymentActivities = ReturnType<typeof makeDeploymentActivities>
+
+const toServing = (places: Place[]): ServingPlace[] =>
+  places.map(({ service_id, ip_address, machine_port }) => ({ service_id, ip_address, machine_port }))
 
 async function forget(tenant_id: string, of: object): Promise<void> {
   for (const { _id } of await Deployment.find({ ...of, tenant_id }, { _id: 1 }).lean())

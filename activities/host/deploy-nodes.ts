@@ -1,12 +1,13 @@
 import { cancellationSignal } from '@temporalio/activity'
 import type { SwarmMembership } from '../../drivers/swarms.ts'
+import type { Joining } from '../../lib/deploy-protocol.ts'
 
 interface Parts {
   membership: SwarmMembership
-  /** Keeps and fetches the join token of a deploy server: it never passes through Temporal. */
-  tokens: {
-    keep(deployServerId: string, token: string): Promise<void>
-    fetch(deployServerId: string): Promise<string>
+  /** Keeps and fetches what workers need to join: the token never passes through Temporal. */
+  joining: {
+    keep(deployServerId: string, joining: Joining): Promise<void>
+    of(deployServerId: string): Promise<Joining>
   }
 }
 
@@ -16,15 +17,16 @@ const answersWithinMs = 120_000
 const drainsWithinMs = 180_000
 
 /** Activities for the machines of deploy servers, on the host of the machine that is named first. All are idempotent. */
-export const makeDeployNodesOnHost = ({ membership, tokens }: Parts) => ({
+export const makeDeployNodesOnHost = ({ membership, joining }: Parts) => ({
   /** Forms the Swarm of a deploy server on its control plane. */
   async formSwarmOnHost(deployServerId: string, machineId: string, address: string): Promise<void> {
     await membership.awaitEngine(machineId, answersWithinMs, cancellationSignal())
-    await membership.form(machineId, address)
-    await tokens.keep(deployServerId, await membership.workerToken(machineId))
+    const { node_id } = await membership.form(machineId, address)
+    const token = await membership.workerToken(machineId)
+    await joining.keep(deployServerId, { token, manager_node_id: node_id })
   },
 
-  /** Makes a machine a worker of the deploy server's Swarm. */
+  /** Makes a machine a worker of the deploy server's Swarm. It leaves any other Swarm, which ends its applications. */
   async joinSwarmOnHost(
     deployServerId: string,
     machineId: string,
@@ -32,8 +34,8 @@ export const makeDeployNodesOnHost = ({ membership, tokens }: Parts) => ({
     managerAddress: string,
   ): Promise<void> {
     await membership.awaitEngine(machineId, answersWithinMs, cancellationSignal())
-    const token = await tokens.fetch(deployServerId)
-    await membership.join(machineId, address, { address: managerAddress, token })
+    const { token, manager_node_id: node_id } = await joining.of(deployServerId)
+    await membership.join(machineId, address, { address: managerAddress, token, node_id })
   },
 
   /** Waits until the manager knows the worker, and lets it take services. */

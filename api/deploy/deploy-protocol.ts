@@ -1,12 +1,12 @@
 import { z } from 'zod'
 import { NotFound } from '../../lib/problem.ts'
-import { DeployServices } from '../../lib/deploy-protocol.ts'
+import { DeployServices, Joining } from '../../lib/deploy-protocol.ts'
 import { archiveOf } from '../../models/deploy/artifacts.ts'
 import {
   controlPlaneOnHost,
   deployServerOnHost,
-  keepJoinToken,
-  openJoinToken,
+  joiningOf,
+  keepJoining,
 } from '../../models/deploy/deploy-servers.ts'
 import { wantedServices } from '../../models/deploy/swarm-services.ts'
 import { own } from '../compute/host-protocol.ts'
@@ -19,7 +19,6 @@ const params = z.strictObject({ id: Id, server_id: Id })
 const server = '/internal/v1/hosts/{id}/deploy-servers/{server_id}'
 const path = `${server}/join-token`
 const permission = hostsOnly('only hosts with a machine of the deploy server get its join token')
-const JoinToken = z.strictObject({ token: z.string().min(1).max(500) })
 
 export const deployProtocol = [
   operation({
@@ -57,12 +56,12 @@ export const deployProtocol = [
     permission,
     summary: 'Get the token with which a worker joins a Swarm',
     params,
-    responses: { 200: JoinToken },
+    responses: { 200: Joining },
     handle: async ({ caller, params: { id, server_id } }) => {
       own(caller, id)
-      const token = await openJoinToken(await deployServerOnHost(id, server_id))
-      if (token === null) throw new NotFound('join token')
-      return { token }
+      const joining = await joiningOf(await deployServerOnHost(id, server_id))
+      if (joining === null) throw new NotFound('join token')
+      return joining
     },
   }),
 
@@ -72,11 +71,11 @@ export const deployProtocol = [
     permission,
     summary: 'Keep the token with which workers join a Swarm',
     params,
-    body: JoinToken,
+    body: Joining,
     responses: { 204: null },
     handle: async ({ caller, params: { id, server_id }, body }) => {
       own(caller, id)
-      await keepJoinToken((await deployServerOnHost(id, server_id))._id, body.token)
+      await keepJoining((await deployServerOnHost(id, server_id))._id, body)
     },
   }),
 ]

@@ -7,9 +7,12 @@ import {
   workersAtMost,
 } from '../../models/deploy/deploy-servers.ts'
 import { acceptDeployServerUpdate } from '../../models/deploy/deploy-server-update.ts'
+import { acceptMachineReplacement } from '../../models/deploy/machine-replacement.ts'
 import { instanceTypeNames } from '../../models/deploy/instance-types.ts'
+import { mine } from '../../models/resources.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
-import { byId, commonView, Id, Name, resourceView, Tags } from '../fields.ts'
+import { activityList } from '../activity.ts'
+import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, timeOrNull } from '../fields.ts'
 import { operation } from '../operation.ts'
 import { resourceOperations } from '../resources.ts'
 
@@ -24,6 +27,11 @@ const changeable = {
   app_instance_type: InstanceTypeName.describe('The size of the control plane'),
 }
 
+const MachineName = z
+  .string()
+  .regex(/^(cp|w[1-9]|w10)$/)
+  .describe('`cp`, or `w1` to `w10`')
+
 const NodeView = z.strictObject({
   name: z.string(),
   machine_id: Id.nullable().describe('The container or VM'),
@@ -31,6 +39,7 @@ const NodeView = z.strictObject({
   instance_type: InstanceTypeName,
   disk_gib: z.int(),
   registered: z.boolean().describe('It takes applications'),
+  lost_at: Timestamp.nullable().describe('Since when its host has not answered'),
 })
 
 const DeployServerView = z
@@ -52,13 +61,22 @@ const DeployServerView = z
   .meta({ id: 'DeployServer' })
 
 type Node = DeployServerDocument['nodes'][number]
-const toNodeView = ({ name, machine_id, ip_address, instance_type, disk_gib, registered }: Node) => ({
+const toNodeView = ({
   name,
   machine_id,
   ip_address,
   instance_type,
   disk_gib,
   registered,
+  lost_at,
+}: Node) => ({
+  name,
+  machine_id,
+  ip_address,
+  instance_type,
+  disk_gib,
+  registered,
+  lost_at: timeOrNull(lost_at),
 })
 
 const toView = (server: DeployServerDocument): z.output<typeof DeployServerView> => {
@@ -125,5 +143,28 @@ export const deployServers = [
       accepting(caller, toView, (by) => acceptDeployServerUpdate(by, params.id, body)),
   }),
 
+  operation({
+    method: 'POST',
+    path: '/api/v1/deploy-servers/{id}/machines/{machine}/replace',
+    permission: 'deploy_servers:update',
+    summary: 'Replace a worker or the control plane by a new machine',
+    params: z.strictObject({ id: Id, machine: MachineName }),
+    body: z
+      .strictObject({
+        discard_volumes: z.boolean().default(false).describe('Also a worker that has volumes; destroys them'),
+      })
+      .prefault({}),
+    responses: { 202: DeployServerView },
+    handle: ({ caller, params: { id, machine: name }, body }) =>
+      accepting(caller, toView, (by) => acceptMachineReplacement(by, id, { name, ...body })),
+  }),
+
   common.delete,
+
+  activityList({
+    path: '/api/v1/deploy-servers/{id}/activity',
+    permission: 'deploy_servers:read',
+    summary: 'List what the platform noticed and did: lost machines and their replacements',
+    ownerOf: (caller, id) => mine(deployServerResource, caller, id),
+  }),
 ]

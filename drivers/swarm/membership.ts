@@ -21,7 +21,7 @@ interface Info {
     NodeID: string
     LocalNodeState: string
     ControlAvailable: boolean
-    RemoteManagers?: { Addr: string }[] | null
+    RemoteManagers?: { NodeID: string }[] | null
   }
 }
 
@@ -145,7 +145,7 @@ export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
         const { Swarm } = await infoOf(machineId)
         if (Swarm.LocalNodeState === 'active' && !Swarm.ControlAvailable) {
           // A node that was removed from its Swarm still believes to be active, and cannot tell.
-          if (Swarm.RemoteManagers?.some(({ Addr }) => Addr === `${manager.address}:${swarmPort}`)) return
+          if (Swarm.RemoteManagers?.some(({ NodeID }) => NodeID === manager.node_id)) return
         }
         await leave(machineId)
         await at(machineId).swarmJoin({

@@ -1,5 +1,5 @@
 import { InvalidInput } from '../../lib/problem.ts'
-import { accepts, begin, type By } from '../acceptance.ts'
+import { begin, type By } from '../acceptance.ts'
 import type { Accepted } from '../operations.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 import { needNoVolumesBeyond } from './storages.ts'
@@ -35,8 +35,3 @@ export const acceptDeployServerUpdate = (
     },
   })
 }
-
-accepts(deployServerResource, {
-  // Idempotent creation is the API's: an operation that makes a deploy server wants one of its own.
-  verbs: { update: acceptDeployServerUpdate },
-})

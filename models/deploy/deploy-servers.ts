@@ -1,6 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
 import { NotFound } from '../../lib/problem.ts'
 import { strangersOn } from '../compute/reservations.ts'
+import type { Joining } from '../../lib/deploy-protocol.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
 import { transaction } from '../database.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
@@ -16,7 +17,7 @@ import type { InstanceType } from './instance-types.ts'
 export const deployServerStates = states(
   {
     creating: {},
-    ready: { update: 'updating', delete: 'deleting' },
+    ready: { update: 'updating', replace: 'replacing', delete: 'deleting' },
     error: { update: 'updating', delete: 'deleting' },
   },
   { supersede: ['delete'], final: ['delete'] },
@@ -35,6 +36,8 @@ export interface DeployNode {
   disk_id: string | null
   /** It is a member of the Swarm and takes applications. */
   registered: boolean
+  /** Since when its host has not answered; null while it does. */
+  lost_at: Date | null
 }
 
 /** A control plane and workers, on which a tenant's applications run, behind a load balancer of its own. */
@@ -52,6 +55,10 @@ export interface DeployServerDocument
   nodes: DeployNode[]
   /** The token with which a worker joins the Swarm, sealed; `-` for none. */
   join_token_sealed: string
+  /** The Swarm's id of its manager: another one is another Swarm. */
+  manager_node_id: string | null
+  /** When the platform last began to replace a lost machine. */
+  rescued_at: Date | null
   /** What an open operation does now, in plain words. */
   init_step: string | null
 }
@@ -68,6 +75,8 @@ const schema = resourceSchema<DeployServerDocument>(
     lb_id: { type: String, default: null },
     nodes: { type: [Mixed], default: [] },
     join_token_sealed: { type: String, default: '-' },
+    manager_node_id: { type: String, default: null },
+    rescued_at: { type: Date, default: null },
     init_step: { type: String, default: null },
     ...parentFields,
   },
@@ -75,6 +84,7 @@ const schema = resourceSchema<DeployServerDocument>(
   'deploy_servers',
 )
 schema.index({ 'nodes.machine_id': 1 })
+schema.index({ 'nodes.lost_at': 1 })
 export const DeployServer = mongoose.model<DeployServerDocument>('DeployServer', schema)
 export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates)
 
@@ -104,23 +114,35 @@ export const acceptDeployServer = (
     })
   }, by.tenant_id)
 
-const unmade = { vpc_id: null, subnet_id: null, lb_id: null, join_token_sealed: '-', init_step: null }
+const unmade = {
+  vpc_id: null,
+  subnet_id: null,
+  lb_id: null,
+  join_token_sealed: '-',
+  manager_node_id: null,
+  rescued_at: null,
+  init_step: null,
+}
 
 const contextOf = (id: string): string => `deploy_servers.join_token:${id}`
 sealedField(DeployServer, 'join_token_sealed', ({ _id }) => contextOf(_id))
 
-/** Keeps the token with which workers join the Swarm. */
-export async function keepJoinToken(id: string, token: string): Promise<void> {
+/** Keeps what workers need to join the Swarm. */
+export async function keepJoining(id: string, { token, manager_node_id }: Joining): Promise<void> {
   const join_token_sealed = await sealSecret(token, contextOf(id))
-  await DeployServer.updateOne({ _id: id }, { $set: { join_token_sealed } }).setOptions(everyTenant)
+  const set = { join_token_sealed, manager_node_id }
+  await DeployServer.updateOne({ _id: id }, { $set: set }).setOptions(everyTenant)
 }
 
 /** Null before the Swarm is formed. */
-export const openJoinToken = async ({
+export const joiningOf = async ({
   _id,
   join_token_sealed,
-}: DeployServerDocument): Promise<string | null> =>
-  join_token_sealed === '-' ? null : unsealSecret(join_token_sealed, contextOf(_id))
+  manager_node_id,
+}: DeployServerDocument): Promise<Joining | null> =>
+  manager_node_id === null
+    ? null
+    : { token: await unsealSecret(join_token_sealed, contextOf(_id)), manager_node_id }
 
 /** The deploy server, for a host that has one of its machines. Throws NotFound. */
 export async function deployServerOnHost(hostId: string, _id: string): Promise<DeployServerDocument> {

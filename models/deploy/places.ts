@@ -56,7 +56,7 @@ async function chooseFor(deployment: DeploymentDocument, loads: Load[]): Promise
 
 const copies = (loads: Load[]): Load[] => loads.map((load) => ({ ...load, ports: new Set(load.ports) }))
 
-/** The workers that stay, with what runs on them. */
+/** The workers that stay and answer, with what runs on them. */
 async function loadsOf({ _id, tenant_id, nodes, worker_count }: DeployServerDocument): Promise<Load[]> {
   const applications = await Application.find(
     { tenant_id, deploy_server_id: _id, wanted_ids: { $ne: [] } },
@@ -66,7 +66,7 @@ async function loadsOf({ _id, tenant_id, nodes, worker_count }: DeployServerDocu
   const stays = ({ name }: DeployNode): boolean => name !== 'cp' && Number(name.slice(1)) <= worker_count
   return nodes.flatMap((node) => {
     const { machine_id } = node
-    if (!node.registered || machine_id === null || !stays(node)) return []
+    if (!node.registered || node.lost_at !== null || machine_id === null || !stays(node)) return []
     const here = running.flatMap(({ places, memory_mib }) =>
       places.filter((place) => place.node === node.name).map((place) => ({ ...place, memory_mib })),
     )

@@ -1,8 +1,8 @@
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import { Container } from '../compute/containers.ts'
 import { everyTenant } from '../tenant-scope.ts'
-import type { ApplicationDocument } from './applications.ts'
-import { findDeployments, type Place } from './deployments.ts'
+import { Application, type ApplicationDocument } from './applications.ts'
+import { Deployment, type DeploymentDocument, findDeployments, type Place } from './deployments.ts'
 
 // Where the replicas of applications run.
 
@@ -30,4 +30,21 @@ export async function replicasOfApplication({
     (await onHosts(places)).map((place) => ({ ...place, deployment_id: _id })),
   )
   return (await Promise.all(found)).flat()
+}
+
+/** The applications that serve from a worker, with the deployments whose releases do. */
+export async function servingOn(
+  deploy_server_id: string,
+  node: string,
+): Promise<{ application: ApplicationDocument; deployment: DeploymentDocument }[]> {
+  const serving = { deploy_server_id, status: 'active' as const, current_id: { $ne: null } }
+  const applications = await Application.find(serving).setOptions(everyTenant).lean()
+  const ids = applications.flatMap(({ current_id }) => current_id ?? [])
+  const current = await Deployment.find({ _id: { $in: ids }, 'places.node': node })
+    .setOptions(everyTenant)
+    .lean()
+  return current.flatMap((deployment) => {
+    const application = applications.find(({ current_id }) => current_id === deployment._id)
+    return application ? [{ application, deployment }] : []
+  })
 }

@@ -108,8 +108,7 @@ export function furtherHostRole(
     KEELSON_HOST_PORT: String(planePort(layout, index)),
     KEELSON_DOCKER_HOST: `unix://${socket}`,
     KEELSON_HOST_NAMESPACE: namespace,
-    // Their engines do not have the image of machines, which is large.
-    KEELSON_HOST_CONTAINER_MACHINES: 'false',
+    KEELSON_HOST_CONTAINER_MACHINES: 'true', // one person's machine
     // Their default route leads to the networks that the machine itself reaches.
     KEELSON_NETWORK_REFUSED: [...machinesNetworks(), process.env['KEELSON_NETWORK_REFUSED'] ?? ''].join(','),
     ...metricsSetting(layout, 'host', index - 1),
@@ -131,8 +130,10 @@ const machinesNetworks = (): string[] =>
 
 export const planePort = (layout: Layout, index: number): number => layout.hostPort + 10 * (index - 1)
 
-/** Copies the first host's images to the hosts' engines, which start empty. */
-export async function copyImages(from: string, hosts: FurtherHost[], images: string[]): Promise<void> {
+/** Copies the first host's images, of those that it has, to the hosts' engines, which start empty. */
+export async function copyImages(from: string, hosts: FurtherHost[], wanted: string[]): Promise<void> {
+  if (hosts.length === 0) return
+  const images = await imagesThere(from, wanted)
   for (const { socket } of hosts) {
     const env = { ...process.env, DOCKER_HOST: `unix://${socket}` }
     const there = await run('docker', ['image', 'inspect', ...images], { env }).catch(() => null)
@@ -145,6 +146,20 @@ export async function copyImages(from: string, hosts: FurtherHost[], images: str
     const [code] = (await once(load, 'exit')) as [number | null]
     if (code !== 0) throw new Error(`the images ${images.join(' ')} were not loaded`)
   }
+}
+
+/** A machine without a registry and mmdebstrap has no image of machines. */
+async function imagesThere(dockerHost: string, images: string[]): Promise<string[]> {
+  const env = { ...process.env, DOCKER_HOST: dockerHost }
+  const there = await Promise.all(
+    images.map((image) =>
+      run('docker', ['image', 'inspect', image], { env }).then(
+        () => [image],
+        () => [],
+      ),
+    ),
+  )
+  return there.flat()
 }
 
 /** The indexes of the hosts whose engines are in this state folder. */

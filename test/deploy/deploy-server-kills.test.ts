@@ -117,6 +117,29 @@ describe('a change of the number of workers', () => {
   )
 })
 
+describe('the replacement of a machine', () => {
+  const replacing = {
+    'removes a machine': says(/removing/),
+    'makes a machine': says(/making/),
+    'has machines join': says(/Swarm/),
+  }
+  const cases = ['w1', 'cp'].flatMap((machine) => points(replacing).map((point) => ({ machine, ...point })))
+  test.each(sampled(cases, 1))(
+    'completes for $machine if $role is killed when it $when',
+    async ({ machine, role, moment }) => {
+      const tenant = await makeTenant()
+      const { id } = await tenant.owner.deployServers.make()
+      const path = `/api/v1/deploy-servers/${id}/machines/${machine}/replace`
+      const { operation } = await tenant.owner.begin('POST', path)
+      await moment(tenant, operation)
+      await killed(role)
+      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      await ready(tenant, id, 1)
+      await remove(tenant, id)
+    },
+  )
+})
+
 test.each(sampled(roles, 1))('a deletion completes if %s is killed', async (role) => {
   const tenant = await makeTenant()
   const { id } = await tenant.owner.deployServers.make()

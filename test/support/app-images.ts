@@ -4,6 +4,7 @@ import { engineOf } from '../../drivers/swarm/dial.ts'
 import { dialMachines } from '../../worker/host/machine-engines.ts'
 import type { Client, DeployServerBody } from './client.ts'
 import { docker, makeEngine, testPorts } from './containers.ts'
+import { allHosts } from './hosts.ts'
 
 // Images of an application, loaded into the engines of a deploy server's machines: there is no registry here.
 
@@ -37,7 +38,8 @@ async function make(): Promise<void> {
 /** The engine inside a machine. */
 export async function innerEngine(client: Client, machineId: string): Promise<Docker> {
   const { host_id } = await client.containers.get(machineId)
-  return engineOf<Docker>(dialMachines(makeEngine(testPorts, host_id ?? '')), machineId)
+  const host = (await allHosts()).find(({ id }) => id === host_id)
+  return engineOf<Docker>(dialMachines(makeEngine(testPorts, host_id ?? '', host?.docker_host)), machineId)
 }
 
 /** Loads the images into the engines of all workers. */

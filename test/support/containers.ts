@@ -13,12 +13,13 @@ const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
 export const testPorts = [22000, 22999] as const
 export const testHost = newId()
 
-/** `hostId` is the host of the containers; by default one of this test run's own. */
+/** `hostId` is the host of the containers; by default one of this test run's own on this machine's engine. */
 export const makeEngine = (
   range: readonly [number, number] = testPorts,
   hostId: string = testHost,
+  at: string = dockerHost,
 ): ContainerEngine =>
-  makeDockerEngine({ hostId, dockerHost, ports: makeHostPorts({ address: '127.0.0.1', range }) })
+  makeDockerEngine({ hostId, dockerHost: at, ports: makeHostPorts({ address: '127.0.0.1', range }) })
 export const engine: ContainerEngine = makeEngine()
 export const files: LogFiles = makeDockerLogFiles({
   hostId: testHost,

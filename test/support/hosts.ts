@@ -11,6 +11,7 @@ export interface TestHost {
   id: string
   name: string
   roles: { host: RoleName; docker: RoleName }
+  docker_host: string
   engine: Docker
 }
 
@@ -25,8 +26,9 @@ export async function allHosts(): Promise<TestHost[]> {
         i === 0
           ? ({ host: 'host', docker: 'docker' } as const)
           : ({ host: `host-${i + 1}`, docker: `docker-${i + 1}` } as const)
-      const engine = i === 0 ? firstEngine : dockerOf(`unix://${join(layout.run, `docker-${i + 1}.sock`)}`)
-      return { id: record._id, name: record.name, roles, engine }
+      const docker_host = i === 0 ? facts().docker_host : `unix://${join(layout.run, `docker-${i + 1}.sock`)}`
+      const engine = i === 0 ? firstEngine : dockerOf(docker_host)
+      return { id: record._id, name: record.name, roles, docker_host, engine }
     }),
   )
 }

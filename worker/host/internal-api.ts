@@ -17,7 +17,7 @@ import {
   MachineTransfer,
   ReportAnswer,
 } from '../../lib/host-protocol.ts'
-import { DeployServices } from '../../lib/deploy-protocol.ts'
+import { DeployServices, Joining } from '../../lib/deploy-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
@@ -112,8 +112,8 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>
       call(at(`${instance(instanceId)}/config-vars`), Secrets, {}, await token()),
 
-    keepJoinToken: async (deployServerId: string, secret: string): Promise<void> => {
-      const put = { ...post({ token: secret }), method: 'PUT' }
+    keepJoining: async (deployServerId: string, joining: Joining): Promise<void> => {
+      const put = { ...post(joining), method: 'PUT' }
       await call(at(joinToken(deployServerId)), z.undefined(), put, await token())
     },
 
@@ -126,8 +126,8 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         await token(),
       ),
 
-    joinToken: async (deployServerId: string): Promise<string> =>
-      (await call(at(joinToken(deployServerId)), JoinToken, {}, await token())).token,
+    joiningOf: async (deployServerId: string): Promise<Joining> =>
+      call(at(joinToken(deployServerId)), Joining, {}, await token()),
 
     offerMachine: async (instanceId: string, source: MachineTransfer): Promise<void> => {
       const put = { ...post(source), method: 'PUT' }
@@ -143,7 +143,6 @@ const disk = (id: string): string => `disks/${encodeURIComponent(id)}`
 const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
 const deployServer = (id: string): string => `deploy-servers/${encodeURIComponent(id)}`
 const joinToken = (deployServerId: string): string => `${deployServer(deployServerId)}/join-token`
-const JoinToken = z.object({ token: z.string() })
 const Wanted = z.object({ wanted: WantedDisk.nullable() })
 const Secrets = z.object({
   config_vars: z.record(z.string(), z.string()),

@@ -1,9 +1,11 @@
 import {
+  ActivityFailure,
   ApplicationFailure,
   CancellationScope,
   proxyActivities,
   proxyLocalActivities,
   sleep,
+  TimeoutFailure,
 } from '@temporalio/workflow'
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
@@ -48,11 +50,30 @@ export async function route(appId: string, deploymentIds: string[]): Promise<voi
   if (lb_id) await Promise.all(host_ids.map((hostId) => balancing(hostId).runLoadBalancerOnHost(lb_id)))
 }
 
+/** A control plane whose host is lost is replaced within minutes. */
+const triesToApply = 15
+
 /** Brings the Swarm to what the records want. */
 export async function apply(deployServerId: string): Promise<void> {
-  const { host_id, machine_id } = await platform.managerOf(deployServerId)
-  await on(host_id).applyServicesOnHost(deployServerId, machine_id)
+  for (let tries = 1; ; tries++) {
+    const { host_id, machine_id } = await platform.managerOf(deployServerId)
+    try {
+      // A host that does not take it up may be lost, and the control plane on its way to another one.
+      await on(host_id, { scheduleToStartTimeout: '1 minute' }).applyServicesOnHost(
+        deployServerId,
+        machine_id,
+      )
+      return
+    } catch (error) {
+      if (tries === triesToApply || !isNotTakenUp(error)) throw error
+    }
+  }
 }
+
+const isNotTakenUp = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  error.cause instanceof TimeoutFailure &&
+  error.cause.timeoutType === 'SCHEDULE_TO_START'
 
 /** Destroys the volumes that no storage has any more; all of them, unless it keeps any. */
 export async function tidyVolumes(appId: string, keepsAny: boolean): Promise<void> {

@@ -52,6 +52,8 @@ export const deployServerStories: Stories = {
     await (await applications()).make({ name: 'two', replicas: 2, tag: 'v1' })
     return (await deployServers.update(await theServer(), { worker_count: 1, worker_disk_gib: 3 })).operation
   },
+  'replaceDeployServer.worker': () => replacementOf('w1'),
+  'replaceDeployServer.controlPlane': () => replacementOf('cp'),
   'createDeployment.volumes': async () => {
     const apps = await applications()
     const app = await theApplication()
@@ -75,6 +77,11 @@ async function runOf(command: string): Promise<Operation> {
   const app = await theApplication()
   const { body } = await apps.addTask(app, { command })
   return (await apps.runTask(app, String(body['id']))).operation
+}
+
+const replacementOf = async (machine: string): Promise<Operation> => {
+  const path = `/api/v1/deploy-servers/${await theServer()}/machines/${machine}/replace`
+  return (await tenant.owner.begin('POST', path)).operation
 }
 
 async function theServer(): Promise<string> {

@@ -15,7 +15,7 @@ import type { HostPart } from '../part.ts'
 
 interface Parts {
   engine: Pick<ContainerEngine, 'pipe'>
-  api: Pick<InternalApi, 'keepJoinToken' | 'joinToken' | 'deployServices' | 'artifact'>
+  api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact'>
 }
 
 /** The machines of deploy servers on this host, and their Swarms. */
@@ -23,7 +23,7 @@ export function deployPart({ engine, api }: Parts): HostPart {
   const dial = dialMachines(engine)
   const nodes = makeDeployNodesOnHost({
     membership: makeSwarmMembership(dial),
-    tokens: { keep: api.keepJoinToken, fetch: api.joinToken },
+    joining: { keep: api.keepJoining, of: api.joiningOf },
   })
   const services = makeDeployServicesOnHost({
     services: makeSwarmServices(dial),

@@ -1,0 +1,106 @@
+import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
+import { noteActivity } from '../activity.ts'
+import { Container } from '../compute/containers.ts'
+import { Host } from '../compute/hosts.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { acceptDeployment } from './deployment-acceptance.ts'
+import { DeployServer, type DeployNode, type DeployServerDocument } from './deploy-servers.ts'
+import { acceptMachineReplacement, withVolumesOn } from './machine-replacement.ts'
+import { servingOn } from './replicas.ts'
+
+// Without room elsewhere a replacement fails. It is tried again after this time.
+const againAfterMs = 60_000
+
+/**
+ * Replaces the machines of deploy servers on hosts that do not answer, by operations of the platform. A worker with
+ * volumes stays, because only its host has them: its other applications move. Called again and again; a deploy server
+ * with an open operation is left to the next call.
+ */
+export async function rescueDeployServers(now = Date.now()): Promise<void> {
+  const lost = await machinesOnLostHosts()
+  const unmade = { 'nodes.machine_id': null } // an earlier replacement failed
+  const known = { 'nodes.lost_at': { $ne: null } }
+  const servers = await DeployServer.find({
+    status: 'ready',
+    $or: [{ 'nodes.machine_id': { $in: [...lost] } }, unmade, known],
+  })
+    .setOptions(everyTenant)
+    .lean()
+  for (const server of servers) {
+    for (const node of server.nodes) await noteReach(server, node, lost, now)
+    const isDue = (server.rescued_at?.getTime() ?? 0) < now - againAfterMs
+    // The control plane first: workers join it.
+    const gone = server.nodes.filter(({ machine_id }) => machine_id === null || lost.has(machine_id))
+    if (server.operation_id === null && isDue) await rescueFirst(server, gone, now)
+  }
+}
+
+async function machinesOnLostHosts(): Promise<Set<string>> {
+  const hosts = await Host.find({ unreachable_since: { $ne: null } }, { _id: 1 }).lean()
+  if (hosts.length === 0) return new Set()
+  const its = { machine: true, host_id: { $in: hosts.map(({ _id }) => _id) } }
+  const machines = await Container.find(its, { _id: 1 }).setOptions(everyTenant).lean()
+  return new Set(machines.map(({ _id }) => _id))
+}
+
+/** Records that a machine's host stopped answering, or answers again. */
+async function noteReach(
+  { _id, tenant_id }: DeployServerDocument,
+  { name, machine_id, lost_at }: DeployNode,
+  lost: Set<string>,
+  now: number,
+): Promise<void> {
+  const isLost = machine_id !== null && lost.has(machine_id)
+  if (isLost === (lost_at !== null)) return
+  const { modifiedCount } = await DeployServer.updateOne(
+    { _id, tenant_id, nodes: { $elemMatch: { name, machine_id, lost_at } } },
+    { $set: { 'nodes.$.lost_at': isLost ? new Date(now) : null } },
+  )
+  if (!modifiedCount) return
+  await noteActivity({
+    tenant_id,
+    resource_id: _id,
+    kind: isLost ? 'machine_lost' : 'machine_back',
+    message: isLost ? `The host of ${name} does not answer` : `The host of ${name} answers again`,
+    data: { name, machine_id },
+  })
+}
+
+async function rescueFirst(server: DeployServerDocument, gone: DeployNode[], now: number): Promise<void> {
+  const { _id, tenant_id } = server
+  const by = { tenant_id, id: null }
+  for (const { name, machine_id } of gone) {
+    const stays = machine_id !== null && (await withVolumesOn(server, name)).length > 0
+    try {
+      if (stays) {
+        if (!(await moveOthers(server, name))) continue
+      } else {
+        const { operation } = await acceptMachineReplacement(by, _id, { name, discard_volumes: false })
+        await noteActivity({
+          tenant_id,
+          resource_id: _id,
+          kind: 'rescue',
+          message: `The platform is replacing ${name}`,
+          data: { name, operation_id: operation._id },
+        })
+      }
+      await DeployServer.updateOne({ _id, tenant_id }, { $set: { rescued_at: new Date(now) } })
+      return
+    } catch (error) {
+      // An operation has begun since: the next call sees how it ended.
+      if (!(error instanceof OperationInProgress) && !(error instanceof StateConflict)) throw error
+    }
+  }
+}
+
+/** Releases the applications without volumes on other workers. Returns whether there is one. */
+async function moveOthers({ _id, tenant_id, nodes }: DeployServerDocument, name: string): Promise<boolean> {
+  const hasOther = nodes.some((node) => !['cp', name].includes(node.name) && node.lost_at === null)
+  const serving = hasOther ? await servingOn(_id, name) : []
+  const moves = serving.filter(({ application }) => application.volume_node !== name)
+  for (const { application } of moves) {
+    const message = `the host of ${name} does not answer`
+    await acceptDeployment({ tenant_id, id: null }, { app_id: application._id, kind: 'move', message })
+  }
+  return moves.length > 0
+}

@@ -1,0 +1,49 @@
+import { NotFound, Problem } from '../../lib/problem.ts'
+import { accepts, begin, type By } from '../acceptance.ts'
+import type { Accepted } from '../operations.ts'
+import { Application } from './applications.ts'
+import { acceptDeployServerUpdate } from './deploy-server-update.ts'
+import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+
+// The acceptance rules for a machine that takes the place of another one.
+
+export interface AskedReplacement {
+  /** The machine's name: `cp`, or `w1` to `w10`. */
+  name: string
+  /** Also a worker that has volumes: they are destroyed with its disk. */
+  discard_volumes: boolean
+}
+
+/** Throws as `begin`, NotFound (no such machine) and `storage_on_worker`. */
+export const acceptMachineReplacement = (
+  by: By,
+  id: string,
+  { name, discard_volumes }: AskedReplacement,
+): Promise<Accepted<DeployServerDocument>> =>
+  begin(by, deployServerResource, id, 'replace', {
+    input: { name },
+    reserve: async (server) => {
+      if (!server.nodes.some((node) => node.name === name)) throw new NotFound('machine')
+      const [first] = discard_volumes ? [] : await withVolumesOn(server, name)
+      if (first) throw new StorageOnWorker(name, first.name)
+    },
+  })
+
+/** The applications that have volumes on a worker. */
+export const withVolumesOn = (
+  { _id, tenant_id }: Pick<DeployServerDocument, '_id' | 'tenant_id'>,
+  node: string,
+): Promise<{ _id: string; name: string }[]> =>
+  Application.find({ tenant_id, deploy_server_id: _id, volume_node: node }, { name: 1 }).lean()
+
+class StorageOnWorker extends Problem {
+  constructor(node: string, application: string) {
+    const detail = `${node} has the volumes of the application ${application}; \`discard_volumes\` destroys them`
+    super(409, 'storage_on_worker', 'A worker has volumes', detail)
+  }
+}
+
+accepts(deployServerResource, {
+  // Idempotent creation is the API's: an operation that makes a deploy server wants one of its own.
+  verbs: { update: acceptDeployServerUpdate, replace: acceptMachineReplacement },
+})

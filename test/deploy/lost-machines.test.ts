@@ -1,0 +1,104 @@
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { loadAppImages } from '../support/app-images.ts'
+import type { DeployServerBody } from '../support/client.ts'
+import { applicationsOf } from '../support/clients/applications.ts'
+import { describeHosts, first, second, third } from '../support/describe-hosts.ts'
+import { eventually } from '../support/eventually.ts'
+import { closeFurther, open } from '../support/hosts.ts'
+import { platform } from '../support/platform.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { visit, visitors } from '../support/visits.ts'
+
+// Machines of a deploy server whose hosts are lost. Each test continues from the one before it.
+
+const within = 240_000
+
+describeHosts('a deploy server', () => {
+  let tenant: TestTenant
+  let server: DeployServerBody
+  let apps: ReturnType<typeof applicationsOf>
+
+  const now = (): Promise<DeployServerBody> => tenant.owner.deployServers.get(server.id)
+  const hostOf = async (name: string): Promise<string | null> => {
+    const { control_plane, workers } = await now()
+    const node = [control_plane, ...workers].find((one) => one?.name === name)
+    return (await tenant.owner.containers.get(node?.machine_id ?? '')).host_id
+  }
+  const activity = async (): Promise<string[]> => {
+    const { items } = await tenant.owner.get<{ items: { kind: string; message: string }[] }>(
+      `/api/v1/deploy-servers/${server.id}/activity?limit=100`,
+    )
+    return items.map(({ kind, message }) => `${kind}: ${message}`)
+  }
+  const path = (machine: string): string => `/api/v1/deploy-servers/${server.id}/machines/${machine}/replace`
+  const replace = (machine: string) => tenant.owner.ask('POST', path(machine))
+  const replacing = async (machine: string) => (await tenant.owner.begin('POST', path(machine))).operation
+
+  // The second worker is alone on the second host.
+  beforeAll(async () => {
+    tenant = await makeTenant()
+    await open([first])
+    server = await tenant.owner.deployServers.make()
+    await open([second])
+    await (await tenant.owner.deployServers.update(server.id, { worker_count: 2 })).operation.success(within)
+    server = await now()
+    await loadAppImages(tenant.owner, server)
+    apps = applicationsOf(tenant.owner, server.id)
+  })
+  afterAll(closeFurther)
+
+  test('serves on when a worker’s host is lost, and has a new worker in its place', async () => {
+    const app = await apps.make({ replicas: 2 })
+    const lost = server.workers[1]?.machine_id
+    expect(await hostOf('w2')).toBe(second.id)
+    await open([first, third])
+    const visiting = visitors(app.url)
+    await platform.kill(second.roles.host)
+    const after = await eventually(async () => {
+      const { status, workers } = await now()
+      return status === 'ready' && workers[1]?.registered && workers[1].machine_id !== lost && workers
+    })
+    await visiting.stop()
+    expect(visiting.failures).toEqual([])
+    expect(after).toMatchObject([{ name: 'w1' }, { name: 'w2', ip_address: '10.77.0.12', lost_at: null }])
+    expect([first.id, third.id]).toContain(await hostOf('w2'))
+    expect(await apps.get(app.id)).toMatchObject({ status: 'running' })
+    expect(await activity()).toEqual(
+      expect.arrayContaining([
+        'machine_lost: The host of w2 does not answer',
+        'rescue: The platform is replacing w2',
+      ]),
+    )
+  })
+
+  test('loses what is left of the former worker when its host is back', async () => {
+    await platform.start(second.roles.host)
+    const its = { all: true, filters: { label: [`keelson.tenant=${tenant.id}`] } }
+    await eventually(async () => (await second.engine.listContainers(its)).length === 0)
+    server = await now()
+    await loadAppImages(tenant.owner, server) // there is no registry here
+  })
+
+  test('keeps its applications running while its control plane is replaced', async () => {
+    const app = await apps.make()
+    const [{ deployment_id }, former] = [await apps.get(app.id), (await now()).control_plane?.machine_id]
+    await (await replacing('cp')).success()
+    const { control_plane, workers } = await now()
+    expect(control_plane).toMatchObject({ name: 'cp', registered: true, ip_address: '10.77.0.10' })
+    expect(control_plane?.machine_id).not.toBe(former)
+    expect(workers.map(({ registered }) => registered)).toEqual([true, true])
+    expect(await apps.get(app.id)).toMatchObject({ status: 'running', deployment_id })
+    expect((await visit(app.url)).text).toBe('v1')
+    await (await apps.deploy(app.id, { tag: 'v2' })).operation.success()
+    expect((await visit(app.url)).text).toBe('v2')
+  })
+
+  test('destroys the volumes of a worker only when it is told to', async () => {
+    const app = await apps.make()
+    await apps.addStorage(app.id, '/data')
+    await (await apps.deploy(app.id)).operation.success()
+    const refused = await replace('w1')
+    expect([refused.status, refused.body['code']]).toEqual([409, 'storage_on_worker'])
+    expect((await replace('w9')).status).toBe(404)
+  })
+})

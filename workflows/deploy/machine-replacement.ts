@@ -1,0 +1,100 @@
+import { ActivityFailure } from '@temporalio/workflow'
+import { isFailure } from '../carry-out.ts'
+import { durable } from '../durable.ts'
+import { on } from '../hosts.ts'
+import { together } from '../together.ts'
+import { apply } from './deployments.ts'
+import { deployments, emptyNode, makeNode, platform, register, say, type Server } from './machines.ts'
+
+/** Makes a machine in the place of one that is lost, or that its owner wants anew. */
+export const replaceDeployServer = durable<{ name: string }>(async (work) => {
+  await (work.input.name === 'cp' ? replaceControlPlane(work) : replaceWorker(work, work.input.name))
+  return { status: 'ready', init_step: null }
+})
+
+async function replaceWorker(work: Server, name: string): Promise<void> {
+  const { id, undo } = work
+  const { cp, [name]: place } = await platform.placesOfNodes(id)
+  const { registered = false } = (await platform.nodeAt(id, name)) ?? {}
+  undo(() => platform.noteNode(id, name, { registered }))
+  await platform.noteNode(id, name, { registered: false }) // nothing more is placed there
+  if (cp && place) {
+    await say(work, `moving the applications away from ${name}`)
+    await releaseAgain(work, name, 'before')
+    await on(cp.host_id).drainNodeOnHost(cp.machine_id, place.machine_id)
+    await on(cp.host_id).removeNodeOnHost(cp.machine_id, place.machine_id)
+  }
+  await renewNode(work, name)
+  await say(work, `joining ${name} to the Swarm`)
+  await register(work, name)
+  await keepSoFar(work)
+  await say(work, `releasing the applications of ${name} again`)
+  await releaseAgain(work, name, 'after') // those that had no room elsewhere
+}
+
+/** Deletes the machine and its disk, and makes new ones. */
+async function renewNode(work: Server, name: string): Promise<void> {
+  const { id } = work
+  const empty = () => platform.noteNode(id, name, nothing)
+  await say(work, `removing the machine ${name}`)
+  // From here on there is nothing to go back to. After a failure the platform tries again: see lost-machines.ts.
+  await keepSoFar(work)
+  work.undo(empty)
+  await emptyNode(work, name)
+  await empty()
+  await say(work, `making the machine ${name}`)
+  await makeNode(work, name, empty)
+}
+
+const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null }
+
+/** A later failure or cancel takes back nothing of what was done so far. */
+const keepSoFar = (work: Server): Promise<void> => work.settle(async () => undefined)
+
+/**
+ * Releases the applications of a worker again, each that can be: one that has no room or does not serve must not keep a
+ * machine from being replaced.
+ */
+async function releaseAgain({ id, carryOut }: Server, name: string, when: string): Promise<void> {
+  const apps = await deployments.applicationsOn(id, name)
+  const release = async (app_id: string): Promise<void> => {
+    const fields = { app_id, kind: 'move', message: `${name} is being replaced` }
+    try {
+      await carryOut({ kind: 'deployment' }, 'create', fields, { key: `${when} ${app_id}`, undo: null })
+    } catch (error) {
+      if (!isFailure(error)) throw error
+    }
+  }
+  await together(apps.map(release))
+}
+
+/**
+ * The workers run on while there is no control plane. The new one forms a new Swarm. A worker that joins it ends its
+ * applications and starts them again, so the workers join one after another.
+ */
+async function replaceControlPlane(work: Server): Promise<void> {
+  const { id } = work
+  await renewNode(work, 'cp')
+  await say(work, 'forming a new Swarm')
+  await register(work, 'cp')
+  await keepSoFar(work)
+  for (const name of await platform.workersThatAnswer(id)) {
+    await say(work, `joining ${name} to the new Swarm`)
+    await register(work, name)
+    await apply(id)
+    await together((await deployments.servingOn(id, name)).map((one) => awaitServing(id, one)))
+  }
+}
+
+type Serving = Awaited<ReturnType<typeof deployments.servingOn>>[number]
+
+/** Waits until an application serves again. One that does not has ended before, or is ill by itself. */
+async function awaitServing(id: string, { places, path, within_sec }: Serving): Promise<void> {
+  const { host_id, machine_id } = await deployments.managerOf(id)
+  const waiting = on(host_id, { startToCloseTimeout: `${within_sec + 120} s` }) // its own limit ends it before
+  try {
+    await waiting.awaitServingOnHost(machine_id, places, { path }, within_sec)
+  } catch (error) {
+    if (!(error instanceof ActivityFailure && isFailure(error.cause, 'service_failed'))) throw error
+  }
+}
