@@ -1,4 +1,5 @@
 import { creates } from './benchmarks/creates.ts'
+import { deployServers } from './benchmarks/deploy-servers.ts'
 import { disks } from './benchmarks/disks.ts'
 import { growingTenant } from './benchmarks/growth/containers.ts'
 import { growingReaders } from './benchmarks/growth/readers.ts'
@@ -31,6 +32,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   creates,
   networks,
   'load-balancers': loadBalancers,
+  'deploy-servers': deployServers,
   disks,
   machines,
   operations,
