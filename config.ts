@@ -83,12 +83,19 @@ const appsDomain = z
     'The domain of deploy servers’ applications, which leads to their load balancers: every name below it',
   )
 
+const outbound = {
+  KEELSON_OUTBOUND_ALLOWED: commaSeparated.describe(
+    'Private targets that tenants’ webhooks may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
+  ),
+}
+
 const api = z.object({
   ...common,
   ...metrics(7085),
   ...mongodb,
   ...blobs,
   ...temporal,
+  ...outbound,
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
   KEELSON_API_PORT: port(7080).describe('The port the API listens on'),
   KEELSON_API_URL: z
@@ -158,6 +165,7 @@ const worker = z.object({
   ...mongodb,
   ...blobs,
   ...temporal,
+  ...outbound,
   KEELSON_LOG_ARCHIVE_DAYS: z.coerce
     .number()
     .positive()

@@ -45,6 +45,10 @@ const tree: Record<string, { text: string; rule: string | null }> = {
   'drivers/linux/attaches.ts': { text: value('../qemu/engine.ts'), rule: 'driver-linux' },
   'drivers/system/programs.ts': { text: 'export const a = 1\n', rule: null },
   'drivers/system/groups.ts': { text: value('../linux/attaches.ts'), rule: 'driver-system' },
+  'lib/outbound.ts': { text: value('node:https'), rule: null },
+  'lib/asks.ts': { text: value('node:https'), rule: 'outbound' },
+  'models/asks.ts': { text: value('node:http'), rule: 'outbound' },
+  'models/knows-requests.ts': { text: type('node:http'), rule: null },
   'lib/one.ts': { text: type('./other.ts'), rule: 'no-cycles' },
   'lib/other.ts': { text: "import type { B } from './one.ts'\nexport type A = B\n", rule: null },
 }
