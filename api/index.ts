@@ -8,6 +8,8 @@ import { makeApplications } from './deploy/applications.ts'
 import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
 import { deployServers } from './deploy/deploy-servers.ts'
+import { eventDeliveries } from './deploy/event-deliveries.ts'
+import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
 import { scheduledTasks } from './deploy/scheduled-tasks.ts'
 import { storages } from './deploy/storages.ts'
 import { microvms } from './compute/microvms.ts'
@@ -72,6 +74,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...storages,
   ...artifacts,
   ...makeDeployments(context),
+  ...makeEventSubscriptions(context),
+  ...eventDeliveries,
   ...hosts,
   ...limits,
   ...tenants,

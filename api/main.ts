@@ -4,6 +4,7 @@ import helmet from 'helmet'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
 import { serveMetrics } from '../lib/metrics.ts'
+import { makeOutbound } from '../lib/outbound.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { useBlobStores } from '../models/blobs.ts'
@@ -41,6 +42,7 @@ tellHostsOfLoadBalancers(log)
 const operations = allOperations({
   apiUrl: settings.KEELSON_API_URL,
   appsDomain: settings.KEELSON_APPS_DOMAIN,
+  outbound: makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED }),
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>

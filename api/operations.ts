@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { awaitEnd } from '../models/operation-watch.ts'
+import type { Outbound } from '../lib/outbound.ts'
 import type { MailTopic } from './mail/topic.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
 import { list } from './list.ts'
@@ -15,6 +16,8 @@ export interface OperationsContext {
   workflowUrl: (workflowId: string) => string
   /** The domain of deploy servers' applications. Default: `localhost`. */
   appsDomain?: string
+  /** Says which URLs of tenants are refused. Default: none is. */
+  outbound?: Pick<Outbound, 'faultOf'>
   /** The SNS topic whose mail notifications are accepted. */
   mailTopic?: MailTopic | null
 }

@@ -23,12 +23,14 @@ import { openAuthority } from '../drivers/acme/authority.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { platformQueue } from '../lib/operation-workflows.ts'
+import { makeOutbound } from '../lib/outbound.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { countWaiting } from '../models/operations.ts'
 import { startDispatcher } from './dispatcher.ts'
+import { startEventSender } from './event-sender.ts'
 import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
 import { startMailer } from './mailer.ts'
@@ -87,6 +89,7 @@ tellHostsOfLoadBalancers(log)
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
 const tasks = startTaskClock(log)
+const events = startEventSender(makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED }), log)
 const hosts = watchHosts(log)
 const schedules = keepSchedules(client, settings, log)
 const logs = startLogKeeper(settings, log)
@@ -104,6 +107,7 @@ await scraped.close()
 await dispatcher.stop()
 await mailer.stop()
 await tasks.stop()
+await events.stop()
 await hosts.stop()
 await schedules.stop()
 await logs.stop()

@@ -12,6 +12,7 @@ import {
   logDeployment,
   type Place,
 } from '../../models/deploy/deployments.ts'
+import { forgetSubscriptions } from '../../models/deploy/events.ts'
 import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { placeRelease } from '../../models/deploy/places.ts'
@@ -230,6 +231,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     await forgetTasks(tenant_id, { deploy_server_id })
     await Storage.deleteMany({ tenant_id, deploy_server_id })
     await forgetArtifacts(tenant_id, deploy_server_id)
+    await forgetSubscriptions(tenant_id, deploy_server_id)
     await forget(tenant_id, { deploy_server_id })
     for (const { _id } of await Application.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Application.deleteOne({ _id, tenant_id }), tenant_id)

@@ -24,6 +24,7 @@ const resources = [
   'load_balancers',
   'certificates',
   'deploy_servers',
+  'webhooks',
   'connectors',
   'workspaces',
   'agent_sessions',

@@ -1,6 +1,7 @@
 import { NotFound, OperationInProgress, StateConflict } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
 import { transaction } from '../database.ts'
+import { tellEvent } from '../deploy/events.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { acceptRenewal } from './certificate-acceptance.ts'
 import { Certificate, type CertificateDocument, renewalOf } from './certificates.ts'
@@ -65,6 +66,7 @@ async function warn(certificate: CertificateDocument, now: Date): Promise<boolea
     const message = `The certificate ${name} expires in less than ${reached} days, on ${not_after.toISOString()}`
     for (const resource_id of [_id, ...users.map((user) => user._id)])
       await noteActivity({ tenant_id, resource_id, kind: 'certificate_expires', message, data })
+    await tellEvent({ tenant_id, deploy_server_id: null, kind: 'certificate.expiring', message, data })
     return true
   })
 }

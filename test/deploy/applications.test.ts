@@ -2,7 +2,8 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { innerEngine, loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
-import { applicationsOf } from '../support/clients/applications.ts'
+import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
+import { eventsOf } from '../support/clients/events.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit, visitors } from '../support/visits.ts'
@@ -10,12 +11,18 @@ import { visit, visitors } from '../support/visits.ts'
 let tenant: TestTenant
 let server: DeployServerBody
 let apps: ReturnType<typeof applicationsOf>
+let told: (app: ApplicationBody) => Promise<string[]>
 
 beforeAll(async () => {
   tenant = await makeTenant()
   server = await tenant.owner.deployServers.make({ worker_count: 2 })
   await loadAppImages(tenant.owner, server)
   apps = applicationsOf(tenant.owner, server.id)
+  const events = eventsOf(tenant.owner, server.id)
+  // Nothing is delivered there: the log has what was told.
+  const { id } = await events.make({ url: 'http://localhost:9/' })
+  told = async ({ name }) =>
+    (await events.deliveries(id, `&q=${name}&order=asc`)).map(({ kind, message }) => `${kind}: ${message}`)
 })
 
 const unique = (): string => `app-${newId().slice(-12)}`
@@ -51,6 +58,7 @@ describe('an application', () => {
     ])
     const { log } = await apps.deployment(deployment?.id ?? '')
     expect(log.map(({ line }) => line)).toContain('waiting until the release serves')
+    expect(await told(app)).toEqual(['application.deployed: shop v1 was deployed'])
   })
 
   test('gets a new tag and an old one without a failed request', async () => {
@@ -106,6 +114,15 @@ describe('an application', () => {
       status_reason: expect.stringContaining(why),
     })
     await eventually(async () => !(await containers()).includes(id))
+    const reason = expect.stringContaining(why)
+    expect(await told(app)).toEqual([
+      expect.stringMatching(/^application\.deployed: /),
+      expect.stringMatching(
+        new RegExp(`^application\\.deploy_failed: ${app.name} ${tag} was not deployed: `),
+      ),
+      expect.stringMatching(/^application\.rolled_back: .* was taken back, and v1 serves on: /),
+    ])
+    expect((await told(app)).slice(1)).toEqual([reason, reason])
   })
 
   test('keeps serving when a deployment is cancelled', async () => {
@@ -116,6 +133,7 @@ describe('an application', () => {
     expect((await operation.end()).state).toBe('cancelled')
     expect(await apps.deployment(id)).toMatchObject({ status: 'cancelled' })
     expect(await saysOf(app.url)).toBe('v1')
+    expect(await told(app)).toHaveLength(1)
     expect(await apps.cancel(id)).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
   })
 
@@ -132,6 +150,10 @@ describe('an application', () => {
       expect(await apps.deployment(id)).toMatchObject({ status: 'superseded' })
     }
     expect(await saysOf(app.url)).toBe('v3')
+    expect((await told(app)).map((one) => one.split(':')[0])).toEqual([
+      'application.deployed',
+      'application.deployed',
+    ])
   })
 
   test('gets its environment by a deployment, and has that of then when one is promoted', async () => {
@@ -183,7 +205,11 @@ describe('an application', () => {
   test('for which the workers have no room fails to deploy, and says so', async () => {
     const { id, operation } = await apps.create({ memory_mib: 400, replicas: 2 })
     expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'no_room' } })
-    expect(await apps.get(id)).toMatchObject({ status: 'created' })
+    const app = await apps.get(id)
+    expect(app.status).toBe('created')
+    expect(await told(app)).toEqual([
+      expect.stringMatching(/^application\.deploy_failed: .* was not deployed: /),
+    ])
   })
 })
 

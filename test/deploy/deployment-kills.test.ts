@@ -5,9 +5,11 @@ import { innerEngine, loadAppImages } from '../support/app-images.ts'
 import { archiveOf } from '../support/archives.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
+import { eventsOf } from '../support/clients/events.ts'
 import { makeEngine, testPorts } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
+import { startReceiver } from '../support/receiver.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit, visitors } from '../support/visits.ts'
@@ -103,6 +105,36 @@ test.each(sampled(roles, 1))('the deletion of an application completes if %s is 
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
   await eventually(async () => (await running()).length === 0)
 })
+
+async function arrivesIfKilled(role: Role, whileRead: boolean): Promise<void> {
+  const receiver = await startReceiver()
+  try {
+    receiver.replies('/killed', (count) => (whileRead && count === 1 ? null : { status: 204 }))
+    const events = eventsOf(tenant.owner, server.id)
+    const { id } = await events.make({ url: receiver.url('/killed') })
+    const told = await events.test(id)
+    if (whileRead) await receiver.arrived('/killed')
+    await killed(role)
+    const ended = await events.awaitDelivery(id, told.id, ({ status }) => status !== 'waiting')
+    expect(ended).toMatchObject({ status: 'delivered' })
+    const ids = receiver.at('/killed').map(({ headers }) => headers['webhook-id'])
+    expect(new Set(ids)).toEqual(new Set([told.event_id]))
+    expect(ids.length).toBeLessThanOrEqual(ended.attempts)
+    await events.delete(id)
+  } finally {
+    await receiver.close()
+  }
+}
+
+const tellings = (['worker', 'mongodb', 'api'] as const).flatMap((role) => [
+  { role, when: 'is told', whileRead: false },
+  { role, when: 'is read by its receiver', whileRead: true },
+])
+
+test.each(sampled(tellings, 1))(
+  'an event is delivered, with one id, if $role is killed when it $when',
+  ({ role, whileRead }) => arrivesIfKilled(role, whileRead),
+)
 
 describe('a run of a scheduled task', () => {
   const command = 'echo run >>/tmp/runs; sleep 4; cat /tmp/runs'

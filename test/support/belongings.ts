@@ -3,6 +3,7 @@ import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
+import { eventsOf } from './clients/events.ts'
 import { makeAuthority } from './certificates.ts'
 import { makeMachine } from './api-clients.ts'
 import type { TestTenant } from './tenants.ts'
@@ -52,6 +53,10 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const artifact = await apps.push('shop', await archiveOf({ 'index.html': 'hello' }))
   await artifact.operation.success()
   const { body: storage } = await apps.addStorage(app.id, '/data')
+  const events = eventsOf(tenant.owner, server.id)
+  // An address that the platform does not deliver to.
+  const subscription = await events.make({ url: 'http://localhost:9/' })
+  const delivery = await events.test(subscription.id)
   const { id: client } = await makeMachine(tenant.owner, ['containers:read'])
   const role = { name: `role-${newId().slice(-12)}`, permissions: ['containers:read'] }
   await tenant.owner.ask('POST', '/api/v1/roles', role)
@@ -83,6 +88,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       task: String(task['id']),
       storage: String(storage['id']),
       artifact: artifact.id,
+      subscription: subscription.id,
+      delivery: delivery.id,
     },
     operations: { id: container.operation.id },
   }
