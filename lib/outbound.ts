@@ -117,7 +117,8 @@ function guard(exempt: ReadonlySet<string>, lookup: Lookup): buildConnector.conn
   }
   const guarded = buildConnector({ lookup: lookupOf(checked) })
   const free = buildConnector({ lookup: lookupOf(lookup) })
-  const secure = buildConnector({ allowH2: false, maxCachedSessions: 0 })
+  // Set explicitly, since the environment could turn verification off.
+  const secure = buildConnector({ allowH2: false, maxCachedSessions: 0, rejectUnauthorized: true })
 
   return (options, callback) => {
     const { protocol, hostname } = options

@@ -1,8 +1,11 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import { createServer as createTcpServer, type AddressInfo, type Socket } from 'node:net'
+import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { isPublic, makeOutbound, type Outbound } from '../../lib/outbound.ts'
+import { makeAuthority } from '../support/certificates.ts'
 
 // The guarded fetch, against servers on this machine alone. No address of another machine is connected to: a public one
 // is only ever checked.
@@ -214,6 +217,22 @@ describe('a target that an operator allows', () => {
     await expect(
       one.fetch(`http://127.0.0.1:${port}/`, { ...asked, withinMs: 200, mostBytes: 10_000 }),
     ).rejects.toMatchObject({ code: 'no_answer', message: 'It did not answer in time' })
+  })
+
+  test('is reached by TLS if its certificate is valid for its name', async () => {
+    const authority = await makeAuthority()
+    const { cert, key } = await authority.issue(['hooks.internal'])
+    const port = await open(createTlsServer({ cert, key }, (_, response) => void response.end('sealed')))
+    const allowed = [`hooks.internal:${port}`, `other.internal:${port}`]
+    const one = outbound({ allowed, lookup: loopback })
+    const untrusted = one.fetch(`https://hooks.internal:${port}/`, asked)
+    await expect(untrusted).rejects.toMatchObject({ message: expect.stringContaining('TLS certificate') })
+    const before = getCACertificates()
+    setDefaultCACertificates([authority.cert])
+    closing.push(() => setDefaultCACertificates(before))
+    expect((await one.fetch(`https://hooks.internal:${port}/`, asked)).body.toString()).toBe('sealed')
+    const misnamed = one.fetch(`https://other.internal:${port}/`, asked)
+    await expect(misnamed).rejects.toMatchObject({ message: expect.stringContaining('TLS certificate') })
   })
 
   test('is not reached through a proxy of the environment', async () => {
