@@ -83,6 +83,8 @@ describe('a deployment', () => {
 
   test.each(sampled(roles, 1))('that fails is taken back unseen if %s is killed meanwhile', async (role) => {
     const app = await apps.make()
+    const events = eventsOf(tenant.owner, server.id)
+    const subscription = await events.make({ url: 'http://localhost:9/' }) // for its log
     await apps.change(app.id, { health_check: { within_sec: 10 } })
     const load = visitors(app.url, 2)
     const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
@@ -93,6 +95,9 @@ describe('a deployment', () => {
     expect(load.failures).toEqual([])
     await eventually(async () => !(await running()).includes(id))
     expect(await apps.get(app.id)).toMatchObject({ status: 'running', deploying_id: null })
+    const told = await events.deliveries(subscription.id, `&q=${app.name}&order=asc`)
+    expect(told.map(({ kind }) => kind)).toEqual(['application.deploy_failed', 'application.rolled_back'])
+    await events.delete(subscription.id)
     await remove(app)
   })
 })
