@@ -1,5 +1,8 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { EventSubscription } from '../../models/deploy/event-subscriptions.ts'
+import { EventDelivery } from '../../models/deploy/events.ts'
 import type { DeployServerBody, Json } from '../support/client.ts'
+import { eventsOf } from '../support/clients/events.ts'
 import { engine } from '../support/engine.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -111,11 +114,15 @@ describe('a deploy server', () => {
     expect(await poor.owner.get('/api/v1/vpcs?limit=0')).toMatchObject({ total: 0 })
   })
 
-  test('is deleted with everything that it has made', async () => {
+  test('is deleted with everything that it has made, and with those who subscribed to it', async () => {
+    const events = eventsOf(tenant.owner, server.id)
+    await events.test((await events.make({ url: 'http://localhost:9/' })).id)
     await (await tenant.owner.deployServers.delete(server.id)).operation.success()
     expect(await tenant.holds()).toEqual(holdsNothing)
     expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
     expect(await tenant.owner.get(`/api/v1/subnets?managed_by=${server.id}`)).toMatchObject({ total: 0 })
     expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+    expect(await EventSubscription.countDocuments({ tenant_id: tenant.id })).toBe(0)
+    expect(await EventDelivery.countDocuments({ tenant_id: tenant.id })).toBe(0)
   })
 })
