@@ -5,6 +5,7 @@ import {
   type DeployNode,
   type DeployServerDocument,
 } from '../../models/deploy/deploy-servers.ts'
+import { noteReplaced } from '../../models/deploy/lost-machines.ts'
 import { type InstanceType, instanceTypes } from '../../models/deploy/instance-types.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
@@ -116,6 +117,8 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
       { $set: Object.fromEntries(set) },
     ).setOptions(everyTenant)
   },
+
+  noteReplaced,
 
   /** Takes a node out of the record, once nothing of it is left. */
   async dropNode(id: string, name: string): Promise<void> {

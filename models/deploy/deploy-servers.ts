@@ -57,6 +57,8 @@ export interface DeployServerDocument
   join_token_sealed: string
   /** The Swarm's id of its manager: another one is another Swarm. */
   manager_node_id: string | null
+  /** The operation that last replaced a machine. */
+  replacement_id: string | null
   /** When the platform last began to replace a lost machine. */
   rescued_at: Date | null
   /** What an open operation does now, in plain words. */
@@ -76,6 +78,7 @@ const schema = resourceSchema<DeployServerDocument>(
     nodes: { type: [Mixed], default: [] },
     join_token_sealed: { type: String, default: '-' },
     manager_node_id: { type: String, default: null },
+    replacement_id: { type: String, default: null },
     rescued_at: { type: Date, default: null },
     init_step: { type: String, default: null },
     ...parentFields,
@@ -120,6 +123,7 @@ const unmade = {
   lb_id: null,
   join_token_sealed: '-',
   manager_node_id: null,
+  replacement_id: null,
   rescued_at: null,
   init_step: null,
 }

@@ -19,6 +19,8 @@ export const eventKinds = [
   'application.rolled_back',
   'worker.lost',
   'worker.replaced',
+  'control_plane.lost',
+  'control_plane.replaced',
   'certificate.expiring',
 ] as const
 export type EventKind = (typeof eventKinds)[number]

@@ -1,9 +1,12 @@
 import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
+import { transaction } from '../database.ts'
 import { Container } from '../compute/containers.ts'
 import { Host } from '../compute/hosts.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { acceptDeployment } from './deployment-acceptance.ts'
+import type { EventKind } from './event-subscriptions.ts'
+import { tellEvent } from './events.ts'
 import { DeployServer, type DeployNode, type DeployServerDocument } from './deploy-servers.ts'
 import { acceptMachineReplacement, withVolumesOn } from './machine-replacement.ts'
 import { servingOn } from './replicas.ts'
@@ -52,18 +55,40 @@ async function noteReach(
 ): Promise<void> {
   const isLost = machine_id !== null && lost.has(machine_id)
   if (isLost === (lost_at !== null)) return
-  const { modifiedCount } = await DeployServer.updateOne(
-    { _id, tenant_id, nodes: { $elemMatch: { name, machine_id, lost_at } } },
-    { $set: { 'nodes.$.lost_at': isLost ? new Date(now) : null } },
-  )
-  if (!modifiedCount) return
-  await noteActivity({
-    tenant_id,
-    resource_id: _id,
-    kind: isLost ? 'machine_lost' : 'machine_back',
-    message: isLost ? `The host of ${name} does not answer` : `The host of ${name} answers again`,
-    data: { name, machine_id },
-  })
+  const message = isLost ? `The host of ${name} does not answer` : `The host of ${name} answers again`
+  const data = { name, machine_id }
+  const isNoted = await transaction(async () => {
+    const { modifiedCount } = await DeployServer.updateOne(
+      { _id, tenant_id, nodes: { $elemMatch: { name, machine_id, lost_at } } },
+      { $set: { 'nodes.$.lost_at': isLost ? new Date(now) : null } },
+    )
+    if (modifiedCount && isLost)
+      await tellEvent({ tenant_id, deploy_server_id: _id, kind: lostKind(name), message, data })
+    return modifiedCount > 0
+  }, _id)
+  const kind = isLost ? 'machine_lost' : 'machine_back'
+  if (isNoted) await noteActivity({ tenant_id, resource_id: _id, kind, message, data })
+}
+
+const lostKind = (name: string): EventKind => (name === 'cp' ? 'control_plane.lost' : 'worker.lost')
+
+/** Notes once that a machine has been replaced by this operation, and tells it. */
+export async function noteReplaced(_id: string, name: string, replacement_id: string): Promise<void> {
+  const server = await DeployServer.findById(_id).setOptions(everyTenant).lean()
+  if (!server) return
+  const { tenant_id, nodes } = server
+  const data = { name, machine_id: nodes.find((node) => node.name === name)?.machine_id ?? null }
+  const message = `${name} has been replaced by a new machine`
+  const kind = name === 'cp' ? 'control_plane.replaced' : 'worker.replaced'
+  const isNoted = await transaction(async () => {
+    const { modifiedCount } = await DeployServer.updateOne(
+      { _id, tenant_id, replacement_id: { $ne: replacement_id } },
+      { $set: { replacement_id } },
+    )
+    if (modifiedCount) await tellEvent({ tenant_id, deploy_server_id: _id, kind, message, data })
+    return modifiedCount > 0
+  }, _id)
+  if (isNoted) await noteActivity({ tenant_id, resource_id: _id, kind: 'machine_replaced', message, data })
 }
 
 async function rescueFirst(server: DeployServerDocument, gone: DeployNode[], now: number): Promise<void> {

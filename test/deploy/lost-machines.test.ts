@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
+import { eventsOf } from '../support/clients/events.ts'
 import { describeHosts, first, second, third } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
@@ -52,6 +53,8 @@ describeHosts('a deploy server', () => {
     const lost = server.workers[1]?.machine_id
     expect(await hostOf('w2')).toBe(second.id)
     await open([first, third])
+    const events = eventsOf(tenant.owner, server.id)
+    const { id: subscription } = await events.make({ url: 'https://hooks.example.com/' })
     const visiting = visitors(app.url)
     await platform.kill(second.roles.host)
     const after = await eventually(async () => {
@@ -67,6 +70,14 @@ describeHosts('a deploy server', () => {
       expect.arrayContaining([
         'machine_lost: The host of w2 does not answer',
         'rescue: The platform is replacing w2',
+        'machine_replaced: w2 has been replaced by a new machine',
+      ]),
+    )
+    const told = (await events.deliveries(subscription)).map(({ kind, message }) => `${kind}: ${message}`)
+    expect(told).toEqual(
+      expect.arrayContaining([
+        'worker.lost: The host of w2 does not answer',
+        'worker.replaced: w2 has been replaced by a new machine',
       ]),
     )
   })

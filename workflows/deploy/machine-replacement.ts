@@ -27,7 +27,7 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
   await renewNode(work, name)
   await say(work, `joining ${name} to the Swarm`)
   await register(work, name)
-  await keepSoFar(work)
+  await work.settle(() => platform.noteReplaced(id, name, work.operation_id))
   await say(work, `releasing the applications of ${name} again`)
   await releaseAgain(work, name, 'after') // those that had no room elsewhere
 }
@@ -77,7 +77,7 @@ async function replaceControlPlane(work: Server): Promise<void> {
   await renewNode(work, 'cp')
   await say(work, 'forming a new Swarm')
   await register(work, 'cp')
-  await keepSoFar(work)
+  await work.settle(() => platform.noteReplaced(id, 'cp', work.operation_id))
   for (const name of await platform.workersThatAnswer(id)) {
     await say(work, `joining ${name} to the new Swarm`)
     await register(work, name)
