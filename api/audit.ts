@@ -68,7 +68,9 @@ export async function audit(attempt: Attempt, end: End): Promise<void> {
  * response time does not show who exists.
  */
 export async function auditing<T>(
-  attempt: Pick<Attempt, 'operation' | 'address'> & { http: Pick<Attempt, 'request' | 'response'> },
+  attempt: Pick<Attempt, 'operation' | 'address' | 'params'> & {
+    http: Pick<Attempt, 'request' | 'response'>
+  },
   findActor: () => Promise<Actor | null>,
   work: () => Promise<T>,
 ): Promise<T> {

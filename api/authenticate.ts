@@ -4,6 +4,7 @@ import { hostTokenType, internalAudience } from '../lib/host-protocol.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
 import { Host } from '../models/compute/hosts.ts'
 import { machineOf } from '../models/identity/access-tokens.ts'
+import { deployIdentityOf, deployPermissions, isDeployToken } from '../models/identity/deploy-credentials.ts'
 import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
 import type { Access, Caller, HostCaller } from './operation.ts'
 
@@ -13,7 +14,8 @@ const longestToken = 4096
 /** The caller. Throws Unauthenticated. Checked for each request, so that a revoked token fails at the next one. */
 export async function authenticate(request: IncomingMessage, issuer: string): Promise<Caller> {
   const token = bearer(request)
-  return token.startsWith(sessionPrefix) ? userOf(token) : clientOf(token, issuer)
+  if (token.startsWith(sessionPrefix)) return userOf(token)
+  return isDeployToken(token) ? deployServerOf(token) : clientOf(token, issuer)
 }
 
 async function userOf(token: string): Promise<Caller> {
@@ -25,6 +27,19 @@ async function userOf(token: string): Promise<Caller> {
     tenant_id: identity.tenant_id,
     email: identity.email,
     permissions: identity.permissions,
+    token,
+  }
+}
+
+async function deployServerOf(token: string): Promise<Caller> {
+  const identity = await deployIdentityOf(token)
+  if (!identity) throw new Unauthenticated('The token is unknown, has expired or was replaced')
+  return {
+    kind: 'deploy_server',
+    id: identity.deploy_server_id,
+    name: identity.name,
+    tenant_id: identity.tenant_id,
+    permissions: deployPermissions,
     token,
   }
 }
@@ -71,7 +86,7 @@ export async function authenticateHost(request: IncomingMessage): Promise<HostCa
 export function authorize(access: Access, caller: Caller): void {
   if (typeof access === 'string' && !caller.permissions.has(access)) throw new PermissionDenied(access)
   if (typeof access === 'object' && access.for === 'users' && caller.kind !== 'user') {
-    throw new Problem(403, 'users_only', 'Only users can do this, not API clients')
+    throw new Problem(403, 'users_only', 'Only users can do this, not API clients or deploy servers')
   }
 }
 

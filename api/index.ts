@@ -5,6 +5,7 @@ import { machineProtocol } from './compute/machine-protocol.ts'
 import { artifacts } from './deploy/artifacts.ts'
 import { applicationLogs } from './deploy/application-logs.ts'
 import { makeApplications } from './deploy/applications.ts'
+import { makeDeployCredentials } from './deploy/credentials.ts'
 import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
 import { deployServers } from './deploy/deploy-servers.ts'
@@ -68,6 +69,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...certificates,
   ...caTrusts,
   ...deployServers,
+  ...makeDeployCredentials(context),
   ...makeApplications(context),
   ...applicationLogs,
   ...scheduledTasks,

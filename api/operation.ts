@@ -23,8 +23,14 @@ export interface ClientCaller extends Known {
   name: string
 }
 
+/** The root login or the API token of a deploy server. `id` is the deploy server, which bounds it (api/confined.ts). */
+export interface DeployCaller extends Known {
+  kind: 'deploy_server'
+  name: string
+}
+
 /** An authenticated caller, other than a host. */
-export type Caller = UserCaller | ClientCaller
+export type Caller = UserCaller | ClientCaller | DeployCaller
 
 /** A host, authenticated by its key. */
 export interface HostCaller {

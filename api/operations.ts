@@ -36,7 +36,9 @@ const OperationView = z
     parent_id: Id.nullable().describe(
       'The operation of which this one is a part; it lists its children by this',
     ),
-    requested_by: Id.nullable().describe('The user; null when the platform itself began it'),
+    requested_by: Id.nullable().describe(
+      'The user, API client or deploy server; null when the platform itself began it',
+    ),
     cancel_requested_at: Timestamp.nullable(),
     workflow_id: z.string(),
     workflow_url: z.url().describe('Link to the Temporal UI, for operators'),

@@ -9,6 +9,7 @@ import type { WebSockets } from '../lib/websockets.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
+import { confine } from './confined.ts'
 import { type Limiter, makeLimiter, makeSharedLimiter } from './limits.ts'
 import {
   type AcceptedAnswer,
@@ -124,12 +125,18 @@ function handlerOf(
     if (isSocket(success.body)) {
       const stillAllowed = async () => {
         const now = await callerOf(operation, request, issuer)
-        if (now && now.kind !== 'host') authorize(permission, now)
+        if (now && now.kind !== 'host') await admit(now, request)
       }
       const headers = { 'X-Request-Id': String(response.locals['requestId']) }
       const serveSocket = attend(answer as ServeSocket, stillAllowed)
       sockets.accept(request, response, serveSocket, headers)
     } else if (!isStream(success.body)) send(response, status, answer)
+  }
+
+  /** Throws unless the caller may call the operation with these parameters. */
+  async function admit(owner: Caller, { params }: Request): Promise<void> {
+    authorize(permission, owner)
+    if (owner.kind === 'deploy_server') await confine(owner, operation, params)
   }
 
   async function answerTo(
@@ -139,7 +146,7 @@ function handlerOf(
     address: string,
   ): Promise<unknown> {
     const owner = caller?.kind === 'host' ? null : caller
-    if (owner) authorize(permission, owner)
+    if (owner) await admit(owner, request)
     if (isSocket(success.body)) checkOrigin(request, settings)
     const params = readParams(operation, request)
     const query = operation.query

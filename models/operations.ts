@@ -378,6 +378,10 @@ export async function requestCancel(tenantId: string, id: string): Promise<Opera
 const pick = (from: object, keys: string[]): Record<string, unknown> =>
   Object.fromEntries(Object.entries(from).filter(([key]) => keys.includes(key)))
 
+/** Whether the tenant's operation was begun by this caller. */
+export const isRequestedBy = async (tenant_id: string, _id: string, caller: string): Promise<boolean> =>
+  (await Operation.exists({ _id, tenant_id, requested_by: caller })) !== null
+
 /** Finds an operation of any tenant. */
 export const findOperation = (id: string): Promise<OperationDocument | null> =>
   Operation.findById(id).setOptions(everyTenant).lean()

@@ -33,7 +33,9 @@ export const DeploymentView = z
     operation_id: Id.nullable(),
     message: z.string().nullable().describe('What its caller said of it, such as a commit'),
     of_id: Id.nullable().describe('The deployment whose release it repeats'),
-    requested_by: Id.nullable().describe('The user; null when the platform itself began it'),
+    requested_by: Id.nullable().describe(
+      'The user, API client or deploy server; null when the platform itself began it',
+    ),
     ...releaseView,
     phases: z.array(z.strictObject({ phase: z.string(), at: Timestamp })),
     created_at: Timestamp,

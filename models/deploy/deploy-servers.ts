@@ -2,6 +2,7 @@ import mongoose, { Schema } from 'mongoose'
 import { NotFound } from '../../lib/problem.ts'
 import { strangersOn } from '../compute/reservations.ts'
 import type { Joining } from '../../lib/deploy-protocol.ts'
+import { ensureDeployCredentials } from '../identity/deploy-credentials.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
 import { transaction } from '../database.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
@@ -89,7 +90,13 @@ const schema = resourceSchema<DeployServerDocument>(
 schema.index({ 'nodes.machine_id': 1 })
 schema.index({ 'nodes.lost_at': 1 })
 export const DeployServer = mongoose.model<DeployServerDocument>('DeployServer', schema)
-export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates)
+export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates, {
+  // In the transaction that makes it ready, so that a ready deploy server has credentials.
+  async comesToRest({ _id, tenant_id }) {
+    if (await DeployServer.exists({ _id, tenant_id, status: 'ready' }))
+      await ensureDeployCredentials({ _id, tenant_id })
+  },
+})
 
 export const workersAtMost = 10
 

@@ -1,8 +1,7 @@
 import { NotFound, Problem } from '../../lib/problem.ts'
-import { accepts, begin, type By } from '../acceptance.ts'
+import { begin, type By } from '../acceptance.ts'
 import type { Accepted } from '../operations.ts'
 import { Application } from './applications.ts'
-import { acceptDeployServerUpdate } from './deploy-server-update.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 
 // The acceptance rules for a machine that takes the place of another one.
@@ -42,8 +41,3 @@ class StorageOnWorker extends Problem {
     super(409, 'storage_on_worker', 'A worker has volumes', detail)
   }
 }
-
-accepts(deployServerResource, {
-  // Idempotent creation is the API's: an operation that makes a deploy server wants one of its own.
-  verbs: { update: acceptDeployServerUpdate, replace: acceptMachineReplacement },
-})

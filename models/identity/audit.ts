@@ -4,7 +4,7 @@ import { schemaOptions } from '../schemas.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 
 export const outcomes = ['succeeded', 'refused', 'failed'] as const
-export const actorKinds = ['user', 'api_client', 'platform'] as const
+export const actorKinds = ['user', 'api_client', 'deploy_server', 'platform'] as const
 
 /** Who did what, to which resource, from where, and the outcome. Never the content of the request. */
 export interface AuditEventDocument {
@@ -13,7 +13,7 @@ export interface AuditEventDocument {
   time: Date
   actor_id: string
   actor_kind: (typeof actorKinds)[number]
-  /** The e-mail address or the client's name at that time. */
+  /** The e-mail address, the client's name or the deploy server's login at that time. */
   actor_name: string
   action: string
   resource_kind: string

@@ -1,6 +1,7 @@
 import type { OperationDocument } from '../operations.ts'
 import { ApiClient } from './api-clients.ts'
 import { type AuditEventDocument, storeAuditEvent } from './audit.ts'
+import { deployLoginOf } from './deploy-credentials.ts'
 import { User } from './users.ts'
 
 type Actor = Pick<AuditEventDocument, 'actor_id' | 'actor_kind' | 'actor_name'>
@@ -34,5 +35,7 @@ async function actorOf(tenant_id: string, id: string | null): Promise<Actor> {
   if (user) return { actor_id: user._id, actor_kind: 'user', actor_name: user.email }
   const client = id && (await ApiClient.findOne({ _id: id, tenant_id }, { name: 1 }).lean())
   if (client) return { actor_id: client._id, actor_kind: 'api_client', actor_name: client.name }
+  const login = id && (await deployLoginOf(tenant_id, id))
+  if (login) return { actor_id: id, actor_kind: 'deploy_server', actor_name: login }
   return { actor_id: 'platform', actor_kind: 'platform', actor_name: 'Keelson' }
 }

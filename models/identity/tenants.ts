@@ -14,6 +14,7 @@ import {
 } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 import { ApiClient } from './api-clients.ts'
+import { endTenantDeployCredentials } from './deploy-credentials.ts'
 import { forEachLimit, limitedSums, type LimitName, type Limits, type SomeLimits } from './limits.ts'
 import { closeTenantSessions } from './sessions.ts'
 import { hashPassword, User, type UserDocument } from './users.ts'
@@ -84,6 +85,7 @@ async function handOver(id: string, operatorTenantId: string): Promise<void> {
   // From the next request on, sessions, logins and tokens are refused.
   await User.updateMany({ tenant_id: id }, { $set: { status: 'disabled' } })
   await closeTenantSessions(id)
+  await endTenantDeployCredentials(id)
   await ApiClient.updateMany({ tenant_id: id }, { $set: { expires_at: new Date() } })
 }
 

@@ -2,8 +2,10 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { successOf } from '../../api/operation.ts'
 import { type Belongings, collectionOf, makeOneOfEach } from '../support/belongings.ts'
 import { declared } from '../support/declared.ts'
-import type { Client, Json } from '../support/client.ts'
+import { Client, type Json } from '../support/client.ts'
+import { rootLogin } from '../support/clients/deploy-servers.ts'
 import { newId } from '../../lib/ids.ts'
+import { ensureDeployCredentials, openDeployCredentials } from '../../models/identity/deploy-credentials.ts'
 import { refusing } from '../support/refusals.ts'
 import { sampleOf } from '../support/samples.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -71,7 +73,70 @@ describe('a list shows nothing of another tenant, whatever the query:', () => {
   })
 })
 
-test('the tests above find operations with ids, and lists', () => {
+// A deploy server's root login and API token, in the tenant that owns all of these things.
+
+const itself = '/api/v1/deploy-servers/{id}'
+const asksWho = declared.filter(
+  ({ permission }) => typeof permission === 'string' || ['signed-in', 'users'].includes(permission.for),
+)
+const below = asksWho.filter(
+  ({ method, path }) =>
+    (path.startsWith(`${itself}/`) && !/\/(credentials|logout)\b/.test(path)) ||
+    (path === itself && method === 'GET'),
+)
+const beyond = asksWho.filter(
+  (operation) => !below.includes(operation) && !operation.path.endsWith('/logout'),
+)
+/** Deletions come last, and those of what is inside first. */
+const rank = ({ method, path }: { method: string; path: string }): number =>
+  method === 'GET' ? 0 : method === 'DELETE' ? 1000 - path.length : 1
+
+const urlOf = (path: string): string =>
+  path.replaceAll(/\{(\w+)\}/g, (_, name: string) => theirs[collectionOf(path)]?.[name] ?? newId())
+
+describe('the credentials of a deploy server', () => {
+  let root: Client
+  let machine: Client
+  let ofAnother: Client
+  beforeAll(async () => {
+    const id = theirs['deploy-servers']?.['id'] ?? ''
+    const { root_login, root_password, api_token } = await tenant.owner.deployServers.credentials(id)
+    root = new Client(String((await rootLogin(id, root_login, root_password)).body['token']))
+    machine = new Client(api_token)
+    const another = { _id: newId(), tenant_id: tenant.id }
+    await ensureDeployCredentials(another)
+    ofAnother = new Client((await openDeployCredentials(another))?.api_token ?? '')
+  })
+
+  test.each(beyond)('do nothing beyond it: $name', async ({ method, path }) => {
+    for (const caller of [root, machine]) {
+      const { status } = await refusing(() => tenant)(() => caller.ask(method, urlOf(path)))
+      expect([403, 404]).toContain(status)
+    }
+  })
+
+  test.each(below)('do not reach another one: $name', async ({ method, path, body }) => {
+    const sent = body ? sampleOf(body) : undefined
+    const answer = await refusing(() => tenant)(() => ofAnother.ask(method, urlOf(path), sent))
+    expect(answer).toMatchObject({ status: 404, body: { code: 'not_found' } })
+  })
+
+  // Last, because it changes and deletes what is there.
+  test.each(below.toSorted((a, b) => rank(a) - rank(b)))(
+    'reach what is below it: $name',
+    async ({ method, path, body }) => {
+      const sent = body ? sampleOf(body) : undefined
+      for (const caller of method === 'GET' ? [root, machine] : [machine]) {
+        const { status } = await caller.ask(method, urlOf(path), sent)
+        // Its rules may refuse: no release serves, or the sample is no cron expression.
+        expect([200, 201, 202, 204, 409, 422]).toContain(status)
+      }
+    },
+  )
+})
+
+test('the tests above find operations with ids, lists, and operations below a deploy server', () => {
   expect(withParams.length).toBeGreaterThan(8)
   expect(lists.length).toBeGreaterThan(2)
+  expect(below.length).toBeGreaterThan(20)
 })

@@ -8,6 +8,8 @@ import { layout } from './stack.ts'
 const secretFields = new Set(
   ['password', 'new_password', 'current_password', 'token', 'remember_token'].concat([
     'client_secret',
+    'root_password',
+    'api_token',
     'access_token',
     'secret',
     'recovery_codes',

@@ -1,4 +1,10 @@
-import type { Json } from './ask.ts'
+import { randomInt } from 'node:crypto'
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
+import { json } from 'node:stream/consumers'
+import { plant } from '../planted.ts'
+import { facts } from '../stack.ts'
+import type { Answer, Json } from './ask.ts'
 import type { Accepted, Caller } from './caller.ts'
 
 /** The fields of a deploy server that tests read from the API. */
@@ -15,6 +21,15 @@ export interface DeployServerBody extends Json {
   vpc_id: string
   subnet_id: string
   lb_id: string
+}
+
+export interface CredentialsBody extends Json {
+  dashboard_url: string
+  api_base_url: string
+  root_login: string
+  root_password: string
+  api_token: string
+  worker_id: string
 }
 
 export interface NodeBody {
@@ -36,6 +51,29 @@ const small = {
   app_instance_type: 'mini',
 }
 
+/** An address of this process alone: failed logins are counted by address, and other tests fail to log in too. */
+const localAddress = `127.${randomInt(1, 255)}.${randomInt(255)}.${randomInt(1, 255)}`
+
+/** Logs in with the root credentials of a deploy server. */
+export async function rootLogin(id: string, login: string, password: string): Promise<Answer> {
+  const body = { login, password }
+  const headers = { 'content-type': 'application/json' }
+  const sent = request(new URL(`${path}/${id}/login`, facts().api_url), {
+    method: 'POST',
+    localAddress,
+    headers,
+  })
+  sent.end(JSON.stringify(body))
+  const [answer] = (await once(sent, 'response')) as [IncomingMessage]
+  const read = {
+    status: answer.statusCode ?? 0,
+    headers: new Headers(answer.headers as Record<string, string>),
+    body: (await json(answer)) as Json,
+  }
+  plant(undefined, body, read)
+  return read
+}
+
 export function deployServersOf(caller: Caller) {
   const servers = {
     create: (over: Json = {}): Promise<Accepted> => caller.begin('POST', path, { ...small, ...over }),
@@ -47,6 +85,7 @@ export function deployServersOf(caller: Caller) {
     },
     get: (id: string) => caller.get<DeployServerBody>(`${path}/${id}`),
     update: (id: string, changes: Json) => caller.begin('PUT', `${path}/${id}`, changes),
+    credentials: (id: string) => caller.get<CredentialsBody>(`${path}/${id}/credentials`),
     delete: (id: string) => caller.begin('DELETE', `${path}/${id}`),
   }
   return servers
