@@ -6,6 +6,7 @@ import { artifacts } from './deploy/artifacts.ts'
 import { applicationLogs } from './deploy/application-logs.ts'
 import { makeApplications } from './deploy/applications.ts'
 import { makeDeployCredentials } from './deploy/credentials.ts'
+import { deploymentLogs } from './deploy/deployment-logs.ts'
 import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
 import { deployServers } from './deploy/deploy-servers.ts'
@@ -78,6 +79,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeDeployments(context),
   ...makeEventSubscriptions(context),
   ...eventDeliveries,
+  ...deploymentLogs,
   ...hosts,
   ...limits,
   ...tenants,

@@ -156,6 +156,7 @@ export const acceptDeployment = (by: By, asked: AskedDeployment): Promise<Accept
         superseded: false,
         phases: [{ phase: 'queued', at: new Date() }],
         log: [],
+        log_lines: 0,
         ended_at: null,
       },
     })

@@ -53,6 +53,8 @@ export interface DeploymentDocument extends ResourceDocument<StateOf<typeof depl
   phases: { phase: string; at: Date }[]
   /** What it did, for its readers. */
   log: { time: Date; line: string }[]
+  /** How many lines it has written. */
+  log_lines: number
   ended_at: Date | null
 }
 
@@ -73,6 +75,7 @@ const schema = resourceSchema<DeploymentDocument>(
     superseded: { type: Boolean, default: false },
     phases: { type: [Mixed], default: [] },
     log: { type: [Mixed], default: [] },
+    log_lines: { type: Number, default: 0 },
     ended_at: { type: Date, default: null },
   },
   deploymentStates,
@@ -105,7 +108,6 @@ export const findDeployments = (ids: string[]): Promise<DeploymentDocument[]> =>
 export async function logDeployment(_id: string, ...lines: string[]): Promise<void> {
   const time = new Date()
   const entries = lines.map((line) => ({ time, line }))
-  await Deployment.updateOne({ _id }, { $push: { log: { $each: entries, $slice: -500 } } }).setOptions(
-    everyTenant,
-  )
+  const add = { $push: { log: { $each: entries, $slice: -500 } }, $inc: { log_lines: lines.length } }
+  await Deployment.updateOne({ _id }, add).setOptions(everyTenant)
 }
