@@ -16,6 +16,7 @@ import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
+import { serveDashboard } from './deploy/dashboard.ts'
 import { serveDocs } from './docs.ts'
 import { allOperations } from './index.ts'
 import { makeMailTopic } from './mail/topic.ts'
@@ -69,6 +70,7 @@ if (settings.KEELSON_CORS_ORIGINS.length) {
 }
 app.get('/healthz', (_request, response) => void response.json({ ok: true }))
 serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
+serveDashboard(app)
 const [codec] = dataConverter(settings).payloadCodecs ?? []
 if (codec) serveCodec(app, codec, settings.KEELSON_TEMPORAL_UI_URL)
 const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)

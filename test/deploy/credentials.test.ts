@@ -1,13 +1,16 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
+import { loadAppImages } from '../support/app-images.ts'
+import { type OpenPage, openBrowser } from '../support/browser.ts'
 import { Client, type DeployServerBody, type Json } from '../support/client.ts'
-import { applicationsOf } from '../support/clients/applications.ts'
+import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
 import { rootLogin } from '../support/clients/deploy-servers.ts'
 import { makeMachine, tokenOf } from '../support/api-clients.ts'
 import { eventually } from '../support/eventually.ts'
+import { visit } from '../support/visits.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
-// A deploy server's own credentials. test/api/isolation.test.ts walks what they can do and what not.
+// A deploy server's own credentials, and the dashboard. test/api/isolation.test.ts walks what they can do and what not.
 
 let tenant: TestTenant
 let server: DeployServerBody
@@ -142,7 +145,148 @@ describe('the credentials of a deploy server', () => {
     await tenant.owner.ask('POST', `${path}/credentials/rotate`)
     expect(await ask(await logIn())).toMatchObject({ status: 200 })
   })
+})
 
+describe('the dashboard', () => {
+  let app: ApplicationBody
+  let browser: OpenPage
+  const the = (role: 'button' | 'alert' | 'dialog' | 'log', name?: string) =>
+    browser.page.getByRole(role, name === undefined ? {} : { name, exact: true })
+  const status = (text: string) => browser.page.locator('#log-status').filter({ hasText: text })
+
+  /** Waits for the end of the deployment whose log is shown; returns the log. */
+  async function watchEnd(): Promise<string> {
+    await status('succeeded').waitFor()
+    const text = await the('log').innerText()
+    await the('button', 'Close').click()
+    return text
+  }
+
+  beforeAll(async () => {
+    await loadAppImages(tenant.owner, server)
+    app = await applicationsOf(tenant.owner, server.id).make({ name: 'shop', envs: { GREETING: 'hello' } })
+    browser = await openBrowser()
+  })
+  afterAll(() => browser?.close())
+
+  test('asks for the root login, and says when it is wrong', async () => {
+    const { page, faults } = browser
+    const { dashboard_url, root_login, root_password } = await servers().credentials(server.id)
+    await page.goto(dashboard_url)
+    await page.getByLabel('Login').fill(root_login)
+    await page.getByLabel('Password').fill('wrong')
+    await page.keyboard.press('Enter')
+    await the('alert').getByText('The login or the password is wrong').waitFor()
+    // The browser itself tells the console of the refusal.
+    expect(faults.splice(0)).toEqual([expect.stringContaining('401')])
+    await page.getByLabel('Password').fill(root_password)
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { name: 'deploy', exact: true, level: 1 }).waitFor()
+  })
+
+  test('shows the applications, deployments and workers', async () => {
+    const { page } = browser
+    const shop = page
+      .getByRole('listitem')
+      .filter({ has: page.getByRole('heading', { name: 'shop', exact: true }) })
+    expect(await shop.innerText()).toMatch(/shop\s+running\s/)
+    expect(await shop.getByRole('link').getAttribute('href')).toBe(app.url)
+    await page.getByRole('heading', { name: 'shop #1' }).waitFor()
+    await page.getByRole('heading', { name: 'Worker w1' }).waitFor()
+  })
+
+  async function deploy(tag: string): Promise<void> {
+    await the('button', 'Deploy shop').click()
+    await browser.page.getByLabel('Image tag').fill(tag)
+    await browser.page.keyboard.press('Enter')
+  }
+
+  test('shows the log of a deployment while it is written, and cancels the deployment', async () => {
+    await deploy('silent')
+    await the('log').getByText('waiting until the release serves').waitFor()
+    await status('deploying').waitFor()
+    await the('button', 'Cancel the deployment').click()
+    await the('log').getByText('taking the release back').waitFor()
+    await status('cancelled').waitFor()
+    await the('button', 'Cancel the deployment').waitFor({ state: 'hidden' })
+    await the('button', 'Close').click()
+  })
+
+  test('deploys a tag, and shows when it serves', async () => {
+    await deploy('v2')
+    expect(await watchEnd()).toContain('waiting until the release serves')
+    expect((await visit(app.url)).text).toBe('v2 hello')
+  })
+
+  test('reads the log of a deployment by an operation that ends with the deployment', async () => {
+    const { api_token } = await servers().credentials(server.id)
+    const apps = applicationsOf(new Client(api_token), server.id)
+    const [last] = await apps.deployments(`&app_id=${app.id}&sort_by=number`)
+    const { log } = await apps.deployment(last?.id ?? '')
+    const read = async (query: string) =>
+      String((await ask(api_token, 'GET', `${path}/deployments/${last?.id}/log${query}`)).body['text'])
+    const jsonLines = log.map((line) => `${JSON.stringify(line)}\n`)
+    expect(await read('')).toBe(jsonLines.join(''))
+    expect(await read('?lines=1')).toBe(jsonLines.at(-1))
+    const events = jsonLines.map((line, index) => `id: ${log[index]?.time}\ndata: ${line}\n`)
+    expect(await read('?follow=true')).toBe(events.join(''))
+  })
+
+  test('restarts and stops an application', async () => {
+    const { page } = browser
+    await the('button', 'Restart shop').click()
+    await the('dialog', 'shop #4').waitFor()
+    await watchEnd()
+    await the('button', 'Stop shop').click()
+    await the('dialog', 'Stop shop?').getByRole('button', { name: 'Stop', exact: true }).click()
+    await the('dialog', 'shop #5').waitFor()
+    await watchEnd()
+    await page.locator('#applications').getByText('stopped').waitFor()
+    const deployments = await applicationsOf(tenant.owner, server.id).deployments(`&app_id=${app.id}`)
+    expect(deployments).toMatchObject([
+      { number: 5, kind: 'stop', requested_by: server.id },
+      { number: 4, kind: 'restart', requested_by: server.id },
+      { number: 3, kind: 'deploy', requested_by: server.id, tag: 'v2' },
+      { number: 2, status: 'cancelled' },
+      { number: 1 },
+    ])
+  })
+
+  test('fits on a phone', async () => {
+    const { page } = browser
+    await page.setViewportSize({ width: 320, height: 640 })
+    const width = page.locator('html').evaluate((html) => (html as { scrollWidth: number }).scrollWidth)
+    expect(await width).toBe(320)
+  })
+
+  test('ends its login, which was in no address, and loads nothing of others', async () => {
+    const { page, faults, requested } = browser
+    const { dashboard_url, root_password } = await servers().credentials(server.id)
+    const session = String(await page.evaluate(() => Object.values(sessionStorage)[0]))
+    expect(await ask(session)).toMatchObject({ status: 200 })
+    await the('button', 'Log out').click()
+    await page.getByLabel('Password').waitFor()
+    expect(await ask(session)).toMatchObject({ status: 401 })
+    expect(await page.evaluate(() => Object.values(sessionStorage))).toEqual([])
+    for (const url of requested) {
+      expect(new URL(url).origin).toBe(new URL(dashboard_url).origin)
+      expect(url).not.toMatch(new RegExp(`kds_|${root_password}`))
+    }
+    expect(faults).toEqual([])
+  })
+
+  test('lets the browser run its own files only', async () => {
+    const { dashboard_url } = await servers().credentials(server.id)
+    const answer = await fetch(dashboard_url)
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8'])
+    expect(answer.headers.get('content-security-policy')).toMatch(/^default-src 'none'; script-src 'self';/)
+    expect(answer.headers.get('content-security-policy')).not.toContain('unsafe')
+    expect(await answer.text()).not.toMatch(/<script>|<style|style=|\son\w+=/)
+    expect(await tenant.owner.ask('GET', '/deploy/nothing')).toMatchObject({ status: 404 })
+  })
+})
+
+describe('the credentials of a deploy server', () => {
   test('end when the deletion of the deploy server is accepted', async () => {
     const [session, { api_token }] = [await logIn(), await servers().credentials(server.id)]
     const { operation } = await servers().delete(server.id)

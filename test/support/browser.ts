@@ -1,0 +1,57 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { chromium, type Page } from 'playwright-core'
+
+// A real browser, Debian's Chromium, with a profile of its own.
+
+const executablePath = '/usr/bin/chromium'
+const flags = [
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
+
+export interface OpenPage {
+  page: Page
+  /** Errors of the console, uncaught exceptions and violations of the content security policy. */
+  faults: string[]
+  /** The address of each request. */
+  requested: string[]
+  close(): Promise<void>
+}
+
+/** Opens a page in a browser of its own. */
+export async function openBrowser(width = 1100, height = 900): Promise<OpenPage> {
+  const profile = await mkdtemp(join(tmpdir(), 'browser-'))
+  const context = await chromium.launchPersistentContext(profile, {
+    executablePath,
+    headless: true,
+    chromiumSandbox: false, // tests run as root, with which it does not work
+    args: flags,
+    viewport: { width, height },
+    locale: 'en-GB',
+    timeout: 60_000,
+  })
+  context.setDefaultTimeout(60_000)
+  const page = context.pages()[0] ?? (await context.newPage())
+  const faults: string[] = []
+  const requested: string[] = []
+  page.on('console', (said) => {
+    if (said.type() === 'error' || /content security policy/i.test(said.text())) faults.push(said.text())
+  })
+  page.on('pageerror', (error) => faults.push(String(error)))
+  page.on('request', (request) => requested.push(request.url()))
+  return {
+    page,
+    faults,
+    requested,
+    async close() {
+      await context.close()
+      await rm(profile, { recursive: true, force: true, maxRetries: 5 })
+    },
+  }
+}
