@@ -5,7 +5,7 @@ import { type OpenPage, openBrowser } from '../support/browser.ts'
 import { Client, type DeployServerBody, type Json } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
 import { rootLogin } from '../support/clients/deploy-servers.ts'
-import { makeMachine, tokenOf } from '../support/api-clients.ts'
+import { makeMachine, replicas, tokenOf } from '../support/api-clients.ts'
 import { eventually } from '../support/eventually.ts'
 import { visit } from '../support/visits.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -132,7 +132,27 @@ describe('the credentials of a deploy server', () => {
     expect(await ask(await logIn())).toMatchObject({ status: 200 })
   })
 
+  test('leave no session to a login that races with their rotation on another replica', async () => {
+    const [here, there] = replicas()
+    let opened = 0
+    for (let round = 0; round < 8; round++) {
+      const { root_login, root_password } = await servers().credentials(server.id)
+      const logins = [here, there, here, there].map((replica) =>
+        rootLogin(server.id, root_login, root_password, replica),
+      )
+      await Promise.race(logins) // the others are under way
+      await tenant.owner.ask('POST', `${here}${path}/credentials/rotate`)
+      for (const { status, body } of await Promise.all(logins)) {
+        if (status !== 200) continue
+        opened++
+        expect(await ask(String(body['token']))).toMatchObject({ status: 401 })
+      }
+    }
+    expect(opened).toBeGreaterThan(0)
+  })
+
   test('cannot be guessed: five failed logins lock the root login, until the credentials are rotated', async () => {
+    await tenant.owner.ask('POST', `${path}/credentials/rotate`) // earlier failures count no more
     const { root_login, root_password } = await servers().credentials(server.id)
     const unknown = await rootLogin(newId(), root_login, root_password)
     const guesses = await Promise.all(

@@ -110,6 +110,10 @@ describe('a deploy server', () => {
       control_plane: null,
       workers: [],
     })
+    expect(await poor.owner.ask('GET', `/api/v1/deploy-servers/${id}/credentials`)).toMatchObject({
+      status: 409,
+      body: { code: 'state_conflict', detail: expect.stringContaining('error') },
+    })
     expect(await poor.holds()).toEqual(holdsNothing)
     expect(await poor.owner.get('/api/v1/vpcs?limit=0')).toMatchObject({ total: 0 })
   })

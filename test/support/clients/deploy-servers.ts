@@ -54,11 +54,16 @@ const small = {
 /** An address of this process alone: failed logins are counted by address, and other tests fail to log in too. */
 const localAddress = `127.${randomInt(1, 255)}.${randomInt(255)}.${randomInt(1, 255)}`
 
-/** Logs in with the root credentials of a deploy server. */
-export async function rootLogin(id: string, login: string, password: string): Promise<Answer> {
+/** Logs in with the root credentials of a deploy server, at an api replica. */
+export async function rootLogin(
+  id: string,
+  login: string,
+  password: string,
+  replica = facts().api_url,
+): Promise<Answer> {
   const body = { login, password }
   const headers = { 'content-type': 'application/json' }
-  const sent = request(new URL(`${path}/${id}/login`, facts().api_url), {
+  const sent = request(new URL(`${path}/${id}/login`, replica), {
     method: 'POST',
     localAddress,
     headers,
