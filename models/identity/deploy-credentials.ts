@@ -122,13 +122,11 @@ export async function openDeployCredentials({
 }: DeployServerId): Promise<DeploySecrets | null> {
   const found = await DeployCredentials.findOne({ _id, tenant_id }).lean()
   if (!found) return null
-  const [password, api_token] = await Promise.all(
-    [found.password_sealed, found.token_sealed].map((sealed) => unsealSecret<string>(sealed, contextOf(_id))),
-  )
+  const open = (sealed: string): Promise<string> => unsealSecret(sealed, contextOf(_id))
   return {
     login: found.login,
-    password: password ?? '',
-    api_token: api_token ?? '',
+    password: await open(found.password_sealed),
+    api_token: await open(found.token_sealed),
     rotated_at: found.rotated_at,
   }
 }

@@ -57,6 +57,7 @@ describe('the credentials of a deploy server', () => {
       worker_id: server.workers[0]?.machine_id,
     })
     expect(await servers().credentials(server.id)).toEqual(credentials)
+    expect(await tenant.containers.get(credentials.worker_id)).toMatchObject({ name: 'w1' })
     const headers = { authorization: `Bearer ${credentials.api_token}` }
     expect(await (await fetch(`${credentials.api_base_url}/applications`, { headers })).json()).toEqual({
       items: [],

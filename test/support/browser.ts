@@ -1,11 +1,14 @@
+import { existsSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { delimiter, join } from 'node:path'
 import { chromium, type Page } from 'playwright-core'
 
 // A real browser, Debian's Chromium, with a profile of its own.
 
-const executablePath = '/usr/bin/chromium'
+const folders = (process.env['PATH'] ?? '').split(delimiter)
+const executablePath =
+  folders.map((folder) => join(folder, 'chromium')).find((path) => existsSync(path)) ?? ''
 const flags = [
   '--disable-gpu',
   '--disable-quic',
