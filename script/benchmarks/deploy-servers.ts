@@ -193,10 +193,11 @@ async function until(look: () => Promise<string | null>, wanted: string): Promis
 
 const ask = (at: object): Promise<string | null> =>
   new Promise((resolve) => {
-    const asked = request({ ...at, agent: false, timeout: 2_000 }, async (response) =>
-      resolve((await text(response)).trim()),
-    )
+    const none = (): void => resolve(null)
+    const asked = request({ ...at, agent: false, timeout: 2_000 }, (response) => {
+      text(response).then((answer) => resolve(answer.trim()), none)
+    })
     asked.on('timeout', () => asked.destroy())
-    asked.on('error', () => resolve(null))
+    asked.on('error', none)
     asked.end()
   })

@@ -81,7 +81,7 @@ const asksWho = declared.filter(
 )
 const below = asksWho.filter(
   ({ method, path }) =>
-    (path.startsWith(`${itself}/`) && !/\/(credentials|logout)\b/.test(path)) ||
+    (path.startsWith(`${itself}/`) && !/\/(credentials|logout|machines|event-subscriptions)\b/.test(path)) ||
     (path === itself && method === 'GET'),
 )
 const beyond = asksWho.filter(
