@@ -89,6 +89,34 @@ const outbound = {
   ),
 }
 
+const image = (fallback: string, what: string) =>
+  z
+    .string()
+    .regex(/^[\w][\w.\-/:@]{0,254}$/)
+    .default(fallback)
+    .describe(what)
+
+/** Images for builds on deploy servers. A host copies those that its own engine has into the workers. */
+const builds = {
+  KEELSON_REGISTRY_IMAGE: image(
+    'registry:2',
+    'The image of deploy servers’ registries (CNCF Distribution 2 or 3); `script/images` makes one where no registry answers',
+  ),
+  KEELSON_BUILD_NODE_IMAGE: image(
+    'node:24-slim',
+    'The image on which generated Dockerfiles build and run Node',
+  ),
+  KEELSON_BUILD_PYTHON_IMAGE: image('python:3.13-slim', 'The same for Python'),
+  KEELSON_BUILD_GO_IMAGE: image('golang:1.25-bookworm', 'The image on which they build Go'),
+  KEELSON_BUILD_RUN_IMAGE: image('debian:bookworm-slim', 'The image on which they run Go programs'),
+  KEELSON_BUILD_COMPOSER_IMAGE: image('composer:2', 'The image from which they take Composer'),
+  KEELSON_BUILD_PHP_IMAGE: image(
+    'dunglas/frankenphp:1-php8.4',
+    'The image on which they run PHP (FrankenPHP)',
+  ),
+  KEELSON_BUILD_STATIC_IMAGE: image('caddy:2-alpine', 'The image with which they serve files (Caddy)'),
+}
+
 const api = z.object({
   ...common,
   ...metrics(7085),
@@ -124,6 +152,7 @@ const api = z.object({
     'Addresses or CIDRs of proxies whose `X-Forwarded-For` is trusted, comma separated; without it, none',
   ),
   KEELSON_APPS_DOMAIN: appsDomain,
+  ...builds,
   KEELSON_MAIL_TOPIC_ARN: z
     .string()
     .regex(/^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w-]{1,256}$/)

@@ -7,6 +7,8 @@ import { applicationLogs } from './deploy/application-logs.ts'
 import { makeApplications } from './deploy/applications.ts'
 import { makeDeployCredentials } from './deploy/credentials.ts'
 import { deploymentLogs } from './deploy/deployment-logs.ts'
+import { makeBuilds } from './deploy/builds.ts'
+import { makeBuildProtocol } from './deploy/build-protocol.ts'
 import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
 import { deployServers } from './deploy/deploy-servers.ts'
@@ -76,6 +78,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...scheduledTasks,
   ...storages,
   ...artifacts,
+  ...makeBuilds(context),
   ...makeDeployments(context),
   ...makeEventSubscriptions(context),
   ...eventDeliveries,
@@ -89,5 +92,6 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...loadBalancerProtocol,
   ...diskProtocol,
   ...deployProtocol,
+  ...makeBuildProtocol(context),
   ...machineProtocol,
 ]

@@ -44,6 +44,18 @@ const operations = allOperations({
   apiUrl: settings.KEELSON_API_URL,
   appsDomain: settings.KEELSON_APPS_DOMAIN,
   outbound: makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED }),
+  buildImages: {
+    registry: settings.KEELSON_REGISTRY_IMAGE,
+    base: {
+      node: settings.KEELSON_BUILD_NODE_IMAGE,
+      python: settings.KEELSON_BUILD_PYTHON_IMAGE,
+      go: settings.KEELSON_BUILD_GO_IMAGE,
+      run: settings.KEELSON_BUILD_RUN_IMAGE,
+      composer: settings.KEELSON_BUILD_COMPOSER_IMAGE,
+      php: settings.KEELSON_BUILD_PHP_IMAGE,
+      static: settings.KEELSON_BUILD_STATIC_IMAGE,
+    },
+  },
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>

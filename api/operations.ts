@@ -18,8 +18,15 @@ export interface OperationsContext {
   appsDomain?: string
   /** Says which URLs of tenants are refused. Default: none is. */
   outbound?: Pick<Outbound, 'faultOf'>
+  /** The image of registries, and those on which generated Dockerfiles are based. */
+  buildImages?: BuildImages
   /** The SNS topic whose mail notifications are accepted. */
   mailTopic?: MailTopic | null
+}
+
+export interface BuildImages {
+  registry: string
+  base: Record<string, string>
 }
 
 const OperationView = z

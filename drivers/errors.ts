@@ -117,6 +117,17 @@ export class ServiceFailed extends EngineError {
   }
 }
 
+/** An image could not be built. The message says why, as far as it is known. */
+export class BuildFailed extends EngineError {
+  override readonly name = 'BuildFailed'
+  readonly code: 'build_failed' | 'build_timed_out' | 'artifact_gone' | 'nothing_recognised'
+  readonly permanent = true
+  constructor(message: string, code: BuildFailed['code'] = 'build_failed', cause?: unknown) {
+    super(message, { cause })
+    this.code = code
+  }
+}
+
 /** The certificate authority refused. The message names the domain, if there is one, and quotes the authority. */
 export class AuthorityRefused extends EngineError {
   override readonly name = 'AuthorityRefused'

@@ -74,6 +74,8 @@ export interface SwarmServiceSpec {
   /** The member on which it runs. */
   machine_id: string
   image: string
+  /** Null: the image's registry needs no login. */
+  registry_login: { name: string; password: string } | null
   /** Empty: the image's own. */
   command: string[]
   env: Record<string, string>

@@ -5,12 +5,17 @@ import { z } from 'zod'
 /** Has the id of the application, on its services, containers and volumes. */
 export const applicationLabel = 'keelson.application'
 
+/** How a user signs in to the registry of a deploy server. */
+export const RegistryLogin = z.object({ name: z.string(), password: z.string() })
+export type RegistryLogin = z.infer<typeof RegistryLogin>
+
 const Service = z.object({
   id: z.string(),
   name: z.string(),
   labels: z.record(z.string(), z.string()),
   machine_id: z.string(),
   image: z.string(),
+  registry_login: RegistryLogin.nullable(),
   command: z.array(z.string()),
   env: z.record(z.string(), z.string()),
   cpu_cores: z.number(),
@@ -56,3 +61,62 @@ export interface Unpacked {
   files: number
   bytes: number
 }
+
+/** The registry of a deploy server, on the worker that builds. It is reached only from the deploy server's machines. */
+export const RegistryOnHost = z.object({
+  image: z.string(),
+  ip_address: z.string(),
+  port: z.int(),
+  /** All who may pull and push. The first one is the platform. */
+  users: z.array(RegistryLogin).min(1),
+})
+export type RegistryOnHost = z.infer<typeof RegistryOnHost>
+
+/** A build, with its secrets, for the host of the worker that builds. */
+export const BuildOnHost = z.object({
+  image: z.string(),
+  /** The files of the artifact on the worker. */
+  folder: z.string(),
+  /** Null: generate one, unless there is a `Dockerfile`. */
+  dockerfile: z.string().nullable(),
+  target: z.string().nullable(),
+  build_args: z.record(z.string(), z.string()),
+  secrets: z.record(z.string(), z.string()),
+  timeout_sec: z.int(),
+  /** For generated Dockerfiles, by what each runs. */
+  base_images: z.record(z.string(), z.string()),
+  registry: RegistryOnHost,
+})
+export type BuildOnHost = z.infer<typeof BuildOnHost>
+
+/** Lines of a build's log. A part that is sent again changes nothing. */
+export const BuildLogPart = z.object({
+  /** A build that is done again, because its host was killed, has a further attempt. Ids grow with time. */
+  attempt: z.uuid(),
+  /** Counts the parts of the attempt. */
+  part: z.int().nonnegative(),
+  /** How many lines the attempt has with this part. */
+  total: z.int().nonnegative(),
+  lines: z.array(z.object({ time: z.iso.datetime(), line: z.string().max(2000) })).max(200),
+})
+export type BuildLogPart = z.infer<typeof BuildLogPart>
+
+/** An image that a build has made and pushed. */
+export interface BuiltImage {
+  digest: string
+  size_bytes: number
+  /** What the generated Dockerfile is for. Null: the artifact has its own. */
+  generated: string | null
+}
+
+const BuildsImage = z.object({ image: z.string(), build_id: z.string() })
+
+/** Images that the registry of a deploy server no longer needs, and what the engine may keep of builds. */
+export const ImagesToRemove = z.object({
+  registry: RegistryOnHost,
+  images: z.array(BuildsImage),
+  /** Other builds have made the same, and need it; those of open builds have no digest yet. */
+  kept: z.object({ digests: z.array(z.string()), images: z.array(BuildsImage) }),
+  cache_bytes: z.int(),
+})
+export type ImagesToRemove = z.infer<typeof ImagesToRemove>

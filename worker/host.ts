@@ -105,7 +105,7 @@ const parts: HostPart[] = [
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
   balancing,
-  deployPart({ engine: containers, api }),
+  deployPart({ engine: containers, dockerHost: settings.KEELSON_DOCKER_HOST, api }),
 ]
 
 function applyWanted(name: string): boolean {

@@ -5,6 +5,7 @@ import { makeInstanceDiskActivities } from '../activities/compute/instance-disks
 import { makeInstanceActivities } from '../activities/compute/instances.ts'
 import { makeMachineActivities } from '../activities/compute/machines.ts'
 import { makeArtifactActivities } from '../activities/deploy/artifacts.ts'
+import { makeBuildActivities } from '../activities/deploy/builds.ts'
 import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
 import { makeTaskRunActivities } from '../activities/deploy/task-runs.ts'
@@ -71,6 +72,7 @@ const worker = await Worker.create({
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
     ...makeArtifactActivities(),
+    ...makeBuildActivities(),
     ...makeTaskRunActivities(),
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
     ...makeTenantActivities(),

@@ -8,6 +8,7 @@ import {
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
 import { type InstanceType, instanceTypes } from '../../models/deploy/instance-types.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
+import { registryAddress } from '../../models/deploy/registries.ts'
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -216,7 +217,12 @@ function planOf(server: DeployServerDocument, node: DeployNode, image: string): 
     ports: [],
     health_check: null,
     log_cap_mib: 16,
-    config_vars: { MACHINE_DATA: dataFolder, MACHINE_AWAIT_DATA: '1' },
+    config_vars: {
+      MACHINE_DATA: dataFolder,
+      MACHINE_AWAIT_DATA: '1',
+      // In the deploy server's own network, the registry has no certificate.
+      MACHINE_ENGINE_ARGS: `--insecure-registry ${registryAddress}`,
+    },
     start: true,
     host_id: null,
     nics: [{ subnet_id: subnet_id ?? '', ip_address: node.ip_address }],

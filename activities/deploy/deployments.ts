@@ -3,6 +3,8 @@ import { NotFound } from '../../lib/problem.ts'
 import type { PlaceOnHost, ServingPlace } from '../../lib/deploy-protocol.ts'
 import { Container } from '../../models/compute/containers.ts'
 import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
+import { Build } from '../../models/deploy/builds.ts'
+import { forgetBuilds } from '../../models/deploy/built-images.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
 import { routeApplication } from '../../models/deploy/application-routes.ts'
 import {
@@ -37,6 +39,8 @@ export interface DeploymentFacts {
   within_sec: number
   path: string | null
   drain_sec: number
+  /** Its image is in the registry of the deploy server. */
+  built: boolean
 }
 
 interface WantedVolumes {
@@ -85,7 +89,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
   async deploymentFacts(id: string): Promise<DeploymentFacts> {
     const deployment = await theDeployment(id)
     const { current_id } = await theApplication(deployment.app_id)
-    const { kind, app_id, deploy_server_id, health_check, stop_grace_sec } = deployment
+    const { kind, app_id, deploy_server_id, health_check, stop_grace_sec, built } = deployment
     return {
       kind,
       app_id,
@@ -94,6 +98,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
       within_sec: health_check.within_sec,
       path: health_check.path,
       drain_sec: stop_grace_sec,
+      built: built !== null,
     }
   },
 
@@ -199,15 +204,18 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     }))
   },
 
-  /** The operations of the open deployments and task runs of an application, or of all and artifacts of a deploy server. */
+  /** The operations of the open deployments and task runs of an application, or of all, artifacts and builds of a deploy server. */
   async openDeployments(of: { app_id: string } | { deploy_server_id: string }): Promise<string[]> {
     const open = { ...of, operation_id: { $ne: null } }
-    const [deployments, runs, artifacts] = await Promise.all([
+    const [deployments, runs, artifacts, builds] = await Promise.all([
       Deployment.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       TaskRun.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : Artifact.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+      'app_id' in of ? [] : Build.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
     ])
-    const ids = [...deployments, ...runs, ...artifacts].flatMap(({ operation_id }) => operation_id ?? [])
+    const ids = [...deployments, ...runs, ...artifacts, ...builds].flatMap(
+      ({ operation_id }) => operation_id ?? [],
+    )
     const operations = await Operation.find({ _id: { $in: ids }, open: true }, { _id: 1 })
       .setOptions(everyTenant)
       .lean()
@@ -232,6 +240,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     await Storage.deleteMany({ tenant_id, deploy_server_id })
     await forgetArtifacts(tenant_id, deploy_server_id)
     await forgetSubscriptions(tenant_id, deploy_server_id)
+    await forgetBuilds(tenant_id, deploy_server_id)
     await forget(tenant_id, { deploy_server_id })
     for (const { _id } of await Application.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Application.deleteOne({ _id, tenant_id }), tenant_id)

@@ -1,4 +1,5 @@
 import type { makeArtifactsOnHost } from './artifacts.ts'
+import type { makeBuildsOnHost } from './builds.ts'
 import type { makeContainersOnHost } from './containers.ts'
 import type { makeDeployNodesOnHost } from './deploy-nodes.ts'
 import type { makeDeployServicesOnHost } from './deploy-services.ts'
@@ -10,6 +11,7 @@ import type { makeNetworksOnHost } from './networks.ts'
 /** All host activities that workflows call. */
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeArtifactsOnHost> &
+  ReturnType<typeof makeBuildsOnHost> &
   ReturnType<typeof makeDeployNodesOnHost> &
   ReturnType<typeof makeDeployServicesOnHost> &
   ReturnType<typeof makeDisksOnHost> &

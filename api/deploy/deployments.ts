@@ -37,6 +37,7 @@ export const DeploymentView = z
       'The user, API client or deploy server; null when the platform itself began it',
     ),
     ...releaseView,
+    build_id: Id.nullable().describe('The build that has made the image; null: it is from another registry'),
     phases: z.array(z.strictObject({ phase: z.string(), at: Timestamp })),
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -74,6 +75,7 @@ export const toDeploymentView = (deployment: DeploymentDocument, app: string): V
   of_id: deployment.of_id,
   requested_by: deployment.requested_by,
   ...toReleaseView(deployment),
+  build_id: deployment.built?.build_id ?? null,
   phases: deployment.phases.map(({ phase, at }) => ({ phase, at: time(at) })),
   created_at: time(deployment.created_at),
   updated_at: time(deployment.updated_at),
@@ -100,7 +102,7 @@ export const makeDeployments = ({ cancel }: OperationsContext) => [
     model: Deployment,
     view: DeploymentView,
     toViews,
-    stored: { uuid: '_id' },
+    stored: { uuid: '_id', build_id: 'built.build_id' },
     scope: async (caller, { id }) => {
       const { _id, tenant_id } = await mine(deployServerResource, caller, id)
       return { tenant_id, deploy_server_id: _id }

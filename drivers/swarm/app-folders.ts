@@ -2,7 +2,8 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { text } from 'node:stream/consumers'
 import { v4 as newMark } from 'uuid'
-import { EngineUnavailable, MachineDiskFull } from '../errors.ts'
+import { BuildFailed, EngineUnavailable, MachineDiskFull } from '../errors.ts'
+import type { ReadFolder } from '../image-builds.ts'
 import type { AppFolders, PipeMachine } from '../swarms.ts'
 
 // Each version of a folder is whole before it gets its place, and /opt/apps/NAME is a link to the newest: a killed call
@@ -70,3 +71,36 @@ export function makeAppFolders(pipe: PipeMachine): AppFolders {
     remove: (machineId, name, version) => run(machineId, remove, [name, version]),
   }
 }
+
+const mostPaths = 2000
+const mostBytes = 256 * 1024
+
+const read = `
+cd "$1" || exit
+shift
+find . -maxdepth 3 -type f -not -path './node_modules/*' -not -path './.git/*' -printf 'path %P\\n' | head -n ${mostPaths}
+for name in "$@"; do
+  [ ! -f "$name" ] || echo "text $name $(head -c ${mostBytes} "$name" | base64 -w0)"
+done
+echo "${done}"
+`
+
+/** Reads small files of a folder on a machine. */
+export const makeReadFolder =
+  (pipe: PipeMachine): ReadFolder =>
+  async (machineId, folder, names) => {
+    const stream = await pipe(machineId, ['sh', '-c', `exec 2>/dev/null\n${read}`, 'sh', folder, ...names])
+    stream.end()
+    const lines = (await text(stream)).split('\n')
+    if (!lines.includes(done))
+      throw new BuildFailed(
+        'The artifact’s files are no longer on the worker: push it again',
+        'artifact_gone',
+      )
+    const paths = lines.filter((line) => line.startsWith('path ')).map((line) => line.slice(5))
+    const texts = lines
+      .filter((line) => line.startsWith('text '))
+      .map((line) => line.slice(5).split(' '))
+      .map(([name = '', base64 = '']) => [name, Buffer.from(base64, 'base64').toString()] as const)
+    return { paths, texts: Object.fromEntries(texts) }
+  }

@@ -25,10 +25,10 @@ interface Service {
 interface ServicesApi {
   listServices(options: object): Promise<Service[]>
   listTasks(options: object): Promise<Task[]>
-  createService(spec: object): Promise<unknown>
+  createService(login: object | undefined, spec: object): Promise<unknown>
   getService(id: string): {
     inspect(): Promise<Service>
-    update(spec: object): Promise<unknown>
+    update(login: object | undefined, spec: object): Promise<unknown>
     remove(): Promise<unknown>
   }
 }
@@ -39,12 +39,17 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
   const ours = { filters: { label: [labels.service] } }
 
   /** Tries again after another change came in between. */
-  async function update(managerId: string, id: string, spec: object): Promise<void> {
+  async function update(
+    managerId: string,
+    id: string,
+    login: object | undefined,
+    spec: object,
+  ): Promise<void> {
     for (let tries = 1; ; tries++) {
       const service = at(managerId).getService(id)
       const { Version } = await service.inspect()
       try {
-        await service.update({ version: Version.Index, ...spec })
+        await service.update(login, { version: Version.Index, ...spec })
         return
       } catch (error) {
         if (tries === 10 || !/out of sequence/.test(wordsOf(error))) throw error
@@ -58,10 +63,13 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
     there: Service | undefined,
   ): Promise<void> {
     const spec = specOf(wanted)
+    const { registry_login: login } = wanted
+    // The Swarm keeps it with the service, and gives it to the member that pulls the image.
+    const auth = login ? { username: login.name, password: login.password } : undefined
     if (!there)
-      await unless([409], at(managerId).createService(spec)) // 409: another call has made it
+      await unless([409], at(managerId).createService(auth, spec)) // 409: another call has made it
     else if (there.Spec.Labels?.[labels.spec] !== spec.Labels[labels.spec])
-      await update(managerId, there.ID, spec)
+      await update(managerId, there.ID, auth, spec)
   }
 
   return {

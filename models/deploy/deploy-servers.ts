@@ -62,6 +62,8 @@ export interface DeployServerDocument
   replacement_id: string | null
   /** When the platform last began to replace a lost machine. */
   rescued_at: Date | null
+  /** The password of the platform at the registry on its worker, sealed; `-`: it has none yet. */
+  registry_password_sealed: string
   /** What an open operation does now, in plain words. */
   init_step: string | null
 }
@@ -81,6 +83,7 @@ const schema = resourceSchema<DeployServerDocument>(
     manager_node_id: { type: String, default: null },
     replacement_id: { type: String, default: null },
     rescued_at: { type: Date, default: null },
+    registry_password_sealed: { type: String, default: '-' },
     init_step: { type: String, default: null },
     ...parentFields,
   },
@@ -132,6 +135,7 @@ const unmade = {
   manager_node_id: null,
   replacement_id: null,
   rescued_at: null,
+  registry_password_sealed: '-',
   init_step: null,
 }
 

@@ -20,6 +20,7 @@ import {
   deploymentResource,
 } from './deployments.ts'
 import { deployServerResource } from './deploy-servers.ts'
+import { type ImageSource, takeImage } from './built-images.ts'
 import { mountsOf } from './storages.ts'
 
 // The acceptance rules for applications and their deployments.
@@ -151,6 +152,7 @@ export const acceptDeployment = (by: By, asked: AskedDeployment): Promise<Accept
         ...releaseOf(source),
         // A restart takes the present environment: that is what people restart for.
         envs_sealed: kind === 'restart' ? application.envs_sealed : source.envs_sealed,
+        built: await takeImage(source),
         mounts: await mountsOf(application),
         places: [],
         superseded: false,
@@ -167,7 +169,7 @@ async function sourceOf(
   application: ApplicationDocument,
   kind: DeploymentKind,
   of_id: string | null,
-): Promise<Release & { envs_sealed: string }> {
+): Promise<Release & ImageSource & { envs_sealed: string }> {
   const { _id: app_id, tenant_id, current_id } = application
   if (kind === 'deploy' || kind === 'stop') return application
   const id = kind === 'promote' ? of_id : current_id

@@ -44,6 +44,8 @@ export interface DeploymentDocument extends ResourceDocument<StateOf<typeof depl
   message: string | null
   requested_by: string | null
   envs_sealed: string
+  /** The build that has made the image. Null: it is from another registry. */
+  built: { build_id: string; digest: string } | null
   /** The storages that it mounts. */
   mounts: { id: string; mount_path: string }[]
   places: Place[]
@@ -70,6 +72,7 @@ const schema = resourceSchema<DeploymentDocument>(
     requested_by: { type: String, default: null },
     ...releaseFields,
     envs_sealed: { type: String, required: true },
+    built: { type: Mixed, default: null },
     mounts: { type: [Mixed], default: [] },
     places: { type: [Mixed], default: [] },
     superseded: { type: Boolean, default: false },

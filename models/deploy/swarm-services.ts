@@ -3,6 +3,7 @@ import { everyTenant } from '../tenant-scope.ts'
 import { Application, openEnvs } from './applications.ts'
 import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
+import { platformLogin, registryAddress } from './registries.ts'
 
 type Service = DeployServices['services'][number]
 
@@ -10,7 +11,9 @@ type Service = DeployServices['services'][number]
 export const volumeOf = (storageId: string): string => `keelson-${storageId}`
 
 /** The services that are to run in a deploy server's Swarm, with their environment variables. */
-export async function wantedServices({ _id }: DeployServerDocument): Promise<Service[]> {
+export async function wantedServices(server: DeployServerDocument): Promise<Service[]> {
+  const { _id } = server
+  const login = await platformLogin(server)
   const applications = await Application.find({ deploy_server_id: _id, status: 'active' })
     .setOptions(everyTenant)
     .lean()
@@ -18,14 +21,15 @@ export async function wantedServices({ _id }: DeployServerDocument): Promise<Ser
   const deployments = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
   const services = deployments.map(async (deployment) => {
     const env = await openEnvs(deployment)
-    const { image, tag, port, command, cpu_cores, memory_mib, stop_grace_sec, app_id } = deployment
+    const { image, tag, port, command, cpu_cores, memory_mib, stop_grace_sec, app_id, built } = deployment
     return deployment.places.map(
       ({ service_id, machine_id, machine_port }): Service => ({
         id: service_id,
         name: byId.get(app_id)?.name ?? 'application',
         labels: { [applicationLabel]: app_id, 'keelson.deployment': deployment._id },
         machine_id,
-        image: `${image}:${tag}`,
+        image: built ? `${registryAddress}/${image}@${built.digest}` : `${image}:${tag}`,
+        registry_login: built ? login : null,
         command,
         env: port === null ? env : { PORT: String(port), ...env },
         cpu_cores,

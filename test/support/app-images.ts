@@ -51,3 +51,9 @@ export async function loadAppImages(client: Client, server: DeployServerBody): P
     for (const tag of appTags) await text(await inner.loadImage(await docker.getImage(`demo:${tag}`).get()))
   }
 }
+
+/** Loads busybox, on which images are built, into the engine of the worker that builds. */
+export async function loadBaseImage(client: Client, { workers }: DeployServerBody): Promise<void> {
+  const inner = await innerEngine(client, workers[0]?.machine_id ?? '')
+  await text(await inner.loadImage(await docker.getImage('busybox:latest').get()))
+}

@@ -4,6 +4,7 @@ import { User } from '../../models/identity/users.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { eventsOf } from './clients/events.ts'
+import { buildsOf } from './clients/builds.ts'
 import { makeAuthority } from './certificates.ts'
 import { makeMachine } from './api-clients.ts'
 import type { TestTenant } from './tenants.ts'
@@ -52,6 +53,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const { body: task } = await apps.addTask(app.id, { command: 'true' })
   const artifact = await apps.push('shop', await archiveOf({ 'index.html': 'hello' }))
   await artifact.operation.success()
+  const build = await buildsOf(tenant.owner, server.id).create({ artifact_id: artifact.id, image: 'none' })
+  await build.operation.end()
   const { body: storage } = await apps.addStorage(app.id, '/data')
   const events = eventsOf(tenant.owner, server.id)
   // An address that the platform does not deliver to.
@@ -90,6 +93,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       artifact: artifact.id,
       subscription: subscription.id,
       delivery: delivery.id,
+      build: build.id,
     },
     operations: { id: container.operation.id },
   }

@@ -17,7 +17,14 @@ import {
   MachineTransfer,
   ReportAnswer,
 } from '../../lib/host-protocol.ts'
-import { DeployServices, Joining } from '../../lib/deploy-protocol.ts'
+import {
+  type BuildLogPart,
+  BuildOnHost,
+  DeployServices,
+  ImagesToRemove,
+  Joining,
+  RegistryOnHost,
+} from '../../lib/deploy-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
@@ -126,6 +133,26 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         await token(),
       ),
 
+    builds: {
+      build: async (deployServerId: string, buildId: string): Promise<BuildOnHost> =>
+        call(at(build(deployServerId, buildId)), BuildOnHost, {}, await token()),
+
+      logPart: async (deployServerId: string, buildId: string, part: BuildLogPart): Promise<void> => {
+        await call(
+          at(`${build(deployServerId, buildId)}/log-parts`),
+          z.undefined(),
+          post(part),
+          await token(),
+        )
+      },
+
+      registry: async (deployServerId: string): Promise<RegistryOnHost> =>
+        call(at(`${deployServer(deployServerId)}/registry`), RegistryOnHost, {}, await token()),
+
+      imagesToRemove: async (deployServerId: string): Promise<ImagesToRemove> =>
+        call(at(`${deployServer(deployServerId)}/images-to-remove`), ImagesToRemove, post({}), await token()),
+    },
+
     joiningOf: async (deployServerId: string): Promise<Joining> =>
       call(at(joinToken(deployServerId)), Joining, {}, await token()),
 
@@ -142,6 +169,8 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 const disk = (id: string): string => `disks/${encodeURIComponent(id)}`
 const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
 const deployServer = (id: string): string => `deploy-servers/${encodeURIComponent(id)}`
+const build = (deployServerId: string, id: string): string =>
+  `${deployServer(deployServerId)}/builds/${encodeURIComponent(id)}`
 const joinToken = (deployServerId: string): string => `${deployServer(deployServerId)}/join-token`
 const Wanted = z.object({ wanted: WantedDisk.nullable() })
 const Secrets = z.object({

@@ -12,6 +12,7 @@ import type { DeploymentActivities } from '../../activities/deploy/deployments.t
 import type { HostActivities } from '../../activities/host/index.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
+import { ensureRegistry } from './builds.ts'
 
 const platform = proxyLocalActivities<DeploymentActivities>({
   startToCloseTimeout: '10 s', // a few queries
@@ -123,11 +124,12 @@ async function release(
   phase: (name: string, line: string) => Promise<void>,
 ): Promise<void> {
   const { id, undo, settle } = work
-  const { app_id, deploy_server_id, current_id, within_sec, path, drain_sec } =
+  const { app_id, deploy_server_id, current_id, within_sec, path, drain_sec, built } =
     await platform.deploymentFacts(id)
   await phase('starting', 'starting the release beside what serves')
   undo(() => takeBack(id, deploy_server_id))
   const places = await platform.placeRelease(id)
+  if (built) await ensureRegistry(deploy_server_id).catch(() => undefined)
   await apply(deploy_server_id)
 
   await phase('checking', 'waiting until the release serves')

@@ -1,10 +1,15 @@
 import { makeArtifactsOnHost } from '../../../activities/host/artifacts.ts'
+import { makeBuildsOnHost } from '../../../activities/host/builds.ts'
 import { makeDeployNodesOnHost } from '../../../activities/host/deploy-nodes.ts'
 import { makeDeployServicesOnHost } from '../../../activities/host/deploy-services.ts'
 import { checkedArchive } from '../../../drivers/archives/checked-archive.ts'
 import type { ContainerEngine } from '../../../drivers/containers.ts'
-import { makeAppFolders } from '../../../drivers/swarm/app-folders.ts'
+import { makeImageCopies } from '../../../drivers/docker/image-copies.ts'
+import { makeAppFolders, makeReadFolder } from '../../../drivers/swarm/app-folders.ts'
+import { engineOf } from '../../../drivers/swarm/dial.ts'
+import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
+import { makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
 import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
@@ -15,12 +20,14 @@ import type { HostPart } from '../part.ts'
 
 interface Parts {
   engine: Pick<ContainerEngine, 'pipe'>
-  api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact'>
+  dockerHost: string
+  api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact' | 'builds'>
 }
 
 /** The machines of deploy servers on this host, and their Swarms. */
-export function deployPart({ engine, api }: Parts): HostPart {
+export function deployPart({ engine, dockerHost, api }: Parts): HostPart {
   const dial = dialMachines(engine)
+  const connectFrom = connectFromMachines(engine)
   const nodes = makeDeployNodesOnHost({
     membership: makeSwarmMembership(dial),
     joining: { keep: api.keepJoining, of: api.joiningOf },
@@ -31,7 +38,7 @@ export function deployPart({ engine, api }: Parts): HostPart {
     commands: makeTaskCommands(dial),
     volumes: makeMachineVolumes(dial),
     wanted: api.deployServices,
-    connectFrom: connectFromMachines(engine),
+    connectFrom,
     reaches: reachesFromMachines(engine),
   })
   const artifacts = makeArtifactsOnHost({
@@ -39,5 +46,13 @@ export function deployPart({ engine, api }: Parts): HostPart {
     content: api.artifact,
     check: checkedArchive,
   })
-  return { name: 'deploy', activities: { ...nodes, ...services, ...artifacts } }
+  const copy = makeImageCopies(dockerHost, (machineId) => engineOf(dial, machineId))
+  const builds = makeBuildsOnHost({
+    builds: makeImageBuilds(engine.pipe),
+    registries: makeMachineRegistries({ dial, pipe: engine.pipe, copy, connectFrom }),
+    copy,
+    read: makeReadFolder(engine.pipe),
+    api: api.builds,
+  })
+  return { name: 'deploy', activities: { ...nodes, ...services, ...artifacts, ...builds } }
 }

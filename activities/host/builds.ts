@@ -1,0 +1,104 @@
+import { cancellationSignal } from '@temporalio/activity'
+import { BuildFailed } from '../../drivers/errors.ts'
+import type {
+  BuildOrder,
+  CopyImage,
+  ImageBuilds,
+  MachineRegistries,
+  ReadFolder,
+} from '../../drivers/image-builds.ts'
+import type {
+  BuildLogPart,
+  BuildOnHost,
+  BuiltImage,
+  ImagesToRemove,
+  RegistryOnHost,
+} from '../../lib/deploy-protocol.ts'
+import { makeBuildLog } from './build-log.ts'
+
+interface Parts {
+  builds: ImageBuilds
+  registries: MachineRegistries
+  copy: CopyImage
+  read: ReadFolder
+  api: {
+    build(deployServerId: string, buildId: string): Promise<BuildOnHost>
+    logPart(deployServerId: string, buildId: string, part: BuildLogPart): Promise<void>
+    registry(deployServerId: string): Promise<RegistryOnHost>
+    imagesToRemove(deployServerId: string): Promise<ImagesToRemove>
+  }
+}
+
+/** Activities of builds, on the host of the worker that builds. All are idempotent. */
+export function makeBuildsOnHost({ builds, registries, read, api }: Parts) {
+  /** The Dockerfile of the artifact, or one that is generated for it. */
+  async function choose(
+    machineId: string,
+    { folder, dockerfile }: BuildOnHost,
+    say: (line: string) => void,
+  ): Promise<{ dockerfile: BuildOrder['dockerfile']; generated: string | null }> {
+    const { paths } = await read(machineId, folder, [])
+    const path = dockerfile ?? 'Dockerfile'
+    if (dockerfile === null && !paths.includes(path))
+      throw new BuildFailed('The artifact has no Dockerfile', 'nothing_recognised')
+    say(`building by the artifact’s ${path}`)
+    return { dockerfile: { path }, generated: null }
+  }
+
+  return {
+    /** Makes the registry of a deploy server, or finds it. */
+    async ensureRegistryOnHost(deployServerId: string, machineId: string): Promise<void> {
+      await registries.ensure(machineId, await api.registry(deployServerId), cancellationSignal())
+    },
+
+    /** Builds an image and pushes it. Throws BuildFailed, MachineDiskFull. */
+    async buildImageOnHost(deployServerId: string, id: string, machineId: string): Promise<BuiltImage> {
+      const signal = cancellationSignal()
+      const wanted = await api.build(deployServerId, id)
+      const { registry, image, folder, target, build_args, secrets, timeout_sec } = wanted
+      const log = makeBuildLog(Object.values(secrets), (part) => api.logPart(deployServerId, id, part))
+      try {
+        await registries.ensure(machineId, registry, signal)
+        const { dockerfile, generated } = await choose(machineId, wanted, log.say)
+        const reference = `${registry.ip_address}:${registry.port}/${image}:${id}`
+        const order = { id, folder, dockerfile, reference, target, build_args, secrets, timeout_sec }
+        const push = async () => {
+          log.say('pushing the image to the registry of the deploy server')
+          return registries.push(machineId, registry, reference, signal)
+        }
+        const pushed = await builds.run(machineId, order, push, log.say, signal)
+        log.say(`the image is ${pushed.digest}`)
+        return { ...pushed, generated }
+      } catch (error) {
+        log.say(signal.aborted ? 'the build was cancelled' : log.redacted(wordsOf(error)))
+        if (error instanceof BuildFailed) throw new BuildFailed(log.redacted(error.message), error.code)
+        throw error
+      } finally {
+        await log.end()
+      }
+    },
+
+    /** Waits until a build that was interrupted has ended. */
+    endBuildOnHost: (machineId: string, id: string): Promise<void> => builds.end(machineId, id),
+
+    /** Removes the images that the platform no longer needs. Returns the ids of their builds. */
+    async tidyImagesOnHost(deployServerId: string, machineId: string): Promise<string[]> {
+      return builds.between(machineId, async () => {
+        const { registry, images, kept, cache_bytes } = await api.imagesToRemove(deployServerId)
+        if (images.length) {
+          await registries.ensure(machineId, registry, cancellationSignal())
+          await registries.remove(machineId, registry, images.map(tagOf), {
+            digests: kept.digests,
+            images: kept.images.map(tagOf),
+          })
+        }
+        await builds.prune(machineId, cache_bytes)
+        return images.map(({ build_id }) => build_id)
+      })
+    },
+  }
+}
+
+const tagOf = ({ image, build_id }: { image: string; build_id: string }) => ({ image, tag: build_id })
+
+const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))

@@ -1,0 +1,208 @@
+import { createHash } from 'node:crypto'
+import { request } from 'node:http'
+import { buffer, text } from 'node:stream/consumers'
+import type { Duplex, Readable } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
+import bcrypt from 'bcrypt'
+import type Docker from 'dockerode'
+import { pack } from 'tar-stream'
+import { z } from 'zod'
+import { asking, statusOf, unless } from '../docker/errors.ts'
+import { pullImage } from '../docker/images.ts'
+import { jsonLines } from '../docker/streams.ts'
+import { EngineRefused, EngineUnavailable } from '../errors.ts'
+import type { CopyImage, MachineRegistries, RegistrySpec, TaggedImage } from '../image-builds.ts'
+import type { DialMachine, PipeMachine } from '../swarms.ts'
+import { StreamAgent } from '../system/stream-agent.ts'
+import { engineOf } from './dial.ts'
+
+const name = 'keelson-registry'
+const specLabel = 'keelson.spec'
+const config = '/etc/keelson-registry/config.yml'
+const mebibyte = 1024 ** 2
+const memoryBytes = 128 * mebibyte
+const answersWithinMs = 30_000
+const lookEveryMs = 100
+/** Passwords are random: a slow hash would only slow the workers that pull. */
+const rounds = 4
+
+interface Parts {
+  dial: DialMachine
+  pipe: PipeMachine
+  copy: CopyImage
+  connectFrom: (machineId: string, address: string, port: number) => Promise<Duplex>
+}
+
+const PushNews = z.object({
+  error: z.string().optional(),
+  aux: z.object({ Digest: z.string().optional() }).optional(),
+})
+
+/** Registries (CNCF Distribution, version 2 or 3), each a container of its machine's engine. */
+export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts): MachineRegistries {
+  const at = (machineId: string) => engineOf<Docker>(dial, machineId)
+
+  /** Asks the registry's own API. */
+  const ask = (machineId: string, spec: RegistrySpec, method: string, path: string) =>
+    new Promise<{ status: number; digest: string | undefined }>((resolve, reject) => {
+      const agent = new StreamAgent(() => connectFrom(machineId, spec.ip_address, spec.port))
+      const [user] = spec.users
+      const asked = request(
+        {
+          agent,
+          host: 'registry',
+          method,
+          path,
+          headers: { accept: manifests, connection: 'close' },
+          auth: `${user?.name}:${user?.password}`,
+          signal: AbortSignal.timeout(answersWithinMs),
+        },
+        (response) => {
+          response.resume()
+          const digest = response.headers['docker-content-digest']
+          const status = response.statusCode ?? 0
+          response.once('end', () => resolve({ status, digest: Array.isArray(digest) ? digest[0] : digest }))
+        },
+      )
+      asked.on('error', (cause) => reject(new EngineUnavailable('The registry does not answer', cause)))
+      asked.end()
+    })
+
+  async function awaitAnswer(machineId: string, spec: RegistrySpec, signal?: AbortSignal): Promise<void> {
+    const deadline = performance.now() + answersWithinMs
+    for (;;) {
+      const status = await ask(machineId, spec, 'GET', '/v2/').then(
+        (answer) => answer.status,
+        () => 0,
+      )
+      if (status === 200) return
+      if (performance.now() > deadline) throw new EngineUnavailable('The registry does not start')
+      await delay(lookEveryMs, undefined, signal ? { signal } : {})
+    }
+  }
+
+  async function create(machineId: string, spec: RegistrySpec, hash: string): Promise<void> {
+    const docker = at(machineId)
+    const container = await docker.createContainer({
+      name,
+      Image: spec.image,
+      Entrypoint: ['registry'],
+      Cmd: ['serve', config],
+      Labels: { [specLabel]: hash },
+      ExposedPorts: { '5000/tcp': {} },
+      HostConfig: {
+        Binds: [`${name}:/var/lib/registry`],
+        Memory: memoryBytes,
+        RestartPolicy: { Name: 'always' },
+        PortBindings: { '5000/tcp': [{ HostIp: spec.ip_address, HostPort: String(spec.port) }] },
+        CapDrop: ['ALL'],
+        SecurityOpt: ['no-new-privileges'],
+      },
+    })
+    await container.putArchive(await filesOf(spec), { path: '/' })
+    await container.start()
+  }
+
+  return {
+    ensure: (machineId, spec, signal) =>
+      asking(async () => {
+        const docker = at(machineId)
+        const hash = createHash('sha256').update(JSON.stringify(spec)).digest('hex')
+        const there = await unless([404], docker.getContainer(name).inspect())
+        if (there?.Config.Labels[specLabel] !== hash) {
+          if ((await copy(machineId, spec.image, signal)) === 'absent')
+            await pullImage(docker, spec.image, signal ? { signal } : {})
+          if (there) await unless([404], docker.getContainer(name).remove({ force: true }))
+          // 409: another call has made it.
+          await unless([409], create(machineId, spec, hash))
+        } else if (!there.State.Running) await unless([304], docker.getContainer(name).start())
+        await awaitAnswer(machineId, spec, signal)
+      }, signal),
+
+    push: (machineId, { users: [user] }, reference, signal) =>
+      asking(async () => {
+        const image = at(machineId).getImage(reference)
+        const colon = reference.lastIndexOf(':')
+        const pushing: Promise<NodeJS.ReadableStream> = at(machineId)
+          .getImage(reference.slice(0, colon))
+          .push({
+            tag: reference.slice(colon + 1),
+            authconfig: { username: user?.name ?? '', password: user?.password ?? '', serveraddress: '' },
+            ...(signal ? { abortSignal: signal } : {}),
+          })
+        const stream = (await pushing) as Readable
+        let digest: string | undefined
+        for await (const { error, aux } of jsonLines(stream, PushNews)) {
+          if (error !== undefined)
+            throw new EngineRefused('The image could not be pushed to the registry', new Error(error))
+          digest = aux?.Digest ?? digest
+        }
+        if (digest === undefined) throw new EngineUnavailable('The push of the image was interrupted')
+        return { digest, size_bytes: (await image.inspect()).Size }
+      }, signal),
+
+    remove: (machineId, spec, images, kept) =>
+      asking(async () => {
+        const docker = at(machineId)
+        const digestOf = async ({ image, tag }: TaggedImage) => {
+          const { status, digest } = await ask(machineId, spec, 'HEAD', `/v2/${image}/manifests/${tag}`)
+          return status === 200 ? digest : undefined
+        }
+        const keptDigests = new Set([...kept.digests, ...(await Promise.all(kept.images.map(digestOf)))])
+        for (const { image, tag } of images) {
+          const digest = await digestOf({ image, tag })
+          if (digest && !keptDigests.has(digest))
+            await ask(machineId, spec, 'DELETE', `/v2/${image}/manifests/${digest}`)
+          const local = docker.getImage(`${spec.ip_address}:${spec.port}/${image}:${tag}`)
+          await local.remove().catch(unlessUsed)
+        }
+        const stream = await pipe(machineId, ['sh', '-c', collect])
+        stream.end()
+        await text(stream)
+      }),
+  }
+}
+
+const manifests = [
+  'application/vnd.docker.distribution.manifest.v2+json',
+  'application/vnd.oci.image.manifest.v1+json',
+].join(', ')
+
+const collect = `exec docker exec ${name} registry garbage-collect ${config} 2>&1`
+
+/** 404: it is gone; 409: a container runs it. */
+function unlessUsed(error: unknown): void {
+  if (![404, 409].includes(statusOf(error) ?? 0)) throw error
+}
+
+/** The configuration and the users, as a tar. The registry has no cache: it would believe in blobs that were removed. */
+async function filesOf({ users }: RegistrySpec): Promise<Buffer> {
+  const lines = await Promise.all(
+    users.map(async ({ name: user, password }) => `${user}:${await bcrypt.hash(password, rounds)}\n`),
+  )
+  const files = pack()
+  files.entry({ name: config.slice(1) }, settings)
+  files.entry({ name: `${folderOf(config)}/htpasswd`.slice(1), mode: 0o600 }, lines.join(''))
+  files.finalize()
+  return buffer(files)
+}
+
+const folderOf = (path: string): string => path.slice(0, path.lastIndexOf('/'))
+
+const settings = `version: 0.1
+log:
+  level: warn
+  accesslog:
+    disabled: true
+storage:
+  filesystem:
+    rootdirectory: /var/lib/registry
+  delete:
+    enabled: true
+http:
+  addr: :5000
+auth:
+  htpasswd:
+    realm: registry
+    path: ${folderOf(config)}/htpasswd
+`

@@ -1,0 +1,131 @@
+import { Problem } from '../../lib/problem.ts'
+import { transaction } from '../database.ts'
+import { lockParent } from '../parents.ts'
+import { Operation } from '../operations.ts'
+import { Application } from './applications.ts'
+import { forgetLog } from './build-logs.ts'
+import { Build, type BuildDocument } from './builds.ts'
+import { Deployment, type DeploymentDocument } from './deployments.ts'
+import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+
+// The images that builds have made: which one a deployment gets, and how long each is kept.
+
+/** Builds of each image that are kept, beside those that deployments need. */
+const keptBuilds = 3
+/** Deployments of each application whose images are kept, so that they can be released again. */
+const keptDeployments = 10
+/** Records of builds that are kept, with their logs. */
+const keptRecords = 200
+
+/** What is to be released: the application’s next release, or that of an earlier deployment. */
+export interface ImageSource {
+  tenant_id: string
+  deploy_server_id: string
+  image: string
+  tag: string
+  /** Of an earlier deployment: the same image again, whatever its tag is now. */
+  built?: DeploymentDocument['built']
+}
+
+/** The newest build of an image's tag, for a deployment, which keeps it. Null if there is none. Throws `image_removed`. */
+export async function takeImage(source: ImageSource): Promise<DeploymentDocument['built']> {
+  const { tenant_id, deploy_server_id, image, tag, built } = source
+  if (built === null) return null
+  const one = built ? { _id: built.build_id } : { image, tag, status: 'succeeded' as const, deploy_server_id }
+  const build = await Build.findOneAndUpdate(
+    { ...one, tenant_id, image_state: 'kept' },
+    { $set: { last_taken_at: new Date() } },
+    { sort: { created_at: -1 } },
+  ).lean()
+  if (build?.digest) return { build_id: build._id, digest: build.digest }
+  if (built)
+    throw new Problem(
+      409,
+      'image_removed',
+      'The image was removed',
+      'The image of that release is no longer kept',
+    )
+  return null
+}
+
+/** Decides which images go, and returns all that are to leave the registry. */
+export const imagesToRemove = ({
+  _id: deploy_server_id,
+  tenant_id,
+}: DeployServerDocument): Promise<{
+  leaving: BuildDocument[]
+  kept_digests: string[]
+  open: BuildDocument[]
+}> =>
+  transaction(async () => {
+    const its = { tenant_id, deploy_server_id }
+    await lockParent(deployServerResource, tenant_id, deploy_server_id)
+    const kept = await Build.find({ ...its, image_state: 'kept' })
+      .sort({ created_at: -1 })
+      .lean()
+    const needed = await neededBuilds(its)
+    const extra = [...Map.groupBy(kept, ({ image }) => image).values()].flatMap((builds) => {
+      // The build that has just pushed its image is still under way.
+      const good = builds.filter(
+        ({ status, operation_id }) => status === 'succeeded' || operation_id !== null,
+      )
+      const newest = new Set(good.slice(0, keptBuilds).map(({ _id }) => _id))
+      return builds.filter(
+        ({ _id, operation_id }) => operation_id === null && !newest.has(_id) && !needed.has(_id),
+      )
+    })
+    for (const { _id } of extra)
+      await Build.updateOne({ _id, tenant_id }, { $set: { image_state: 'leaving' } })
+    const leaving = await Build.find({ ...its, image_state: 'leaving', operation_id: null }).lean()
+    const staying = await Build.find({ ...its, image_state: 'kept' }, { digest: 1 }).lean()
+    const open = await Build.find({ ...its, operation_id: { $ne: null } }).lean()
+    return { leaving, open, kept_digests: [...new Set(staying.flatMap(({ digest }) => digest ?? []))] }
+  }, deploy_server_id)
+
+/** The builds whose images run, or can be released again. */
+async function neededBuilds(its: { tenant_id: string; deploy_server_id: string }): Promise<Set<string>> {
+  const built = { ...its, built: { $ne: null } }
+  const applications = await Application.find(its).lean()
+  const lists = applications.map(({ _id, current_id, wanted_ids }) =>
+    Promise.all([
+      Deployment.find({ ...built, app_id: _id }, { built: 1 })
+        .sort({ number: -1 })
+        .limit(keptDeployments)
+        .lean(),
+      Deployment.find({ ...built, _id: { $in: [...wanted_ids, current_id ?? ''] } }, { built: 1 }).lean(),
+      Deployment.find({ ...built, app_id: _id, operation_id: { $ne: null } }, { built: 1 }).lean(),
+    ]),
+  )
+  return new Set((await Promise.all(lists)).flat(2).flatMap((one) => one.built?.build_id ?? []))
+}
+
+/** Notes that these images have left, and removes the oldest records. Idempotent. */
+export async function noteImagesGone(
+  { _id: deploy_server_id, tenant_id }: DeployServerDocument,
+  ids: string[],
+): Promise<void> {
+  const leaving = { _id: { $in: ids }, tenant_id, image_state: 'leaving' as const }
+  await Build.updateMany(leaving, { $set: { image_state: 'gone' } })
+  const its = { tenant_id, deploy_server_id, operation_id: null }
+  const old = await Build.find({ ...its, image_state: { $in: ['none', 'gone'] } }, { tenant_id: 1 })
+    .sort({ created_at: -1 })
+    .skip(keptRecords)
+    .lean()
+  for (const build of old) await forgetBuild(build)
+}
+
+async function forgetBuild({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
+  await forgetLog({ _id, tenant_id })
+  await transaction(async () => {
+    await Operation.deleteOne({ resource_id: _id, tenant_id })
+    await Build.deleteOne({ _id, tenant_id })
+  }, _id)
+}
+
+/** Removes the records of a deploy server's builds, with their logs. */
+export async function forgetBuilds(tenant_id: string, deploy_server_id: string): Promise<void> {
+  for (const { _id } of await Build.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean()) {
+    await forgetLog({ _id, tenant_id })
+    await transaction(() => Build.deleteOne({ _id, tenant_id }), tenant_id)
+  }
+}

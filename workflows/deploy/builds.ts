@@ -1,0 +1,51 @@
+import { proxyLocalActivities } from '@temporalio/workflow'
+import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
+import type { BuildActivities } from '../../activities/deploy/builds.ts'
+import { durable } from '../durable.ts'
+import { on } from '../hosts.ts'
+
+const platform = proxyLocalActivities<BuildActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+/** A worker builds one image at a time: the others may wait this long for their turns. */
+const turnWithinSec = 6 * 3600
+
+/** Removes images that are no longer needed. What is left, the next build removes. */
+async function tidy(deployServerId: string, { host_id, machine_id }: PlaceOnHost): Promise<void> {
+  const gone = await on(host_id, {
+    scheduleToStartTimeout: '1 minute',
+    startToCloseTimeout: '10 minutes', // waits for its turn between builds
+    retry: { maximumAttempts: 2 },
+  }).tidyImagesOnHost(deployServerId, machine_id)
+  await platform.noteImagesGone(deployServerId, gone)
+}
+
+/** Has the registry of a deploy server run, for the workers that pull an image from it. */
+export async function ensureRegistry(deployServerId: string): Promise<void> {
+  const { host_id, machine_id } = await platform.registryPlace(deployServerId)
+  await on(host_id, {
+    // Workers may have the image already, and the release fails by itself if not.
+    scheduleToStartTimeout: '1 minute',
+    retry: { maximumAttempts: 3 },
+  }).ensureRegistryOnHost(deployServerId, machine_id)
+}
+
+/** Builds an image on the worker, and pushes it to the deploy server's registry. */
+export const createBuild = durable(
+  async ({ id, undo, progress }) => {
+    undo(() => platform.endBuild(id, null))
+    const { deploy_server_id, place, timeout_sec } = await platform.beginBuild(id)
+    progress(`building the image on ${place.node}`)
+    undo(() => on(place.host_id).endBuildOnHost(place.machine_id, id))
+    const image = await on(place.host_id, {
+      startToCloseTimeout: `${turnWithinSec + timeout_sec} s`,
+    }).buildImageOnHost(deploy_server_id, id, place.machine_id)
+    await platform.endBuild(id, image)
+    progress('removing images that are no longer needed')
+    await tidy(deploy_server_id, place).catch(() => undefined)
+    return { status: 'succeeded' }
+  },
+  { onFailure: 'failed', onCancel: 'cancelled' },
+)
