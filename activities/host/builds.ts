@@ -1,4 +1,5 @@
 import { cancellationSignal } from '@temporalio/activity'
+import { dockerfileFor, manifestNames } from '../../drivers/dockerfiles/choice.ts'
 import { BuildFailed } from '../../drivers/errors.ts'
 import type {
   BuildOrder,
@@ -30,19 +31,31 @@ interface Parts {
 }
 
 /** Activities of builds, on the host of the worker that builds. All are idempotent. */
-export function makeBuildsOnHost({ builds, registries, read, api }: Parts) {
+export function makeBuildsOnHost({ builds, registries, copy, read, api }: Parts) {
   /** The Dockerfile of the artifact, or one that is generated for it. */
   async function choose(
     machineId: string,
-    { folder, dockerfile }: BuildOnHost,
+    { folder, dockerfile, base_images }: BuildOnHost,
     say: (line: string) => void,
   ): Promise<{ dockerfile: BuildOrder['dockerfile']; generated: string | null }> {
-    const { paths } = await read(machineId, folder, [])
-    const path = dockerfile ?? 'Dockerfile'
-    if (dockerfile === null && !paths.includes(path))
-      throw new BuildFailed('The artifact has no Dockerfile', 'nothing_recognised')
-    say(`building by the artifact’s ${path}`)
-    return { dockerfile: { path }, generated: null }
+    if (dockerfile !== null) {
+      say(`building by the artifact’s ${dockerfile}`)
+      return { dockerfile: { path: dockerfile }, generated: null }
+    }
+    const found = await read(machineId, folder, manifestNames)
+    const path = 'Dockerfile'
+    if (found.paths.includes(path)) {
+      say(`building by the artifact’s ${path}`)
+      return { dockerfile: { path }, generated: null }
+    }
+    const choice = dockerfileFor(found, base_images)
+    if ('nothing' in choice) throw new BuildFailed(choice.nothing, 'nothing_recognised')
+    say(`the artifact has no Dockerfile; this one is for ${choice.kind}:`)
+    for (const reason of choice.reasons) say(`- ${reason}`)
+    for (const line of choice.text.trimEnd().split('\n')) say(`  ${line}`)
+    for (const image of choice.images)
+      if ((await copy(machineId, image, cancellationSignal())) === 'copied') say(`${image} is from the host`)
+    return { dockerfile: { text: choice.text, ignore: choice.ignore }, generated: choice.kind }
   }
 
   return {

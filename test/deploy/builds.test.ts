@@ -2,6 +2,7 @@ import { text } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { temporalClient } from '../../lib/temporal.ts'
 import { innerEngine, loadBaseImage } from '../support/app-images.ts'
+import { makeCaddy, makeNode } from '../support/base-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { type BuildBody, buildsOf } from '../support/clients/builds.ts'
@@ -258,6 +259,53 @@ describe('the registry', () => {
     expect(stored).toContain(first.digest?.slice(7))
     expect(stored).not.toContain(second.digest?.slice(7))
     expect((await visit(app.url, '/number')).text).toBe('1')
+  })
+})
+
+describe('an artifact without a Dockerfile', () => {
+  test('is built as a Node application by its lock file', async () => {
+    await makeNode()
+    const files = {
+      'package.json': JSON.stringify({ name: 'web', version: '1.0.0', scripts: { start: 'node server.js' } }),
+      'package-lock.json': JSON.stringify({
+        name: 'web',
+        version: '1.0.0',
+        lockfileVersion: 3,
+        packages: { '': { name: 'web', version: '1.0.0' } },
+      }),
+      'server.js': "require('http').createServer((_, answer) => answer.end('node')).listen(process.env.PORT)",
+    }
+    const build = await builds.make('web', files)
+    expect(build).toMatchObject({ status: 'succeeded', generated: 'Node' })
+    const log = await builds.log(build.id)
+    expect(log).toContain('- package-lock.json: npm installs exactly what it locks')
+    expect(log).toContain('- the script `start`: node server.js')
+    expect(log).toContain('keelson/test-node:24 is from the host')
+    const app = await apps.make({ image: 'web', tag: 'latest', memory_mib: 96 })
+    expect((await visit(app.url)).text).toBe('node')
+    await (await apps.delete(app.id)).operation.success()
+  })
+
+  test('is built as files that Caddy serves', async () => {
+    await makeCaddy()
+    const build = await builds.make('pages', { 'index.html': 'hello pages', '.env': 'SECRET=1' })
+    expect(build).toMatchObject({ status: 'succeeded', generated: 'static files' })
+    const app = await apps.make({ image: 'pages', tag: 'latest' })
+    expect((await visit(app.url)).text).toBe('hello pages')
+    expect((await visit(app.url, '/.env')).status).toBe(404)
+  })
+
+  test('is refused if nothing is recognised', async () => {
+    const artifact_id = await builds.push('nothing', { 'notes.txt': 'x' })
+    const { id, operation } = await builds.create({ artifact_id, image: 'nothing' })
+    expect(await operation.end()).toMatchObject({
+      state: 'failed',
+      error: {
+        code: 'nothing_recognised',
+        detail: expect.stringContaining('there is no package.json'),
+      },
+    })
+    expect(await builds.log(id)).toContain('there is no package.json')
   })
 })
 

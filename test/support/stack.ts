@@ -76,6 +76,9 @@ const settings = {
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',
+  // What stands in for public images (test/support/base-images.ts).
+  KEELSON_BUILD_NODE_IMAGE: 'keelson/test-node:24',
+  KEELSON_BUILD_STATIC_IMAGE: 'keelson/test-caddy:2',
   // Small, so that a test can overflow it in a moment; the long form uses the default.
   KEELSON_LOG_BACKLOG_MIB: isLong ? '512' : '96',
 }

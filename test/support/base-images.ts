@@ -1,0 +1,56 @@
+import { execFile } from 'node:child_process'
+import { readdir, readFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import { type ArchiveEntry, tarOf } from './archives.ts'
+import { docker } from './containers.ts'
+
+// Stand-ins, on the host's engine, for the public images on which generated Dockerfiles build. The host copies them into
+// the worker that builds.
+
+/** Adds files to busybox. */
+async function image(repo: string, tag: string, entries: ArchiveEntry[], changes: string[]): Promise<void> {
+  const container = await docker.createContainer({ Image: 'busybox:latest', Cmd: ['true'] })
+  await container.putArchive(await tarOf(entries), { path: '/' })
+  await container.commit({ repo, tag, changes })
+  await container.remove()
+}
+
+/** Serves files by the lines of the Caddyfile that generated Dockerfiles write. */
+const caddy = `#!/bin/sh
+exec httpd -f -p "$PORT" -h "$(sed -n 's/^root [*] //p' "$5")"
+`
+
+export const makeCaddy = (): Promise<void> =>
+  image('keelson/test-caddy', '2', [{ name: 'usr/bin/caddy', mode: 0o755, content: caddy }], [])
+
+/** The Node that runs this, with its libraries and npm. */
+export async function makeNode(): Promise<void> {
+  const node = process.execPath
+  const { stdout } = await promisify(execFile)('ldd', [node])
+  const libraries = [...stdout.matchAll(/(\/\S+) \(/g)].map(([, path = '']) => path)
+  const npm = join(dirname(node), '../lib/node_modules/npm')
+  const files = (await readdir(npm, { recursive: true, withFileTypes: true }))
+    .filter((entry) => entry.isFile() && !/\/(docs|man)\//.test(`${entry.parentPath}/`))
+    .map((entry) => join(entry.parentPath, entry.name))
+  const entries = [
+    { name: 'usr/local/bin/node', mode: 0o755, content: await readFile(node) },
+    ...(await Promise.all(
+      libraries.map(async (path) => ({ name: path.slice(1), mode: 0o755, content: await readFile(path) })),
+    )),
+    ...(await Promise.all(
+      files.map(async (path) => ({
+        name: `usr/local/lib/node_modules/npm${path.slice(npm.length)}`,
+        mode: 0o755,
+        content: await readFile(path),
+      })),
+    )),
+    {
+      name: 'usr/local/bin/npm',
+      type: 'symlink' as const,
+      linkname: '../lib/node_modules/npm/bin/npm-cli.js',
+    },
+    { name: 'usr/bin/env', type: 'symlink' as const, linkname: '/bin/busybox' },
+  ]
+  await image('keelson/test-node', '24', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
+}
