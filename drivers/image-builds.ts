@@ -62,6 +62,12 @@ export interface MachineRegistries {
   ): Promise<void>
 }
 
+/**
+ * Removes images that came by their digest, are older than a day, and that no container of the machine uses: the registry
+ * has those that are needed again.
+ */
+export type ForgetImages = (machineId: string) => Promise<void>
+
 export interface TaggedImage {
   image: string
   tag: string

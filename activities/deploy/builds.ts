@@ -42,6 +42,15 @@ export const makeBuildActivities = () => ({
     return builderOf(await theServer(deployServerId))
   },
 
+  /** The workers that are on hosts. */
+  async workerPlaces(deployServerId: string): Promise<PlaceOnHost[]> {
+    const { nodes } = await theServer(deployServerId)
+    const workers = nodes.filter(({ name }) => name !== 'cp')
+    return onHosts(
+      workers.map(({ name, machine_id }) => ({ machine_id: machine_id ?? '', service_id: '', node: name })),
+    )
+  },
+
   async noteImagesGone(deployServerId: string, ids: string[]): Promise<void> {
     await noteImagesGone(await theServer(deployServerId), ids)
   },

@@ -4,6 +4,7 @@ import { BuildFailed } from '../../drivers/errors.ts'
 import type {
   BuildOrder,
   CopyImage,
+  ForgetImages,
   ImageBuilds,
   MachineRegistries,
   ReadFolder,
@@ -22,6 +23,7 @@ interface Parts {
   registries: MachineRegistries
   copy: CopyImage
   read: ReadFolder
+  forget: ForgetImages
   api: {
     build(deployServerId: string, buildId: string): Promise<BuildOnHost>
     logPart(deployServerId: string, buildId: string, part: BuildLogPart): Promise<void>
@@ -31,7 +33,7 @@ interface Parts {
 }
 
 /** Activities of builds, on the host of the worker that builds. All are idempotent. */
-export function makeBuildsOnHost({ builds, registries, copy, read, api }: Parts) {
+export function makeBuildsOnHost({ builds, registries, copy, read, forget, api }: Parts) {
   /** The Dockerfile of the artifact, or one that is generated for it. */
   async function choose(
     machineId: string,
@@ -93,6 +95,9 @@ export function makeBuildsOnHost({ builds, registries, copy, read, api }: Parts)
 
     /** Waits until a build that was interrupted has ended. */
     endBuildOnHost: (machineId: string, id: string): Promise<void> => builds.end(machineId, id),
+
+    /** Removes images that a worker has pulled and no longer uses. */
+    forgetImagesOnHost: (machineId: string): Promise<void> => forget(machineId),
 
     /** Removes the images that the platform no longer needs. Returns the ids of their builds. */
     async tidyImagesOnHost(deployServerId: string, machineId: string): Promise<string[]> {

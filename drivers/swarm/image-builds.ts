@@ -111,7 +111,8 @@ function failureOf(code: number, { timeout_sec }: BuildOrder, last: string[]): E
   if (code === timedOut)
     return new BuildFailed(`The build was ended after ${timeout_sec} s`, 'build_timed_out')
   const output = last.join('\n')
-  if (/no space left on device/i.test(output)) return new MachineDiskFull(new Error(output))
+  // Without the output as its cause, which may have secrets.
+  if (/no space left on device/i.test(output)) return new MachineDiskFull()
   const why = last.findLast((line) => line.trim())
   return new BuildFailed(why ? `The build failed: ${why.slice(0, 500)}` : 'The build failed')
 }

@@ -11,7 +11,13 @@ import { asking, statusOf, unless } from '../docker/errors.ts'
 import { pullImage } from '../docker/images.ts'
 import { jsonLines } from '../docker/streams.ts'
 import { EngineRefused, EngineUnavailable } from '../errors.ts'
-import type { CopyImage, MachineRegistries, RegistrySpec, TaggedImage } from '../image-builds.ts'
+import type {
+  CopyImage,
+  ForgetImages,
+  MachineRegistries,
+  RegistrySpec,
+  TaggedImage,
+} from '../image-builds.ts'
 import type { DialMachine, PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
 import { engineOf } from './dial.ts'
@@ -99,7 +105,7 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
         SecurityOpt: ['no-new-privileges'],
       },
     })
-    await container.putArchive(await filesOf(spec), { path: '/' })
+    await container.putArchive(await filesOf(spec, hash), { path: '/' })
     await container.start()
   }
 
@@ -163,6 +169,16 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
   }
 }
 
+/** An engine calls an image without a tag dangling. */
+const unused = { dangling: ['true'], until: ['24h'] }
+
+export const makeForgetImages =
+  (dial: DialMachine): ForgetImages =>
+  (machineId) =>
+    asking(async () => {
+      await engineOf<Docker>(dial, machineId).pruneImages({ filters: unused })
+    })
+
 const manifests = [
   'application/vnd.docker.distribution.manifest.v2+json',
   'application/vnd.oci.image.manifest.v1+json',
@@ -176,12 +192,12 @@ function unlessUsed(error: unknown): void {
 }
 
 /** The configuration and the users, as a tar. The registry has no cache: it would believe in blobs that were removed. */
-async function filesOf({ users }: RegistrySpec): Promise<Buffer> {
+async function filesOf({ users }: RegistrySpec, secret: string): Promise<Buffer> {
   const lines = await Promise.all(
     users.map(async ({ name: user, password }) => `${user}:${await bcrypt.hash(password, rounds)}\n`),
   )
   const files = pack()
-  files.entry({ name: config.slice(1) }, settings)
+  files.entry({ name: config.slice(1), mode: 0o600 }, settings(secret))
   files.entry({ name: `${folderOf(config)}/htpasswd`.slice(1), mode: 0o600 }, lines.join(''))
   files.finalize()
   return buffer(files)
@@ -189,7 +205,8 @@ async function filesOf({ users }: RegistrySpec): Promise<Buffer> {
 
 const folderOf = (path: string): string => path.slice(0, path.lastIndexOf('/'))
 
-const settings = `version: 0.1
+/** The secret signs the state of uploads, which belongs to this container alone. */
+const settings = (secret: string): string => `version: 0.1
 log:
   level: warn
   accesslog:
@@ -201,6 +218,7 @@ storage:
     enabled: true
 http:
   addr: :5000
+  secret: ${secret}
 auth:
   htpasswd:
     realm: registry

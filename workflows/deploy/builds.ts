@@ -1,8 +1,9 @@
-import { proxyLocalActivities } from '@temporalio/workflow'
+import { CancellationScope, CancelledFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import type { BuildActivities } from '../../activities/deploy/builds.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
+import { together } from '../together.ts'
 
 const platform = proxyLocalActivities<BuildActivities>({
   startToCloseTimeout: '10 s', // a few queries
@@ -12,14 +13,19 @@ const platform = proxyLocalActivities<BuildActivities>({
 /** A worker builds one image at a time: the others may wait this long for their turns. */
 const turnWithinSec = 6 * 3600
 
-/** Removes images that are no longer needed. What is left, the next build removes. */
-async function tidy(deployServerId: string, { host_id, machine_id }: PlaceOnHost): Promise<void> {
-  const gone = await on(host_id, {
+const tidying = (hostId: string) =>
+  on(hostId, {
     scheduleToStartTimeout: '1 minute',
     startToCloseTimeout: '10 minutes', // waits for its turn between builds
     retry: { maximumAttempts: 2 },
-  }).tidyImagesOnHost(deployServerId, machine_id)
+  })
+
+/** Removes images that are no longer needed. What is left, the next build removes. */
+async function tidy(deployServerId: string, { host_id, machine_id }: PlaceOnHost): Promise<void> {
+  const gone = await tidying(host_id).tidyImagesOnHost(deployServerId, machine_id)
   await platform.noteImagesGone(deployServerId, gone)
+  const workers = await platform.workerPlaces(deployServerId)
+  await together(workers.map((worker) => tidying(worker.host_id).forgetImagesOnHost(worker.machine_id)))
 }
 
 /** Has the registry of a deploy server run, for the workers that pull an image from it. */
@@ -32,6 +38,16 @@ export async function ensureRegistry(deployServerId: string): Promise<void> {
   }).ensureRegistryOnHost(deployServerId, machine_id)
 }
 
+/** A cancelled step whose host is away ends by its timeout: that is the cancellation, too. */
+async function cancelled<T>(step: Promise<T>): Promise<T> {
+  try {
+    return await step
+  } catch (error) {
+    if (!CancellationScope.current().consideredCancelled) throw error
+    throw new CancelledFailure('The build was cancelled', [], error as Error)
+  }
+}
+
 /** Builds an image on the worker, and pushes it to the deploy server's registry. */
 export const createBuild = durable(
   async ({ id, undo, progress }) => {
@@ -39,9 +55,8 @@ export const createBuild = durable(
     const { deploy_server_id, place, timeout_sec } = await platform.beginBuild(id)
     progress(`building the image on ${place.node}`)
     undo(() => on(place.host_id).endBuildOnHost(place.machine_id, id))
-    const image = await on(place.host_id, {
-      startToCloseTimeout: `${turnWithinSec + timeout_sec} s`,
-    }).buildImageOnHost(deploy_server_id, id, place.machine_id)
+    const host = on(place.host_id, { startToCloseTimeout: `${turnWithinSec + timeout_sec} s` })
+    const image = await cancelled(host.buildImageOnHost(deploy_server_id, id, place.machine_id))
     await platform.endBuild(id, image)
     progress('removing images that are no longer needed')
     await tidy(deploy_server_id, place).catch(() => undefined)

@@ -9,7 +9,7 @@ import { makeAppFolders, makeReadFolder } from '../../../drivers/swarm/app-folde
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
-import { makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
+import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
 import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
@@ -52,6 +52,7 @@ export function deployPart({ engine, dockerHost, api }: Parts): HostPart {
     registries: makeMachineRegistries({ dial, pipe: engine.pipe, copy, connectFrom }),
     copy,
     read: makeReadFolder(engine.pipe),
+    forget: makeForgetImages(dial),
     api: api.builds,
   })
   return { name: 'deploy', activities: { ...nodes, ...services, ...artifacts, ...builds } }

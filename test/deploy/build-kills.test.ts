@@ -1,0 +1,124 @@
+import { text } from 'node:stream/consumers'
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { Build } from '../../models/deploy/builds.ts'
+import { loadBaseImage } from '../support/app-images.ts'
+import type { DeployServerBody } from '../support/client.ts'
+import { buildsOf } from '../support/clients/builds.ts'
+import { makeEngine, testPorts } from '../support/containers.ts'
+import { eventually } from '../support/eventually.ts'
+import { platform } from '../support/platform.ts'
+import { sampled } from '../support/sampled.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// If a process is killed (-9) during a build, the build ends as requested, has never run twice at once, and leaves
+// nothing on the worker.
+
+const within = 240_000
+const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
+type Role = (typeof roles)[number]
+
+let tenant: TestTenant
+let server: DeployServerBody
+let builds: ReturnType<typeof buildsOf>
+beforeAll(async () => {
+  tenant = await makeTenant()
+  server = await tenant.owner.deployServers.make()
+  await loadBaseImage(tenant.owner, server)
+  builds = buildsOf(tenant.owner, server.id)
+})
+
+async function killed(role: Role): Promise<void> {
+  await platform.kill(role)
+  await platform.start(role)
+}
+
+async function onWorker(command: string): Promise<string> {
+  const machine = server.workers[0]?.machine_id ?? ''
+  const { host_id } = await tenant.owner.containers.get(machine)
+  const stream = await makeEngine(testPorts, host_id ?? '').pipe(machine, [
+    'sh',
+    '-c',
+    `exec 2>&1; ${command}`,
+  ])
+  stream.end()
+  return (await text(stream)).trim()
+}
+
+/** Each build has a step that takes some seconds, and is seen by its own `sleep`. */
+let count = 0
+async function begin(seconds: number) {
+  const step = `sleep ${seconds}.${100 + ++count}`
+  const Dockerfile = `FROM busybox\nRUN echo begun; ${step}\nRUN head -c 20000000 /dev/urandom >/data`
+  const artifact_id = await builds.push('killed', { Dockerfile })
+  const build = await builds.create({ artifact_id, image: 'killed', secrets: { TOKEN: 'very secret' } })
+  return { ...build, step, most: mostAtOnce(step, build.id) }
+}
+
+/** How many of these commands run at once at most, until the build has ended. */
+const mostAtOnce = (step: string, id: string): Promise<string> =>
+  onWorker(
+    `most=0; while [ ! -e /tmp/over-${id} ]; do n=$(pgrep -fxc '${step}'); [ "$n" -le $most ] || most=$n; sleep 0.4; done; echo $most`,
+  )
+
+async function over(id: string, most: Promise<string>): Promise<number> {
+  await onWorker(`touch /tmp/over-${id}`)
+  return Number(await most)
+}
+
+const logged = (words: RegExp) => (id: string) => eventually(async () => words.test(await builds.log(id)))
+const moments = {
+  'is accepted': async (id: string) => eventually(async () => (await builds.get(id)).status === 'building'),
+  builds: logged(/\d begun$/m),
+  pushes: logged(/^pushing the image/m),
+}
+const points = Object.entries(moments).flatMap(([when, moment]) =>
+  roles.map((role) => ({ role, when, moment })),
+)
+
+const left = (id: string, step: string): Promise<string> =>
+  onWorker(
+    `ls -A /run/keelson-builds | grep -v '^lock$'; pgrep -fx '${step}'; ps ax | grep 'docker[ ]build.*${id}'`,
+  )
+
+describe('a build', () => {
+  test.each(sampled(points, 1))('completes if $role is killed when it $when', async ({ role, moment }) => {
+    const { id, operation, step, most } = await begin(3)
+    await moment(id)
+    await killed(role)
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    expect(await over(id, most)).toBeLessThanOrEqual(1)
+    expect(await builds.get(id)).toMatchObject({ status: 'succeeded', image_state: 'kept' })
+    expect(await left(id, step)).toBe('')
+    expect(await builds.log(id)).toContain('the image is sha256:')
+  })
+
+  test('is done again if its host worker is killed, after the former builder has ended', async () => {
+    const { id, operation, step, most } = await begin(6)
+    await logged(/\d begun$/m)(id)
+    await killed('host')
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+    expect(await over(id, most)).toBe(1)
+    expect((await builds.log(id)).match(/\d begun$/gm)).toHaveLength(2)
+    expect(await left(id, step)).toBe('')
+  })
+
+  test('that is cancelled while its host is away ends there too', async () => {
+    const { id, operation, step, most } = await begin(3600)
+    await logged(/\d begun$/m)(id)
+    await platform.kill('host')
+    await builds.cancel(id)
+    await platform.start('host')
+    expect(await operation.end(within)).toMatchObject({ state: 'cancelled' })
+    expect(await over(id, most)).toBe(1)
+    expect(await left(id, step)).toBe('')
+  })
+})
+
+test('a deploy server is deleted while it builds', async () => {
+  const artifact_id = await builds.push('last', { Dockerfile: 'FROM busybox\nRUN echo begun; sleep 3600' })
+  const { id, operation } = await builds.create({ artifact_id, image: 'last' })
+  await logged(/\d begun$/m)(id)
+  await (await tenant.owner.deployServers.delete(server.id)).operation.success()
+  expect(await operation.end()).toMatchObject({ state: 'cancelled' })
+  expect(await Build.countDocuments({ tenant_id: tenant.id })).toBe(0)
+})
