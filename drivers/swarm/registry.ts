@@ -10,7 +10,7 @@ import { z } from 'zod'
 import { asking, statusOf, unless } from '../docker/errors.ts'
 import { pullImage } from '../docker/images.ts'
 import { jsonLines } from '../docker/streams.ts'
-import { EngineRefused, EngineUnavailable } from '../errors.ts'
+import { EngineRefused, EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type {
   CopyImage,
   ForgetImages,
@@ -122,7 +122,13 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
           // 409: another call has made it.
           await unless([409], create(machineId, spec, hash))
         } else if (!there.State.Running) await unless([304], docker.getContainer(name).start())
-        await awaitAnswer(machineId, spec, signal)
+        try {
+          await awaitAnswer(machineId, spec, signal)
+        } catch (error) {
+          // Half made, perhaps: the next call makes it anew. Its images are in the volume.
+          if (!signal?.aborted) await unless([404], docker.getContainer(name).remove({ force: true }))
+          throw error
+        }
       }, signal),
 
     push: (machineId, { users: [user] }, reference, signal) =>
@@ -139,8 +145,7 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
         const stream = (await pushing) as Readable
         let digest: string | undefined
         for await (const { error, aux } of jsonLines(stream, PushNews)) {
-          if (error !== undefined)
-            throw new EngineRefused('The image could not be pushed to the registry', new Error(error))
+          if (error !== undefined) throw pushFailure(error)
           digest = aux?.Digest ?? digest
         }
         if (digest === undefined) throw new EngineUnavailable('The push of the image was interrupted')
@@ -178,6 +183,15 @@ export const makeForgetImages =
     asking(async () => {
       await engineOf<Docker>(dial, machineId).pruneImages({ filters: unused })
     })
+
+/** A registry that starts again answers with all kinds of errors: but for two, the next try may succeed. */
+function pushFailure(words: string): Error {
+  const cause = new Error(words)
+  if (/no space left/i.test(words)) return new MachineDiskFull(cause)
+  if (/denied|unauthorized/i.test(words))
+    return new EngineRefused('The registry of the deploy server refuses the image', cause)
+  return new EngineUnavailable('The image could not be pushed to the registry', cause)
+}
 
 const manifests = [
   'application/vnd.docker.distribution.manifest.v2+json',

@@ -11,6 +11,7 @@ import { decodedHistory } from '../support/histories.ts'
 import { eventually } from '../support/eventually.ts'
 import { followLog } from '../support/follow.ts'
 import { stackSettings } from '../support/stack.ts'
+import { testLong } from '../support/long-tests.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
 
@@ -21,7 +22,7 @@ let apps: ReturnType<typeof applicationsOf>
 
 beforeAll(async () => {
   tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make({ worker_count: 2, worker_instance_type: 'small' })
+  server = await tenant.owner.deployServers.make({ worker_count: 2 })
   await loadBaseImage(tenant.owner, server)
   builds = buildsOf(tenant.owner, server.id)
   apps = applicationsOf(tenant.owner, server.id)
@@ -74,17 +75,6 @@ describe('a build', () => {
       const containers = await (await innerEngine(tenant.owner, machine_id)).listContainers()
       expect(containers.map(({ Labels }) => Labels['keelson.deployment'])).toContain(app.deployment_id)
     }
-  })
-
-  test('of the same tag is what the next deployment releases; one that is promoted has the image of then', async () => {
-    await builds.make('moving', { Dockerfile: serving('old') })
-    const app = await apps.make({ image: 'moving', tag: 'latest' })
-    const { deployment_id } = app
-    await builds.make('moving', { Dockerfile: serving('new') })
-    await (await apps.deploy(app.id)).operation.success()
-    expect((await visit(app.url)).text).toBe('new')
-    await (await apps.deploy(app.id, { deployment_id })).operation.success()
-    expect((await visit(app.url)).text).toBe('old')
   })
 
   test('takes the Dockerfile, the stage, the arguments and the newest artifact of a name', async () => {
@@ -225,16 +215,7 @@ describe('the registry', () => {
     expect(outside?.headers.get('www-authenticate') ?? null).toBeNull()
   })
 
-  test('is made anew with its images if it is gone', async () => {
-    const build = await builds.make('kept', { Dockerfile: serving('kept') })
-    const inner = await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
-    await inner.getContainer('keelson-registry').remove({ force: true })
-    const app = await apps.make({ image: 'kept', tag: 'latest', replicas: 2 })
-    expect((await visit(app.url)).text).toBe('kept')
-    expect(build.image_state).toBe('kept')
-  })
-
-  test('keeps the last builds of an image and those of deployments, and removes the others', async () => {
+  test('keeps the images of deployments and the last builds, and is made anew with them if it is gone', async () => {
     const artifact_id = await builds.push('many', {
       Dockerfile: 'FROM busybox\nARG N\nRUN echo "$N" >/number\nCMD exec httpd -f -p "$PORT" -h /',
     })
@@ -248,7 +229,8 @@ describe('the registry', () => {
       return builds.get(id)
     }
     const first = await build(1)
-    const app = await apps.make({ image: 'many', tag: 'latest' })
+    const app = await apps.make({ image: 'many', tag: 'latest', replicas: 2 })
+    const says = async (): Promise<string> => (await visit(app.url, '/number')).text
     const second = await build(2)
     for (let n = 3; n <= 5; n++) await build(n)
     expect((await builds.get(first.id)).image_state).toBe('kept')
@@ -258,12 +240,20 @@ describe('the registry', () => {
     const stored = await onWorker('w1', blobs)
     expect(stored).toContain(first.digest?.slice(7))
     expect(stored).not.toContain(second.digest?.slice(7))
-    expect((await visit(app.url, '/number')).text).toBe('1')
+    expect(await says()).toBe('1')
+
+    const inner = await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
+    await inner.getContainer('keelson-registry').remove({ force: true })
+    await (await apps.deploy(app.id)).operation.success()
+    expect(await says()).toBe('5')
+    await (await apps.deploy(app.id, { deployment_id: app.deployment_id })).operation.success()
+    expect(await says()).toBe('1')
   })
 })
 
 describe('an artifact without a Dockerfile', () => {
-  test('is built as a Node application by its lock file', async () => {
+  // The image of Node has 120 MB, which take a mini machine half a minute to push.
+  testLong('is built as a Node application by its lock file', async () => {
     await makeNode()
     const files = {
       'package.json': JSON.stringify({ name: 'web', version: '1.0.0', scripts: { start: 'node server.js' } }),

@@ -53,7 +53,11 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const { body: task } = await apps.addTask(app.id, { command: 'true' })
   const artifact = await apps.push('shop', await archiveOf({ 'index.html': 'hello' }))
   await artifact.operation.success()
-  const build = await buildsOf(tenant.owner, server.id).create({ artifact_id: artifact.id, image: 'none' })
+  const build = await buildsOf(tenant.owner, server.id).create({
+    artifact_id: artifact.id,
+    image: 'none',
+    dockerfile: 'none',
+  })
   await build.operation.end()
   const { body: storage } = await apps.addStorage(app.id, '/data')
   const events = eventsOf(tenant.owner, server.id)

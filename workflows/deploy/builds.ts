@@ -55,7 +55,11 @@ export const createBuild = durable(
     const { deploy_server_id, place, timeout_sec } = await platform.beginBuild(id)
     progress(`building the image on ${place.node}`)
     undo(() => on(place.host_id).endBuildOnHost(place.machine_id, id))
-    const host = on(place.host_id, { startToCloseTimeout: `${turnWithinSec + timeout_sec} s` })
+    const host = on(place.host_id, {
+      startToCloseTimeout: `${turnWithinSec + timeout_sec} s`,
+      // A build is long: it is not begun again for ever.
+      retry: { initialInterval: '1 s', maximumInterval: '10 s', maximumAttempts: 10 },
+    })
     const image = await cancelled(host.buildImageOnHost(deploy_server_id, id, place.machine_id))
     await platform.endBuild(id, image)
     progress('removing images that are no longer needed')

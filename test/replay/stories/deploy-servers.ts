@@ -1,7 +1,8 @@
 import { gzipSync } from 'node:zlib'
-import { loadAppImages } from '../../support/app-images.ts'
+import { loadAppImages, loadBaseImage } from '../../support/app-images.ts'
 import { archiveOf } from '../../support/archives.ts'
 import { applicationsOf } from '../../support/clients/applications.ts'
+import { buildsOf } from '../../support/clients/builds.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { Operation } from '../../support/client.ts'
 import { tenant, type Stories } from '../world.ts'
@@ -40,6 +41,28 @@ export const deployServerStories: Stories = {
     (await (await applications()).push('shop', await archiveOf({ file: 'hello' }))).operation,
   'createArtifact.failed': async () =>
     (await (await applications()).push('shop', gzipSync('hello'.repeat(500)))).operation,
+  'createBuild.succeeded': async () => {
+    const builds = await buildsHere()
+    const artifact_id = await builds.push('built', {
+      Dockerfile: 'FROM busybox\nCMD exec httpd -f -p "$PORT"',
+    })
+    return (await builds.create({ artifact_id, image: 'built' })).operation
+  },
+  'createDeployment.built': async () =>
+    (await (await applications()).create({ name: 'built', image: 'built', tag: 'latest' })).operation,
+  'createBuild.failed': async () => {
+    const builds = await buildsHere()
+    const artifact_id = await builds.push('broken', { Dockerfile: 'FROM busybox\nRUN exit 7' })
+    return (await builds.create({ artifact_id, image: 'broken' })).operation
+  },
+  'createBuild.cancelled': async () => {
+    const builds = await buildsHere()
+    const artifact_id = await builds.push('slow', { Dockerfile: 'FROM busybox\nRUN sleep 3600' })
+    const { id, operation } = await builds.create({ artifact_id, image: 'slow' })
+    await eventually(async () => (await builds.log(id)).includes('RUN sleep'))
+    await builds.cancel(id)
+    return operation
+  },
   'createTaskRun.succeeded': () => runOf('echo done'),
   'createTaskRun.failed': () => runOf('exit 3'),
   'createTaskRun.cancelled': async () => {
@@ -82,6 +105,10 @@ async function runOf(command: string): Promise<Operation> {
 const replacementOf = async (machine: string): Promise<Operation> => {
   const path = `/api/v1/deploy-servers/${await theServer()}/machines/${machine}/replace`
   return (await tenant.owner.begin('POST', path)).operation
+async function buildsHere() {
+  const server = await deployServers.get(await theServer())
+  await loadBaseImage(tenant.owner, server)
+  return buildsOf(tenant.owner, server.id)
 }
 
 async function theServer(): Promise<string> {
