@@ -44,15 +44,26 @@ export function forNode(found: Found, images: BaseImages): Generated | Nothing {
   const scripts = manifest.scripts ?? {}
   const builds = scripts['build'] !== undefined
   const start = startOf(found, manifest)
-  const reasons = ['it has a package.json', manager.reason, ...version]
+  // Workspaces have a manifest in each folder, and scripts may use any file.
+  const ownScript = ['preinstall', 'install', 'postinstall'].find((name) => scripts[name] !== undefined)
+  const needsAll = manifest.workspaces !== undefined || ownScript !== undefined
+  const reasons = [
+    'it has a package.json',
+    manager.reason,
+    ...version,
+    ...(ownScript
+      ? [`its script \`${ownScript}\` may use any file: all are copied before the installation`]
+      : []),
+  ]
   const install = [
     `FROM ${image}${builds ? ' AS build' : ''}`,
     'WORKDIR /app',
     manager.name !== 'npm' && 'RUN corepack enable',
-    // Workspaces have a manifest in each folder.
-    manifest.workspaces === undefined ? `COPY package.json ${manager.files.join(' ')} ./` : 'COPY . .',
-  ].map((line) => (typeof line === 'string' ? line.replaceAll('  ', ' ') : line))
+    needsAll ? 'COPY . .' : `COPY ${['package.json', ...manager.files].join(' ')} ./`,
+  ]
   const cached = (what: string): string => `RUN --mount=type=cache,target=${manager.cache} ${what}`
+  // `prepare` is for developers (husky and the like), whose packages are left out.
+  const forRun = scripts['prepare'] === undefined ? '' : 'npm pkg delete scripts.prepare && '
 
   if (!start && !builds)
     return {
@@ -85,7 +96,7 @@ export function forNode(found: Found, images: BaseImages): Generated | Nothing {
           'WORKDIR /app',
           'COPY --from=build /app /app',
         ]
-      : [cached(manager.installForRun), 'COPY . .']),
+      : [cached(`${forRun}${manager.installForRun}`), 'COPY . .']),
     'ENV NODE_ENV=production PATH=/app/node_modules/.bin:$PATH',
     start.command,
   )

@@ -114,6 +114,18 @@ const cases: [name: string, Record<string, string>, string, string[], string[]][
     [],
   ],
   [
+    'Node with scripts of its installation',
+    {
+      'package.json': json({
+        scripts: { ...server.scripts, postinstall: 'prisma generate', prepare: 'husky' },
+      }),
+      'package-lock.json': '',
+    },
+    'Node',
+    ['WORKDIR /app', 'COPY . .', 'npm pkg delete scripts.prepare && npm ci --omit=dev'],
+    ['`postinstall` may use any file'],
+  ],
+  [
     'a site of Vite',
     {
       'package.json': json({
