@@ -5,6 +5,8 @@ import {
   type DeployNode,
   type DeployServerDocument,
 } from '../../models/deploy/deploy-servers.ts'
+import { builder } from '../../models/deploy/artifacts.ts'
+import { noteRegistryLost } from '../../models/deploy/built-images.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
 import { type InstanceType, instanceTypes } from '../../models/deploy/instance-types.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
@@ -110,16 +112,18 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
     return planOf(server, node, machineImage)
   },
 
-  /** Records what has become of a node. */
-  async noteNode(id: string, name: string, changes: Partial<DeployNode>): Promise<void> {
-    const set = Object.entries(changes).map(([field, value]) => [`nodes.$.${field}`, value] as const)
-    await DeployServer.updateOne(
-      { _id: id, 'nodes.name': name },
-      { $set: Object.fromEntries(set) },
-    ).setOptions(everyTenant)
-  },
+  /** Records changes of a node. */
+  noteNode: (id: string, name: string, changes: Partial<DeployNode>): Promise<void> =>
+    changeNode(id, name, changes),
 
   noteReplaced,
+
+  /** Records that a machine and its disk are gone. The worker that builds takes the registry along. */
+  async emptyNode(id: string, name: string): Promise<void> {
+    if (name === builder) await noteRegistryLost(id)
+    const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null }
+    await changeNode(id, name, nothing)
+  },
 
   /** Takes a node out of the record, once nothing of it is left. */
   async dropNode(id: string, name: string): Promise<void> {
@@ -161,6 +165,13 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
 })
 
 export type DeployServerActivities = ReturnType<typeof makeDeployServerActivities>
+
+async function changeNode(_id: string, name: string, changes: Partial<DeployNode>): Promise<void> {
+  const set = Object.entries(changes).map(([field, value]) => [`nodes.$.${field}`, value] as const)
+  await DeployServer.updateOne({ _id, 'nodes.name': name }, { $set: Object.fromEntries(set) }).setOptions(
+    everyTenant,
+  )
+}
 
 async function placesOf(id: string): Promise<Record<string, MachinePlace>> {
   const { nodes } = await serverOf(id)

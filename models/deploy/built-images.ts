@@ -2,6 +2,7 @@ import { Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
 import { Operation } from '../operations.ts'
+import { everyTenant } from '../tenant-scope.ts'
 import { Application } from './applications.ts'
 import { forgetLog } from './build-logs.ts'
 import { Build, type BuildDocument } from './builds.ts'
@@ -112,6 +113,12 @@ export async function noteImagesGone(
     .skip(keptRecords)
     .lean()
   for (const build of old) await forgetBuild(build)
+}
+
+/** The registry was lost with its worker. Idempotent. */
+export async function noteRegistryLost(deploy_server_id: string): Promise<void> {
+  const lost = { deploy_server_id, image_state: { $in: ['kept', 'leaving'] as const }, operation_id: null }
+  await Build.updateMany(lost, { $set: { image_state: 'gone' } }).setOptions(everyTenant)
 }
 
 async function forgetBuild({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {

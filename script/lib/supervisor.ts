@@ -119,7 +119,12 @@ export class Supervisor implements Controlled {
     }
     writePrivate(join(layout.state, 'mongodb.url'), `${connections.mongodbUrl}\n`)
     await this.#script('images', ['script/images'], { ...process.env, KEELSON_DOCKER_HOST: dockerHost })
-    await copyImages(dockerHost, further, ['busybox:latest', 'keelson/hello:1', 'keelson/machine:1'])
+    await copyImages(dockerHost, further, [
+      'busybox:latest',
+      'keelson/hello:1',
+      'keelson/machine:1',
+      'registry:2',
+    ])
     const names = further.map(({ name }) => name).join(',')
     const printed = await this.#script(
       'setup',

@@ -35,7 +35,7 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
 /** Deletes the machine and its disk, and makes new ones. */
 async function renewNode(work: Server, name: string): Promise<void> {
   const { id } = work
-  const empty = () => platform.noteNode(id, name, nothing)
+  const empty = () => platform.emptyNode(id, name)
   await say(work, `removing the machine ${name}`)
   // From here on there is nothing to go back to. After a failure the platform tries again: see lost-machines.ts.
   await keepSoFar(work)
@@ -45,8 +45,6 @@ async function renewNode(work: Server, name: string): Promise<void> {
   await say(work, `making the machine ${name}`)
   await makeNode(work, name, empty)
 }
-
-const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null }
 
 /** A later failure or cancel takes back nothing of what was done so far. */
 const keepSoFar = (work: Server): Promise<void> => work.settle(async () => undefined)

@@ -105,6 +105,8 @@ async function runOf(command: string): Promise<Operation> {
 const replacementOf = async (machine: string): Promise<Operation> => {
   const path = `/api/v1/deploy-servers/${await theServer()}/machines/${machine}/replace`
   return (await tenant.owner.begin('POST', path)).operation
+}
+
 async function buildsHere() {
   const server = await deployServers.get(await theServer())
   await loadBaseImage(tenant.owner, server)
