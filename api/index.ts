@@ -1,3 +1,4 @@
+import '../models/index.ts' // the rules by which operations are accepted
 import { containers } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'

@@ -109,7 +109,7 @@ describe('a build', () => {
     await builds.cancel(id)
     await platform.start('host')
     expect(await operation.end(within)).toMatchObject({ state: 'cancelled' })
-    expect(await over(id, most)).toBe(1)
+    expect(await over(id, most)).toBeLessThanOrEqual(1) // it may end between two looks
     expect(await left(id, step)).toBe('')
   })
 })
