@@ -18,7 +18,7 @@ const keptDeployments = 10
 /** Records of builds that are kept, with their logs. */
 const keptRecords = 200
 
-/** What is to be released: the application’s next release, or that of an earlier deployment. */
+/** The source of a deployment: the application’s next release, or the release of an earlier deployment. */
 export interface ImageSource {
   tenant_id: string
   deploy_server_id: string

@@ -170,7 +170,7 @@ describe('a build', () => {
   })
 
   test('streams its log, which ends with it', async () => {
-    const Dockerfile = 'FROM busybox\nRUN for i in 1 2 3; do echo "line $i"; sleep 1; done'
+    const Dockerfile = 'FROM busybox\nRUN for i in 1 2 3; do echo "line $i"; sleep 3; done'
     const artifact_id = await builds.push('told', { Dockerfile })
     const { id, operation } = await builds.create({ artifact_id, image: 'told' })
     const path = `/api/v1/deploy-servers/${server.id}/builds/${id}/logs?follow=true`
