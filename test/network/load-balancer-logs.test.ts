@@ -235,6 +235,9 @@ describeHosts('with further hosts, the access log', () => {
     const { lb } = await makeServed(tenant, subnet)
     const following = await follow(lb.id, '&lines=0')
     await sendAll(urlOf(lb), numbered('/in/move-a', 10))
+    const followed = () => following.lines.filter(({ path }) => path?.startsWith('/in/move')).length
+    // Following reads from the host: what the former host wrote in its last moments is in the archive alone.
+    await eventually(() => followed() >= 10)
     await (await tenant.owner.loadBalancers.reschedule(lb.id)).operation.success()
     const now = await tenant.owner.loadBalancers.get(lb.id)
     await eventually(async () => (await send(urlOf(now), '/in')) === 200)
@@ -250,7 +253,7 @@ describeHosts('with further hosts, the access log', () => {
       lb.endpoints[0]?.host_id,
       now.endpoints[0]?.host_id,
     ])
-    await eventually(() => following.lines.filter(({ path }) => path?.startsWith('/in/move')).length >= 20)
+    await eventually(() => followed() >= 20)
     await following.stop()
   })
 
