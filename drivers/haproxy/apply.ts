@@ -6,7 +6,7 @@ import { isNamespace } from '../linux/namespaces.ts'
 import type { LoadBalancerSpec } from '../load-balancers.ts'
 import { sync } from '../system/files.ts'
 import { dropOthers } from './certificates.ts'
-import { carryOut, keepDownServers, serverCommands } from './changes.ts'
+import { carryOut, keepHealth, serverCommands } from './changes.ts'
 import { accepted } from './check.ts'
 import type { Document } from './document.ts'
 import type { LoadBalancerHost } from './host.ts'
@@ -113,7 +113,7 @@ async function change(
     return
   }
   const former = await readFile(place.config)
-  await keepDownServers(place, document.servers)
+  await keepHealth(place, document.servers, record.spec.health_check.healthy_after)
   await takeCandidate(place)
   await host.write(record)
   try {

@@ -39,10 +39,11 @@ export async function carryOut(place: Place, commands: string[]): Promise<void> 
 }
 
 /**
- * Writes which servers are down, for the next worker: it would otherwise send requests to them until its own checks
- * fail. Everything else of a server comes from the configuration.
+ * Writes which servers are up or down, for the next worker. It would otherwise send requests to those that are down until
+ * its own checks fail, and take the others for down at the first check that fails, whatever `unhealthy_after` is.
+ * Everything else of a server comes from the configuration.
  */
-export async function keepDownServers(place: Place, wanted: Server[]): Promise<void> {
+export async function keepHealth(place: Place, wanted: Server[], healthyAfter: number): Promise<void> {
   const said = await ask(place, ['show servers state']).catch(() => '')
   const [version = '1', head = '', ...rows] = said.split('\n')
   const columns = head.replace(/^# /, '').split(' ')
@@ -51,8 +52,13 @@ export async function keepDownServers(place: Place, wanted: Server[]): Promise<v
   const kept = rows.flatMap((row) => {
     const values = row.split(' ')
     const server = servers.get(`${at(values, 'be_name')}/${at(values, 'srv_name')}`)
-    const isDown = at(values, 'srv_op_state') === '0' && at(values, 'srv_admin_state') === '0'
-    if (!server || server.stopped || !isDown) return []
+    const [state, forced, health] = ['srv_op_state', 'srv_admin_state', 'srv_check_health'].map((column) =>
+      Number(at(values, column)),
+    )
+    const isDown = state === 0
+    // A new server is up with the health of `rise`, until its first check.
+    const isFoundUp = state === 2 && (health ?? 0) > healthyAfter
+    if (!server || server.stopped || forced !== 0 || !(isDown || isFoundUp)) return []
     const now: Record<string, string | number> = {
       srv_addr: server.address,
       srv_port: server.port,

@@ -140,11 +140,12 @@ function routeSpec(route: RouteDocument, placeOf: PlaceOf, now: Date): RouteSpec
     backend_sni: route.backend_sni,
     backend_ca_trust_id: route.backend_ca_trust_id,
     sticky: route.sticky,
+    // In an order of their own: a target that begins to drain then changes its weight only, without a reload.
     targets: [
       ...route.targets.flatMap((target) => spec(target, false)),
       // Time alone ends a drain: the next report then finds another version.
       ...route.draining.flatMap(({ target, until }) => (until > now ? spec(target, true) : [])),
-    ],
+    ].toSorted((a, b) => (a.id < b.id ? -1 : 1)),
   }
 }
 

@@ -4,6 +4,7 @@ import { rm } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import { findMaster, reload } from '../../../drivers/haproxy/processes.ts'
+import { statsOf } from '../../../drivers/haproxy/runtime.ts'
 import { LoadBalancerHost } from '../../../drivers/haproxy/host.ts'
 import type { LoadBalancerSpec, RouteSpec } from '../../../drivers/load-balancers.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
@@ -236,6 +237,22 @@ withLoadBalancers('a load balancer’s process', () => {
     }
     ending.abort()
     await watching
+  })
+
+  test('takes a target for unhealthy after as many failed checks as it is told, also after a reload', async () => {
+    const check = { ...balancer().health_check, path: '/health', expect_status: 200, unhealthy_after: 100 }
+    const spec = balancer({ routes: [route()], health_check: check })
+    await applied(spec)
+    const health = async () => (await balancers.find(spec.id))?.targets.map((one) => one.health)
+    await eventually(async () => String(await health()) === 'healthy')
+    const port = await portOf(spec.id)
+    await ask(port, '/?health=500')
+    await balancers.apply({ ...spec, challenges: [{ token: 't', key_authorization: 'x' }] })
+    const hasFailed = async () =>
+      (await statsOf(placeOf(spec.id))).some(({ check_status }) => check_status?.endsWith('L7STS'))
+    await eventually(hasFailed)
+    expect(await health()).toEqual(['healthy'])
+    expect((await ask(port, '/?health=200')).status).toBe(200)
   })
 
   test('marks a target as unhealthy and healthy again by its checks, and tells so', async () => {
