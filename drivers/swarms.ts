@@ -59,8 +59,6 @@ export interface SwarmMembership {
   remove(managerId: string, machineId: string): Promise<void>
   /** Has the machine leave its Swarm. Succeeds if it is in none. */
   leave(machineId: string): Promise<void>
-  /** Makes this machine the only manager of a new Swarm that has the services of the one it was in. */
-  reform(machineId: string, address: string): Promise<SwarmMember>
 }
 
 /** One task that always runs on one member: a replica of an application. */

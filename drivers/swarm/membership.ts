@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { asking, statusOf, unless, wordsOf } from '../docker/errors.ts'
+import { asking, unless, wordsOf } from '../docker/errors.ts'
 import { EngineError, EngineUnavailable } from '../errors.ts'
 import type { DialMachine, SwarmMember, SwarmMembership } from '../swarms.ts'
 import { engineOf } from './dial.ts'
@@ -11,6 +11,12 @@ export const machineLabel = 'keelson.machine'
 const overlayPool = ['172.24.0.0/14']
 const swarmPort = 2377
 const lookEveryMs = 200
+/**
+ * A Swarm gives up a member that is silent for three of these, and then starts its services anew, also if they still run
+ * there: at its default of 5 s, an engine that stands still for 15 s would cost all its applications a second. The platform
+ * itself finds lost machines and moves what runs on them, so a Swarm has time.
+ */
+const dispatcher = { HeartbeatPeriod: 20e9 } // ns
 /** A worker that has joined appears at its manager within a second. */
 const appearsWithinMs = 10_000
 
@@ -128,7 +134,7 @@ export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
             DefaultAddrPool: overlayPool,
             SubnetSize: 24,
             Availability: 'drain',
-            Spec: {},
+            Spec: { Dispatcher: dispatcher },
           })
         }
         return formed(machineId)
@@ -187,13 +193,14 @@ export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
 
     drain: (managerId, machineId, withinMs, signal) =>
       asking(async () => {
-        const node = await nodeOf(managerId, machineId, 0)
-        if (!node) return
-        await changeNode(managerId, node.ID, (spec) => ({ ...spec, Availability: 'drain' }))
-        if (node.Status.State !== 'ready') return // it cannot end its tasks
+        const there = await nodeOf(managerId, machineId, 0)
+        if (!there) return
+        await changeNode(managerId, there.ID, (spec) => ({ ...spec, Availability: 'drain' }))
         const deadline = performance.now() + withinMs
-        const filters = { node: [node.ID] }
+        const filters = { node: [there.ID] }
         for (;;) {
+          const { Status: now } = await at(managerId).getNode(there.ID).inspect()
+          if (now.State !== 'ready') return // it cannot end its tasks
           const tasks = await at(managerId).listTasks({ filters })
           if (!tasks.some(({ Status }) => ['running', 'starting', 'preparing'].includes(Status.State))) return
           if (performance.now() > deadline)
@@ -210,27 +217,8 @@ export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
       }),
 
     leave: (machineId) => asking(() => leave(machineId)),
-
-    reform: (machineId, address) =>
-      asking(async () => {
-        const { Swarm } = await infoOf(machineId)
-        if (!Swarm.ControlAvailable || (await nodesOf(machineId).catch(refusedAs503)) === null)
-          await at(machineId).swarmInit({
-            ForceNewCluster: true,
-            ListenAddr: `${address}:${swarmPort}`,
-            AdvertiseAddr: address,
-            DataPathAddr: address,
-          })
-        return formed(machineId)
-      }),
   }
   return membership
-}
-
-/** A manager without its majority answers 500 or 503. */
-function refusedAs503(error: unknown): null {
-  if ([500, 503].includes(statusOf(error) ?? 0)) return null
-  throw error
 }
 
 const toMember = ({ ID, Spec, Status }: Node): SwarmMember => ({

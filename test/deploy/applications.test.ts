@@ -1,6 +1,7 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
-import { innerEngine, loadAppImages } from '../support/app-images.ts'
+import { innerEngine, loadAppImages, signalInnerEngine } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
 import { eventsOf } from '../support/clients/events.ts'
@@ -28,12 +29,21 @@ beforeAll(async () => {
 const unique = (): string => `app-${newId().slice(-12)}`
 const saysOf = async (url: string): Promise<string> => (await visit(url)).text
 
-/** The deployments whose containers run, for each container. One that is removed has time to end. */
-async function containers(): Promise<string[]> {
+/** The containers that run on the workers. */
+async function running(): Promise<{ Id: string; Labels: Record<string, string> }[]> {
   const lists = server.workers.map(async ({ machine_id }) =>
     (await innerEngine(tenant.owner, machine_id)).listContainers(),
   )
-  return (await Promise.all(lists)).flat().map(({ Labels }) => Labels['keelson.deployment'] ?? '')
+  return (await Promise.all(lists)).flat()
+}
+
+/** The deployments whose containers run, for each container. One that is removed has time to end. */
+const containers = async (): Promise<string[]> =>
+  (await running()).map(({ Labels }) => Labels['keelson.deployment'] ?? '')
+
+async function signalEngines(name: string): Promise<void> {
+  const nodes = [server.control_plane, ...server.workers].flatMap((node) => node ?? [])
+  await Promise.all(nodes.map(({ machine_id }) => signalInnerEngine(tenant.owner, machine_id, name)))
 }
 
 describe('an application', () => {
@@ -83,8 +93,8 @@ describe('an application', () => {
     // Only the last release is left, on both workers.
     const ids = new Set(deployments.map(({ id }) => id))
     await eventually(async () => {
-      const running = (await containers()).filter((id) => ids.has(id))
-      return running.length === 2 && running.every((id) => id === deployments[3]?.id)
+      const left = (await containers()).filter((id) => ids.has(id))
+      return left.length === 2 && left.every((id) => id === deployments[3]?.id)
     })
   })
 
@@ -211,6 +221,26 @@ describe('an application', () => {
       expect.stringMatching(/^application\.deploy_failed: .* was not deployed: /),
     ])
   })
+})
+
+test('applications run on while the engines of all machines stand still', async () => {
+  const [app, other] = [await apps.make({ replicas: 2 }), await apps.make()]
+  const others = async (): Promise<string[]> =>
+    (await running())
+      .filter(({ Labels }) => Labels['keelson.deployment'] === other.deployment_id)
+      .map(({ Id }) => Id)
+  const before = await others()
+  const load = visitors(app.url, 1)
+  await signalEngines('STOP')
+  await delay(20_000) // longer than a Swarm by default waits for its members
+  await signalEngines('CONT')
+  await (await apps.deploy(app.id, { tag: 'v2' })).operation.success()
+  await load.stop()
+  expect(load.failures).toEqual([])
+  expect(before).toHaveLength(1)
+  expect(await others()).toEqual(before)
+  await (await apps.delete(app.id)).operation.success()
+  await (await apps.delete(other.id)).operation.success()
 })
 
 test('applications leave a worker that is removed, without a failed request', async () => {

@@ -1,5 +1,6 @@
 import { text } from 'node:stream/consumers'
 import type Docker from 'dockerode'
+import type { ContainerEngine } from '../../drivers/containers.ts'
 import { engineOf } from '../../drivers/swarm/dial.ts'
 import { dialMachines } from '../../worker/host/machine-engines.ts'
 import type { Client, DeployServerBody } from './client.ts'
@@ -35,11 +36,21 @@ async function make(): Promise<void> {
   }
 }
 
-/** The engine inside a machine. */
-export async function innerEngine(client: Client, machineId: string): Promise<Docker> {
+/** The engine of the host that a machine is on. */
+async function outerEngine(client: Client, machineId: string): Promise<ContainerEngine> {
   const { host_id } = await client.containers.get(machineId)
   const host = (await allHosts()).find(({ id }) => id === host_id)
-  return engineOf<Docker>(dialMachines(makeEngine(testPorts, host_id ?? '', host?.docker_host)), machineId)
+  return makeEngine(testPorts, host_id ?? '', host?.docker_host)
+}
+
+/** The engine inside a machine. */
+export const innerEngine = async (client: Client, machineId: string): Promise<Docker> =>
+  engineOf<Docker>(dialMachines(await outerEngine(client, machineId)), machineId)
+
+/** Sends a signal to the engine inside a machine. */
+export async function signalInnerEngine(client: Client, machineId: string, signal: string): Promise<void> {
+  const outer = await outerEngine(client, machineId)
+  await text(await outer.pipe(machineId, ['pkill', `-${signal}`, '-x', 'dockerd']))
 }
 
 /** Loads the images into the engines of all workers. */

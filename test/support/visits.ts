@@ -21,26 +21,39 @@ export const visit = (url: string, path = '/'): Promise<{ status: number; text: 
     asked.end()
   })
 
+const sec = (ms: number): string => (ms / 1000).toFixed(1)
+
 /** Visits an application again and again, some visitors at once, until `stop`. */
 export function visitors(url: string, count = 4) {
   const answers = new Map<string, number>()
-  const failures: string[] = []
+  const faults = new Map<string, { count: number; first: number; last: number }>()
+  const begun = performance.now()
   const over = new AbortController()
+  const fail = (what: string): void => {
+    const at = performance.now() - begun
+    const { count: before, first } = faults.get(what) ?? { count: 0, first: at }
+    faults.set(what, { count: before + 1, first, last: at })
+  }
   const one = async (): Promise<void> => {
     while (!over.signal.aborted) {
       try {
         const { status, text } = await visit(url)
         if (status === 200) answers.set(text, (answers.get(text) ?? 0) + 1)
-        else failures.push(`${status} ${text}`)
+        else fail(`${status} ${text}`)
       } catch (error) {
-        failures.push((error as Error).message)
+        fail((error as Error).message)
       }
     }
   }
   const all = Array.from({ length: count }, one)
   return {
     answers,
-    failures,
+    /** What failed, a line for each kind: how often, and when, since the first visit. */
+    get failures(): string[] {
+      return [...faults].map(
+        ([what, { count: times, first, last }]) => `${times} times, ${sec(first)} to ${sec(last)} s: ${what}`,
+      )
+    },
     async stop(): Promise<void> {
       over.abort()
       await Promise.all(all)
