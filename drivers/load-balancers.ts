@@ -93,6 +93,12 @@ export interface LeftOut {
 
 export type TargetHealth = 'healthy' | 'unhealthy' | 'unknown' | 'draining'
 
+/** Targets of one route. */
+export interface RouteTargets {
+  route_id: string
+  target_ids: string[]
+}
+
 export interface LoadBalancerState {
   id: string
   /** `broken`: its process does not run although it should. */

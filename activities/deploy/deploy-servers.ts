@@ -270,7 +270,7 @@ const loadBalancerFields = ({ _id: managed_by }: DeployServerDocument, subnet_id
     interval_sec: 1,
     timeout_sec: 1,
     healthy_after: 1,
-    unhealthy_after: 2,
+    unhealthy_after: 3, // a busy machine may stand still for a second or two
     expect_status: null,
   },
   replicas: 1,

@@ -6,7 +6,7 @@ import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Build } from '../../models/deploy/builds.ts'
 import { forgetBuilds } from '../../models/deploy/built-images.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
-import { routeApplication } from '../../models/deploy/application-routes.ts'
+import { type Balanced, routeApplication, targetsAt } from '../../models/deploy/application-routes.ts'
 import {
   Deployment,
   type DeploymentDocument,
@@ -23,6 +23,7 @@ import { volumeOf } from '../../models/deploy/swarm-services.ts'
 import { forgetTasks, TaskRun } from '../../models/deploy/task-runs.ts'
 import { endTurn, takeTurn } from '../../models/deploy/turns.ts'
 import { transaction } from '../../models/database.ts'
+import { Route } from '../../models/network/load-balancer-routes.ts'
 import { replicasOf } from '../../models/network/load-balancers.ts'
 import { Operation } from '../../models/operations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -56,6 +57,14 @@ interface ServingOnNode {
   path: string | null
   within_sec: number
   places: ServingPlace[]
+  /** Null without a route. */
+  routed: Routed | null
+}
+
+/** How requests reach an application. */
+interface Routed extends Balanced {
+  /** The load balancer's hosts that answer. */
+  host_ids: string[]
 }
 
 /** A release that was taken back. */
@@ -122,19 +131,14 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     return toServing(await permanently(() => placeRelease(deployment)))
   },
 
-  /** Has the application's route lead to these deployments. Returns the load balancer and its hosts that answer. */
-  async routeTo(
-    appId: string,
-    deploymentIds: string[],
-  ): Promise<{ lb_id: string | null; host_ids: string[] }> {
+  /** Has the application's route lead to these deployments. Null if it has no load balancer. */
+  async routeTo(appId: string, deploymentIds: string[]): Promise<Routed | null> {
     const application = await findApplication(appId)
-    if (!application) return { lb_id: null, host_ids: [] }
-    const lb_id = await permanently(() => routeApplication(application, deploymentIds, domain)).catch(
+    if (!application) return null
+    const balanced = await permanently(() => routeApplication(application, deploymentIds, domain)).catch(
       unlessGone,
     )
-    const replicas = lb_id ? await replicasOf(lb_id) : []
-    const hosts = await Promise.all(replicas.map(({ host_id }) => answering(host_id)))
-    return { lb_id, host_ids: hosts.filter((host_id) => host_id !== null) }
+    return balanced && { ...balanced, host_ids: await balancersOf(balanced.lb_id) }
   },
 
   /** From now on this release is the one that serves; with null, none is. */
@@ -197,11 +201,12 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
 
   /** The replicas that serve from a worker, for the wait until they do again. */
   async servingOn(deployServerId: string, node: string): Promise<ServingOnNode[]> {
-    return (await servingOn(deployServerId, node)).map(({ deployment }) => ({
-      path: deployment.health_check.path,
-      within_sec: deployment.health_check.within_sec,
-      places: toServing(deployment.places.filter((place) => place.node === node)),
-    }))
+    const found = (await servingOn(deployServerId, node)).map(async ({ application, deployment }) => {
+      const { path, within_sec } = deployment.health_check
+      const places = deployment.places.filter((place) => place.node === node)
+      return { path, within_sec, places: toServing(places), routed: await routedTo(application, places) }
+    })
+    return Promise.all(found)
   },
 
   /** The operations of the open deployments and task runs of an application, or of all, artifacts and builds of a deploy server. */
@@ -248,6 +253,20 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
 })
 
 export type DeploymentActivities = ReturnType<typeof makeDeploymentActivities>
+
+const balancersOf = async (lbId: string): Promise<string[]> => {
+  const hosts = (await replicasOf(lbId)).map(({ host_id }) => answering(host_id))
+  return (await Promise.all(hosts)).filter((host_id) => host_id !== null)
+}
+
+async function routedTo({ route_id }: ApplicationDocument, places: Place[]): Promise<Routed | null> {
+  const route = await Route.findById(route_id ?? '')
+    .setOptions(everyTenant)
+    .lean()
+  if (!route) return null
+  const { lb_id } = route
+  return { lb_id, targets: targetsAt(route, places), host_ids: await balancersOf(lb_id) }
+}
 
 const toServing = (places: Place[]): ServingPlace[] =>
   places.map(({ service_id, ip_address, machine_port }) => ({ service_id, ip_address, machine_port }))

@@ -1,10 +1,16 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { cancellationSignal } from '@temporalio/activity'
 import { EngineUnavailable, HostNotEquipped } from '../../drivers/errors.ts'
 import type { MemberNamespaces } from '../../drivers/linux/member-namespaces.ts'
-import type { LoadBalancerEngine, LoadBalancerState } from '../../drivers/load-balancers.ts'
+import type { LoadBalancerEngine, LoadBalancerState, RouteTargets } from '../../drivers/load-balancers.ts'
 import type { HostLoadBalancer, HostLoadBalancers } from '../../lib/load-balancer-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import type { Networks } from './networks.ts'
+
+const looksEveryMs = 100
+// The first check of a target begins within an interval, which is at most this where anybody waits for it.
+const foundHealthyWithinMs = 10_000
 
 interface Parts {
   engine: LoadBalancerEngine
@@ -103,6 +109,19 @@ export function makeLoadBalancers({ engine, namespaces, networks, wanted, onChan
       if (found?.state !== 'running') throw new EngineUnavailable('The load balancer does not run yet')
       return found
     },
+
+    /** Waits some seconds until its own checks have found all of these healthy. Returns whether they have. */
+    async foundHealthy(id: string, { route_id, target_ids }: RouteTargets): Promise<boolean> {
+      const deadline = performance.now() + foundHealthyWithinMs
+      const signal = cancellationSignal()
+      do {
+        const { targets = [] } = (await engine.find(id)) ?? {}
+        const healthy = targets.filter((one) => one.route_id === route_id && one.health === 'healthy')
+        if (target_ids.every((target_id) => healthy.some((one) => one.target_id === target_id))) return true
+        await delay(looksEveryMs, undefined, { signal })
+      } while (performance.now() < deadline)
+      return false
+    },
   }
 }
 
@@ -113,10 +132,17 @@ export const makeLoadBalancersOnHost = (balancers: LoadBalancers | null) => ({
     await balancers?.apply()
   },
 
-  /** Applies the wanted load balancers, and returns how this one runs. */
-  async runLoadBalancerOnHost(id: string): Promise<Pick<LoadBalancerState, 'ports' | 'refused'>> {
+  /**
+   * Applies the wanted load balancers, and returns how this one runs. It waits some seconds for the targets that are to be
+   * healthy: what was healthy a moment ago serves meanwhile, and must not end before.
+   */
+  async runLoadBalancerOnHost(
+    id: string,
+    toBeHealthy: RouteTargets | null = null,
+  ): Promise<Pick<LoadBalancerState, 'ports' | 'refused'>> {
     if (!balancers) throw new HostNotEquipped('the program haproxy')
     const { ports, refused } = await balancers.run(id)
+    if (toBeHealthy) await balancers.foundHealthy(id, toBeHealthy)
     return { ports, refused }
   },
 })

@@ -64,6 +64,8 @@ export interface DeployServerDocument
   rescued_at: Date | null
   /** The password of the platform at the registry on its worker, sealed; `-`: it has none yet. */
   registry_password_sealed: string
+  /** Where the search for the next application's port begins, counted from the first one. */
+  next_port: number
   /** What an open operation does now, in plain words. */
   init_step: string | null
 }
@@ -84,6 +86,7 @@ const schema = resourceSchema<DeployServerDocument>(
     replacement_id: { type: String, default: null },
     rescued_at: { type: Date, default: null },
     registry_password_sealed: { type: String, default: '-' },
+    next_port: { type: Number, default: 0 },
     init_step: { type: String, default: null },
     ...parentFields,
   },
@@ -136,6 +139,7 @@ const unmade = {
   replacement_id: null,
   rescued_at: null,
   registry_password_sealed: '-',
+  next_port: 0,
   init_step: null,
 }
 

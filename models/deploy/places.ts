@@ -4,12 +4,26 @@ import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
 import { Application } from './applications.ts'
 import { Deployment, type DeploymentDocument, findDeployments, type Place } from './deployments.ts'
-import { type DeployNode, type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+import {
+  type DeployNode,
+  DeployServer,
+  type DeployServerDocument,
+  deployServerResource,
+} from './deploy-servers.ts'
 import { instanceTypes } from './instance-types.ts'
 
 // Chooses the workers and ports of a release's replicas.
 
-const ports = { first: 20_000, last: 29_999 }
+const ports = { first: 20_000, count: 10_000 }
+
+/**
+ * Ports are given in turn. One that was free a moment ago may still be bound by a container that is ending, and known to a
+ * load balancer as down.
+ */
+interface Turn {
+  /** Counted from the first port. */
+  next: number
+}
 
 /** What an engine keeps for itself: see images/machine/machine-limit. */
 const forApplications = (memoryMib: number): number => memoryMib - Math.min(memoryMib / 8, 256)
@@ -34,23 +48,27 @@ export const placeRelease = (deployment: DeploymentDocument): Promise<Place[]> =
     let places = now?.places ?? []
     if (places.length === 0) {
       const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
-      places = await chooseFor(deployment, await loadsOf(server))
+      const turn = { next: server.next_port }
+      places = await chooseFor(deployment, await loadsOf(server), turn)
       await Deployment.updateOne({ _id, tenant_id }, { $set: { places } })
+      await DeployServer.updateOne({ _id: server._id, tenant_id }, { $set: { next_port: turn.next } })
     }
     await Application.updateOne({ _id: app_id, tenant_id }, { $addToSet: { wanted_ids: _id } })
     return places
   }, deployment.deploy_server_id)
 
 /** Replicas with volumes run on the worker that has them; the first release chooses it. */
-async function chooseFor(deployment: DeploymentDocument, loads: Load[]): Promise<Place[]> {
+async function chooseFor(deployment: DeploymentDocument, loads: Load[], turn: Turn): Promise<Place[]> {
   const { tenant_id, app_id, mounts } = deployment
-  if (mounts.length === 0) return choose(deployment, loads)
+  if (mounts.length === 0) return choose(deployment, loads, turn)
   const application = await Application.findOne({ _id: app_id, tenant_id }).lean()
-  const pinned = application?.volume_node ?? choose({ ...deployment, replicas: 1 }, copies(loads))[0]?.node
+  const pinned =
+    application?.volume_node ?? choose({ ...deployment, replicas: 1 }, copies(loads), { ...turn })[0]?.node
   await Application.updateOne({ _id: app_id, tenant_id }, { $set: { volume_node: pinned } })
   return choose(
     deployment,
     loads.filter(({ node }) => node.name === pinned),
+    turn,
   )
 }
 
@@ -82,7 +100,7 @@ async function loadsOf({ _id, tenant_id, nodes, worker_count }: DeployServerDocu
   })
 }
 
-function choose({ replicas, memory_mib, port }: DeploymentDocument, loads: Load[]): Place[] {
+function choose({ replicas, memory_mib, port }: DeploymentDocument, loads: Load[], turn: Turn): Place[] {
   return Array.from({ length: replicas }, () => {
     const roomy = loads.filter(
       ({ node, memory_mib: used }) =>
@@ -97,18 +115,20 @@ function choose({ replicas, memory_mib, port }: DeploymentDocument, loads: Load[
     best.replicas++
     best.memory_mib += memory_mib
     const { name, machine_id, ip_address } = best.node
-    const machine_port = port === null ? null : freePort(best.ports)
+    const machine_port = port === null ? null : freePort(best.ports, turn)
     return { service_id: newId(), node: name, machine_id, ip_address, machine_port }
   })
 }
 
-function freePort(taken: Set<number>): number {
-  for (let port = ports.first; port <= ports.last; port++)
-    if (!taken.has(port)) {
-      taken.add(port)
-      return port
-    }
-  throw new Problem(409, 'no_port', 'No port is free', 'The worker has no free port')
+function freePort(taken: Set<number>, turn: Turn): number {
+  const offset = Array.from({ length: ports.count }, (_, i) => (turn.next + i) % ports.count).find(
+    (one) => !taken.has(ports.first + one),
+  )
+  if (offset === undefined)
+    throw new Problem(409, 'no_port', 'No port is free', 'The worker has no free port')
+  turn.next = offset + 1
+  taken.add(ports.first + offset)
+  return ports.first + offset
 }
 
 /** The workers have too little memory. */

@@ -45,10 +45,19 @@ async function awaitTurn(id: string): Promise<void> {
   }
 }
 
-/** Has the load balancer send requests to these deployments alone, and waits until it does. */
+/**
+ * Has the load balancer send requests to these deployments alone, and waits until it does and has found the newest of them
+ * healthy.
+ */
 export async function route(appId: string, deploymentIds: string[]): Promise<void> {
-  const { lb_id, host_ids } = await platform.routeTo(appId, deploymentIds)
-  if (lb_id) await Promise.all(host_ids.map((hostId) => balancing(hostId).runLoadBalancerOnHost(lb_id)))
+  await balance(await platform.routeTo(appId, deploymentIds))
+}
+
+/** Waits until the load balancer sends requests to these targets, and has found them healthy. */
+export async function balance(routed: Awaited<ReturnType<DeploymentActivities['routeTo']>>): Promise<void> {
+  if (!routed) return
+  const { lb_id, targets, host_ids } = routed
+  await Promise.all(host_ids.map((hostId) => balancing(hostId).runLoadBalancerOnHost(lb_id, targets)))
 }
 
 /** A control plane whose host is lost is replaced within minutes. */

@@ -3,7 +3,7 @@ import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { together } from '../together.ts'
-import { apply } from './deployments.ts'
+import { apply, balance } from './deployments.ts'
 import { deployments, emptyNode, makeNode, platform, register, say, type Server } from './machines.ts'
 
 /** Makes a machine in the place of one that is lost, or that its owner wants anew. */
@@ -87,12 +87,14 @@ async function replaceControlPlane(work: Server): Promise<void> {
 type Serving = Awaited<ReturnType<typeof deployments.servingOn>>[number]
 
 /** Waits until an application serves again. One that does not has ended before, or is ill by itself. */
-async function awaitServing(id: string, { places, path, within_sec }: Serving): Promise<void> {
+async function awaitServing(id: string, { places, path, within_sec, routed }: Serving): Promise<void> {
   const { host_id, machine_id } = await deployments.managerOf(id)
   const waiting = on(host_id, { startToCloseTimeout: `${within_sec + 120} s` }) // its own limit ends it before
   try {
     await waiting.awaitServingOnHost(machine_id, places, { path }, within_sec)
   } catch (error) {
     if (!(error instanceof ActivityFailure && isFailure(error.cause, 'service_failed'))) throw error
+    return
   }
+  await balance(routed).catch(() => undefined) // a load balancer that is away finds them healthy when it is back
 }
