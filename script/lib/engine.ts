@@ -144,9 +144,19 @@ async function dropForeignMasquerade(subnet: string, bridge: string): Promise<vo
   await dropRules('iptables', 'nat', isForeign)
 }
 
+const triesToDrop = 5
+
+/** Other engines change the same tables meanwhile, so a rule that is gone already is success. */
 async function dropRules(command: string, table: string, unwanted: (rule: string) => boolean): Promise<void> {
-  const { stdout } = await run(`${command}-save`, ['-t', table])
-  for (const rule of stdout.split('\n').filter((line) => line.startsWith('-A ') && unwanted(line))) {
-    await run(command, ['--wait', '-t', table, '-D', ...rule.split(' ').slice(1)])
+  for (let tries = 1; ; tries++) {
+    const { stdout } = await run(`${command}-save`, ['-t', table])
+    const rules = stdout.split('\n').filter((line) => line.startsWith('-A ') && unwanted(line))
+    const faults: unknown[] = []
+    for (const rule of rules)
+      await run(command, ['--wait', '-t', table, '-D', ...rule.split(' ').slice(1)]).catch((fault: unknown) =>
+        faults.push(fault),
+      )
+    if (faults.length === 0) return
+    if (tries === triesToDrop) throw faults[0]
   }
 }

@@ -1,7 +1,7 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
-import { cp, mkdir, readFile, rm } from 'node:fs/promises'
+import { cp, mkdir, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import Docker from 'dockerode'
@@ -141,9 +141,7 @@ export async function removeStack(): Promise<void> {
   await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {})
   // A stack that never got ready has run nothing.
   if (existsSync(join(layout.state, 'server.json')) && (await isRunning())) await removeContainers()
-  const subnet = await readFile(join(layout.state, 'docker.subnet'), 'utf8').catch(() => null)
   await server(layout.state, 'destroy', '--yes')
-  if (subnet) await removeRules(`kl-${shortHash(layout.state)}`, subnet.trim())
   await rm(layout.state, { recursive: true, force: true })
 }
 
@@ -153,6 +151,7 @@ export const isRunning = (): Promise<boolean> =>
     () => false,
   )
 
+const run = promisify(execFile)
 const keptLogs = `${layout.state}.log`
 
 async function server(state: string, ...args: string[]): Promise<void> {
@@ -176,18 +175,4 @@ async function removeContainers(): Promise<void> {
   const all = await docker.listContainers({ all: true, filters: { label: ['keelson.tenant'] } })
   const theirs = all.filter(({ Labels }) => tenants.includes(Labels['keelson.tenant'] ?? ''))
   await Promise.all(theirs.map(({ Id }) => docker.getContainer(Id).remove({ force: true, v: true })))
-}
-
-const run = promisify(execFile)
-
-/** Removes the firewall rules that our own engine leaves when it stops. */
-async function removeRules(bridge: string, subnet: string): Promise<void> {
-  const ours = new RegExp(String.raw`^-A .*(${bridge}|\b${subnet}\.\d)`)
-  for (const command of ['iptables', 'ip6tables']) {
-    for (const table of ['raw', 'nat', 'filter']) {
-      const { stdout } = await run(`${command}-save`, ['-t', table])
-      for (const rule of stdout.split('\n').filter((line) => ours.test(line)))
-        await run(command, ['-t', table, '-D', ...rule.split(' ').slice(1)])
-    }
-  }
 }
