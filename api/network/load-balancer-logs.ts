@@ -3,7 +3,7 @@ import type { Request } from 'express'
 import { z } from 'zod'
 import { AccessLine } from '../../lib/load-balancer-protocol.ts'
 import { StateConflict } from '../../lib/problem.ts'
-import { LogArchive, LogPiece } from '../../models/compute/log-archive.ts'
+import { isFormerHost, LogArchive, LogPiece } from '../../models/compute/log-archive.ts'
 import {
   LoadBalancer,
   type LoadBalancerDocument,
@@ -12,10 +12,10 @@ import {
 } from '../../models/network/load-balancers.ts'
 import { mine } from '../../models/resources.ts'
 import { askHost } from '../compute/observation/data-plane.ts'
-import { outputOnHost, sendArchive } from '../compute/observation/log-archive.ts'
+import { away, outputOnHost, sendArchive } from '../compute/observation/log-archive.ts'
 import { askLogs, logsQuery, sendLogs } from '../compute/observation/logs.ts'
-import { replicaLines } from '../compute/observation/replica-lines.ts'
-import { inOrderOfTime, textOf } from '../compute/observation/timed-lines.ts'
+import { type Kept, replicaLines } from '../compute/observation/replica-lines.ts'
+import { inOrderOfTime, textOf, type TimedLine } from '../compute/observation/timed-lines.ts'
 import { byId } from '../fields.ts'
 import { operation, stream } from '../operation.ts'
 import { accessLine, makeAccessJoiner, remarkOn } from './access-lines.ts'
@@ -56,6 +56,7 @@ export const loadBalancerLogs = [
           ask: (host, asked) => askHost(host, id, 'logs', askLogs(asked), signal),
           lineOf: (host, { time, line }) => accessLine(host, time, line),
           remarkOn,
+          kept: (host, since) => keptOf({ tenant_id, instance_id: id, host_id: host }, since, signal),
         },
         hosts,
         query,
@@ -95,6 +96,29 @@ export const loadBalancerLogs = [
 /** The hosts that are to run a replica. */
 const hostsOf = async (id: string): Promise<string[]> =>
   (await replicasOf(id)).flatMap(({ host_id }) => host_id ?? [])
+
+/** What a former host wrote, from the archive, and from the host while it has any of it. */
+function keptOf(
+  scope: { tenant_id: string; instance_id: string; host_id: string },
+  since: string,
+  signal: AbortSignal,
+): Kept {
+  let rest: ReturnType<Kept['rest']> = 'none'
+  async function* lines(): AsyncGenerator<TimedLine[]> {
+    // Asked before the archive is read: what is archived meanwhile is read the next time.
+    const isAsked = await isFormerHost(scope.instance_id, scope.host_id)
+    if (isAsked) rest = 'later'
+    const joiner = makeAccessJoiner(scope.host_id)
+    const remark = (words: string): TimedLine[] => {
+      if (words !== away) return joiner.remark(words)
+      rest = 'away'
+      return []
+    }
+    const reading = { isAsked, since: Date.parse(since), signal, onMissing: () => {} }
+    yield* outputOnHost(scope, { ...reading, joiner: { ...joiner, remark } })
+  }
+  return { lines: lines(), rest: () => rest }
+}
 
 async function* wholeLog(
   { _id: instance_id, tenant_id }: LoadBalancerDocument,

@@ -206,6 +206,15 @@ export const lastPieceOf = (
 ): Promise<LogPieceDocument | null> =>
   LogPiece.findOne(scope).sort({ engine_created_at: -1, engine_id: -1, seq: -1 }).lean()
 
+/** The last piece of a host that was archived before a time. */
+export const lastPieceBefore = (
+  scope: Pick<LogPieceDocument, 'tenant_id' | 'instance_id' | 'host_id'>,
+  at: Date,
+): Promise<LogPieceDocument | null> =>
+  LogPiece.findOne({ ...scope, created_at: { $lt: at } })
+    .sort({ engine_created_at: -1, engine_id: -1, seq: -1 })
+    .lean()
+
 const afterwards = ({ engine_created_at, engine_id, seq }: Pick<LogPieceDocument, keyof typeof inOrder>) => ({
   $or: [
     { engine_created_at: { $gt: engine_created_at } },

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { accessLine, remarkOn } from '../../api/network/access-lines.ts'
-import { type Replicas, replicaLines } from '../../api/compute/observation/replica-lines.ts'
+import { type Kept, type Replicas, replicaLines } from '../../api/compute/observation/replica-lines.ts'
 import type { WrittenAccess } from '../../lib/access-log.ts'
 import { Unavailable } from '../../lib/problem.ts'
 
@@ -69,8 +69,14 @@ const breakOffBefore: Answer = (response) => {
 }
 const goOn: Answer = (response) => response.write([2, 3, 4, 9].map(lineOf).join(''))
 
+const untilAskedTwice = () => Promise.resolve(asked.length < 2 ? ['host'] : [])
+
 /** The paths of the first lines, after which the client leaves. */
-async function read(first: number, query: { lines?: number; follow?: boolean }): Promise<string[]> {
+async function read(
+  first: number,
+  query: { lines?: number; follow?: boolean },
+  over: Partial<Replicas> = {},
+): Promise<string[]> {
   const gone = new AbortController()
   const replicas: Replicas = {
     isThere: () => Promise.resolve(true),
@@ -85,6 +91,7 @@ async function read(first: number, query: { lines?: number; follow?: boolean }):
       if (answer.ok && answer.body) return Readable.fromWeb(answer.body)
       throw new Unavailable('The host refused the request')
     },
+    ...over,
   }
   const found: string[] = []
   try {
@@ -94,7 +101,8 @@ async function read(first: number, query: { lines?: number; follow?: boolean }):
       { follow: false, ...query },
       gone.signal,
     )) {
-      found.push(...lines.map(({ text }) => (JSON.parse(text) as { path: string }).path))
+      const told = lines.map(({ text }) => JSON.parse(text) as { path?: string; missing: string })
+      found.push(...told.map(({ path, missing }) => path ?? missing))
       if (found.length >= first) break
     }
   } finally {
@@ -150,5 +158,42 @@ describe('the lines of a replica', () => {
     expect(asked.map((query) => query.get('lines'))).toEqual(['1', null])
     const since = asked[1]?.get('since') ?? ''
     expect(since >= begun && since <= new Date().toISOString()).toBe(true)
+  })
+
+  describe('of a replica that is no more', () => {
+    type Rest = ReturnType<Kept['rest']>
+    const since: string[] = []
+
+    /** Follows until the host has answered twice, and then what was kept, by one look after another. */
+    function follow(first: number, looks: [numbers: number[], rest: Rest][]): Promise<string[]> {
+      since.length = 0
+      answers = [sendAll, (response) => response.end(lineOf(4))]
+      const kept = (_name: string, from: string): Kept => {
+        since.push(from)
+        const [numbers, rest] = looks.shift() ?? [[], 'none']
+        const lines = numbers.map((at) => ({ time: timeOf(at), text: JSON.stringify({ path: `/${at}` }) }))
+        return { lines: Readable.from([lines]), rest: () => rest }
+      }
+      return read(first, { follow: true }, { names: untilAskedTwice, kept })
+    }
+
+    test('are followed to the last one that was kept, each once', async () => {
+      const looks: [number[], Rest][] = [
+        [[2, 3, 4, 5], 'later'],
+        [[5, 6], 'none'],
+      ]
+      expect(await follow(6, looks)).toEqual(['/1', '/2', '/3', '/4', '/5', '/6'])
+      expect(since).toEqual([timeOf(4), timeOf(5)])
+    })
+
+    test('are said to be missing, once, while its host is away', async () => {
+      const looks: [number[], Rest][] = [
+        [[], 'away'],
+        [[], 'away'],
+        [[5], 'none'],
+      ]
+      const away = expect.stringContaining('does not answer')
+      expect(await follow(6, looks)).toEqual(['/1', '/2', '/3', '/4', away, '/5'])
+    })
   })
 })

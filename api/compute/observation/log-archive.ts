@@ -8,6 +8,7 @@ import { NotFound, Unavailable } from '../../../lib/problem.ts'
 import type { InstanceDocument } from '../../../models/compute/instances.ts'
 import {
   archivedPieces,
+  lastPieceBefore,
   lastPieceOf,
   LogArchive,
   type LogArchiveDocument,
@@ -89,17 +90,24 @@ export async function* outputOf(
 /** The part of an owner's output that one host has written. */
 export async function* outputOnHost<T>(
   scope: { tenant_id: string; instance_id: string; host_id: string },
-  { joiner, isAsked, signal, onMissing }: HostOutput<T>,
+  { joiner, isAsked, since, signal, onMissing }: HostOutput<T>,
 ): AsyncGenerator<T> {
   const { tenant_id, instance_id: _id, host_id } = scope
   const archive = await LogArchive.findOne({ _id, tenant_id }).lean()
-  yield* toTheEnd(makeReader(scope, archive, joiner, onMissing), _id, isAsked ? host_id : null, signal)
+  const before = since === undefined ? null : await lastPieceBefore(scope, new Date(since - clocksDifferMs))
+  const reader = makeReader(scope, archive, joiner, onMissing, before)
+  yield* toTheEnd(reader, _id, isAsked ? host_id : null, signal)
 }
+
+// Between a host, which writes lines, and the platform, which archives them.
+const clocksDifferMs = 10 * 60_000
 
 interface HostOutput<T> {
   joiner: Joiner<T>
   /** Whether the host may have output that is not archived. */
   isAsked: boolean
+  /** In ms since the epoch: what was archived well before is left out. Older lines may be there nevertheless. */
+  since?: number
   signal: AbortSignal
   onMissing: () => void
 }
@@ -136,9 +144,10 @@ function makeReader<T>(
   archive: LogArchiveDocument | null,
   joiner: Joiner<T>,
   onMissing: () => void,
+  after: LogPieceDocument | null = null,
 ): Reader<T> {
   const readTo = new Map<string, number>()
-  let last: LogPieceDocument | null = null
+  let last = after
   let engineId = ''
 
   /** Ends an unfinished line of one engine's container, so that it does not run into the next one's output. */

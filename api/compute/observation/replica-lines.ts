@@ -20,6 +20,15 @@ export interface Replicas {
   lineOf: (replica: string, line: LogLine) => TimedLine
   /** In the place of lines that are missing. */
   remarkOn: (replica: string, words: string) => TimedLine
+  /** The last lines of replicas that are no more. Absent: they are gone with their replica. */
+  kept?: (replica: string, since: string) => Kept
+}
+
+export interface Kept {
+  /** Older lines may be among them. */
+  lines: AsyncIterable<TimedLine[]>
+  /** Known when the lines are read. `later`: more will be kept. `away`: their host does not answer. */
+  rest: () => 'none' | 'later' | 'away'
 }
 
 type Seen = Map<string, string>
@@ -144,29 +153,60 @@ async function* followed(
 ): AsyncGenerator<TimedLine[]> {
   const lines = new PassThrough({ objectMode: true, highWaterMark: mostWaiting })
   const reading = new Map<string, Promise<void>>()
+  const begunAt = new Date().toISOString()
+  /** Those of now, and former ones whose last lines are not here yet. */
+  const known = new Set<string>()
+  const missing = new Set<string>()
+
+  const send = async (batch: TimedLine[]): Promise<void> => {
+    if (!lines.write(batch)) await once(lines, 'drain', { signal })
+  }
+
+  async function sendFresh(name: string, batches: AsyncIterable<TimedLine[]>): Promise<void> {
+    for await (const batch of batches) {
+      const fresh = batch.filter(({ time }) => time > (seen.get(name) ?? ''))
+      const last = fresh.at(-1)
+      if (!last) continue
+      seen.set(name, last.time)
+      await send(fresh)
+    }
+  }
 
   /** Until the host ends its answer or goes away: the next look asks again. */
   async function read(name: string): Promise<void> {
-    try {
-      const answer = await ask(replicas, name, { follow: true, since: seen.get(name) ?? since })
-      for await (const batch of linesOf(replicas, name, answer)) {
-        const fresh = batch.filter(({ time }) => time > (seen.get(name) ?? ''))
-        const last = fresh.at(-1)
-        if (!last) continue
-        seen.set(name, last.time)
-        if (!lines.write(fresh)) await once(lines, 'drain', { signal })
-      }
-    } catch (error) {
-      if (!signal.aborted && !(error instanceof Unavailable) && !isBrokenOff(error))
-        lines.destroy(error as Error)
-    } finally {
-      reading.delete(name)
-    }
+    const answer = await ask(replicas, name, { follow: true, since: seen.get(name) ?? since })
+    await sendFresh(name, linesOf(replicas, name, answer))
+  }
+
+  /** What a former replica wrote after its last line here: its host ended its answer before. */
+  async function readKept(name: string): Promise<void> {
+    const from = seen.get(name) ?? since ?? begunAt
+    seen.set(name, from)
+    const kept = replicas.kept?.(name, from)
+    if (kept) await sendFresh(name, kept.lines)
+    const rest = kept?.rest() ?? 'none'
+    if (rest === 'none') known.delete(name)
+    if (rest !== 'away' || missing.has(name)) return
+    missing.add(name)
+    await send([replicas.remarkOn(name, away)])
+  }
+
+  function failed(error: unknown): void {
+    const isToBeTriedAgain = error instanceof Unavailable || isBrokenOff(error)
+    if (!signal.aborted && !isToBeTriedAgain) lines.destroy(error as Error)
+  }
+
+  const begin = (name: string, work: Promise<void>): void => {
+    const ended = work.catch(failed).finally(() => reading.delete(name))
+    reading.set(name, ended)
   }
 
   async function look(): Promise<void> {
     while (!signal.aborted && (await replicas.isThere())) {
-      for (const name of await replicas.names()) if (!reading.has(name)) reading.set(name, read(name))
+      const names = await replicas.names()
+      for (const name of names) known.add(name)
+      for (const name of known)
+        if (!reading.has(name)) begin(name, names.includes(name) ? read(name) : readKept(name))
       await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
     }
     await Promise.all(reading.values())
