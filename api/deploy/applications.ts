@@ -1,3 +1,4 @@
+import { inDeployServer } from './children.ts'
 import { z } from 'zod'
 import { seenApplications, applicationStatuses } from '../../models/deploy/application-status.ts'
 import {
@@ -14,10 +15,9 @@ import {
   changeEnvs,
   createApplication,
 } from '../../models/deploy/deployment-acceptance.ts'
-import { DeployServer, deployServerResource } from '../../models/deploy/deploy-servers.ts'
+import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { begin } from '../../models/acceptance.ts'
-import { mine } from '../../models/resources.ts'
 import { byId, commonView, Id, Name, resourceView } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
@@ -101,10 +101,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       view: ApplicationView,
       toViews,
       stored: { uuid: '_id', deployment_id: 'current_id', deploying_id: 'turn_id' },
-      scope: async (caller, { id }) => {
-        const { _id, tenant_id } = await mine(deployServerResource, caller, id)
-        return { tenant_id, deploy_server_id: _id }
-      },
+      scope: inDeployServer,
     }),
 
     operation({

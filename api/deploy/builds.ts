@@ -1,9 +1,6 @@
+import { cancelWork, inDeployServer } from './children.ts'
 import { z } from 'zod'
-import { StateConflict } from '../../lib/problem.ts'
 import { acceptBuild, Build, type BuildDocument, buildOf, imageStates } from '../../models/deploy/builds.ts'
-import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
-import { requestCancel } from '../../models/operations.ts'
-import { mine } from '../../models/resources.ts'
 import { logsQuery, sendLogs } from '../compute/observation/logs.ts'
 import { ConfigVars } from '../compute/instances.ts'
 import { byId, Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
@@ -135,10 +132,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     view: BuildView,
     toView,
     stored: { uuid: '_id', artifact: 'folder' },
-    scope: async (caller, { id }) => {
-      const { _id, tenant_id } = await mine(deployServerResource, caller, id)
-      return { tenant_id, deploy_server_id: _id }
-    },
+    scope: inDeployServer,
   }),
 
   operation({
@@ -176,10 +170,8 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     responses: { 202: BuildView },
     handle: async ({ caller, params }) => {
       const build = await buildOf(caller, params.id, params.build)
-      const { operation_id } = build
-      if (operation_id === null) throw new StateConflict('cancel', statusOf(build))
-      const document = await requestCancel(caller.tenant_id, operation_id)
-      cancel(document.workflow_id)
+      const work = { operation_id: build.operation_id, status: statusOf(build) }
+      const operation_id = await cancelWork(caller, work, cancel)
       return { operation_id, body: toView(build) }
     },
   }),

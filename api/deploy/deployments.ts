@@ -1,3 +1,4 @@
+import { cancelWork, inDeployServer } from './children.ts'
 import { z } from 'zod'
 import { Application } from '../../models/deploy/applications.ts'
 import {
@@ -6,10 +7,6 @@ import {
   deploymentKinds,
   deploymentOf,
 } from '../../models/deploy/deployments.ts'
-import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
-import { StateConflict } from '../../lib/problem.ts'
-import { requestCancel } from '../../models/operations.ts'
-import { mine } from '../../models/resources.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
@@ -103,10 +100,7 @@ export const makeDeployments = ({ cancel }: OperationsContext) => [
     view: DeploymentView,
     toViews,
     stored: { uuid: '_id', build_id: 'built.build_id' },
-    scope: async (caller, { id }) => {
-      const { _id, tenant_id } = await mine(deployServerResource, caller, id)
-      return { tenant_id, deploy_server_id: _id }
-    },
+    scope: inDeployServer,
   }),
 
   operation({
@@ -133,10 +127,8 @@ export const makeDeployments = ({ cancel }: OperationsContext) => [
     responses: { 202: DeploymentView },
     handle: async ({ caller, params }) => {
       const deployment = await deploymentOf(caller, params.id, params.deployment)
-      const { operation_id } = deployment
-      if (operation_id === null) throw new StateConflict('cancel', statusOf(deployment))
-      const document = await requestCancel(caller.tenant_id, operation_id)
-      cancel(document.workflow_id)
+      const work = { operation_id: deployment.operation_id, status: statusOf(deployment) }
+      const operation_id = await cancelWork(caller, work, cancel)
       const [view] = await toViews([deployment])
       return { operation_id, body: view as View }
     },

@@ -1,3 +1,4 @@
+import { inDeployServer } from './children.ts'
 import { z } from 'zod'
 import { InvalidInput } from '../../lib/problem.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
@@ -111,10 +112,7 @@ export function makeEventSubscriptions({ outbound }: OperationsContext) {
       model: EventSubscription,
       view: SubscriptionView,
       toView,
-      scope: async (caller, { id }) => {
-        const { _id, tenant_id } = await mine(deployServerResource, caller, id)
-        return { tenant_id, deploy_server_id: _id }
-      },
+      scope: inDeployServer,
     }),
 
     operation({

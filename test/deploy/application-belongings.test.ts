@@ -1,9 +1,10 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import { innerEngine, loadAppImages } from '../support/app-images.ts'
+import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { eventually } from '../support/eventually.ts'
 import { followLog } from '../support/follow.ts'
+import { innerEngine } from '../support/machines-inside.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
 

@@ -1,11 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
-import { innerEngine, loadAppImages, signalInnerEngine } from '../support/app-images.ts'
+import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { eventually } from '../support/eventually.ts'
+import { innerEngine, signalInnerEngine } from '../support/machines-inside.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit, visitors } from '../support/visits.ts'
 

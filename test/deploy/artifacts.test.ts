@@ -1,10 +1,9 @@
 import { gzipSync } from 'node:zlib'
-import { text } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { archiveOf, tarOf } from '../support/archives.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
-import { makeEngine, testPorts } from '../support/containers.ts'
+import { runOnMachine } from '../support/machines-inside.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 let tenant: TestTenant
@@ -17,14 +16,8 @@ beforeAll(async () => {
   apps = applicationsOf(tenant.owner, server.id)
 })
 
-/** What a shell command on the worker says. */
-async function onWorker(command: string): Promise<string> {
-  const machine = server.workers[0]?.machine_id ?? ''
-  const { host_id } = await tenant.owner.containers.get(machine)
-  const stream = await makeEngine(testPorts, host_id ?? '').pipe(machine, ['sh', '-c', `${command} 2>&1`])
-  stream.end()
-  return (await text(stream)).trim()
-}
+const onWorker = (command: string): Promise<string> =>
+  runOnMachine(tenant.owner, server.workers[0]?.machine_id ?? '', command)
 
 const push = (body: object) =>
   tenant.owner.ask('POST', `/api/v1/deploy-servers/${server.id}/artifacts`, { name: 'x', ...body })

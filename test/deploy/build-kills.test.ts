@@ -1,11 +1,10 @@
-import { text } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Build } from '../../models/deploy/builds.ts'
 import { loadBaseImage } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { buildsOf } from '../support/clients/builds.ts'
-import { makeEngine, testPorts } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
+import { runOnMachine } from '../support/machines-inside.ts'
 import { platform } from '../support/platform.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -15,7 +14,6 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 const within = 240_000
 const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
-type Role = (typeof roles)[number]
 
 let tenant: TestTenant
 let server: DeployServerBody
@@ -27,22 +25,8 @@ beforeAll(async () => {
   builds = buildsOf(tenant.owner, server.id)
 })
 
-async function killed(role: Role): Promise<void> {
-  await platform.kill(role)
-  await platform.start(role)
-}
-
-async function onWorker(command: string): Promise<string> {
-  const machine = server.workers[0]?.machine_id ?? ''
-  const { host_id } = await tenant.owner.containers.get(machine)
-  const stream = await makeEngine(testPorts, host_id ?? '').pipe(machine, [
-    'sh',
-    '-c',
-    `exec 2>&1; ${command}`,
-  ])
-  stream.end()
-  return (await text(stream)).trim()
-}
+const onWorker = (command: string): Promise<string> =>
+  runOnMachine(tenant.owner, server.workers[0]?.machine_id ?? '', command)
 
 /** Each build has a step that takes some seconds, and is seen by its own `sleep`. */
 let count = 0
@@ -84,7 +68,7 @@ describe('a build', () => {
   test.each(sampled(points, 1))('completes if $role is killed when it $when', async ({ role, moment }) => {
     const { id, operation, step, most } = await begin(3)
     await moment(id)
-    await killed(role)
+    await platform.restartKilled(role)
     expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
     expect(await over(id, most)).toBeLessThanOrEqual(1)
     expect(await builds.get(id)).toMatchObject({ status: 'succeeded', image_state: 'kept' })
@@ -95,7 +79,7 @@ describe('a build', () => {
   test('is done again if its host worker is killed, after the former builder has ended', async () => {
     const { id, operation, step, most } = await begin(6)
     await logged(/\d begun$/m)(id)
-    await killed('host')
+    await platform.restartKilled('host')
     expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
     expect(await over(id, most)).toBe(1)
     expect((await builds.log(id)).match(/\d begun$/gm)).toHaveLength(2)

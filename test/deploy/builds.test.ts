@@ -1,17 +1,16 @@
-import { text } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { temporalClient } from '../../lib/temporal.ts'
-import { innerEngine, loadBaseImage } from '../support/app-images.ts'
+import { loadBaseImage } from '../support/app-images.ts'
 import { makeCaddy, makeNode } from '../support/base-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { type BuildBody, buildsOf } from '../support/clients/builds.ts'
-import { makeEngine, testPorts } from '../support/containers.ts'
 import { decodedHistory } from '../support/histories.ts'
 import { eventually } from '../support/eventually.ts'
 import { followLog } from '../support/follow.ts'
 import { stackSettings } from '../support/stack.ts'
 import { testLong } from '../support/long-tests.ts'
+import { innerEngine, runOnMachine } from '../support/machines-inside.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
 
@@ -37,18 +36,8 @@ const serving = (answer: string, ...steps: string[]): string =>
     'CMD exec httpd -f -p "$PORT" -h /site',
   ].join('\n')
 
-/** What a shell command on a worker says. */
-async function onWorker(name: string, command: string): Promise<string> {
-  const machine = server.workers.find((worker) => worker.name === name)?.machine_id ?? ''
-  const { host_id } = await tenant.owner.containers.get(machine)
-  const stream = await makeEngine(testPorts, host_id ?? '').pipe(machine, [
-    'sh',
-    '-c',
-    `exec 2>&1; ${command}`,
-  ])
-  stream.end()
-  return (await text(stream)).trim()
-}
+const onWorker = (name: string, command: string): Promise<string> =>
+  runOnMachine(tenant.owner, server.workers.find((worker) => worker.name === name)?.machine_id ?? '', command)
 
 describe('a build', () => {
   test('makes an image by the artifact’s Dockerfile, which runs on every worker', async () => {

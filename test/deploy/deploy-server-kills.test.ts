@@ -11,12 +11,6 @@ import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts
 
 const within = 240_000
 const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
-type Role = (typeof roles)[number]
-
-const killed = async (role: Role): Promise<void> => {
-  await platform.kill(role)
-  await platform.start(role)
-}
 
 const containersOf = ({ id }: TestTenant) => engine.withLabel('keelson.tenant', id)
 const machinesOf = async (tenant: TestTenant): Promise<number> =>
@@ -67,7 +61,7 @@ describe('a creation', () => {
       const tenant = await makeTenant()
       const { id, operation } = await tenant.owner.deployServers.create()
       await moment(tenant, operation)
-      await killed(role)
+      await platform.restartKilled(role)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await remove(tenant, id)
@@ -97,7 +91,7 @@ describe('a change of the number of workers', () => {
       const { id } = await tenant.owner.deployServers.make()
       const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 2 })
       await moment(tenant, operation)
-      await killed(role)
+      await platform.restartKilled(role)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 2)
       await remove(tenant, id)
@@ -112,7 +106,7 @@ describe('a change of the number of workers', () => {
       const { id } = await tenant.owner.deployServers.make({ worker_count: 2 })
       const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 1 })
       await moment(tenant, operation)
-      await killed(role)
+      await platform.restartKilled(role)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await remove(tenant, id)
@@ -135,7 +129,7 @@ describe('the replacement of a machine', () => {
       const path = `/api/v1/deploy-servers/${id}/machines/${machine}/replace`
       const { operation } = await tenant.owner.begin('POST', path)
       await moment(tenant, operation)
-      await killed(role)
+      await platform.restartKilled(role)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await remove(tenant, id)
@@ -148,7 +142,7 @@ test.each(sampled(roles, 1))('a deletion completes if %s is killed', async (role
   const { id } = await tenant.owner.deployServers.make()
   const { operation } = await tenant.owner.deployServers.delete(id)
   await says(/deleting/)(tenant, operation)
-  await killed(role)
+  await platform.restartKilled(role)
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
   await gone(tenant)
 })

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { text } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import { innerEngine, loadAppImages } from '../support/app-images.ts'
+import { loadAppImages } from '../support/app-images.ts'
 import { archiveOf } from '../support/archives.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
@@ -11,6 +11,7 @@ import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
 import { startReceiver } from '../support/receiver.ts'
 import { sampled } from '../support/sampled.ts'
+import { innerEngine } from '../support/machines-inside.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit, visitors } from '../support/visits.ts'
 
@@ -30,11 +31,6 @@ beforeAll(async () => {
   await loadAppImages(tenant.owner, server)
   apps = applicationsOf(tenant.owner, server.id)
 })
-
-const killed = async (role: Role): Promise<void> => {
-  await platform.kill(role)
-  await platform.start(role)
-}
 
 const inPhase = (name: string) => (id: string) =>
   eventually(async () => (await apps.deployment(id)).phases.some(({ phase }) => phase === name))
@@ -70,7 +66,7 @@ describe('a deployment', () => {
       const load = visitors(app.url, 2)
       const deployment = await apps.deploy(app.id, { tag: 'v2' })
       await moment(deployment.id, deployment)
-      await killed(role)
+      await platform.restartKilled(role)
       expect(await deployment.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await load.stop()
       expect(load.failures).toEqual([])
@@ -89,7 +85,7 @@ describe('a deployment', () => {
     const load = visitors(app.url, 2)
     const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
     await inPhase('checking')(id)
-    await killed(role)
+    await platform.restartKilled(role)
     expect(await operation.end(within)).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
     await load.stop()
     expect(load.failures).toEqual([])
@@ -106,7 +102,7 @@ test.each(sampled(roles, 1))('the deletion of an application completes if %s is 
   const app = await apps.make()
   const { operation } = await apps.delete(app.id)
   await eventually(async () => (await operation.now()).state !== 'pending')
-  await killed(role)
+  await platform.restartKilled(role)
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
   await eventually(async () => (await running()).length === 0)
 })
@@ -119,7 +115,7 @@ async function arrivesIfKilled(role: Role, whileRead: boolean): Promise<void> {
     const { id } = await events.make({ url: receiver.url('/killed') })
     const told = await events.test(id)
     if (whileRead) await receiver.arrived('/killed')
-    await killed(role)
+    await platform.restartKilled(role)
     const ended = await events.awaitDelivery(id, told.id, ({ status }) => status !== 'waiting')
     expect(ended).toMatchObject({ status: 'delivered' })
     const ids = receiver.at('/killed').map(({ headers }) => headers['webhook-id'])
@@ -151,7 +147,7 @@ describe('a run of a scheduled task', () => {
       const { body } = await apps.addTask(app.id, { command })
       const run = await apps.runTask(app.id, String(body['id']))
       await eventually(async () => (await run.operation.now()).step?.startsWith('running the command'))
-      await killed(role)
+      await platform.restartKilled(role)
       expect(await run.operation.end(within)).toMatchObject({ state: 'succeeded' })
       expect(await apps.runs(app.id, String(body['id']))).toMatchObject([{ exit_code: 0, output: 'run\n' }])
       await remove(app)
@@ -163,7 +159,7 @@ describe('a run of a scheduled task', () => {
     const { body } = await apps.addTask(app.id, { command: 'sleep 3601' })
     const run = await apps.runTask(app.id, String(body['id']))
     await eventually(() => sleeping('3601'))
-    await killed('host')
+    await platform.restartKilled('host')
     expect(await run.operation.end(within)).toMatchObject({ state: 'failed' })
     expect(await sleeping('3601')).toBe(false)
     expect(await apps.runs(app.id, String(body['id']))).toMatchObject([{ status: 'failed', exit_code: null }])
@@ -178,7 +174,7 @@ test.each(sampled(roles, 1))('an artifact is unpacked whole if %s is killed mean
     await archiveOf({ first: 'first', content, last: 'last' }),
   )
   await eventually(async () => (await apps.artifact(id))['status'] !== 'staging') // `pushing` is soon over
-  await killed(role)
+  await platform.restartKilled(role)
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
   expect(await apps.artifact(id)).toMatchObject({ status: 'ready', files: 3 })
   const machine = server.workers[0]?.machine_id ?? ''

@@ -1,11 +1,7 @@
 import { text } from 'node:stream/consumers'
-import type Docker from 'dockerode'
-import type { ContainerEngine } from '../../drivers/containers.ts'
-import { engineOf } from '../../drivers/swarm/dial.ts'
-import { dialMachines } from '../../worker/host/machine-engines.ts'
 import type { Client, DeployServerBody } from './client.ts'
-import { docker, makeEngine, testPorts } from './containers.ts'
-import { allHosts } from './hosts.ts'
+import { docker } from './containers.ts'
+import { innerEngine } from './machines-inside.ts'
 
 // Images of an application, loaded into the engines of a deploy server's machines: there is no registry here.
 
@@ -34,23 +30,6 @@ async function make(): Promise<void> {
     await container.commit({ repo: 'demo', tag, changes })
     await container.remove()
   }
-}
-
-/** The engine of the host that a machine is on. */
-async function outerEngine(client: Client, machineId: string): Promise<ContainerEngine> {
-  const { host_id } = await client.containers.get(machineId)
-  const host = (await allHosts()).find(({ id }) => id === host_id)
-  return makeEngine(testPorts, host_id ?? '', host?.docker_host)
-}
-
-/** The engine inside a machine. */
-export const innerEngine = async (client: Client, machineId: string): Promise<Docker> =>
-  engineOf<Docker>(dialMachines(await outerEngine(client, machineId)), machineId)
-
-/** Sends a signal to the engine inside a machine. */
-export async function signalInnerEngine(client: Client, machineId: string, signal: string): Promise<void> {
-  const outer = await outerEngine(client, machineId)
-  await text(await outer.pipe(machineId, ['pkill', `-${signal}`, '-x', 'dockerd']))
 }
 
 /** Loads the images into the engines of all workers. */

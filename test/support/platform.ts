@@ -18,6 +18,11 @@ export const platform = {
   stop: (role: RoleName) => act(role, 'stop'),
   /** Resolves when the role is ready. */
   start: (role: RoleName) => act(role, 'start'),
+  /** kill -9, and a start at once. */
+  restartKilled: async (role: RoleName): Promise<void> => {
+    await act(role, 'kill')
+    await act(role, 'start')
+  },
   roles: () => askControl(layout, 'GET', '/roles') as Promise<RoleStatus[]>,
   logs: (role: RoleName | 'server') => readFileSync(join(layout.state, `log/${role}.log`), 'utf8'),
 }

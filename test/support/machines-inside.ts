@@ -1,0 +1,33 @@
+import { text } from 'node:stream/consumers'
+import type Docker from 'dockerode'
+import type { ContainerEngine } from '../../drivers/containers.ts'
+import { engineOf } from '../../drivers/swarm/dial.ts'
+import { dialMachines } from '../../worker/host/machine-engines.ts'
+import type { Client } from './client.ts'
+import { makeEngine, testPorts } from './containers.ts'
+import { allHosts } from './hosts.ts'
+
+// The insides of a deploy server's machines.
+
+/** The engine of the host that a machine is on. */
+async function outerEngine(client: Client, machineId: string): Promise<ContainerEngine> {
+  const { host_id } = await client.containers.get(machineId)
+  const host = (await allHosts()).find(({ id }) => id === host_id)
+  return makeEngine(testPorts, host_id ?? '', host?.docker_host)
+}
+
+/** The engine inside a machine. */
+export const innerEngine = async (client: Client, machineId: string): Promise<Docker> =>
+  engineOf<Docker>(dialMachines(await outerEngine(client, machineId)), machineId)
+
+/** What a shell command in a machine says. */
+export async function runOnMachine(client: Client, machineId: string, command: string): Promise<string> {
+  const outer = await outerEngine(client, machineId)
+  const stream = await outer.pipe(machineId, ['sh', '-c', `exec 2>&1; ${command}`])
+  stream.end()
+  return (await text(stream)).trim()
+}
+
+/** Sends a signal to the engine inside a machine. */
+export const signalInnerEngine = (client: Client, machineId: string, signal: string): Promise<string> =>
+  runOnMachine(client, machineId, `pkill -${signal} -x dockerd`)
