@@ -106,7 +106,7 @@ export interface FoundSwarmService {
   task: {
     /** `starting`: it waits, pulls its image or is not healthy yet. `running`: its process runs and is healthy, if it has a check. */
     state: 'starting' | 'running' | 'ended'
-    /** Why it does not run, in the engine's words, without addresses and ids. */
+    /** Why it does not run, or why the one before it ended, in plain words without addresses and ids. */
     reason: string | null
     exit_code: number | null
     /** The engine's id of its container, on its machine. */

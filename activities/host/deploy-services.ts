@@ -125,8 +125,8 @@ export function makeDeployServicesOnHost(parts: Parts) {
         )
           return
         if (performance.now() > deadline) {
-          const late = states.find(({ service }) => service?.task?.state !== 'running')
-          const why = late ? whyNot(late.service) : silent(check.path)
+          const ill = states.find(({ service }) => service?.task?.state !== 'running' || service.failures > 0)
+          const why = ill ? whyNot(ill.service) : silent(check.path)
           throw new ServiceFailed(`The release did not serve within ${withinSec} s: ${why}`)
         }
         await delay(lookEveryMs, undefined, { signal })

@@ -26,7 +26,7 @@ export function newestTask(tasks: Task[], since: number): Pick<FoundSwarmService
   if (!task) return { task: null, failures: 0 }
   const { State, Timestamp, ContainerStatus } = task.Status
   const runs = State === 'running'
-  const last = runs ? undefined : ended.has(State) ? task : failures[0]
+  const last = ended.has(State) ? task : failures[0]
   return {
     failures: failures.length,
     task: {
