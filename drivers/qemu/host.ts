@@ -41,6 +41,9 @@ export interface QemuSettings {
   beforeRemoval?: (id: string) => Promise<void>
 }
 
+/** Marks what the engine with this folder has made on its host. */
+export const markOf = (folder: string): string => digest(folder, 12)
+
 /** Machines of a host: state shared by the parts of the driver. */
 export class MachineHost implements PromisedRoom {
   readonly settings: Required<QemuSettings>
@@ -72,7 +75,7 @@ export class MachineHost implements PromisedRoom {
     this.boot = boot
     this.images = images
     this.placeOf = makeMachinePlaces(settings.folder, settings.run)
-    this.mark = digest(settings.folder, 12)
+    this.mark = markOf(settings.folder)
   }
 
   async ids(): Promise<string[]> {

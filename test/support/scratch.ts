@@ -7,7 +7,7 @@ import { listGroups, removeGroups } from '../../drivers/linux/groups.ts'
 import { loopsBelow, mountsOf } from '../../drivers/linux/mounts.ts'
 import { Names } from '../../drivers/linux/names.ts'
 import { isNamespace, removeNamespace } from '../../drivers/linux/namespaces.ts'
-import { MachineHost } from '../../drivers/qemu/host.ts'
+import { markOf } from '../../drivers/qemu/host.ts'
 import { processesWith, run } from '../../drivers/system/programs.ts'
 import { foldersBegin, namespacesOfFolder } from './load-balancer-names.ts'
 
@@ -50,7 +50,7 @@ function endAtOnce(pid: number): void {
 }
 
 async function removeGroupsOf(folder: string): Promise<void> {
-  const { mark } = new MachineHost({ folder } as never, null as never, null as never)
+  const mark = markOf(folder)
   for (const id of await listGroups(mark)) await removeGroups(mark, id)
 }
 
