@@ -13,6 +13,7 @@ import { makeBuildProtocol } from './deploy/build-protocol.ts'
 import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
 import { deployServers } from './deploy/deploy-servers.ts'
+import { domains } from './deploy/domains.ts'
 import { eventDeliveries } from './deploy/event-deliveries.ts'
 import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
 import { scheduledTasks } from './deploy/scheduled-tasks.ts'
@@ -78,6 +79,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...applicationLogs,
   ...scheduledTasks,
   ...storages,
+  ...domains,
   ...artifacts,
   ...makeBuilds(context),
   ...makeDeployments(context),

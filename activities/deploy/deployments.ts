@@ -6,7 +6,12 @@ import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Build } from '../../models/deploy/builds.ts'
 import { forgetBuilds } from '../../models/deploy/built-images.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
-import { type Balanced, routeApplication, targetsAt } from '../../models/deploy/application-routes.ts'
+import {
+  type Balanced,
+  routeApplication,
+  targetsAt,
+  unrouteDomain,
+} from '../../models/deploy/application-routes.ts'
 import {
   Deployment,
   type DeploymentDocument,
@@ -14,6 +19,7 @@ import {
   logDeployment,
   type Place,
 } from '../../models/deploy/deployments.ts'
+import { deleteDomain, Domain, domainsOf } from '../../models/deploy/domains.ts'
 import { forgetSubscriptions } from '../../models/deploy/events.ts'
 import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
@@ -233,6 +239,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     if (!application) return
     await forgetTasks(application.tenant_id, { app_id: appId })
     await Storage.deleteMany({ tenant_id: application.tenant_id, app_id: appId })
+    for (const { _id } of await domainsOf(application)) await deleteDomain(application, _id, unrouteDomain)
     await forget(application.tenant_id, { app_id: appId })
   },
 
@@ -243,6 +250,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const { tenant_id } = server
     await forgetTasks(tenant_id, { deploy_server_id })
     await Storage.deleteMany({ tenant_id, deploy_server_id })
+    await Domain.deleteMany({ tenant_id, deploy_server_id }) // their routes went with the load balancer
     await forgetArtifacts(tenant_id, deploy_server_id)
     await forgetSubscriptions(tenant_id, deploy_server_id)
     await forgetBuilds(tenant_id, deploy_server_id)

@@ -11,6 +11,7 @@ import {
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, type ApplicationDocument } from './applications.ts'
 import { findDeployments, type Place } from './deployments.ts'
+import { type DomainDocument, domainsOf } from './domains.ts'
 import { DeployServer, type DeployServerDocument } from './deploy-servers.ts'
 
 // The route of an application in the deploy server's load balancer: its targets are the replicas of a release.
@@ -22,7 +23,7 @@ export const hostNameOf = (
   domain: string,
 ): string => `${name}.${server._id.slice(-12)}.${domain}`
 
-const weight = 100
+const weightOfEach = 100
 
 /** The load balancer of an application. */
 export interface Balanced {
@@ -36,35 +37,89 @@ export interface Balanced {
  * connections for the time that a replica may take to end. Null if the deploy server has no load balancer. Idempotent.
  */
 export async function routeApplication(
-  { _id, tenant_id, deploy_server_id, name, port, route_id, stop_grace_sec }: ApplicationDocument,
+  application: ApplicationDocument,
   deploymentIds: string[],
   domain: string,
 ): Promise<Balanced | null> {
+  const { _id, tenant_id, deploy_server_id, name, port, route_id, stop_grace_sec } = application
   const server = await DeployServer.findById(deploy_server_id).setOptions(everyTenant).lean()
   const lbId = server?.lb_id
   if (!server || !lbId) return null
   const deployments = await findDeployments(deploymentIds)
   const targets = deployments.flatMap(({ places }) =>
     places.flatMap(({ ip_address, machine_port }) =>
-      machine_port === null ? [] : [{ address: ip_address, nic_id: null, port: machine_port, weight }],
+      machine_port === null
+        ? []
+        : [{ address: ip_address, nic_id: null, port: machine_port, weight: weightOfEach }],
     ),
   )
   if (targets.length === 0) {
-    if (route_id === null) return { lb_id: lbId, targets: null }
-    await Application.updateOne({ _id, tenant_id }, { $set: { route_id: null } })
-    await deleteRoute(tenant_id, lbId, route_id).catch(unlessGone)
+    if (route_id !== null) await Application.updateOne({ _id, tenant_id }, { $set: { route_id: null } })
+    await unroute(tenant_id, lbId, name)
+    for (const one of await leadingDomains(application)) await unroute(tenant_id, lbId, one.name)
     return { lb_id: lbId, targets: null }
   }
   const its = { targets, backend_port: port ?? 80, drain_timeout_sec: stop_grace_sec }
-  // A call that was killed may have made it.
-  const there = route_id ?? (await Route.findOne({ tenant_id, lb_id: lbId, name }, { _id: 1 }).lean())?._id
-  const host_match = hostNameOf({ name }, server, domain)
-  const route = there
-    ? await changeRoute(tenant_id, lbId, there, its)
-    : await createRoute(tenant_id, lbId, { ...plain, ...its, name, host_match })
+  const route = await lead(tenant_id, lbId, { name, host_match: hostNameOf({ name }, server, domain) }, its)
   await Application.updateOne({ _id, tenant_id }, { $set: { route_id: route._id } })
+  for (const one of await leadingDomains(application))
+    await lead(tenant_id, lbId, { name: one.name, host_match: one.name }, its)
   const newest = deployments.find((one) => one._id === deploymentIds.at(-1))
   return { lb_id: lbId, targets: targetsAt(route, newest?.places ?? []) }
+}
+
+type Leading = Partial<
+  Pick<RouteFields, 'targets' | 'backend_port' | 'drain_timeout_sec' | 'redirect_status' | 'redirect_url'>
+>
+
+/**
+ * The domains that lead to the application. Read after its own route has changed: a domain that is made meanwhile is either
+ * among them, or conflicts with that change and sees its targets.
+ */
+const leadingDomains = async (application: ApplicationDocument): Promise<DomainDocument[]> =>
+  (await domainsOf(application)).filter(({ redirect_to }) => redirect_to === null)
+
+/** Makes the route of this name, or changes it: a call that was killed may have made it. */
+async function lead(
+  tenant_id: string,
+  lb_id: string,
+  named: Pick<RouteFields, 'name' | 'host_match'>,
+  its: Leading,
+): Promise<RouteDocument> {
+  const there = await Route.findOne({ tenant_id, lb_id, name: named.name }, { _id: 1 }).lean()
+  if (there) return changeRoute(tenant_id, lb_id, there._id, its)
+  return createRoute(tenant_id, lb_id, { ...plain, ...its, ...named })
+}
+
+async function unroute(tenant_id: string, lb_id: string, name: string): Promise<void> {
+  const there = await Route.findOne({ tenant_id, lb_id, name }, { _id: 1 }).lean()
+  if (there) await deleteRoute(tenant_id, lb_id, there._id).catch(unlessGone)
+}
+
+/** Routes a new domain: a redirect, or the targets that its application has now. */
+export async function routeDomain(
+  { tenant_id, route_id }: ApplicationDocument,
+  { name, redirect_to, deploy_server_id }: DomainDocument,
+): Promise<void> {
+  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
+  if (!server?.lb_id) return
+  const named = { name, host_match: name }
+  if (redirect_to !== null) {
+    const redirect_url = `http://${redirect_to}{path}`
+    await lead(tenant_id, server.lb_id, named, { redirect_status: 308, redirect_url })
+    return
+  }
+  const main = route_id === null ? null : await Route.findOne({ _id: route_id, tenant_id }).lean()
+  if (!main) return // its next release routes it
+  const { targets, backend_port, drain_timeout_sec } = main
+  const bare = targets.map(({ address, nic_id, port, weight }) => ({ address, nic_id, port, weight }))
+  await lead(tenant_id, server.lb_id, named, { targets: bare, backend_port, drain_timeout_sec })
+}
+
+/** Removes the route of a domain. */
+export async function unrouteDomain({ tenant_id, deploy_server_id, name }: DomainDocument): Promise<void> {
+  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
+  if (server?.lb_id) await unroute(tenant_id, server.lb_id, name)
 }
 
 /** The targets of a route that lead to these places. */
@@ -84,7 +139,10 @@ const unlessGone = (error: unknown): void => {
   if (!(error instanceof NotFound)) throw error
 }
 
-const plain: Omit<RouteFields, 'name' | 'host_match' | 'targets' | 'backend_port' | 'drain_timeout_sec'> = {
+const plain: Omit<RouteFields, 'name' | 'host_match'> = {
+  targets: [],
+  backend_port: 80,
+  drain_timeout_sec: 0,
   tags: {},
   status: 'active',
   priority: 100,

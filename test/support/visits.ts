@@ -1,7 +1,10 @@
 import { request } from 'node:http'
 
 /** One request to an application's URL, whose host name need not resolve here. */
-export const visit = (url: string, path = '/'): Promise<{ status: number; text: string }> =>
+export const visit = (
+  url: string,
+  path = '/',
+): Promise<{ status: number; text: string; location: string | null }> =>
   new Promise((resolve, reject) => {
     const { host, port } = new URL(url)
     const asked = request(
@@ -12,7 +15,10 @@ export const visit = (url: string, path = '/'): Promise<{ status: number; text: 
         response.on('data', (part: string) => {
           text += part
         })
-        response.on('end', () => resolve({ status: response.statusCode ?? 0, text: text.trim() }))
+        response.on('end', () => {
+          const { statusCode = 0, headers } = response
+          resolve({ status: statusCode, text: text.trim(), location: headers.location ?? null })
+        })
         response.on('error', reject)
       },
     )

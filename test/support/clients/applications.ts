@@ -97,6 +97,10 @@ export function applicationsOf(caller: Caller, server: string) {
       caller.ask('POST', `${path}/${id}/storages`, { mount_path }),
     removeStorage: (id: string, storage: string): Promise<Answer> =>
       caller.ask('DELETE', `${path}/${id}/storages/${storage}`),
+    addDomain: (id: string, name: string, redirect_to: string | null = null): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/domains`, { name, redirect_to }),
+    removeDomain: (id: string, domain: string): Promise<Answer> =>
+      caller.ask('DELETE', `${path}/${id}/domains/${domain}`),
     /** Pushes a .tgz as an artifact. */
     push: (name: string, archive: Uint8Array): Promise<Accepted> =>
       caller.begin('POST', `${at(server)}/artifacts`, {
