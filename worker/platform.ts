@@ -8,6 +8,7 @@ import { makeArtifactActivities } from '../activities/deploy/artifacts.ts'
 import { makeBuildActivities } from '../activities/deploy/builds.ts'
 import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
+import { makeDomainActivities } from '../activities/deploy/domains.ts'
 import { makeTaskRunActivities } from '../activities/deploy/task-runs.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
@@ -72,6 +73,7 @@ const worker = await Worker.create({
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
     ...makeArtifactActivities(),
+    ...makeDomainActivities(),
     ...makeBuildActivities(),
     ...makeTaskRunActivities(),
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),

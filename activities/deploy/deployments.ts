@@ -6,12 +6,7 @@ import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Build } from '../../models/deploy/builds.ts'
 import { forgetBuilds } from '../../models/deploy/built-images.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
-import {
-  type Balanced,
-  routeApplication,
-  targetsAt,
-  unrouteDomain,
-} from '../../models/deploy/application-routes.ts'
+import { type Balanced, routeApplication, targetsAt } from '../../models/deploy/application-routes.ts'
 import {
   Deployment,
   type DeploymentDocument,
@@ -19,7 +14,7 @@ import {
   logDeployment,
   type Place,
 } from '../../models/deploy/deployments.ts'
-import { deleteDomain, Domain, domainsOf } from '../../models/deploy/domains.ts'
+import { Domain } from '../../models/deploy/domains.ts'
 import { forgetSubscriptions } from '../../models/deploy/events.ts'
 import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
@@ -239,7 +234,6 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     if (!application) return
     await forgetTasks(application.tenant_id, { app_id: appId })
     await Storage.deleteMany({ tenant_id: application.tenant_id, app_id: appId })
-    for (const { _id } of await domainsOf(application)) await deleteDomain(application, _id, unrouteDomain)
     await forget(application.tenant_id, { app_id: appId })
   },
 
@@ -250,7 +244,8 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const { tenant_id } = server
     await forgetTasks(tenant_id, { deploy_server_id })
     await Storage.deleteMany({ tenant_id, deploy_server_id })
-    await Domain.deleteMany({ tenant_id, deploy_server_id }) // their routes went with the load balancer
+    for (const { _id } of await Domain.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
+      await transaction(() => Domain.deleteOne({ _id, tenant_id }), tenant_id)
     await forgetArtifacts(tenant_id, deploy_server_id)
     await forgetSubscriptions(tenant_id, deploy_server_id)
     await forgetBuilds(tenant_id, deploy_server_id)

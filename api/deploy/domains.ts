@@ -1,11 +1,18 @@
 import { z } from 'zod'
 import { applicationOf } from '../../models/deploy/applications.ts'
-import { routeDomain, unrouteDomain } from '../../models/deploy/application-routes.ts'
-import { createDomain, deleteDomain, Domain, type DomainDocument } from '../../models/deploy/domains.ts'
+import {
+  acceptDomain,
+  Domain,
+  type DomainDocument,
+  domainOf,
+  domainResource,
+  domainStates,
+} from '../../models/deploy/domains.ts'
+import { begin } from '../../models/acceptance.ts'
 import { HostMatch } from '../network/load-balancer-fields.ts'
-import { Id, Timestamp, time } from '../fields.ts'
+import { commonView, Id, resourceView } from '../fields.ts'
 import { list } from '../list.ts'
-import { operation } from '../operation.ts'
+import { type Caller, operation } from '../operation.ts'
 import { path as serverPath } from './deployments.ts'
 
 // With a dot: its route must not have the name of an application’s own one.
@@ -16,30 +23,34 @@ const HostName = HostMatch.refine(
 
 const DomainView = z
   .strictObject({
-    id: Id,
-    tenant_id: Id,
+    ...resourceView,
     deploy_server_id: Id,
     app_id: Id,
-    name: z.string(),
+    status: z.enum(domainStates.all).describe('`error`: it is served without TLS'),
     redirect_to: z.string().nullable(),
-    created_at: Timestamp,
-    updated_at: Timestamp,
+    tls: z.boolean(),
+    certificate_id: Id.nullable().describe('The certificate by ACME'),
   })
   .meta({ id: 'ApplicationDomain' })
 
 const toView = (domain: DomainDocument): z.output<typeof DomainView> => ({
-  id: domain._id,
-  tenant_id: domain.tenant_id,
+  ...commonView(domain),
   deploy_server_id: domain.deploy_server_id,
   app_id: domain.app_id,
-  name: domain.name,
+  status: domain.status,
   redirect_to: domain.redirect_to,
-  created_at: time(domain.created_at),
-  updated_at: time(domain.updated_at),
+  tls: domain.tls,
+  certificate_id: domain.certificate_id,
 })
 
 const path = `${serverPath}/applications/{app}/domains`
 const byApp = z.strictObject({ id: Id, app: Id })
+const byDomain = z.strictObject({ id: Id, app: Id, domain: Id })
+const find = async (
+  caller: Caller,
+  { id, app, domain }: z.output<typeof byDomain>,
+): Promise<DomainDocument> => domainOf(await applicationOf(caller, id, app), domain)
+const byOf = ({ tenant_id, id }: Caller) => ({ tenant_id, id, over_http: true as const })
 
 /** The HTTP operations on domains. */
 export const domains = [
@@ -61,19 +72,44 @@ export const domains = [
     method: 'POST',
     path,
     permission: 'deploy_servers:manage',
-    summary: 'Give an application a domain, which leads to it or is redirected. It takes effect at once',
+    summary: 'Give an application a domain with a certificate by ACME, or redirect one',
     params: byApp,
     body: z.strictObject({
       name: HostName.describe('A host name whose address is that of the load balancer'),
+      tls: z.boolean().default(true).describe('Obtain a certificate, and serve it over HTTPS too'),
       redirect_to: HostName.nullable()
         .default(null)
         .describe('Redirect to this host name, with the path kept'),
     }),
-    responses: { 201: DomainView },
+    responses: { 202: DomainView },
     handle: async ({ caller, params: { id, app }, body }) => {
-      const domain = await createDomain(await applicationOf(caller, id, app), body, routeDomain)
-      const location = `/api/v1/deploy-servers/${id}/applications/${app}/domains/${domain._id}`
-      return { location, body: toView(domain) }
+      const { _id } = await applicationOf(caller, id, app)
+      const { document, operation: accepted } = await acceptDomain(byOf(caller), { ...body, app_id: _id })
+      return { operation_id: accepted._id, body: toView(document) }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: `${path}/{domain}`,
+    permission: 'deploy_servers:read',
+    summary: 'Get a domain of an application',
+    params: byDomain,
+    responses: { 200: DomainView },
+    handle: async ({ caller, params }) => toView(await find(caller, params)),
+  }),
+
+  operation({
+    method: 'POST',
+    path: `${path}/{domain}/retry`,
+    permission: 'deploy_servers:manage',
+    summary: 'Obtain the certificate of a domain again, after it failed',
+    params: byDomain,
+    responses: { 202: DomainView },
+    handle: async ({ caller, params }) => {
+      const { _id } = await find(caller, params)
+      const { document, operation: accepted } = await begin(byOf(caller), domainResource, _id, 'retry')
+      return { operation_id: accepted._id, body: toView(document) }
     },
   }),
 
@@ -81,10 +117,13 @@ export const domains = [
     method: 'DELETE',
     path: `${path}/{domain}`,
     permission: 'deploy_servers:manage',
-    summary: 'Remove a domain of an application',
-    params: z.strictObject({ id: Id, app: Id, domain: Id }),
-    responses: { 204: null },
-    handle: async ({ caller, params: { id, app, domain } }) =>
-      deleteDomain(await applicationOf(caller, id, app), domain, unrouteDomain),
+    summary: 'Remove a domain of an application, with its certificate',
+    params: byDomain,
+    responses: { 202: DomainView },
+    handle: async ({ caller, params }) => {
+      const { _id } = await find(caller, params)
+      const { document, operation: accepted } = await begin(byOf(caller), domainResource, _id, 'delete')
+      return { operation_id: accepted._id, body: toView(document) }
+    },
   }),
 ]

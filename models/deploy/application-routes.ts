@@ -99,13 +99,13 @@ async function unroute(tenant_id: string, lb_id: string, name: string): Promise<
 /** Routes a new domain: a redirect, or the targets that its application has now. */
 export async function routeDomain(
   { tenant_id, route_id }: ApplicationDocument,
-  { name, redirect_to, deploy_server_id }: DomainDocument,
+  { name, redirect_to, tls, deploy_server_id }: DomainDocument,
 ): Promise<void> {
   const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
   if (!server?.lb_id) return
   const named = { name, host_match: name }
   if (redirect_to !== null) {
-    const redirect_url = `http://${redirect_to}{path}`
+    const redirect_url = `${tls ? 'https' : 'http'}://${redirect_to}{path}`
     await lead(tenant_id, server.lb_id, named, { redirect_status: 308, redirect_url })
     return
   }

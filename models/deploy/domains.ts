@@ -1,85 +1,140 @@
-import mongoose, { Schema } from 'mongoose'
-import { newId } from '../../lib/ids.ts'
+import mongoose from 'mongoose'
 import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
-import { isDuplicateKey, transaction } from '../database.ts'
-import { documentOptions, idField } from '../resources.ts'
-import { tenantScoped } from '../tenant-scope.ts'
+import { accepts, type By, create } from '../acceptance.ts'
+import { transaction } from '../database.ts'
+import { type CertificateDocument, Certificate } from '../network/certificates.ts'
+import { LoadBalancer, type LoadBalancerDocument } from '../network/load-balancers.ts'
+import type { Accepted } from '../operations.ts'
+import { defineResource, mine, named, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { type StateOf, states } from '../states.ts'
+import { everyTenant } from '../tenant-scope.ts'
 import { Application, type ApplicationDocument } from './applications.ts'
+import { DeployServer } from './deploy-servers.ts'
 
-// The domains of applications: host names of the tenant's own, each with a route of the deploy server's load balancer.
+// The domains of applications: host names of the tenant's own, each with a route of the deploy server's load balancer,
+// and a certificate by ACME.
 
-export interface DomainDocument {
-  _id: string
-  tenant_id: string
+export const domainStates = states(
+  {
+    creating: {},
+    active: { delete: 'deleting' },
+    /** It has no certificate. Its requests are served without TLS. */
+    error: { retry: 'retrying', delete: 'deleting' },
+  },
+  { supersede: ['delete'], final: ['delete'] },
+)
+
+export interface DomainDocument extends ResourceDocument<StateOf<typeof domainStates>> {
   deploy_server_id: string
   app_id: string
-  /** The host name, unique in the deploy server. Its route has the same name. */
-  name: string
   /** The host name to which its requests are redirected; null: the application answers. */
   redirect_to: string | null
-  created_at: Date
-  updated_at: Date
+  tls: boolean
+  certificate_id: string | null
 }
 
-const schema = new Schema<DomainDocument>(
+const schema = resourceSchema<DomainDocument>(
   {
-    _id: idField,
-    tenant_id: { type: String, required: true },
     deploy_server_id: { type: String, required: true },
     app_id: { type: String, required: true },
-    name: { type: String, required: true },
     redirect_to: { type: String, default: null },
+    tls: { type: Boolean, required: true },
+    certificate_id: { type: String, default: null },
   },
-  { ...documentOptions, collection: 'domains' },
+  domainStates,
+  'domains',
+  { within: 'deploy_server_id' },
 )
-tenantScoped(schema)
-schema.index({ deploy_server_id: 1, name: 1 }, { unique: true })
 schema.index({ app_id: 1 })
 export const Domain = mongoose.model<DomainDocument>('Domain', schema)
+export const domainResource = defineResource('domain', Domain, domainStates)
 
 export const domainsAtMost = 50
 
-/** Makes a domain, and `routes` it in the same transaction. Throws NotFound, `domain_taken` and `too_many_domains`. */
-export const createDomain = (
-  { _id: app_id, tenant_id, deploy_server_id }: ApplicationDocument,
-  fields: Pick<DomainDocument, 'name' | 'redirect_to'>,
-  route: (application: ApplicationDocument, domain: DomainDocument) => Promise<void>,
-): Promise<DomainDocument> =>
-  transaction(async () => {
-    if (fields.redirect_to === fields.name)
-      throw new InvalidInput(422, [{ pointer: '/redirect_to', message: 'must be another host name' }])
-    // Touched, so that a deletion or a deployment that is accepted meanwhile comes first or sees the domain.
-    const application = await Application.findOneAndUpdate(
-      { _id: app_id, tenant_id, status: 'active' as const },
-      { $set: { updated_at: new Date() } },
-      { returnDocument: 'after' },
-    ).lean()
-    if (!application) throw new NotFound('application')
-    if ((await Domain.countDocuments({ app_id, tenant_id })) >= domainsAtMost) {
-      const detail = `An application has at most ${domainsAtMost} domains`
-      throw new Problem(409, 'too_many_domains', 'Too many domains', detail)
-    }
-    const its = { _id: newId(), tenant_id, deploy_server_id, app_id }
-    const domain = (await new Domain({ ...fields, ...its }).save()).toObject()
-    await route(application, domain)
-    return domain
-  }, app_id).catch((error: unknown) => {
-    if (!isDuplicateKey(error)) throw error
-    const detail = 'An application of the deploy server has this domain'
-    throw new Problem(409, 'domain_taken', 'The domain is taken', detail)
-  })
+export type NewDomain = Pick<DomainDocument, 'app_id' | 'name' | 'redirect_to' | 'tls'>
 
-/** Removes a domain of the application with its route. Throws NotFound. */
-export const deleteDomain = (
+/** Throws NotFound, NameTaken, InvalidInput and `too_many_domains`. */
+export const acceptDomain = (by: By, { app_id, ...fields }: NewDomain): Promise<Accepted<DomainDocument>> =>
+  named('domain', fields.name, () =>
+    transaction(async () => {
+      const { tenant_id } = by
+      if (fields.redirect_to === fields.name)
+        throw new InvalidInput(422, [{ pointer: '/redirect_to', message: 'must be another host name' }])
+      // Touched, so that a deletion that is accepted meanwhile comes first or sees the domain.
+      const application = await Application.findOneAndUpdate(
+        { _id: app_id, tenant_id, status: 'active' as const },
+        { $set: { updated_at: new Date() } },
+      ).lean()
+      if (!application) throw new NotFound('application')
+      if ((await Domain.countDocuments({ app_id, tenant_id })) >= domainsAtMost) {
+        const detail = `An application has at most ${domainsAtMost} domains`
+        throw new Problem(409, 'too_many_domains', 'Too many domains', detail)
+      }
+      const { deploy_server_id } = application
+      return create(by, domainResource, {
+        fields: { ...fields, app_id, deploy_server_id, certificate_id: null, tags: {} },
+      })
+    }, app_id),
+  )
+
+accepts(domainResource, { create: acceptDomain })
+
+/** The domain of this application. Throws NotFound. */
+export async function domainOf(
   { _id: app_id, tenant_id }: ApplicationDocument,
   id: string,
-  unroute: (domain: DomainDocument) => Promise<void>,
-): Promise<void> =>
-  transaction(async () => {
-    const domain = await Domain.findOneAndDelete({ _id: id, app_id, tenant_id }).lean()
-    if (!domain) throw new NotFound('domain')
-    await unroute(domain)
-  }, app_id)
+): Promise<DomainDocument> {
+  const domain = await mine(domainResource, { tenant_id }, id)
+  if (domain.app_id !== app_id) throw new NotFound('domain')
+  return domain
+}
 
+/** Those that stay. */
 export const domainsOf = ({ _id, tenant_id }: ApplicationDocument): Promise<DomainDocument[]> =>
-  Domain.find({ app_id: _id, tenant_id }).sort({ _id: 1 }).lean()
+  Domain.find({ app_id: _id, tenant_id, status: { $ne: 'deleting' } })
+    .sort({ _id: 1 })
+    .lean()
+
+/** The domain without a check of its tenant, for activities. Null if it is gone. */
+export const findDomain = (id: string): Promise<DomainDocument | null> =>
+  Domain.findById(id).setOptions(everyTenant).lean()
+
+/** The name of a domain's certificate. */
+export const certificateNameOf = ({ _id }: Pick<DomainDocument, '_id'>): string => `domain-${_id.slice(-12)}`
+
+/** The certificate that the platform has asked for. Null: none yet. */
+export const certificateOf = (domain: DomainDocument): Promise<CertificateDocument | null> =>
+  Certificate.findOne({ tenant_id: domain.tenant_id, name: certificateNameOf(domain) }).lean()
+
+type Listeners = LoadBalancerDocument['listeners']
+
+/** What the ingress of a deploy server listens on, by the certificates of its domains. Null: it does so already. */
+export async function wantedListeners(
+  deployServerId: string,
+): Promise<{ lb_id: string; listeners: Listeners } | null> {
+  const server = await DeployServer.findById(deployServerId).setOptions(everyTenant).lean()
+  if (!server?.lb_id) return null
+  const { tenant_id, lb_id } = server
+  const balancer = await LoadBalancer.findOne({ _id: lb_id, tenant_id }).lean()
+  if (!balancer || balancer.status === 'deleting') return null
+  const domains = await Domain.find({
+    tenant_id,
+    deploy_server_id: deployServerId,
+    certificate_id: { $ne: null },
+    status: { $ne: 'deleting' },
+  })
+    .sort({ _id: 1 })
+    .lean()
+  const asked = domains.flatMap(({ certificate_id }) => certificate_id ?? [])
+  const issued = await Certificate.find({ _id: { $in: asked }, tenant_id, fingerprint: { $ne: null } }).lean()
+  const certificate_ids = asked.filter((id) => issued.some(({ _id }) => _id === id))
+  const plain = balancer.listeners.filter(({ protocol }) => protocol === 'http')
+  const secure = balancer.listeners.find(({ protocol }) => protocol === 'https')
+  const its = { port: 443, host_port: null, protocol: 'https' as const, redirect_to_https: false }
+  const listeners: Listeners = certificate_ids.length
+    ? [...plain, { ...(secure ?? its), certificate_ids }]
+    : plain
+  const now = secure?.certificate_ids ?? []
+  const isSo = now.length === certificate_ids.length && now.every((id) => certificate_ids.includes(id))
+  return isSo ? null : { lb_id, listeners }
+}

@@ -178,59 +178,6 @@ describe('a storage', () => {
   })
 })
 
-/** The URL of a domain at the load balancer. */
-const at = (app: { url: string }, name: string): string => `http://${name}:${new URL(app.url).port}`
-
-describe('a domain', () => {
-  test('leads to its application at once, and follows its releases', async () => {
-    const app = await apps.make()
-    const { status, body } = await apps.addDomain(app.id, 'Shop.Example.com')
-    expect([status, body['name'], body['redirect_to']]).toEqual([201, 'shop.example.com', null])
-    await eventually(async () => (await visit(at(app, 'shop.example.com'))).text === 'v1')
-    await (await apps.deploy(app.id, { tag: 'v2' })).operation.success()
-    expect((await visit(at(app, 'shop.example.com'))).text).toBe('v2')
-    expect((await visit(app.url)).text).toBe('v2')
-
-    const other = await apps.make()
-    expect(await apps.addDomain(other.id, 'shop.example.com')).toMatchObject({
-      status: 409,
-      body: { code: 'domain_taken' },
-    })
-    expect((await apps.removeDomain(other.id, String(body['id']))).status).toBe(404)
-    expect((await apps.removeDomain(app.id, String(body['id']))).status).toBe(204)
-    await eventually(async () => (await visit(at(app, 'shop.example.com'))).status === 404)
-    expect((await apps.addDomain(other.id, 'shop.example.com')).status).toBe(201)
-    for (const { id } of [app, other]) await (await apps.delete(id)).operation.success()
-    expect((await visit(at(app, 'shop.example.com'))).status).toBe(404)
-  })
-
-  test('is redirected to another, with the path kept, and stays while its application is stopped', async () => {
-    const app = await apps.make()
-    await apps.addDomain(app.id, 'www.example.com', 'example.com')
-    const redirect = { status: 308, location: 'http://example.com/a?b=c' }
-    await eventually(async () => (await visit(at(app, 'www.example.com'))).status === 308)
-    expect(await visit(at(app, 'www.example.com'), '/a?b=c')).toMatchObject(redirect)
-    await apps.addDomain(app.id, 'example.com')
-    await (await apps.stop(app.id)).operation.success()
-    expect(await visit(at(app, 'www.example.com'), '/a?b=c')).toMatchObject(redirect)
-    expect((await visit(at(app, 'example.com'))).status).toBe(404)
-    await (await apps.deploy(app.id)).operation.success()
-    expect((await visit(at(app, 'example.com'))).text).toBe('v1')
-    await (await apps.delete(app.id)).operation.success()
-    expect((await visit(at(app, 'www.example.com'))).status).toBe(404)
-  })
-
-  test.each([
-    ['/name', '*.example.com', null],
-    ['/name', 'example com', null],
-    ['/redirect_to', 'example.com', '*.example.com'],
-    ['/redirect_to', 'example.com', 'example.com'],
-  ])('is refused with a wrong %s', async (pointer, name, redirectTo) => {
-    const answer = await apps.addDomain(await anApplication(), name, redirectTo)
-    expect([answer.status, answer.body['errors']]).toEqual([422, [{ pointer, message: expect.any(String) }]])
-  })
-})
-
 async function anApplication(): Promise<string> {
   const path = `/api/v1/deploy-servers/${server.id}/applications?limit=1`
   return (await tenant.owner.get<{ items: { id: string }[] }>(path)).items[0]?.id ?? ''

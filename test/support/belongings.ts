@@ -60,7 +60,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   })
   await build.operation.end()
   const { body: storage } = await apps.addStorage(app.id, '/data')
-  const { body: domain } = await apps.addDomain(app.id, 'shop.example.com')
+  const domain = await apps.addDomain(app.id, { name: 'shop.example.com', tls: false })
+  await domain.operation.success()
   const events = eventsOf(tenant.owner, server.id)
   // An address that the platform does not deliver to.
   const subscription = await events.make({ url: 'http://localhost:9/' })
@@ -95,7 +96,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       key: 'GREETING',
       task: String(task['id']),
       storage: String(storage['id']),
-      domain: String(domain['id']),
+      domain: domain.id,
       artifact: artifact.id,
       subscription: subscription.id,
       delivery: delivery.id,

@@ -3,7 +3,9 @@ import type { ChildActivities } from '../../activities/child-operations.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import type { OperationActivities } from '../../activities/operations.ts'
 import { durable } from '../durable.ts'
+import { together } from '../together.ts'
 import { apply, route, tidyVolumes } from './deployments.ts'
+import { domains } from './domains.ts'
 
 const platform = proxyLocalActivities<DeploymentActivities & ChildActivities>({
   startToCloseTimeout: '10 s', // a few queries
@@ -24,9 +26,17 @@ export async function endDeployments(of: { app_id: string } | { deploy_server_id
 }
 
 export const deleteApplication = durable<{ deploy_server_id: string }>(
-  async ({ id, input, progress }) => {
+  async ({ id, input, progress, carryOut }) => {
+    const deleteDomains = async (): Promise<void> => {
+      const ids = await domains.domainsOfApplication(id)
+      const rules = { waitsForOthers: true, undo: null }
+      await together(
+        ids.map((one) => carryOut({ kind: 'domain', id: one }, 'delete', {}, { ...rules, key: one })),
+      )
+    }
     progress('cancelling its deployments')
     await endDeployments({ app_id: id })
+    await deleteDomains()
     progress('removing the application from the workers')
     await route(id, [])
     await platform.wantOnly(id, [])

@@ -1,6 +1,7 @@
 import { durable } from '../durable.ts'
 import { together } from '../together.ts'
 import { endDeployments } from './applications.ts'
+import { domains } from './domains.ts'
 import {
   deployments,
   makeNode,
@@ -74,7 +75,11 @@ export const deleteDeployServer = durable(
       ...load_balancer.map((one) => remove(work, 'load_balancer', one)),
       ...container.map((one) => remove(work, 'container', one)),
     ])
-    await together(disk.map((one) => remove(work, 'disk', one)))
+    const certificates = await domains.certificatesOfDomains(id)
+    await together([
+      ...disk.map((one) => remove(work, 'disk', one)),
+      ...certificates.map((one) => remove(work, 'certificate', one)),
+    ])
     await platform.removeDeployNetwork(id)
     await deployments.forgetApplications(id)
     return 'deleted'

@@ -45,6 +45,15 @@ interface LogBody extends Json {
 
 const at = (server: string): string => `/api/v1/deploy-servers/${server}`
 
+export interface DomainBody extends Json {
+  id: string
+  status: string
+  status_reason: string | null
+  name: string
+  redirect_to: string | null
+  certificate_id: string | null
+}
+
 /** The applications of one deploy server. */
 export function applicationsOf(caller: Caller, server: string) {
   const path = `${at(server)}/applications`
@@ -97,10 +106,13 @@ export function applicationsOf(caller: Caller, server: string) {
       caller.ask('POST', `${path}/${id}/storages`, { mount_path }),
     removeStorage: (id: string, storage: string): Promise<Answer> =>
       caller.ask('DELETE', `${path}/${id}/storages/${storage}`),
-    addDomain: (id: string, name: string, redirect_to: string | null = null): Promise<Answer> =>
-      caller.ask('POST', `${path}/${id}/domains`, { name, redirect_to }),
-    removeDomain: (id: string, domain: string): Promise<Answer> =>
-      caller.ask('DELETE', `${path}/${id}/domains/${domain}`),
+    addDomain: (id: string, body: { name: string; tls?: boolean; redirect_to?: string }): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/domains`, body),
+    domain: (id: string, domain: string) => caller.get<DomainBody>(`${path}/${id}/domains/${domain}`),
+    retryDomain: (id: string, domain: string): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/domains/${domain}/retry`),
+    removeDomain: (id: string, domain: string): Promise<Accepted> =>
+      caller.begin('DELETE', `${path}/${id}/domains/${domain}`),
     /** Pushes a .tgz as an artifact. */
     push: (name: string, archive: Uint8Array): Promise<Accepted> =>
       caller.begin('POST', `${at(server)}/artifacts`, {
