@@ -31,7 +31,12 @@ export function openAuthority({ directory, contact, caFile }: AcmeSettings): Cer
       toFault(async () => {
         const client = new Client({ directoryUrl: directory, accountKey: key })
         const contacts = contact === null ? {} : { contact: [`mailto:${contact}`] }
-        await client.createAccount({ termsOfServiceAgreed: true, ...contacts })
+        try {
+          await client.createAccount({ termsOfServiceAgreed: true, ...contacts })
+        } catch (error) {
+          // The library updates an account that the key has already, and authorities refuse an update of nothing.
+          if (!isRegistered(client)) throw error
+        }
         return client.getAccountUrl()
       }),
 
@@ -77,6 +82,14 @@ export function openAuthority({ directory, contact, caFile }: AcmeSettings): Cer
         }
         return null
       }),
+  }
+}
+
+function isRegistered(client: Client): boolean {
+  try {
+    return Boolean(client.getAccountUrl())
+  } catch {
+    return false
   }
 }
 
