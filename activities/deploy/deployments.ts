@@ -63,7 +63,7 @@ interface ServingOnNode {
 }
 
 /** How requests reach an application. */
-interface Routed extends Balanced {
+export interface Routed extends Balanced {
   /** The load balancer's hosts that answer. */
   host_ids: string[]
 }
@@ -257,7 +257,8 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
 
 export type DeploymentActivities = ReturnType<typeof makeDeploymentActivities>
 
-const balancersOf = async (lbId: string): Promise<string[]> => {
+/** The hosts of a load balancer that answer. */
+export const balancersOf = async (lbId: string): Promise<string[]> => {
   const hosts = (await replicasOf(lbId)).map(({ host_id }) => answering(host_id))
   return (await Promise.all(hosts)).filter((host_id) => host_id !== null)
 }

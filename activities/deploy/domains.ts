@@ -5,11 +5,14 @@ import {
   certificateNameOf,
   certificateOf,
   Domain,
+  type DomainDocument,
   findDomain,
   wantedListeners,
 } from '../../models/deploy/domains.ts'
+import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import type { CertificateDocument } from '../../models/network/certificates.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
+import { balancersOf, type Routed } from './deployments.ts'
 import { permanently } from '../failures.ts'
 
 /** What a workflow knows of a domain. */
@@ -40,17 +43,19 @@ export const makeDomainActivities = () => ({
     }
   },
 
-  /** Has the load balancer take requests of the domain. */
-  routeDomain: (id: string): Promise<void> =>
+  /** Has the load balancer take requests of the domain. Null if there is none. */
+  routeDomain: (id: string): Promise<Routed | null> =>
     permanently(async () => {
       const domain = await theDomain(id)
       const application = await findApplication(domain.app_id)
       if (application) await routeDomain(application, domain)
+      return ingressOf(domain)
     }),
 
-  async unrouteDomain(id: string): Promise<void> {
-    const domain = await findDomain(id)
-    if (domain) await unrouteDomain(domain)
+  async unrouteDomain(id: string): Promise<Routed | null> {
+    const domain = await theDomain(id)
+    await unrouteDomain(domain)
+    return ingressOf(domain)
   },
 
   /** Notes the certificate that was asked for, also if it was not issued. */
@@ -78,6 +83,12 @@ export const makeDomainActivities = () => ({
 })
 
 export type DomainActivities = ReturnType<typeof makeDomainActivities>
+
+async function ingressOf({ deploy_server_id, tenant_id }: DomainDocument): Promise<Routed | null> {
+  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
+  if (!server?.lb_id) return null
+  return { lb_id: server.lb_id, targets: null, host_ids: await balancersOf(server.lb_id) }
+}
 
 async function theDomain(id: string) {
   const domain = await findDomain(id)

@@ -92,7 +92,8 @@ describe('a domain', () => {
     plain ??= await apps.make()
     const path = `/api/v1/deploy-servers/${server.id}/applications/${plain.id}/domains`
     const answer = await tenant.owner.ask('POST', path, body)
-    expect([answer.status, answer.body['errors']]).toEqual([422, [{ pointer, message: expect.any(String) }]])
+    const told = expect.arrayContaining([{ pointer, message: expect.any(String) }])
+    expect([answer.status, answer.body['errors']]).toEqual([422, told])
   })
 })
 

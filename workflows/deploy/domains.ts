@@ -2,6 +2,7 @@ import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { DomainActivities } from '../../activities/deploy/domains.ts'
 import { isFailure } from '../carry-out.ts'
 import { durable, type Work } from '../durable.ts'
+import { balance } from './deployments.ts'
 
 export const domains = proxyLocalActivities<DomainActivities>({
   startToCloseTimeout: '10 s', // a few queries
@@ -14,7 +15,7 @@ type Domain = Work<Record<string, never>>
 async function publish(work: Domain): Promise<{ status: string }> {
   const { id, progress } = work
   progress('sending its requests to the application')
-  await domains.routeDomain(id)
+  await balance(await domains.routeDomain(id))
   const { tls, deploy_server_id } = await domains.domainFacts(id)
   if (tls) {
     progress('obtaining its certificate')
@@ -68,7 +69,7 @@ export const deleteDomain = durable(
   async (work) => {
     const { id, progress, carryOut } = work
     progress('taking the domain away')
-    await domains.unrouteDomain(id)
+    await balance(await domains.unrouteDomain(id))
     const { deploy_server_id, certificate } = await domains.domainFacts(id)
     await listen(work, deploy_server_id)
     if (certificate.id !== null) {
