@@ -54,8 +54,14 @@ export interface RouteSpec {
   method: string | null
   /** Replaces the matched prefix. */
   prefix_rewrite: string | null
-  /** Instead of targets. `{host}` and `{path}` in the URL stand for the request's host name, and path with query. */
+  /**
+   * Instead of targets. In the URL, `{host}` and `{path}` stand for the request's host name, and path with query;
+   * `{http_port}` and `{https_port}` for the port of the first such listener as the client reaches it, with a colon,
+   * and for nothing if it is the scheme's own.
+   */
   redirect: { status: number; url: string } | null
+  /** Plain HTTP is redirected, if there is a listener for HTTPS. */
+  redirect_to_https: boolean
   request_headers_add: Record<string, string>
   request_headers_remove: string[]
   response_headers_add: Record<string, string>

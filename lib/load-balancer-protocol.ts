@@ -23,6 +23,7 @@ const Route = z.object({
   method: z.string().nullable(),
   prefix_rewrite: z.string().nullable(),
   redirect: z.object({ status: z.int(), url: z.string() }).nullable(),
+  redirect_to_https: z.boolean(),
   request_headers_add: Headers,
   request_headers_remove: z.array(z.string()),
   response_headers_add: Headers,

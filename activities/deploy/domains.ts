@@ -7,9 +7,9 @@ import {
   Domain,
   type DomainDocument,
   findDomain,
+  ingressOf,
   wantedListeners,
 } from '../../models/deploy/domains.ts'
-import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import type { CertificateDocument } from '../../models/network/certificates.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { balancersOf, type Routed } from './deployments.ts'
@@ -49,13 +49,18 @@ export const makeDomainActivities = () => ({
       const domain = await theDomain(id)
       const application = await findApplication(domain.app_id)
       if (application) await routeDomain(application, domain)
-      return ingressOf(domain)
+      return routedBy(domain)
     }),
 
   async unrouteDomain(id: string): Promise<Routed | null> {
     const domain = await theDomain(id)
     await unrouteDomain(domain)
-    return ingressOf(domain)
+    return routedBy(domain)
+  },
+
+  /** Notes that the load balancer has the certificate. */
+  async noteSecured(id: string): Promise<void> {
+    await Domain.updateOne({ _id: id }, { $set: { secured: true } }).setOptions(everyTenant)
   },
 
   /** Notes the certificate that was asked for, also if it was not issued. */
@@ -84,10 +89,10 @@ export const makeDomainActivities = () => ({
 
 export type DomainActivities = ReturnType<typeof makeDomainActivities>
 
-async function ingressOf({ deploy_server_id, tenant_id }: DomainDocument): Promise<Routed | null> {
-  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
-  if (!server?.lb_id) return null
-  return { lb_id: server.lb_id, targets: null, host_ids: await balancersOf(server.lb_id) }
+async function routedBy(domain: DomainDocument): Promise<Routed | null> {
+  const balancer = await ingressOf(domain)
+  if (!balancer) return null
+  return { lb_id: balancer._id, targets: null, host_ids: await balancersOf(balancer._id) }
 }
 
 async function theDomain(id: string) {

@@ -7,8 +7,10 @@ import {
   domainOf,
   domainResource,
   domainStates,
+  ingressOf,
 } from '../../models/deploy/domains.ts'
 import { begin } from '../../models/acceptance.ts'
+import { urlAt } from '../../models/network/load-balancer-endpoints.ts'
 import { HostMatch } from '../network/load-balancer-fields.ts'
 import { commonView, Id, resourceView } from '../fields.ts'
 import { list } from '../list.ts'
@@ -28,20 +30,35 @@ const DomainView = z
     app_id: Id,
     status: z.enum(domainStates.all).describe('`error`: it is served without TLS'),
     redirect_to: z.string().nullable(),
+    url: z.url().nullable().describe('Where clients reach it'),
     tls: z.boolean(),
+    redirect_to_https: z.boolean(),
     certificate_id: Id.nullable().describe('The certificate by ACME'),
   })
   .meta({ id: 'ApplicationDomain' })
 
-const toView = (domain: DomainDocument): z.output<typeof DomainView> => ({
-  ...commonView(domain),
-  deploy_server_id: domain.deploy_server_id,
-  app_id: domain.app_id,
-  status: domain.status,
-  redirect_to: domain.redirect_to,
-  tls: domain.tls,
-  certificate_id: domain.certificate_id,
-})
+type View = z.output<typeof DomainView>
+
+/** The domains of one deploy server. */
+async function toViews(domains: DomainDocument[]): Promise<View[]> {
+  const balancer = domains[0] ? await ingressOf(domains[0]) : null
+  return domains.map((domain) => ({
+    ...commonView(domain),
+    deploy_server_id: domain.deploy_server_id,
+    app_id: domain.app_id,
+    status: domain.status,
+    redirect_to: domain.redirect_to,
+    url: balancer && urlAt(balancer, domain.secured ? 'https' : 'http', domain.name),
+    tls: domain.tls,
+    redirect_to_https: domain.redirect_to_https,
+    certificate_id: domain.certificate_id,
+  }))
+}
+
+async function viewOf(domain: DomainDocument): Promise<View> {
+  const [view] = await toViews([domain])
+  return view as View
+}
 
 const path = `${serverPath}/applications/{app}/domains`
 const byApp = z.strictObject({ id: Id, app: Id })
@@ -61,7 +78,7 @@ export const domains = [
     params: byApp,
     model: Domain,
     view: DomainView,
-    toView,
+    toViews,
     scope: async (caller, { id, app }) => {
       const { _id, tenant_id } = await applicationOf(caller, id, app)
       return { tenant_id, app_id: _id }
@@ -77,6 +94,10 @@ export const domains = [
     body: z.strictObject({
       name: HostName.describe('A host name whose address is that of the load balancer'),
       tls: z.boolean().default(true).describe('Obtain a certificate, and serve it over HTTPS too'),
+      redirect_to_https: z
+        .boolean()
+        .default(true)
+        .describe('Redirect plain HTTP to HTTPS, once it has its certificate'),
       redirect_to: HostName.nullable()
         .default(null)
         .describe('Redirect to this host name, with the path kept'),
@@ -85,7 +106,7 @@ export const domains = [
     handle: async ({ caller, params: { id, app }, body }) => {
       const { _id } = await applicationOf(caller, id, app)
       const { document, operation: accepted } = await acceptDomain(byOf(caller), { ...body, app_id: _id })
-      return { operation_id: accepted._id, body: toView(document) }
+      return { operation_id: accepted._id, body: await viewOf(document) }
     },
   }),
 
@@ -96,7 +117,7 @@ export const domains = [
     summary: 'Get a domain of an application',
     params: byDomain,
     responses: { 200: DomainView },
-    handle: async ({ caller, params }) => toView(await find(caller, params)),
+    handle: async ({ caller, params }) => viewOf(await find(caller, params)),
   }),
 
   operation({
@@ -109,7 +130,7 @@ export const domains = [
     handle: async ({ caller, params }) => {
       const { _id } = await find(caller, params)
       const { document, operation: accepted } = await begin(byOf(caller), domainResource, _id, 'retry')
-      return { operation_id: accepted._id, body: toView(document) }
+      return { operation_id: accepted._id, body: await viewOf(document) }
     },
   }),
 
@@ -123,7 +144,7 @@ export const domains = [
     handle: async ({ caller, params }) => {
       const { _id } = await find(caller, params)
       const { document, operation: accepted } = await begin(byOf(caller), domainResource, _id, 'delete')
-      return { operation_id: accepted._id, body: toView(document) }
+      return { operation_id: accepted._id, body: await viewOf(document) }
     },
   }),
 ]

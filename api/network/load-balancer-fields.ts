@@ -69,8 +69,8 @@ export const RedirectUrl = z
   .string()
   .max(2048)
   .regex(
-    /^(?:https?:\/\/(?:\{host\}|[A-Za-z0-9.-]{1,253})(?::\d{1,5})?)?(?:\{path\}|\/(?:[!#$%&()*+,./0-9:;=?@A-Z_a-z~-]|\[|\]|\{host\}|\{path\})*)?$/,
-    'must be a URL or a path; {host} and {path} stand for those of the request',
+    /^(?:https?:\/\/(?:\{host\}|[A-Za-z0-9.-]{1,253})(?::\d{1,5}|\{https?_port\})?)?(?:\{path\}|\/(?:[!#$%&()*+,./0-9:;=?@A-Z_a-z~-]|\[|\]|\{host\}|\{path\})*)?$/,
+    'must be a URL or a path, with {host}, {path}, {http_port} and {https_port}',
   )
   .min(1)
 

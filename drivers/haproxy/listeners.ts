@@ -2,7 +2,7 @@ import { EngineRefused } from '../errors.ts'
 import type { ListenerSpec, LoadBalancerSpec, LoadBalancerState, RouteSpec } from '../load-balancers.ts'
 import { httpLog, tcpLog } from './access-log.ts'
 import type { Place } from './places.ts'
-import { backendName, isForTcp, kinds, takingLines } from './routes.ts'
+import { backendName, hasHttps, isForTcp, kinds, takingLines, toHttps } from './routes.ts'
 import { baseDefaults, type Section, type Words } from './text.ts'
 import { aKeyAuthorization, aPort, aToken } from './values.ts'
 
@@ -118,6 +118,7 @@ const httpLines = ({ challenges }: LoadBalancerSpec): Words[] => [
 function protocolLines(entrance: Entrance, { protocol, redirect_to_https }: ListenerSpec): Words[] {
   const forwarded = `for=%[src];proto=${protocol}`
   return [
+    ...portLines(entrance),
     ...(protocol === 'http' && redirect_to_https ? secureLines(entrance) : []),
     ['http-request', 'del-header', '^(forwarded|x-forwarded-.*|x-real-ip|x-request-id)$', '-m', 'reg'],
     ['http-request', 'add-header', 'x-forwarded-for', '%[src]'],
@@ -137,24 +138,33 @@ function protocolLines(entrance: Entrance, { protocol, redirect_to_https }: List
   ]
 }
 
-/** To the first listener for HTTPS, by the port that the client can reach. */
-function secureLines({ spec, ports }: Entrance): Words[] {
-  const listener = spec.listeners.find(({ protocol }) => protocol === 'https')
-  const bound = ports.find(({ port }) => port === listener?.port)
-  if (!listener || !bound) throw new EngineRefused('There is no listener for HTTPS to redirect to')
-  return [
-    ['acl', 'inside', 'so_id', inside],
-    ['acl', 'outside', 'so_id', outsideId],
-    // There is no URL to redirect to, and nothing may pass.
-    ['http-request', 'deny', 'deny_status', 400, 'unless', 'has-host'],
-    [...redirectTo(bound.port), 'if', 'inside'],
-    [...redirectTo(bound.host_port), 'if', 'outside'],
-  ]
+const ownPorts = { http: 80, https: 443 }
+
+/** Notes the ports that redirects name, as the client can reach them. */
+function portLines({ spec, ports, routes }: Entrance): Words[] {
+  const isAsked =
+    spec.listeners.some((listener) => listener.redirect_to_https) ||
+    routes.some(({ redirect, redirect_to_https }) => redirect_to_https || redirect?.url.includes('_port}'))
+  if (!isAsked) return []
+  const lines = (['http', 'https'] as const).flatMap((protocol) => {
+    const listener = spec.listeners.find((one) => one.protocol === protocol)
+    const bound = ports.find(({ port }) => port === listener?.port)
+    const note = (port: number | undefined, from: string): Words[] =>
+      port === undefined || port === ownPorts[protocol]
+        ? []
+        : [['http-request', `set-var(txn.${protocol}_port)`, `str(:${port})`, 'if', from]]
+    return [...note(bound?.port, 'inside'), ...note(bound?.host_port, 'outside')]
+  })
+  return [['acl', 'inside', 'so_id', inside], ['acl', 'outside', 'so_id', outsideId], ...lines]
 }
 
-function redirectTo(port: number): Words {
-  const at = port === 443 ? '' : `:${port}`
-  return ['http-request', 'redirect', 'code', 308, 'location', `https://%[var(txn.host)]${at}%[pathq]`]
+function secureLines({ spec }: Entrance): Words[] {
+  if (!hasHttps(spec)) throw new EngineRefused('There is no listener for HTTPS to redirect to')
+  return [
+    // There is no URL to redirect to, and nothing may pass.
+    ['http-request', 'deny', 'deny_status', 400, 'unless', 'has-host'],
+    toHttps,
+  ]
 }
 
 function routeLines({ routes }: Entrance, owners: Map<Words, string>): Words[] {

@@ -173,10 +173,35 @@ const redirectBackend = (route: RouteSpec, { status, url }: { status: number; ur
   },
 })
 
+export const hasHttps = ({ listeners }: LoadBalancerSpec): boolean =>
+  listeners.some(({ protocol }) => protocol === 'https')
+
+/** To the first listener for HTTPS: its frontend has noted the port. */
+export const toHttps: Words = [
+  'http-request',
+  'redirect',
+  'code',
+  308,
+  'location',
+  'https://%[var(txn.host)]%[var(txn.https_port)]%[pathq]',
+]
+
+const isPlain: Words = ['!{', 'ssl_fc', '}']
+
+/** Also a request without a host name, which has no URL to redirect to, does not pass. */
+const secureLines = (spec: LoadBalancerSpec, route: RouteSpec): Words[] =>
+  route.redirect_to_https && hasHttps(spec)
+    ? [
+        [...toHttps, 'if', ...isPlain, '{', 'var(txn.host)', '-m', 'found', '}'],
+        ['http-request', 'deny', 'deny_status', 400, 'if', ...isPlain],
+      ]
+    : []
+
 const isStream: Words = ['{', 'req.hdr(accept)', '-m', 'sub', 'text/event-stream', '}']
 
 function httpLines(spec: LoadBalancerSpec, route: RouteSpec): Words[] {
   return [
+    ...secureLines(spec, route),
     ['http-request', 'set-timeout', 'server', longestStreams(route), 'if', ...isStream],
     ...requestHeaderLines(route),
     ...rewriteLines(route),

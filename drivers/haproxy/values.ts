@@ -115,15 +115,21 @@ const urlCharacters = /^[A-Za-z0-9._~:/?#[\]@!$&'()*+,;=%-]{1,2048}$/
 
 /**
  * The target of a redirect as a format: `{host}` and `{path}` become the request's host name, and its path with the
- * query.
+ * query; `{http_port}` and `{https_port}` become what the frontend has noted.
  */
 export function aRedirectUrl(url: string): string {
-  const plain = url.replaceAll('{host}', 'host').replaceAll('{path}', '/path')
+  const plain = url
+    .replaceAll('{host}', 'host')
+    .replaceAll('{path}', '/path')
+    .replaceAll(/(?<=:\/\/[^/?#@]+)\{https?_port\}/g, ':1')
   const isLocal = plain.startsWith('/') && !plain.startsWith('//')
   const begins = /^(https?:\/\/[^/?#@]+([/?#]|$)|\/)/i.test(plain) && !url.startsWith('{')
   if (!urlCharacters.test(plain) || !begins || !URL.canParse(isLocal ? `http://host${plain}` : plain))
     refuse('The URL of a redirect must begin with https://, http:// or /')
-  return asFormat(url).replaceAll('{host}', '%[var(txn.host)]').replaceAll('{path}', '%[pathq]')
+  return asFormat(url)
+    .replaceAll('{host}', '%[var(txn.host)]')
+    .replaceAll('{path}', '%[pathq]')
+    .replaceAll(/\{(https?_port)\}/g, '%[var(txn.$1)]')
 }
 
 /** Also refuses a network-path reference that a path would make of `/{path}`. */

@@ -62,14 +62,21 @@ export async function routeApplication(
   const its = { targets, backend_port: port ?? 80, drain_timeout_sec: stop_grace_sec }
   const route = await lead(tenant_id, lbId, { name, host_match: hostNameOf({ name }, server, domain) }, its)
   await Application.updateOne({ _id, tenant_id }, { $set: { route_id: route._id } })
-  for (const one of await leadingDomains(application))
-    await lead(tenant_id, lbId, { name: one.name, host_match: one.name }, its)
+  for (const one of await leadingDomains(application)) await lead(tenant_id, lbId, firstFieldsOf(one), its)
   const newest = deployments.find((one) => one._id === deploymentIds.at(-1))
   return { lb_id: lbId, targets: targetsAt(route, newest?.places ?? []) }
 }
 
 type Leading = Partial<
-  Pick<RouteFields, 'targets' | 'backend_port' | 'drain_timeout_sec' | 'redirect_status' | 'redirect_url'>
+  Pick<
+    RouteFields,
+    | 'targets'
+    | 'backend_port'
+    | 'drain_timeout_sec'
+    | 'redirect_status'
+    | 'redirect_url'
+    | 'redirect_to_https'
+  >
 >
 
 /**
@@ -79,41 +86,53 @@ type Leading = Partial<
 const leadingDomains = async (application: ApplicationDocument): Promise<DomainDocument[]> =>
   (await domainsOf(application)).filter(({ redirect_to }) => redirect_to === null)
 
+type First = Pick<RouteFields, 'name' | 'host_match'> & Partial<RouteFields>
+
 /** Makes the route of this name, or changes it: a call that was killed may have made it. */
-async function lead(
-  tenant_id: string,
-  lb_id: string,
-  named: Pick<RouteFields, 'name' | 'host_match'>,
-  its: Leading,
-): Promise<RouteDocument> {
-  const there = await Route.findOne({ tenant_id, lb_id, name: named.name }, { _id: 1 }).lean()
+async function lead(tenant_id: string, lb_id: string, first: First, its: Leading): Promise<RouteDocument> {
+  const there = await Route.findOne({ tenant_id, lb_id, name: first.name }, { _id: 1 }).lean()
   if (there) return changeRoute(tenant_id, lb_id, there._id, its)
-  return createRoute(tenant_id, lb_id, { ...plain, ...its, ...named })
+  return createRoute(tenant_id, lb_id, { ...plain, ...first, ...its })
 }
+
+const firstFieldsOf = ({ name, secured, redirect_to_https }: DomainDocument) => ({
+  name,
+  host_match: name,
+  redirect_to_https: secured && redirect_to_https,
+})
 
 async function unroute(tenant_id: string, lb_id: string, name: string): Promise<void> {
   const there = await Route.findOne({ tenant_id, lb_id, name }, { _id: 1 }).lean()
   if (there) await deleteRoute(tenant_id, lb_id, there._id).catch(unlessGone)
 }
 
-/** Routes a new domain: a redirect, or the targets that its application has now. */
+/** Routes a domain: a redirect, or the targets that its application has now. */
 export async function routeDomain(
   { tenant_id, route_id }: ApplicationDocument,
-  { name, redirect_to, tls, deploy_server_id }: DomainDocument,
+  domain: DomainDocument,
 ): Promise<void> {
+  const { name, redirect_to, tls, deploy_server_id } = domain
   const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
   if (!server?.lb_id) return
-  const named = { name, host_match: name }
   if (redirect_to !== null) {
-    const redirect_url = `${tls ? 'https' : 'http'}://${redirect_to}{path}`
-    await lead(tenant_id, server.lb_id, named, { redirect_status: 308, redirect_url })
+    const scheme = tls ? 'https' : 'http'
+    const redirect_url = `${scheme}://${redirect_to}{${scheme}_port}{path}`
+    const first = { name, host_match: name }
+    await lead(tenant_id, server.lb_id, first, { redirect_status: 308, redirect_url })
     return
   }
   const main = route_id === null ? null : await Route.findOne({ _id: route_id, tenant_id }).lean()
   if (!main) return // its next release routes it
   const { targets, backend_port, drain_timeout_sec } = main
   const bare = targets.map(({ address, nic_id, port, weight }) => ({ address, nic_id, port, weight }))
-  await lead(tenant_id, server.lb_id, named, { targets: bare, backend_port, drain_timeout_sec })
+  const first = firstFieldsOf(domain)
+  const { redirect_to_https } = first
+  await lead(tenant_id, server.lb_id, first, {
+    targets: bare,
+    backend_port,
+    drain_timeout_sec,
+    redirect_to_https,
+  })
 }
 
 /** Removes the route of a domain. */
@@ -152,6 +171,7 @@ const plain: Omit<RouteFields, 'name' | 'host_match'> = {
   prefix_rewrite: null,
   redirect_status: null,
   redirect_url: null,
+  redirect_to_https: false,
   request_headers_add: {},
   request_headers_remove: [],
   response_headers_add: {},

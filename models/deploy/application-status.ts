@@ -1,3 +1,4 @@
+import { urlAt } from '../network/load-balancer-endpoints.ts'
 import { Route } from '../network/load-balancer-routes.ts'
 import { LoadBalancer } from '../network/load-balancers.ts'
 import { healthOf } from '../network/observe-load-balancers.ts'
@@ -42,7 +43,6 @@ export async function seenApplications(
     lb_id && routeIds.length ? healthOf([lb_id]) : new Map<string, string>(),
   ])
   const byId = new Map(routes.map((route) => [route._id, route]))
-  const port = balancer?.endpoints[0]?.ports[0]?.host_port
   return new Map(
     applications.map((application) => {
       const targets = byId.get(application.route_id ?? '')?.targets ?? []
@@ -50,9 +50,9 @@ export async function seenApplications(
       const serving =
         application.port === null ? { healthy: 1, all: 1 } : { healthy: healthy.length, all: targets.length }
       const url =
-        application.port === null || port === undefined
+        application.port === null || !balancer
           ? null
-          : `http://${hostNameOf(application, server, domain)}${port === 80 ? '' : `:${port}`}`
+          : urlAt(balancer, 'http', hostNameOf(application, server, domain))
       return [application._id, { status: statusOf(application, serving), url }]
     }),
   )

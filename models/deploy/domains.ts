@@ -30,6 +30,10 @@ export interface DomainDocument extends ResourceDocument<StateOf<typeof domainSt
   /** The host name to which its requests are redirected; null: the application answers. */
   redirect_to: string | null
   tls: boolean
+  /** Plain HTTP is redirected, once the domain is secured. */
+  redirect_to_https: boolean
+  /** The load balancer has had its certificate. */
+  secured: boolean
   certificate_id: string | null
 }
 
@@ -39,6 +43,8 @@ const schema = resourceSchema<DomainDocument>(
     app_id: { type: String, required: true },
     redirect_to: { type: String, default: null },
     tls: { type: Boolean, required: true },
+    redirect_to_https: { type: Boolean, required: true },
+    secured: { type: Boolean, default: false },
     certificate_id: { type: String, default: null },
   },
   domainStates,
@@ -51,7 +57,7 @@ export const domainResource = defineResource('domain', Domain, domainStates)
 
 export const domainsAtMost = 50
 
-export type NewDomain = Pick<DomainDocument, 'app_id' | 'name' | 'redirect_to' | 'tls'>
+export type NewDomain = Pick<DomainDocument, 'app_id' | 'name' | 'redirect_to' | 'tls' | 'redirect_to_https'>
 
 /** Throws NotFound, NameTaken, InvalidInput and `too_many_domains`. */
 export const acceptDomain = (by: By, { app_id, ...fields }: NewDomain): Promise<Accepted<DomainDocument>> =>
@@ -72,7 +78,7 @@ export const acceptDomain = (by: By, { app_id, ...fields }: NewDomain): Promise<
       }
       const { deploy_server_id } = application
       return create(by, domainResource, {
-        fields: { ...fields, app_id, deploy_server_id, certificate_id: null, tags: {} },
+        fields: { ...fields, app_id, deploy_server_id, secured: false, certificate_id: null, tags: {} },
       })
     }, app_id),
   )
@@ -106,6 +112,15 @@ export const certificateNameOf = ({ _id }: Pick<DomainDocument, '_id'>): string 
 export const certificateOf = (domain: DomainDocument): Promise<CertificateDocument | null> =>
   Certificate.findOne({ tenant_id: domain.tenant_id, name: certificateNameOf(domain) }).lean()
 
+/** The load balancer of the domain's deploy server. Null while there is none. */
+export async function ingressOf({
+  deploy_server_id,
+  tenant_id,
+}: Pick<DomainDocument, 'deploy_server_id' | 'tenant_id'>): Promise<LoadBalancerDocument | null> {
+  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
+  return server?.lb_id ? LoadBalancer.findOne({ _id: server.lb_id, tenant_id }).lean() : null
+}
+
 type Listeners = LoadBalancerDocument['listeners']
 
 /** What the ingress of a deploy server listens on, by the certificates of its domains. Null: it does so already. */
@@ -113,9 +128,9 @@ export async function wantedListeners(
   deployServerId: string,
 ): Promise<{ lb_id: string; listeners: Listeners } | null> {
   const server = await DeployServer.findById(deployServerId).setOptions(everyTenant).lean()
-  if (!server?.lb_id) return null
-  const { tenant_id, lb_id } = server
-  const balancer = await LoadBalancer.findOne({ _id: lb_id, tenant_id }).lean()
+  if (!server) return null
+  const { tenant_id } = server
+  const balancer = await ingressOf({ deploy_server_id: deployServerId, tenant_id })
   if (!balancer || balancer.status === 'deleting') return null
   const domains = await Domain.find({
     tenant_id,
@@ -136,5 +151,5 @@ export async function wantedListeners(
     : plain
   const now = secure?.certificate_ids ?? []
   const isSo = now.length === certificate_ids.length && now.every((id) => certificate_ids.includes(id))
-  return isSo ? null : { lb_id, listeners }
+  return isSo ? null : { lb_id: balancer._id, listeners }
 }

@@ -129,6 +129,7 @@ function routeSpec(route: RouteDocument, placeOf: PlaceOf, now: Date): RouteSpec
     method: route.method,
     prefix_rewrite: route.prefix_rewrite,
     redirect: status === null || url === null ? null : { status, url },
+    redirect_to_https: route.redirect_to_https,
     request_headers_add: route.request_headers_add,
     request_headers_remove: route.request_headers_remove,
     response_headers_add: route.response_headers_add,

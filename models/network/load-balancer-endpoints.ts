@@ -1,6 +1,12 @@
 import { Host } from '../compute/hosts.ts'
 import { everyTenant } from '../tenant-scope.ts'
-import { addressesOf, type Endpoint, LoadBalancer, replicasOf } from './load-balancers.ts'
+import {
+  addressesOf,
+  type Endpoint,
+  LoadBalancer,
+  type LoadBalancerDocument,
+  replicasOf,
+} from './load-balancers.ts'
 
 /** Where a load balancer is reached now: one entry for each replica that has a host. */
 export async function endpointsOf(id: string): Promise<Endpoint[]> {
@@ -23,6 +29,19 @@ export async function endpointsOf(id: string): Promise<Endpoint[]> {
           },
         ],
   )
+}
+
+const ownPorts = { http: 80, https: 443 }
+
+/** The URL of a host name at the load balancer's first listener for this protocol. Null if none is published. */
+export function urlAt(
+  { endpoints }: Pick<LoadBalancerDocument, 'endpoints'>,
+  protocol: 'http' | 'https',
+  hostName: string,
+): string | null {
+  const port = endpoints[0]?.ports.find((one) => one.protocol === protocol)?.host_port
+  if (port === undefined) return null
+  return `${protocol}://${hostName}${port === ownPorts[protocol] ? '' : `:${port}`}`
 }
 
 /** Copies the endpoints to the load balancer's record, for its view. */

@@ -72,6 +72,7 @@ const schema = new Schema<RouteDocument>(
     prefix_rewrite: optional,
     redirect_status: { type: Number, default: null },
     redirect_url: optional,
+    redirect_to_https: { type: Boolean, required: true },
     request_headers_add: mixed,
     request_headers_remove: { type: [String], default: [] },
     response_headers_add: mixed,
@@ -245,13 +246,15 @@ function faultsOfMatch({ path_match, path_match_type: type, prefix_rewrite }: Wr
 }
 
 function faultsOfAnswer(route: Written): InputError[] {
-  const { redirect_status, redirect_url, targets, backend_tls, backend_sni, backend_ca_trust_id } = route
+  const { redirect_status, redirect_url, redirect_to_https, targets } = route
+  const { backend_tls, backend_sni, backend_ca_trust_id } = route
   const redirects = redirect_status !== null || redirect_url !== null
   return [
     ...fault('/targets', redirects && targets.length ? 'a route has either targets or a redirect' : null),
     ...fault('/targets', redirects || targets.length ? null : 'a route has targets or a redirect'),
     ...fault('/redirect_url', redirects && redirect_url === null ? 'a redirect needs a URL' : null),
     ...fault('/redirect_status', redirects && redirect_status === null ? 'a redirect needs a status' : null),
+    ...fault('/redirect_to_https', redirects && redirect_to_https ? 'a redirect names its own scheme' : null),
     ...fault('/backend_sni', backend_sni !== null && !backend_tls ? 'needs backend_tls' : null),
     ...fault(
       '/backend_ca_trust_id',

@@ -178,6 +178,7 @@ const routeTo = (path_match: string): RouteSpec => ({
   method: null,
   prefix_rewrite: null,
   redirect: null,
+  redirect_to_https: false,
   request_headers_add: {},
   request_headers_remove: [],
   response_headers_add: {},

@@ -45,6 +45,7 @@ describe('a domain', () => {
     expect(await apps.domain(app.id, id)).toMatchObject({
       status: 'active',
       name: 'shop.example.com',
+      url: at(app, 'shop.example.com'),
       redirect_to: null,
       certificate_id: null,
     })
@@ -70,7 +71,7 @@ describe('a domain', () => {
   test('is redirected to another, with the path kept, and stays while its application is stopped', async () => {
     const app = await apps.make()
     await added(app, 'www.example.com', 'example.com')
-    const redirect = { status: 308, location: 'http://example.com/a?b=c' }
+    const redirect = { status: 308, location: `${at(app, 'example.com')}/a?b=c` }
     expect(await visit(at(app, 'www.example.com'), '/a?b=c')).toMatchObject(redirect)
     await added(app, 'example.com')
     await (await apps.stop(app.id)).operation.success()
@@ -113,7 +114,9 @@ describeAcme('a domain with TLS', () => {
   test('has a certificate, which ends with it', async () => {
     const app = await apps.make()
     const made = await Promise.all(
-      ['one.example.org', 'two.example.org'].map((name) => apps.addDomain(app.id, { name })),
+      [{ name: 'one.example.org' }, { name: 'two.example.org', redirect_to_https: false }].map((body) =>
+        apps.addDomain(app.id, body),
+      ),
     )
     for (const { operation } of made) await operation.success()
     const [one, two] = await Promise.all(made.map(({ id }) => apps.domain(app.id, id)))
@@ -122,7 +125,16 @@ describeAcme('a domain with TLS', () => {
       const { fingerprint } = await certificate(domain?.certificate_id ?? '')
       expect(await served(domain?.name ?? '')).toBe(fingerprint)
     }
-    expect((await visit(at(app, 'one.example.org'))).text).toBe('v1')
+    const url = `https://one.example.org:${await securePort()}`
+    expect(one).toMatchObject({ url, redirect_to_https: true })
+    expect(await visit(at(app, 'one.example.org'), '/a?b=c')).toMatchObject({
+      status: 308,
+      location: `${url}/a?b=c`,
+    })
+    expect((await visit(at(app, 'two.example.org'))).text).toBe('v1')
+    await (await apps.deploy(app.id, { tag: 'v2' })).operation.success()
+    expect((await visit(at(app, 'one.example.org'))).status).toBe(308)
+    expect((await visit(at(app, 'two.example.org'))).text).toBe('v2')
     await (await apps.removeDomain(app.id, one?.id ?? '')).operation.success()
     expect(await served('two.example.org')).toBe((await certificate(two?.certificate_id ?? '')).fingerprint)
     await (await apps.delete(app.id)).operation.success()

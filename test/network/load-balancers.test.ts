@@ -227,6 +227,7 @@ describe('a route', () => {
       prefix_rewrite: null,
       redirect_status: null,
       redirect_url: null,
+      redirect_to_https: false,
       request_headers_add: {},
       request_headers_remove: [],
       response_headers_add: {},
@@ -281,6 +282,11 @@ describe('a route', () => {
     ['without targets and redirect', { targets: [] }, '/targets'],
     ['with both', { redirect_status: 302, redirect_url: '/x' }, '/targets'],
     ['with a redirect without a URL', { targets: [], redirect_status: 302 }, '/redirect_url'],
+    [
+      'with a redirect of plain HTTP beside another',
+      { targets: [], redirect_status: 302, redirect_url: '/x', redirect_to_https: true },
+      '/redirect_to_https',
+    ],
     ['with a redirect without a status', { targets: [], redirect_url: '/x' }, '/redirect_status'],
     ['with a status that is none of a redirect', { targets: [], redirect_status: 200 }, '/redirect_status'],
     ['with a target outside the VPC', { targets: [{ address: '192.168.0.1' }] }, '/targets/0/address'],
@@ -315,20 +321,29 @@ describe('a route', () => {
     ['/shop', 301],
     ['https://shop.example/', 302],
     ['https://{host}{path}', 308],
+    ['https://shop.example{https_port}{path}', 308],
     ['http://shop.example:8080/x?y=1#z', 307],
     ['{path}', 303],
   ])('redirects to %s', async (redirect_url, redirect_status) => {
     expect(await route({ targets: [], redirect_url, redirect_status })).toMatchObject({ status: 201 })
   })
 
-  test.each(['ftp://x', 'javascript:x', '/a b', '/a"b', '/%[env(x)]\n', "/a'b", '//{other}', '/a\\b', ''])(
-    'never redirects to %j',
-    async (redirect_url) => {
-      expect(await route({ targets: [], redirect_url, redirect_status: 302 })).toMatchObject(
-        mistakeAt('/redirect_url'),
-      )
-    },
-  )
+  test.each([
+    'ftp://x',
+    'javascript:x',
+    '/a b',
+    '/a"b',
+    '/%[env(x)]\n',
+    "/a'b",
+    '//{other}',
+    '/a\\b',
+    '',
+    '/{port}',
+  ])('never redirects to %j', async (redirect_url) => {
+    expect(await route({ targets: [], redirect_url, redirect_status: 302 })).toMatchObject(
+      mistakeAt('/redirect_url'),
+    )
+  })
 
   test('that another one hides, or that hides another one, is refused', async () => {
     const host_match = `${unique('hidden')}.example`

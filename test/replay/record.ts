@@ -9,7 +9,7 @@ import { decodedHistory } from '../support/histories.ts'
 import { closeFurther } from '../support/hosts.ts'
 import { removeTenants } from '../support/tenants.ts'
 import { containerStories } from './stories/containers.ts'
-import { deployServerStories } from './stories/deploy-servers.ts'
+import { closeAuthority, deployServerStories } from './stories/deploy-servers.ts'
 import { diskStories } from './stories/disks.ts'
 import { closeAcme, loadBalancerStories } from './stories/load-balancers.ts'
 import { microvmStories } from './stories/microvms.ts'
@@ -65,6 +65,7 @@ for (const [name, story] of Object.entries(stories)) {
   await closeFurther()
 }
 await closeAcme()
+await closeAuthority()
 await removeTenants()
 await temporal.connection.close()
 await disconnectDatabase()

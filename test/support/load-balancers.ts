@@ -143,6 +143,7 @@ export const route = (over: Partial<RouteSpec> = {}): RouteSpec => ({
   method: null,
   prefix_rewrite: null,
   redirect: null,
+  redirect_to_https: false,
   request_headers_add: {},
   request_headers_remove: [],
   response_headers_add: {},

@@ -22,6 +22,8 @@ async function publish(work: Domain): Promise<{ status: string }> {
     await obtainCertificate(work)
     progress('having the load balancer use its certificate')
     await listen(work, deploy_server_id)
+    await domains.noteSecured(id)
+    await balance(await domains.routeDomain(id)) // which may redirect to HTTPS now
   }
   return { status: 'active' }
 }

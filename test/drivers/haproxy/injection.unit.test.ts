@@ -134,7 +134,10 @@ function hostileRoute(dice: Dice, { ca_trusts }: LoadBalancerSpec): { made: Rout
     path_match_type: type,
     method: optional(() => text('GET')),
     prefix_rewrite: type === 'regex' ? null : optional(() => within('/to')),
-    redirect: dice.chance(0.3) ? { status: number(302), url: within('https://{host}/{path}') } : null,
+    redirect: dice.chance(0.3)
+      ? { status: number(302), url: within('https://{host}{https_port}{path}') }
+      : null,
+    redirect_to_https: dice.chance(0.3),
     request_headers_add: headers(),
     request_headers_remove: [text('x-c'), within('x-d')],
     response_headers_add: headers(),
@@ -173,6 +176,7 @@ function plainRoutes({ ca_trusts }: LoadBalancerSpec): RouteSpec[] {
     backend_tls: true,
     backend_sni: 'backend.test',
     backend_ca_trust_id: ca_trusts[0]?.id ?? '',
+    redirect_to_https: true,
     sticky: true,
   }
   return [

@@ -27,6 +27,12 @@ const listener = (port: number, over: Partial<ListenerSpec> = {}): ListenerSpec 
   ...over,
 })
 
+/** The status, and where the request is redirected to. */
+async function seen(port: number, host: string, more = {}) {
+  const { status, headers } = await ask(port, '/a?b=c', { host, ...more })
+  return [status, headers['location']]
+}
+
 /** One request over HTTP/2. */
 async function askH2(
   origin: string,
@@ -109,6 +115,35 @@ withLoadBalancers('a load balancer', () => {
     expect([challenge.status, challenge.text]).toEqual([200, 'tok_en-1.thumb'])
     const other = await ask(http, '/a?b=c', { host: 'a.test' })
     expect([other.status, other.headers['location']]).toEqual([308, `https://a.test:${https}/a?b=c`])
+  })
+
+  test('redirects plain HTTP of single routes to HTTPS, and to ports as the client reaches them', async () => {
+    const certificate = await certificateFor('a.test')
+    const redirect = { status: 308, url: 'https://b.test{https_port}{path}' }
+    const spec = balancer({
+      listeners: [listener(80), listener(443, { protocol: 'https', certificate_ids: [certificate.id] })],
+      certificates: [certificate],
+      routes: [
+        route({ host_match: 'a.test', redirect_to_https: true }),
+        route({ host_match: 'www.test', redirect, targets: [] }),
+        route({ host_match: 'plain.test' }),
+      ],
+    })
+    await applied(spec)
+    const [http, https] = [await portOf(spec.id, 80), await portOf(spec.id, 443)]
+    expect(await seen(http, 'a.test')).toEqual([308, `https://a.test:${https}/a?b=c`])
+    expect(await seen(http, 'a.test', { headers: { 'content-type': 'application/grpc' } })).toEqual([
+      308,
+      `https://a.test:${https}/a?b=c`,
+    ])
+    expect(await seen(https, 'a.test', { tls: {} })).toEqual([200, undefined])
+    expect(await seen(http, 'www.test')).toEqual([308, `https://b.test:${https}/a?b=c`])
+    expect(await seen(http, 'plain.test')).toEqual([200, undefined])
+
+    const withoutTls = { ...spec, listeners: [listener(80)], certificates: [] }
+    await applied(withoutTls)
+    expect(await seen(http, 'a.test')).toEqual([200, undefined])
+    expect(await seen(http, 'www.test')).toEqual([308, 'https://b.test/a?b=c'])
   })
 
   test('passes WebSockets, chunked and awaited bodies, and gRPC', async () => {

@@ -5,7 +5,9 @@ import { applicationsOf } from '../../support/clients/applications.ts'
 import { buildsOf } from '../../support/clients/builds.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { Operation } from '../../support/client.ts'
+import { openPebble, type Pebble } from '../../support/pebble.ts'
 import { tenant, type Stories } from '../world.ts'
+import { closeAcme } from './load-balancers.ts'
 
 const { deployServers } = tenant.owner
 
@@ -85,6 +87,20 @@ export const deployServerStories: Stories = {
   },
   'createDeployment.stopped': async () =>
     (await (await applications()).stop(await theApplication())).operation,
+  'createDomain.active': () => domainOf('shop.example.com'),
+  'createDomain.error': async () => {
+    await (await authority()).resolve('lost.example.com', '127.0.0.99') // nothing listens there
+    return domainOf('lost.example.com')
+  },
+  'retryDomain.active': async () => {
+    await (await authority()).resolve('lost.example.com', null)
+    const [apps, app, id] = [await applications(), await theApplication(), await lostDomain()]
+    return (await apps.retryDomain(app, id)).operation
+  },
+  'deleteDomain.deleted': async () => {
+    const [apps, app, id] = [await applications(), await theApplication(), await lostDomain()]
+    return (await apps.removeDomain(app, id)).operation
+  },
   'deleteApplication.deleted': async () =>
     (await (await applications()).delete(await theApplication())).operation,
   'deleteDeployServer.deleted': async () => (await deployServers.delete(await theServer())).operation,
@@ -129,3 +145,27 @@ async function theApplication(): Promise<string> {
   const { items } = await tenant.owner.get<{ items: { id: string }[] }>(path)
   return items[0]?.id ?? ''
 }
+
+async function domainOf(name: string): Promise<Operation> {
+  await authority()
+  return (await (await applications()).addDomain(await theApplication(), { name })).operation
+}
+
+async function lostDomain(): Promise<string> {
+  const path = `/api/v1/deploy-servers/${await theServer()}/applications/${await theApplication()}/domains`
+  const { items } = await tenant.owner.get<{ items: { id: string }[] }>(`${path}?name=lost.example.com`)
+  return items[0]?.id ?? ''
+}
+
+let theAuthority: Pebble | null = null
+/** Asks the deploy server's load balancer for proofs. */
+async function authority(): Promise<Pebble> {
+  if (theAuthority) return theAuthority
+  await closeAcme()
+  const { lb_id } = await deployServers.get(await theServer())
+  const [endpoint] = (await tenant.owner.loadBalancers.get(lb_id)).endpoints
+  theAuthority = await openPebble(endpoint?.host_address ?? '', endpoint?.ports[0]?.host_port ?? 0)
+  return theAuthority
+}
+
+export const closeAuthority = async (): Promise<void> => theAuthority?.close()

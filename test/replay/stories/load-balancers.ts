@@ -67,7 +67,10 @@ async function acme(): Promise<{ name: string; lost: () => Promise<string> }> {
   return { name, lost: () => pebble.resolve(name, '127.0.0.99').then(() => name) }
 }
 
-export const closeAcme = async (): Promise<void> => theWorld?.pebble.close()
+export async function closeAcme(): Promise<void> {
+  await theWorld?.pebble.close()
+  theWorld = null
+}
 
 async function certificate(): Promise<string> {
   const { id, operation } = await owner.certificates.order((await acme()).name)

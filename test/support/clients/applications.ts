@@ -51,6 +51,7 @@ export interface DomainBody extends Json {
   status_reason: string | null
   name: string
   redirect_to: string | null
+  url: string | null
   certificate_id: string | null
 }
 
@@ -106,8 +107,10 @@ export function applicationsOf(caller: Caller, server: string) {
       caller.ask('POST', `${path}/${id}/storages`, { mount_path }),
     removeStorage: (id: string, storage: string): Promise<Answer> =>
       caller.ask('DELETE', `${path}/${id}/storages/${storage}`),
-    addDomain: (id: string, body: { name: string; tls?: boolean; redirect_to?: string }): Promise<Accepted> =>
-      caller.begin('POST', `${path}/${id}/domains`, body),
+    addDomain: (
+      id: string,
+      body: { name: string; tls?: boolean; redirect_to?: string; redirect_to_https?: boolean },
+    ): Promise<Accepted> => caller.begin('POST', `${path}/${id}/domains`, body),
     domain: (id: string, domain: string) => caller.get<DomainBody>(`${path}/${id}/domains/${domain}`),
     retryDomain: (id: string, domain: string): Promise<Accepted> =>
       caller.begin('POST', `${path}/${id}/domains/${domain}/retry`),
