@@ -5,6 +5,7 @@ import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { describeAcme } from '../support/describe-acme.ts'
+import { eventually } from '../support/eventually.ts'
 import { openPebble, type Pebble } from '../support/pebble.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
@@ -157,6 +158,19 @@ describeAcme('a domain with TLS', () => {
     const { certificate_id, status } = await apps.domain(app.id, id)
     expect(status).toBe('active')
     expect(await served('lost.example.org')).toBe((await certificate(certificate_id)).fingerprint)
+  })
+
+  test('that is cancelled while the authority does not answer is served without', async () => {
+    const app = await apps.make()
+    pebble.pause()
+    const { id, operation } = await apps.addDomain(app.id, { name: 'late.example.org' })
+    await eventually(async () => (await operation.now()).step === 'obtaining its certificate')
+    await operation.cancel()
+    pebble.resume()
+    expect(await operation.end()).toMatchObject({ state: 'cancelled' })
+    expect(await apps.domain(app.id, id)).toMatchObject({ status: 'error' })
+    expect((await visit(at(app, 'late.example.org'))).text).toBe('v1')
+    await (await apps.removeDomain(app.id, id)).operation.success()
   })
 
   test('is gone with its deploy server', async () => {
