@@ -212,6 +212,7 @@ describe('the stored output', () => {
     const { id } = await tenant.containers.make(writer(50_000, 'sleep 600'))
     await hasWritten(id, 50_000)
     await hasMore(id, 14) // of 20 files of 0.5 MiB
+    await platform.kill('host') // so that no further piece comes
     const pieces = await piecesOf(id)
     const ids = pieces.map(({ _id }) => _id)
     const areLeft = async (from: number) => {
@@ -231,6 +232,7 @@ describe('the stored output', () => {
       { $set: { stored_bytes: 10_240 * 2 ** 20 + more } },
     )
     await eventually(() => areLeft(4))
+    await platform.start('host')
     const rest = numbers(await archived(tenant.owner, id))
     expect(rest).toEqual(upTo(50_000).slice(-rest.length))
   })
