@@ -110,17 +110,16 @@ export function makeLoadBalancers({ engine, namespaces, networks, wanted, onChan
       return found
     },
 
-    /** Waits some seconds until its own checks have found all of these healthy. Returns whether they have. */
-    async foundHealthy(id: string, { route_id, target_ids }: RouteTargets): Promise<boolean> {
+    /** Waits until its own checks have found all of these healthy, for some seconds at most. */
+    async foundHealthy(id: string, { route_id, target_ids }: RouteTargets): Promise<void> {
       const deadline = performance.now() + foundHealthyWithinMs
       const signal = cancellationSignal()
       do {
         const { targets = [] } = (await engine.find(id)) ?? {}
         const healthy = targets.filter((one) => one.route_id === route_id && one.health === 'healthy')
-        if (target_ids.every((target_id) => healthy.some((one) => one.target_id === target_id))) return true
+        if (target_ids.every((target_id) => healthy.some((one) => one.target_id === target_id))) return
         await delay(looksEveryMs, undefined, { signal })
       } while (performance.now() < deadline)
-      return false
     },
   }
 }

@@ -1,4 +1,3 @@
-import { inDeployServer } from './children.ts'
 import { z } from 'zod'
 import { seenApplications, applicationStatuses } from '../../models/deploy/application-status.ts'
 import {
@@ -30,6 +29,7 @@ import {
   releaseView,
   toReleaseView,
 } from './application-fields.ts'
+import { inDeployServer } from './children.ts'
 import { DeploymentView, path, toDeploymentView } from './deployments.ts'
 
 const ApplicationView = z

@@ -1,4 +1,3 @@
-import { cancelWork, inDeployServer } from './children.ts'
 import { z } from 'zod'
 import { acceptBuild, Build, type BuildDocument, buildOf, imageStates } from '../../models/deploy/builds.ts'
 import { logsQuery, sendLogs } from '../compute/observation/logs.ts'
@@ -9,6 +8,7 @@ import { operation, stream } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
 import { ImageTag, releaseFields } from './application-fields.ts'
 import { buildLines } from './build-lines.ts'
+import { cancelWork, inDeployServer } from './children.ts'
 import { path as serverPath } from './deployments.ts'
 
 const path = `${serverPath}/builds`
