@@ -12,30 +12,44 @@ const ActivityView = z.strictObject({
   data: z.record(z.string(), z.unknown()),
 })
 
+interface Feed {
+  path: string
+  permission: Permission
+  summary: string
+}
+
 /** Lists the activity of one resource. `ownerOf` finds the resource or throws NotFound. */
 export const activityList = ({
   ownerOf,
   ...of
-}: {
-  path: string
-  permission: Permission
-  summary: string
-  ownerOf: (caller: Caller, id: string) => Promise<{ _id: string }>
-}): Operation =>
-  list({
+}: Feed & { ownerOf: (caller: Caller, id: string) => Promise<{ _id: string }> }): Operation =>
+  activityFeed({
     ...of,
     params: byId,
+    scope: async (caller, { id }) => ({ resource_id: (await ownerOf(caller, id))._id }),
+  })
+
+/** Lists the tenant's activity within the scope. */
+export const activityFeed = <P extends z.ZodType>({
+  scope,
+  ...of
+}: Feed & {
+  params: P
+  scope: (caller: Caller, params: z.output<P>) => Promise<Record<string, unknown>>
+}): Operation =>
+  list<ActivityDocument, typeof ActivityView, z.ZodType>({
+    ...of,
     model: Activity,
     view: ActivityView,
-    toView: (event: ActivityDocument) => ({
+    toView: (event) => ({
       time: time(event.time),
       kind: event.kind,
       message: event.message,
       data: event.data,
     }),
     sortBy: 'time',
-    scope: async (caller, { id }) => ({
+    scope: async (caller, params) => ({
+      ...(await scope(caller, params as z.output<P>)),
       tenant_id: caller.tenant_id,
-      resource_id: (await ownerOf(caller, id))._id,
     }),
   })

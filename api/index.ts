@@ -5,6 +5,7 @@ import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
 import { artifacts } from './deploy/artifacts.ts'
 import { applicationLogs } from './deploy/application-logs.ts'
+import { applicationObservation } from './deploy/application-observation.ts'
 import { makeApplications } from './deploy/applications.ts'
 import { makeDeployCredentials } from './deploy/credentials.ts'
 import { deploymentLogs } from './deploy/deployment-logs.ts'
@@ -77,6 +78,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeDeployCredentials(context),
   ...makeApplications(context),
   ...applicationLogs,
+  ...applicationObservation,
   ...scheduledTasks,
   ...storages,
   ...domains,

@@ -53,6 +53,8 @@ export interface HealthCheck {
 
 export interface FoundContainer {
   kind: 'container'
+  /** A machine of a deploy server. */
+  machine?: boolean
   id: string
   /** The engine's id of the container. It changes when the container is recreated. */
   engine_id: string

@@ -1,5 +1,5 @@
 import type { Duplex, Readable } from 'node:stream'
-import type { LogEntry, LogOptions } from './containers.ts'
+import type { LogEntry, LogOptions, Usage } from './containers.ts'
 
 // A Docker Swarm inside machines of the platform: instances whose image runs a Docker Engine. Every call names the
 // machine whose engine it asks, by the id of its instance. The engine of a machine is reached only through its host.
@@ -159,6 +159,23 @@ export interface TaskCommandResult {
   /** The last 32 KiB of what it wrote. */
   output: string
   timed_out: boolean
+}
+
+/** What the containers of a machine's services have used, and how those ended that have. */
+export type TaskSamples = (machineId: string) => Promise<MachineTasks>
+
+export interface MachineTasks {
+  /** Of each running container. Counters start at `started_at`. */
+  running: (Usage & { service_id: string; started_at: string })[]
+  /** The engine keeps the last few of each service. */
+  ended: EndedTask[]
+}
+
+export interface EndedTask {
+  service_id: string
+  engine_id: string
+  exit_code: number
+  ended_at: string
 }
 
 export interface MachineVolumes {

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { InstanceSample, samplesPerMessage } from './host-protocol.ts'
 
 // Messages between a host and the API about deploy servers. The shapes are those of drivers/swarms.ts.
 
@@ -37,6 +38,26 @@ export type Joining = z.infer<typeof Joining>
 /** All services of a Swarm, with their secrets. The host removes all others. */
 export const DeployServices = z.object({ services: z.array(Service) })
 export type DeployServices = z.infer<typeof DeployServices>
+
+/**
+ * What the replicas on a host's machines have used: `id` is that of their service. And how those ended that have, told once
+ * by each start of the host's worker.
+ */
+export const ReplicaReport = z.strictObject({
+  samples: z.array(InstanceSample.extend({ machine_id: z.string() })).max(samplesPerMessage),
+  ended: z
+    .array(
+      z.strictObject({
+        machine_id: z.string(),
+        service_id: z.string(),
+        engine_id: z.string().max(64),
+        exit_code: z.int(),
+        ended_at: z.iso.datetime(),
+      }),
+    )
+    .max(samplesPerMessage),
+})
+export type ReplicaReport = z.infer<typeof ReplicaReport>
 
 /** A replica that is to serve. */
 export interface ServingPlace {

@@ -3,6 +3,7 @@ import { makeHostedDisks } from '../activities/host/disk-mounts.ts'
 import { readSettings } from '../config.ts'
 import { describeDocker } from '../drivers/docker/engine.ts'
 import { makeTaskLogs } from '../drivers/swarm/task-logs.ts'
+import { makeTaskSamples } from '../drivers/swarm/task-samples.ts'
 import { useLauncher } from '../drivers/system/programs.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
@@ -30,6 +31,7 @@ import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
 import { networksPart, openNetworks, underlayAddress } from './host/parts/networks.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
 import { keepReporting } from './host/reporter.ts'
+import { sampleReplicas } from './host/replica-sampler.ts'
 import { keepSampling, sampleInstances } from './host/sampler.ts'
 import { keepWorking } from './host/work.ts'
 import { untilItWorks } from './retry.ts'
@@ -158,7 +160,16 @@ const reporting = keepReporting(
   },
   signal,
 )
-const samplers = [sampleInstances({ engine, instances, send: api.samples })]
+const samplers = [
+  sampleInstances({ engine, instances, send: api.samples }),
+  sampleReplicas({
+    tasks: makeTaskSamples((machineId, command) => containers.pipe(machineId, command)),
+    machines: () =>
+      seen.containers.found().flatMap(({ id, machine, state }) => (machine && state === 'running' ? id : [])),
+    send: api.replicas,
+    log,
+  }),
+]
 if (balancers) {
   const ids = () => balancing.found().map(({ id }) => id)
   samplers.push(sampleLoadBalancers({ engine: balancers, ids, send: api.loadBalancerSamples }))

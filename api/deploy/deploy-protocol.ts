@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { NotFound } from '../../lib/problem.ts'
-import { DeployServices, Joining } from '../../lib/deploy-protocol.ts'
+import { DeployServices, Joining, ReplicaReport } from '../../lib/deploy-protocol.ts'
 import { archiveOf } from '../../models/deploy/artifacts.ts'
 import {
   controlPlaneOnHost,
@@ -8,9 +8,10 @@ import {
   joiningOf,
   keepJoining,
 } from '../../models/deploy/deploy-servers.ts'
+import { recordReplicas } from '../../models/deploy/replica-reports.ts'
 import { wantedServices } from '../../models/deploy/swarm-services.ts'
 import { own } from '../compute/host-protocol.ts'
-import { Id } from '../fields.ts'
+import { byId, Id } from '../fields.ts'
 import { hostsOnly, operation, stream } from '../operation.ts'
 
 // The internal API for deploy servers. A host asks only for those that have a machine on it.
@@ -47,6 +48,20 @@ export const deployProtocol = [
     handle: async ({ caller, params: { id, server_id } }) => {
       own(caller, id)
       return { services: await wantedServices(await controlPlaneOnHost(id, server_id)) }
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/internal/v1/hosts/{id}/replicas',
+    permission: hostsOnly('a host reports about the replicas on its own machines'),
+    summary: 'Report what the replicas of applications have used, and which have ended',
+    params: byId,
+    body: ReplicaReport,
+    responses: { 204: null },
+    handle: async ({ caller, params: { id }, body }) => {
+      own(caller, id)
+      await recordReplicas(id, body)
     },
   }),
 

@@ -24,6 +24,8 @@ export const labels = {
   ports: 'keelson.ports',
   /** Number of full log files that stay with the container. The host worker drops the rest after archiving. */
   keptLogs: 'keelson.kept_logs',
+  /** On machines of deploy servers. */
+  machine: 'keelson.machine',
 } as const
 
 /** Engine filters: containers of any host, and of this host. */
@@ -144,6 +146,7 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
       [labels.image]: spec.image,
       [labels.imageDigest]: image.digest,
       [labels.ports]: ports.map(portKey).join(','),
+      ...(spec.machine ? { [labels.machine]: 'true' } : {}),
       ...(made.logBacklogMib ? { [labels.keptLogs]: String(logs.keptFiles) } : {}),
     },
     ...(joined ? {} : { ExposedPorts }),
@@ -184,6 +187,7 @@ export function toFound(info: ContainerInspectInfo): FoundContainer {
   const ended = hasRun(info) && (!state.Running || state.Restarting)
   return {
     kind: 'container',
+    ...(config.Labels[labels.machine] ? { machine: true } : {}),
     id: config.Labels[labels.resource] ?? '',
     engine_id: info.Id,
     // Between two restarts it counts as running: the engine restarts it, not the platform.

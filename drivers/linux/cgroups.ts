@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import type { Usage } from '../containers.ts'
+import { type GroupUsage, parseInterfaces, parseVersion1, parseVersion2 } from '../system/usage.ts'
 
 // Usage of a container's processes, from the kernel's counters. Not from the engine: each answer of the Docker Engine
 // costs 6 to 27 ms of CPU, up to a second with 20.10; this takes 0.3 ms.
@@ -37,11 +38,8 @@ const read = (...path: (string | undefined)[]): Promise<string> => readFile(path
 // Not every kernel has this file.
 const readDisk = (...path: (string | undefined)[]): Promise<string> => read(...path).catch(() => '')
 
-type GroupUsage = Omit<Usage, 'net_rx_bytes' | 'net_tx_bytes'>
-type Texts = Record<'cpu' | 'used' | 'memory' | 'disk', string>
-
 /**
- * One hierarchy per controller, times in nanoseconds. Some kernels (6.18) count disk bytes only when a limit is set;
+ * One hierarchy per controller. Some kernels (6.18) count disk bytes only when a limit is set;
  * without one, they read 0. Version 2 always counts them.
  */
 async function readVersion1(groups: Record<string, string>): Promise<GroupUsage> {
@@ -54,14 +52,7 @@ async function readVersion1(groups: Record<string, string>): Promise<GroupUsage>
   return parseVersion1({ cpu, used, memory, disk })
 }
 
-export const parseVersion1 = ({ cpu, used, memory, disk }: Texts): GroupUsage => ({
-  cpu_ms: Math.floor(Number(cpu) / 1e6),
-  memory_bytes: Math.max(0, Number(used) - valueOf(memory, 'total_inactive_file')),
-  disk_read_bytes: sumOf(disk, / Read (\d+)$/gm),
-  disk_write_bytes: sumOf(disk, / Write (\d+)$/gm),
-})
-
-/** One hierarchy, times in microseconds. */
+/** One hierarchy. */
 async function readVersion2(group: string | undefined): Promise<GroupUsage> {
   const [cpu, used, memory, disk] = await Promise.all([
     read(root, group, 'cpu.stat'),
@@ -72,13 +63,6 @@ async function readVersion2(group: string | undefined): Promise<GroupUsage> {
   return parseVersion2({ cpu, used, memory, disk })
 }
 
-export const parseVersion2 = ({ cpu, used, memory, disk }: Texts): GroupUsage => ({
-  cpu_ms: Math.floor(valueOf(cpu, 'usage_usec') / 1e3),
-  memory_bytes: Math.max(0, Number(used) - valueOf(memory, 'inactive_file')),
-  disk_read_bytes: sumOf(disk, /\brbytes=(\d+)/g),
-  disk_write_bytes: sumOf(disk, /\bwbytes=(\d+)/g),
-})
-
 /** Parses `4:cpu,cpuacct:/docker/…` into groups by controller. Version 2 has one line, without a controller. */
 function parseGroups(text: string): Record<string, string> {
   const lines = text.trim().split('\n')
@@ -88,21 +72,6 @@ function parseGroups(text: string): Record<string, string> {
   })
   return Object.fromEntries(entries)
 }
-
-/** Sums all interfaces except loopback. */
-function parseInterfaces(text: string): Pick<Usage, 'net_rx_bytes' | 'net_tx_bytes'> {
-  const lines = [...text.matchAll(/^\s*(\S+):\s*(\d+)(?:\s+\d+){7}\s+(\d+)/gm)].filter(
-    ([, name]) => name !== 'lo',
-  )
-  const sum = (column: number): number => lines.reduce((all, line) => all + Number(line[column]), 0)
-  return { net_rx_bytes: sum(2), net_tx_bytes: sum(3) }
-}
-
-const valueOf = (text: string, key: string): number =>
-  Number(new RegExp(`^${key} (\\d+)$`, 'm').exec(text)?.[1] ?? 0)
-
-const sumOf = (text: string, number: RegExp): number =>
-  [...text.matchAll(number)].reduce((sum, [, value]) => sum + Number(value), 0)
 
 // ESRCH: the process ended between open and read of its file. ENODEV: its group is gone. Not `instanceof Error`: in a
 // VM context, Node's own errors belong to another realm.

@@ -9,7 +9,8 @@ import { ownersOn } from './reservations.ts'
  * after a kill, changes no sum. The record by minute holds a subset of the same rows.
  */
 export interface SampleDocument {
-  meta: { tenant_id: string; instance_id: string }
+  /** An application's samples have its id, and tell its replicas apart. */
+  meta: { tenant_id: string; instance_id: string; replica?: string }
   time: Date
   /** Identifies the run: the counters start at 0 in each run. */
   started_at: Date
@@ -44,6 +45,7 @@ function record(
       meta: {
         tenant_id: { type: String, required: true },
         instance_id: { type: String, required: true },
+        replica: { type: String },
       },
       time: { type: Date, required: true },
       started_at: { type: Date, required: true },
@@ -76,12 +78,24 @@ export async function recordSamples(hostId: string, samples: InstanceSample[]): 
     hostId,
     samples.map(({ id }) => id),
   )
-  const toRow = (sample: InstanceSample): SampleDocument[] => {
-    const { id, time, started_at, by_minute: _, ...used } = sample
+  await storeSamples(samples, ({ id }) => {
     const tenant_id = tenants.get(id)
-    if (!tenant_id) return []
-    const meta = { tenant_id, instance_id: id }
-    return [{ meta, time: new Date(time), started_at: new Date(started_at), ...used }]
+    return tenant_id === undefined ? null : { tenant_id, instance_id: id }
+  })
+}
+
+/** Stores samples, but those of which `metaOf` knows nothing. */
+export async function storeSamples<S extends InstanceSample>(
+  samples: S[],
+  metaOf: (sample: S) => SampleDocument['meta'] | null,
+): Promise<void> {
+  const toRow = (sample: S): SampleDocument[] => {
+    const meta = metaOf(sample)
+    if (!meta) return []
+    const { cpu_ms, memory_bytes, net_rx_bytes, net_tx_bytes, disk_read_bytes, disk_write_bytes } = sample
+    const network = { net_rx_bytes, net_tx_bytes }
+    const used = { cpu_ms, memory_bytes, ...network, disk_read_bytes, disk_write_bytes }
+    return [{ meta, time: new Date(sample.time), started_at: new Date(sample.started_at), ...used }]
   }
   const rows = samples.flatMap(toRow)
   const ofMinute = samples.filter(({ by_minute }) => by_minute).flatMap(toRow)

@@ -8,7 +8,7 @@ type Counted = Record<(typeof counters)[number], number>
 export interface UsedInStep {
   /** The start of the step. */
   time: Date
-  /** The mean over the rows of the step. */
+  /** The mean over the rows of the step; the sum of these means over replicas. */
   memory_bytes: number
   /** Null if no run has a start or an earlier row to count from. */
   counted: (Counted & { over_ms: number }) | null
@@ -16,7 +16,7 @@ export interface UsedInStep {
 
 /** The last counters of one run in one step. Counters never decrease within a run. */
 interface StepOfRun extends Counted {
-  _id: { run: Date; step: Date }
+  _id: { replica?: string; run: Date; step: Date }
   time: Date
   rows: number
   /** The sum over the rows. */
@@ -24,11 +24,11 @@ interface StepOfRun extends Counted {
 }
 
 /**
- * The usage of an instance in each step that overlaps `fromMs` to `toMs`. Steps are whole and aligned to the clock. A
+ * The usage of an instance, or of all replicas of an application, in each step that overlaps `fromMs` to `toMs`. Steps are whole and aligned to the clock. A
  * step without rows is left out; the first step after it includes its usage.
  */
 export async function usageOf(
-  { tenant_id, instance_id }: SampleDocument['meta'],
+  { tenant_id, instance_id }: Pick<SampleDocument['meta'], 'tenant_id' | 'instance_id'>,
   record: keyof typeof records,
   range: Range,
 ): Promise<UsedInStep[]> {
@@ -41,7 +41,7 @@ export async function usageOf(
     { $match: { 'meta.tenant_id': tenant_id, 'meta.instance_id': instance_id, time } },
     {
       $group: {
-        _id: { run: '$started_at', step },
+        _id: { replica: '$meta.replica', run: '$started_at', step },
         time: { $max: '$time' },
         rows: { $sum: 1 },
         memory_bytes: { $sum: '$memory_bytes' },
@@ -50,13 +50,27 @@ export async function usageOf(
     },
     { $sort: { '_id.run': 1, '_id.step': 1 } },
   ])
-  return inSteps(rows, sinceMs).filter((used) => used.time.getTime() >= firstMs)
+  const replicas = [...Map.groupBy(rows, ({ _id }) => _id.replica).values()]
+  const all = replicas.flatMap((of) => inSteps(of, sinceMs))
+  return [...Map.groupBy(all, (used) => used.time.getTime())]
+    .toSorted(([a], [b]) => a - b)
+    .flatMap(([beganMs, used]) => (beganMs >= firstMs ? used.reduce(besideEachOther) : []))
+}
+
+/** The usage of two replicas in one step. */
+function besideEachOther(one: UsedInStep, other: UsedInStep): UsedInStep {
+  const [a, b] = [one.counted, other.counted]
+  const memory_bytes = one.memory_bytes + other.memory_bytes
+  if (!a || !b) return { time: one.time, memory_bytes, counted: a ?? b }
+  const over_ms = Math.max(a.over_ms, b.over_ms)
+  const cpu_ms = (a.cpu_ms / a.over_ms + b.cpu_ms / b.over_ms) * over_ms
+  return { time: one.time, memory_bytes, counted: { ...together(a, b), over_ms, cpu_ms } }
 }
 
 /** Turns the counters at the end of each step into the usage within it. A step may have several runs. */
 function inSteps(rows: StepOfRun[], sinceMs: number): UsedInStep[] {
   const steps = Map.groupBy(countedBy(rows, sinceMs), ({ row }) => row._id.step.getTime())
-  const all = [...steps].map(([step, parts]): UsedInStep => {
+  return [...steps].map(([step, parts]): UsedInStep => {
     const rowCount = sum(parts.map(({ row }) => row.rows))
     const known = parts.flatMap(({ counted }) => counted ?? [])
     return {
@@ -65,7 +79,6 @@ function inSteps(rows: StepOfRun[], sinceMs: number): UsedInStep[] {
       counted: known.length ? known.reduce(together) : null,
     }
   })
-  return all.toSorted((a, b) => a.time.getTime() - b.time.getTime())
 }
 
 function countedBy(rows: StepOfRun[], sinceMs: number) {

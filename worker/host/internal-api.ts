@@ -24,6 +24,7 @@ import {
   ImagesToRemove,
   Joining,
   RegistryOnHost,
+  type ReplicaReport,
 } from '../../lib/deploy-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
@@ -114,6 +115,10 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
     loadBalancerSamples: async (samples: HostLoadBalancerSamples): Promise<void> => {
       await call(at('load-balancer-samples'), z.undefined(), post(samples), await token())
+    },
+
+    replicas: async (report: ReplicaReport): Promise<void> => {
+      await call(at('replicas'), z.undefined(), post(report), await token())
     },
 
     secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>

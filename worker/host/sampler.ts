@@ -44,12 +44,13 @@ export function sampleInstances({ engine, instances, send }: Parts): TakeSamples
 }
 
 /** Marks which samples are stored by minute, based on the samples accepted before. */
-export function makeMarks() {
-  const last = new Map<string, InstanceSample>()
+export function makeMarks<S extends ContainerSample = ContainerSample>() {
+  type Marked = S & Pick<InstanceSample, 'by_minute'>
+  const last = new Map<string, Marked>()
 
   return {
     /** Repeats the last sample of an ended run: only it has what was used since the minute began. */
-    mark(samples: ContainerSample[]): InstanceSample[] {
+    mark(samples: S[]): Marked[] {
       const runs = new Map(samples.map(({ id, started_at }) => [id, started_at]))
       const ended = [...last.values()].filter(({ id, started_at }) => runs.get(id) !== started_at)
       const present = samples.map((sample) => {
@@ -63,7 +64,7 @@ export function makeMarks() {
         ...present,
       ]
     },
-    accepted(samples: InstanceSample[]): void {
+    accepted(samples: Marked[]): void {
       last.clear()
       for (const sample of samples) last.set(sample.id, sample)
     },

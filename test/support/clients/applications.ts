@@ -45,6 +45,17 @@ interface LogBody extends Json {
 
 const at = (server: string): string => `/api/v1/deploy-servers/${server}`
 
+interface SeriesBody {
+  name: string
+  points: [string, number][]
+}
+
+interface ActivityBody extends Json {
+  time: string
+  kind: string
+  message: string
+}
+
 export interface DomainBody extends Json {
   id: string
   status: string
@@ -93,6 +104,10 @@ export function applicationsOf(caller: Caller, server: string) {
         .split('\n')
         .filter(Boolean)
         .map((line) => JSON.parse(line) as LogBody),
+    metrics: async (id: string) =>
+      (await caller.get<{ series: SeriesBody[] }>(`${path}/${id}/metrics`)).series,
+    activity: async (id: string) =>
+      (await caller.get<{ items: ActivityBody[] }>(`${path}/${id}/activity`)).items,
     addTask: (id: string, body: Json): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/scheduled-tasks`, {
         name: `task-${newId().slice(-12)}`,

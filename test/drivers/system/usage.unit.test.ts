@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals'
-import { parseVersion1, parseVersion2 } from '../../../drivers/linux/cgroups.ts'
+import { parseVersion1, parseVersion2 } from '../../../drivers/system/usage.ts'
 
 // A machine has only one version, so the tests use files of both, as kernels write them.
 

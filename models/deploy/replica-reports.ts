@@ -1,0 +1,75 @@
+import type { ReplicaReport } from '../../lib/deploy-protocol.ts'
+import { Activity } from '../activity.ts'
+import { ownersOn } from '../compute/reservations.ts'
+import { storeSamples } from '../compute/samples.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { Application } from './applications.ts'
+import { DeployServer } from './deploy-servers.ts'
+import { findDeployments, type Place } from './deployments.ts'
+
+/** A replica that is to run. */
+interface Wanted extends Pick<Place, 'node' | 'machine_id'> {
+  tenant_id: string
+  app_id: string
+  deployment_id: string
+}
+
+/** Stores what a host tells of the replicas on its machines. Ignores replicas that are not to run there. */
+export async function recordReplicas(hostId: string, { samples, ended }: ReplicaReport): Promise<void> {
+  const machines = new Set([...samples, ...ended].map(({ machine_id }) => machine_id))
+  const tenants = await ownersOn(hostId, [...machines])
+  const wanted = await wantedOn([...tenants.keys()])
+  const find = (serviceId: string, machineId: string): Wanted | null => {
+    const replica = wanted.get(serviceId)
+    return replica?.machine_id === machineId ? replica : null
+  }
+  await storeSamples(samples, ({ id, machine_id }) => {
+    const replica = find(id, machine_id)
+    return replica && { tenant_id: replica.tenant_id, instance_id: replica.app_id, replica: id }
+  })
+  for (const one of ended) {
+    const replica = find(one.service_id, one.machine_id)
+    if (replica) await noteEnd(replica, one)
+  }
+}
+
+/** The replicas that are to run on these machines, by their services. */
+async function wantedOn(machineIds: string[]): Promise<Map<string, Wanted>> {
+  const servers = await DeployServer.find({ 'nodes.machine_id': { $in: machineIds } }, { _id: 1 })
+    .setOptions(everyTenant)
+    .lean()
+  const applications = await Application.find(
+    { deploy_server_id: { $in: servers.map(({ _id }) => _id) }, status: 'active' },
+    { wanted_ids: 1 },
+  )
+    .setOptions(everyTenant)
+    .lean()
+  const deployments = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
+  return new Map(
+    deployments.flatMap(({ _id: deployment_id, tenant_id, app_id, places }) =>
+      places.map(({ service_id, node, machine_id }) => [
+        service_id,
+        { tenant_id, app_id, deployment_id, node, machine_id },
+      ]),
+    ),
+  )
+}
+
+/** Noted once for each container, however often it is told. */
+async function noteEnd(
+  { tenant_id, app_id, deployment_id, node }: Wanted,
+  { engine_id, exit_code, ended_at }: ReplicaReport['ended'][number],
+): Promise<void> {
+  // Not every engine says whether its kernel killed for memory.
+  const why =
+    exit_code === 137 ? 'killed, probably for using more memory than it may' : `exit code ${exit_code}`
+  const event = {
+    tenant_id,
+    resource_id: app_id,
+    time: new Date(ended_at),
+    kind: 'replica_ended',
+    message: `A replica on ${node} ended (${why}) and starts again`,
+    data: { worker: node, deployment_id, exit_code },
+  }
+  await Activity.updateOne({ _id: engine_id, tenant_id }, { $setOnInsert: event }, { upsert: true })
+}

@@ -1,0 +1,53 @@
+import type { ContainerSample } from '../../drivers/containers.ts'
+import type { TaskSamples } from '../../drivers/swarms.ts'
+import { samplesPerMessage } from '../../lib/host-protocol.ts'
+import type { ReplicaReport } from '../../lib/deploy-protocol.ts'
+import type { Logger } from '../../lib/log.ts'
+import { mapAtOnce } from '../../lib/queue.ts'
+import { makeMarks, type TakeSamples } from './sampler.ts'
+
+// Each costs a command in the machine.
+const machinesAtOnce = 4
+
+interface Parts {
+  tasks: TaskSamples
+  /** The machines that run on this host. */
+  machines: () => string[]
+  send: (report: ReplicaReport) => Promise<void>
+  log: Logger
+}
+
+/** Samples the usage of the replicas on this host's machines, and tells of those that have ended. */
+export function sampleReplicas({ tasks, machines, send, log }: Parts): TakeSamples {
+  const marks = makeMarks<ContainerSample & { machine_id: string }>()
+  let told = new Set<string>()
+
+  async function look(machine_id: string) {
+    try {
+      const { running, ended } = await tasks(machine_id)
+      const time = new Date().toISOString() // not before: what has just begun has a start before it
+      return {
+        running: running.map(({ service_id, ...used }) => ({ machine_id, id: service_id, time, ...used })),
+        ended: ended.map((one) => ({ machine_id, ...one })),
+      }
+    } catch (err) {
+      log.debug({ err, machine_id }, 'the replicas of a machine were not sampled') // it may have just ended
+      return { running: [], ended: [] }
+    }
+  }
+
+  return async () => {
+    const ids = machines()
+    const found = await mapAtOnce(ids, machinesAtOnce, look)
+    const samples = marks.mark(found.flatMap(({ running }) => running))
+    const ended = found.flatMap((one) => one.ended)
+    const news = ended.filter(({ engine_id }) => !told.has(engine_id))
+    const most = Math.max(samples.length, news.length)
+    for (let at = 0; at < most; at += samplesPerMessage) {
+      const end = at + samplesPerMessage
+      await send({ samples: samples.slice(at, end), ended: news.slice(at, end) })
+    }
+    marks.accepted(samples)
+    told = new Set(ended.map(({ engine_id }) => engine_id))
+  }
+}
