@@ -17,11 +17,13 @@ import { cancelOperation } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
 import { serveDashboard } from './deploy/dashboard.ts'
+import { serveRegistries } from './deploy/registry.ts'
 import { serveDocs } from './docs.ts'
 import { allOperations } from './index.ts'
 import { makeMailTopic } from './mail/topic.ts'
 import { openApiDocument } from './openapi.ts'
 import { serve } from './router.ts'
+import { limitBodies } from './slow-bodies.ts'
 import { makeServer } from './server.ts'
 import { socketPaths } from './sockets.ts'
 import { makeStarter } from './start.ts'
@@ -83,6 +85,7 @@ if (settings.KEELSON_CORS_ORIGINS.length) {
 app.get('/healthz', (_request, response) => void response.json({ ok: true }))
 serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
 serveDashboard(app)
+serveRegistries(app, { ratePerSec: settings.KEELSON_RATE_PER_SEC }, log)
 const [codec] = dataConverter(settings).payloadCodecs ?? []
 if (codec) serveCodec(app, codec, settings.KEELSON_TEMPORAL_UI_URL)
 const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)
@@ -90,7 +93,7 @@ serve(app, operations, settings, sockets, log)
 
 const scraped = await serveMetrics('api', settings, log)
 const watching = watchOperations(log, stopping.signal)
-const server = makeServer(app, settings, sockets, log)
+const server = makeServer(limitBodies(app), settings, sockets, log)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
   log.info({ url: settings.KEELSON_API_URL }, 'ready'),
 )

@@ -9,10 +9,10 @@ export interface ServerSettings {
   KEELSON_TLS_KEY_FILE?: string | undefined
 }
 
-// Limits slow requests; the duration of an answer is not limited.
+// Limits slow headers; slow-bodies.ts limits bodies. The duration of an answer is not limited.
 const limits = {
   headersTimeout: 20_000,
-  requestTimeout: 120_000,
+  requestTimeout: 0,
   connectionsCheckingInterval: 5_000,
   // Longer than proxies and clients keep an idle connection (at most a minute): if the server closed first, a request
   // in flight would be lost.

@@ -1,3 +1,6 @@
+import type { IncomingMessage } from 'node:http'
+import type { Readable } from 'node:stream'
+
 // Images that are built inside machines, and the registries that keep them. As in swarms.ts, every call names the machine
 // whose engine it asks.
 
@@ -53,13 +56,28 @@ export interface MachineRegistries {
   ensure(machineId: string, spec: RegistrySpec, signal?: AbortSignal): Promise<void>
   /** Pushes an image of the machine's engine, as the first user. */
   push(machineId: string, spec: RegistrySpec, reference: string, signal?: AbortSignal): Promise<PushedImage>
-  /** Removes images, also from the engine, unless another one with the same digest is kept. Nothing may be pushed meanwhile. */
+  /**
+   * Removes images, also from the engine, unless another one with the same digest is kept, and what interrupted pushes have
+   * left. No build may push meanwhile. False: somebody else pushes, and nothing was removed.
+   */
   remove(
     machineId: string,
     spec: RegistrySpec,
     images: TaggedImage[],
-    kept: { digests: string[]; images: TaggedImage[] },
-  ): Promise<void>
+    kept: { digests: string[]; images: TaggedImage[]; tags: string[] },
+  ): Promise<boolean>
+  /** Passes a request on to the registry’s own API, as the first user. Its answer is not read yet. */
+  relay(machineId: string, spec: RegistrySpec, request: RegistryRequest): Promise<IncomingMessage>
+}
+
+export interface RegistryRequest {
+  method: string
+  path: string
+  headers: Record<string, string>
+  body: Readable
+  signal: AbortSignal
+  /** The image that is pushed. Null: the request only reads. `last`: the push ends with it. */
+  pushes: { image: string; last: boolean } | null
 }
 
 /**

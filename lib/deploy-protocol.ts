@@ -137,7 +137,12 @@ export const ImagesToRemove = z.object({
   registry: RegistryOnHost,
   images: z.array(BuildsImage),
   /** Other builds have made the same, and need it; those of open builds have no digest yet. */
-  kept: z.object({ digests: z.array(z.string()), images: z.array(BuildsImage) }),
+  kept: z.object({
+    digests: z.array(z.string()),
+    images: z.array(BuildsImage),
+    /** The builds whose images are kept. */
+    ids: z.array(z.string()),
+  }),
   cache_bytes: z.int(),
 })
 export type ImagesToRemove = z.infer<typeof ImagesToRemove>

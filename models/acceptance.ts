@@ -66,6 +66,8 @@ export const create = <D extends ResourceDocument, Verb extends string>(
   resource: Resource<D, Verb>,
   of: {
     fields: Omit<D, Exclude<keyof ResourceDocument, 'name' | 'tags'>>
+    /** Of the new resource. Default: a new one. */
+    id?: string
     /** Default: `create`. */
     verb?: string
     /** The deploy server that the resource belongs to. Default: none. */
@@ -81,6 +83,7 @@ export const create = <D extends ResourceDocument, Verb extends string>(
     const accepted = await acceptCreate({
       ...requestOf(by, resource, of.input),
       fields: { ...of.fields, managed_by: of.managed_by ?? null },
+      ...(of.id === undefined ? {} : { id: of.id }),
       ...verb,
     })
     Object.assign(accepted.document, await of.reserve?.(accepted.document))

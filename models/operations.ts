@@ -141,12 +141,13 @@ export interface Accepted<D extends ResourceDocument = ResourceDocument> {
 export async function acceptCreate<D extends ResourceDocument>(
   request: Request<D, string> & {
     fields: { name: string; tags: Record<string, string>; managed_by: string | null }
+    id?: string
     verb?: string
   },
 ): Promise<Accepted<D>> {
-  const { resource, tenantId, fields, verb = 'create' } = request
+  const { resource, tenantId, fields, id = newId(), verb = 'create' } = request
   return transaction(async () => {
-    const operation = newOperation(request, newId(), verb)
+    const operation = newOperation(request, id, verb)
     operation.resource_name = fields.name
     const insert = {
       ...fields,

@@ -24,12 +24,13 @@ import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
-import { deployPart } from './host/parts/deploy.ts'
+import { deployPart, openRegistries } from './host/parts/deploy.ts'
 import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
 import { networksPart, openNetworks, underlayAddress } from './host/parts/networks.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
+import { makeRegistryRelay } from './host/registry-relay.ts'
 import { keepReporting } from './host/reporter.ts'
 import { sampleReplicas } from './host/replica-sampler.ts'
 import { keepSampling, sampleInstances } from './host/sampler.ts'
@@ -101,13 +102,15 @@ const instances = () => [...seen.containers.found(), ...(seen.machines?.found() 
 const balancing = loadBalancersPart({ engine: balancers, hostId, networks, wanted: api.loadBalancers, log })
 const accessLogs = () => balancing.found().flatMap(({ id, log: of }) => (of ? [{ id, ...of }] : []))
 
+const inMachines = { engine: containers, dockerHost: settings.KEELSON_DOCKER_HOST }
+const registries = openRegistries(inMachines)
 const parts: HostPart[] = [
   containersPart({ engine: containers, instances: seen.containers, configVars, hosted, networks }),
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
   balancing,
-  deployPart({ engine: containers, dockerHost: settings.KEELSON_DOCKER_HOST, api }),
+  deployPart({ ...inMachines, registries, api }),
 ]
 
 function applyWanted(name: string): boolean {
@@ -124,6 +127,7 @@ const plane = await serveDataPlane(
     files,
     balancers,
     services: makeTaskLogs(dialMachines(containers)),
+    registries: makeRegistryRelay({ registries, registry: api.builds.registry }),
     tokens,
     applyWanted,
     log,

@@ -105,10 +105,12 @@ export function makeBuildsOnHost({ builds, registries, copy, read, forget, api }
         const { registry, images, kept, cache_bytes } = await api.imagesToRemove(deployServerId)
         if (images.length) {
           await registries.ensure(machineId, registry, cancellationSignal())
-          await registries.remove(machineId, registry, images.map(tagOf), {
+          const removed = await registries.remove(machineId, registry, images.map(tagOf), {
             digests: kept.digests,
             images: kept.images.map(tagOf),
+            tags: kept.ids,
           })
+          if (!removed) return []
         }
         await builds.prune(machineId, cache_bytes)
         return images.map(({ build_id }) => build_id)

@@ -86,12 +86,12 @@ export const makeBuildProtocol = ({ buildImages = { registry: '', base: {} } }: 
     handle: async ({ caller, params: { id, server_id } }) => {
       own(caller, id)
       const found = await builderOnHost(id, server_id)
-      const { leaving, kept_digests, open } = await imagesToRemove(found)
+      const { leaving, kept_digests, kept_ids, open } = await imagesToRemove(found)
       const disk_gib = found.nodes.find(({ name }) => name === builder)?.disk_gib ?? 0
       return {
         registry: await registryOf(found, buildImages.registry),
         images: leaving.map(toImage),
-        kept: { digests: kept_digests, images: open.map(toImage) },
+        kept: { digests: kept_digests, images: open.map(toImage), ids: kept_ids },
         cache_bytes: Math.floor(disk_gib * cachePart * gibibyte),
       }
     },

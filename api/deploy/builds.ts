@@ -25,8 +25,8 @@ const BuildView = z
     status: z.enum(statuses),
     status_reason: z.string().nullable(),
     operation_id: Id.nullable(),
-    artifact_id: Id,
-    artifact: z.string().describe('The name of the artifact'),
+    artifact_id: Id.nullable().describe('Null: the image was pushed'),
+    artifact: z.string().nullable().describe('The name of the artifact'),
     image: z.string(),
     tag: z.string(),
     dockerfile: z.string().nullable(),
@@ -52,7 +52,8 @@ const BuildView = z
   .meta({ id: 'Build' })
 type View = z.output<typeof BuildView>
 
-function statusOf({ status, started_at }: BuildDocument): View['status'] {
+function statusOf({ status, started_at, artifact_id }: BuildDocument): View['status'] {
+  if (artifact_id === null) return 'succeeded'
   if (status === 'creating') return started_at ? 'building' : 'queued'
   return status === 'error' ? 'failed' : status
 }
@@ -126,7 +127,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
   list({
     path,
     permission: 'deploy_servers:read',
-    summary: 'List the builds of a deploy server',
+    summary: 'List the builds of a deploy server, and the images that were pushed',
     params: byId,
     model: Build,
     view: BuildView,
@@ -170,7 +171,8 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     responses: { 202: BuildView },
     handle: async ({ caller, params }) => {
       const build = await buildOf(caller, params.id, params.build)
-      const work = { operation_id: build.operation_id, status: statusOf(build) }
+      const status = statusOf(build)
+      const work = { operation_id: status === 'succeeded' ? null : build.operation_id, status }
       const operation_id = await cancelWork(caller, work, cancel)
       return { operation_id, body: toView(build) }
     },

@@ -24,7 +24,9 @@ const CredentialsView = z
     api_base_url: z.url().describe('The operations below the deploy server'),
     root_login: z.string().describe('For the dashboard'),
     root_password: z.string(),
-    api_token: z.string().describe('A bearer token for the API'),
+    api_token: z.string().describe('A bearer token for the API, and the password for the registry'),
+    registry: z.string().describe('Where to push images: `docker push REGISTRY/NAME:TAG`'),
+    registry_user: z.string(),
     worker_id: Id.nullable().describe('The machine of the worker that builds'),
     rotated_at: Timestamp,
   })
@@ -56,6 +58,8 @@ export function makeDeployCredentials({ apiUrl }: OperationsContext) {
     root_login: login,
     root_password: password,
     api_token,
+    registry: `${new URL(apiUrl).host}/${_id.slice(-12)}`,
+    registry_user: 'token',
     worker_id: nodes.find(({ name }) => name === builder)?.machine_id ?? null,
     rotated_at: time(rotated_at),
   })

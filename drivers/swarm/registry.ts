@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { request } from 'node:http'
+import { type IncomingMessage, request } from 'node:http'
 import { buffer, text } from 'node:stream/consumers'
 import type { Duplex, Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -11,16 +11,12 @@ import { asking, statusOf, unless } from '../docker/errors.ts'
 import { pullImage } from '../docker/images.ts'
 import { jsonLines } from '../docker/streams.ts'
 import { EngineRefused, EngineUnavailable, MachineDiskFull } from '../errors.ts'
-import type {
-  CopyImage,
-  ForgetImages,
-  MachineRegistries,
-  RegistrySpec,
-  TaggedImage,
-} from '../image-builds.ts'
+import type { CopyImage, ForgetImages, MachineRegistries, RegistrySpec } from '../image-builds.ts'
 import type { DialMachine, PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
 import { engineOf } from './dial.ts'
+import { makePushGate } from './push-gate.ts'
+import { type AskRegistry, digestOf, type RegistryAnswer, removeAbandoned } from './registry-tags.ts'
 
 const name = 'keelson-registry'
 const specLabel = 'keelson.spec'
@@ -47,27 +43,29 @@ const PushNews = z.object({
 /** Registries (CNCF Distribution, version 2 or 3), each a container of its machine's engine. */
 export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts): MachineRegistries {
   const at = (machineId: string) => engineOf<Docker>(dial, machineId)
+  const gate = makePushGate()
+
+  const agentOf = (machineId: string, spec: RegistrySpec) =>
+    new StreamAgent(() => connectFrom(machineId, spec.ip_address, spec.port))
 
   /** Asks the registry's own API. */
   const ask = (machineId: string, spec: RegistrySpec, method: string, path: string) =>
-    new Promise<{ status: number; digest: string | undefined }>((resolve, reject) => {
-      const agent = new StreamAgent(() => connectFrom(machineId, spec.ip_address, spec.port))
-      const [user] = spec.users
+    new Promise<RegistryAnswer>((resolve, reject) => {
       const asked = request(
         {
-          agent,
+          agent: agentOf(machineId, spec),
           host: 'registry',
           method,
           path,
           headers: { accept: manifests, connection: 'close' },
-          auth: `${user?.name}:${user?.password}`,
+          auth: authOf(spec),
           signal: AbortSignal.timeout(answersWithinMs),
         },
         (response) => {
-          response.resume()
           const digest = response.headers['docker-content-digest']
           const status = response.statusCode ?? 0
-          response.once('end', () => resolve({ status, digest: Array.isArray(digest) ? digest[0] : digest }))
+          const its = { status, digest: Array.isArray(digest) ? digest[0] : digest }
+          text(response).then((body) => resolve({ ...its, body }), reject)
         },
       )
       asked.on('error', (cause) => reject(new EngineUnavailable('The registry does not answer', cause)))
@@ -153,24 +151,49 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
       }, signal),
 
     remove: (machineId, spec, images, kept) =>
-      asking(async () => {
-        const docker = at(machineId)
-        const digestOf = async ({ image, tag }: TaggedImage) => {
-          const { status, digest } = await ask(machineId, spec, 'HEAD', `/v2/${image}/manifests/${tag}`)
-          return status === 200 ? digest : undefined
-        }
-        const keptDigests = new Set([...kept.digests, ...(await Promise.all(kept.images.map(digestOf)))])
-        for (const { image, tag } of images) {
-          const digest = await digestOf({ image, tag })
-          if (digest && !keptDigests.has(digest))
-            await ask(machineId, spec, 'DELETE', `/v2/${image}/manifests/${digest}`)
-          const local = docker.getImage(`${spec.ip_address}:${spec.port}/${image}:${tag}`)
-          await local.remove().catch(unlessUsed)
-        }
-        const stream = await pipe(machineId, ['sh', '-c', collect])
-        stream.end()
-        await text(stream)
-      }),
+      asking(() =>
+        gate.collect(machineId, async () => {
+          const docker = at(machineId)
+          const asks: AskRegistry = (method, path) => ask(machineId, spec, method, path)
+          const keptDigests = new Set([
+            ...kept.digests,
+            ...(await Promise.all(kept.images.map((one) => digestOf(asks, one)))),
+          ])
+          for (const { image, tag } of images) {
+            const digest = await digestOf(asks, { image, tag })
+            if (digest && !keptDigests.has(digest)) await asks('DELETE', `/v2/${image}/manifests/${digest}`)
+            const local = docker.getImage(`${spec.ip_address}:${spec.port}/${image}:${tag}`)
+            await local.remove().catch(unlessUsed)
+          }
+          const keptTags = [...kept.tags, ...kept.images.map(({ tag }) => tag)]
+          await removeAbandoned(asks, { tags: new Set(keptTags), digests: keptDigests })
+          const stream = await pipe(machineId, ['sh', '-c', collect])
+          stream.end()
+          await text(stream)
+        }),
+      ),
+
+    relay(machineId, spec, { method, path, headers, body, signal, pushes }) {
+      const send = (): Promise<IncomingMessage> =>
+        new Promise((resolve, reject) => {
+          const asked = request(
+            {
+              agent: agentOf(machineId, spec),
+              host: 'registry',
+              method,
+              path,
+              headers: { ...headers, connection: 'close' },
+              auth: authOf(spec),
+              signal,
+            },
+            resolve,
+          )
+          asked.on('error', (cause) => reject(new EngineUnavailable('The registry does not answer', cause)))
+          body.on('error', (cause) => asked.destroy(cause))
+          body.pipe(asked)
+        })
+      return pushes ? gate.write(machineId, pushes, send) : send()
+    },
   }
 }
 
@@ -193,9 +216,13 @@ function pushFailure(words: string): Error {
   return new EngineUnavailable('The image could not be pushed to the registry', cause)
 }
 
+const authOf = ({ users: [user] }: RegistrySpec): string => `${user?.name}:${user?.password}`
+
 const manifests = [
   'application/vnd.docker.distribution.manifest.v2+json',
+  'application/vnd.docker.distribution.manifest.list.v2+json',
   'application/vnd.oci.image.manifest.v1+json',
+  'application/vnd.oci.image.index.v1+json',
 ].join(', ')
 
 const collect = `exec docker exec ${name} registry garbage-collect ${config} 2>&1`

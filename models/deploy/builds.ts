@@ -24,12 +24,13 @@ export const buildStates = states({
 
 export const imageStates = ['none', 'kept', 'leaving', 'gone'] as const
 
-/** One build of an image from an artifact. */
+/** An image, and the build that made it from an artifact; or an image that was pushed (pushed-images.ts). */
 export interface BuildDocument extends ResourceDocument<StateOf<typeof buildStates>> {
   deploy_server_id: string
-  artifact_id: string
+  /** Null: the image was pushed. */
+  artifact_id: string | null
   /** The name of the artifact. */
-  folder: string
+  folder: string | null
   image: string
   tag: string
   /** A path in the artifact. Null: `Dockerfile`, or a generated one if there is none. */
@@ -46,6 +47,8 @@ export interface BuildDocument extends ResourceDocument<StateOf<typeof buildStat
   /** What the generated Dockerfile is for. Null: the artifact has its own. */
   generated: string | null
   digest: string | null
+  /** The digests of an index’s manifests: they stay as long as it does. */
+  parts?: string[]
   size_bytes: number | null
   /** The image in the registry. `leaving`: it is to be removed; there may be none. */
   image_state: (typeof imageStates)[number]
@@ -59,8 +62,8 @@ const date = { type: Date, default: null }
 const schema = resourceSchema<BuildDocument>(
   {
     deploy_server_id: { type: String, required: true },
-    artifact_id: { type: String, required: true },
-    folder: { type: String, required: true },
+    artifact_id: optional,
+    folder: optional,
     image: { type: String, required: true },
     tag: { type: String, required: true },
     dockerfile: optional,
@@ -74,6 +77,7 @@ const schema = resourceSchema<BuildDocument>(
     ended_at: date,
     generated: optional,
     digest: optional,
+    parts: { type: [String], default: [] },
     size_bytes: { type: Number, default: null },
     image_state: { type: String, default: 'none' },
     last_taken_at: date,
@@ -126,6 +130,7 @@ export const acceptBuild = (
         ended_at: null,
         generated: null,
         digest: null,
+        parts: [],
         size_bytes: null,
         image_state: 'none',
         last_taken_at: null,

@@ -9,7 +9,7 @@ import { Build, type BuildDocument } from './builds.ts'
 import { Deployment, type DeploymentDocument } from './deployments.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 
-// The images that builds have made: which one a deployment gets, and how long each is kept.
+// The images that builds have made, and those that were pushed: which one a deployment gets, and how long each is kept.
 
 /** Builds of each image that are kept, beside those that deployments need. */
 const keptBuilds = 3
@@ -28,11 +28,14 @@ export interface ImageSource {
   built?: DeploymentDocument['built']
 }
 
+/** A pushed image is whole before its operation begins, which removes others. */
+export const deployable = { $or: [{ status: 'succeeded' as const }, { artifact_id: null }] }
+
 /** The newest build of an image's tag, for a deployment, which keeps it. Null if there is none. Throws `image_removed`. */
 export async function takeImage(source: ImageSource): Promise<DeploymentDocument['built']> {
   const { tenant_id, deploy_server_id, image, tag, built } = source
   if (built === null) return null
-  const one = built ? { _id: built.build_id } : { image, tag, status: 'succeeded' as const, deploy_server_id }
+  const one = built ? { _id: built.build_id } : { image, tag, deploy_server_id, ...deployable }
   const build = await Build.findOneAndUpdate(
     { ...one, tenant_id, image_state: 'kept' },
     { $set: { last_taken_at: new Date() } },
@@ -56,6 +59,7 @@ export const imagesToRemove = ({
 }: DeployServerDocument): Promise<{
   leaving: BuildDocument[]
   kept_digests: string[]
+  kept_ids: string[]
   open: BuildDocument[]
 }> =>
   transaction(async () => {
@@ -68,7 +72,8 @@ export const imagesToRemove = ({
     const extra = [...Map.groupBy(kept, ({ image }) => image).values()].flatMap((builds) => {
       // The build that has just pushed its image is still under way.
       const good = builds.filter(
-        ({ status, operation_id }) => status === 'succeeded' || operation_id !== null,
+        ({ status, operation_id, artifact_id }) =>
+          status === 'succeeded' || operation_id !== null || artifact_id === null,
       )
       const newest = new Set(good.slice(0, keptBuilds).map(({ _id }) => _id))
       return builds.filter(
@@ -78,9 +83,11 @@ export const imagesToRemove = ({
     for (const { _id } of extra)
       await Build.updateOne({ _id, tenant_id }, { $set: { image_state: 'leaving' } })
     const leaving = await Build.find({ ...its, image_state: 'leaving', operation_id: null }).lean()
-    const staying = await Build.find({ ...its, image_state: 'kept' }, { digest: 1 }).lean()
+    const staying = await Build.find({ ...its, image_state: 'kept' }, { digest: 1, parts: 1 }).lean()
     const open = await Build.find({ ...its, operation_id: { $ne: null } }).lean()
-    return { leaving, open, kept_digests: [...new Set(staying.flatMap(({ digest }) => digest ?? []))] }
+    const digests = staying.flatMap(({ digest, parts = [] }) => [...(digest ? [digest] : []), ...parts])
+    const kept_ids = staying.map(({ _id }) => _id)
+    return { leaving, open, kept_digests: [...new Set(digests)], kept_ids }
   }, deploy_server_id)
 
 /** The builds whose images run, or can be released again. */
@@ -117,7 +124,11 @@ export async function noteImagesGone(
 
 /** The registry was lost with its worker. Idempotent. */
 export async function noteRegistryLost(deploy_server_id: string): Promise<void> {
-  const lost = { deploy_server_id, image_state: { $in: ['kept', 'leaving'] as const }, operation_id: null }
+  const lost = {
+    deploy_server_id,
+    image_state: { $in: ['kept', 'leaving'] as const },
+    $or: [{ operation_id: null }, { artifact_id: null }],
+  }
   await Build.updateMany(lost, { $set: { image_state: 'gone' } }).setOptions(everyTenant)
 }
 

@@ -10,13 +10,21 @@ import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import type { TaskLogs } from '../../drivers/swarms.ts'
 import { listenAddress } from '../../lib/addresses.ts'
-import { planeSubject, type PlaneVerb, serviceSubject, wantedSubject } from '../../lib/host-protocol.ts'
+import {
+  planeSubject,
+  type PlaneVerb,
+  registrySubject,
+  serviceSubject,
+  wantedSubject,
+} from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { InvalidInput, NotFound, Problem, Unavailable, UpgradeRequired } from '../../lib/problem.ts'
 import { asksForWebSocket, makeWebSockets } from '../../lib/websockets.ts'
 import { ConsoleQuery, type Consoles, makeConsoles } from './consoles.ts'
+import { lastHeader, pushesHeader } from '../../lib/registry-relay.ts'
 import { sendFilesLeft } from './files-left.ts'
 import type { PlaneTokens } from './plane-tokens.ts'
+import type { RegistryRelay } from './registry-relay.ts'
 
 // Node's default keep-alive interval is two hours, so a vanished reader would be served that long.
 const probeEveryMs = 30_000
@@ -29,6 +37,8 @@ interface Parts {
   balancers?: Pick<LoadBalancerEngine, 'samples'> | null
   /** The output of services in machines. */
   services?: TaskLogs
+  /** Passes requests on to the registries in machines. */
+  registries?: RegistryRelay
   /** Makes a part of the host apply what is wanted, by name. Does not wait. False if there is no such part. */
   applyWanted?: (part: string) => boolean
   log: Logger
@@ -43,7 +53,7 @@ export interface DataPlane {
   close(): Promise<void>
 }
 
-/** Serves logs and consoles of this host's instances, and logs and counters of its load balancers. Takes news of what is wanted. Only the API connects, with a token. */
+/** Serves logs and consoles of this host's instances, logs and counters of its load balancers, and registries. Takes news of what is wanted. Only the API connects, with a token. */
 export async function serveDataPlane(
   parts: Parts,
   { address, port }: { address: string; port: number },
@@ -56,7 +66,8 @@ export async function serveDataPlane(
     )
   }
   const keepAlive = { keepAlive: true, keepAliveInitialDelay: probeEveryMs }
-  const server = createServer({ ...keepAlive, ...sockets.serverOptions }, handler)
+  // The layers of an image may take long: only the time for headers is limited.
+  const server = createServer({ ...keepAlive, requestTimeout: 0, ...sockets.serverOptions }, handler)
   sockets.attach(server, handler)
   server.listen(port, listenAddress(address))
   await once(server, 'listening')
@@ -74,7 +85,16 @@ export async function serveDataPlane(
 }
 
 async function answer(
-  { engine, files, tokens, consoles, applyWanted, balancers, services }: Parts & { consoles: Consoles },
+  {
+    engine,
+    files,
+    tokens,
+    consoles,
+    applyWanted,
+    balancers,
+    services,
+    registries,
+  }: Parts & { consoles: Consoles },
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -85,6 +105,15 @@ async function answer(
     if (!applyWanted?.(part)) throw new NotFound('part of the host')
     response.writeHead(204).end()
     return
+  }
+  const [, holder, deployServerId, path] =
+    /^\/machines\/([\w-]{1,64})\/registry\/([\w-]{1,64})(\/v2\/.*)$/.exec(url.pathname) ?? []
+  if (registries && holder !== undefined && deployServerId !== undefined) {
+    await tokens.redeem(request.headers.authorization, registrySubject(holder, deployServerId))
+    const { [pushesHeader]: image, [lastHeader]: last } = request.headers
+    const pushes = typeof image === 'string' ? { image, last: last === 'true' } : null
+    const where = { machineId: holder, deployServerId }
+    return registries(where, { path: `${path}${url.search}`, pushes }, request, response)
   }
   if (request.method !== 'GET') throw new NotFound('operation')
   if (url.pathname === '/healthz') return void response.end('ok\n')

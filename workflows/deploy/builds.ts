@@ -1,4 +1,9 @@
-import { CancellationScope, CancelledFailure, proxyLocalActivities } from '@temporalio/workflow'
+import {
+  CancellationScope,
+  CancelledFailure,
+  proxyLocalActivities,
+  TemporalFailure,
+} from '@temporalio/workflow'
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import type { BuildActivities } from '../../activities/deploy/builds.ts'
 import { durable } from '../durable.ts'
@@ -48,9 +53,23 @@ async function cancelled<T>(step: Promise<T>): Promise<T> {
   }
 }
 
-/** Builds an image on the worker, and pushes it to the deploy server's registry. */
-export const createBuild = durable(
-  async ({ id, undo, progress }) => {
+/** After a push from outside. What it does not get done, the next one does. */
+async function tidyAfterPush(deployServerId: string): Promise<void> {
+  try {
+    await tidy(deployServerId, await platform.registryPlace(deployServerId))
+  } catch (error) {
+    if (!(error instanceof TemporalFailure)) throw error
+  }
+}
+
+/** Builds an image on the worker, and pushes it to the deploy server's registry. Of a pushed image, there is only the rest to do. */
+export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>(
+  async ({ id, input, undo, progress }) => {
+    if (input.pushed && input.deploy_server_id !== undefined) {
+      progress('removing images that are no longer needed')
+      await tidyAfterPush(input.deploy_server_id)
+      return { status: 'succeeded' }
+    }
     undo(() => platform.endBuild(id, null))
     const { deploy_server_id, place, timeout_sec } = await platform.beginBuild(id)
     progress(`building the image on ${place.node}`)

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
-import type { IncomingMessage } from 'node:http'
+import { type IncomingMessage, request as send } from 'node:http'
 import { WebSocket } from 'ws'
-import { planeSubject, type PlaneVerb, serviceSubject } from '../../../lib/host-protocol.ts'
+import { planeSubject, type PlaneVerb, registrySubject, serviceSubject } from '../../../lib/host-protocol.ts'
 import { NotFound, Problem, type ProblemDocument, Unavailable } from '../../../lib/problem.ts'
 import { socketOptions } from '../../../lib/websockets.ts'
 import { Host } from '../../../models/compute/hosts.ts'
@@ -34,6 +34,34 @@ export const askService = (
 ): Promise<Readable> => {
   const path = `/machines/${machine_id}/services/${service_id}/logs?${query.toString()}`
   return ask(requestAt(hostId, path, serviceSubject(machine_id, service_id)), signal)
+}
+
+/**
+ * Sends a request, with a stream as its body, to the registry in a machine. The answer is not read yet. Throws
+ * Unavailable.
+ */
+export async function askRegistry(
+  { host_id, machine_id }: { host_id: string; machine_id: string },
+  deployServerId: string,
+  asked: {
+    method: string
+    path: string
+    headers: Record<string, string>
+    body: Readable
+    signal: AbortSignal
+  },
+): Promise<IncomingMessage> {
+  const { method, path, headers, body, signal } = asked
+  const at = `/machines/${machine_id}/registry/${deployServerId}${path}`
+  const to = await requestAt(host_id, at, registrySubject(machine_id, deployServerId))
+  return new Promise((resolve, reject) => {
+    // A connection of its own: a request whose body is a stream cannot be sent again.
+    const options = { method, agent: false, signal, headers: { ...headers, ...to.headers } }
+    const sent = send(to.url, options, resolve)
+    sent.on('error', (cause) => reject(new Unavailable('The host does not answer', cause)))
+    body.on('error', (cause) => sent.destroy(cause))
+    body.pipe(sent)
+  })
 }
 
 async function ask(request: Promise<HostRequest>, signal: AbortSignal): Promise<Readable> {

@@ -3,8 +3,9 @@ import { loadAppImages, loadBaseImage } from '../../support/app-images.ts'
 import { archiveOf } from '../../support/archives.ts'
 import { applicationsOf } from '../../support/clients/applications.ts'
 import { buildsOf } from '../../support/clients/builds.ts'
+import { registryOf } from '../../support/clients/registries.ts'
 import { eventually } from '../../support/eventually.ts'
-import type { Operation } from '../../support/client.ts'
+import { Operation } from '../../support/client.ts'
 import { openPebble, type Pebble } from '../../support/pebble.ts'
 import { tenant, type Stories } from '../world.ts'
 import { closeAcme } from './load-balancers.ts'
@@ -49,6 +50,15 @@ export const deployServerStories: Stories = {
       Dockerfile: 'FROM busybox\nCMD exec httpd -f -p "$PORT"',
     })
     return (await builds.create({ artifact_id, image: 'built' })).operation
+  },
+  'createBuild.pushed': async () => {
+    const credentials = await deployServers.credentials(await theServer())
+    const registry = registryOf(() => credentials)
+    await registry.put('pushed', 'v1', await registry.imageOf('pushed'))
+    const [pushed] = (await (await buildsHere()).list()).filter(({ image }) => image === 'pushed')
+    const its = `/api/v1/operations?resource_id=${pushed?.id}`
+    const [found] = (await tenant.owner.get<{ items: { id: string }[] }>(its)).items
+    return new Operation(tenant.owner, `/api/v1/operations/${found?.id}`)
   },
   'createDeployment.built': async () =>
     (await (await applications()).create({ name: 'built', image: 'built', tag: 'latest' })).operation,

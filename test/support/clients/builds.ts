@@ -9,7 +9,7 @@ export interface BuildBody extends Json {
   status: string
   status_reason: string | null
   operation_id: string | null
-  artifact_id: string
+  artifact_id: string | null
   image: string
   tag: string
   generated: string | null

@@ -29,6 +29,8 @@ export interface CredentialsBody extends Json {
   root_login: string
   root_password: string
   api_token: string
+  registry: string
+  registry_user: string
   worker_id: string
 }
 

@@ -9,6 +9,7 @@ import { makeAppFolders, makeReadFolder } from '../../../drivers/swarm/app-folde
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
+import type { MachineRegistries } from '../../../drivers/image-builds.ts'
 import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
 import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
@@ -21,11 +22,22 @@ import type { HostPart } from '../part.ts'
 interface Parts {
   engine: Pick<ContainerEngine, 'pipe'>
   dockerHost: string
+  registries: MachineRegistries
   api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact' | 'builds'>
 }
 
+/** The registries in the machines of this host. */
+export function openRegistries({
+  engine,
+  dockerHost,
+}: Pick<Parts, 'engine' | 'dockerHost'>): MachineRegistries {
+  const dial = dialMachines(engine)
+  const copy = makeImageCopies(dockerHost, (machineId) => engineOf(dial, machineId))
+  return makeMachineRegistries({ dial, pipe: engine.pipe, copy, connectFrom: connectFromMachines(engine) })
+}
+
 /** The machines of deploy servers on this host, and their Swarms. */
-export function deployPart({ engine, dockerHost, api }: Parts): HostPart {
+export function deployPart({ engine, dockerHost, registries, api }: Parts): HostPart {
   const dial = dialMachines(engine)
   const connectFrom = connectFromMachines(engine)
   const nodes = makeDeployNodesOnHost({
@@ -49,7 +61,7 @@ export function deployPart({ engine, dockerHost, api }: Parts): HostPart {
   const copy = makeImageCopies(dockerHost, (machineId) => engineOf(dial, machineId))
   const builds = makeBuildsOnHost({
     builds: makeImageBuilds(engine.pipe),
-    registries: makeMachineRegistries({ dial, pipe: engine.pipe, copy, connectFrom }),
+    registries,
     copy,
     read: makeReadFolder(engine.pipe),
     forget: makeForgetImages(dial),

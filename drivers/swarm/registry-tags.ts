@@ -1,0 +1,44 @@
+import { z } from 'zod'
+import type { TaggedImage } from '../image-builds.ts'
+
+// The tags of a registry. The platform gives each manifest an id of its own as its tag.
+
+export interface RegistryAnswer {
+  status: number
+  digest: string | undefined
+  body: string
+}
+export type AskRegistry = (method: string, path: string) => Promise<RegistryAnswer>
+
+const anHourMs = 3_600_000
+const Catalog = z.object({ repositories: z.array(z.string()).nullable() })
+const Tags = z.object({ tags: z.array(z.string()).nullable() })
+
+/** Undefined if there is no such image. */
+export async function digestOf(ask: AskRegistry, { image, tag }: TaggedImage): Promise<string | undefined> {
+  const { status, digest } = await ask('HEAD', `/v2/${image}/manifests/${tag}`)
+  return status === 200 ? digest : undefined
+}
+
+/**
+ * Removes manifests that no image needs: a push was interrupted before the platform heard of it, or they were parts of an
+ * index that is gone. Those of the last hour may be of a push that is under way.
+ */
+export async function removeAbandoned(
+  ask: AskRegistry,
+  kept: { tags: Set<string>; digests: Set<string | undefined> },
+): Promise<void> {
+  const before = Date.now() - anHourMs
+  const { repositories } = Catalog.parse(JSON.parse((await ask('GET', '/v2/_catalog?n=1000')).body))
+  for (const image of repositories ?? []) {
+    const { status, body } = await ask('GET', `/v2/${image}/tags/list`)
+    const tags = status === 200 ? (Tags.parse(JSON.parse(body)).tags ?? []) : []
+    for (const tag of tags.filter((one) => !kept.tags.has(one) && madeAt(one) < before)) {
+      const digest = await digestOf(ask, { image, tag })
+      if (digest && !kept.digests.has(digest)) await ask('DELETE', `/v2/${image}/manifests/${digest}`)
+    }
+  }
+}
+
+/** A UUIDv7 begins with its time. */
+const madeAt = (id: string): number => parseInt(id.replaceAll('-', '').slice(0, 12), 16)
