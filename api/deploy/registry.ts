@@ -11,7 +11,12 @@ import { DeployServer, type DeployServerDocument } from '../../models/deploy/dep
 import { acceptPush, digestOfTag, tagsOfImage } from '../../models/deploy/pushed-images.ts'
 import { makeRegistryPassword } from '../../models/deploy/registries.ts'
 import { onHosts } from '../../models/deploy/replicas.ts'
-import { deployIdentityOf, isDeployToken } from '../../models/identity/deploy-credentials.ts'
+import {
+  type DeployIdentity,
+  deployIdentityOf,
+  isDeployToken,
+} from '../../models/identity/deploy-credentials.ts'
+import { audit } from '../audit.ts'
 import { askRegistry } from '../compute/observation/data-plane.ts'
 import { makeLimiter } from '../limits.ts'
 import { toProblem } from '../problems.ts'
@@ -59,7 +64,7 @@ export function serveRegistries(app: Express, { ratePerSec }: { ratePerSec: numb
   async function answer(request: Request, response: Response): Promise<void> {
     response.set('Docker-Distribution-Api-Version', 'registry/2.0')
     await limits.address(request.ip ?? '', response)
-    const server = await serverOf(request)
+    const { server, identity } = await callerOf(request)
     await limits.server(server._id, response)
     const { pathname, searchParams } = new URL(request.originalUrl, 'http://api')
     if (/^\/v2\/?$/.test(pathname)) return void response.json({})
@@ -69,7 +74,7 @@ export function serveRegistries(app: Express, { ratePerSec }: { ratePerSec: numb
       throw new Refusal(403, 'DENIED', 'the API token is of another deploy server')
     if (!path.methods.includes(request.method))
       throw new Refusal(405, 'UNSUPPORTED', `allowed: ${path.methods.join(', ')}`)
-    await serve(new Exchange(server, path, request, response), searchParams)
+    await serve(new Exchange({ server, identity, path, request, response }), searchParams)
   }
 
   app.use('/v2', (request, response) => {
@@ -77,8 +82,13 @@ export function serveRegistries(app: Express, { ratePerSec }: { ratePerSec: numb
   })
 }
 
+interface Caller {
+  server: DeployServerDocument
+  identity: DeployIdentity
+}
+
 /** The deploy server of the request’s token. Checked for each request, so that a rotation acts at once. */
-async function serverOf({ headers }: IncomingMessage): Promise<DeployServerDocument> {
+async function callerOf({ headers }: IncomingMessage): Promise<Caller> {
   const [, encoded = ''] = /^Basic +([A-Za-z0-9+/=]{1,4096})$/i.exec(headers.authorization ?? '') ?? []
   const [, token = ''] = /^[^:]*:(.*)$/s.exec(Buffer.from(encoded, 'base64').toString()) ?? []
   const identity = isDeployToken(token) ? await deployIdentityOf(token) : null
@@ -86,19 +96,27 @@ async function serverOf({ headers }: IncomingMessage): Promise<DeployServerDocum
   const { deploy_server_id: _id, tenant_id } = identity
   const server = await DeployServer.findOne({ _id, tenant_id }).lean()
   if (!server || server.status === 'deleting') throw unauthorized()
-  return server
+  return { server, identity }
+}
+
+interface Taken {
+  path: RegistryPath
+  request: Request
+  response: Response
 }
 
 /** One request and its answer. */
 class Exchange {
   readonly server: DeployServerDocument
+  readonly identity: DeployIdentity
   readonly path: RegistryPath
   readonly request: Request
   readonly response: Response
   readonly #gone = new AbortController()
 
-  constructor(server: DeployServerDocument, path: RegistryPath, request: Request, response: Response) {
+  constructor({ server, identity, path, request, response }: Caller & Taken) {
     this.server = server
+    this.identity = identity
     this.path = path
     this.request = request
     this.response = response
@@ -110,11 +128,11 @@ class Exchange {
     rest: string,
     more: { headers?: Record<string, string>; body?: Readable } = {},
   ): Promise<IncomingMessage> {
-    const { nodes, _id } = this.server
+    const { nodes, _id, registry_password_sealed } = this.server
     const node = nodes.find(({ name }) => name === builder)
     const [place] = await onHosts([{ machine_id: node?.machine_id ?? '', service_id: '', node: builder }])
     if (!place) throw new Refusal(503, 'UNAVAILABLE', 'the worker with the registry is not there')
-    await makeRegistryPassword(_id)
+    if (registry_password_sealed === '-') await makeRegistryPassword(_id)
     const { method } = this.request
     return askRegistry(place, _id, {
       method,
@@ -187,13 +205,35 @@ async function pushManifest(exchange: Exchange): Promise<void> {
   if (answer.statusCode !== 201) return exchange.pass(answer)
   answer.resume()
   if (isImage) {
-    const by = { tenant_id: server.tenant_id, id: server._id }
+    const by = { tenant_id: server.tenant_id, id: server._id, over_http: true as const }
     await acceptPush(by, server._id, { id, image, tag: name, digest, ...manifest })
+    await auditPush(exchange, id)
   }
   response
     .status(201)
     .set({ Location: `/v2/${path.server}/${image}/manifests/${digest}`, 'Docker-Content-Digest': digest })
     .end()
+}
+
+const pushing = { method: 'PUT', path: '/v2/{server}/{name}/manifests/{tag}' } as const
+
+async function auditPush({ server, identity, request, response }: Exchange, image: string): Promise<void> {
+  const actor = {
+    tenant_id: server.tenant_id,
+    actor_id: server._id,
+    actor_kind: 'deploy_server' as const,
+    actor_name: identity.name,
+  }
+  response.set('X-Request-Id', newId())
+  const attempt = {
+    actor,
+    operation: pushing,
+    request,
+    response,
+    address: request.ip ?? '',
+    params: { tag: image },
+  }
+  await audit(attempt, { status: 201 })
 }
 
 async function readAll(request: IncomingMessage): Promise<Buffer> {

@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { loadBaseImage } from '../support/app-images.ts'
 import { breakOuts, breakOutScript, expected } from '../support/break-outs.ts'
-import type { DeployServerBody } from '../support/client.ts'
+import type { DeployServerBody, Json } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { buildsOf } from '../support/clients/builds.ts'
 import type { CredentialsBody } from '../support/clients/deploy-servers.ts'
@@ -86,6 +86,10 @@ describe('an image that was pushed', () => {
       size_bytes: expect.any(Number),
     })
     expect((await apps.deployment(app.deployment_id ?? ''))['build_id']).toBe(image?.id)
+    const { items } = await tenant.owner.get<{ items: Json[] }>(
+      `/api/v1/audit-events?resource_id=${image?.id}`,
+    )
+    expect(items).toMatchObject([{ resource_kind: 'manifest', actor_name: `token@${server.id.slice(-12)}` }])
   })
 
   test('takes the place of the one before for the next deployment, and can be pulled', async () => {
