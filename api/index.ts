@@ -3,7 +3,7 @@ import { containers } from './compute/containers.ts'
 import { hostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
-import { artifacts } from './deploy/artifacts.ts'
+import { makeArtifacts } from './deploy/artifacts.ts'
 import { applicationLogs } from './deploy/application-logs.ts'
 import { applicationObservation } from './deploy/application-observation.ts'
 import { makeApplications } from './deploy/applications.ts'
@@ -82,7 +82,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...scheduledTasks,
   ...storages,
   ...domains,
-  ...artifacts,
+  ...makeArtifacts(context),
   ...makeBuilds(context),
   ...makeDeployments(context),
   ...makeEventSubscriptions(context),

@@ -13,11 +13,12 @@ import { useLinks } from '../models/identity/links.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { onAccepted } from '../models/operations.ts'
 import { watchOperations } from '../models/operation-watch.ts'
-import { cancelOperation } from '../workflows/starters.ts'
+import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
 import { serveDashboard } from './deploy/dashboard.ts'
 import { serveRegistries } from './deploy/registry.ts'
+import { serveUploads } from './deploy/uploads.ts'
 import { serveDocs } from './docs.ts'
 import { allOperations } from './index.ts'
 import { makeMailTopic } from './mail/topic.ts'
@@ -77,7 +78,7 @@ if (settings.KEELSON_CORS_ORIGINS.length) {
     cors({
       origin: settings.KEELSON_CORS_ORIGINS,
       exposedHeaders:
-        'Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,X-Request-Id',
+        'Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,Upload-Length,Upload-Offset,X-Request-Id',
       maxAge: 600,
     }),
   )
@@ -86,6 +87,11 @@ app.get('/healthz', (_request, response) => void response.json({ ok: true }))
 serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
 serveDashboard(app)
 serveRegistries(app, { ratePerSec: settings.KEELSON_RATE_PER_SEC }, log)
+serveUploads(app, {
+  ratePerSec: settings.KEELSON_RATE_PER_SEC,
+  tell: (workflowId) => tellOfUpload(temporal, workflowId),
+  log,
+})
 const [codec] = dataConverter(settings).payloadCodecs ?? []
 if (codec) serveCodec(app, codec, settings.KEELSON_TEMPORAL_UI_URL)
 const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)

@@ -195,6 +195,26 @@ export interface MachineVolumes {
 /** Runs a command in a machine and joins its input and output to the stream. Throws as DialMachine. */
 export type PipeMachine = (machineId: string, command: string[]) => Promise<Duplex>
 
+/** Archives that come to a machine in parts. */
+export interface Uploads {
+  /** How many bytes of it are there. */
+  offset(machineId: string, id: string): Promise<number>
+  /**
+   * Adds bytes at the offset, at most so many. They stay as far as they came if the stream breaks. Returns the new offset;
+   * if that is another one at the beginning, nothing is added. Throws MachineDiskFull, EngineUnavailable.
+   */
+  append(
+    machineId: string,
+    id: string,
+    part: { offset: number; atMost: number; bytes: Readable },
+  ): Promise<number>
+  /** Its SHA-256 in hex; empty if there is none of it. */
+  digest(machineId: string, id: string): Promise<string>
+  read(machineId: string, id: string): Promise<Readable>
+  /** Succeeds if there is none. */
+  remove(machineId: string, id: string): Promise<void>
+}
+
 /** The folders of applications on a machine: /opt/apps/NAME. */
 export interface AppFolders {
   /**

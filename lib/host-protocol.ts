@@ -276,6 +276,9 @@ export const planeSubject = (instanceId: string, verb: PlaneVerb): string => `${
 /** The subject of a token for the output of a service that runs in a machine of a deploy server. */
 export const serviceSubject = (machineId: string, serviceId: string): string =>
   `${machineId}/${serviceId}:logs`
+/** The subject of a token for the archive of an artifact that is sent in parts. */
+export const uploadSubject = (machineId: string, artifactId: string): string =>
+  `${machineId}/${artifactId}:upload`
 /** The subject of a token for the registry in a machine of a deploy server. */
 export const registrySubject = (machineId: string, deployServerId: string): string =>
   `${machineId}/${deployServerId}:registry`

@@ -12,6 +12,9 @@ export const searchAttributes = {
   kind: defineSearchAttributeKey('KeelsonKind', SearchAttributeType.KEYWORD),
 }
 
+/** Tells the workflow of an artifact to look at its upload. */
+export const uploadSignal = 'upload'
+
 /** The fields of an operation that starting its workflow needs. */
 export interface Startable {
   _id: string

@@ -24,7 +24,7 @@ import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
-import { deployPart, openRegistries } from './host/parts/deploy.ts'
+import { deployPart, openRegistries, openUploads } from './host/parts/deploy.ts'
 import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
@@ -127,6 +127,7 @@ const plane = await serveDataPlane(
     files,
     balancers,
     services: makeTaskLogs(dialMachines(containers)),
+    uploads: openUploads(containers),
     registries: makeRegistryRelay({ registries, registry: api.builds.registry }),
     tokens,
     applyWanted,

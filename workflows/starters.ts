@@ -1,5 +1,5 @@
 import { type Client, WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client'
-import { type Startable, startOptions, workflowType } from '../lib/operation-workflows.ts'
+import { type Startable, startOptions, uploadSignal, workflowType } from '../lib/operation-workflows.ts'
 
 /** Starts an operation's workflow. Idempotent. The only caller of `workflow.start`. */
 export async function startOperation(client: Client, operation: Startable): Promise<void> {
@@ -11,6 +11,15 @@ export async function startOperation(client: Client, operation: Startable): Prom
   } catch (error) {
     // The workflow has already run to its end.
     if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error
+  }
+}
+
+/** Tells the workflow of an artifact that its archive is whole, or is no longer waited for. It also looks by itself. */
+export async function tellOfUpload(client: Client, workflowId: string): Promise<void> {
+  try {
+    await client.workflow.getHandle(workflowId).signal(uploadSignal)
+  } catch (error) {
+    if (!(error instanceof WorkflowNotFoundError)) throw error
   }
 }
 

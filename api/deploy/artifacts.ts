@@ -1,10 +1,12 @@
 import { z } from 'zod'
 import { InvalidInput, Problem } from '../../lib/problem.ts'
 import { type ArtifactDocument, acceptArtifact, artifactOf } from '../../models/deploy/artifacts.ts'
+import { acceptUpload, uploadAtMost } from '../../models/deploy/uploads.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
 import { mine } from '../../models/resources.ts'
 import { byId, Id, Name, Timestamp, time } from '../fields.ts'
 import { operation } from '../operation.ts'
+import type { OperationsContext } from '../operations.ts'
 import { path as serverPath } from './deployments.ts'
 
 const ArtifactView = z
@@ -18,7 +20,11 @@ const ArtifactView = z
     status_reason: z.string().nullable(),
     operation_id: Id.nullable(),
     size_bytes: z.int(),
-    sha256: z.string().describe('Of the archive'),
+    sha256: z.string().nullable().describe('Of the archive; null until it is known'),
+    upload_url: z
+      .string()
+      .nullable()
+      .describe('Where to send an archive in parts. It needs no other token, and is shown only once'),
     worker: z.string().nullable(),
     path: z.string().nullable().describe('The folder on the worker, when it is ready'),
     files: z.int().nullable(),
@@ -35,7 +41,7 @@ function statusOf({ status, pushing }: ArtifactDocument): View['status'] {
   return pushing ? 'pushing' : 'staging'
 }
 
-const toView = (artifact: ArtifactDocument): View => ({
+const toView = (artifact: ArtifactDocument, upload_url: string | null = null): View => ({
   id: artifact._id,
   tenant_id: artifact.tenant_id,
   uuid: artifact._id,
@@ -46,6 +52,7 @@ const toView = (artifact: ArtifactDocument): View => ({
   operation_id: artifact.operation_id,
   size_bytes: artifact.size_bytes,
   sha256: artifact.sha256,
+  upload_url,
   worker: artifact.worker,
   path: artifact.path,
   files: artifact.files,
@@ -60,7 +67,7 @@ const path = `${serverPath}/artifacts`
 const gzipMagic = Buffer.from([0x1f, 0x8b])
 
 /** The HTTP operations on artifacts. */
-export const artifacts = [
+export const makeArtifacts = ({ apiUrl }: OperationsContext) => [
   operation({
     method: 'POST',
     path,
@@ -76,22 +83,43 @@ export const artifacts = [
           .max(Math.ceil(((mostMib * 4) / 3) * 1024 * 1024))
           .optional()
           .describe(`A .tgz of at most ${mostMib} MiB`),
+        upload: z
+          .strictObject({
+            size_bytes: z.int().min(1).max(uploadAtMost),
+            sha256: z
+              .string()
+              .regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 in hex')
+              .nullable()
+              .default(null),
+          })
+          .optional()
+          .describe('A .tgz of at most 2 GiB, which is sent in parts to `upload_url` within a day'),
         team_object: z.string().max(1024).optional().describe('A .tgz in the storage of a team'),
       })
       .refine(
-        ({ content_b64, team_object }) => (content_b64 === undefined) !== (team_object === undefined),
-        'either content_b64 or team_object',
+        ({ content_b64, upload, team_object }) =>
+          [content_b64, upload, team_object].filter((one) => one !== undefined).length === 1,
+        'either content_b64, upload or team_object',
       ),
     json_kib: (mostMib * 4 * 1024) / 3 + 64,
     responses: { 202: ArtifactView },
-    handle: async ({ caller, params: { id }, body: { name, content_b64 } }) => {
+    handle: async ({ caller, params: { id }, body: { name, content_b64, upload } }) => {
       await mine(deployServerResource, caller, id)
+      const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+      if (upload !== undefined) {
+        const {
+          document,
+          operation: accepted,
+          token,
+        } = await acceptUpload(by, id, { folder: name, ...upload })
+        const url = `${apiUrl}/api/v1/uploads/${document._id}?token=${token}`
+        return { operation_id: accepted._id, body: toView(document, url) }
+      }
       if (content_b64 === undefined)
         throw new Problem(422, 'team_storage_unavailable', 'There is no storage of teams yet')
       const archive = Buffer.from(content_b64, 'base64')
       if (!archive.subarray(0, 2).equals(gzipMagic))
         throw new InvalidInput(422, [{ pointer: '/content_b64', message: 'must be a .tgz' }])
-      const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
       const { document, operation: accepted } = await acceptArtifact(by, id, { folder: name, archive })
       return { operation_id: accepted._id, body: toView(document) }
     },

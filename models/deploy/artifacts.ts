@@ -24,10 +24,13 @@ export interface ArtifactDocument extends ResourceDocument<StateOf<typeof artifa
   deploy_server_id: string
   /** The name of the folder. */
   folder: string
-  sha256: string
+  /** Of the archive. Null: not known before it is unpacked. */
+  sha256: string | null
   size_bytes: number
   /** The archive, until it is unpacked. */
   blob: BlobName | null
+  /** The archive is sent in parts to the worker (uploads.ts). Null: it came with the request. */
+  upload: { token_hash: string; expires_at: Date; whole: boolean } | null
   /** Its bytes are on their way to the worker. */
   pushing: boolean
   /** The worker that has it. */
@@ -42,9 +45,10 @@ const schema = resourceSchema<ArtifactDocument>(
   {
     deploy_server_id: { type: String, required: true },
     folder: { type: String, required: true },
-    sha256: { type: String, required: true },
+    sha256: optional,
     size_bytes: { type: Number, required: true },
     blob: { type: Schema.Types.Mixed, default: null },
+    upload: { type: Schema.Types.Mixed, default: null },
     pushing: { type: Boolean, default: false },
     worker: optional,
     path: optional,
@@ -61,6 +65,17 @@ export const artifactResource = defineResource('artifact', Artifact, artifactSta
 
 /** The worker that builds, and so has the artifacts: it is there as long as the deploy server. */
 export const builder = 'w1'
+
+/** The fields of an artifact of which the worker has nothing yet. */
+export const untouched = {
+  tags: {},
+  upload: null,
+  pushing: false,
+  worker: null,
+  path: null,
+  files: null,
+  unpacked_bytes: null,
+}
 
 /** Accepts an archive for the folder. Throws NotFound, StateConflict before the deploy server is ready. */
 export async function acceptArtifact(
@@ -80,17 +95,12 @@ export async function acceptArtifact(
       return create(by, artifactResource, {
         fields: {
           name: `${folder.slice(0, 50)}-${blob.key.slice(-12)}`,
-          tags: {},
           deploy_server_id: deployServerId,
           folder,
           sha256,
           size_bytes: archive.length,
           blob,
-          pushing: false,
-          worker: null,
-          path: null,
-          files: null,
-          unpacked_bytes: null,
+          ...untouched,
         },
       })
     }, tenant_id)

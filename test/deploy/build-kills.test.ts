@@ -1,8 +1,12 @@
+import { randomBytes } from 'node:crypto'
+import { gzipSync } from 'node:zlib'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Build } from '../../models/deploy/builds.ts'
 import { loadBaseImage } from '../support/app-images.ts'
+import { tarOf } from '../support/archives.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { buildsOf } from '../support/clients/builds.ts'
+import { uploadAt } from '../support/clients/uploads.ts'
 import { eventually } from '../support/eventually.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
 import { platform } from '../support/platform.ts'
@@ -98,11 +102,39 @@ describe('a build', () => {
   })
 })
 
-test('a deploy server is deleted while it builds', async () => {
+async function beginUpload(size_bytes: number) {
+  const path = `/api/v1/deploy-servers/${server.id}/artifacts`
+  const { body, operation } = await tenant.owner.begin('POST', path, { name: 'sent', upload: { size_bytes } })
+  return { operation, upload: uploadAt(String(body['upload_url'])) }
+}
+
+const sending = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
+test.each(sampled(sending, 1))(
+  'an upload goes on and is unpacked if %s is killed in its middle',
+  async (role) => {
+    const archive = gzipSync(await tarOf([{ name: 'data', content: randomBytes(24 * 1024 ** 2) }]), {
+      level: 0,
+    })
+    const { upload, operation } = await beginUpload(archive.length)
+    const sent = upload.all(archive, 4 * 1024 ** 2)
+    await eventually(async () => (await upload.head()).offset > 4 * 1024 ** 2)
+    await platform.restartKilled(role)
+    await sent
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    expect(await onWorker('stat -c %s /opt/apps/sent/data; ls /opt/apps/.uploads')).toBe(
+      String(24 * 1024 ** 2),
+    )
+  },
+)
+
+test('a deploy server is deleted while it builds and an upload waits', async () => {
   const artifact_id = await builds.push('last', { Dockerfile: 'FROM busybox\nRUN echo begun; sleep 3600' })
   const { id, operation } = await builds.create({ artifact_id, image: 'last' })
+  const waits = await beginUpload(100)
   await logged(/\d begun$/m)(id)
   await (await tenant.owner.deployServers.delete(server.id)).operation.success()
   expect(await operation.end()).toMatchObject({ state: 'cancelled' })
+  expect((await waits.operation.end()).state).toBe('cancelled')
+  expect((await waits.upload.head()).status).toBe(404)
   expect(await Build.countDocuments({ tenant_id: tenant.id })).toBe(0)
 })

@@ -4,17 +4,18 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
 import type { LogEntry, LogOptions } from '../../drivers/containers.ts'
-import { EngineError, InstanceNotFound } from '../../drivers/errors.ts'
+import { EngineError, InstanceNotFound, MachineDiskFull } from '../../drivers/errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
 import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
-import type { TaskLogs } from '../../drivers/swarms.ts'
+import type { TaskLogs, Uploads } from '../../drivers/swarms.ts'
 import { listenAddress } from '../../lib/addresses.ts'
 import {
   planeSubject,
   type PlaneVerb,
   registrySubject,
   serviceSubject,
+  uploadSubject,
   wantedSubject,
 } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
@@ -37,6 +38,8 @@ interface Parts {
   balancers?: Pick<LoadBalancerEngine, 'samples'> | null
   /** The output of services in machines. */
   services?: TaskLogs
+  /** Archives that come to machines in parts. */
+  uploads?: Pick<Uploads, 'offset' | 'append'>
   /** Passes requests on to the registries in machines. */
   registries?: RegistryRelay
   /** Makes a part of the host apply what is wanted, by name. Does not wait. False if there is no such part. */
@@ -53,7 +56,7 @@ export interface DataPlane {
   close(): Promise<void>
 }
 
-/** Serves logs and consoles of this host's instances, logs and counters of its load balancers, and registries. Takes news of what is wanted. Only the API connects, with a token. */
+/** Serves logs and consoles of this host's instances, logs and counters of its load balancers, registries and uploads. Takes news of what is wanted. Only the API connects, with a token. */
 export async function serveDataPlane(
   parts: Parts,
   { address, port }: { address: string; port: number },
@@ -94,6 +97,7 @@ async function answer(
     balancers,
     services,
     registries,
+    uploads,
   }: Parts & { consoles: Consoles },
   request: IncomingMessage,
   response: ServerResponse,
@@ -114,6 +118,17 @@ async function answer(
     const pushes = typeof image === 'string' ? { image, last: last === 'true' } : null
     const where = { machineId: holder, deployServerId }
     return registries(where, { path: `${path}${url.search}`, pushes }, request, response)
+  }
+  const [, receiver, archive] = /^\/machines\/([\w-]{1,64})\/uploads\/([\w-]{1,64})$/.exec(url.pathname) ?? []
+  if (uploads && receiver !== undefined && archive !== undefined) {
+    await tokens.redeem(request.headers.authorization, uploadSubject(receiver, archive))
+    const query = Object.fromEntries(url.searchParams)
+    const offset =
+      request.method === 'PATCH'
+        ? await uploads.append(receiver, archive, { ...partOf(query), bytes: request })
+        : await uploads.offset(receiver, archive)
+    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ offset }))
+    return
   }
   if (request.method !== 'GET') throw new NotFound('operation')
   if (url.pathname === '/healthz') return void response.end('ok\n')
@@ -156,6 +171,15 @@ const LogQuery = z.strictObject({
   since: z.iso.datetime({ offset: true }).optional(),
   follow: z.enum(['true', 'false']).default('false'),
 })
+
+const PartQuery = z.strictObject({
+  offset: z.coerce.number().int().min(0),
+  at_most: z.coerce.number().int().min(0),
+})
+function partOf(query: object): { offset: number; atMost: number } {
+  const { offset, at_most: most } = read(PartQuery, query)
+  return { offset, atMost: most }
+}
 
 function read<S extends z.ZodType>(schema: S, params: object): z.output<S> {
   const { data, error } = schema.safeParse(params)
@@ -211,6 +235,7 @@ function refuse(log: Logger, error: unknown, response: ServerResponse): void {
 
 function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
+  if (error instanceof MachineDiskFull) return new Problem(507, error.code, error.message)
   if (error instanceof InstanceNotFound) return new NotFound('instance')
   if (error instanceof EngineError)
     return new Unavailable('The engine of the instance does not answer', error)

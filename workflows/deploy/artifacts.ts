@@ -1,5 +1,12 @@
-import { proxyLocalActivities } from '@temporalio/workflow'
+import {
+  ApplicationFailure,
+  condition,
+  defineSignal,
+  proxyLocalActivities,
+  setHandler,
+} from '@temporalio/workflow'
 import type { ArtifactActivities } from '../../activities/deploy/artifacts.ts'
+import { uploadSignal } from '../../lib/operation-workflows.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
 
@@ -8,20 +15,52 @@ const platform = proxyLocalActivities<ArtifactActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-/** Unpacks an archive on the worker that builds. */
-export const createArtifact = durable(
-  async ({ id, undo, progress }) => {
+/** An upload may take a day, and its signal may be lost. */
+const lookEvery = '10 minutes'
+
+/** Waits until an archive that is sent in parts is whole on the worker. Throws `upload_expired`. */
+async function awaitUpload(id: string): Promise<void> {
+  let told = false
+  setHandler(defineSignal(uploadSignal), () => {
+    told = true
+  })
+  for (;;) {
+    told = false
+    const is = await platform.uploadOf(id)
+    if (is === 'whole') return
+    if (is === 'gone')
+      throw ApplicationFailure.nonRetryable('The archive was not sent within a day', 'upload_expired')
+    await condition(() => told, lookEvery)
+  }
+}
+
+async function removeUpload(id: string): Promise<void> {
+  const place = await platform.uploadPlace(id)
+  if (place) await on(place.host_id).removeUploadOnHost(place.machine_id, id)
+}
+
+/** Unpacks an archive on the worker that builds, once it is there. */
+export const createArtifact = durable<{ upload?: true }>(
+  async ({ id, input, undo, progress }) => {
     undo(() => platform.dropArchive(id))
-    const { deploy_server_id, folder, place } = await platform.beginPush(id)
+    if (input.upload) {
+      undo(() => removeUpload(id))
+      progress('waiting for the archive')
+      await awaitUpload(id)
+    }
+    const { deploy_server_id, folder, sha256, place } = await platform.beginPush(id)
     progress(`unpacking the archive on ${place.node}`)
+    const host = on(place.host_id)
     undo(() => on(place.host_id).removeArtifactOnHost(place.machine_id, folder, id))
-    const unpacked = await on(place.host_id).unpackArtifactOnHost(
-      deploy_server_id,
-      id,
-      place.machine_id,
-      folder,
-    )
-    await platform.endPush(id, unpacked)
+    if (input.upload) {
+      const unpacked = await host.unpackUploadOnHost(id, place.machine_id, folder, sha256)
+      await platform.noteDigest(id, unpacked.sha256)
+      await platform.endPush(id, unpacked)
+      await removeUpload(id)
+    } else {
+      const unpacked = await host.unpackArtifactOnHost(deploy_server_id, id, place.machine_id, folder)
+      await platform.endPush(id, unpacked)
+    }
     await platform.dropArchive(id)
     return { status: 'ready' }
   },

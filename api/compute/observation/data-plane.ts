@@ -1,7 +1,15 @@
 import { Readable } from 'node:stream'
 import { type IncomingMessage, request as send } from 'node:http'
+import { json } from 'node:stream/consumers'
 import { WebSocket } from 'ws'
-import { planeSubject, type PlaneVerb, registrySubject, serviceSubject } from '../../../lib/host-protocol.ts'
+import { z } from 'zod'
+import {
+  planeSubject,
+  type PlaneVerb,
+  registrySubject,
+  serviceSubject,
+  uploadSubject,
+} from '../../../lib/host-protocol.ts'
 import { NotFound, Problem, type ProblemDocument, Unavailable } from '../../../lib/problem.ts'
 import { socketOptions } from '../../../lib/websockets.ts'
 import { Host } from '../../../models/compute/hosts.ts'
@@ -43,26 +51,59 @@ export const askService = (
 export async function askRegistry(
   { host_id, machine_id }: { host_id: string; machine_id: string },
   deployServerId: string,
-  asked: {
-    method: string
-    path: string
-    headers: Record<string, string>
-    body: Readable
-    signal: AbortSignal
-  },
+  asked: Streamed & { path: string },
 ): Promise<IncomingMessage> {
-  const { method, path, headers, body, signal } = asked
-  const at = `/machines/${machine_id}/registry/${deployServerId}${path}`
-  const to = await requestAt(host_id, at, registrySubject(machine_id, deployServerId))
-  return new Promise((resolve, reject) => {
-    // A connection of its own: a request whose body is a stream cannot be sent again.
+  const at = `/machines/${machine_id}/registry/${deployServerId}${asked.path}`
+  return sendTo(await requestAt(host_id, at, registrySubject(machine_id, deployServerId)), asked)
+}
+
+interface MachineOnHost {
+  host_id: string
+  machine_id: string
+}
+
+/**
+ * Asks how many bytes of an archive are on a machine, after it has added `part` to them. Throws Unavailable, and
+ * `worker_disk_full`.
+ */
+export async function askUpload(
+  { host_id, machine_id }: MachineOnHost,
+  artifactId: string,
+  signal: AbortSignal,
+  part?: { offset: number; atMost: number; bytes: Readable },
+): Promise<number> {
+  const query = part ? `?offset=${part.offset}&at_most=${part.atMost}` : ''
+  const at = `/machines/${machine_id}/uploads/${artifactId}${query}`
+  const to = await requestAt(host_id, at, uploadSubject(machine_id, artifactId))
+  const method = part ? 'PATCH' : 'GET'
+  const answer = await sendTo(to, { method, headers: {}, body: part?.bytes ?? Readable.from([]), signal })
+  const said: unknown = await json(answer).catch(() => null)
+  if (answer.statusCode === 507) throw new Problem(507, 'worker_disk_full', 'The disk of the worker is full')
+  const { data } = Offset.safeParse(said)
+  if (answer.statusCode !== 200 || !data) throw new Unavailable('The worker does not answer')
+  return data.offset
+}
+const Offset = z.object({ offset: z.int() })
+
+interface Streamed {
+  method: string
+  headers: Record<string, string>
+  body: Readable
+  signal: AbortSignal
+}
+
+/** A connection of its own: a request whose body is a stream cannot be sent again. */
+const sendTo = (to: HostRequest, { method, headers, body, signal }: Streamed): Promise<IncomingMessage> =>
+  new Promise((resolve, reject) => {
     const options = { method, agent: false, signal, headers: { ...headers, ...to.headers } }
     const sent = send(to.url, options, resolve)
     sent.on('error', (cause) => reject(new Unavailable('The host does not answer', cause)))
-    body.on('error', (cause) => sent.destroy(cause))
+    body.on('error', (cause) => {
+      reject(cause)
+      sent.destroy()
+    })
     body.pipe(sent)
   })
-}
 
 async function ask(request: Promise<HostRequest>, signal: AbortSignal): Promise<Readable> {
   const { url, headers } = await request

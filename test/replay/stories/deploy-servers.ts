@@ -4,6 +4,7 @@ import { archiveOf } from '../../support/archives.ts'
 import { applicationsOf } from '../../support/clients/applications.ts'
 import { buildsOf } from '../../support/clients/builds.ts'
 import { registryOf } from '../../support/clients/registries.ts'
+import { uploadAt } from '../../support/clients/uploads.ts'
 import { eventually } from '../../support/eventually.ts'
 import { Operation } from '../../support/client.ts'
 import { openPebble, type Pebble } from '../../support/pebble.ts'
@@ -44,6 +45,14 @@ export const deployServerStories: Stories = {
     (await (await applications()).push('shop', await archiveOf({ file: 'hello' }))).operation,
   'createArtifact.failed': async () =>
     (await (await applications()).push('shop', gzipSync('hello'.repeat(500)))).operation,
+  'createArtifact.uploaded': async () => {
+    const archive = await archiveOf({ file: 'sent' })
+    const path = `/api/v1/deploy-servers/${await theServer()}/artifacts`
+    const asked = { name: 'sent', upload: { size_bytes: archive.length } }
+    const { body, operation } = await tenant.owner.begin('POST', path, asked)
+    await uploadAt(String(body['upload_url'])).all(archive)
+    return operation
+  },
   'createBuild.succeeded': async () => {
     const builds = await buildsHere()
     const artifact_id = await builds.push('built', {

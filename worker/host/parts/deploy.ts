@@ -14,6 +14,8 @@ import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/
 import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
+import type { Uploads } from '../../../drivers/swarms.ts'
+import { makeUploads } from '../../../drivers/swarm/uploads.ts'
 import { makeMachineVolumes } from '../../../drivers/swarm/volumes.ts'
 import type { InternalApi } from '../internal-api.ts'
 import { connectFromMachines, dialMachines, reachesFromMachines } from '../machine-engines.ts'
@@ -36,6 +38,9 @@ export function openRegistries({
   return makeMachineRegistries({ dial, pipe: engine.pipe, copy, connectFrom: connectFromMachines(engine) })
 }
 
+/** Archives that come to the machines of this host in parts. */
+export const openUploads = ({ pipe }: Pick<ContainerEngine, 'pipe'>): Uploads => makeUploads(pipe)
+
 /** The machines of deploy servers on this host, and their Swarms. */
 export function deployPart({ engine, dockerHost, registries, api }: Parts): HostPart {
   const dial = dialMachines(engine)
@@ -55,6 +60,7 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
   })
   const artifacts = makeArtifactsOnHost({
     folders: makeAppFolders(engine.pipe),
+    uploads: makeUploads(engine.pipe),
     content: api.artifact,
     check: checkedArchive,
   })
