@@ -82,6 +82,7 @@ export function serveUploads(app: Express, { ratePerSec, tell, log }: Parts): vo
     try {
       await answer(request, response)
     } catch (error) {
+      if (response.destroyed) return // the client has left, and goes on later
       // A body that nobody reads would be taken for the next request.
       if (!request.complete && !response.headersSent) response.set('Connection', 'close')
       throw error

@@ -8,7 +8,7 @@ import type { PipeMachine, Uploads } from '../swarms.ts'
 // else has to be remembered.
 
 const folder = '/opt/apps/.uploads'
-const says = 'keelson: '
+const says = 'keelson:'
 /** A part whose host was killed ends soon: its input does. */
 const turnWithinSec = 15
 /** Files of uploads that are long over, whose removal came before their last part. */
