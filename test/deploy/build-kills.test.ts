@@ -6,6 +6,7 @@ import { loadBaseImage } from '../support/app-images.ts'
 import { tarOf } from '../support/archives.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { buildsOf } from '../support/clients/builds.ts'
+import { manifestType, registryOf } from '../support/clients/registries.ts'
 import { uploadAt } from '../support/clients/uploads.ts'
 import { eventually } from '../support/eventually.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
@@ -126,6 +127,24 @@ test.each(sampled(sending, 1))(
     )
   },
 )
+
+test.each(sampled(sending, 1))('a push succeeds if it is repeated after %s was killed', async (role) => {
+  const credentials = await tenant.owner.deployServers.credentials(server.id)
+  const registry = registryOf(() => credentials)
+  const name = `again-${role}`
+  const layer = randomBytes(8 * 1024 ** 2)
+  const interrupted = registry.upload(name, layer).catch(() => null)
+  await platform.restartKilled(role)
+  await interrupted
+  await eventually(async () => {
+    const manifest = await registry.imageOf(name, layer)
+    return (await registry.put(name, 'v1', manifest)).status === 201
+  })
+  const images = (await builds.list()).filter(({ image }) => image === name)
+  expect(images).toMatchObject([{ tag: 'v1', status: 'succeeded', image_state: 'kept' }])
+  const headers = { accept: manifestType }
+  expect((await registry.ask('GET', `${name}/manifests/v1`, { headers })).status).toBe(200)
+})
 
 test('a deploy server is deleted while it builds and an upload waits', async () => {
   const artifact_id = await builds.push('last', { Dockerfile: 'FROM busybox\nRUN echo begun; sleep 3600' })
