@@ -21,6 +21,8 @@ export interface InstanceEngine {
   sample(found: FoundInstance[]): Promise<ContainerSample[]>
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
+  /** Runs a command, with its input and output as one stream. */
+  pipe(id: string, command: string[]): Promise<Duplex>
   /** The serial console, if this kind has one. */
   console?(id: string): Promise<Duplex>
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
@@ -51,6 +53,7 @@ export function joinEngines(containers: ContainerEngine, machines: MachineEngine
       ).flat(),
     remove: async (id, options) => (await engineOf(id)).remove(id, options),
     exec: async (id, command, size) => (await engineOf(id)).exec(id, command, size),
+    pipe: async (id, command) => (await engineOf(id)).pipe(id, command),
     console: (id) => machines.console(id),
     async *logs(id, options) {
       yield* (await engineOf(id)).logs(id, options)

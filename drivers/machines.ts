@@ -244,6 +244,12 @@ export interface MachineConsole {
    */
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
   /**
+   * Runs a command in a running machine, with its input and output as one stream. The stream fails with what the command
+   * writes to stderr. To destroy it ends the command's input. A VM needs the agent. Throws InstanceNotFound,
+   * InstanceNotRunning.
+   */
+  pipe(id: string, command: string[]): Promise<Duplex>
+  /**
    * Opens the serial console. Any number may be open; each starts with the last 64 KiB. Ends when the machine ends,
    * but continues after a suspension. Throws InstanceNotFound, InstanceNotRunning.
    */

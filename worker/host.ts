@@ -102,7 +102,7 @@ const instances = () => [...seen.containers.found(), ...(seen.machines?.found() 
 const balancing = loadBalancersPart({ engine: balancers, hostId, networks, wanted: api.loadBalancers, log })
 const accessLogs = () => balancing.found().flatMap(({ id, log: of }) => (of ? [{ id, ...of }] : []))
 
-const inMachines = { engine: containers, dockerHost: settings.KEELSON_DOCKER_HOST }
+const inMachines = { engine, dockerHost: settings.KEELSON_DOCKER_HOST }
 const registries = openRegistries(inMachines)
 const parts: HostPart[] = [
   containersPart({ engine: containers, instances: seen.containers, configVars, hosted, networks }),
@@ -126,8 +126,8 @@ const plane = await serveDataPlane(
     engine: withAccessLogs(engine, balancers),
     files,
     balancers,
-    services: makeTaskLogs(dialMachines(containers)),
-    uploads: openUploads(containers),
+    services: makeTaskLogs(dialMachines(engine)),
+    uploads: openUploads(engine),
     registries: makeRegistryRelay({ registries, registry: api.builds.registry }),
     tokens,
     applyWanted,
@@ -168,7 +168,7 @@ const reporting = keepReporting(
 const samplers = [
   sampleInstances({ engine, instances, send: api.samples }),
   sampleReplicas({
-    tasks: makeTaskSamples((machineId, command) => containers.pipe(machineId, command)),
+    tasks: makeTaskSamples((machineId, command) => engine.pipe(machineId, command)),
     machines: () =>
       seen.containers.found().flatMap(({ id, machine, state }) => (machine && state === 'running' ? id : [])),
     send: api.replicas,

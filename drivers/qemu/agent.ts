@@ -22,9 +22,11 @@ export interface AgentListener {
   onStatus(status: CommandStatus): void
 }
 
-/** Receives a command's output for a terminal. */
+/** Receives a command's output for a terminal or a pipe. */
 export interface SessionListener {
   onOutput(data: Buffer): void
+  /** What it writes to stderr. A terminal shows it as output. */
+  onErrors?(data: Buffer): void
   onAck(bytes: number): void
   onExit(code: number): void
   onLost(): void
@@ -179,6 +181,8 @@ export class Agent {
         return this.#onLines(message.body)
       case 'out':
         return this.#sessions.get(message.session)?.onOutput(Buffer.from(message.body, 'base64'))
+      case 'err':
+        return this.#sessions.get(message.session)?.onErrors?.(Buffer.from(message.body, 'base64'))
       case 'ack':
         return this.#sessions.get(message.session)?.onAck(message.body)
       case 'exit': {

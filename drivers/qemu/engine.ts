@@ -22,6 +22,7 @@ import { logSource, makeMachineLogFiles } from './logs.ts'
 import { publishPorts } from './ports.ts'
 import { forgetProcess } from './processes.ts'
 import { leastGib, prepareImage, runMachine, stopMachine } from './runs.ts'
+import { openMachinePipe } from './pipes.ts'
 import { portKey } from '../system/host-ports.ts'
 import { recover } from './recover.ts'
 import { sampleOf } from './samples.ts'
@@ -185,6 +186,11 @@ export async function openQemuMachines(
     exec: async (id, command, size) => {
       const link = await running(host, id)
       return openMachineTerminal(await link.answering(agentWithinMs), command, size)
+    },
+
+    pipe: async (id, command) => {
+      const link = await running(host, id)
+      return openMachinePipe(await link.answering(agentWithinMs), command)
     },
 
     console: async (id): Promise<Duplex> => (await running(host, id)).console(),

@@ -43,6 +43,7 @@ export const AgentMessage = z.discriminatedUnion('verb', [
   z.object({ verb: z.literal('status'), body: CommandStatus }),
   z.object({ verb: z.literal('log'), body: z.tuple([AgentLine], AgentLine) }),
   z.object({ verb: z.literal('out'), session, body: Part }),
+  z.object({ verb: z.literal('err'), session, body: Part }),
   z.object({ verb: z.literal('ack'), session, body: z.int().nonnegative() }),
   z.object({ verb: z.literal('exit'), session, body: z.int() }),
 ])

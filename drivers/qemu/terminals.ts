@@ -1,14 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import { Duplex } from 'node:stream'
 import type { Terminal, TerminalSize } from '../containers.ts'
 import { EngineUnavailable } from '../errors.ts'
 import type { Agent } from './agent.ts'
-
-// The agent's flow control: at most this many bytes may be unacknowledged.
-const windowBytes = 128 * 1024
-const partBytes = 16 * 1024
-// Our agent keeps to the window. A sender that ignores it loses its terminal, so it cannot fill the host's memory.
-const mostUnread = 1024 * 1024
+import { SessionStream } from './session-stream.ts'
 
 /** Runs a command in the machine, with a terminal. */
 export async function openMachineTerminal(
@@ -25,7 +19,7 @@ export async function openMachineTerminal(
     onAck: (bytes) => stream.acknowledged(bytes),
     onExit(code) {
       exit.resolve(code)
-      stream.push(null)
+      stream.commandEnded()
       stream.end()
     },
     onLost() {
@@ -43,56 +37,5 @@ export async function openMachineTerminal(
       agent.tell('hangup', null, id)
       stream.destroy()
     },
-  }
-}
-
-class SessionStream extends Duplex {
-  readonly #agent: Agent
-  readonly #id: string
-  #unread = 0
-  #room = windowBytes
-  #waiting: (() => void) | null = null
-
-  constructor(agent: Agent, id: string) {
-    super({ allowHalfOpen: true, writableHighWaterMark: windowBytes })
-    this.#agent = agent
-    this.#id = id
-  }
-
-  deliver(data: Buffer): void {
-    if (this.destroyed) return
-    if (this.push(data)) this.#agent.tell('ack', data.length, this.#id)
-    else this.#unread += data.length
-    if (this.readableLength > mostUnread) this.destroy()
-  }
-
-  acknowledged(bytes: number): void {
-    this.#room += bytes
-    const waiting = this.#waiting
-    this.#waiting = null
-    waiting?.()
-  }
-
-  override _read(): void {
-    if (this.#unread > 0) this.#agent.tell('ack', this.#unread, this.#id)
-    this.#unread = 0
-  }
-
-  override _write(data: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
-    const rest = data.subarray(partBytes)
-    const send = (): void => {
-      const part = data.subarray(0, partBytes)
-      this.#room -= part.length
-      this.#agent.tell('in', part.toString('base64'), this.#id)
-      if (rest.length > 0) this._write(rest, 'binary', done)
-      else done()
-    }
-    if (this.#room >= partBytes) send()
-    else this.#waiting = () => this._write(data, 'binary', done)
-  }
-
-  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    this.#agent.tell('hangup', null, this.#id)
-    done(error)
   }
 }

@@ -1,9 +1,9 @@
 import type { Duplex } from 'node:stream'
 import { text } from 'node:stream/consumers'
-import type { ContainerEngine } from '../../drivers/containers.ts'
+import type { InstanceEngine } from '../../drivers/instances.ts'
 import type { DialMachine } from '../../drivers/swarms.ts'
 
-type Engine = Pick<ContainerEngine, 'pipe'>
+type Engine = Pick<InstanceEngine, 'pipe'>
 
 const connectsWithinSec = 2
 

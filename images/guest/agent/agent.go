@@ -88,7 +88,7 @@ func (a *agent) take(asked request) {
 		var args struct{ Seq uint64 }
 		json.Unmarshal(asked.Args, &args)
 		a.logs.resendAfter(args.Seq)
-	case "in", "ack", "size", "hangup":
+	case "in", "ack", "eof", "size", "hangup":
 		a.sessions.take(asked)
 	default:
 		go func() {

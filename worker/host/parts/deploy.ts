@@ -3,8 +3,8 @@ import { makeBuildsOnHost } from '../../../activities/host/builds.ts'
 import { makeDeployNodesOnHost } from '../../../activities/host/deploy-nodes.ts'
 import { makeDeployServicesOnHost } from '../../../activities/host/deploy-services.ts'
 import { checkedArchive } from '../../../drivers/archives/checked-archive.ts'
-import type { ContainerEngine } from '../../../drivers/containers.ts'
 import { makeImageCopies } from '../../../drivers/docker/image-copies.ts'
+import type { InstanceEngine } from '../../../drivers/instances.ts'
 import { makeAppFolders, makeReadFolder } from '../../../drivers/swarm/app-folders.ts'
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
@@ -22,7 +22,7 @@ import { connectFromMachines, dialMachines, reachesFromMachines } from '../machi
 import type { HostPart } from '../part.ts'
 
 interface Parts {
-  engine: Pick<ContainerEngine, 'pipe'>
+  engine: Pick<InstanceEngine, 'pipe'>
   dockerHost: string
   registries: MachineRegistries
   api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact' | 'builds'>
@@ -39,7 +39,7 @@ export function openRegistries({
 }
 
 /** Archives that come to the machines of this host in parts. */
-export const openUploads = ({ pipe }: Pick<ContainerEngine, 'pipe'>): Uploads => makeUploads(pipe)
+export const openUploads = ({ pipe }: Pick<InstanceEngine, 'pipe'>): Uploads => makeUploads(pipe)
 
 /** The machines of deploy servers on this host, and their Swarms. */
 export function deployPart({ engine, dockerHost, registries, api }: Parts): HostPart {
