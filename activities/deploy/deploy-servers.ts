@@ -1,5 +1,5 @@
 import { ApplicationFailure } from '@temporalio/activity'
-import { Container, type NewContainer } from '../../models/compute/containers.ts'
+import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import {
   DeployServer,
   type DeployNode,
@@ -8,9 +8,10 @@ import {
 import { builder } from '../../models/deploy/artifacts.ts'
 import { noteRegistryLost } from '../../models/deploy/built-images.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
-import { type InstanceType, instanceTypes } from '../../models/deploy/instance-types.ts'
+import type { InstanceType } from '../../models/deploy/instance-types.ts'
+import { dataFolder, type DeployMachineKind, providerOf } from '../../models/deploy/machine-providers.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
-import { registryAddress } from '../../models/deploy/registries.ts'
+import { registryAddress as registry } from '../../models/deploy/registries.ts'
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -22,7 +23,7 @@ interface NodePlan {
   machine_id: string | null
   disk: object
   /** `at`: where its disk is mounted. */
-  machine: { fields: object; at: { mount_path: string; read_only: boolean } }
+  machine: { kind: DeployMachineKind; fields: object; at: { mount_path: string; read_only: boolean } }
 }
 
 /** Where a machine is, and how the others reach it. */
@@ -30,10 +31,14 @@ export interface MachinePlace {
   machine_id: string
   host_id: string
   ip_address: string
+  /** How long its engine may take to answer after its start. */
+  answers_within_sec: number
 }
 
 /** What is to be done until a deploy server is as its record says. */
 export interface DeployPlan {
+  /** What the machines are. */
+  machine_kind: DeployMachineKind
   lb_id: string | null
   /** Nodes that are wanted and not registered yet. */
   missing: string[]
@@ -49,7 +54,6 @@ export interface DeployPlan {
   grow: { name: string; disk_id: string; size_gib: number }[]
 }
 
-const dataFolder = '/var/lib/machine'
 const controlPlaneDiskGib = 4
 
 /** Activities of deploy servers: short reads and writes of MongoDB. */
@@ -76,8 +80,10 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
   async planDeployServer(id: string): Promise<DeployPlan> {
     const server = await serverOf(id)
     const names = ['cp', ...Array.from({ length: server.worker_count }, (_, index) => `w${index + 1}`)]
+    const { machine_kind } = server
     const kept = server.nodes.filter(({ name }) => names.includes(name))
     return {
+      machine_kind,
       lb_id: server.lb_id,
       missing: names.filter((name) => !server.nodes.some((node) => node.name === name && node.registered)),
       extra: server.nodes
@@ -87,7 +93,7 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
       resize: kept.flatMap(({ name, machine_id, instance_type }) => {
         const type = name === 'cp' ? server.app_instance_type : server.worker_instance_type
         return machine_id !== null && type !== instance_type
-          ? [{ name, machine_id, instance_type: type, size: instanceTypes[type] }]
+          ? [{ name, machine_id, instance_type: type, size: providerOf(machine_kind).sizeOf(type) }]
           : []
       }),
       grow: kept.flatMap(({ name, disk_id, disk_gib }) =>
@@ -141,26 +147,30 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
     return workers.flatMap(([name], index) => (hosts[index] ? [name] : []))
   },
 
-  async nodeAt(id: string, name: string): Promise<DeployNode | null> {
-    const { nodes } = await serverOf(id)
-    return nodes.find((node) => node.name === name) ?? null
+  /** Also the kind of its machine. */
+  async nodeAt(id: string, name: string): Promise<(DeployNode & { machine_kind: DeployMachineKind }) | null> {
+    const { nodes, machine_kind } = await serverOf(id)
+    const node = nodes.find((one) => one.name === name)
+    return node ? { ...node, machine_kind } : null
   },
 
   /**
    * The ids of all that the deploy server manages, for its deletion: also what its record does not name, because a
    * killed operation has made it.
    */
-  async partsOfDeployServer(
-    id: string,
-  ): Promise<{ load_balancer: string[]; container: string[]; disk: string[] }> {
+  async partsOfDeployServer(id: string): Promise<{
+    load_balancer: string[]
+    container: string[]
+    disk: string[]
+  }> {
     const { tenant_id } = await serverOf(id)
     const its = { tenant_id, managed_by: id }
-    const [balancers, machines, disks] = await Promise.all([
+    const [balancers, containers, disks] = await Promise.all([
       LoadBalancer.find(its, { _id: 1 }).lean(),
-      Container.find(its, { _id: 1 }).lean(),
+      instanceKinds.container.model.find(its, { _id: 1 }).lean(),
       Disk.find(its, { _id: 1 }).lean(),
     ])
-    return { load_balancer: ids(balancers), container: ids(machines), disk: ids(disks) }
+    return { load_balancer: ids(balancers), container: ids(containers), disk: ids(disks) }
   },
 })
 
@@ -174,16 +184,18 @@ async function changeNode(_id: string, name: string, changes: Partial<DeployNode
 }
 
 async function placesOf(id: string): Promise<Record<string, MachinePlace>> {
-  const { nodes } = await serverOf(id)
+  const { nodes, machine_kind } = await serverOf(id)
+  const { answers_within_sec } = providerOf(machine_kind)
   const ids = nodes.flatMap(({ machine_id }) => machine_id ?? [])
-  const machines = await Container.find({ _id: { $in: ids } }, { host_id: 1 })
+  const machines = await instanceKinds[machine_kind].model
+    .find({ _id: { $in: ids } }, { host_id: 1 })
     .setOptions(everyTenant)
     .lean()
   const hosts = new Map(machines.map(({ _id, host_id }) => [_id, host_id]))
   return Object.fromEntries(
     nodes.flatMap(({ name, machine_id, ip_address }) => {
       const host_id = hosts.get(machine_id ?? '')
-      return machine_id && host_id ? [[name, { machine_id, host_id, ip_address }]] : []
+      return machine_id && host_id ? [[name, { machine_id, host_id, ip_address, answers_within_sec }]] : []
     }),
   )
 }
@@ -211,33 +223,13 @@ function newNode(server: DeployServerDocument, name: string): DeployNode {
   }
 }
 
-function planOf(server: DeployServerDocument, node: DeployNode, image: string): NodePlan {
-  const { _id: managed_by, subnet_id } = server
-  const name = node.name
+function planOf(server: DeployServerDocument, node: DeployNode, container_image: string): NodePlan {
+  const { _id: managed_by, subnet_id, machine_kind: kind } = server
+  const { name, instance_type, ip_address } = node
   const tags = { 'keelson.role': name === 'cp' ? 'control-plane' : 'worker' }
-  const machine: Omit<NewContainer, 'disks'> = {
-    name,
-    tags,
-    managed_by,
-    machine: true,
-    image,
-    command: [],
-    entrypoint: [],
-    ...instanceTypes[node.instance_type],
-    restart_policy: 'always',
-    ports: [],
-    health_check: null,
-    log_cap_mib: 16,
-    config_vars: {
-      MACHINE_DATA: dataFolder,
-      MACHINE_AWAIT_DATA: '1',
-      // In the deploy server's own network, the registry has no certificate.
-      MACHINE_ENGINE_ARGS: `--insecure-registry ${registryAddress}`,
-    },
-    start: true,
-    host_id: null,
-    nics: [{ subnet_id: subnet_id ?? '', ip_address: node.ip_address }],
-  }
+  const provider = providerOf(kind)
+  const nic = { subnet_id: subnet_id ?? '', ip_address }
+  const fields = provider.fieldsOf({ name, tags, managed_by, instance_type, nic, container_image, registry })
   return {
     disk_id: node.disk_id,
     machine_id: node.machine_id,
@@ -248,11 +240,11 @@ function planOf(server: DeployServerDocument, node: DeployNode, image: string): 
       size_gib: node.disk_gib,
       from_snapshot: null,
       host_id: null,
-      for_machine: true,
+      for_kind: provider.placed_as,
       // On a host of its own, if there are several.
       apart_from: server.nodes.flatMap(({ disk_id }) => disk_id ?? []),
     },
-    machine: { fields: machine, at: { mount_path: dataFolder, read_only: false } },
+    machine: { kind, fields, at: { mount_path: dataFolder, read_only: false } },
   }
 }
 

@@ -1,7 +1,6 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import { NotFound } from '../../lib/problem.ts'
 import type { PlaceOnHost, ServingPlace } from '../../lib/deploy-protocol.ts'
-import { Container } from '../../models/compute/containers.ts'
 import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Build } from '../../models/deploy/builds.ts'
 import { forgetBuilds } from '../../models/deploy/built-images.ts'
@@ -18,6 +17,7 @@ import { Domain } from '../../models/deploy/domains.ts'
 import { forgetSubscriptions } from '../../models/deploy/events.ts'
 import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
+import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
 import { placeRelease } from '../../models/deploy/places.ts'
 import { mountsOf, Storage } from '../../models/deploy/storages.ts'
 import { volumeOf } from '../../models/deploy/swarm-services.ts'
@@ -116,14 +116,10 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
   async managerOf(deployServerId: string): Promise<Manager> {
     const server = await DeployServer.findById(deployServerId).setOptions(everyTenant).lean()
     const machine_id = server?.nodes.find(({ name }) => name === 'cp')?.machine_id
-    const machine = await Container.findById(machine_id ?? '')
-      .setOptions(everyTenant)
-      .lean()
-    if (!machine?.host_id && server?.status === 'replacing')
-      throw new Error('the control plane is being replaced') // tried again
-    if (!machine?.host_id)
-      throw ApplicationFailure.nonRetryable('The deploy server has no control plane', 'machine_missing')
-    return { host_id: machine.host_id, machine_id: machine._id }
+    const host_id = machine_id && (await hostsOfMachines([machine_id])).get(machine_id)
+    if (machine_id && host_id) return { host_id, machine_id }
+    if (server?.status === 'replacing') throw new Error('the control plane is being replaced') // tried again
+    throw ApplicationFailure.nonRetryable('The deploy server has no control plane', 'machine_missing')
   },
 
   /** Places the replicas, and has their services run. Throws `no_room`. */

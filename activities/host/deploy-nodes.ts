@@ -11,16 +11,19 @@ interface Parts {
   }
 }
 
-// An engine starts within two seconds of its machine; on a host that starts thirty of them, within a minute.
-const answersWithinMs = 120_000
 // A task ends within its grace period, which is at most two minutes.
 const drainsWithinMs = 180_000
 
 /** Activities for the machines of deploy servers, on the host of the machine that is named first. All are idempotent. */
 export const makeDeployNodesOnHost = ({ membership, joining }: Parts) => ({
   /** Forms the Swarm of a deploy server on its control plane. */
-  async formSwarmOnHost(deployServerId: string, machineId: string, address: string): Promise<void> {
-    await membership.awaitEngine(machineId, answersWithinMs, cancellationSignal())
+  async formSwarmOnHost(
+    deployServerId: string,
+    machineId: string,
+    address: string,
+    answersWithinSec: number,
+  ): Promise<void> {
+    await membership.awaitEngine(machineId, answersWithinSec * 1000, cancellationSignal())
     const { node_id } = await membership.form(machineId, address)
     const token = await membership.workerToken(machineId)
     await joining.keep(deployServerId, { token, manager_node_id: node_id })
@@ -32,8 +35,9 @@ export const makeDeployNodesOnHost = ({ membership, joining }: Parts) => ({
     machineId: string,
     address: string,
     managerAddress: string,
+    answersWithinSec: number,
   ): Promise<void> {
-    await membership.awaitEngine(machineId, answersWithinMs, cancellationSignal())
+    await membership.awaitEngine(machineId, answersWithinSec * 1000, cancellationSignal())
     const { token, manager_node_id: node_id } = await joining.of(deployServerId)
     await membership.join(machineId, address, { address: managerAddress, token, node_id })
   },

@@ -14,6 +14,7 @@ import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import type { InstanceType } from './instance-types.ts'
+import type { DeployMachineKind } from './machine-providers.ts'
 
 export const deployServerStates = states(
   {
@@ -49,6 +50,8 @@ export interface DeployServerDocument
   worker_instance_type: InstanceType
   worker_disk_gib: number
   app_instance_type: InstanceType
+  /** What its machines are. It never changes. */
+  machine_kind: DeployMachineKind
   vpc_id: string | null
   subnet_id: string | null
   lb_id: string | null
@@ -77,6 +80,7 @@ const schema = resourceSchema<DeployServerDocument>(
     worker_instance_type: { type: String, required: true },
     worker_disk_gib: { type: Number, required: true },
     app_instance_type: { type: String, required: true },
+    machine_kind: { type: String, required: true },
     vpc_id: { type: String, default: null },
     subnet_id: { type: String, default: null },
     lb_id: { type: String, default: null },
@@ -126,7 +130,7 @@ export const acceptDeployServer = (
     if (there) return { document: there, operation: null }
     await needQuota(tenant_id, 'max_deploy_servers', 0)
     return create(by, deployServerResource, {
-      fields: { ...fields, ...unmade, nodes: [], turns: 0 },
+      fields: { ...fields, machine_kind: 'container', ...unmade, nodes: [], turns: 0 },
     })
   }, by.tenant_id)
 

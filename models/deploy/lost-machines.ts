@@ -1,8 +1,8 @@
 import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
 import { transaction } from '../database.ts'
-import { Container } from '../compute/containers.ts'
 import { Host } from '../compute/hosts.ts'
+import { findInstances } from '../compute/instance-kinds.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { acceptDeployment } from './deployment-acceptance.ts'
 import type { EventKind } from './event-subscriptions.ts'
@@ -41,9 +41,11 @@ export async function rescueDeployServers(now = Date.now()): Promise<void> {
 async function machinesOnLostHosts(): Promise<Set<string>> {
   const hosts = await Host.find({ unreachable_since: { $ne: null } }, { _id: 1 }).lean()
   if (hosts.length === 0) return new Set()
-  const its = { machine: true, host_id: { $in: hosts.map(({ _id }) => _id) } }
-  const machines = await Container.find(its, { _id: 1 }).setOptions(everyTenant).lean()
-  return new Set(machines.map(({ _id }) => _id))
+  const machines = await findInstances({
+    managed_by: { $ne: null },
+    host_id: { $in: hosts.map(({ _id }) => _id) },
+  })
+  return new Set(machines.map(({ instance }) => instance._id))
 }
 
 /** Records that a machine's host stopped answering, or answers again. */

@@ -1,8 +1,8 @@
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
-import { Container } from '../compute/containers.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, type ApplicationDocument } from './applications.ts'
 import { Deployment, type DeploymentDocument, findDeployments, type Place } from './deployments.ts'
+import { hostsOfMachines } from './machine-places.ts'
 
 // Where the replicas of applications run.
 
@@ -10,11 +10,7 @@ import { Deployment, type DeploymentDocument, findDeployments, type Place } from
 export async function onHosts(
   places: Pick<Place, 'machine_id' | 'service_id' | 'node'>[],
 ): Promise<PlaceOnHost[]> {
-  const ids = [...new Set(places.map(({ machine_id }) => machine_id))]
-  const machines = await Container.find({ _id: { $in: ids } }, { host_id: 1 })
-    .setOptions(everyTenant)
-    .lean()
-  const hosts = new Map(machines.map(({ _id, host_id }) => [_id, host_id]))
+  const hosts = await hostsOfMachines([...new Set(places.map(({ machine_id }) => machine_id))])
   return places.flatMap(({ machine_id, service_id, node }) => {
     const host_id = hosts.get(machine_id)
     return host_id ? [{ host_id, machine_id, service_id, node }] : []

@@ -1,6 +1,7 @@
 import { newId } from '../../lib/ids.ts'
 import { InvalidInput, Problem, StateConflict } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
+import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import { place } from '../compute/placement.ts'
 import { placementTurn, reserve } from '../compute/reservations.ts'
 import { transaction } from '../database.ts'
@@ -24,8 +25,8 @@ interface NewDisk {
   host_id: string | null
   /** Instances and disks from whose hosts it is kept away, if another host has room. */
   apart_from?: string[]
-  /** For a machine of a deploy server: on a host that runs those. */
-  for_machine?: boolean
+  /** On a host that runs this kind. Default: on any. */
+  for_kind?: PlacedKindName
   managed_by?: string | null
 }
 
@@ -40,7 +41,7 @@ export const acceptDisk = (
     from_snapshot: from,
     host_id,
     apart_from = [],
-    for_machine,
+    for_kind,
     managed_by = null,
     ...fields
   }: NewDisk,
@@ -61,7 +62,7 @@ export const acceptDisk = (
         const constraints = { hostId: source?.host_id ?? host_id, apartFrom: apart_from }
         const host = await place(_id, {
           ...constraints,
-          ...(for_machine ? { kind: 'machine' as const } : {}),
+          ...(for_kind ? { kind: for_kind } : {}),
         })
         const placed = { host_id: host._id }
         await Disk.updateOne({ _id, tenant_id }, { $set: placed })

@@ -16,7 +16,7 @@ import {
 /** Makes what is missing, and changes and removes what is not as the record says. */
 async function bringAbout(work: Server): Promise<void> {
   const { id, carryOut } = work
-  const { missing, extra, resize, grow, lb_id } = await platform.planDeployServer(id)
+  const { machine_kind: kind, missing, extra, resize, grow, lb_id } = await platform.planDeployServer(id)
 
   if (missing.length || lb_id === null) {
     await say(work, 'making the network and the machines')
@@ -35,7 +35,7 @@ async function bringAbout(work: Server): Promise<void> {
 
   for (const { name, machine_id, instance_type, size } of resize) {
     await say(work, `resizing ${name}`)
-    await carryOut({ kind: 'container', id: machine_id }, 'update', size)
+    await carryOut({ kind, id: machine_id }, 'update', size)
     await platform.noteNode(id, name, { instance_type })
   }
   for (const { name, disk_id, size_gib } of grow) {

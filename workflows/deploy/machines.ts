@@ -45,18 +45,18 @@ export async function makeNode(
   if (machineThere) return
   const at = [{ disk_id, ...machine.at }]
   const fields = { ...machine.fields, disks: at }
-  const machine_id = await carryOut({ kind: 'container' }, 'create', fields, { key: `machine ${name}` })
+  const machine_id = await carryOut({ kind: machine.kind }, 'create', fields, { key: `machine ${name}` })
   await platform.noteNode(id, name, { machine_id })
 }
 
 /** Has the machine join the Swarm; the control plane forms it. */
 export async function register(work: Server, name: string): Promise<void> {
   const { id } = work
-  const { host_id, machine_id, ip_address } = await placeOf(id, name)
-  if (name === 'cp') await on(host_id).formSwarmOnHost(id, machine_id, ip_address)
+  const { host_id, machine_id, ip_address, answers_within_sec } = await placeOf(id, name)
+  if (name === 'cp') await on(host_id).formSwarmOnHost(id, machine_id, ip_address, answers_within_sec)
   else {
     const manager = await placeOf(id, 'cp')
-    await on(host_id).joinSwarmOnHost(id, machine_id, ip_address, manager.ip_address)
+    await on(host_id).joinSwarmOnHost(id, machine_id, ip_address, manager.ip_address, answers_within_sec)
     await on(manager.host_id).admitNodeOnHost(manager.machine_id, machine_id, ip_address)
   }
   await platform.noteNode(id, name, { registered: true })
@@ -109,7 +109,7 @@ async function deleteNode(work: Server, name: string): Promise<void> {
 /** Deletes a node’s machine and disk. On a host that does not answer they end when it is back. */
 export async function emptyNode(work: Server, name: string): Promise<void> {
   const node = await platform.nodeAt(work.id, name)
-  if (node?.machine_id) await remove(work, 'container', node.machine_id)
+  if (node?.machine_id) await remove(work, node.machine_kind, node.machine_id)
   if (node?.disk_id) await remove(work, 'disk', node.disk_id)
 }
 
