@@ -12,7 +12,8 @@ import { nullIfMissing, publish } from '../system/files.ts'
 
 // VMs only: their built images, and a cloud-init settings disk (NoCloud).
 
-export const vmImages = ['debian-12'] as const
+/** `machine`: with an engine for containers, for machines of deploy servers. */
+export const vmImages = ['debian-12', 'machine'] as const
 
 const nothing: Omit<ImageConfig, 'digest'> = {
   command: [],
@@ -44,7 +45,7 @@ export async function prepareVm(
     const callOff = (): void => void discardBuild(folder).catch(() => {}) // `finally` reports it
     signal?.addEventListener('abort', callOff, { once: true })
     try {
-      await run('unshare', [...alone, vmBuild, `${folder}/`, guest])
+      await run('unshare', [...alone, vmBuild, `${folder}/`, guest, image])
       return await host.images.keep(join(folder, 'root.qcow2'), { digest, ...nothing })
     } catch (error) {
       signal?.throwIfAborted()

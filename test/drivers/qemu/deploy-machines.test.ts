@@ -1,0 +1,113 @@
+import { randomBytes } from 'node:crypto'
+import { text } from 'node:stream/consumers'
+import { finished } from 'node:stream/promises'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
+import type Docker from 'dockerode'
+import { engineOf } from '../../../drivers/swarm/dial.ts'
+import { newId } from '../../../lib/ids.ts'
+import { dialMachines } from '../../../worker/host/machine-engines.ts'
+import { type DiskHost, diskHost, removeDisks, removeHosts } from '../../support/disk-hosts.ts'
+import { eventually } from '../../support/eventually.ts'
+import { testLong } from '../../support/long-tests.ts'
+import { machines, machineSpec, script, start, withMachines } from '../../support/machine-hosts.ts'
+
+let here: DiskHost
+
+withMachines('machines of deploy servers', () => {
+  beforeAll(async () => {
+    here = await diskHost()
+  })
+  afterEach(async () => {
+    for (const { id } of await machines.list()) await machines.remove(id, { discard: true })
+    await removeDisks()
+  })
+  afterAll(removeHosts)
+
+  test('a pipe carries bytes both ways unchanged, and ends with its command', async () => {
+    const { id } = await start(script('exec sleep 600'))
+    const pipe = await machines.pipe(id, ['cat'])
+    const sent = randomBytes(1_000_000)
+    const parts: Buffer[] = []
+    pipe.on('data', (part: Buffer) => parts.push(part))
+    pipe.end(sent)
+    await finished(pipe)
+    expect(Buffer.concat(parts).equals(sent)).toBe(true)
+
+    // A command that ends before its input does not hold up whoever writes it.
+    const deaf = await machines.pipe(id, ['true'])
+    deaf.resume()
+    deaf.end(sent)
+    await finished(deaf)
+
+    const failing = await machines.pipe(id, ['sh', '-c', 'echo no such socket >&2; exit 1'])
+    failing.resume()
+    await expect(finished(failing)).rejects.toMatchObject({
+      code: 'engine_unavailable',
+      cause: { message: 'no such socket' },
+    })
+
+    const left = await machines.pipe(id, ['sh', '-c', 'cat; echo over >/tmp/over'])
+    left.destroy()
+    await eventually(async () => {
+      const look = await machines.pipe(id, ['cat', '/tmp/over'])
+      return (await text(look).catch(() => '')).includes('over')
+    })
+
+    await machines.stop(id, 0)
+    await expect(machines.pipe(id, ['cat'])).rejects.toMatchObject({ code: 'instance_not_running' })
+    await expect(machines.pipe(newId(), ['cat'])).rejects.toMatchObject({ code: 'instance_not_found' })
+  })
+
+  testLong(
+    'a VM runs an engine that keeps everything on its disk, also when the disk has grown',
+    async () => {
+      const { image_digest, least_disk_gib } = await machines.prepare('vm', 'machine')
+      const disk_id = newId()
+      await here.disks.create({ id: disk_id, size_gib: 1 })
+      const spec = machineSpec({
+        kind: 'vm',
+        image: 'machine',
+        image_digest,
+        command: [],
+        memory_mib: 640,
+        root_disk_gib: least_disk_gib,
+        user_data: 'MACHINE_ENGINE_ARGS=--insecure-registry 10.77.0.11:5000\n',
+        disks: [
+          {
+            disk_id,
+            mount_path: '/var/lib/machine',
+            read_only: false,
+            ...(await here.disks.plug(disk_id)),
+          },
+        ],
+      })
+      await start(spec)
+      const docker = engineOf<Docker>(dialMachines(machines), spec.id)
+      const info = () => eventually(() => docker.info().catch(() => null), { withinMs: 600_000 })
+      expect(await info()).toMatchObject({
+        Driver: 'overlay2',
+        DockerRootDir: '/var/lib/machine/docker',
+        CgroupDriver: 'systemd',
+        RegistryConfig: { IndexConfigs: { '10.77.0.11:5000': { Secure: false } } },
+      })
+      await docker.createVolume({ Name: 'kept' })
+      const sizeOfDisk = async () => {
+        const pipe = await machines.pipe(spec.id, [
+          'sh',
+          '-c',
+          'df -m --output=size /var/lib/machine | tail -n 1',
+        ])
+        return Number(await text(pipe))
+      }
+      expect(await sizeOfDisk()).toBeLessThan(1024)
+
+      await here.disks.resize(disk_id, 2)
+      await machines.reboot(spec, {}, newId(), 120)
+      await info()
+      const { Volumes } = await docker.listVolumes()
+      expect(Volumes).toMatchObject([{ Name: 'kept' }])
+      expect(await sizeOfDisk()).toBeGreaterThan(1500)
+    },
+    1_800_000,
+  )
+})
