@@ -152,6 +152,14 @@ const api = z.object({
     'Addresses or CIDRs of proxies whose `X-Forwarded-For` is trusted, comma separated; without it, none',
   ),
   KEELSON_APPS_DOMAIN: appsDomain,
+  KEELSON_MACHINE_KINDS: z
+    .string()
+    .default('vm,container')
+    .transform((text) => text.split(',').map((kind) => kind.trim()))
+    .pipe(z.array(z.enum(['vm', 'container'])).min(1))
+    .describe(
+      'What the machines of new deploy servers may be, the preferred first, comma separated; a new one gets the first that a host may run; without it, `vm,container`',
+    ),
   ...builds,
   KEELSON_MAIL_TOPIC_ARN: z
     .string()
@@ -357,6 +365,12 @@ const host = z.object({
     .default('false')
     .describe(
       'Whether deploy servers may have machines on this host that are containers; not for tenants who distrust each other',
+    ),
+  KEELSON_HOST_VM_MACHINES: z
+    .enum(['kvm', 'always', 'never'])
+    .default('kvm')
+    .describe(
+      'Whether deploy servers may have machines on this host that are VMs: where KVM works, `always` also without (ten times slower), or `never`',
     ),
   KEELSON_PAUSE_IMAGE: z
     .string()

@@ -13,7 +13,7 @@ import { makeBuilds } from './deploy/builds.ts'
 import { makeBuildProtocol } from './deploy/build-protocol.ts'
 import { makeDeployments } from './deploy/deployments.ts'
 import { deployProtocol } from './deploy/deploy-protocol.ts'
-import { deployServers } from './deploy/deploy-servers.ts'
+import { makeDeployServers } from './deploy/deploy-servers.ts'
 import { domains } from './deploy/domains.ts'
 import { eventDeliveries } from './deploy/event-deliveries.ts'
 import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
@@ -74,7 +74,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...loadBalancerPrometheus,
   ...certificates,
   ...caTrusts,
-  ...deployServers,
+  ...makeDeployServers(context),
   ...makeDeployCredentials(context),
   ...makeApplications(context),
   ...applicationLogs,

@@ -46,6 +46,7 @@ tellHostsOfLoadBalancers(log)
 const operations = allOperations({
   apiUrl: settings.KEELSON_API_URL,
   appsDomain: settings.KEELSON_APPS_DOMAIN,
+  machineKinds: settings.KEELSON_MACHINE_KINDS,
   outbound: makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED }),
   buildImages: {
     registry: settings.KEELSON_REGISTRY_IMAGE,

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { awaitEnd } from '../models/operation-watch.ts'
+import type { DeployMachineKind } from '../models/deploy/machine-providers.ts'
 import type { Outbound } from '../lib/outbound.ts'
 import type { MailTopic } from './mail/topic.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
@@ -16,6 +17,8 @@ export interface OperationsContext {
   workflowUrl: (workflowId: string) => string
   /** The domain of deploy servers' applications. Default: `localhost`. */
   appsDomain?: string
+  /** What the machines of new deploy servers may be, the preferred first. Default: `vm`, `container`. */
+  machineKinds?: readonly DeployMachineKind[]
   /** Says which URLs of tenants are refused. Default: none is. */
   outbound?: Pick<Outbound, 'faultOf'>
   /** The image of registries, and those on which generated Dockerfiles are based. */

@@ -35,10 +35,10 @@ export const Enrolled = z.object({ host_id: z.string(), jwks: JsonWebKeys })
 export const instanceKindNames = ['container', 'microvm', 'vm'] as const
 export type InstanceKindName = (typeof instanceKindNames)[number]
 /**
- * What a host may be equipped to run. Each thing has a reservation and may have NICs. `machine`: a container that runs an
- * engine of its own, for a deploy server.
+ * What a host may be equipped to run. Each thing has a reservation and may have NICs. `machine` and `vm_machine`: a
+ * container and a VM that run an engine of their own, for a deploy server.
  */
-export const placedKindNames = [...instanceKindNames, 'load_balancer', 'machine'] as const
+export const placedKindNames = [...instanceKindNames, 'load_balancer', 'machine', 'vm_machine'] as const
 export type PlacedKindName = (typeof placedKindNames)[number]
 
 /** What the engine reports about an instance with this platform's labels. */

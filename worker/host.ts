@@ -104,6 +104,18 @@ const accessLogs = () => balancing.found().flatMap(({ id, log: of }) => (of ? [{
 
 const inMachines = { engine, dockerHost: settings.KEELSON_DOCKER_HOST }
 const registries = openRegistries(inMachines)
+
+/** Which machines deploy servers may have here. Whether KVM works is known some time after the start. */
+function machineKinds(): ('machine' | 'vm_machine')[] {
+  const { KEELSON_HOST_CONTAINER_MACHINES: containersToo, KEELSON_HOST_VM_MACHINES: vms } = settings
+  const vmsRun = machines?.kinds.includes('vm') ?? false
+  const vmsMay = vms === 'always' || (vms === 'kvm' && machinesOfHost()?.accelerator === 'kvm')
+  return [
+    ...(containersToo === 'true' ? ['machine' as const] : []),
+    ...(vmsRun && vmsMay ? ['vm_machine' as const] : []),
+  ]
+}
+
 const parts: HostPart[] = [
   containersPart({ engine: containers, instances: seen.containers, configVars, hosted, networks }),
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
@@ -151,7 +163,7 @@ const reporting = keepReporting(
         'container',
         ...(machines?.kinds ?? []),
         ...(balancers ? ['load_balancer' as const] : []),
-        ...(settings.KEELSON_HOST_CONTAINER_MACHINES === 'true' ? ['machine' as const] : []),
+        ...machineKinds(),
       ],
       underlay_address: underlayAddress(settings),
     }),

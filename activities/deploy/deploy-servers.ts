@@ -9,6 +9,7 @@ import { builder } from '../../models/deploy/artifacts.ts'
 import { noteRegistryLost } from '../../models/deploy/built-images.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
 import type { InstanceType } from '../../models/deploy/instance-types.ts'
+import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
 import { dataFolder, type DeployMachineKind, providerOf } from '../../models/deploy/machine-providers.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
 import { registryAddress as registry } from '../../models/deploy/registries.ts'
@@ -39,6 +40,8 @@ export interface MachinePlace {
 export interface DeployPlan {
   /** What the machines are. */
   machine_kind: DeployMachineKind
+  /** They take new sizes by a restart. */
+  restarts: boolean
   lb_id: string | null
   /** Nodes that are wanted and not registered yet. */
   missing: string[]
@@ -51,7 +54,7 @@ export interface DeployPlan {
     instance_type: InstanceType
     size: { cpu_cores: number; memory_mib: number }
   }[]
-  grow: { name: string; disk_id: string; size_gib: number }[]
+  grow: { name: string; machine_id: string | null; disk_id: string; size_gib: number }[]
 }
 
 const controlPlaneDiskGib = 4
@@ -84,6 +87,7 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
     const kept = server.nodes.filter(({ name }) => names.includes(name))
     return {
       machine_kind,
+      restarts: providerOf(machine_kind).restarts,
       lb_id: server.lb_id,
       missing: names.filter((name) => !server.nodes.some((node) => node.name === name && node.registered)),
       extra: server.nodes
@@ -96,9 +100,9 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
           ? [{ name, machine_id, instance_type: type, size: providerOf(machine_kind).sizeOf(type) }]
           : []
       }),
-      grow: kept.flatMap(({ name, disk_id, disk_gib }) =>
+      grow: kept.flatMap(({ name, machine_id, disk_id, disk_gib }) =>
         name !== 'cp' && disk_id !== null && disk_gib < server.worker_disk_gib
-          ? [{ name, disk_id, size_gib: server.worker_disk_gib }]
+          ? [{ name, machine_id, disk_id, size_gib: server.worker_disk_gib }]
           : [],
       ),
     }
@@ -158,19 +162,18 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
    * The ids of all that the deploy server manages, for its deletion: also what its record does not name, because a
    * killed operation has made it.
    */
-  async partsOfDeployServer(id: string): Promise<{
-    load_balancer: string[]
-    container: string[]
-    disk: string[]
-  }> {
+  async partsOfDeployServer(
+    id: string,
+  ): Promise<{ load_balancer: string[]; container: string[]; vm: string[]; disk: string[] }> {
     const { tenant_id } = await serverOf(id)
     const its = { tenant_id, managed_by: id }
-    const [balancers, containers, disks] = await Promise.all([
+    const [balancers, containers, vms, disks] = await Promise.all([
       LoadBalancer.find(its, { _id: 1 }).lean(),
       instanceKinds.container.model.find(its, { _id: 1 }).lean(),
+      instanceKinds.vm.model.find(its, { _id: 1 }).lean(),
       Disk.find(its, { _id: 1 }).lean(),
     ])
-    return { load_balancer: ids(balancers), container: ids(containers), disk: ids(disks) }
+    return { load_balancer: ids(balancers), container: ids(containers), vm: ids(vms), disk: ids(disks) }
   },
 })
 
@@ -186,12 +189,7 @@ async function changeNode(_id: string, name: string, changes: Partial<DeployNode
 async function placesOf(id: string): Promise<Record<string, MachinePlace>> {
   const { nodes, machine_kind } = await serverOf(id)
   const { answers_within_sec } = providerOf(machine_kind)
-  const ids = nodes.flatMap(({ machine_id }) => machine_id ?? [])
-  const machines = await instanceKinds[machine_kind].model
-    .find({ _id: { $in: ids } }, { host_id: 1 })
-    .setOptions(everyTenant)
-    .lean()
-  const hosts = new Map(machines.map(({ _id, host_id }) => [_id, host_id]))
+  const hosts = await hostsOfMachines(nodes.flatMap(({ machine_id }) => machine_id ?? []))
   return Object.fromEntries(
     nodes.flatMap(({ name, machine_id, ip_address }) => {
       const host_id = hosts.get(machine_id ?? '')

@@ -8,12 +8,14 @@ import {
 } from '../../models/deploy/deploy-servers.ts'
 import { acceptDeployServerUpdate } from '../../models/deploy/deploy-server-update.ts'
 import { acceptMachineReplacement } from '../../models/deploy/machine-replacement.ts'
+import { deployMachineKinds } from '../../models/deploy/machine-providers.ts'
 import { instanceTypeNames } from '../../models/deploy/instance-types.ts'
 import { mine } from '../../models/resources.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
 import { activityList } from '../activity.ts'
 import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, timeOrNull } from '../fields.ts'
 import { operation } from '../operation.ts'
+import type { OperationsContext } from '../operations.ts'
 import { resourceOperations } from '../resources.ts'
 
 const InstanceTypeName = z.enum(instanceTypeNames)
@@ -52,6 +54,7 @@ const DeployServerView = z
     worker_instance_type: InstanceTypeName,
     worker_disk_gib: z.int(),
     app_instance_type: InstanceTypeName,
+    machine_kind: z.enum(deployMachineKinds).describe('What its machines are'),
     control_plane: NodeView.nullable(),
     workers: z.array(NodeView),
     vpc_id: Id.nullable(),
@@ -89,6 +92,7 @@ const toView = (server: DeployServerDocument): z.output<typeof DeployServerView>
     worker_instance_type: server.worker_instance_type,
     worker_disk_gib: server.worker_disk_gib,
     app_instance_type: server.app_instance_type,
+    machine_kind: server.machine_kind,
     control_plane: controlPlane ? toNodeView(controlPlane) : null,
     workers: server.nodes.filter(({ name }) => name !== 'cp').map(toNodeView),
     vpc_id: server.vpc_id,
@@ -106,7 +110,7 @@ const common = resourceOperations({
   toView,
 })
 
-export const deployServers = [
+export const makeDeployServers = ({ machineKinds = deployMachineKinds }: OperationsContext) => [
   common.list,
 
   operation({
@@ -123,10 +127,16 @@ export const deployServers = [
         worker_instance_type: changeable.worker_instance_type.default('small'),
         worker_disk_gib: changeable.worker_disk_gib.default(10),
         app_instance_type: changeable.app_instance_type.default('mini'),
+        machine_kind: z
+          .enum(deployMachineKinds)
+          .nullable()
+          .default(null)
+          .describe('What its machines are, for good. Default: the operator’s choice'),
       })
       .prefault({}),
     responses: { 200: DeployServerView, 202: DeployServerView },
-    handle: ({ caller, body }) => acceptingOrThere(caller, toView, (by) => acceptDeployServer(by, body)),
+    handle: ({ caller, body }) =>
+      acceptingOrThere(caller, toView, (by) => acceptDeployServer(by, body, machineKinds)),
   }),
 
   common.get,

@@ -81,7 +81,7 @@ export interface NewVm extends NewMachine, Pick<VmDocument, 'ssh_keys' | 'vpc_id
 /** Throws NameTaken, QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets. */
 export async function acceptVm(
   by: By,
-  { start, host_id, nics, user_data, vpc_id, ...spec }: NewVm,
+  { start, host_id, nics, user_data, vpc_id, managed_by = null, ...spec }: NewVm,
 ): Promise<Accepted<VmDocument>> {
   const { tenant_id } = by
   const fields = {
@@ -97,6 +97,7 @@ export async function acceptVm(
   }
   return create(by, resource, {
     fields,
+    managed_by,
     input: { start },
     async reserve(vm) {
       const placed = { vpc_id: await countInVpc(vm, vpc_id) }

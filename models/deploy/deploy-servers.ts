@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { NotFound } from '../../lib/problem.ts'
+import { Host } from '../compute/hosts.ts'
 import { strangersOn } from '../compute/reservations.ts'
 import type { Joining } from '../../lib/deploy-protocol.ts'
 import { ensureDeployCredentials } from '../identity/deploy-credentials.ts'
@@ -14,7 +15,7 @@ import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import type { InstanceType } from './instance-types.ts'
-import type { DeployMachineKind } from './machine-providers.ts'
+import { chooseMachineKind, type DeployMachineKind } from './machine-providers.ts'
 
 export const deployServerStates = states(
   {
@@ -113,15 +114,19 @@ export const workersAtMost = 10
 export type NewDeployServer = Pick<
   DeployServerDocument,
   'name' | 'tags' | 'worker_count' | 'worker_instance_type' | 'worker_disk_gib' | 'app_instance_type'
->
+> & {
+  /** Null: the operator's choice. */
+  machine_kind: DeployMachineKind | null
+}
 
 /**
- * Accepts the tenant's deploy server, or returns the one that it has: a tenant has one. Throws QuotaExceeded and
- * NameTaken.
+ * Accepts the tenant's deploy server, or returns the one that it has: a tenant has one. `allowed`: the kinds of machines
+ * that the operator allows, the preferred one first. Throws QuotaExceeded, NameTaken and `no_machines`.
  */
 export const acceptDeployServer = (
   by: By,
-  fields: NewDeployServer,
+  { machine_kind: asked, ...fields }: NewDeployServer,
+  allowed: readonly DeployMachineKind[],
 ): Promise<Accepted<DeployServerDocument> | { document: DeployServerDocument; operation: null }> =>
   transaction(async () => {
     const { tenant_id } = by
@@ -129,8 +134,10 @@ export const acceptDeployServer = (
     const there = await DeployServer.findOne({ tenant_id }).lean()
     if (there) return { document: there, operation: null }
     await needQuota(tenant_id, 'max_deploy_servers', 0)
+    const hosts = await Host.find({ public_key: { $ne: null } }, { kinds: 1 }).lean()
+    const machine_kind = chooseMachineKind(asked, { allowed, offered: hosts.flatMap(({ kinds }) => kinds) })
     return create(by, deployServerResource, {
-      fields: { ...fields, machine_kind: 'container', ...unmade, nodes: [], turns: 0 },
+      fields: { ...fields, machine_kind, ...unmade, nodes: [], turns: 0 },
     })
   }, by.tenant_id)
 

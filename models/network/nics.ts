@@ -110,6 +110,7 @@ const nicsAtMost: Record<PlacedKindName, number> = {
   vm: 4,
   load_balancer: 1,
   machine: 1,
+  vm_machine: 1,
 }
 
 /**

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 import { relative } from 'node:path'
+import { machineKinds } from './roles.ts'
 import { ownerFile } from './secrets.ts'
 import type { Layout } from './settings.ts'
 import type { ServerFacts } from './supervisor.ts'
@@ -20,6 +21,12 @@ export function banner(layout: Layout, facts: ServerFacts, password: string | nu
   ]
   if (password !== null)
     lines.push(`  Password       ${password}    (shown this once; kept in ${shown}, for you alone)`)
+  if (machineKinds().startsWith('container'))
+    lines.push(
+      '',
+      'Deploy servers get container machines, which are not for tenants who distrust each other:',
+      'docs/deploy-servers.md has more. KEELSON_MACHINE_KINDS=vm gives them VMs, where KVM works.',
+    )
   lines.push(
     '',
     'Log in and list your containers:',

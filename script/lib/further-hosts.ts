@@ -108,7 +108,6 @@ export function furtherHostRole(
     KEELSON_HOST_PORT: String(planePort(layout, index)),
     KEELSON_DOCKER_HOST: `unix://${socket}`,
     KEELSON_HOST_NAMESPACE: namespace,
-    KEELSON_HOST_CONTAINER_MACHINES: 'true', // one person's machine
     // Their default route leads to the networks that the machine itself reaches.
     KEELSON_NETWORK_REFUSED: [...machinesNetworks(), process.env['KEELSON_NETWORK_REFUSED'] ?? ''].join(','),
     ...metricsSetting(layout, 'host', index - 1),

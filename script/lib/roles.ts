@@ -50,6 +50,9 @@ export function roleEnv(
     KEELSON_CODEC_KEY_FILE: join(layout.state, 'codec.key'),
     KEELSON_WORKFLOW_BUNDLE: join(layout.state, 'build/workflows.js'),
     KEELSON_HOST_STATE: join(layout.state, 'host'),
+    // One person's machine: containers start in seconds, where VMs first build their image.
+    KEELSON_HOST_CONTAINER_MACHINES: 'true',
+    KEELSON_MACHINE_KINDS: machineKinds(),
     ...operatorSettings(),
     KEELSON_API_HOST: layout.apiHost,
     KEELSON_API_PORT: String(layout.apiPort),
@@ -71,7 +74,6 @@ export function roleEnv(
     KEELSON_HOST_LAUNCHER: join(layout.tools, 'launcher/launcher'),
     KEELSON_HOST_VM_BUILD: join(layout.repository, 'images/vm/build'),
     KEELSON_HOST_DISK_PORTS: layout.diskPorts,
-    KEELSON_HOST_CONTAINER_MACHINES: 'true', // one person's machine
     KEELSON_VXLAN_PORT: String(layout.vxlanPort),
     ...more,
   }
@@ -86,6 +88,9 @@ export function roleEnv(
     if (known[name] !== undefined) env[name] = known[name]
   return env
 }
+
+/** What the machines of deploy servers are here. */
+export const machineKinds = (): string => operatorSettings()['KEELSON_MACHINE_KINDS'] ?? 'container,vm'
 
 function operatorSettings(): Record<string, string> {
   const set = Object.entries(process.env).filter(

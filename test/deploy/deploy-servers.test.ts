@@ -25,6 +25,7 @@ describe('a deploy server', () => {
       status: 'ready',
       uuid: server.id,
       init_step: null,
+      machine_kind: 'container',
       worker_count: 2,
       control_plane: { name: 'cp', registered: true },
       workers: [

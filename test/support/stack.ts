@@ -79,6 +79,8 @@ const settings = {
   // What stands in for public images (test/support/base-images.ts).
   KEELSON_BUILD_NODE_IMAGE: 'keelson/test-node:24',
   KEELSON_BUILD_STATIC_IMAGE: 'keelson/test-caddy:2',
+  // The default is containers; the tests of VMs, which take minutes, are of the long form.
+  KEELSON_HOST_VM_MACHINES: isLong ? 'always' : 'never',
   // Small, so that a test can overflow it in a moment; the long form uses the default.
   KEELSON_LOG_BACKLOG_MIB: isLong ? '512' : '96',
 }

@@ -9,6 +9,7 @@ import {
   register,
   remove,
   removeNode,
+  restart,
   say,
   type Server,
 } from './machines.ts'
@@ -16,7 +17,15 @@ import {
 /** Makes what is missing, and changes and removes what is not as the record says. */
 async function bringAbout(work: Server): Promise<void> {
   const { id, carryOut } = work
-  const { machine_kind: kind, missing, extra, resize, grow, lb_id } = await platform.planDeployServer(id)
+  const {
+    machine_kind: kind,
+    restarts,
+    missing,
+    extra,
+    resize,
+    grow,
+    lb_id,
+  } = await platform.planDeployServer(id)
 
   if (missing.length || lb_id === null) {
     await say(work, 'making the network and the machines')
@@ -36,11 +45,13 @@ async function bringAbout(work: Server): Promise<void> {
   for (const { name, machine_id, instance_type, size } of resize) {
     await say(work, `resizing ${name}`)
     await carryOut({ kind, id: machine_id }, 'update', size)
+    if (restarts) await restart(work, name, { kind, id: machine_id })
     await platform.noteNode(id, name, { instance_type })
   }
-  for (const { name, disk_id, size_gib } of grow) {
+  for (const { name, machine_id, disk_id, size_gib } of grow) {
     await say(work, `growing the disk of ${name}`)
     await carryOut({ kind: 'disk', id: disk_id }, 'update', { size_gib })
+    if (restarts && machine_id !== null) await restart(work, name, { kind, id: machine_id })
     await platform.noteNode(id, name, { disk_gib: size_gib })
   }
   for (const name of extra) await removeNode(work, name)
@@ -67,13 +78,14 @@ export const updateDeployServer = durable(async (work) => {
 export const deleteDeployServer = durable(
   async (work) => {
     const { id } = work
-    const { load_balancer, container, disk } = await platform.partsOfDeployServer(id)
+    const { load_balancer, container, vm, disk } = await platform.partsOfDeployServer(id)
     await say(work, 'cancelling deployments')
     await endDeployments({ deploy_server_id: id })
     await say(work, 'deleting the machines and the load balancer')
     await together([
       ...load_balancer.map((one) => remove(work, 'load_balancer', one)),
       ...container.map((one) => remove(work, 'container', one)),
+      ...vm.map((one) => remove(work, 'vm', one)),
     ])
     const certificates = await domains.certificatesOfDomains(id)
     await together([

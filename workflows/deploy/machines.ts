@@ -62,6 +62,20 @@ export async function register(work: Server, name: string): Promise<void> {
   await platform.noteNode(id, name, { registered: true })
 }
 
+// A VM's services end within this time, also without KVM.
+const stopsWithinSec = 120
+
+/** Restarts a machine, and waits until it is back in the Swarm. What runs on it is away meanwhile. */
+export async function restart(
+  work: Server,
+  name: string,
+  machine: { kind: string; id: string },
+): Promise<void> {
+  await say(work, `restarting ${name}`)
+  await work.carryOut(machine, 'reboot', { grace_sec: stopsWithinSec })
+  await register(work, name)
+}
+
 // A deployment of the tenant's own may take the place of a move, and may not have known that the worker goes.
 const triesToMove = 5
 
