@@ -15,8 +15,8 @@ export const nicPorts = 4
 export const kernelMib = 48
 
 // Under TCG, QEMU by default uses a quarter of the guest's memory for translated code; 32 MiB are no slower for small
-// guests.
-const translationMib = 32
+// guests. The programs of a VM's system are larger: beyond this size they would be translated again and again.
+const translationMib = { microvm: 32, vm: 128 }
 
 export const diskDevice = (diskId: string): string => `disk-${diskId}`
 export const nicDevice = (port: number): string => `nic${port}`
@@ -125,7 +125,7 @@ export function qemuArguments({ id, kind, launched, place, boot, incoming }: Lau
   return [
     ['-name', `guest=${id}`, '-uuid', id],
     ['-machine', machine],
-    ['-accel', accelerator === 'tcg' ? `tcg,tb-size=${translationMib}` : 'kvm'],
+    ['-accel', accelerator === 'tcg' ? `tcg,tb-size=${translationMib[kind]}` : 'kvm'],
     ['-cpu', accelerator === 'tcg' ? 'max' : 'host'],
     ['-m', String(memory), '-smp', String(launched.cpu_cores)],
     ['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
