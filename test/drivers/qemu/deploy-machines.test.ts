@@ -1,7 +1,5 @@
-import { randomBytes } from 'node:crypto'
 import { text } from 'node:stream/consumers'
-import { finished } from 'node:stream/promises'
-import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect } from '@jest/globals'
 import type Docker from 'dockerode'
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { newId } from '../../../lib/ids.ts'
@@ -9,7 +7,7 @@ import { dialMachines } from '../../../worker/host/machine-engines.ts'
 import { type DiskHost, diskHost, removeDisks, removeHosts } from '../../support/disk-hosts.ts'
 import { eventually } from '../../support/eventually.ts'
 import { testLong } from '../../support/long-tests.ts'
-import { machines, machineSpec, script, start, withMachines } from '../../support/machine-hosts.ts'
+import { machines, machineSpec, start, withMachines } from '../../support/machine-hosts.ts'
 
 let here: DiskHost
 
@@ -22,41 +20,6 @@ withMachines('machines of deploy servers', () => {
     await removeDisks()
   })
   afterAll(removeHosts)
-
-  test('a pipe carries bytes both ways unchanged, and ends with its command', async () => {
-    const { id } = await start(script('exec sleep 600'))
-    const pipe = await machines.pipe(id, ['cat'])
-    const sent = randomBytes(1_000_000)
-    const parts: Buffer[] = []
-    pipe.on('data', (part: Buffer) => parts.push(part))
-    pipe.end(sent)
-    await finished(pipe)
-    expect(Buffer.concat(parts).equals(sent)).toBe(true)
-
-    // A command that ends before its input does not hold up whoever writes it.
-    const deaf = await machines.pipe(id, ['true'])
-    deaf.resume()
-    deaf.end(sent)
-    await finished(deaf)
-
-    const failing = await machines.pipe(id, ['sh', '-c', 'echo no such socket >&2; exit 1'])
-    failing.resume()
-    await expect(finished(failing)).rejects.toMatchObject({
-      code: 'engine_unavailable',
-      cause: { message: 'no such socket' },
-    })
-
-    const left = await machines.pipe(id, ['sh', '-c', 'cat; echo over >/tmp/over'])
-    left.destroy()
-    await eventually(async () => {
-      const look = await machines.pipe(id, ['cat', '/tmp/over'])
-      return (await text(look).catch(() => '')).includes('over')
-    })
-
-    await machines.stop(id, 0)
-    await expect(machines.pipe(id, ['cat'])).rejects.toMatchObject({ code: 'instance_not_running' })
-    await expect(machines.pipe(newId(), ['cat'])).rejects.toMatchObject({ code: 'instance_not_found' })
-  })
 
   testLong(
     'a VM runs an engine that keeps everything on its disk, also when the disk has grown',
