@@ -182,7 +182,11 @@ const samplers = [
   sampleReplicas({
     tasks: makeTaskSamples((machineId, command) => engine.pipe(machineId, command)),
     machines: () =>
-      seen.containers.found().flatMap(({ id, machine, state }) => (machine && state === 'running' ? id : [])),
+      instances().flatMap(({ id, kind, machine, state }) => {
+        // Without KVM, a look would cost a VM seconds of its processor.
+        const isSlow = kind === 'vm' && machinesOfHost()?.accelerator !== 'kvm'
+        return machine && state === 'running' && !isSlow ? [id] : []
+      }),
     send: api.replicas,
     log,
   }),

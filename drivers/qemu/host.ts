@@ -3,7 +3,7 @@ import { makeNamedQueues } from '../../lib/queue.ts'
 import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
 import type { FoundMachine, MachineSpec } from '../machines.ts'
 import type { HostBoot } from './boot.ts'
-import type { makeRootImages } from './images.ts'
+import { machineImage, type makeRootImages } from './images.ts'
 import { Link } from './links.ts'
 import { LogWriter } from './logs.ts'
 import { hasMemory, type PromisedRoom } from './memory.ts'
@@ -195,6 +195,7 @@ export class MachineHost implements PromisedRoom {
     return {
       id,
       kind: spec.kind,
+      ...(spec.kind === 'vm' && spec.image === machineImage ? { machine: true } : {}),
       engine_id: record.engine_id,
       state: stateOf(record, { isSuspended, runs }),
       exit_code: runs ? null : record.exit_code,

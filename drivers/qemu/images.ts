@@ -15,6 +15,9 @@ import { copyImage, imageSize } from '../qcow2/images.ts'
 import { environment, processesWith, run } from '../system/programs.ts'
 import { nullIfMissing, publish, publishText } from '../system/files.ts'
 
+/** The image of VMs with an engine for containers, for machines of deploy servers. */
+export const machineImage = 'machine'
+
 // Root disks: an image's files as ext4 in a qcow2, once per digest. Each machine writes to an overlay on it.
 
 /** The image's settings for its command. */

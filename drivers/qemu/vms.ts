@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import type { PullOptions } from '../containers.ts'
 import { HostNotEquipped, ImageNotFound } from '../errors.ts'
 import type { MachineHost } from './host.ts'
-import type { BaseImage, ImageConfig } from './images.ts'
+import { type BaseImage, type ImageConfig, machineImage } from './images.ts'
 import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
 import { processesWith, run, signalProcess, until } from '../system/programs.ts'
@@ -12,8 +12,7 @@ import { nullIfMissing, publish } from '../system/files.ts'
 
 // VMs only: their built images, and a cloud-init settings disk (NoCloud).
 
-/** `machine`: with an engine for containers, for machines of deploy servers. */
-export const vmImages = ['debian-12', 'machine'] as const
+export const vmImages = ['debian-12', machineImage] as const
 
 const nothing: Omit<ImageConfig, 'digest'> = {
   command: [],

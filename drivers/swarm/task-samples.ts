@@ -1,7 +1,7 @@
 import { text } from 'node:stream/consumers'
-import { addAbortSignal, type Duplex } from 'node:stream'
+import { addAbortSignal } from 'node:stream'
 import { parseInterfaces, parseVersion1, parseVersion2, type Texts } from '../system/usage.ts'
-import type { EndedTask, MachineTasks, TaskSamples } from '../swarms.ts'
+import type { EndedTask, MachineTasks, PipeMachine, TaskSamples } from '../swarms.ts'
 import { serviceLabel } from './services.ts'
 
 // Read in the machine by one script, and not from its engine: an answer about the usage of one container costs the engine
@@ -10,20 +10,19 @@ import { serviceLabel } from './services.ts'
 const about = `{{.Id}} {{index .Config.Labels "${serviceLabel}"}} {{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}`
 const end = '{{.State.ExitCode}} {{.State.FinishedAt}}'
 
-const withinSec = 8
-
-/** Where the engine of a machine has its containers' control groups: images/machine/machine-init. */
+/** Where the engine of a container machine has its containers' control groups: images/machine/machine-init. */
 const version1 = {
   cpu: 'cpuacct/apps/$id/cpuacct.usage',
   used: 'memory/apps/$id/memory.usage_in_bytes',
   memory: 'memory/apps/$id/memory.stat',
   disk: 'blkio/apps/$id/blkio.throttle.io_service_bytes_recursive',
 }
+/** A VM's engine has them elsewhere, so the kernel is asked. */
 const version2 = {
-  cpu: 'apps/$id/cpu.stat',
-  used: 'apps/$id/memory.current',
-  memory: 'apps/$id/memory.stat',
-  disk: 'apps/$id/io.stat',
+  cpu: '$group/cpu.stat',
+  used: '$group/memory.current',
+  memory: '$group/memory.stat',
+  disk: '$group/io.stat',
 }
 const catAll = (files: Record<keyof Texts, string>): string =>
   Object.entries(files)
@@ -37,13 +36,15 @@ docker inspect --format '${about} ${end}' $ids 2>/dev/null | while read -r id se
   echo "@@ task $id $service $status $rest"
   [ "$status" = running ] || continue
   echo "@@ network"; cat "/proc/$pid/net/dev" 2>/dev/null
-  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo "@@ version2"; ${catAll(version2)}
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    group=$(sed -n 's/^0:://p' "/proc/$pid/cgroup")
+    echo "@@ version2"; ${catAll(version2)}
   else echo "@@ version1"; ${catAll(version1)}; fi
 done`
 
 /** Samples the services of machines. Gives up a machine that does not answer: the next sample has what it has used. */
 export const makeTaskSamples =
-  (pipe: (machineId: string, command: string[]) => Promise<Duplex>): TaskSamples =>
+  (pipe: PipeMachine, withinSec = 8): TaskSamples =>
   async (machineId) => {
     const stream = await pipe(machineId, ['timeout', String(withinSec), 'sh', '-c', script])
     addAbortSignal(AbortSignal.timeout(withinSec * 1000), stream)

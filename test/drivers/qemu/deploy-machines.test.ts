@@ -1,9 +1,14 @@
+import { readFile } from 'node:fs/promises'
+import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterAll, afterEach, beforeAll, expect } from '@jest/globals'
 import type Docker from 'dockerode'
 import { engineOf } from '../../../drivers/swarm/dial.ts'
+import { serviceLabel } from '../../../drivers/swarm/services.ts'
+import { makeTaskSamples } from '../../../drivers/swarm/task-samples.ts'
 import { newId } from '../../../lib/ids.ts'
 import { dialMachines } from '../../../worker/host/machine-engines.ts'
+import { tarOf } from '../../support/archives.ts'
 import { type DiskHost, diskHost, removeDisks, removeHosts } from '../../support/disk-hosts.ts'
 import { eventually } from '../../support/eventually.ts'
 import { testLong } from '../../support/long-tests.ts'
@@ -54,6 +59,19 @@ withMachines('machines of deploy servers', () => {
         RegistryConfig: { IndexConfigs: { '10.77.0.11:5000': { Secure: false } } },
       })
       await docker.createVolume({ Name: 'kept' })
+      const image = await tarOf([{ name: 'busybox', mode: 0o755, content: await readFile('/bin/busybox') }])
+      await text(await docker.importImage(Readable.from([image]), { repo: 'busybox' }))
+      const container = await docker.createContainer({
+        Image: 'busybox',
+        Cmd: ['/busybox', 'sleep', '3600'],
+        Labels: { [serviceLabel]: 'one' },
+      })
+      await container.start()
+      const samples = makeTaskSamples((id, command) => machines.pipe(id, command), 120)
+      expect(await samples(spec.id)).toMatchObject({
+        ended: [],
+        running: [{ service_id: 'one', memory_bytes: expect.any(Number), cpu_ms: expect.any(Number) }],
+      })
       const sizeOfDisk = async () => {
         const pipe = await machines.pipe(spec.id, [
           'sh',
