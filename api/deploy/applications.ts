@@ -203,11 +203,8 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
             ? 'Restart an application without an interruption; it gets its present environment'
             : 'Stop an application; deploying it starts it again',
         params: byApp,
-        responses: { 202: null },
-        handle: async ({ caller, params }) => {
-          const { operation_id } = await deploying(caller, params, { kind, message: null })
-          return { operation_id, body: undefined }
-        },
+        responses: { 202: DeploymentView },
+        handle: ({ caller, params }) => deploying(caller, params, { kind, message: null }),
       }),
     ),
 
