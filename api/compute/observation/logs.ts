@@ -1,9 +1,9 @@
 import type { ServerResponse } from 'node:http'
-import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
 import type { LogLine } from '../../../lib/host-protocol.ts'
+import { wholeLines } from './whole-lines.ts'
 
 export const Flag = z.enum(['true', 'false']).transform((text) => text === 'true')
 
@@ -49,8 +49,8 @@ export async function sendLogs(
     await pipeline(
       lines,
       async function* (source: Readable) {
-        for await (const text of createInterface({ input: source, crlfDelay: Infinity }))
-          yield shape(text, timestamps)
+        for await (const texts of wholeLines(source))
+          yield texts.map((text) => shape(text, timestamps)).join('')
       },
       response,
     )
@@ -74,6 +74,7 @@ function event(text: string, timestamps: boolean): string {
   return `${time === undefined ? '' : `id: ${time}\n`}data: ${jsonLine(text, timestamps)}\n`
 }
 
-const isAbort = (error: unknown): boolean =>
-  error instanceof Error &&
-  (error.name === 'AbortError' || ('code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE'))
+function isAbort(error: unknown): boolean {
+  const { name, code } = (error ?? {}) as { name?: unknown; code?: unknown }
+  return name === 'AbortError' || code === 'ERR_STREAM_PREMATURE_CLOSE'
+}

@@ -7,6 +7,7 @@ import { NotFound, Unavailable } from '../../../lib/problem.ts'
 import { away } from './log-archive.ts'
 import type { LogsQuery } from './logs.ts'
 import { inOrderOfTime, type TimedLine } from './timed-lines.ts'
+import { wholeLines } from './whole-lines.ts'
 
 // The log of something that has replicas, as their hosts have it: the lines of now, and new ones as they come.
 
@@ -93,12 +94,8 @@ async function* linesOf(
   replica: string,
   answer: Readable,
 ): AsyncGenerator<TimedLine[]> {
-  let rest = ''
-  for await (const part of answer.setEncoding('utf8')) {
-    const lines = (rest + String(part)).split('\n')
-    rest = lines.pop() ?? ''
-    yield lines.map((text) => lineOf(replica, JSON.parse(text) as LogLine))
-  }
+  for await (const texts of wholeLines(answer))
+    yield texts.map((text) => lineOf(replica, JSON.parse(text) as LogLine))
 }
 
 /** What the replica's host has sent when it goes away: following asks it for the rest. */
