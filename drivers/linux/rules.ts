@@ -12,7 +12,7 @@ export interface HostRules {
   refused: string[]
   /** The upstream resolvers of the subnets' resolvers; always reachable. */
   resolvers: string[]
-  /** Reserved for peers; null on a host without an underlay. */
+  /** The port of VXLAN; null on a host without an underlay. */
   vxlanPort: number | null
 }
 
@@ -128,19 +128,21 @@ export interface Peers {
 }
 
 /**
- * The host's rules. They repeat a VPC's rules, because tenants' packets come from the VPC's namespace, and reserve the
- * underlay's port for hosts that share a subnet. They run before other tables: an engine that publishes a port
- * rewrites addresses and accepts.
+ * The host's rules. They repeat a VPC's rules, because tenants' packets come from the VPC's namespace, and reserve each
+ * subnet's VNI for the hosts that share it. They run before other tables: an engine that publishes a port rewrites
+ * addresses and accepts.
  */
 function hostRules(
   { names, refused, resolvers, vxlanPort }: HostRules,
   here: { uplinks: string[]; peers: Peers[]; outside: string[] },
 ): string {
   const uplinks = names.all('u')
-  // Per subnet: a host may be a peer of one subnet and not of another. The VXLAN header follows UDP's 8 bytes.
-  const heard = here.peers.map(({ vni, peers }) =>
+  // Per subnet: a host may be a peer of one subnet and not of another. The VXLAN header follows UDP's 8 bytes. Other
+  // VNIs pass: the kernel drops those without a link, and the rest belong to another host on this machine.
+  const heard = here.peers.flatMap(({ vni, peers }) => [
     withSet(peers, (from) => `@th,96,24 ${vni} ip saddr ${from} return`),
-  )
+    `@th,96,24 ${vni} drop`,
+  ])
   const dns = withSet(
     resolvers,
     (to) => `iifname "${uplinks}" ip daddr ${to} meta l4proto { tcp, udp } th dport 53 accept`,
@@ -153,7 +155,6 @@ function hostRules(
     `
     chain underlay {
       ${heard.join('\n')}
-      drop
     }
     chain input {
       type filter hook input priority mangle;

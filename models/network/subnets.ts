@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { holds, overlap, parseCidr, toAddress } from '../../lib/ipv4.ts'
 import { InvalidInput, Problem } from '../../lib/problem.ts'
@@ -118,12 +119,16 @@ const Counter = mongoose.model<CounterDocument>(
 
 const vnis = 2 ** 24 - 1
 
-/** Takes VNIs in rotation: an unreachable host may still use the VNI of a subnet that was deleted recently. */
+/**
+ * Takes VNIs in rotation: an unreachable host may still use the VNI of a subnet that was deleted recently. The first one
+ * is random: other platforms on the same machines or network, also former ones, use other VNIs.
+ */
 async function nextVni(): Promise<number> {
+  const before = { $ifNull: ['$last', randomInt(vnis)] }
   const { last } = await Counter.findOneAndUpdate(
     { _id: 'vni' },
-    { $inc: { last: 1 } },
-    { upsert: true, returnDocument: 'after' },
+    [{ $set: { last: { $add: [before, 1] } } }],
+    { upsert: true, returnDocument: 'after', updatePipeline: true },
   ).lean()
   return ((last - 1) % vnis) + 1
 }

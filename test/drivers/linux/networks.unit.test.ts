@@ -2,6 +2,7 @@ import { expect, test } from '@jest/globals'
 import { floodPeers, linksOf, lookAt, runIn, setSysctls } from '../../../drivers/linux/commands.ts'
 import { Names } from '../../../drivers/linux/names.ts'
 import { makeNamespace, removeNamespace } from '../../../drivers/linux/namespaces.ts'
+import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
 import { aroundHosts, fabric, one, two } from '../../support/around-hosts.ts'
 import { asRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -231,6 +232,22 @@ asRoot('between hosts', () => {
 
     await two.networks.applySubnet({ ...subnet, peers: [one.address] })
     expect(await get(client, '10.0.0.11')).toBe('server')
+  })
+
+  test('what another platform left on the machine does not drop this one’s packets', async () => {
+    const another = makeLinuxNetworks({
+      ...two.settings,
+      host: `${two.settings.host}-former`,
+      stateFolder: `${two.settings.stateFolder}-former`,
+    })
+    const theirs = subnetSpec()
+    await another.applySubnet(theirs)
+    const subnet = subnetSpec()
+    await fabric.applyEverywhere(subnet)
+    const client = await fabric.join(one, subnet, '10.0.0.10')
+    await fabric.join(two, subnet, '10.0.0.11', 'server')
+    expect(await get(client, '10.0.0.11')).toBe('server')
+    await another.removeSubnet(theirs.id)
   })
 })
 
