@@ -70,17 +70,15 @@ export async function needRoomElsewhere(ids: [string, ...string[]], constraints:
 
 const isOpen = { status: 'active', cordoned: false } as const
 
-/** Reserves room on the first candidate that has it. */
+/** Reserves room on the first candidate that has it. Placements at once see each other, so that equal tags spread. */
 async function takeBest(
   held: ReservationDocument[],
   constraints: Constraints,
   field: 'host_id' | 'target_host_id',
 ): Promise<HostDocument> {
-  const { best, size, later, refusal } = await candidates(held, constraints)
   return transaction(async () => {
+    const { best, size, later, refusal } = await candidates(held, constraints)
     for (const host of best) {
-      // The hosts may have changed since they were read: this conditional update decides, like the one on the
-      // reservation.
       if (!(await takeRoom(host._id, size, isOpen))) continue
       await giveBack(host._id, later)
       for (const { _id, cpu_milli, memory_mib, disk_gib, tenant_id, host_id } of held) {
@@ -99,10 +97,8 @@ async function takeBest(
  * there; `later` is the part of it that is not reserved yet.
  */
 async function candidates(held: ReservationDocument[], constraints: Constraints) {
-  const [hosts, crowd] = await Promise.all([
-    hostsFor(held, constraints),
-    crowdOf(constraints.apartFrom ?? []),
-  ])
+  const hosts = await hostsFor(held, constraints) // one query after another, as in any transaction
+  const crowd = await crowdOf(constraints.apartFrom ?? [])
   const [first] = held
   const later = constraints.toRun && first ? beyond(constraints.toRun, first) : sumOf([])
   const size = sumOf([...held, later])

@@ -2,7 +2,8 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { makeInstanceActivities } from '../../activities/compute/instances.ts'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
-import { Reservation } from '../../models/compute/reservations.ts'
+import { place } from '../../models/compute/placement.ts'
+import { release, Reservation, reserve } from '../../models/compute/reservations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import type { Client, ContainerBody, Json, Operation, OperationBody } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
@@ -86,6 +87,18 @@ describeHosts('placement', () => {
     const made = []
     for (let i = 0; i < 3; i++) made.push(await tenant.containers.make({ tags }))
     expect(new Set(made.map(({ host_id }) => host_id)).size).toBe(3)
+  })
+
+  test('keeps what is placed at once on different hosts', async () => {
+    await open(hosts)
+    const ids = hosts.map(newId)
+    for (const id of ids) await reserve(id, tenant.id, { cpu_milli: 100, memory_mib: 16, disk_gib: 0 })
+    try {
+      const places = await Promise.all(ids.map((id) => place(id, { apartFrom: ids })))
+      expect(new Set(places.map(({ _id }) => _id)).size).toBe(3)
+    } finally {
+      for (const id of ids) await release(id)
+    }
   })
 
   test('says why no host fits, without naming a host', async () => {
