@@ -165,8 +165,8 @@ export interface TaskCommandResult {
 export type TaskSamples = (machineId: string) => Promise<MachineTasks>
 
 export interface MachineTasks {
-  /** Of each running container. Counters start at `started_at`. */
-  running: (Usage & { service_id: string; started_at: string })[]
+  /** Of each running container, as it was at `time`. Counters start at `started_at`. */
+  running: (Usage & { service_id: string; time: string; started_at: string })[]
   /** The engine keeps the last few of each service. */
   ended: EndedTask[]
 }

@@ -1,3 +1,4 @@
+import { uptime } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { addAbortSignal } from 'node:stream'
 import { parseInterfaces, parseVersion1, parseVersion2, type Texts } from '../system/usage.ts'
@@ -35,24 +36,47 @@ ids=$(docker ps -aq --no-trunc --filter label=${serviceLabel})
 docker inspect --format '${about} ${end}' $ids 2>/dev/null | while read -r id service status pid rest; do
   echo "@@ task $id $service $status $rest"
   [ "$status" = running ] || continue
+  read -r at _ </proc/uptime; echo "@@ at"; echo "$at"
   echo "@@ network"; cat "/proc/$pid/net/dev" 2>/dev/null
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
     group=$(sed -n 's/^0:://p' "/proc/$pid/cgroup")
     echo "@@ version2"; ${catAll(version2)}
   else echo "@@ version1"; ${catAll(version1)}; fi
-done`
+done
+read -r now _ </proc/uptime; echo "@@ now $now"`
+
+/** Longer answers are not waited for. */
+const longestAnswerSec = 8
 
 /** Samples the services of machines. Gives up a machine that does not answer: the next sample has what it has used. */
 export const makeTaskSamples =
-  (pipe: PipeMachine, withinSec = 8): TaskSamples =>
+  (pipe: PipeMachine, withinSec = longestAnswerSec): TaskSamples =>
   async (machineId) => {
     const stream = await pipe(machineId, ['timeout', String(withinSec), 'sh', '-c', script])
     addAbortSignal(AbortSignal.timeout(withinSec * 1000), stream)
-    return parseTasks(await text(stream))
+    const output = await text(stream)
+    return parseTasks(output, { ms: Date.now(), uptimeSec: uptime() })
   }
 
+/** When an answer came, by its host. */
+interface Arrival {
+  ms: number
+  uptimeSec: number
+}
+
+/**
+ * The time at which a machine read a value, from its uptime then and at the end of its answer. On a busy machine an answer
+ * comes seconds later, and rates are differences of these times. A container machine has its host's uptime, a VM its own.
+ */
+function readAt(atSec: number, nowSec: number, arrival: Arrival): string {
+  const isOfHost = Math.abs(arrival.uptimeSec - nowSec) < longestAnswerSec
+  const ageSec = (isOfHost ? arrival.uptimeSec : nowSec) - atSec
+  return new Date(arrival.ms - ageSec * 1000).toISOString()
+}
+
 /** Reads what the script writes. A container that has ended meanwhile is left out. */
-export function parseTasks(output: string): MachineTasks {
+export function parseTasks(output: string, arrival: Arrival): MachineTasks {
+  const nowSec = Number(/^@@ now ([\d.]+)$/m.exec(output)?.[1])
   const running: MachineTasks['running'] = []
   const ended: EndedTask[] = []
   for (const part of output.split(/^@@ task /m).slice(1)) {
@@ -65,19 +89,23 @@ export function parseTasks(output: string): MachineTasks {
       continue
     }
     const started_at = timeOf(startedAt)
-    const usage = usageIn(rest.join('\n'))
-    if (started_at !== null && usage) running.push({ service_id, started_at, ...usage })
+    const files = filesIn(rest.join('\n'))
+    const usage = usageIn(files)
+    if (started_at === null || !usage) continue
+    running.push({ service_id, time: readAt(Number(files.get('at')), nowSec, arrival), started_at, ...usage })
   }
   return { running, ended }
 }
 
-function usageIn(output: string) {
-  const files = new Map(
+const filesIn = (output: string): Map<string, string> =>
+  new Map(
     output.split(/^@@ /m).map((one) => {
       const at = one.indexOf('\n')
       return [one.slice(0, at), one.slice(at + 1)] as const
     }),
   )
+
+function usageIn(files: Map<string, string>) {
   const of = (name: string): string => files.get(name) ?? ''
   const texts = { cpu: of('cpu'), used: of('used'), memory: of('memory'), disk: of('disk') }
   if (!texts.cpu || !texts.used) return null

@@ -1,3 +1,4 @@
+import { sampleEveryMs } from '../../lib/host-protocol.ts'
 import { records, type SampleDocument } from './samples.ts'
 import { type Range, stepsOf } from './steps.ts'
 
@@ -89,7 +90,9 @@ function countedBy(rows: StepOfRun[], sinceMs: number) {
     const begun = run.getTime() >= sinceMs ? nothing : null
     const base = before?._id.run.getTime() === run.getTime() ? before : begun
     if (!base) return { row, counted: null }
-    const over_ms = Math.max(1, row.time.getTime() - base.time.getTime())
+    // A run's counters begin with what its start has cost: over the first few ms that would be a peak.
+    const atLeastMs = base === nothing ? sampleEveryMs : 1
+    const over_ms = Math.max(atLeastMs, row.time.getTime() - base.time.getTime())
     return { row, counted: { over_ms, ...mapCounters((name) => Math.max(0, row[name] - base[name])) } }
   })
 }

@@ -25,9 +25,8 @@ export function sampleReplicas({ tasks, machines, send, log }: Parts): TakeSampl
   async function look(machine_id: string) {
     try {
       const { running, ended } = await tasks(machine_id)
-      const time = new Date().toISOString() // not before: what has just begun has a start before it
       return {
-        running: running.map(({ service_id, ...used }) => ({ machine_id, id: service_id, time, ...used })),
+        running: running.map(({ service_id, ...used }) => ({ machine_id, id: service_id, ...used })),
         ended: ended.map((one) => ({ machine_id, ...one })),
       }
     } catch (err) {

@@ -3,7 +3,9 @@ import { parseTasks } from '../../../drivers/swarm/task-samples.ts'
 
 // What a machine says of its containers (drivers/swarm/task-samples.ts), with control groups of both versions.
 
-const network = `@@ network
+const network = `@@ at
+5000.25
+@@ network
 Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
     lo:  500 1 0 0 0 0 0 0  500 1 0 0 0 0 0 0
@@ -37,15 +39,19 @@ const task = (id: string, status: string, started: string, code = 0, ended = nev
   `@@ task ${id} service-${id} ${status} ${started} ${code} ${ended}\n`
 const started = '2026-11-24T14:00:00.123456789Z'
 
+const now = '@@ now 5001.25\n'
+const arrival = { ms: Date.parse('2026-11-24T15:00:00Z'), uptimeSec: 5004.25 }
+
 test.each([
   ['one', version1],
   ['two', version2],
 ])('what a container has used is read from control groups of version %s', (_, groups) => {
-  expect(parseTasks(task('a', 'running', started) + network + groups)).toEqual({
+  expect(parseTasks(task('a', 'running', started) + network + groups + now, arrival)).toEqual({
     ended: [],
     running: [
       {
         service_id: 'service-a',
+        time: '2026-11-24T14:59:56.000Z',
         started_at: '2026-11-24T14:00:00.123Z',
         cpu_ms: 7,
         memory_bytes: 2_000_000,
@@ -58,6 +64,14 @@ test.each([
   })
 })
 
+test('a sample has the time at which it was read, also in a VM, whose uptime is its own', () => {
+  const output = task('a', 'running', started) + network + version1 + now
+  const timeAt = (uptimeSec: number) => parseTasks(output, { ...arrival, uptimeSec }).running[0]?.time
+  expect(timeAt(5001.25)).toBe('2026-11-24T14:59:59.000Z')
+  expect(timeAt(5006.25)).toBe('2026-11-24T14:59:54.000Z')
+  expect(timeAt(90_000)).toBe('2026-11-24T14:59:59.000Z')
+})
+
 test('what has ended is told with its exit code; what has not begun, or ends during the look, is left out', () => {
   const gone = '@@ network\n@@ version1\n@@ cpu\n@@ used\n@@ memory\n@@ disk\n'
   const output = [
@@ -65,7 +79,7 @@ test('what has ended is told with its exit code; what has not begun, or ends dur
     task('going', 'running', started) + gone,
     task('over', 'exited', started, 137, '2026-11-24T14:00:05Z'),
   ]
-  expect(parseTasks(output.join(''))).toEqual({
+  expect(parseTasks(output.join('') + now, arrival)).toEqual({
     running: [],
     ended: [
       { service_id: 'service-over', engine_id: 'over', exit_code: 137, ended_at: '2026-11-24T14:00:05.000Z' },
@@ -74,5 +88,5 @@ test('what has ended is told with its exit code; what has not begun, or ends dur
 })
 
 test('a machine without services says nothing', () => {
-  expect(parseTasks('')).toEqual({ running: [], ended: [] })
+  expect(parseTasks('', arrival)).toEqual({ running: [], ended: [] })
 })
