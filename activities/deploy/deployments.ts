@@ -5,7 +5,13 @@ import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Build } from '../../models/deploy/builds.ts'
 import { forgetBuilds } from '../../models/deploy/built-images.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
-import { type Balanced, routeApplication, targetsAt } from '../../models/deploy/application-routes.ts'
+import {
+  type Balanced,
+  type Rest,
+  routeApplication,
+  targetsAt,
+  weighTargets,
+} from '../../models/deploy/application-routes.ts'
 import {
   Deployment,
   type DeploymentDocument,
@@ -136,6 +142,12 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
       unlessGone,
     )
     return balanced && { ...balanced, host_ids: await balancersOf(balanced.lb_id) }
+  },
+
+  /** Weighs the targets of all applications by which workers rest. Null without a load balancer. */
+  async weighTargets(deployServerId: string): Promise<(Rest & Routed) | null> {
+    const rest = await permanently(() => weighTargets(deployServerId)).catch(unlessGone)
+    return rest && { ...rest, targets: null, host_ids: await balancersOf(rest.lb_id) }
   },
 
   /** From now on this release is the one that serves; with null, none is. */

@@ -7,10 +7,14 @@ import {
   Route,
   type RouteDocument,
   type RouteFields,
+  type TargetRecord,
 } from '../network/load-balancer-routes.ts'
+import { loadBalancerResource } from '../network/load-balancers.ts'
+import { lockParent } from '../parents.ts'
+import { transaction } from '../database.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, type ApplicationDocument } from './applications.ts'
-import { findDeployments, type Place } from './deployments.ts'
+import { findDeployments, type Place as PlaceOfReplica } from './deployments.ts'
 import { type DomainDocument, domainsOf } from './domains.ts'
 import { DeployServer, type DeployServerDocument } from './deploy-servers.ts'
 
@@ -24,6 +28,42 @@ export const hostNameOf = (
 ): string => `${name}.${server._id.slice(-12)}.${domain}`
 
 const weightOfEach = 100
+
+type Place = Omit<TargetRecord, 'id' | 'weight'>
+
+/** Weighs targets: workers at rest are sent nothing, if others are there. */
+function weighted({ nodes }: Pick<DeployServerDocument, 'nodes'>, targets: Place[]): RouteFields['targets'] {
+  const resting = nodes.filter((node) => node.resting).map(({ ip_address }) => ip_address)
+  const rests = ({ address }: Place): boolean => resting.includes(address ?? '')
+  const all = targets.every(rests)
+  return targets.map((target) => ({ ...target, weight: rests(target) && !all ? 0 : weightOfEach }))
+}
+
+/** What a deploy server's load balancer sends to the workers at rest. */
+export interface Rest {
+  lb_id: string
+  /** The longest time that an open request to them may take; null if none of them rests where others serve. */
+  drain_sec: number | null
+}
+
+/**
+ * Weighs the targets of all applications anew, after a worker has come to rest or is back. Null without a load balancer.
+ * Idempotent.
+ */
+export const weighTargets = (deployServerId: string): Promise<Rest | null> =>
+  inTurn(deployServerId, async (server, lb_id) => {
+    const { tenant_id } = server
+    let drain_sec: number | null = null
+    for (const { _id, targets, drain_timeout_sec } of await Route.find({ tenant_id, lb_id }).lean()) {
+      const next = weighted(server, targets.map(bare))
+      if (next.some(({ weight }) => weight === 0)) drain_sec = Math.max(drain_sec ?? 0, drain_timeout_sec)
+      if (next.every(({ weight }, index) => weight === targets[index]?.weight)) continue
+      await changeRoute(tenant_id, lb_id, _id, { targets: next })
+    }
+    return { lb_id, drain_sec }
+  })
+
+const bare = ({ address, nic_id, port }: TargetRecord): Place => ({ address, nic_id, port })
 
 /** The load balancer of an application. */
 export interface Balanced {
@@ -41,16 +81,43 @@ export async function routeApplication(
   deploymentIds: string[],
   domain: string,
 ): Promise<Balanced | null> {
-  const { _id, tenant_id, deploy_server_id, name, port, route_id, stop_grace_sec } = application
-  const server = await DeployServer.findById(deploy_server_id).setOptions(everyTenant).lean()
-  const lbId = server?.lb_id
-  if (!server || !lbId) return null
+  const { deploy_server_id } = application
+  return inTurn(deploy_server_id, (server, lbId) => routeAt(server, lbId, application, deploymentIds, domain))
+}
+
+/**
+ * Runs `work` while no one else changes the load balancer of the deploy server. It has the server's record as it is
+ * then. Null without a load balancer.
+ */
+async function inTurn<T>(
+  id: string,
+  work: (server: DeployServerDocument, lbId: string) => Promise<T>,
+): Promise<T | null> {
+  const known = await DeployServer.findById(id).setOptions(everyTenant).lean()
+  if (!known?.lb_id) return null
+  const { tenant_id, lb_id } = known
+  return transaction(async () => {
+    await lockParent(loadBalancerResource, tenant_id, lb_id)
+    const server = await DeployServer.findOne({ _id: id, tenant_id }).lean()
+    return server?.lb_id === lb_id ? work(server, lb_id) : null
+  }, lb_id)
+}
+
+async function routeAt(
+  server: DeployServerDocument,
+  lbId: string,
+  application: ApplicationDocument,
+  deploymentIds: string[],
+  domain: string,
+): Promise<Balanced> {
+  const { _id, tenant_id, name, port, route_id, stop_grace_sec } = application
   const deployments = await findDeployments(deploymentIds)
-  const targets = deployments.flatMap(({ places }) =>
-    places.flatMap(({ ip_address, machine_port }) =>
-      machine_port === null
-        ? []
-        : [{ address: ip_address, nic_id: null, port: machine_port, weight: weightOfEach }],
+  const targets = weighted(
+    server,
+    deployments.flatMap(({ places }) =>
+      places.flatMap(({ ip_address, machine_port }) =>
+        machine_port === null ? [] : [{ address: ip_address, nic_id: null, port: machine_port }],
+      ),
     ),
   )
   if (targets.length === 0) {
@@ -80,8 +147,8 @@ type Leading = Partial<
 >
 
 /**
- * The domains that lead to the application. Read after its own route has changed: a domain that is made meanwhile is either
- * among them, or conflicts with that change and sees its targets.
+ * The domains that lead to the application. Read in the load balancer's turn: a domain that is made meanwhile is either
+ * among them, or routed in a later turn, where it finds the application's new targets.
  */
 const leadingDomains = async (application: ApplicationDocument): Promise<DomainDocument[]> =>
   (await domainsOf(application)).filter(({ redirect_to }) => redirect_to === null)
@@ -108,30 +175,26 @@ async function unroute(tenant_id: string, lb_id: string, name: string): Promise<
 
 /** Routes a domain: a redirect, or the targets that its application has now. */
 export async function routeDomain(
-  { tenant_id, route_id }: ApplicationDocument,
+  { _id, tenant_id }: ApplicationDocument,
   domain: DomainDocument,
 ): Promise<void> {
   const { name, redirect_to, tls, deploy_server_id } = domain
-  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
-  if (!server?.lb_id) return
-  if (redirect_to !== null) {
-    const scheme = tls ? 'https' : 'http'
-    const redirect_url = `${scheme}://${redirect_to}{${scheme}_port}{path}`
-    const first = { name, host_match: name }
-    await lead(tenant_id, server.lb_id, first, { redirect_status: 308, redirect_url })
-    return
-  }
-  const main = route_id === null ? null : await Route.findOne({ _id: route_id, tenant_id }).lean()
-  if (!main) return // its next release routes it
-  const { targets, backend_port, drain_timeout_sec } = main
-  const bare = targets.map(({ address, nic_id, port, weight }) => ({ address, nic_id, port, weight }))
-  const first = firstFieldsOf(domain)
-  const { redirect_to_https } = first
-  await lead(tenant_id, server.lb_id, first, {
-    targets: bare,
-    backend_port,
-    drain_timeout_sec,
-    redirect_to_https,
+  await inTurn(deploy_server_id, async (server, lbId) => {
+    if (redirect_to !== null) {
+      const scheme = tls ? 'https' : 'http'
+      const redirect_url = `${scheme}://${redirect_to}{${scheme}_port}{path}`
+      const first = { name, host_match: name }
+      await lead(tenant_id, lbId, first, { redirect_status: 308, redirect_url })
+      return
+    }
+    const { route_id = null } = (await Application.findOne({ _id, tenant_id }).lean()) ?? {}
+    const main = route_id === null ? null : await Route.findOne({ _id: route_id, tenant_id }).lean()
+    if (!main) return // its next release routes it
+    const { targets, backend_port, drain_timeout_sec } = main
+    const first = firstFieldsOf(domain)
+    const { redirect_to_https } = first
+    const its = { targets: weighted(server, targets.map(bare)), backend_port, drain_timeout_sec }
+    await lead(tenant_id, lbId, first, { ...its, redirect_to_https })
   })
 }
 
@@ -144,7 +207,7 @@ export async function unrouteDomain({ tenant_id, deploy_server_id, name }: Domai
 /** The targets of a route that lead to these places. */
 export const targetsAt = (
   { _id, targets }: Pick<RouteDocument, '_id' | 'targets'>,
-  places: Pick<Place, 'ip_address' | 'machine_port'>[],
+  places: Pick<PlaceOfReplica, 'ip_address' | 'machine_port'>[],
 ): RouteTargets => ({
   route_id: _id,
   target_ids: targets

@@ -41,6 +41,8 @@ export interface DeployNode {
   registered: boolean
   /** Since when its host has not answered; null while it does. */
   lost_at: Date | null
+  /** The load balancer sends it nothing new where another worker serves: it is about to stop for a moment. */
+  resting?: boolean
 }
 
 /** A control plane and workers, on which a tenant's applications run, behind a load balancer of its own. */

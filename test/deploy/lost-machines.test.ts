@@ -91,13 +91,18 @@ describeHosts('a deploy server', () => {
   })
 
   test('keeps its applications running while its control plane is replaced', async () => {
-    const [app, wide] = [await apps.make(), await apps.make({ replicas: 2 })]
+    // Begins its answer at once, after which a load balancer cannot ask another replica.
+    const slow = `cd /tmp/w/cgi-bin; printf '#!/bin/sh\\necho; echo sl; sleep 2; echo ow' >slow; chmod 755 slow`
+    const page = 'mkdir -p /tmp/w/cgi-bin; echo v1 >/tmp/w/index.html'
+    const command = ['sh', '-c', `${page}; ${slow}; exec httpd -f -p "$PORT" -h /tmp/w`]
+    const [app, wide] = [await apps.make(), await apps.make({ replicas: 2, command })]
     const [{ deployment_id }, former] = [await apps.get(app.id), (await now()).control_plane?.machine_id]
-    const visiting = visitors(wide.url)
+    const visiting = [visitors(wide.url), visitors(wide.url, 4, '/cgi-bin/slow')] // the slow ones are always in flight
     await (await replacing('cp')).success()
     expect((await visit(app.url)).text).toBe('v1')
-    await visiting.stop()
-    expect(visiting.failures).toEqual([])
+    for (const one of visiting) await one.stop()
+    expect(visiting.flatMap(({ failures }) => failures)).toEqual([])
+    expect(visiting.map(({ answers }) => [...answers.keys()])).toEqual([['v1'], ['sl\now']])
     const { control_plane, workers } = await now()
     expect(control_plane).toMatchObject({ name: 'cp', registered: true, ip_address: '10.77.0.10' })
     expect(control_plane?.machine_id).not.toBe(former)

@@ -30,7 +30,7 @@ export const visit = (
 const sec = (ms: number): string => (ms / 1000).toFixed(1)
 
 /** Visits an application again and again, some visitors at once, until `stop`. */
-export function visitors(url: string, count = 4) {
+export function visitors(url: string, count = 4, path = '/') {
   const answers = new Map<string, number>()
   const faults = new Map<string, { count: number; first: number; last: number }>()
   const begun = performance.now()
@@ -43,7 +43,7 @@ export function visitors(url: string, count = 4) {
   const one = async (): Promise<void> => {
     while (!over.signal.aborted) {
       try {
-        const { status, text } = await visit(url)
+        const { status, text } = await visit(url, path)
         if (status === 200) answers.set(text, (answers.get(text) ?? 0) + 1)
         else fail(`${status} ${text}`)
       } catch (error) {

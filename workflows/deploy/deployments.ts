@@ -125,8 +125,12 @@ async function takeBack(id: string, deployServerId: string): Promise<void> {
   await apply(deployServerId)
 }
 
-// A request that the load balancer has just sent to the old release is answered, and its connection ends.
-const afterSwitchMs = 3_000
+/**
+ * Waits until the requests that the load balancer has just sent to what is about to end are answered. `drain_sec`: how long
+ * an application wants to have for them.
+ */
+export const awaitAnswers = (drain_sec: number): Promise<void> =>
+  sleep(3_000 + Math.min(drain_sec, 10) * 1000)
 
 async function release(
   work: Work<unknown>,
@@ -157,7 +161,7 @@ async function release(
     await route(app_id, [id])
     if (current_id !== null) {
       await phase('draining', 'ending the former release')
-      await sleep(afterSwitchMs + Math.min(drain_sec, 10) * 1000)
+      await awaitAnswers(drain_sec)
     }
     await platform.wantOnly(app_id, [id])
     await apply(deploy_server_id)

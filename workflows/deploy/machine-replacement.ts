@@ -4,7 +4,7 @@ import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { together } from '../together.ts'
 import { apply, balance } from './deployments.ts'
-import { deployments, emptyNode, makeNode, platform, register, say, type Server } from './machines.ts'
+import { atRest, deployments, emptyNode, makeNode, platform, register, say, type Server } from './machines.ts'
 
 /** Makes a machine in the place of one that is lost, or that its owner wants anew. */
 export const replaceDeployServer = durable<{ name: string }>(async (work) => {
@@ -78,9 +78,11 @@ async function replaceControlPlane(work: Server): Promise<void> {
   await work.settle(() => platform.noteReplaced(id, 'cp', work.operation_id))
   for (const name of await platform.workersThatAnswer(id)) {
     await say(work, `joining ${name} to the new Swarm`)
-    await register(work, name)
-    await apply(id)
-    await together((await deployments.servingOn(id, name)).map((one) => awaitServing(id, one)))
+    await atRest(work, name, async () => {
+      await register(work, name)
+      await apply(id)
+      await together((await deployments.servingOn(id, name)).map((one) => awaitServing(id, one)))
+    })
   }
 }
 

@@ -1,9 +1,10 @@
-import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
+import { ApplicationFailure, patched, proxyLocalActivities } from '@temporalio/workflow'
 import type { DeployServerActivities, MachinePlace } from '../../activities/deploy/deploy-servers.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { isFailure } from '../carry-out.ts'
 import type { Work } from '../durable.ts'
 import { on } from '../hosts.ts'
+import { awaitAnswers, balance } from './deployments.ts'
 import { together } from '../together.ts'
 
 // What the stories of deploy servers do with one machine.
@@ -62,6 +63,25 @@ export async function register(work: Server, name: string): Promise<void> {
   await platform.noteNode(id, name, { registered: true })
 }
 
+/**
+ * Runs `step`, which ends what runs on a worker. The load balancer sends it no requests meanwhile, where another worker
+ * serves, and those that are open are answered before.
+ */
+export async function atRest({ id, undo }: Server, name: string, step: () => Promise<void>): Promise<void> {
+  if (!patched('a worker rests before it stops')) return step()
+  const rest = async (resting: boolean): Promise<number | null> => {
+    await platform.noteNode(id, name, { resting })
+    const routed = await deployments.weighTargets(id)
+    await balance(routed).catch(() => undefined) // a load balancer that is away finds its routes when it is back
+    return routed?.drain_sec ?? null
+  }
+  undo(() => rest(false))
+  const drain_sec = await rest(true)
+  if (drain_sec !== null) await awaitAnswers(drain_sec)
+  await step()
+  await rest(false)
+}
+
 // A VM's services end within this time, also without KVM.
 const stopsWithinSec = 120
 
@@ -72,8 +92,10 @@ export async function restart(
   machine: { kind: string; id: string },
 ): Promise<void> {
   await say(work, `restarting ${name}`)
-  await work.carryOut(machine, 'reboot', { grace_sec: stopsWithinSec })
-  await register(work, name)
+  await atRest(work, name, async () => {
+    await work.carryOut(machine, 'reboot', { grace_sec: stopsWithinSec })
+    await register(work, name)
+  })
 }
 
 // A deployment of the tenant's own may take the place of a move, and may not have known that the worker goes.

@@ -98,6 +98,7 @@ export const deployServerStories: Stories = {
   },
   'replaceDeployServer.worker': () => replacementOf('w1'),
   'replaceDeployServer.controlPlane': () => replacementOf('cp'),
+  'replaceDeployServer.rested': () => replacementOf('cp'), // each worker rests before it joins the new Swarm
   'createDeployment.volumes': async () => {
     const apps = await applications()
     const app = await theApplication()
