@@ -4,11 +4,13 @@ import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import Docker from 'dockerode'
+import type { ContainerEngine } from '../../drivers/containers.ts'
 import { makeDockerEngine } from '../../drivers/docker/engine.ts'
 import { engineOf } from '../../drivers/swarm/dial.ts'
 import { machineLabel } from '../../drivers/swarm/membership.ts'
 import { makeHostPorts } from '../../drivers/system/host-ports.ts'
 import { dialMachines } from '../../worker/host/machine-engines.ts'
+import { buildRows } from './builds.ts'
 import { median, type Row, timed } from './measure.ts'
 import type { Stack } from './stack.ts'
 
@@ -33,10 +35,11 @@ export async function deployServers(stack: Stack): Promise<Row[]> {
   const { body: list } = await stack.request<{ items: Server[] }>('GET', servers)
   const server = list.items[0]
   if (server?.status !== 'ready') throw new Error(`no deploy server: ${server?.status_reason}`)
+  const machineId = server.workers[0]?.machine_id ?? ''
   try {
     const [manager, worker] = await Promise.all([
       innerEngine(stack, server.control_plane.machine_id),
-      innerEngine(stack, server.workers[0]?.machine_id ?? ''),
+      innerEngine(stack, machineId),
     ])
     const idle = await memoryMib(stack, server.control_plane.machine_id)
     await loadImages(stack, worker)
@@ -56,18 +59,21 @@ export async function deployServers(stack: Stack): Promise<Row[]> {
       { what: '`docker service update`, to the first answer', unit: 'ms', figures: theirs },
       { what: 'more, at p50', unit: 'ms', figures: [median(ours) - median(theirs)], note: '≤ 300' },
       await manyAtOnce(stack, server),
+      ...(await buildRows(stack, { id: server.id, machineId, engine: await hostEngine(stack, machineId) })),
     ]
   } finally {
     await stack.finish('DELETE', `${servers}/${server.id}`)
   }
 }
 
-async function innerEngine(stack: Stack, machineId: string): Promise<Docker> {
+async function hostEngine(stack: Stack, machineId: string): Promise<ContainerEngine> {
   const { body } = await stack.request<{ host_id: string }>('GET', `/api/v1/containers/${machineId}`)
   const ports = makeHostPorts({ address: '127.0.0.1', range: [28_890, 28_899] })
-  const engine = makeDockerEngine({ hostId: body.host_id, dockerHost: stack.dockerHost, ports })
-  return engineOf<Docker>(dialMachines(engine), machineId)
+  return makeDockerEngine({ hostId: body.host_id, dockerHost: stack.dockerHost, ports })
 }
+
+const innerEngine = async (stack: Stack, machineId: string): Promise<Docker> =>
+  engineOf<Docker>(dialMachines(await hostEngine(stack, machineId)), machineId)
 
 const outerEngine = (stack: Stack): Docker => {
   const url = new URL(stack.dockerHost)
@@ -86,9 +92,10 @@ async function memoryMib(stack: Stack, machineId: string): Promise<number> {
   return (memory_stats.usage - (total_inactive_file ?? inactive_file ?? 0)) / 2 ** 20
 }
 
-/** `bench:v1` to `bench:v3` answer with their version, at once. */
+/** `bench:v1` to `bench:v3` answer with their version, at once. Builds begin with busybox. */
 async function loadImages(stack: Stack, worker: Docker): Promise<void> {
   const engine = outerEngine(stack)
+  await text(await worker.loadImage(await engine.getImage('busybox:latest').get()))
   const serve = 'mkdir /tmp/w; echo "$VERSION" >/tmp/w/index.html; exec httpd -f -p 3000 -h /tmp/w'
   for (const tag of ['v1', 'v2', 'v3']) {
     const container = await engine.createContainer({ Image: 'busybox:latest', Cmd: ['true'] })

@@ -24,27 +24,47 @@ exec httpd -f -p "$PORT" -h "$(sed -n 's/^root [*] //p' "$5")"
 export const makeCaddy = (): Promise<void> =>
   image('keelson/test-caddy', '2', [{ name: 'usr/bin/caddy', mode: 0o755, content: caddy }], [])
 
+const run = promisify(execFile)
+
+const copiesOf = (paths: string[], nameOf = (path: string) => path.slice(1)): Promise<ArchiveEntry[]> =>
+  Promise.all(paths.map(async (path) => ({ name: nameOf(path), mode: 0o755, content: await readFile(path) })))
+
+/** The shared libraries of these programs, at their paths. */
+async function librariesOf(...programs: string[]): Promise<ArchiveEntry[]> {
+  const { stdout } = await run('ldd', programs)
+  return copiesOf([...new Set([...stdout.matchAll(/(\/\S+) \(/g)].map(([, path = '']) => path))])
+}
+
+/** The Python of this machine with its standard library, at their paths. */
+export async function makePython(): Promise<void> {
+  const asked =
+    'import os, sys, sysconfig; print(os.path.realpath(sys.executable), sysconfig.get_path("stdlib"))'
+  const { stdout } = await run('python3', ['-c', asked])
+  const [python = '', library = ''] = stdout.trim().split(' ')
+  const isLeftOut = /\/(test|tests|site-packages|dist-packages|__pycache__|idlelib|config-[^/]*)\//
+  const files = (await readdir(library, { recursive: true, withFileTypes: true }))
+    .filter((entry) => entry.isFile() && !isLeftOut.test(`${entry.parentPath}/`))
+    .map((entry) => join(entry.parentPath, entry.name))
+  const entries = [
+    ...(await copiesOf([python])),
+    ...(await librariesOf(python, ...files.filter((file) => file.endsWith('.so')))),
+    ...(await copiesOf(files)),
+    { name: 'usr/local/bin/python', type: 'symlink' as const, linkname: python },
+  ]
+  await image('keelson/test-python', '3', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
+}
+
 /** The Node that runs this, with its libraries and npm. */
 export async function makeNode(): Promise<void> {
   const node = process.execPath
-  const { stdout } = await promisify(execFile)('ldd', [node])
-  const libraries = [...stdout.matchAll(/(\/\S+) \(/g)].map(([, path = '']) => path)
   const npm = join(dirname(node), '../lib/node_modules/npm')
   const files = (await readdir(npm, { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile() && !/\/(docs|man)\//.test(`${entry.parentPath}/`))
     .map((entry) => join(entry.parentPath, entry.name))
   const entries = [
     { name: 'usr/local/bin/node', mode: 0o755, content: await readFile(node) },
-    ...(await Promise.all(
-      libraries.map(async (path) => ({ name: path.slice(1), mode: 0o755, content: await readFile(path) })),
-    )),
-    ...(await Promise.all(
-      files.map(async (path) => ({
-        name: `usr/local/lib/node_modules/npm${path.slice(npm.length)}`,
-        mode: 0o755,
-        content: await readFile(path),
-      })),
-    )),
+    ...(await librariesOf(node)),
+    ...(await copiesOf(files, (path) => `usr/local/lib/node_modules/npm${path.slice(npm.length)}`)),
     {
       name: 'usr/local/bin/npm',
       type: 'symlink' as const,

@@ -78,6 +78,7 @@ const settings = {
   KEELSON_RATE_PER_SEC: '100000',
   // What stands in for public images (test/support/base-images.ts).
   KEELSON_BUILD_NODE_IMAGE: 'keelson/test-node:24',
+  KEELSON_BUILD_PYTHON_IMAGE: 'keelson/test-python:3',
   KEELSON_BUILD_STATIC_IMAGE: 'keelson/test-caddy:2',
   // The default is containers; the tests of VMs, which take minutes, are of the long form.
   KEELSON_HOST_VM_MACHINES: isLong ? 'always' : 'never',

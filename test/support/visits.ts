@@ -1,4 +1,5 @@
 import { request } from 'node:http'
+import { setTimeout as delay } from 'node:timers/promises'
 
 /** One request to an application's URL, whose host name need not resolve here. */
 export const visit = (
@@ -29,8 +30,11 @@ export const visit = (
 
 const sec = (ms: number): string => (ms / 1000).toFixed(1)
 
-/** Visits an application again and again, some visitors at once, until `stop`. */
-export function visitors(url: string, count = 4, path = '/') {
+/**
+ * Visits an application until `stop`: some visitors at once, again and again; or so many times a second, whether or not the
+ * visits before are over.
+ */
+export function visitors(url: string, how: number | { perSecond: number } = 4, path = '/') {
   const answers = new Map<string, number>()
   const faults = new Map<string, { count: number; first: number; last: number }>()
   const begun = performance.now()
@@ -40,18 +44,31 @@ export function visitors(url: string, count = 4, path = '/') {
     const { count: before, first } = faults.get(what) ?? { count: 0, first: at }
     faults.set(what, { count: before + 1, first, last: at })
   }
-  const one = async (): Promise<void> => {
-    while (!over.signal.aborted) {
-      try {
-        const { status, text } = await visit(url, path)
-        if (status === 200) answers.set(text, (answers.get(text) ?? 0) + 1)
-        else fail(`${status} ${text}`)
-      } catch (error) {
-        fail((error as Error).message)
-      }
+  const once = async (): Promise<void> => {
+    try {
+      const { status, text } = await visit(url, path)
+      if (status === 200) answers.set(text, (answers.get(text) ?? 0) + 1)
+      else fail(`${status} ${text}`)
+    } catch (error) {
+      fail((error as Error).message)
     }
   }
-  const all = Array.from({ length: count }, one)
+  const again = async (): Promise<void> => {
+    while (!over.signal.aborted) await once()
+  }
+  const steadily = async (gapMs: number): Promise<void> => {
+    const visits = new Set<Promise<void>>()
+    let begunCount = 0
+    while (!over.signal.aborted) {
+      for (; begunCount * gapMs < performance.now() - begun; begunCount++) {
+        const visiting = once().finally(() => visits.delete(visiting))
+        visits.add(visiting)
+      }
+      await delay(gapMs)
+    }
+    await Promise.all(visits)
+  }
+  const all = typeof how === 'number' ? Array.from({ length: how }, again) : [steadily(1000 / how.perSecond)]
   return {
     answers,
     /** What failed, a line for each kind: how often, and when, since the first visit. */

@@ -1,0 +1,115 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { createInterface } from 'node:readline'
+import { afterAll, beforeAll, expect } from '@jest/globals'
+import { makeCaddy, makeNode, makePython } from '../support/base-images.ts'
+import { engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { testLong } from '../support/long-tests.ts'
+import { facts } from '../support/stack.ts'
+import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
+import { visitors } from '../support/visits.ts'
+
+// The story of docs/deploy-servers.md, pasted into a shell step by step.
+
+const page = (name: string): Promise<string> =>
+  readFile(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8')
+const blocksOf = (text: string): string[] =>
+  [...text.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block = '']) => block)
+
+/** A shell into which blocks are pasted. Each returns what it has printed. */
+function openShell(env: Record<string, string>) {
+  const shell = spawn('bash', ['-u'], {
+    env: { PATH: process.env['PATH'] ?? '', ...env },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  const lines: string[] = []
+  const input = createInterface(shell.stdout)
+  input.on('line', (line) => lines.push(line))
+  let count = 0
+  return {
+    async paste(block: string): Promise<string> {
+      const mark = `pasted ${++count}`
+      const from = lines.length
+      shell.stdin.write(`${block}\nprintf '\\n%s\\n' '${mark}'\n`) // what was printed last may end no line
+      while (!lines.slice(from).includes(mark)) await once(input, 'line')
+      return lines.slice(from, lines.indexOf(mark, from)).join('\n').trimEnd()
+    },
+    async close(): Promise<void> {
+      shell.stdin.end()
+      if (shell.exitCode === null) await once(shell, 'exit')
+    },
+  }
+}
+
+const words = (output: string): string[] => output.split('\n').map((line) => line.trim())
+
+let tenant: TestTenant
+let shell: ReturnType<typeof openShell>
+beforeAll(async () => {
+  tenant = await makeTenant()
+  shell = openShell({ API: facts().api_url, TOKEN: tenant.owner.token })
+})
+afterAll(() => shell?.close())
+
+const theShop = async (deploy: string) => {
+  const path = `/api/v1/deploy-servers/${deploy}/applications?name=shop`
+  return (await tenant.owner.get<{ items: { url: string }[] }>(path)).items[0]?.url ?? ''
+}
+
+testLong(
+  'the story of docs/deploy-servers.md is as it says, without a failed request of the shop',
+  async () => {
+    await Promise.all([makeNode(), makePython(), makeCaddy()])
+    const [helpers = ''] = blocksOf(await page('vpcs'))
+    await shell.paste(helpers.slice(0, helpers.indexOf('\n\n')))
+    const [, story = ''] = (await page('deploy-servers')).split(/^## A whole story$/m)
+    const [
+      server = '',
+      files = '',
+      deploy = '',
+      tags = '',
+      env = '',
+      scale = '',
+      volume = '',
+      end = '',
+      ...rest
+    ] = blocksOf(story)
+    expect(rest).toEqual([])
+
+    await shell.paste(server)
+    const built = await shell.paste(files)
+    expect(built.split('\n')).toEqual(Array(6).fill('succeeded'))
+    const [shop, clock, pages] = (await shell.paste(deploy)).split('\n')
+    expect([shop?.trim(), clock, pages]).toEqual([
+      'shop one',
+      expect.stringMatching(/^clock \d\d:\d\d$/),
+      'static pages',
+    ])
+
+    const url = await theShop((await shell.paste('echo $DEPLOY')).trim())
+    const load = visitors(url, { perSecond: 100 })
+    expect(words(await shell.paste(tags)).join(', ')).toBe(
+      [
+        'succeeded, succeeded, succeeded, shop two',
+        'succeeded, succeeded, failed, shop two',
+        'succeeded, shop one',
+      ].join(', '),
+    )
+    const greeted = await shell.paste(env)
+    expect(greeted).toContain('shop one hello')
+    expect(greeted).toContain('the task says hello')
+    expect(words(await shell.paste(scale))).toEqual(['succeeded', 'succeeded', 'shop one hello'])
+    await load.stop()
+    expect(load.failures).toEqual([])
+    expect([...load.answers.keys()].toSorted()).toEqual(['shop one', 'shop one hello', 'shop two'])
+    expect(await shell.paste(volume)).toContain('"output":"kept in the volume')
+    expect(await shell.paste(end)).toBe('succeeded')
+
+    expect(await tenant.holds()).toEqual(holdsNothing)
+    expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+    await eventually(async () => (await engine.withLabel('keelson.tenant', tenant.id)).length === 0)
+  },
+  1_200_000,
+)
