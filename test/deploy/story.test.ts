@@ -1,47 +1,14 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
-import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, expect } from '@jest/globals'
 import { makeCaddy, makeNode, makePython } from '../support/base-images.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { testLong } from '../support/long-tests.ts'
+import { blocksOf, openShell, pageOf } from '../support/paste.ts'
 import { facts } from '../support/stack.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visitors } from '../support/visits.ts'
 
 // The story of docs/deploy-servers.md, pasted into a shell step by step.
-
-const page = (name: string): Promise<string> =>
-  readFile(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8')
-const blocksOf = (text: string): string[] =>
-  [...text.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block = '']) => block)
-
-/** A shell into which blocks are pasted. Each returns what it has printed. */
-function openShell(env: Record<string, string>) {
-  const shell = spawn('bash', ['-u'], {
-    env: { PATH: process.env['PATH'] ?? '', ...env },
-    stdio: ['pipe', 'pipe', 'inherit'],
-  })
-  const lines: string[] = []
-  const input = createInterface(shell.stdout)
-  input.on('line', (line) => lines.push(line))
-  let count = 0
-  return {
-    async paste(block: string): Promise<string> {
-      const mark = `pasted ${++count}`
-      const from = lines.length
-      shell.stdin.write(`${block}\nprintf '\\n%s\\n' '${mark}'\n`) // what was printed last may end no line
-      while (!lines.slice(from).includes(mark)) await once(input, 'line')
-      return lines.slice(from, lines.indexOf(mark, from)).join('\n').trimEnd()
-    },
-    async close(): Promise<void> {
-      shell.stdin.end()
-      if (shell.exitCode === null) await once(shell, 'exit')
-    },
-  }
-}
 
 const words = (output: string): string[] => output.split('\n').map((line) => line.trim())
 
@@ -62,9 +29,9 @@ testLong(
   'the story of docs/deploy-servers.md is as it says, without a failed request of the shop',
   async () => {
     await Promise.all([makeNode(), makePython(), makeCaddy()])
-    const [helpers = ''] = blocksOf(await page('vpcs'))
+    const [helpers = ''] = blocksOf(await pageOf('vpcs'))
     await shell.paste(helpers.slice(0, helpers.indexOf('\n\n')))
-    const [, story = ''] = (await page('deploy-servers')).split(/^## A whole story$/m)
+    const [, story = ''] = (await pageOf('deploy-servers')).split(/^## A whole story$/m)
     const [
       server = '',
       files = '',

@@ -1,0 +1,39 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { createInterface } from 'node:readline'
+
+// The documents' examples, pasted into a shell as a reader would.
+
+/** A page of the documents, by its name. */
+export const pageOf = (name: string): Promise<string> =>
+  readFile(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8')
+
+/** Its examples for a shell. */
+export const blocksOf = (text: string): string[] =>
+  [...text.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block = '']) => block)
+
+/** A shell into which blocks are pasted. Each returns what it has printed. */
+export function openShell(env: Record<string, string>) {
+  const shell = spawn('bash', ['-u'], {
+    env: { PATH: process.env['PATH'] ?? '', ...env },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  const lines: string[] = []
+  const input = createInterface(shell.stdout)
+  input.on('line', (line) => lines.push(line))
+  let count = 0
+  return {
+    async paste(block: string): Promise<string> {
+      const mark = `pasted ${++count}`
+      const from = lines.length
+      shell.stdin.write(`${block}\nprintf '\\n%s\\n' '${mark}'\n`) // what was printed last may end no line
+      while (!lines.slice(from).includes(mark)) await once(input, 'line')
+      return lines.slice(from, lines.indexOf(mark, from)).join('\n').trimEnd()
+    },
+    async close(): Promise<void> {
+      shell.stdin.end()
+      if (shell.exitCode === null) await once(shell, 'exit')
+    },
+  }
+}
