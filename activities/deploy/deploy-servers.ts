@@ -131,7 +131,7 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
   /** Records that a machine and its disk are gone. The worker that builds takes the registry along. */
   async emptyNode(id: string, name: string): Promise<void> {
     if (name === builder) await noteRegistryLost(id)
-    const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null }
+    const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null, resting: false }
     await changeNode(id, name, nothing)
   },
 

@@ -4,17 +4,15 @@ import {
   changeRoute,
   createRoute,
   deleteRoute,
+  holding,
   Route,
   type RouteDocument,
   type RouteFields,
   type TargetRecord,
 } from '../network/load-balancer-routes.ts'
-import { loadBalancerResource } from '../network/load-balancers.ts'
-import { lockParent } from '../parents.ts'
-import { transaction } from '../database.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, type ApplicationDocument } from './applications.ts'
-import { findDeployments, type Place as PlaceOfReplica } from './deployments.ts'
+import { findDeployments, type Place } from './deployments.ts'
 import { type DomainDocument, domainsOf } from './domains.ts'
 import { DeployServer, type DeployServerDocument } from './deploy-servers.ts'
 
@@ -29,17 +27,20 @@ export const hostNameOf = (
 
 const weightOfEach = 100
 
-type Place = Omit<TargetRecord, 'id' | 'weight'>
+type BareTarget = Omit<TargetRecord, 'id' | 'weight'>
 
 /** Weighs targets: workers at rest are sent nothing, if others are there. */
-function weighted({ nodes }: Pick<DeployServerDocument, 'nodes'>, targets: Place[]): RouteFields['targets'] {
+function weighted(
+  { nodes }: Pick<DeployServerDocument, 'nodes'>,
+  targets: BareTarget[],
+): RouteFields['targets'] {
   const resting = nodes.filter((node) => node.resting).map(({ ip_address }) => ip_address)
-  const rests = ({ address }: Place): boolean => resting.includes(address ?? '')
+  const rests = ({ address }: BareTarget): boolean => resting.includes(address ?? '')
   const all = targets.every(rests)
   return targets.map((target) => ({ ...target, weight: rests(target) && !all ? 0 : weightOfEach }))
 }
 
-/** What a deploy server's load balancer sends to the workers at rest. */
+/** Whether requests may still be open at workers that rest. */
 export interface Rest {
   lb_id: string
   /** The longest time that an open request to them may take; null if none of them rests where others serve. */
@@ -63,7 +64,7 @@ export const weighTargets = (deployServerId: string): Promise<Rest | null> =>
     return { lb_id, drain_sec }
   })
 
-const bare = ({ address, nic_id, port }: TargetRecord): Place => ({ address, nic_id, port })
+const bare = ({ address, nic_id, port }: TargetRecord): BareTarget => ({ address, nic_id, port })
 
 /** The load balancer of an application. */
 export interface Balanced {
@@ -96,11 +97,10 @@ async function inTurn<T>(
   const known = await DeployServer.findById(id).setOptions(everyTenant).lean()
   if (!known?.lb_id) return null
   const { tenant_id, lb_id } = known
-  return transaction(async () => {
-    await lockParent(loadBalancerResource, tenant_id, lb_id)
+  return holding(tenant_id, lb_id, async () => {
     const server = await DeployServer.findOne({ _id: id, tenant_id }).lean()
     return server?.lb_id === lb_id ? work(server, lb_id) : null
-  }, lb_id)
+  })
 }
 
 async function routeAt(
@@ -207,7 +207,7 @@ export async function unrouteDomain({ tenant_id, deploy_server_id, name }: Domai
 /** The targets of a route that lead to these places. */
 export const targetsAt = (
   { _id, targets }: Pick<RouteDocument, '_id' | 'targets'>,
-  places: Pick<PlaceOfReplica, 'ip_address' | 'machine_port'>[],
+  places: Pick<Place, 'ip_address' | 'machine_port'>[],
 ): RouteTargets => ({
   route_id: _id,
   target_ids: targets

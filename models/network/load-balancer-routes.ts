@@ -11,7 +11,7 @@ import { caTrustResource } from './ca-trusts.ts'
 import { faultOfHeader } from './header-rules.ts'
 import { loadBalancersChanged } from './load-balancer-news.ts'
 import { referred } from './load-balancer-acceptance.ts'
-import { inUse, loadBalancerResource } from './load-balancers.ts'
+import { inUse, type LoadBalancerDocument, loadBalancerResource } from './load-balancers.ts'
 import { Nic } from './nics.ts'
 import { faultOfRegex, hides, pathPattern } from './route-patterns.ts'
 import { Vpc } from './vpcs.ts'
@@ -184,22 +184,27 @@ export async function routeOf(tenant_id: string, lb_id: string, _id: string): Pr
   return route
 }
 
-/** One transaction that holds the load balancer, and after it the news for the hosts. */
-async function changing<T>(
+/** Runs `work` in a transaction in which no one else changes the load balancer's routes. */
+export const holding = <T>(
+  tenantId: string,
+  lbId: string,
+  work: (balancer: LoadBalancerDocument) => Promise<T>,
+): Promise<T> => transaction(async () => work(await lockParent(loadBalancerResource, tenantId, lbId)), lbId)
+
+/** As `holding`, with the news for the hosts. */
+const changing = <T>(
   tenantId: string,
   lbId: string,
   name: string,
   work: (vpcId: string) => Promise<T>,
-): Promise<T> {
-  return named('route', name, () =>
-    transaction(async () => {
-      const { vpc_id } = await lockParent(loadBalancerResource, tenantId, lbId)
+): Promise<T> =>
+  named('route', name, () =>
+    holding(tenantId, lbId, async ({ vpc_id }) => {
       const done = await work(vpc_id)
       loadBalancersChanged({ ids: [lbId] })
       return done
-    }, lbId),
+    }),
   )
-}
 
 type Place = Pick<TargetRecord, 'address' | 'nic_id' | 'port'>
 const isSame = (a: Place, b: Place): boolean =>

@@ -20,7 +20,7 @@ interface Inside {
   engine: Pick<ContainerEngine, 'pipe'>
 }
 
-/** Builds beside `docker build` and `docker push` by hand. */
+/** Builds by the platform beside `docker build` by hand. */
 export async function buildRows(stack: Stack, { id, machineId, engine }: Inside): Promise<Row[]> {
   const path = `/api/v1/deploy-servers/${id}`
   const byHand = async (command: string): Promise<void> => {
