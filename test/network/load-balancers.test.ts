@@ -1,105 +1,32 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { CaTrust } from '../../models/network/ca-trusts.ts'
-import { Certificate } from '../../models/network/certificates.ts'
+import { Route, routesAtMost } from '../../models/network/load-balancer-routes.ts'
 import { type Authority, makeAuthority } from '../support/certificates.ts'
 import type { Answer, Json } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
+import { mistakeAt } from '../support/refusals.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { uploadsOf } from '../support/uploaded-certificates.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
-// Load balancers, their routes and certificates in the API: fields, rules and refusals.
+// Load balancers and their routes in the API: fields, rules and refusals.
 
 let tenant: TestTenant
 let subnet: string
 let authority: Authority
+let uploads: ReturnType<typeof uploadsOf>
 beforeAll(async () => {
   tenant = await makeTenant({ max_vpcs: 100 })
   subnet = (await makeSubnet(tenant, (await makeVpc(tenant)).id)).id
   authority = await makeAuthority()
+  uploads = uploadsOf(tenant, authority)
 })
 
 const ask = (method: string, path: string, body?: unknown): Promise<Answer> =>
   tenant.owner.ask(method, `/api/v1${path}`, body)
 const unique = (kind: string): string => `${kind}-${newId().slice(-12)}`
-const mistakeAt = (...pointers: string[]) => ({
-  status: 422,
-  body: {
-    code: 'invalid_input',
-    errors: expect.arrayContaining(pointers.map((pointer) => expect.objectContaining({ pointer }))),
-  },
-})
 const conflict = (code: string) => ({ status: 409, body: { code } })
-
-const send = (certificate_pem: string, private_key_pem: string): Promise<Answer> =>
-  ask('POST', '/certificates', { name: unique('cert'), certificate_pem, private_key_pem })
-const trust = (certificates_pem: string): Promise<Answer> =>
-  ask('POST', '/ca-trusts', { name: unique('trust'), certificates_pem })
-
-async function upload(names: string[], options?: Parameters<Authority['issue']>[1]): Promise<Answer> {
-  const { cert, key } = await authority.issue(names, options)
-  return send(cert, key)
-}
-const uploaded = async (): Promise<string> => String((await upload(['shop.example'])).body['id'])
-
-const inDays = (days: number): Date => new Date(Date.now() + days * 86_400_000)
-
-describe('a certificate', () => {
-  test('shows its names and expiry, and never its key', async () => {
-    const { status, body } = await upload(['shop.example', 'www.shop.example', '10.0.0.9'])
-    expect(status).toBe(201)
-    expect(body).toMatchObject({
-      status: 'available',
-      domains: ['shop.example', 'www.shop.example', '10.0.0.9'],
-      issuer: 'CN=Test CA',
-      fingerprint: expect.stringMatching(/^[0-9a-f]{64}$/),
-    })
-    const shown = await tenant.owner.get(`/api/v1/certificates/${String(body['id'])}`)
-    expect(shown).toEqual(body)
-    expect(JSON.stringify(shown)).not.toMatch(/PRIVATE|sealed/)
-    const stored = await Certificate.findOne({ tenant_id: tenant.id, _id: String(body['id']) }).lean()
-    expect(JSON.stringify(stored)).not.toContain('PRIVATE')
-  })
-
-  test('that is expired, not valid yet, or of a weak key is refused', async () => {
-    expect(await upload(['a.example'], { from: inDays(-9), until: inDays(-1) })).toMatchObject(
-      mistakeAt('/certificate_pem'),
-    )
-    expect(await upload(['a.example'], { from: inDays(1), until: inDays(9) })).toMatchObject(
-      mistakeAt('/certificate_pem'),
-    )
-    expect(await upload(['a.example'], { key: 'short rsa' })).toMatchObject(mistakeAt('/private_key_pem'))
-  })
-
-  test('needs the key that belongs to it, and a chain that holds', async () => {
-    const [one, other] = await Promise.all([authority.issue(['a.example']), authority.issue(['b.example'])])
-    expect(await send(one.cert, other.key)).toMatchObject(mistakeAt('/private_key_pem'))
-    expect(await send(one.cert, 'no key')).toMatchObject(mistakeAt('/private_key_pem'))
-    expect(await send('no certificate', one.key)).toMatchObject(mistakeAt('/certificate_pem'))
-    expect(await send(`${one.cert}\n${other.cert}`, one.key)).toMatchObject(mistakeAt('/certificate_pem'))
-    expect(await send(`${one.cert}\n${authority.cert}`, one.key)).toMatchObject({ status: 201 })
-  })
-
-  test('is replaced together with its key', async () => {
-    const id = await uploaded()
-    const { cert, key } = await authority.issue(['new.example'], { key: 'ec' })
-    expect(await ask('PUT', `/certificates/${id}`, { certificate_pem: cert })).toMatchObject({ status: 422 })
-    expect(
-      await ask('PUT', `/certificates/${id}`, { certificate_pem: cert, private_key_pem: key }),
-    ).toMatchObject({ status: 200, body: { domains: ['new.example'] } })
-  })
-})
-
-describe('a CA trust', () => {
-  test('is one or more authorities, and nothing else', async () => {
-    const { cert } = await authority.issue(['a.example'])
-    expect(await trust(authority.cert)).toMatchObject({ status: 201, body: { subjects: ['CN=Test CA'] } })
-    expect(await trust(cert)).toMatchObject(mistakeAt('/certificates_pem'))
-    expect(await trust('-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----')).toMatchObject(
-      mistakeAt('/certificates_pem'),
-    )
-  })
-})
 
 const balancer = (over: Json = {}): Json => ({
   name: unique('lb'),
@@ -169,7 +96,7 @@ describe('a load balancer is refused', () => {
     const other = await makeTenant()
     const theirs = await makeSubnet(other, (await makeVpc(other)).id)
     expect(await create({ subnet_id: theirs.id })).toMatchObject(mistakeAt('/subnet_id'))
-    const id = await uploaded()
+    const id = await uploads.uploaded()
     const own = await makeSubnet(other, (await makeVpc(other)).id)
     const listeners = [{ port: 443, protocol: 'https', certificate_ids: [id] }]
     expect(
@@ -362,7 +289,7 @@ describe('a route', () => {
   })
 
   test('with a CA trust that the proxy cannot use is in error, and the activity feed says why', async () => {
-    const { body: authorities } = await trust(authority.cert)
+    const { body: authorities } = await uploads.trust(authority.cert)
     const id = String(authorities['id'])
     const { body } = await route({ backend_tls: true, backend_ca_trust_id: id })
     // What the API would refuse, as if its checks had a gap.
@@ -378,6 +305,28 @@ describe('a route', () => {
     await ask('DELETE', `${path()}/${String(body['id'])}`)
   })
 
+  test('beyond the thousandth is refused', async () => {
+    const other = String((await create()).body['id'])
+    const own = `/load-balancers/${other}/routes`
+    const { body } = await ask('POST', own, { name: 'first', targets: [target] })
+    const known = await Route.findOne({ tenant_id: tenant.id, _id: String(body['id']) })
+      .orFail()
+      .lean()
+    const others = Array.from({ length: routesAtMost - 1 }, (_, index) => ({
+      ...known,
+      _id: newId(),
+      name: `route-${index}`,
+      host_match: `h${index}.example`,
+    }))
+    await Route.insertMany(others.slice(1))
+    const last = { name: 'last', host_match: 'last.example', targets: [target] }
+    expect(await ask('POST', own, last)).toMatchObject({ status: 201 })
+    expect(await ask('POST', own, { ...last, name: 'more', host_match: 'more.example' })).toMatchObject(
+      conflict('too_many_routes'),
+    )
+    expect(await Route.countDocuments({ tenant_id: tenant.id, lb_id: other })).toBe(1000)
+  })
+
   test('has a name of its own in its load balancer', async () => {
     const name = unique('route')
     expect(await route({ name })).toMatchObject({ status: 201 })
@@ -385,24 +334,13 @@ describe('a route', () => {
   })
 
   test('keeps its CA trust, and the load balancer its subnet', async () => {
-    const id = String((await trust(authority.cert)).body['id'])
+    const id = String((await uploads.trust(authority.cert)).body['id'])
     const own = await route({ backend_tls: true, backend_ca_trust_id: id })
     expect(await ask('DELETE', `/ca-trusts/${id}`)).toMatchObject(conflict('ca_trust_in_use'))
     await ask('DELETE', `${path()}/${String(own.body['id'])}`)
     await (await tenant.owner.begin('DELETE', `/api/v1/ca-trusts/${id}`)).operation.success()
     expect(await ask('DELETE', `/subnets/${subnet}`)).toMatchObject(conflict('subnet_in_use'))
   })
-})
-
-test('a certificate in use cannot be deleted', async () => {
-  const id = await uploaded()
-  const { body } = await create({ listeners: [{ port: 443, protocol: 'https', certificate_ids: [id] }] })
-  expect(await ask('DELETE', `/certificates/${id}`)).toMatchObject(conflict('certificate_in_use'))
-  await (
-    await tenant.owner.begin('DELETE', `/api/v1/load-balancers/${String(body['id'])}`)
-  ).operation.success()
-  await (await tenant.owner.begin('DELETE', `/api/v1/certificates/${id}`)).operation.success()
-  expect(await tenant.owner.ask('GET', `/api/v1/certificates/${id}`)).toMatchObject({ status: 404 })
 })
 
 test('the deletion of a load balancer leaves no quota, routes or addresses behind', async () => {

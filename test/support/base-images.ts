@@ -42,9 +42,7 @@ export async function makePython(): Promise<void> {
   const { stdout } = await run('python3', ['-c', asked])
   const [python = '', library = ''] = stdout.trim().split(' ')
   const isLeftOut = /\/(test|tests|site-packages|dist-packages|__pycache__|idlelib|config-[^/]*)\//
-  const files = (await readdir(library, { recursive: true, withFileTypes: true }))
-    .filter((entry) => entry.isFile() && !isLeftOut.test(`${entry.parentPath}/`))
-    .map((entry) => join(entry.parentPath, entry.name))
+  const files = (await filesBelow(library)).filter((file) => !isLeftOut.test(file))
   const entries = [
     ...(await copiesOf([python])),
     ...(await librariesOf(python, ...files.filter((file) => file.endsWith('.so')))),
@@ -54,16 +52,36 @@ export async function makePython(): Promise<void> {
   await image('keelson/test-python', '3', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
 }
 
-/** The Node that runs this, with its libraries and npm. */
-export async function makeNode(): Promise<void> {
-  const node = process.execPath
-  const npm = join(dirname(node), '../lib/node_modules/npm')
-  const files = (await readdir(npm, { recursive: true, withFileTypes: true }))
-    .filter((entry) => entry.isFile() && !/\/(docs|man)\//.test(`${entry.parentPath}/`))
+/** The Node that runs this, with its libraries. */
+const nodeOfThis = async (): Promise<ArchiveEntry[]> => [
+  { name: 'usr/local/bin/node', mode: 0o755, content: await readFile(process.execPath) },
+  ...(await librariesOf(process.execPath)),
+]
+
+const filesBelow = async (folder: string): Promise<string[]> =>
+  (await readdir(folder, { recursive: true, withFileTypes: true }))
+    .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
+
+/** A target of load balancers (lb-backend.ts), started as `node /app/lb-backend.ts KEY CERT`. */
+export async function makeBackend(): Promise<void> {
+  const ws = join(import.meta.dirname, '../../node_modules/ws')
+  const program = join(import.meta.dirname, 'lb-backend.ts')
   const entries = [
-    { name: 'usr/local/bin/node', mode: 0o755, content: await readFile(node) },
-    ...(await librariesOf(node)),
+    ...(await nodeOfThis()),
+    ...(await copiesOf([program], () => 'app/lb-backend.ts')),
+    ...(await copiesOf(await filesBelow(ws), (path) => `app/node_modules/ws${path.slice(ws.length)}`)),
+    { name: 'app/package.json', mode: 0o644, content: '{"type":"module"}' },
+  ]
+  await image('keelson/test-backend', '1', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
+}
+
+/** The Node that runs this, and its npm. */
+export async function makeNode(): Promise<void> {
+  const npm = join(dirname(process.execPath), '../lib/node_modules/npm')
+  const files = (await filesBelow(npm)).filter((file) => !/\/(docs|man)\//.test(file))
+  const entries = [
+    ...(await nodeOfThis()),
     ...(await copiesOf(files, (path) => `usr/local/lib/node_modules/npm${path.slice(npm.length)}`)),
     {
       name: 'usr/local/bin/npm',

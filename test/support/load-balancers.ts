@@ -222,10 +222,16 @@ export interface Asking {
   agent?: Agent | TlsAgent
 }
 
-export async function ask(port: number, path: string, asking: Asking = {}): Promise<Answer> {
+/** `to`: a port of this machine, or where else a listener is. */
+export async function ask(
+  to: number | { address: string; port: number },
+  path: string,
+  asking: Asking = {},
+): Promise<Answer> {
   const { method = 'GET', host = 'site.test', headers = {}, body, tls, agent } = asking
+  const { address, port } = typeof to === 'number' ? { address: '127.0.0.1', port: to } : to
   const options = {
-    host: '127.0.0.1',
+    host: address,
     port,
     path,
     method,

@@ -5,6 +5,15 @@ import type { TestTenant } from './tenants.ts'
 
 const count = (name: string, filter: object) => mongoose.connection.collection(name).countDocuments(filter)
 
+/** The answer to a request with mistakes in these fields. */
+export const mistakeAt = (...pointers: string[]) => ({
+  status: 422,
+  body: {
+    code: 'invalid_input',
+    errors: expect.arrayContaining(pointers.map((pointer) => expect.objectContaining({ pointer }))),
+  },
+})
+
 /** The records that a refused request of this tenant could have changed. */
 async function records(tenant: TestTenant): Promise<Json> {
   const mine = { tenant_id: tenant.id }
