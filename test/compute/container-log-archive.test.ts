@@ -2,6 +2,7 @@ import { afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import mongoose from 'mongoose'
 import { UnwantedBlob } from '../../models/blobs.ts'
 import { LogArchive, LogPiece } from '../../models/compute/log-archive.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { isLong } from '../support/long.ts'
 import { shell } from '../support/client.ts'
 import { docker, engine } from '../support/engine.ts'
@@ -50,50 +51,62 @@ describe('with a container that writes at full speed, capped at 1 MiB, the archi
     expect(faultIn(await archived(tenant.owner, id), lines)).toBeNull()
   }, 600_000)
 
-  test('while the API is away, and then MongoDB', async () => {
-    const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
-    await hasMorePieces(id)
-    await platform.kill('api')
-    await eventually(async () => (await engine.only(id)).State.Status === 'exited', within)
-    await platform.start('api')
-    await hasMorePieces(id)
-    await platform.kill('mongodb')
-    await platform.start('mongodb')
-    await isStopped(id)
-    expect(faultIn(await archived(tenant.owner, id), lines)).toBeNull()
-  }, 600_000)
+  testDrawn(
+    'while the API is away, and then MongoDB',
+    async () => {
+      const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
+      await hasMorePieces(id)
+      await platform.kill('api')
+      await eventually(async () => (await engine.only(id)).State.Status === 'exited', within)
+      await platform.start('api')
+      await hasMorePieces(id)
+      await platform.kill('mongodb')
+      await platform.start('mongodb')
+      await isStopped(id)
+      expect(faultIn(await archived(tenant.owner, id), lines)).toBeNull()
+    },
+    600_000,
+  )
 
-  test('while it is read repeatedly', async () => {
-    const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
-    for (let read = 0; read < 5; read++) {
-      const all = await archived(tenant.owner, id)
-      expect(faultIn(all, all.length)).toBeNull()
-    }
-    await isStopped(id)
-    expect(faultIn(await archived(tenant.owner, id), lines)).toBeNull()
-  }, 600_000)
+  testDrawn(
+    'while it is read repeatedly',
+    async () => {
+      const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
+      for (let read = 0; read < 5; read++) {
+        const all = await archived(tenant.owner, id)
+        expect(faultIn(all, all.length)).toBeNull()
+      }
+      await isStopped(id)
+      expect(faultIn(await archived(tenant.owner, id), lines)).toBeNull()
+    },
+    600_000,
+  )
 
-  test('across a restart on the engine, a stop and a start, and a recreation', async () => {
-    const count = 20_000
-    const { id } = await tenant.containers.make(writer(count, 'sleep 600'))
-    await hasWritten(id, count)
-    const first = (await engine.only(id)).Id
-    await docker.getContainer(first).restart({ t: 0 })
-    await hasWritten(id, 2 * count)
-    await (await tenant.containers.stop(id)).operation.success()
-    await (await tenant.containers.start(id)).operation.success()
-    await hasWritten(id, 3 * count)
-    await (await tenant.containers.stop(id)).operation.success()
-    await (
-      await tenant.containers.update(id, { command: writer(count / 2, 'sleep 600').command })
-    ).operation.success()
-    await (await tenant.containers.start(id)).operation.success()
-    expect((await engine.only(id)).Id).not.toBe(first)
-    const life = upTo(count)
-    const all = [...life, ...life, ...life, ...upTo(count / 2)]
-    await eventually(async () => (await archived(tenant.owner, id)).length >= all.length, within)
-    expect(numbers((await archived(tenant.owner, id)).slice(0, all.length))).toEqual(all)
-  }, 600_000)
+  testDrawn(
+    'across a restart on the engine, a stop and a start, and a recreation',
+    async () => {
+      const count = 20_000
+      const { id } = await tenant.containers.make(writer(count, 'sleep 600'))
+      await hasWritten(id, count)
+      const first = (await engine.only(id)).Id
+      await docker.getContainer(first).restart({ t: 0 })
+      await hasWritten(id, 2 * count)
+      await (await tenant.containers.stop(id)).operation.success()
+      await (await tenant.containers.start(id)).operation.success()
+      await hasWritten(id, 3 * count)
+      await (await tenant.containers.stop(id)).operation.success()
+      await (
+        await tenant.containers.update(id, { command: writer(count / 2, 'sleep 600').command })
+      ).operation.success()
+      await (await tenant.containers.start(id)).operation.success()
+      expect((await engine.only(id)).Id).not.toBe(first)
+      const life = upTo(count)
+      const all = [...life, ...life, ...life, ...upTo(count / 2)]
+      await eventually(async () => (await archived(tenant.owner, id)).length >= all.length, within)
+      expect(numbers((await archived(tenant.owner, id)).slice(0, all.length))).toEqual(all)
+    },
+    600_000,
+  )
 })
 
 describe('the archived output', () => {

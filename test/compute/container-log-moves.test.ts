@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Host } from '../../models/compute/hosts.ts'
 import { enrolled } from '../../worker/host/enrolment.ts'
 import { makeInternalApi } from '../../worker/host/internal-api.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
@@ -50,23 +51,27 @@ describeHosts('the archive of a container that is moved', () => {
     expect(numbers(await archived(tenant.owner, id))).toEqual(twice)
   })
 
-  test('names what is missing while the old host is away, and is in order when that host is back', async () => {
-    const id = await writtenOn(second)
-    await platform.kill(second.roles.host)
-    await eventually(async () => (await Host.findById(second.id).lean())?.unreachable_since)
-    await open([first])
-    await (await tenant.containers.reschedule(id)).operation.success()
-    const answer = await askArchive(tenant.owner, id)
-    let remarks = 0
-    for await (const line of answer.lines) if (line.startsWith('[keelson: ')) remarks++
-    expect(remarks).toBe(1)
-    expect(answer.complete()).toBe('false')
+  testDrawn(
+    'names what is missing while the old host is away, and is in order when that host is back',
+    async () => {
+      const id = await writtenOn(second)
+      await platform.kill(second.roles.host)
+      await eventually(async () => (await Host.findById(second.id).lean())?.unreachable_since)
+      await open([first])
+      await (await tenant.containers.reschedule(id)).operation.success()
+      const answer = await askArchive(tenant.owner, id)
+      let remarks = 0
+      for await (const line of answer.lines) if (line.startsWith('[keelson: ')) remarks++
+      expect(remarks).toBe(1)
+      expect(answer.complete()).toBe('false')
 
-    await platform.start(second.roles.host)
-    await isOnlyOn(id, first)
-    await eventually(async () => (await archived(tenant.owner, id)).length === 2 * count)
-    expect(numbers(await archived(tenant.owner, id))).toEqual(twice)
-  }, 600_000)
+      await platform.start(second.roles.host)
+      await isOnlyOn(id, first)
+      await eventually(async () => (await archived(tenant.owner, id)).length === 2 * count)
+      expect(numbers(await archived(tenant.owner, id))).toEqual(twice)
+    },
+    600_000,
+  )
 
   test('refuses output from a host that never had the container', async () => {
     const id = await writtenOn(first)

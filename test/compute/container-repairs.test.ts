@@ -3,6 +3,7 @@ import { HostReport } from '../../lib/host-protocol.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { type ContainerBody, type Json, shell } from '../support/client.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { docker, engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { execInside } from '../support/inside.ts'
@@ -26,7 +27,7 @@ const runningAgain = (tenant: TestTenant, { id, started_at }: ContainerBody): Pr
 const noted = (tenant: TestTenant, id: string, kind: string): Promise<Json> =>
   eventually(async () => (await tenant.containers.activity(id)).find((event) => event['kind'] === kind))
 
-test('a container that is removed from its host is recreated, with its ports', async () => {
+testDrawn('a container that is removed from its host is recreated, with its ports', async () => {
   const tenant = await makeTenant()
   const before = await settled(tenant, { ports: [{ container_port: 80 }] })
   await engine.remove(before.id)
@@ -81,7 +82,7 @@ test('a container that is killed is started again', async () => {
   })
 })
 
-test('a container that is stopped on its host is started again', async () => {
+testDrawn('a container that is stopped on its host is started again', async () => {
   const tenant = await makeTenant()
   const before = await settled(tenant)
   await docker.getContainer((await engine.only(before.id)).Id).stop({ t: 0 })

@@ -6,6 +6,7 @@ import { place } from '../../models/compute/placement.ts'
 import { release, Reservation, reserve } from '../../models/compute/reservations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import type { Client, ContainerBody, Json, Operation, OperationBody } from '../support/client.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, first, hosts, second, third } from '../support/describe-hosts.ts'
 import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
@@ -155,7 +156,7 @@ describeHosts('reschedule', () => {
     await expectSums()
   })
 
-  test('returns the container to the old host if it fails on the new one', async () => {
+  testDrawn('returns the container to the old host if it fails on the new one', async () => {
     const port = 20_000 + Math.floor(Math.random() * 1_000)
     const ports = [{ container_port: 80, host_port: port }]
     await makeOn(second, { ports })
@@ -167,7 +168,7 @@ describeHosts('reschedule', () => {
     await expectSums()
   })
 
-  test('stops the container first, also on a host whose reports were missed for a while', async () => {
+  testDrawn('stops the container first, also on a host whose reports were missed for a while', async () => {
     const { id } = await makeOn(first)
     await open([second])
     // As after an outage of the platform. The host's next report corrects the record.
@@ -269,7 +270,7 @@ describeHosts('a host', () => {
     await expectSums()
   })
 
-  test('is evacuated once although the worker is killed while its instances move', async () => {
+  testDrawn('is evacuated once although the worker is killed while its instances move', async () => {
     const ids: string[] = []
     for (let i = 0; i < 3; i++) ids.push((await makeOn(third)).id)
     await open([second, third])
@@ -285,7 +286,7 @@ describeHosts('a host', () => {
     await expectSums()
   })
 
-  test('gets its instances back unchanged if its evacuation is cancelled', async () => {
+  testDrawn('gets its instances back unchanged if its evacuation is cancelled', async () => {
     const before = await makeOn(third)
     await open([second, third])
     await platform.kill(second.roles.host) // which delays the move

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { closeConsoles, openConsole } from '../support/console.ts'
 import { describeHosts } from '../support/describe-hosts.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { allHosts, closeFurther, open } from '../support/hosts.ts'
 import { expectNoNetworks } from '../support/host-networks.ts'
@@ -19,53 +20,59 @@ afterAll(closeConsoles)
 
 const path = '/api/v1/microvms'
 
-test('a running microVM attaches and detaches a disk, which survives a suspension and keeps its data', async () => {
-  const { id: disk } = await tenant.disks.make()
-  const { id } = await tenant.microvms.make()
-  await (await tenant.microvms.attach(id, disk)).operation.success()
-  expect(await tenant.disks.get(disk)).toMatchObject({
-    status: 'attached',
-    attached_to: { kind: 'microvm', id, mount_path: '/data' },
-  })
-  await outputOf(tenant, id, 'grep -q " /data " /proc/mounts && echo kept >/data/file && sync')
-  await (await tenant.microvms.update(id, { memory_mib: 80 })).operation.success()
-  await (await tenant.microvms.suspend(id)).operation.success()
-  expect(await tenant.owner.ask('DELETE', `${path}/${id}/disks/${disk}`)).toMatchObject({
-    status: 409,
-    body: { code: 'state_conflict', state: 'suspended' },
-  })
-  await (await tenant.microvms.resume(id)).operation.success()
-  expect(await outputOf(tenant, id, 'cat /data/file; echo more >>/data/file')).toBe('kept')
-  await (await tenant.microvms.detach(id, disk)).operation.success()
-  expect((await runIn(tenant, id, 'grep " /data " /proc/mounts')).code).toBe(1)
-  expect(await tenant.disks.get(disk)).toMatchObject({ status: 'available', attached_to: null })
-  await (await tenant.microvms.delete(id)).operation.success()
+testDrawn(
+  'a running microVM attaches and detaches a disk, which survives a suspension and keeps its data',
+  async () => {
+    const { id: disk } = await tenant.disks.make()
+    const { id } = await tenant.microvms.make()
+    await (await tenant.microvms.attach(id, disk)).operation.success()
+    expect(await tenant.disks.get(disk)).toMatchObject({
+      status: 'attached',
+      attached_to: { kind: 'microvm', id, mount_path: '/data' },
+    })
+    await outputOf(tenant, id, 'grep -q " /data " /proc/mounts && echo kept >/data/file && sync')
+    await (await tenant.microvms.update(id, { memory_mib: 80 })).operation.success()
+    await (await tenant.microvms.suspend(id)).operation.success()
+    expect(await tenant.owner.ask('DELETE', `${path}/${id}/disks/${disk}`)).toMatchObject({
+      status: 409,
+      body: { code: 'state_conflict', state: 'suspended' },
+    })
+    await (await tenant.microvms.resume(id)).operation.success()
+    expect(await outputOf(tenant, id, 'cat /data/file; echo more >>/data/file')).toBe('kept')
+    await (await tenant.microvms.detach(id, disk)).operation.success()
+    expect((await runIn(tenant, id, 'grep " /data " /proc/mounts')).code).toBe(1)
+    expect(await tenant.disks.get(disk)).toMatchObject({ status: 'available', attached_to: null })
+    await (await tenant.microvms.delete(id)).operation.success()
 
-  const other = await tenant.containers.make({
-    command: ['sh', '-c', 'cat /data/file; exec sleep 3600'],
-    disks: [{ disk_id: disk, mount_path: '/data' }],
-  })
-  const { body } = await tenant.owner.ask('GET', `/api/v1/containers/${other.id}/logs?timestamps=false`)
-  expect(String(body['text'])).toMatch(/kept.*more/s)
-})
+    const other = await tenant.containers.make({
+      command: ['sh', '-c', 'cat /data/file; exec sleep 3600'],
+      disks: [{ disk_id: disk, mount_path: '/data' }],
+    })
+    const { body } = await tenant.owner.ask('GET', `/api/v1/containers/${other.id}/logs?timestamps=false`)
+    expect(String(body['text'])).toMatch(/kept.*more/s)
+  },
+)
 
-test('a microVM’s serial line is a console for several watchers, and its usage is measured', async () => {
-  const { id } = await tenant.microvms.make({ command: ['sh', '-c', 'while :; do :; done'] })
-  const terminals = await Promise.all(
-    [0, 1].map(() => openConsole(id, { token: tenant.owner.token, plural: 'microvms' })),
-  )
-  expect((await runIn(tenant, id, 'echo on the line >/dev/ttyS0')).code).toBe(0)
-  for (const terminal of terminals) await terminal.shows('on the line')
-  const metrics = () =>
-    tenant.owner.get<{ series: { name: string; points: [string, number][] }[] }>(`${path}/${id}/metrics`)
-  await eventually(async () => {
-    const { series } = await metrics()
-    const of = (name: string) => series.find((one) => one.name === name)?.points.at(-1)?.[1] ?? 0
-    return of('cpu_cores_used') > 0.2 && of('memory_mib_used') > 16
-  })
-  await (await tenant.microvms.delete(id)).operation.success()
-  for (const terminal of terminals) expect((await terminal.closed).code).toBe(1000)
-})
+testDrawn(
+  'a microVM’s serial line is a console for several watchers, and its usage is measured',
+  async () => {
+    const { id } = await tenant.microvms.make({ command: ['sh', '-c', 'while :; do :; done'] })
+    const terminals = await Promise.all(
+      [0, 1].map(() => openConsole(id, { token: tenant.owner.token, plural: 'microvms' })),
+    )
+    expect((await runIn(tenant, id, 'echo on the line >/dev/ttyS0')).code).toBe(0)
+    for (const terminal of terminals) await terminal.shows('on the line')
+    const metrics = () =>
+      tenant.owner.get<{ series: { name: string; points: [string, number][] }[] }>(`${path}/${id}/metrics`)
+    await eventually(async () => {
+      const { series } = await metrics()
+      const of = (name: string) => series.find((one) => one.name === name)?.points.at(-1)?.[1] ?? 0
+      return of('cpu_cores_used') > 0.2 && of('memory_mib_used') > 16
+    })
+    await (await tenant.microvms.delete(id)).operation.success()
+    for (const terminal of terminals) expect((await terminal.closed).code).toBe(1000)
+  },
+)
 
 describeHosts('in a subnet', () => {
   afterAll(async () => {

@@ -1,4 +1,5 @@
 import { afterAll, afterEach, describe, expect, jest, test } from '@jest/globals'
+import { testDrawn } from '../support/drawn.ts'
 import { isLong } from '../support/long.ts'
 import type { Accepted } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
@@ -85,32 +86,35 @@ describe.each(sampled(roles, 1))('when %s is killed,', (role) => {
   })
 })
 
-test('a guest whose process is killed during its suspension ends running or suspended, as recorded', async () => {
-  const tenant = await makeTenant()
-  const { id } = await tenant.microvms.make()
-  const [pid = 0] = await guests(id)
-  const { operation } = await tenant.microvms.suspend(id)
-  await eventually(async () => (await operation.now()).state !== 'pending')
-  try {
-    process.kill(pid, 'SIGKILL')
-  } catch {
-    // The process had already ended.
-  }
-  await operation.end(within)
-  await eventually(
-    async () => {
-      const { status, operation_id } = await tenant.microvms.get(id)
-      const running = (await guests(id)).length
-      return (
-        operation_id === null &&
-        ((status === 'suspended' && running === 0) || (status === 'running' && running === 1))
-      )
-    },
-    { withinMs: within },
-  )
-})
+testDrawn(
+  'a guest whose process is killed during its suspension ends running or suspended, as recorded',
+  async () => {
+    const tenant = await makeTenant()
+    const { id } = await tenant.microvms.make()
+    const [pid = 0] = await guests(id)
+    const { operation } = await tenant.microvms.suspend(id)
+    await eventually(async () => (await operation.now()).state !== 'pending')
+    try {
+      process.kill(pid, 'SIGKILL')
+    } catch {
+      // The process had already ended.
+    }
+    await operation.end(within)
+    await eventually(
+      async () => {
+        const { status, operation_id } = await tenant.microvms.get(id)
+        const running = (await guests(id)).length
+        return (
+          operation_id === null &&
+          ((status === 'suspended' && running === 0) || (status === 'running' && running === 1))
+        )
+      },
+      { withinMs: within },
+    )
+  },
+)
 
-test('a microVM that is deleted during its creation or suspension leaves nothing', async () => {
+testDrawn('a microVM that is deleted during its creation or suspension leaves nothing', async () => {
   const tenant = await makeTenant()
   const first = await tenant.microvms.create()
   await started(first.id)

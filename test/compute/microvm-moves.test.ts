@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
 import type { Accepted } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open, whileFull } from '../support/hosts.ts'
 import { archived, numbers } from '../support/log-archive.ts'
@@ -77,7 +78,7 @@ describeHosts('a move', () => {
     expect(all).toEqual([...new Set(all)].toSorted((a, b) => a - b))
   })
 
-  test('resumes a suspended microVM on a host with room if its own host is full', async () => {
+  testDrawn('resumes a suspended microVM on a host with room if its own host is full', async () => {
     const own = await makeTenant()
     await open([first])
     const { id: disk } = await own.disks.make()

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { processesWith } from '../../drivers/system/programs.ts'
 import type { Accepted, ContainerBody, Json } from '../support/client.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { guests } from '../support/microvms.ts'
@@ -81,7 +82,7 @@ describeHosts('published ports', () => {
     expect(await carriers(id)).toEqual([])
   })
 
-  test('follow the next NIC and the move to another host, and end with the microVM', async () => {
+  testDrawn('follow the next NIC and the move to another host, and end with the microVM', async () => {
     const { id, name, ports } = await tenant.microvms.make(serving())
     const [port] = ports as [Port]
     const [nic] = (await now(id)).nics
@@ -106,33 +107,36 @@ describeHosts('published ports', () => {
     await done(tenant.microvms.delete(id))
   })
 
-  test('are refused if the host port is taken or there is no NIC; a failed creation leaves nothing', async () => {
-    const unreachable = {
-      ...serving(),
-      nics: [],
-      image: 'busybox',
-      name: 'alone',
-      cpu_cores: 1,
-      memory_mib: 64,
-    }
-    const needsNic = { status: 422, body: { errors: [{ pointer: '/ports' }] } }
-    expect(await tenant.owner.ask('POST', path, unreachable)).toMatchObject(needsNic)
+  testDrawn(
+    'are refused if the host port is taken or there is no NIC; a failed creation leaves nothing',
+    async () => {
+      const unreachable = {
+        ...serving(),
+        nics: [],
+        image: 'busybox',
+        name: 'alone',
+        cpu_cores: 1,
+        memory_mib: 64,
+      }
+      const needsNic = { status: 422, body: { errors: [{ pointer: '/ports' }] } }
+      expect(await tenant.owner.ask('POST', path, unreachable)).toMatchObject(needsNic)
 
-    const small = await makeTenant()
-    const its = await makeSubnet(small, (await makeVpc(small)).id)
-    const fixed = { nics: [{ subnet_id: its.id }], ports: [{ container_port: 80, host_port: 27_334 }] }
-    const held = createServer().listen(27_334, '0.0.0.0')
-    try {
-      const { id, operation } = await small.microvms.create(serving(fixed))
-      expect(await operation.end()).toMatchObject({
-        state: 'failed',
-        error: { code: 'port_in_use' },
-      })
-      expect(await guests(id)).toEqual([])
-      expect(await carriers(id)).toEqual([])
-      expect(await small.holds()).toEqual(holdsNothing)
-    } finally {
-      held.close()
-    }
-  })
+      const small = await makeTenant()
+      const its = await makeSubnet(small, (await makeVpc(small)).id)
+      const fixed = { nics: [{ subnet_id: its.id }], ports: [{ container_port: 80, host_port: 27_334 }] }
+      const held = createServer().listen(27_334, '0.0.0.0')
+      try {
+        const { id, operation } = await small.microvms.create(serving(fixed))
+        expect(await operation.end()).toMatchObject({
+          state: 'failed',
+          error: { code: 'port_in_use' },
+        })
+        expect(await guests(id)).toEqual([])
+        expect(await carriers(id)).toEqual([])
+        expect(await small.holds()).toEqual(holdsNothing)
+      } finally {
+        held.close()
+      }
+    },
+  )
 })

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { clockErrorMs } from '../support/clocks.ts'
 import type { Json } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import {
   bootId,
@@ -114,7 +115,7 @@ describe('a suspended microVM', () => {
     expect(await tenant.holds()).toMatchObject({ cpu_milli: 2000, memory_mib: 128 })
   })
 
-  test('stays suspended if the quota has no room to resume it; a stop discards its memory', async () => {
+  testDrawn('stays suspended if the quota has no room to resume it; a stop discards its memory', async () => {
     const small = await makeTenant({ max_cpu_cores: 1 })
     const { id } = await small.microvms.make()
     await (await small.microvms.suspend(id)).operation.success()
@@ -130,25 +131,28 @@ describe('a suspended microVM', () => {
   })
 })
 
-test('a microVM’s change of size is listed as pending, and applied by its next start or reboot', async () => {
-  const { id } = await tenant.microvms.make()
-  const boot = await bootId(tenant, id)
-  await (await tenant.microvms.update(id, { memory_mib: 96, tags: { size: 'larger' } })).operation.success()
-  expect(await tenant.microvms.get(id)).toMatchObject({
-    memory_mib: 96,
-    pending_changes: ['memory_mib'],
-    tags: { size: 'larger' },
-  })
-  const smaller = await tenant.owner.ask('PUT', `${path}/${id}`, { root_disk_gib: 0 })
-  expect(smaller).toMatchObject({ status: 422, body: { errors: [{ pointer: '/root_disk_gib' }] } })
-  await (await tenant.microvms.reboot(id)).operation.success()
-  expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', pending_changes: [] })
-  expect(await bootId(tenant, id)).not.toBe(boot)
-  const memory = Number(await outputOf(tenant, id, "awk '/MemTotal/{print $2}' /proc/meminfo"))
-  expect(memory).toBeGreaterThan(64 * 1024)
-})
+testDrawn(
+  'a microVM’s change of size is listed as pending, and applied by its next start or reboot',
+  async () => {
+    const { id } = await tenant.microvms.make()
+    const boot = await bootId(tenant, id)
+    await (await tenant.microvms.update(id, { memory_mib: 96, tags: { size: 'larger' } })).operation.success()
+    expect(await tenant.microvms.get(id)).toMatchObject({
+      memory_mib: 96,
+      pending_changes: ['memory_mib'],
+      tags: { size: 'larger' },
+    })
+    const smaller = await tenant.owner.ask('PUT', `${path}/${id}`, { root_disk_gib: 0 })
+    expect(smaller).toMatchObject({ status: 422, body: { errors: [{ pointer: '/root_disk_gib' }] } })
+    await (await tenant.microvms.reboot(id)).operation.success()
+    expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', pending_changes: [] })
+    expect(await bootId(tenant, id)).not.toBe(boot)
+    const memory = Number(await outputOf(tenant, id, "awk '/MemTotal/{print $2}' /proc/meminfo"))
+    expect(memory).toBeGreaterThan(64 * 1024)
+  },
+)
 
-test('a microVM whose process is killed is started again, and its feed says so', async () => {
+testDrawn('a microVM whose process is killed is started again, and its feed says so', async () => {
   const { id } = await tenant.microvms.make()
   const [pid = 0] = await guests(id)
   process.kill(pid, 'SIGKILL')
@@ -159,7 +163,7 @@ test('a microVM whose process is killed is started again, and its feed says so',
   expect(await tenant.microvms.activity(id)).toMatchObject([{ kind: 'repair' }])
 })
 
-test('a command that fails at once fails the microVM’s creation, and nothing is left', async () => {
+testDrawn('a command that fails at once fails the microVM’s creation, and nothing is left', async () => {
   const { id, operation } = await tenant.microvms.create({ command: ['no-such-command'] })
   expect(await operation.end()).toMatchObject({
     state: 'failed',

@@ -5,6 +5,7 @@ import { newId } from '../../lib/ids.ts'
 import { type Json, smallVm } from '../support/client.ts'
 import { closeConsoles, openConsole } from '../support/console.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { testLong } from '../support/long-tests.ts'
@@ -91,32 +92,36 @@ describe('a VPC', () => {
   })
 })
 
-test('a VM boots its image, is set up by secret user data, has a serial console, and is deleted cleanly', async () => {
-  const secret = `planted-${newId()}`
-  plantAll([secret])
-  const user_data = `#cloud-config\n# ${secret}\nbootcmd: [[sh, -c, "echo set up > /dev/ttyS0"]]\n`
-  const { id, body: asked, operation } = await tenant.vms.create({ user_data, ssh_keys: [key] })
-  expect(asked).toMatchObject({ status: 'creating', ssh_keys: [key], vpc_id: null })
-  await operation.success(making.withinMs)
-  const shown = await tenant.vms.get(id)
-  expect(shown).toMatchObject({ status: 'running', image_digest: expect.stringMatching(/^debian-12-/) })
-  expect(JSON.stringify([asked, shown, await operation.now()])).not.toContain(secret)
-  expect(await guests(id)).toHaveLength(1)
-  const record = await readFile(join(layout.state, 'host/machines', id, 'machine.json'), 'utf8')
-  expect(record).not.toContain(secret)
+testDrawn(
+  'a VM boots its image, is set up by secret user data, has a serial console, and is deleted cleanly',
+  async () => {
+    const secret = `planted-${newId()}`
+    plantAll([secret])
+    const user_data = `#cloud-config\n# ${secret}\nbootcmd: [[sh, -c, "echo set up > /dev/ttyS0"]]\n`
+    const { id, body: asked, operation } = await tenant.vms.create({ user_data, ssh_keys: [key] })
+    expect(asked).toMatchObject({ status: 'creating', ssh_keys: [key], vpc_id: null })
+    await operation.success(making.withinMs)
+    const shown = await tenant.vms.get(id)
+    expect(shown).toMatchObject({ status: 'running', image_digest: expect.stringMatching(/^debian-12-/) })
+    expect(JSON.stringify([asked, shown, await operation.now()])).not.toContain(secret)
+    expect(await guests(id)).toHaveLength(1)
+    const record = await readFile(join(layout.state, 'host/machines', id, 'machine.json'), 'utf8')
+    expect(record).not.toContain(secret)
 
-  const terminal = await openConsole(id, { token: tenant.owner.token, plural: 'vms' })
-  await terminal.shows('set up', making.withinMs)
-  expect((await linesOf(tenant, id, 'vms')).map(({ line }) => line).join()).toContain('set up')
+    const terminal = await openConsole(id, { token: tenant.owner.token, plural: 'vms' })
+    await terminal.shows('set up', making.withinMs)
+    expect((await linesOf(tenant, id, 'vms')).map(({ line }) => line).join()).toContain('set up')
 
-  // It is running in each report since: it was not restarted.
-  expect(await tenant.owner.get(`${path}/${id}/activity`)).toEqual({ items: [], total: 0 })
-  await (await tenant.vms.delete(id)).operation.success()
-  expect((await terminal.closed).code).toBe(1000)
-  expect(await guests(id)).toEqual([])
-  expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
-  expect(await tenant.holds()).toEqual(holdsNothing)
-}, 900_000)
+    // It is running in each report since: it was not restarted.
+    expect(await tenant.owner.get(`${path}/${id}/activity`)).toEqual({ items: [], total: 0 })
+    await (await tenant.vms.delete(id)).operation.success()
+    expect((await terminal.closed).code).toBe(1000)
+    expect(await guests(id)).toEqual([])
+    expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
+    expect(await tenant.holds()).toEqual(holdsNothing)
+  },
+  900_000,
+)
 
 /** Serves `set up` on port 80, and records each run of the user data. */
 const user_data = [

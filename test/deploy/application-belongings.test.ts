@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { followLog } from '../support/follow.ts'
 import { innerEngine } from '../support/machines-inside.ts'
@@ -102,7 +103,7 @@ describe('a scheduled task', () => {
     expect(await tenant.owner.get(path)).toEqual({ items: [], total: 0 })
   })
 
-  test('fails with the exit code, with a time limit, and when it is cancelled', async () => {
+  testDrawn('fails with the exit code, with a time limit, and when it is cancelled', async () => {
     const app = await apps.make()
     const add = async (body: object): Promise<string> =>
       String((await apps.addTask(app.id, { ...body })).body['id'])
@@ -162,7 +163,7 @@ describe('a storage', () => {
     expect(await volumes()).toEqual([])
   })
 
-  test('keeps its worker, and ends with its application', async () => {
+  testDrawn('keeps its worker, and ends with its application', async () => {
     // The second of two applications of this size is on the other worker.
     const made = await Promise.all([apps.make({ memory_mib: 96 }), apps.make({ memory_mib: 96 })])
     for (const { id } of made) {

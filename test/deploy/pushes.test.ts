@@ -10,6 +10,7 @@ import { buildsOf } from '../support/clients/builds.ts'
 import type { CredentialsBody } from '../support/clients/deploy-servers.ts'
 import { digestOf, indexType, manifestType, registryOf } from '../support/clients/registries.ts'
 import { docker } from '../support/containers.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
 import { get } from '../support/members.ts'
@@ -105,7 +106,7 @@ describe('an image that was pushed', () => {
     expect(JSON.parse((await ask('GET', 'site/tags/list')).body)).toMatchObject({ tags: ['latest'] })
   })
 
-  test('may be large, come in parts, and be an index of images', async () => {
+  testDrawn('may be large, come in parts, and be an index of images', async () => {
     const manifest = await registry.imageOf('large', randomBytes(24 * 1024 ** 2))
     const bytes = Buffer.from(JSON.stringify(manifest))
     expect((await put('large', digestOf(bytes), manifest, manifestType)).status).toBe(201)
@@ -128,7 +129,7 @@ describe('an image that was pushed', () => {
     ).toBe(201)
   })
 
-  test('is kept as those of builds are: the last three, and what deployments need', async () => {
+  testDrawn('is kept as those of builds are: the last three, and what deployments need', async () => {
     for (let n = 1; n <= 5; n++) await put('kept', 'latest', await registry.imageOf('kept'), manifestType)
     await eventually(async () => (await statesOf('kept')).filter((state) => state === 'gone').length === 2, {
       withinMs: 60_000,
@@ -155,7 +156,7 @@ describe('code of a tenant breaks out', () => {
     tries = breakOuts({ address, name: name ?? '' })
   })
 
-  test('neither from a pushed image', async () => {
+  testDrawn('neither from a pushed image', async () => {
     const script = `(${breakOutScript(tries)}) >/site/tried 2>&1; touch /site/over`
     await push('hostile', 'v1', 'hostile', { first: `{ ${encoded(script)}; } &` })
     const app = await apps.make({ image: 'hostile', tag: 'v1' })
@@ -163,7 +164,7 @@ describe('code of a tenant breaks out', () => {
     expect((await visit(app.url, '/tried')).text.split('\n')).toEqual(expected(tries))
   })
 
-  test('nor from a step of a build', async () => {
+  testDrawn('nor from a step of a build', async () => {
     await loadBaseImage(tenant.owner, server)
     const Dockerfile = `FROM busybox\nRUN ${encoded(breakOutScript(tries))}`
     const { id } = await builds.make('attempt', { Dockerfile })

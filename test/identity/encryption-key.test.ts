@@ -15,6 +15,7 @@ import { hashPassword, User } from '../../models/identity/users.ts'
 import { sealedFields } from '../../models/sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../../models/secrets.ts'
 import { ask, Client, type Json, type Operation } from '../support/client.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeMachine, replicas, requestToken } from '../support/api-clients.ts'
@@ -207,7 +208,7 @@ describe('the master key', () => {
     if (!lines().includes(first)) appendFileSync(file, first)
   })
 
-  test('is replaced by adding a line, rotating and removing the old line', async () => {
+  testDrawn('is replaced by adding a line, rotating and removing the old line', async () => {
     const proveGood = await secretsOfEachKind()
     const old = lines()
     const id = `k${newId()}`
@@ -225,20 +226,23 @@ describe('the master key', () => {
     expect(await sealedBefore()).toEqual([])
   })
 
-  test('must stay while it wraps keys: a rotation without it fails, names it, and loses nothing', async () => {
-    const proveGood = await secretsOfEachKind()
-    const old = lines()
-    const line = keyLine().replace('k1:', `k${newId()}:`)
-    writeFileSync(file, line)
-    const failed = await (await begin()).end()
-    const [id] = old.split(':', 1)
-    expect(failed).toMatchObject({ state: 'failed', error: { code: 'master_key_missing' } })
-    expect(failed.error?.detail).toContain(id)
-    expect((await shown()).master_key_ids).toEqual([id])
-    writeFileSync(file, old)
-    await proveGood()
-    await rotate()
-  })
+  testDrawn(
+    'must stay while it wraps keys: a rotation without it fails, names it, and loses nothing',
+    async () => {
+      const proveGood = await secretsOfEachKind()
+      const old = lines()
+      const line = keyLine().replace('k1:', `k${newId()}:`)
+      writeFileSync(file, line)
+      const failed = await (await begin()).end()
+      const [id] = old.split(':', 1)
+      expect(failed).toMatchObject({ state: 'failed', error: { code: 'master_key_missing' } })
+      expect(failed.error?.detail).toContain(id)
+      expect((await shown()).master_key_ids).toEqual([id])
+      writeFileSync(file, old)
+      await proveGood()
+      await rotate()
+    },
+  )
 
   test('may come from the environment; a key that does not open the keys is refused, naming the setting', async () => {
     const settings = stackSettings()
@@ -298,7 +302,7 @@ describe('a key rotation', () => {
     expect((await shown()).data_key_id).toBe(operation.id) // only one new key, however often the step was retried
   })
 
-  test('does not overwrite a change that is made meanwhile', async () => {
+  testDrawn('does not overwrite a change that is made meanwhile', async () => {
     const ids = (await Container.find({ tenant_id: crowd.id }, { _id: 1 }).lean()).map(({ _id }) => _id)
     const written = new Map<string, string>()
     const operation = await begin()
@@ -325,7 +329,7 @@ describe('a key rotation', () => {
 })
 
 describe('an older data key', () => {
-  test('opens late writes, and is removed a day after its replacement if it seals nothing', async () => {
+  testDrawn('opens late writes, and is removed a day after its replacement if it seals nothing', async () => {
     const { id } = await tenant.containers.make({ config_vars: { A: 'b' }, start: false })
     const one = { _id: id, tenant_id: tenant.id }
     const late = (await Container.findOne(one).lean())?.config_vars_sealed ?? ''
@@ -344,24 +348,27 @@ describe('an older data key', () => {
     expect(await DataKey.exists({ purpose: 'seal', replaced_at: { $ne: null } })).not.toBeNull() // replaced just now
   })
 
-  test('stays if a secret cannot be opened: the rotation names it and fails, the next one succeeds', async () => {
-    const { id } = await tenant.containers.make({ config_vars: { A: 'b' }, start: false })
-    const one = { _id: id, tenant_id: tenant.id }
-    const good = (await Container.findOne(one).lean())?.config_vars_sealed ?? ''
-    await Container.updateOne(one, { $set: { config_vars_sealed: `${good.slice(0, -4)}AAAA` } })
-    await DataKey.updateMany({ replaced_at: { $ne: null } }, { $set: { replaced_at: new Date(0) } })
-    const older = await DataKey.countDocuments({ replaced_at: { $ne: null } })
+  testDrawn(
+    'stays if a secret cannot be opened: the rotation names it and fails, the next one succeeds',
+    async () => {
+      const { id } = await tenant.containers.make({ config_vars: { A: 'b' }, start: false })
+      const one = { _id: id, tenant_id: tenant.id }
+      const good = (await Container.findOne(one).lean())?.config_vars_sealed ?? ''
+      await Container.updateOne(one, { $set: { config_vars_sealed: `${good.slice(0, -4)}AAAA` } })
+      await DataKey.updateMany({ replaced_at: { $ne: null } }, { $set: { replaced_at: new Date(0) } })
+      const older = await DataKey.countDocuments({ replaced_at: { $ne: null } })
 
-    const failed = await (await begin()).end()
-    expect(failed).toMatchObject({ state: 'failed', error: { code: 'secrets_unreadable' } })
-    expect(failed.error?.detail).toContain(`containers.config_vars_sealed of ${id}`)
-    expect(await shown()).toMatchObject({ status: 'active', status_reason: failed.error?.detail })
-    expect(await sealedBefore()).toEqual(['containers.config_vars_sealed'])
-    expect(await DataKey.countDocuments({ replaced_at: { $ne: null } })).toBe(older + 1)
+      const failed = await (await begin()).end()
+      expect(failed).toMatchObject({ state: 'failed', error: { code: 'secrets_unreadable' } })
+      expect(failed.error?.detail).toContain(`containers.config_vars_sealed of ${id}`)
+      expect(await shown()).toMatchObject({ status: 'active', status_reason: failed.error?.detail })
+      expect(await sealedBefore()).toEqual(['containers.config_vars_sealed'])
+      expect(await DataKey.countDocuments({ replaced_at: { $ne: null } })).toBe(older + 1)
 
-    await Container.updateOne(one, { $set: { config_vars_sealed: good } })
-    await rotate()
-    expect(await sealedBefore()).toEqual([])
-    expect(await DataKey.countDocuments({ replaced_at: { $ne: null } })).toBe(2)
-  })
+      await Container.updateOne(one, { $set: { config_vars_sealed: good } })
+      await rotate()
+      expect(await sealedBefore()).toEqual([])
+      expect(await DataKey.countDocuments({ replaced_at: { $ne: null } })).toBe(2)
+    },
+  )
 })

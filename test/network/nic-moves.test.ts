@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, first, hosts, second, third } from '../support/describe-hosts.ts'
 import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
@@ -49,7 +50,7 @@ describeHosts('a NIC', () => {
     expect((await networkThings(first)).filter(({ of }) => of.id === member.nics[0]?.id)).toEqual([])
   })
 
-  test('that is moved from an unreachable host answers from its new host only', async () => {
+  testDrawn('that is moved from an unreachable host answers from its new host only', async () => {
     await freshSubnet()
     const member = await makeOn(second)
     const stays = await makeOn(second)
@@ -74,7 +75,7 @@ describeHosts('a NIC', () => {
     await eventually(async () => (await get(stays, addressOf(member))) === member.name)
   })
 
-  test('moves when its host is evacuated', async () => {
+  testDrawn('moves when its host is evacuated', async () => {
     await freshSubnet()
     const member = await makeOn(third)
     const neighbour = await makeOn(second)

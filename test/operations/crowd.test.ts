@@ -1,9 +1,10 @@
 import { expect, test } from '@jest/globals'
 import { engine } from '../support/engine.ts'
 import '../support/exclusive.ts'
+import { isLong } from '../support/long.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
-const size = 200
+const size = isLong ? 200 : 80
 
 test(
   `${size} parallel creates all succeed, none twice, and the API answers meanwhile`,

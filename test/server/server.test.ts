@@ -10,6 +10,7 @@ import { askControl } from '../../script/lib/control.ts'
 import { bridgeOf, hasOwnEngine } from '../../script/lib/engine.ts'
 import { readLayout } from '../../script/lib/settings.ts'
 import type { ServerFacts } from '../../script/lib/supervisor.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { layout as shared } from '../support/stack.ts'
 
@@ -65,7 +66,7 @@ test('a role that crashes is restarted, and the server says so', async () => {
   expect(readFileSync(join(state, 'log/server.log'), 'utf8')).toContain('worker ended by itself (SIGKILL)')
 })
 
-test('a role that was killed on request stays down until it is started', async () => {
+testDrawn('a role that was killed on request stays down until it is started', async () => {
   await server('kill', 'api')
   await expect(fetch(`${facts().api_url}/healthz`)).rejects.toThrow()
   await server('start', 'api')
@@ -88,7 +89,7 @@ test('a second server on the same state folder is refused, and the first keeps r
   expect((await fetch(`${facts().api_url}/healthz`)).status).toBe(200)
 })
 
-test('containers keep running while the server is stopped, and the next start finds them', async () => {
+testDrawn('containers keep running while the server is stopped, and the next start finds them', async () => {
   const container = await docker('run', '--detach', 'keelson/hello:1')
   const pid = await pidInside(container)
   await server('stop')
@@ -97,7 +98,7 @@ test('containers keep running while the server is stopped, and the next start fi
   expect(await pidInside(container)).toBe(pid)
 })
 
-test('a start after a kill -9 of the server ends what that left, and keeps the containers', async () => {
+testDrawn('a start after a kill -9 of the server ends what that left, and keeps the containers', async () => {
   const container = await docker('run', '--detach', 'keelson/hello:1')
   const pid = await pidInside(container)
   const left = (await roles()).map((role) => role.pid ?? 0)

@@ -3,6 +3,7 @@ import { newId } from '../../lib/ids.ts'
 import type { Json } from '../support/client.ts'
 import { shell } from '../support/client.ts'
 import { forgetDisk, pidsServing } from '../support/disk-traces.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { docker, engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { runInside } from '../support/inside.ts'
@@ -97,7 +98,7 @@ describe('attach and detach', () => {
     expect(await kernelTraces(disk)).toEqual([])
   })
 
-  test('give a disk to one of twenty containers that ask for it in parallel', async () => {
+  testDrawn('give a disk to one of twenty containers that ask for it in parallel', async () => {
     const { id: disk } = await tenant.disks.make()
     const ids: string[] = []
     for (let i = 0; i < 20; i++) ids.push((await tenant.containers.make({ start: false })).id)
@@ -110,7 +111,7 @@ describe('attach and detach', () => {
     expect(await tenant.disks.get(disk)).toMatchObject({ attached_to: { id: winner } })
   })
 
-  test('keep a disk that grows while it is attached; the container sees the new size', async () => {
+  testDrawn('keep a disk that grows while it is attached; the container sees the new size', async () => {
     const { container, disk } = await attached()
     await inside(container, 'echo kept > /data/file')
     await (await tenant.disks.update(disk, { size_gib: 3 })).operation.success()
@@ -145,7 +146,7 @@ describe('a refused attachment', () => {
     expect(absent).toMatchObject({ status: 404 })
   })
 
-  test('frees the disk if the container is refused, and keeps it if the container fails', async () => {
+  testDrawn('frees the disk if the container is refused, and keeps it if the container fails', async () => {
     const { id: disk } = await tenant.disks.make()
     const disks = [{ disk_id: disk, mount_path: '/data' }]
     const small = await makeTenant({ max_cpu_cores: 1 })
@@ -170,7 +171,7 @@ describe('a refused attachment', () => {
 })
 
 describe('attached disks', () => {
-  test('survive engine restarts of a container, attached at creation or at run time', async () => {
+  testDrawn('survive engine restarts of a container, attached at creation or at run time', async () => {
     const { container: live } = await attached()
     const { id: disk } = await tenant.disks.make()
     const made = await tenant.containers.make({ disks: [{ disk_id: disk, mount_path: '/data' }] })
@@ -211,7 +212,7 @@ describe('attached disks', () => {
     expect((await tenant.containers.activity(id)).map(({ kind }) => kind)).toContain('repair')
   })
 
-  test('are restored after a kill of the disk’s daemon, and the activity feed records it', async () => {
+  testDrawn('are restored after a kill of the disk’s daemon, and the activity feed records it', async () => {
     const { container, disk } = await attached()
     await inside(container, 'echo kept > /data/file; sync')
     const [daemon = ''] = pidsServing(disk)
@@ -230,7 +231,7 @@ describe('attached disks', () => {
 })
 
 describe('a container’s end', () => {
-  test('frees its disk if the container ends by itself', async () => {
+  testDrawn('frees its disk if the container ends by itself', async () => {
     const { id: disk } = await tenant.disks.make()
     const { id } = await tenant.containers.make({
       ...shell('echo done > /data/file; sync; sleep 2'),

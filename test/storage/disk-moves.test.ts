@@ -5,6 +5,7 @@ import { Disk, openSource } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import type { Client, ContainerBody, Json } from '../support/client.ts'
 import { diskPlaces, tracesOf } from '../support/disk-traces.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, first, hosts, second, third } from '../support/describe-hosts.ts'
 import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
@@ -84,7 +85,7 @@ describeHosts('a migration', () => {
     expect(await tenant.disks.get(again.id)).toMatchObject({ host_id: second.id })
   })
 
-  test('reports its progress, keeps to the bandwidth limit, and never shows its key', async () => {
+  testDrawn('reports its progress, keeps to the bandwidth limit, and never shows its key', async () => {
     const disk = await diskOn(first)
     const { container } = await withNoise(first, disk)
     await (await tenant.containers.delete(container.id)).operation.success()
@@ -107,24 +108,30 @@ describeHosts('a migration', () => {
     await expectDiskAt(disk, second)
   })
 
-  test('is refused while a container runs with the disk; a stopped one follows the disk at its next start', async () => {
-    const disk = await diskOn(first)
-    const { container, noise } = await withNoise(first, disk)
-    const refused = await tenant.owner.ask('POST', `/api/v1/disks/${disk}/migrate`, {
-      target_host_id: second.id,
-    })
-    expect(refused).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
-    expect(refused.body['detail']).toMatch(/stop it first/)
-    await stop(container.id)
-    await (await tenant.disks.migrate(disk, second.id)).operation.success(within)
-    await expectDiskAt(disk, second, 'attached')
-    await (await tenant.containers.start(container.id)).operation.success()
-    expect(await tenant.containers.get(container.id)).toMatchObject({ host_id: second.id, status: 'running' })
-    expect(await inside(second, container.id, sum)).toBe(noise)
-    await eventually(async () => (await placesOf(container.id)).length === 1)
-  })
+  testDrawn(
+    'is refused while a container runs with the disk; a stopped one follows the disk at its next start',
+    async () => {
+      const disk = await diskOn(first)
+      const { container, noise } = await withNoise(first, disk)
+      const refused = await tenant.owner.ask('POST', `/api/v1/disks/${disk}/migrate`, {
+        target_host_id: second.id,
+      })
+      expect(refused).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
+      expect(refused.body['detail']).toMatch(/stop it first/)
+      await stop(container.id)
+      await (await tenant.disks.migrate(disk, second.id)).operation.success(within)
+      await expectDiskAt(disk, second, 'attached')
+      await (await tenant.containers.start(container.id)).operation.success()
+      expect(await tenant.containers.get(container.id)).toMatchObject({
+        host_id: second.id,
+        status: 'running',
+      })
+      expect(await inside(second, container.id, sum)).toBe(noise)
+      await eventually(async () => (await placesOf(container.id)).length === 1)
+    },
+  )
 
-  test('refuses the start of the disk’s container at once, and completes', async () => {
+  testDrawn('refuses the start of the disk’s container at once, and completes', async () => {
     const disk = await diskOn(first)
     const { container, noise } = await withNoise(first, disk)
     await stop(container.id)
@@ -148,7 +155,7 @@ describeHosts('a migration', () => {
     await expectDiskAt(disk, first)
   })
 
-  test('that is cancelled leaves the disk on its host, and nothing elsewhere', async () => {
+  testDrawn('that is cancelled leaves the disk on its host, and nothing elsewhere', async () => {
     const disk = await diskOn(first)
     const { container, noise } = await withNoise(first, disk)
     await (await tenant.containers.delete(container.id)).operation.success()
@@ -196,7 +203,7 @@ describeHosts('a container with disks', () => {
     await eventually(async () => (await placesOf(container.id)).length === 1)
   })
 
-  test('is brought back with its disks if it cannot start on the new host', async () => {
+  testDrawn('is brought back with its disks if it cannot start on the new host', async () => {
     const port = 21_000 + Math.floor(Math.random() * 1_000)
     const ports = [{ container_port: 80, host_port: port }]
     await open([second])
@@ -211,7 +218,7 @@ describeHosts('a container with disks', () => {
     expect(await inside(first, container.id, sum)).toBe(noise)
   })
 
-  test('stays on its host while that does not answer, and says why', async () => {
+  testDrawn('stays on its host while that does not answer, and says why', async () => {
     const disk = await diskOn(second)
     const { container } = await withNoise(second, disk)
     await platform.kill(second.roles.host)
@@ -245,7 +252,7 @@ describeHosts('a host', () => {
     })
   })
 
-  test('that was away removes the disks that were deleted meanwhile', async () => {
+  testDrawn('that was away removes the disks that were deleted meanwhile', async () => {
     const disk = await diskOn(second)
     const { container } = await withNoise(second, disk)
     await platform.kill(second.roles.host)

@@ -13,7 +13,7 @@ const tests = resolve(import.meta.dirname, '..')
 const fileOf = ({ path }: Test): string => relative(tests, path)
 const secondsFor = (test: Test): number => secondsOf(fileOf(test))
 /** The number of calm files that run in parallel: see script/test. */
-const calmAtOnce = 4
+const calmAtOnce = 2
 const isLast = ({ path }: Test): boolean => path.endsWith('/operations/secrets.test.ts')
 const byName = (a: Test, b: Test): number => (a.path < b.path ? -1 : 1)
 const slowestFirst = (a: Test, b: Test): number => secondsFor(b) - secondsFor(a) || byName(a, b)

@@ -1,10 +1,11 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
-import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect } from '@jest/globals'
 import type { MachineDisk, MachineNic } from '../../../drivers/machines.ts'
 import type { SubnetSpec } from '../../../drivers/networks.ts'
 import { newId } from '../../../lib/ids.ts'
 import { type DiskHost, diskHost, kernelTraces, removeDisks, removeHosts } from '../../support/disk-hosts.ts'
+import { testDrawn } from '../../support/drawn.ts'
 import { eventually } from '../../support/eventually.ts'
 import { inMachine, machines, machineSpec, start, withMachines } from '../../support/machine-hosts.ts'
 import { Fabric, nicSpec, subnetSpec } from '../../support/networks.ts'
@@ -59,30 +60,33 @@ withMachines('machines with disks and NICs', () => {
     await removeHosts()
   })
 
-  test('two tenants’ machines with equal addresses reach their own neighbours, and never the host', async () => {
-    const subnets = [subnetSpec(), subnetSpec()]
-    for (const subnet of subnets) await fabric.host(0).networks.applySubnet(subnet)
-    const ids: string[] = []
-    for (const [index, subnet] of subnets.entries()) {
-      await fabric.join(fabric.host(0), subnet, '10.0.0.9', `neighbour-${index}`)
-      const spec = machineSpec({
-        nics: [await nicOf(subnet, '10.0.0.5')],
-        network: { dns_server: '10.0.0.1', search_domain: 'test' },
-      })
-      ids.push(spec.id)
-      await start(spec)
-    }
-    for (const [index, id] of ids.entries()) {
-      expect(await fetched(id, '10.0.0.9')).toBe(`neighbour-${index}`)
-      expect(await fetched(id, fabric.outsideAddress)).toBe('outside')
-      for (const address of [fabric.host(0).address, '169.254.169.254'])
-        expect(await fetched(id, address)).toBe('')
-      const [sample] = await machines.sample([(await machines.find(id)) as never])
-      expect(sample?.net_rx_bytes).toBeGreaterThan(0)
-    }
-  })
+  testDrawn(
+    'two tenants’ machines with equal addresses reach their own neighbours, and never the host',
+    async () => {
+      const subnets = [subnetSpec(), subnetSpec()]
+      for (const subnet of subnets) await fabric.host(0).networks.applySubnet(subnet)
+      const ids: string[] = []
+      for (const [index, subnet] of subnets.entries()) {
+        await fabric.join(fabric.host(0), subnet, '10.0.0.9', `neighbour-${index}`)
+        const spec = machineSpec({
+          nics: [await nicOf(subnet, '10.0.0.5')],
+          network: { dns_server: '10.0.0.1', search_domain: 'test' },
+        })
+        ids.push(spec.id)
+        await start(spec)
+      }
+      for (const [index, id] of ids.entries()) {
+        expect(await fetched(id, '10.0.0.9')).toBe(`neighbour-${index}`)
+        expect(await fetched(id, fabric.outsideAddress)).toBe('outside')
+        for (const address of [fabric.host(0).address, '169.254.169.254'])
+          expect(await fetched(id, address)).toBe('')
+        const [sample] = await machines.sample([(await machines.find(id)) as never])
+        expect(sample?.net_rx_bytes).toBeGreaterThan(0)
+      }
+    },
+  )
 
-  test('a NIC is hot-plugged and unplugged, and works after a suspension', async () => {
+  testDrawn('a NIC is hot-plugged and unplugged, and works after a suspension', async () => {
     const subnet = subnetSpec()
     await fabric.host(0).networks.applySubnet(subnet)
     await fabric.join(fabric.host(0), subnet, '10.0.0.9', 'neighbour')
@@ -99,39 +103,42 @@ withMachines('machines with disks and NICs', () => {
     expect(await inMachine(spec.id, 'ls /sys/class/net')).toBe('lo')
   })
 
-  test('a disk is mounted live, survives a kill of its daemon, and is removed when it is unused', async () => {
-    const spec = machineSpec()
-    await start(spec)
-    const disk = await pluggedDisk()
-    await machines.attachDisk(spec.id, disk)
-    await inMachine(spec.id, 'echo kept > /data/file; sync')
-    const [traces] = (await here.disks.list()).filter(({ id }) => id === disk.disk_id)
-    for (const pid of traces?.processes ?? []) process.kill(pid, 'SIGKILL')
-    expect(await eventually(async () => (await here.disks.find(disk.disk_id))?.state !== 'attached')).toBe(
-      true,
-    )
-    await here.disks.plug(disk.disk_id)
-    expect(await inMachine(spec.id, 'echo 3 > /proc/sys/vm/drop_caches; cat /data/file')).toBe('kept')
-    await machines.suspend(spec.id)
-    const present = { ...spec, disks: [disk] }
-    await machines.resume(present)
-    expect(await inMachine(spec.id, 'echo more >> /data/file; sync; cat /data/file')).toBe('kept\nmore')
-    const busy = await machines.exec(spec.id, ['sh', '-c', 'cd /data && echo in && sleep 601'], {
-      cols: 80,
-      rows: 24,
-    })
-    await new Promise((resolve) => busy.stream.once('data', resolve))
-    await expect(machines.detachDisk(spec.id, disk.disk_id)).rejects.toMatchObject({ code: 'disk_in_use' })
-    await busy.close()
-    await eventually(async () => !(await inMachine(spec.id, 'ps')).includes('sleep 601'))
-    await machines.detachDisk(spec.id, disk.disk_id)
-    await machines.detachDisk(spec.id, disk.disk_id)
-    await here.disks.resize(disk.disk_id, 2)
-    await machines.attachDisk(spec.id, { ...disk, ...(await here.disks.plug(disk.disk_id)) })
-    expect(await inMachine(spec.id, 'cat /data/file')).toBe('kept\nmore')
-    await machines.stop(spec.id, 5)
-    await here.disks.detach(disk.disk_id)
-    const { host_path } = await here.disks.attach(disk.disk_id)
-    expect((await execute('cat', [`${host_path}/file`])).stdout).toBe('kept\nmore\n')
-  })
+  testDrawn(
+    'a disk is mounted live, survives a kill of its daemon, and is removed when it is unused',
+    async () => {
+      const spec = machineSpec()
+      await start(spec)
+      const disk = await pluggedDisk()
+      await machines.attachDisk(spec.id, disk)
+      await inMachine(spec.id, 'echo kept > /data/file; sync')
+      const [traces] = (await here.disks.list()).filter(({ id }) => id === disk.disk_id)
+      for (const pid of traces?.processes ?? []) process.kill(pid, 'SIGKILL')
+      expect(await eventually(async () => (await here.disks.find(disk.disk_id))?.state !== 'attached')).toBe(
+        true,
+      )
+      await here.disks.plug(disk.disk_id)
+      expect(await inMachine(spec.id, 'echo 3 > /proc/sys/vm/drop_caches; cat /data/file')).toBe('kept')
+      await machines.suspend(spec.id)
+      const present = { ...spec, disks: [disk] }
+      await machines.resume(present)
+      expect(await inMachine(spec.id, 'echo more >> /data/file; sync; cat /data/file')).toBe('kept\nmore')
+      const busy = await machines.exec(spec.id, ['sh', '-c', 'cd /data && echo in && sleep 601'], {
+        cols: 80,
+        rows: 24,
+      })
+      await new Promise((resolve) => busy.stream.once('data', resolve))
+      await expect(machines.detachDisk(spec.id, disk.disk_id)).rejects.toMatchObject({ code: 'disk_in_use' })
+      await busy.close()
+      await eventually(async () => !(await inMachine(spec.id, 'ps')).includes('sleep 601'))
+      await machines.detachDisk(spec.id, disk.disk_id)
+      await machines.detachDisk(spec.id, disk.disk_id)
+      await here.disks.resize(disk.disk_id, 2)
+      await machines.attachDisk(spec.id, { ...disk, ...(await here.disks.plug(disk.disk_id)) })
+      expect(await inMachine(spec.id, 'cat /data/file')).toBe('kept\nmore')
+      await machines.stop(spec.id, 5)
+      await here.disks.detach(disk.disk_id)
+      const { host_path } = await here.disks.attach(disk.disk_id)
+      expect((await execute('cat', [`${host_path}/file`])).stdout).toBe('kept\nmore\n')
+    },
+  )
 })

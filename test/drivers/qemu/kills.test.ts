@@ -3,6 +3,7 @@ import { expect, test } from '@jest/globals'
 import type { MachineSpec } from '../../../drivers/machines.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
+import { testDrawn } from '../../support/drawn.ts'
 import { eventually } from '../../support/eventually.ts'
 import { killedAfter } from '../../support/killed-worker.ts'
 import {
@@ -64,7 +65,7 @@ withMachines('machines whose worker or process is killed', () => {
     },
   )
 
-  test('run or are suspended if the worker suspends or resumes, and lose no number', async () => {
+  testDrawn('run or are suspended if the worker suspends or resumes, and lose no number', async () => {
     const spec = script(counter)
     await start(spec)
     for (const ms of moments(2500, 1)) {
@@ -78,7 +79,7 @@ withMachines('machines whose worker or process is killed', () => {
     }
   })
 
-  test('are suspended or ended if QEMU suspends or resumes, and start from their disks', async () => {
+  testDrawn('are suspended or ended if QEMU suspends or resumes, and start from their disks', async () => {
     const spec = machineSpec()
     await start(spec)
     await inMachine(spec.id, 'echo kept > /kept; sync')
@@ -99,7 +100,7 @@ withMachines('machines whose worker or process is killed', () => {
     }
   })
 
-  test('leave nothing or can start if QEMU is killed during their creation', async () => {
+  testDrawn('leave nothing or can start if QEMU is killed during their creation', async () => {
     for (const ms of moments(6000, 1)) {
       const spec = machineSpec()
       await processKilled(spec, ms, () => start(spec))
@@ -109,7 +110,7 @@ withMachines('machines whose worker or process is killed', () => {
     }
   })
 
-  test('are reported and start again if QEMU is killed while they run', async () => {
+  testDrawn('are reported and start again if QEMU is killed while they run', async () => {
     const spec = machineSpec()
     const { pid } = await start(spec)
     const told: (string | null)[] = []

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import { processesWith } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
+import { testDrawn } from '../../support/drawn.ts'
 import { eventually } from '../../support/eventually.ts'
 import {
   anotherWorker,
@@ -56,7 +57,7 @@ withMachines('machines', () => {
     expect(await traces(spec.id)).not.toContainEqual(expect.stringContaining('hello'))
   })
 
-  test('keep their disk over stop and start; a reboot is done once for an operation', async () => {
+  testDrawn('keep their disk over stop and start; a reboot is done once for an operation', async () => {
     const spec = machineSpec()
     await start(spec)
     await inMachine(spec.id, 'echo kept > /kept; sync')
@@ -76,54 +77,70 @@ withMachines('machines', () => {
     expect(await machines.find(spec.id)).toBeNull()
   })
 
-  test('fail to start with a command that cannot be started or ends at once, and leave nothing', async () => {
-    const missing = machineSpec({ command: ['/no/such'] })
-    await expect(start(missing)).rejects.toMatchObject({ code: 'command_not_started', permanent: true })
-    expect(await traces(missing.id)).toEqual([])
-    const failing = script('echo oh no; exit 3')
-    await expect(start(failing)).rejects.toMatchObject({
-      code: 'exited_at_once',
-      message: expect.stringContaining('oh no'),
-    })
-    expect(await traces(failing.id)).toEqual([])
-  })
+  testDrawn(
+    'fail to start with a command that cannot be started or ends at once, and leave nothing',
+    async () => {
+      const missing = machineSpec({ command: ['/no/such'] })
+      await expect(start(missing)).rejects.toMatchObject({ code: 'command_not_started', permanent: true })
+      expect(await traces(missing.id)).toEqual([])
+      const failing = script('echo oh no; exit 3')
+      await expect(start(failing)).rejects.toMatchObject({
+        code: 'exited_at_once',
+        message: expect.stringContaining('oh no'),
+      })
+      expect(await traces(failing.id)).toEqual([])
+    },
+  )
 
-  test('fail to start with a command that ends at once also while the host has little time for them', async () => {
-    const failing = script('echo oh no; exit 3')
-    const slowed = new AbortController()
-    const slowing = slowDown(failing.id, slowed.signal)
-    try {
-      await expect(start(failing)).rejects.toMatchObject({ code: 'exited_at_once' })
-    } finally {
-      slowed.abort()
-      await slowing
-    }
-    expect(await traces(failing.id)).toEqual([])
-  })
+  testDrawn(
+    'fail to start with a command that ends at once also while the host has little time for them',
+    async () => {
+      const failing = script('echo oh no; exit 3')
+      const slowed = new AbortController()
+      const slowing = slowDown(failing.id, slowed.signal)
+      try {
+        await expect(start(failing)).rejects.toMatchObject({ code: 'exited_at_once' })
+      } finally {
+        slowed.abort()
+        await slowing
+      }
+      expect(await traces(failing.id)).toEqual([])
+    },
+  )
 
-  test('end with their job; all lines and the exit code are kept, also while no worker ran', async () => {
-    const spec = script('i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done; sleep 3; exit 7', {
-      restart_policy: 'never',
-    })
-    await start(spec)
-    await anotherWorker()
-    expect(await eventually(async () => (await machines.find(spec.id))?.state === 'exited')).toBe(true)
-    expect(await machines.find(spec.id)).toMatchObject({ exit_code: 7 })
-    expect(await linesOf(spec.id)).toEqual(Array.from({ length: 2000 }, (_, index) => `line ${index + 1}`))
-  })
+  testDrawn(
+    'end with their job; all lines and the exit code are kept, also while no worker ran',
+    async () => {
+      const spec = script('i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done; sleep 3; exit 7', {
+        restart_policy: 'never',
+      })
+      await start(spec)
+      await anotherWorker()
+      expect(await eventually(async () => (await machines.find(spec.id))?.state === 'exited')).toBe(true)
+      expect(await machines.find(spec.id)).toMatchObject({ exit_code: 7 })
+      expect(await linesOf(spec.id)).toEqual(Array.from({ length: 2000 }, (_, index) => `line ${index + 1}`))
+    },
+  )
 
-  test('report how a guest ended without its command, and report nothing for a killed process', async () => {
-    const { id } = await start(machineSpec())
-    expect(await machines.find(id)).toMatchObject({ state: 'running', ended_by: null })
-    await inMachine(id, 'sync; echo b >/proc/sysrq-trigger').catch(() => {}) // the reset breaks this request
-    await eventually(async () => (await machines.find(id))?.ended_by)
-    expect(await machines.find(id)).toMatchObject({ state: 'exited', exit_code: null, ended_by: 'restarted' })
-    const { pid } = await start(machineSpec({ id }))
-    expect(await machines.find(id)).toMatchObject({ state: 'running', ended_by: null })
-    process.kill(pid ?? 0, 'SIGKILL')
-    await eventually(async () => (await machines.find(id))?.state === 'exited')
-    expect(await machines.find(id)).toMatchObject({ exit_code: null, ended_by: null })
-  })
+  testDrawn(
+    'report how a guest ended without its command, and report nothing for a killed process',
+    async () => {
+      const { id } = await start(machineSpec())
+      expect(await machines.find(id)).toMatchObject({ state: 'running', ended_by: null })
+      await inMachine(id, 'sync; echo b >/proc/sysrq-trigger').catch(() => {}) // the reset breaks this request
+      await eventually(async () => (await machines.find(id))?.ended_by)
+      expect(await machines.find(id)).toMatchObject({
+        state: 'exited',
+        exit_code: null,
+        ended_by: 'restarted',
+      })
+      const { pid } = await start(machineSpec({ id }))
+      expect(await machines.find(id)).toMatchObject({ state: 'running', ended_by: null })
+      process.kill(pid ?? 0, 'SIGKILL')
+      await eventually(async () => (await machines.find(id))?.state === 'exited')
+      expect(await machines.find(id)).toMatchObject({ exit_code: null, ended_by: null })
+    },
+  )
 
   test('have terminals with a size, input and an exit code, which end when they are hung up', async () => {
     const { id } = await start(machineSpec())

@@ -4,6 +4,7 @@ import { expect, test } from '@jest/globals'
 import { clockErrorMs } from '../../support/clocks.ts'
 import { run } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
+import { testDrawn } from '../../support/drawn.ts'
 import { isLong } from '../../support/long.ts'
 import { eventually } from '../../support/eventually.ts'
 import {
@@ -61,28 +62,31 @@ withMachines('suspended machines', () => {
     })
   })
 
-  test('check the disk space for their memory first; a machine without space keeps running', async () => {
-    await withFileSystem(700, (folder) =>
-      withOtherHost(async (there) => {
-        const both = [machineSpec(), machineSpec()]
-        for (const spec of both) await there.run(spec, {}, newId())
-        // There is space for the memory of one: 112 MiB and what must stay free.
-        const { bavail, bsize } = await statfs(folder)
-        await run('fallocate', ['-l', String(bavail * bsize - 230 * 1024 ** 2), join(folder, 'others')])
-        const ended = await Promise.allSettled(both.map(({ id }) => there.suspend(id)))
-        const refused = ended.findIndex(({ status }) => status === 'rejected')
-        expect(ended[refused]).toMatchObject({
-          reason: { code: 'host_disk_full', message: expect.stringContaining('memory') },
-        })
-        expect(ended[1 - refused]).toMatchObject({ value: { state: 'suspended' } })
-        const runs = both[refused]?.id ?? ''
-        expect(await there.find(runs)).toMatchObject({ state: 'running', suspended: null })
-        expect(await inMachine(runs, 'echo alive', there)).toBe('alive')
-      }, folder),
-    )
-  })
+  testDrawn(
+    'check the disk space for their memory first; a machine without space keeps running',
+    async () => {
+      await withFileSystem(700, (folder) =>
+        withOtherHost(async (there) => {
+          const both = [machineSpec(), machineSpec()]
+          for (const spec of both) await there.run(spec, {}, newId())
+          // There is space for the memory of one: 112 MiB and what must stay free.
+          const { bavail, bsize } = await statfs(folder)
+          await run('fallocate', ['-l', String(bavail * bsize - 230 * 1024 ** 2), join(folder, 'others')])
+          const ended = await Promise.allSettled(both.map(({ id }) => there.suspend(id)))
+          const refused = ended.findIndex(({ status }) => status === 'rejected')
+          expect(ended[refused]).toMatchObject({
+            reason: { code: 'host_disk_full', message: expect.stringContaining('memory') },
+          })
+          expect(ended[1 - refused]).toMatchObject({ value: { state: 'suspended' } })
+          const runs = both[refused]?.id ?? ''
+          expect(await there.find(runs)).toMatchObject({ state: 'running', suspended: null })
+          expect(await inMachine(runs, 'echo alive', there)).toBe('alive')
+        }, folder),
+      )
+    },
+  )
 
-  test('can be stopped, and start from their disks; memory of another QEMU is refused', async () => {
+  testDrawn('can be stopped, and start from their disks; memory of another QEMU is refused', async () => {
     const spec = machineSpec()
     await start(spec)
     await inMachine(spec.id, 'echo kept > /kept; sync')
@@ -104,7 +108,7 @@ withMachines('suspended machines', () => {
     expect(await start(spec)).toMatchObject({ state: 'running', suspended: null })
   })
 
-  test('move to another host, and continue their count there', async () => {
+  testDrawn('move to another host, and continue their count there', async () => {
     const spec = script(counter)
     await start(spec)
     expect(await eventually(async () => (await linesOf(spec.id)).length > 3)).toBe(true)
@@ -122,7 +126,7 @@ withMachines('suspended machines', () => {
     })
   })
 
-  test('can be forked: the fork continues independently, and the original is unaffected', async () => {
+  testDrawn('can be forked: the fork continues independently, and the original is unaffected', async () => {
     const spec = script(counter, { name: 'one' })
     await start(spec)
     await inMachine(spec.id, 'echo shared > /shared; head -c 8 /dev/urandom | md5sum > /seen')
