@@ -27,15 +27,17 @@ describe('the metrics of an application', () => {
     const busy = 'httpd -p "$PORT" -h /tmp; exec sh -c "while :; do :; done"'
     const app = await apps.make({ command: ['sh', '-c', busy], replicas: 2, cpu_cores: 0.1 })
     for (let i = 0; i < 20; i++) await visit(app.url)
-    const last = await eventually(async () => {
+    // Each may use a tenth of a core, and wants more: what is beyond that is the sum. A busy host gives them less.
+    const sums = async () => {
       const series = await apps.metrics(app.id)
       const of = (name: string) =>
         series.find((one) => one.name === name)?.points.map(([, value]) => value) ?? []
       const cores = of('cpu_cores_used')
-      return cores.length >= 3 && { cores, memory: of('memory_mib_used'), received: of('net_rx_bytes') }
-    })
-    // Each may use a tenth of a core, and wants more.
-    expect(Math.max(...last.cores)).toBeGreaterThan(0.1)
+      return (
+        Math.max(...cores) > 0.1 && { cores, memory: of('memory_mib_used'), received: of('net_rx_bytes') }
+      )
+    }
+    const last = await eventually(sums, { withinMs: 180_000 })
     expect(Math.max(...last.cores)).toBeLessThan(0.3)
     expect(Math.max(...last.memory)).toBeGreaterThan(0)
     expect(Math.max(...last.memory)).toBeLessThan(64)
