@@ -108,6 +108,7 @@ export const containerKind = defineInstance({
   moves_whole: false,
   live: new Set(['cpu_cores', 'memory_mib', 'restart_policy', 'tags', 'name']),
   sizeOf,
+  placedAs: ({ machine }) => (machine ? 'machine' : 'container'),
   specOf,
 })
 export const { sealConfigVars, openConfigVars } = containerKind

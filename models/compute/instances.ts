@@ -1,5 +1,5 @@
 import { type Model, Schema } from 'mongoose'
-import type { InstanceKindName } from '../../lib/host-protocol.ts'
+import type { InstanceKindName, PlacedKindName } from '../../lib/host-protocol.ts'
 import { NotFound, OperationInProgress } from '../../lib/problem.ts'
 import type { Size } from '../identity/tenants.ts'
 import { type AskedNic, type NicView, takeNics } from '../network/nics.ts'
@@ -114,6 +114,8 @@ interface Declared<D extends InstanceDocument, Verb extends string = InstanceVer
   moves_whole: boolean
   /** The size that it reserves of its tenant's quota and of its host. */
   sizeOf: (instance: D) => Size
+  /** What a host must be equipped to run, if not every instance of this kind needs the same. */
+  placedAs?: (instance: D) => PlacedKindName
   /** Runs in the transaction that adds NICs. Returns changes of the record, or throws to refuse. */
   onNics?: (instance: D) => Promise<Partial<D>>
   /** Runs in the transaction that accepts the removal of a NIC. Throws to refuse. */
@@ -173,7 +175,7 @@ export async function constraintsOf(
   hostId: string | null,
 ): Promise<Constraints> {
   return {
-    kind: kind.kind,
+    kind: kind.placedAs?.(instance) ?? kind.kind,
     hostId,
     apartFrom: await likeOf(kind, instance),
     ...(kind.moves_whole

@@ -1,5 +1,6 @@
 import mongoose from 'mongoose'
 import type { MachineKind, MachineSource, MachineSpec } from '../../drivers/machines.ts'
+import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import { InvalidInput } from '../../lib/problem.ts'
 import type { By } from '../acceptance.ts'
 import { type Size, sizeOf } from '../identity/tenants.ts'
@@ -74,6 +75,7 @@ export function defineMachine<D extends MachineDocument>(
   title: string,
   more: {
     fields?: Record<string, unknown>
+    placedAs?: (machine: D) => PlacedKindName
     specOf?: (machine: D) => Partial<PlacedMachine>
     onNics?: (machine: D) => Promise<Partial<D>>
     mayLoseNic?: (machine: D) => void
@@ -101,6 +103,7 @@ export function defineMachine<D extends MachineDocument>(
     live: new Set(['restart_policy', 'tags', 'name']),
     sizeOf: sizeOfMachine,
     specOf: (machine) => ({ ...specOfMachine(kind, machine), ...more.specOf?.(machine) }),
+    ...(more.placedAs ? { placedAs: more.placedAs } : {}),
     ...(more.onNics ? { onNics: more.onNics } : {}),
     ...(more.mayLoseNic ? { mayLoseNic: more.mayLoseNic } : {}),
   })

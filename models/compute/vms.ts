@@ -21,6 +21,9 @@ import { resize } from './reservations.ts'
 /** The images for VMs that the engine offers, with titles for tenants. */
 export const vmImages = [{ name: 'debian-12', title: 'Debian 12, with cloud-init' }] as const
 
+/** The image of VMs that are machines of deploy servers. No tenant can ask for it. */
+export const deployMachineImage = 'machine'
+
 /** A machine with a full operating system, set up by cloud-init. */
 export interface VmDocument extends MachineDocument {
   /** Lines for `authorized_keys`. */
@@ -37,6 +40,7 @@ export const vmKind = defineMachine<VmDocument>('vm', 'VM', {
     user_data_sealed: { type: String, default: '-' },
     vpc_id: { type: String, default: null },
   },
+  placedAs: ({ image }) => (image === deployMachineImage ? 'vm_machine' : 'vm'),
   specOf: ({ ssh_keys }) => ({ ssh_keys }),
   onNics: async (vm) => {
     const nic = await Nic.findOne({ tenant_id: vm.tenant_id, instance_id: vm._id }).lean()

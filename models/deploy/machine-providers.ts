@@ -1,5 +1,6 @@
 import type { InstanceKindName, PlacedKindName } from '../../lib/host-protocol.ts'
 import { Problem } from '../../lib/problem.ts'
+import { deployMachineImage } from '../compute/vms.ts'
 import { type InstanceType, instanceTypes } from './instance-types.ts'
 
 // The kinds of instances that the machines of deploy servers can be. All that differs between them is here. VMs keep tenants
@@ -86,7 +87,7 @@ const vm: MachineProvider = {
   fieldsOf: (order) => ({
     ...commonFields(order),
     ...vmSize(order.instance_type),
-    image: 'machine',
+    image: deployMachineImage,
     root_disk_gib: vmRootDiskGib,
     ssh_keys: [],
     // Read by images/vm/machine, which has no cloud-init.

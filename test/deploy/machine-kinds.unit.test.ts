@@ -1,6 +1,8 @@
 import { describe, expect, test } from '@jest/globals'
 import type { PlacedKindName } from '../../lib/host-protocol.ts'
-import { chooseMachineKind, providerOf } from '../../models/deploy/machine-providers.ts'
+import { instanceKinds } from '../../models/compute/instance-kinds.ts'
+import { constraintsOf, type InstanceDocument } from '../../models/compute/instances.ts'
+import { chooseMachineKind, deployMachineKinds, providerOf } from '../../models/deploy/machine-providers.ts'
 
 const hosts = {
   withKvm: ['container', 'vm', 'vm_machine'],
@@ -36,5 +38,35 @@ describe('the machines of a new deploy server', () => {
   test('have whole cores and room for the guest’s system if they are VMs', () => {
     expect(providerOf('container').sizeOf('mini')).toEqual({ cpu_cores: 0.5, memory_mib: 512 })
     expect(providerOf('vm').sizeOf('mini')).toEqual({ cpu_cores: 1, memory_mib: 640 })
+  })
+})
+
+/** What a host must run to take this instance. Without tags, by which instances keep apart: those are looked up. */
+async function kindOf(kind: keyof typeof instanceKinds, fields: object): Promise<string | undefined> {
+  const instance = { tags: {}, desired_state: 'running', ...fields } as InstanceDocument
+  return (await constraintsOf(instanceKinds[kind], instance, null)).kind
+}
+
+describe('an instance moves only to a host that runs', () => {
+  test.each(deployMachineKinds)('machines of deploy servers, if it is one and a %s', async (kind) => {
+    const order = {
+      name: 'w1',
+      tags: {},
+      managed_by: 'server',
+      instance_type: 'mini',
+      nic: { subnet_id: 'subnet', ip_address: '10.77.0.11' },
+      container_image: 'keelson/machine:1',
+      registry: '10.77.0.11:5000',
+    } as const
+    const provider = providerOf(kind)
+    expect(await kindOf(kind, provider.fieldsOf(order))).toBe(provider.placed_as)
+  })
+
+  test.each([
+    ['container', { machine: false }],
+    ['microvm', {}],
+    ['vm', { image: 'debian-12' }],
+  ] as const)('its kind, if it is a %s of a tenant', async (kind, fields) => {
+    expect(await kindOf(kind, { cpu_cores: 1, memory_mib: 64, root_disk_gib: 1, ...fields })).toBe(kind)
   })
 })
