@@ -1,13 +1,15 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from '../lib/log.ts'
 import { markUnreachable, silentAfterMs } from '../models/compute/reachability.ts'
+import { endLeftRests } from '../models/deploy/application-routes.ts'
 import { rescueDeployServers } from '../models/deploy/lost-machines.ts'
 import { rescueLoadBalancers } from '../models/network/lost-load-balancers.ts'
 
 const everyMs = 5_000
 
 /**
- * Detects hosts that stopped reporting, moves their load balancers away, and replaces their machines of deploy servers.
+ * Detects hosts that stopped reporting, moves their load balancers away, and replaces their machines of deploy servers. Also
+ * has workers serve again that a terminated operation has left at rest.
  * Every worker runs this; they do not conflict. While the platform itself was down, missing reports mean nothing, so
  * silence counts only from the start of this process and from the last failed check.
  */
@@ -22,6 +24,7 @@ export function watchHosts(log: Logger): { stop: () => Promise<void> } {
       for (const name of await markUnreachable()) log.warn({ host: name }, 'host does not report')
       await rescueLoadBalancers()
       await rescueDeployServers()
+      await endLeftRests()
     } catch (error) {
       listeningSince = Date.now()
       log.warn({ err: error }, 'hosts cannot be looked at')

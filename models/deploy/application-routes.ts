@@ -1,5 +1,5 @@
 import type { RouteTargets } from '../../drivers/load-balancers.ts'
-import { NotFound } from '../../lib/problem.ts'
+import { NotFound, StateConflict } from '../../lib/problem.ts'
 import {
   changeRoute,
   createRoute,
@@ -51,18 +51,43 @@ export interface Rest {
  * Weighs the targets of all applications anew, after a worker has come to rest or is back. Null without a load balancer.
  * Idempotent.
  */
-export const weighTargets = (deployServerId: string): Promise<Rest | null> =>
-  inTurn(deployServerId, async (server, lb_id) => {
-    const { tenant_id } = server
-    let drain_sec: number | null = null
-    for (const { _id, targets, drain_timeout_sec } of await Route.find({ tenant_id, lb_id }).lean()) {
-      const next = weighted(server, targets.map(bare))
-      if (next.some(({ weight }) => weight === 0)) drain_sec = Math.max(drain_sec ?? 0, drain_timeout_sec)
-      if (next.every(({ weight }, index) => weight === targets[index]?.weight)) continue
-      await changeRoute(tenant_id, lb_id, _id, { targets: next })
-    }
-    return { lb_id, drain_sec }
-  })
+export const weighTargets = (deployServerId: string): Promise<Rest | null> => inTurn(deployServerId, weigh)
+
+async function weigh(server: DeployServerDocument, lb_id: string): Promise<Rest> {
+  const { tenant_id } = server
+  let drain_sec: number | null = null
+  for (const { _id, targets, drain_timeout_sec } of await Route.find({ tenant_id, lb_id }).lean()) {
+    const next = weighted(server, targets.map(bare))
+    if (next.some(({ weight }) => weight === 0)) drain_sec = Math.max(drain_sec ?? 0, drain_timeout_sec)
+    if (next.every(({ weight }, index) => weight === targets[index]?.weight)) continue
+    await changeRoute(tenant_id, lb_id, _id, { targets: next })
+  }
+  return { lb_id, drain_sec }
+}
+
+/**
+ * Sends requests again to workers that were left at rest: an operator has terminated the operation that would have done
+ * so. Called again and again.
+ */
+export async function endLeftRests(): Promise<void> {
+  const atRest = { operation_id: null, 'nodes.resting': true, lb_id: { $ne: null } }
+  const left = await DeployServer.find(atRest, { _id: 1 }).setOptions(everyTenant).lean()
+  for (const { _id } of left)
+    await inTurn(_id, async (server, lbId) => {
+      const still = { _id, tenant_id: server.tenant_id, operation_id: null }
+      const woken = await DeployServer.findOneAndUpdate(
+        still,
+        { $set: { 'nodes.$[].resting': false } },
+        { returnDocument: 'after' },
+      ).lean()
+      if (woken) await weigh(woken, lbId)
+    }).catch(unlessClosed)
+}
+
+/** A load balancer that is being deleted sends no requests anywhere. */
+const unlessClosed = (error: unknown): void => {
+  if (!(error instanceof StateConflict)) unlessGone(error)
+}
 
 const bare = ({ address, nic_id, port }: TargetRecord): BareTarget => ({ address, nic_id, port })
 

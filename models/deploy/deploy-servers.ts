@@ -102,6 +102,7 @@ const schema = resourceSchema<DeployServerDocument>(
 )
 schema.index({ 'nodes.machine_id': 1 })
 schema.index({ 'nodes.lost_at': 1 })
+schema.index({ 'nodes.resting': 1 })
 export const DeployServer = mongoose.model<DeployServerDocument>('DeployServer', schema)
 export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates, {
   // In the transaction that makes it ready, so that a ready deploy server has credentials.

@@ -1,4 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { temporalClient } from '../../lib/temporal.ts'
+import { DeployServer } from '../../models/deploy/deploy-servers.ts'
+import { Route } from '../../models/network/load-balancer-routes.ts'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
@@ -7,6 +10,7 @@ import { describeHosts, first, second, third } from '../support/describe-hosts.t
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { platform } from '../support/platform.ts'
+import { stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit, visitors } from '../support/visits.ts'
 
@@ -119,5 +123,21 @@ describeHosts('a deploy server', () => {
     const refused = await replace('w1')
     expect([refused.status, refused.body['code']]).toEqual([409, 'storage_on_worker'])
     expect((await replace('w9')).status).toBe(404)
+  })
+
+  test('sends requests to all workers again if an operator ends a replacement while one rests', async () => {
+    const app = await apps.make({ replicas: 2 })
+    const its = { tenant_id: tenant.id, lb_id: server.lb_id }
+    const weights = async (): Promise<number[]> =>
+      (await Route.find(its).lean()).flatMap(({ targets }) => targets.map(({ weight }) => weight))
+    const replacement = await replacing('cp')
+    await eventually(async () => (await weights()).includes(0), { withinMs: within })
+    const { workflow_id } = await replacement.now()
+    await temporalClient(stackSettings()).workflow.getHandle(workflow_id).terminate()
+    expect((await replacement.end()).state).toBe('failed')
+    const resting = { _id: server.id, tenant_id: tenant.id, 'nodes.resting': true }
+    await eventually(async () => !(await DeployServer.exists(resting)))
+    expect(await weights()).not.toContain(0)
+    expect((await visit(app.url)).text).toBe('v1')
   })
 })
