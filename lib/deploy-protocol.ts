@@ -3,8 +3,13 @@ import { InstanceSample, samplesPerMessage } from './host-protocol.ts'
 
 // Messages between a host and the API about deploy servers. The shapes are those of drivers/swarms.ts.
 
-/** Has the id of the application, on its services, containers and volumes. */
-export const applicationLabel = 'keelson.application'
+/**
+ * What the containers and volumes of a deploy server belong to, with the label that has its id. (`keelson.service` is
+ * taken: it has the id of each Swarm service.)
+ */
+const ownerLabels = { application: 'keelson.application' } as const
+export type VolumeOwnerKind = keyof typeof ownerLabels
+export const ownerLabel = (kind: VolumeOwnerKind): string => ownerLabels[kind]
 
 /** How a user signs in to the registry of a deploy server. */
 export const RegistryLogin = z.object({ name: z.string(), password: z.string() })

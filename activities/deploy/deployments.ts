@@ -25,8 +25,7 @@ import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
 import { placeRelease } from '../../models/deploy/places.ts'
-import { mountsOf, Storage } from '../../models/deploy/storages.ts'
-import { volumeOf } from '../../models/deploy/swarm-services.ts'
+import { forgetStorages, mountsOf, volumeOf } from '../../models/deploy/storages.ts'
 import { forgetTasks, TaskRun } from '../../models/deploy/task-runs.ts'
 import { endTurn, takeTurn } from '../../models/deploy/turns.ts'
 import { transaction } from '../../models/database.ts'
@@ -36,6 +35,7 @@ import { Operation } from '../../models/operations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { answering } from '../compute/answering.ts'
 import { permanently } from '../failures.ts'
+import { placeOfVolumes, type WantedVolumes } from './volumes.ts'
 
 /** What a workflow knows of a deployment. */
 export interface DeploymentFacts {
@@ -49,14 +49,6 @@ export interface DeploymentFacts {
   drain_sec: number
   /** Its image is in the registry of the deploy server. */
   built: boolean
-}
-
-interface WantedVolumes {
-  host_id: string
-  machine_id: string
-  names: string[]
-  /** How long the containers that use the others may take to end. */
-  within_sec: number
 }
 
 /** What an application has on one worker. */
@@ -185,12 +177,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
   /** The volumes that are to stay, and where they are. Null if the application has none. */
   async volumesOf(appId: string, keepsAny: boolean): Promise<WantedVolumes | null> {
     const application = await findApplication(appId)
-    if (!application?.volume_node) return null
-    const server = await DeployServer.findById(application.deploy_server_id).setOptions(everyTenant).lean()
-    const node = server?.nodes.find(({ name }) => name === application.volume_node)
-    const [place] = await onHosts([
-      { machine_id: node?.machine_id ?? '', service_id: '', node: application.volume_node },
-    ])
+    const place = application && (await placeOfVolumes(application))
     if (!place) return null
     const wanted = keepsAny ? await findDeployments(application.wanted_ids) : []
     const stored = keepsAny ? await mountsOf(application) : []
@@ -241,7 +228,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const application = await findApplication(appId)
     if (!application) return
     await forgetTasks(application.tenant_id, { app_id: appId })
-    await Storage.deleteMany({ tenant_id: application.tenant_id, app_id: appId })
+    await forgetStorages(application.tenant_id, { owner_id: appId })
     await forget(application.tenant_id, { app_id: appId })
   },
 
@@ -251,7 +238,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     if (!server) return
     const { tenant_id } = server
     await forgetTasks(tenant_id, { deploy_server_id })
-    await Storage.deleteMany({ tenant_id, deploy_server_id })
+    await forgetStorages(tenant_id, { deploy_server_id })
     for (const { _id } of await Domain.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Domain.deleteOne({ _id, tenant_id }), tenant_id)
     await forgetArtifacts(tenant_id, deploy_server_id)

@@ -12,7 +12,12 @@ import type {
   TaskLogs,
 } from '../../drivers/swarms.ts'
 import { StreamAgent } from '../../drivers/system/stream-agent.ts'
-import { applicationLabel, type DeployServices, type ServingPlace } from '../../lib/deploy-protocol.ts'
+import {
+  type DeployServices,
+  ownerLabel,
+  type ServingPlace,
+  type VolumeOwnerKind,
+} from '../../lib/deploy-protocol.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
 
 interface Parts {
@@ -79,16 +84,17 @@ export function makeDeployServicesOnHost(parts: Parts) {
       }
     },
 
-    /** Destroys the volumes of an application but these, when the containers that use them have ended. */
+    /** Destroys an owner's volumes but these, when the containers that use them have ended. */
     keepVolumesOnHost: (
       machineId: string,
-      appId: string,
+      ownerId: string,
       names: string[],
       withinSec: number,
+      kind: VolumeOwnerKind = 'application',
     ): Promise<void> =>
       volumes.keep(
         machineId,
-        { name: applicationLabel, value: appId },
+        { name: ownerLabel(kind), value: ownerId },
         names,
         withinSec,
         cancellationSignal(),

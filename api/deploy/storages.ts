@@ -1,37 +1,18 @@
 import { z } from 'zod'
+import type { VolumeOwnerKind } from '../../lib/deploy-protocol.ts'
 import { applicationOf } from '../../models/deploy/applications.ts'
-import { createStorage, deleteStorage, Storage, type StorageDocument } from '../../models/deploy/storages.ts'
+import {
+  createStorage,
+  deleteStorage,
+  Storage,
+  type StorageDocument,
+  type StorageOwner,
+} from '../../models/deploy/storages.ts'
 import { Id, Name, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
-import { operation } from '../operation.ts'
+import { type Caller, operation } from '../operation.ts'
 import { MountPath } from '../storage/mounts.ts'
 import { path as serverPath } from './deployments.ts'
-
-const StorageView = z
-  .strictObject({
-    id: Id,
-    tenant_id: Id,
-    uuid: Id.describe('The same as `id`'),
-    deploy_server_id: Id,
-    app_id: Id,
-    name: z.string(),
-    mount_path: z.string(),
-    created_at: Timestamp,
-    updated_at: Timestamp,
-  })
-  .meta({ id: 'ApplicationStorage' })
-
-const toView = (storage: StorageDocument): z.output<typeof StorageView> => ({
-  id: storage._id,
-  tenant_id: storage.tenant_id,
-  uuid: storage._id,
-  deploy_server_id: storage.deploy_server_id,
-  app_id: storage.app_id,
-  name: storage.name,
-  mount_path: storage.mount_path,
-  created_at: time(storage.created_at),
-  updated_at: time(storage.updated_at),
-})
 
 /** `/var/lib/data` → `var-lib-data` */
 const nameFor = (mountPath: string): string =>
@@ -42,52 +23,110 @@ const nameFor = (mountPath: string): string =>
     .slice(-60)
     .replace(/^-/, '') || 'storage'
 
-const path = `${serverPath}/applications/{app}/storages`
-const byApp = z.strictObject({ id: Id, app: Id })
+/** The HTTP operations on the storages of one kind of owner. */
+function storagesOf(owner: {
+  kind: VolumeOwnerKind
+  /** `applications` */
+  plural: string
+  /** In sentences: `an application`. */
+  words: string
+  /** The owner's name in the path, and its field in views. */
+  param: string
+  field: string
+  /** The id of the view in the API's description. */
+  view: string
+  find: (caller: Caller, deployServerId: string, id: string) => Promise<StorageOwner>
+  /** What applies a change: `deployment`. */
+  applied_by: string
+}) {
+  const { kind, words, param, field, applied_by } = owner
+  const path = `${serverPath}/${owner.plural}/{${param}}/storages`
+  const byOwner = z.strictObject({ id: Id, [param]: Id })
+  const byStorage = z.strictObject({ ...byOwner.shape, storage: Id })
+  const ownerOf = (caller: Caller, params: Record<string, string>): Promise<StorageOwner> =>
+    owner.find(caller, params['id'] ?? '', params[param] ?? '')
 
-/** The HTTP operations on storages. */
-export const storages = [
-  list({
-    path,
-    permission: 'deploy_servers:read',
-    summary: 'List the persistent volumes of an application',
-    params: byApp,
-    model: Storage,
-    view: StorageView,
-    toView,
-    stored: { uuid: '_id' },
-    scope: async (caller, { id, app }) => {
-      const { _id, tenant_id } = await applicationOf(caller, id, app)
-      return { tenant_id, app_id: _id }
-    },
-  }),
+  const StorageView = z
+    .strictObject({
+      id: Id,
+      tenant_id: Id,
+      uuid: Id.describe('The same as `id`'),
+      deploy_server_id: Id,
+      [field]: Id,
+      name: z.string(),
+      mount_path: z.string(),
+      created_at: Timestamp,
+      updated_at: Timestamp,
+    })
+    .meta({ id: owner.view })
+  const toView = (storage: StorageDocument) => ({
+    id: storage._id,
+    tenant_id: storage.tenant_id,
+    uuid: storage._id,
+    deploy_server_id: storage.deploy_server_id,
+    [field]: storage.app_id,
+    name: storage.name,
+    mount_path: storage.mount_path,
+    created_at: time(storage.created_at),
+    updated_at: time(storage.updated_at),
+  })
 
-  operation({
-    method: 'POST',
-    path,
-    permission: 'deploy_servers:manage',
-    summary: 'Give an application a persistent volume. A deployment mounts it',
-    params: byApp,
-    body: z.strictObject({
-      name: Name.optional().describe('Default: made from the path'),
-      mount_path: MountPath,
+  return [
+    list({
+      path,
+      permission: 'deploy_servers:read',
+      summary: `List the persistent volumes of ${words}`,
+      params: byOwner,
+      model: Storage,
+      view: StorageView,
+      toView,
+      stored: { uuid: '_id', [field]: 'app_id' },
+      scope: async (caller, params) => {
+        const { _id, tenant_id } = await ownerOf(caller, params)
+        return { tenant_id, app_id: _id }
+      },
     }),
-    responses: { 201: StorageView },
-    handle: async ({ caller, params: { id, app }, body: { mount_path, name = nameFor(mount_path) } }) => {
-      const storage = await createStorage(await applicationOf(caller, id, app), { name, mount_path })
-      const location = `/api/v1/deploy-servers/${id}/applications/${app}/storages/${storage._id}`
-      return { location, body: toView(storage) }
-    },
-  }),
 
-  operation({
-    method: 'DELETE',
-    path: `${path}/{storage}`,
-    permission: 'deploy_servers:manage',
-    summary: 'Remove a persistent volume. The next deployment unmounts it and destroys its data',
-    params: z.strictObject({ id: Id, app: Id, storage: Id }),
-    responses: { 204: null },
-    handle: async ({ caller, params: { id, app, storage } }) =>
-      deleteStorage(await applicationOf(caller, id, app), storage),
+    operation({
+      method: 'POST',
+      path,
+      permission: 'deploy_servers:manage',
+      summary: `Give ${words} a persistent volume. A ${applied_by} mounts it`,
+      params: byOwner,
+      body: z.strictObject({
+        name: Name.optional().describe('Default: made from the path'),
+        mount_path: MountPath,
+      }),
+      responses: { 201: StorageView },
+      handle: async ({ caller, params, body: { mount_path, name = nameFor(mount_path) } }) => {
+        const found = await ownerOf(caller, params)
+        const storage = await createStorage(kind, found, { name, mount_path })
+        const location = `/api/v1/deploy-servers/${found.deploy_server_id}/${owner.plural}/${found._id}/storages/${storage._id}`
+        return { location, body: toView(storage) }
+      },
+    }),
+
+    operation({
+      method: 'DELETE',
+      path: `${path}/{storage}`,
+      permission: 'deploy_servers:manage',
+      summary: `Remove a persistent volume. The next ${applied_by} unmounts it and destroys its data`,
+      params: byStorage,
+      responses: { 204: null },
+      handle: async ({ caller, params }) => deleteStorage(await ownerOf(caller, params), params.storage),
+    }),
+  ]
+}
+
+export const storages = [
+  ...storagesOf({
+    kind: 'application',
+    plural: 'applications',
+    words: 'an application',
+    param: 'app',
+    field: 'app_id',
+    view: 'ApplicationStorage',
+    find: applicationOf,
+    applied_by: 'deployment',
   }),
 ]

@@ -8,8 +8,9 @@ import { acceptDeployment } from './deployment-acceptance.ts'
 import type { EventKind } from './event-subscriptions.ts'
 import { tellEvent } from './events.ts'
 import { DeployServer, type DeployNode, type DeployServerDocument } from './deploy-servers.ts'
-import { acceptMachineReplacement, withVolumesOn } from './machine-replacement.ts'
+import { acceptMachineReplacement } from './machine-replacement.ts'
 import { servingOn } from './replicas.ts'
+import { withVolumesOn } from './storages.ts'
 
 // Without room elsewhere a replacement fails. It is tried again after this time.
 const againAfterMs = 60_000

@@ -1,8 +1,8 @@
 import { NotFound, Problem } from '../../lib/problem.ts'
 import { begin, type By } from '../acceptance.ts'
 import type { Accepted } from '../operations.ts'
-import { Application } from './applications.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+import { withVolumesOn } from './storages.ts'
 
 // The acceptance rules for a machine that takes the place of another one.
 
@@ -24,20 +24,13 @@ export const acceptMachineReplacement = (
     reserve: async (server) => {
       if (!server.nodes.some((node) => node.name === name)) throw new NotFound('machine')
       const [first] = discard_volumes ? [] : await withVolumesOn(server, name)
-      if (first) throw new StorageOnWorker(name, first.name)
+      if (first) throw new StorageOnWorker(name, first)
     },
   })
 
-/** The applications that have volumes on a worker. */
-export const withVolumesOn = (
-  { _id, tenant_id }: Pick<DeployServerDocument, '_id' | 'tenant_id'>,
-  node: string,
-): Promise<{ _id: string; name: string }[]> =>
-  Application.find({ tenant_id, deploy_server_id: _id, volume_node: node }, { name: 1 }).lean()
-
 class StorageOnWorker extends Problem {
-  constructor(node: string, application: string) {
-    const detail = `${node} has the volumes of the application ${application}; \`discard_volumes\` destroys them`
+  constructor(node: string, { kind, name }: { kind: string; name: string }) {
+    const detail = `${node} has the volumes of the ${kind} ${name}; \`discard_volumes\` destroys them`
     super(409, 'storage_on_worker', 'A worker has volumes', detail)
   }
 }

@@ -1,20 +1,49 @@
-import mongoose, { Schema } from 'mongoose'
+import mongoose, { type Model, Schema } from 'mongoose'
+import type { VolumeOwnerKind } from '../../lib/deploy-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
-import { Application, type ApplicationDocument } from './applications.ts'
+import { Application } from './applications.ts'
 
-// The persistent volumes of applications. A volume is on one worker, so all replicas of its application run there. A
-// deployment applies what has changed here: it mounts new volumes, and destroys those that were removed.
+// Persistent volumes. A volume is on one worker, so what mounts it runs there. The owner's next start applies what has
+// changed here: it mounts new volumes, and destroys those that were removed.
+
+/** What has storages, as far as this file needs it. */
+export interface StorageOwner {
+  _id: string
+  tenant_id: string
+  deploy_server_id: string
+  name: string
+  /** The worker that has its volumes. Null: it has none yet. */
+  volume_node: string | null
+}
+
+interface OwnerKind {
+  model: Model<StorageOwner>
+  /** Matches owners that are not being deleted. */
+  alive: object
+  /** What to do before the worker of its volumes may go. */
+  remedy: string
+}
+
+const owners: Record<VolumeOwnerKind, OwnerKind> = {
+  application: {
+    model: Application as unknown as Model<StorageOwner>,
+    alive: { status: 'active' },
+    remedy: 'remove its storages and deploy it, or delete it',
+  },
+}
+const ownerKinds = Object.entries(owners) as [VolumeOwnerKind, OwnerKind][]
 
 export interface StorageDocument {
   _id: string
   tenant_id: string
   deploy_server_id: string
+  /** Its owner of any kind. The name is from when only applications had storages. */
   app_id: string
-  /** Unique in the application, as is its path. */
+  /** Unique in the owner, as is its path. */
   name: string
   mount_path: string
   created_at: Date
@@ -40,57 +69,79 @@ export const Storage = mongoose.model<StorageDocument>('Storage', schema)
 
 export const storagesAtMost = 20
 
+/** The name of a storage’s volume on its worker. */
+export const volumeOf = (storageId: string): string => `keelson-${storageId}`
+
 /** Throws NotFound, `storage_taken` and `too_many_storages`. */
 export const createStorage = (
-  { _id: app_id, tenant_id, deploy_server_id }: ApplicationDocument,
+  kind: VolumeOwnerKind,
+  { _id: app_id, tenant_id, deploy_server_id }: StorageOwner,
   fields: Pick<StorageDocument, 'name' | 'mount_path'>,
 ): Promise<StorageDocument> =>
   transaction(async () => {
-    const owner = { _id: app_id, tenant_id, status: 'active' as const }
+    const { model, alive } = owners[kind]
+    const owner = { _id: app_id, tenant_id, ...alive }
     // Touched, so that a deletion that is accepted meanwhile comes first or sees the storage.
-    const there = await Application.updateOne(owner, { $set: { updated_at: new Date() } })
-    if (there.matchedCount === 0) throw new NotFound('application')
+    const there = await model.updateOne(owner, { $set: { updated_at: new Date() } })
+    if (there.matchedCount === 0) throw new NotFound(kind)
     if ((await Storage.countDocuments({ app_id, tenant_id })) >= storagesAtMost) {
-      const detail = `An application has at most ${storagesAtMost} storages`
+      const detail = `The ${kind} has ${storagesAtMost} storages, and may have no more`
       throw new Problem(409, 'too_many_storages', 'Too many storages', detail)
     }
     const its = { _id: newId(), tenant_id, deploy_server_id, app_id }
     return (await new Storage({ ...fields, ...its }).save()).toObject()
   }, app_id).catch((error: unknown) => {
     if (!isDuplicateKey(error)) throw error
-    const detail = 'The application has a storage with this name or path'
+    const detail = `The ${kind} has a storage with this name or path`
     throw new Problem(409, 'storage_taken', 'The storage is there already', detail)
   })
 
-/** Removes a storage of the application. The next deployment destroys its volume. Throws NotFound. */
+/** Removes a storage. Its owner's next start destroys the volume. Throws NotFound. */
 export async function deleteStorage(
-  { _id: app_id, tenant_id }: ApplicationDocument,
+  { _id: app_id, tenant_id }: Pick<StorageOwner, '_id' | 'tenant_id'>,
   id: string,
 ): Promise<void> {
   const { deletedCount } = await Storage.deleteOne({ _id: id, app_id, tenant_id })
   if (!deletedCount) throw new NotFound('storage')
 }
 
-/** What a deployment mounts. */
+/** What the owner mounts at its next start. */
 export async function mountsOf({
   _id: app_id,
   tenant_id,
-}: ApplicationDocument): Promise<{ id: string; mount_path: string }[]> {
+}: Pick<StorageOwner, '_id' | 'tenant_id'>): Promise<{ id: string; mount_path: string }[]> {
   const storages = await Storage.find({ app_id, tenant_id }).sort({ _id: 1 }).lean()
   return storages.map(({ _id, mount_path }) => ({ id: _id, mount_path }))
 }
 
-/** Throws `storage_on_worker` if a worker with volumes would be removed. */
-export async function needNoVolumesBeyond(
-  { _id, tenant_id }: { _id: string; tenant_id: string },
-  workerCount: number,
+/** Deletes the records of an owner's storages, or of all of a deploy server. */
+export async function forgetStorages(
+  tenant_id: string,
+  of: { owner_id: string } | { deploy_server_id: string },
 ): Promise<void> {
-  const pinned = await Application.find(
-    { tenant_id, deploy_server_id: _id, volume_node: { $ne: null } },
-    { name: 1, volume_node: 1 },
-  ).lean()
+  await Storage.deleteMany('owner_id' in of ? { tenant_id, app_id: of.owner_id } : { tenant_id, ...of })
+}
+
+type OfServer = { _id: string; tenant_id: string }
+type Pinned = StorageOwner & { kind: VolumeOwnerKind }
+
+const pinnedWhere = async ({ _id, tenant_id }: OfServer, volume_node: unknown): Promise<Pinned[]> => {
+  const found = ownerKinds.map(async ([kind, { model }]) => {
+    const pinned = await model.find({ tenant_id, deploy_server_id: _id, volume_node } as object).lean()
+    return pinned.map((owner) => ({ ...owner, kind }))
+  })
+  return (await Promise.all(found)).flat()
+}
+
+/** All that has volumes on a worker. */
+export const withVolumesOn = (server: OfServer, node: string): Promise<Pinned[]> => pinnedWhere(server, node)
+
+/** Throws `storage_on_worker` if a worker with volumes would be removed. */
+export async function needNoVolumesBeyond(server: OfServer, workerCount: number): Promise<void> {
+  const pinned = await pinnedWhere(server, { $ne: null })
   const lost = pinned.find(({ volume_node }) => Number(volume_node?.slice(1)) > workerCount)
   if (!lost) return
-  const detail = `${lost.volume_node} has the volumes of the application ${lost.name}, which would be lost: remove its storages and deploy it, or delete it`
+  const { kind, name, volume_node } = lost
+  const detail = `${volume_node} has the volumes of the ${kind} ${name}, which would be lost: ${owners[kind].remedy}`
   throw new Problem(409, 'storage_on_worker', 'A worker has volumes', detail)
 }

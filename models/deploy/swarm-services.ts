@@ -1,14 +1,12 @@
-import { applicationLabel, type DeployServices } from '../../lib/deploy-protocol.ts'
+import { type DeployServices, ownerLabel } from '../../lib/deploy-protocol.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, openEnvs } from './applications.ts'
 import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import { platformLogin, registryAddress } from './registries.ts'
+import { volumeOf } from './storages.ts'
 
 type Service = DeployServices['services'][number]
-
-/** The name of a storage’s volume on its worker. */
-export const volumeOf = (storageId: string): string => `keelson-${storageId}`
 
 /** The services that are to run in a deploy server's Swarm, with their environment variables. */
 export async function wantedServices(server: DeployServerDocument): Promise<Service[]> {
@@ -26,7 +24,7 @@ export async function wantedServices(server: DeployServerDocument): Promise<Serv
       ({ service_id, machine_id, machine_port }): Service => ({
         id: service_id,
         name: byId.get(app_id)?.name ?? 'application',
-        labels: { [applicationLabel]: app_id, 'keelson.deployment': deployment._id },
+        labels: { [ownerLabel('application')]: app_id, 'keelson.deployment': deployment._id },
         machine_id,
         image: built ? `${registryAddress}/${image}@${built.digest}` : `${image}:${tag}`,
         registry_login: built ? login : null,

@@ -7,8 +7,9 @@ import {
   sleep,
   TimeoutFailure,
 } from '@temporalio/workflow'
-import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
+import type { PlaceOnHost, VolumeOwnerKind } from '../../lib/deploy-protocol.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
+import type { WantedVolumes } from '../../activities/deploy/volumes.ts'
 import type { HostActivities } from '../../activities/host/index.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
@@ -89,14 +90,21 @@ const isNotTakenUp = (error: unknown): boolean =>
 export async function tidyVolumes(appId: string, keepsAny: boolean): Promise<void> {
   const volumes = await platform.volumesOf(appId, keepsAny)
   if (!volumes) return
-  const { host_id, machine_id, names, within_sec } = volumes
-  await on(host_id, {
-    // The next deployment tries again, and the deletion of the deploy server destroys the worker's disk.
+  await keepVolumes('application', appId, volumes)
+  if (volumes.names.length === 0) await platform.noteVolumesGone(appId)
+}
+
+/** Destroys the volumes of an owner but these. */
+export const keepVolumes = (
+  kind: VolumeOwnerKind,
+  ownerId: string,
+  { host_id, machine_id, names, within_sec }: WantedVolumes,
+): Promise<void> =>
+  on(host_id, {
+    // The owner's next start tries again, and the deletion of the deploy server destroys the worker's disk.
     scheduleToStartTimeout: '1 minute',
     retry: { maximumAttempts: 3 },
-  }).keepVolumesOnHost(machine_id, appId, names, within_sec)
-  if (names.length === 0) await platform.noteVolumesGone(appId)
-}
+  }).keepVolumesOnHost(machine_id, ownerId, names, within_sec, kind)
 
 /** For the last output of a release that is taken back, which is worth no wait for a host that is away. */
 const reading = (hostId: string) =>
