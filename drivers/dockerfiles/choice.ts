@@ -14,6 +14,8 @@ export const manifestNames = [
   'poetry.lock',
   'Pipfile',
   'Procfile',
+  'go.mod',
+  'composer.json',
   '.nvmrc',
   '.node-version',
   '.dockerignore',
@@ -30,11 +32,12 @@ const neverCopied = ['.git', '**/node_modules', '**/__pycache__', '.venv', '.env
  */
 export function dockerfileFor(found: Found, images: BaseImages): (Generated & { ignore: string }) | Nothing {
   const generated = choose(found, images)
-  if ('nothing' in generated) return generated
-  // The ignore file of a Dockerfile takes the place of the general one.
-  const ignore = [...neverCopied, found.texts['.dockerignore'] ?? ''].join('\n')
-  return { ...generated, ignore }
+  return 'nothing' in generated ? generated : { ...generated, ignore: ignoreOf(found) }
 }
+
+/** The ignore file of a Dockerfile, which takes the place of the general one. */
+export const ignoreOf = ({ texts }: Found): string =>
+  [...neverCopied, texts['.dockerignore'] ?? ''].join('\n')
 
 function choose(found: Found, images: BaseImages): Generated | Nothing {
   // The language that serves comes first: many of them have a package.json for their pages too.

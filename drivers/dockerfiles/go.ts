@@ -18,13 +18,11 @@ export function forGo(found: Found, images: BaseImages): Generated | Nothing {
   const main = mainOf(found)
   if ('nothing' in main) return main
   const web = procfile(found)
-  const sums = has(found, 'go.sum') ? ' go.sum' : ''
+  const dependencies = dependenciesOf(found)
   const text = lines(
     `FROM ${go} AS build`,
     'WORKDIR /src',
-    `COPY go.mod${sums} ./`,
-    `RUN ${modules} go mod download`,
-    'COPY . .',
+    ...dependencies.copy,
     `RUN ${modules} ${objects} CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/app ${main.folder}`,
     '',
     `FROM ${run}`,
@@ -34,8 +32,25 @@ export function forGo(found: Found, images: BaseImages): Generated | Nothing {
     'COPY . .',
     web ? executed(web) : 'CMD ["app"]',
   )
-  const reasons = ['it has a go.mod', main.reason, ...(web ? [`Procfile: ${web}`] : [])]
+  const reasons = [
+    'it has a go.mod',
+    ...dependencies.reason,
+    main.reason,
+    ...(web ? [`Procfile: ${web}`] : []),
+  ]
   return { kind: 'Go', reasons, text, images: [go, run] }
+}
+
+/** How the files and the modules that they need come into the stage that builds. */
+function dependenciesOf(found: Found): { copy: string[]; reason: string[] } {
+  const download = `RUN ${modules} go mod download`
+  if (has(found, 'vendor/modules.txt'))
+    return { copy: ['COPY . .'], reason: ['vendor/modules.txt: its modules are in vendor/'] }
+  // Also a download needs the modules that go.mod has beside it.
+  if (/=>\s*\.{1,2}\//.test(found.texts['go.mod'] ?? ''))
+    return { copy: ['COPY . .', download], reason: ['go.mod replaces a module by one of its folders'] }
+  const sums = has(found, 'go.sum') ? ' go.sum' : ''
+  return { copy: [`COPY go.mod${sums} ./`, download, 'COPY . .'], reason: [] }
 }
 
 function mainOf({ paths }: Found): { folder: string; reason: string } | Nothing {

@@ -20,14 +20,16 @@ export function forPhp(found: Found, images: BaseImages): Generated {
   const web = procfile(found)
   const install =
     'composer install --no-dev --no-interaction --prefer-dist --no-progress --ignore-platform-reqs'
+  // Composer finds packages in folders beside composer.json only if they are there.
+  const hasPaths = /"type"\s*:\s*"(path|artifact)"/.test(found.texts['composer.json'] ?? '')
   const text = lines(
     ...(hasComposer
       ? [
           `FROM ${composer} AS build`,
           'WORKDIR /app',
-          `COPY composer.json${lock} ./`,
+          hasPaths ? 'COPY . .' : `COPY composer.json${lock} ./`,
           `RUN --mount=type=cache,target=/tmp/cache ${install} --no-scripts --no-autoloader`,
-          'COPY . .',
+          !hasPaths && 'COPY . .',
           'RUN composer dump-autoload --no-dev --optimize --no-scripts',
           '',
         ]
@@ -43,6 +45,7 @@ export function forPhp(found: Found, images: BaseImages): Generated {
         ? 'composer.lock: Composer installs exactly what it locks'
         : 'composer.json without a lock file: Composer installs the newest that it allows'
       : `it has ${index}`,
+    ...(hasPaths ? ['composer.json has packages in folders: all are copied before the installation'] : []),
     web ? `Procfile: ${web}` : `FrankenPHP serves ${root}`,
   ]
   return { kind: 'PHP', reasons, text, images: hasComposer ? [composer, php] : [php] }

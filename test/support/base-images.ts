@@ -1,6 +1,8 @@
 import { execFile } from 'node:child_process'
-import { readdir, readFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { type ArchiveEntry, tarOf } from './archives.ts'
 import { docker } from './containers.ts'
@@ -8,9 +10,15 @@ import { docker } from './containers.ts'
 // Stand-ins, on the host's engine, for the public images on which generated Dockerfiles build. The host copies them into
 // the worker that builds.
 
-/** Adds files to busybox. */
-async function image(repo: string, tag: string, entries: ArchiveEntry[], changes: string[]): Promise<void> {
-  const container = await docker.createContainer({ Image: 'busybox:latest', Cmd: ['true'] })
+/** Adds files to busybox, or to another image. */
+async function image(
+  repo: string,
+  tag: string,
+  entries: ArchiveEntry[],
+  changes: string[],
+  base = 'busybox:latest',
+): Promise<void> {
+  const container = await docker.createContainer({ Image: base, Cmd: ['true'] })
   await container.putArchive(await tarOf(entries), { path: '/' })
   await container.commit({ repo, tag, changes })
   await container.remove()
@@ -58,6 +66,9 @@ const nodeOfThis = async (): Promise<ArchiveEntry[]> => [
   ...(await librariesOf(process.execPath)),
 ]
 
+const filesAt = async (path: string): Promise<string[]> =>
+  (await stat(path)).isDirectory() ? filesBelow(path) : [path]
+
 const filesBelow = async (folder: string): Promise<string[]> =>
   (await readdir(folder, { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile())
@@ -91,4 +102,66 @@ export async function makeNode(): Promise<void> {
     { name: 'usr/bin/env', type: 'symlink' as const, linkname: '/bin/busybox' },
   ]
   await image('keelson/test-node', '24', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
+}
+
+/** The Go on the PATH, without cgo and its own sources. */
+export async function makeGo(): Promise<void> {
+  const { stdout } = await run('go', ['env', 'GOROOT'])
+  const root = stdout.trim()
+  const isLeftOut = /\/testdata\/|_test\.go$|^\/src\/cmd\//
+  const files = ['src', 'pkg/include', 'pkg/tool', 'bin/go', 'VERSION', 'go.env']
+  const paths = (await Promise.all(files.map((file) => filesAt(join(root, file))))).flat()
+  const wanted = paths.filter((path) => !isLeftOut.test(path.slice(root.length)))
+  const entries = [
+    ...(await copiesOf(wanted, (path) => `usr/local/go${path.slice(root.length)}`)),
+    // Generated Dockerfiles copy it to where the program runs.
+    { name: 'etc/ssl/certs/ca-certificates.crt', content: await readFile(authorities) },
+  ]
+  await image('keelson/test-go', '1', entries, [
+    'ENV PATH=/usr/local/go/bin:/usr/bin:/bin HOME=/root GOTOOLCHAIN=local',
+  ])
+}
+
+const authorities = '/etc/ssl/certs/ca-certificates.crt'
+
+/**
+ * FrankenPHP is in no package of Debian's. This has the one command of its that generated Dockerfiles use, in the form
+ * `frankenphp php-server --listen :PORT --root FOLDER`, and serves by PHP's own server for developers: like it, index.php
+ * answers for paths without a file.
+ */
+const frankenphp = `#!/bin/sh
+[ "$1 $2 $4" = "php-server --listen --root" ] || { echo "frankenphp: not in the stand-in: $*" >&2; exit 64; }
+exec php -S "0.0.0.0$3" -t "$5"
+`
+
+/** Debian's PHP and Composer, in one image for both settings. */
+export async function makePhp(): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), 'php-'))
+  const tree = join(folder, 'rootfs.tar')
+  await run('mmdebstrap', [
+    '--quiet',
+    '--variant=essential',
+    '--include=php-cli,composer',
+    '--aptopt=APT::Install-Recommends "false"',
+    ...['man', 'doc', 'locale'].map((name) => `--dpkgopt=path-exclude=/usr/share/${name}/*`),
+    '--customize-hook=rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin',
+    'bookworm',
+    tree,
+    await debianMirror(),
+  ])
+  await text(await docker.importImage(tree, { repo: 'keelson/test-php-base', tag: '8' }))
+  await rm(folder, { recursive: true })
+  await image(
+    'keelson/test-php',
+    '8',
+    [{ name: 'usr/local/bin/frankenphp', mode: 0o755, content: frankenphp }],
+    ['ENV PATH=/usr/local/bin:/usr/bin:/bin COMPOSER_ALLOW_SUPERUSER=1 COMPOSER_HOME=/tmp'],
+    'keelson/test-php-base:8',
+  )
+}
+
+/** Debian's mirror in this machine's package sources. */
+async function debianMirror(): Promise<string> {
+  const { stdout } = await run('apt-get', ['indextargets', '--format', '$(LABEL) $(REPO_URI)'])
+  return /^Debian (\S+)$/m.exec(stdout)?.[1] ?? ''
 }

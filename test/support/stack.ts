@@ -79,6 +79,10 @@ const settings = {
   // What stands in for public images (test/support/base-images.ts).
   KEELSON_BUILD_NODE_IMAGE: 'keelson/test-node:24',
   KEELSON_BUILD_PYTHON_IMAGE: 'keelson/test-python:3',
+  KEELSON_BUILD_GO_IMAGE: 'keelson/test-go:1',
+  KEELSON_BUILD_RUN_IMAGE: 'busybox:latest',
+  KEELSON_BUILD_COMPOSER_IMAGE: 'keelson/test-php:8',
+  KEELSON_BUILD_PHP_IMAGE: 'keelson/test-php:8',
   KEELSON_BUILD_STATIC_IMAGE: 'keelson/test-caddy:2',
   // The default is containers; the tests of VMs, which take minutes, are of the long form.
   KEELSON_HOST_VM_MACHINES: isLong ? 'always' : 'never',
