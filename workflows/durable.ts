@@ -57,6 +57,11 @@ export interface Work<Input> {
    */
   settle: (step: () => Promise<unknown>) => Promise<void>
   carryOut: CarryOut
+  /**
+   * Registers work that nobody waits for. It runs once the operation has succeeded and is recorded, so its failure changes
+   * nothing: whatever it leaves must be done by a later run of it.
+   */
+  afterwards: (step: () => Promise<unknown>) => void
   /** Shows the next step, in plain words, on the operation and in the Temporal UI. */
   progress: (step: string) => void
   /**
@@ -101,6 +106,7 @@ export const durable =
 
     const undos: (() => Promise<unknown>)[] = []
     const undo: Work<Input>['undo'] = (step) => undos.push(step)
+    const later: (() => Promise<unknown>)[] = []
     const counted = { children }
     let noted = Promise.resolve()
     const progress = (step: string): void => {
@@ -120,6 +126,7 @@ export const durable =
         undos.length = 0
       },
       carryOut: makeCarryOut(operationId, undo, counted),
+      afterwards: (step) => later.push(step),
       progress,
       async renew(next = null) {
         if (workflowInfo().historyLength < longHistory) return
@@ -150,17 +157,19 @@ export const durable =
         const status = left.length ? 'error' : goesBack ? null : (after ?? null)
         await records.operationFailed(operationId, ending, problemOf(error, left), status)
       })
+      return
     }
+    await runAll(later)
   }
 
 type Workflow = (operationId: string, continued?: Continued) => Promise<void>
 
-/** Runs every undo, even if others fail. Returns the problems of those that failed. */
-async function runAll(undos: (() => Promise<unknown>)[]): Promise<ProblemDocument[]> {
+/** Runs every step, even if others fail. Returns the problems of those that failed. */
+async function runAll(steps: (() => Promise<unknown>)[]): Promise<ProblemDocument[]> {
   const left: ProblemDocument[] = []
-  for (const undo of undos) {
+  for (const step of steps) {
     try {
-      await undo()
+      await step()
     } catch (error) {
       left.push(problemOf(error))
     }

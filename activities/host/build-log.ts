@@ -19,7 +19,7 @@ export function makeBuildLog(secrets: string[], send: (part: BuildLogPart) => Pr
   let waiting: BuildLogPart['lines'] = []
   let part = 0
   let total = 0
-  let closing = false
+  const ending = new AbortController()
   let sending: Promise<void> | null = null
 
   /** Nothing is lost while the API starts again. */
@@ -36,7 +36,7 @@ export function makeBuildLog(secrets: string[], send: (part: BuildLogPart) => Pr
   }
 
   async function sendAll(): Promise<void> {
-    if (!closing) await delay(sendsEveryMs)
+    await delay(sendsEveryMs, undefined, { signal: ending.signal }).catch(() => {}) // the last lines do not wait
     while (waiting.length) {
       const lines = waiting.splice(0, linesPerPart)
       total += lines.length
@@ -55,7 +55,7 @@ export function makeBuildLog(secrets: string[], send: (part: BuildLogPart) => Pr
       sending ??= sendAll()
     },
     async end(): Promise<void> {
-      closing = true
+      ending.abort()
       await sending
       if (waiting.length) await sendAll()
     },

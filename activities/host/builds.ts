@@ -72,12 +72,15 @@ export function makeBuildsOnHost({ builds, registries, copy, read, forget, api }
       const wanted = await api.build(deployServerId, id)
       const { registry, image, folder, target, build_args, secrets, timeout_sec } = wanted
       const log = makeBuildLog(Object.values(secrets), (part) => api.logPart(deployServerId, id, part))
+      // Only the push needs the registry.
+      const ready = registries.ensure(machineId, registry, signal)
+      ready.catch(() => {}) // the build may fail first
       try {
-        await registries.ensure(machineId, registry, signal)
         const { dockerfile, generated } = await choose(machineId, wanted, log.say)
         const reference = `${registry.ip_address}:${registry.port}/${image}:${id}`
         const order = { id, folder, dockerfile, reference, target, build_args, secrets, timeout_sec }
         const push = async () => {
+          await ready
           log.say('pushing the image to the registry of the deploy server')
           return registries.push(machineId, registry, reference, signal)
         }
@@ -89,7 +92,7 @@ export function makeBuildsOnHost({ builds, registries, copy, read, forget, api }
         if (error instanceof BuildFailed) throw new BuildFailed(log.redacted(error.message), error.code)
         throw error
       } finally {
-        await log.end()
+        await Promise.allSettled([ready, log.end()])
       }
     },
 

@@ -1,6 +1,7 @@
 import {
   CancellationScope,
   CancelledFailure,
+  patched,
   proxyLocalActivities,
   TemporalFailure,
 } from '@temporalio/workflow'
@@ -64,7 +65,7 @@ async function tidyAfterPush(deployServerId: string): Promise<void> {
 
 /** Builds an image on the worker, and pushes it to the deploy server's registry. Of a pushed image, there is only the rest to do. */
 export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>(
-  async ({ id, input, undo, progress }) => {
+  async ({ id, input, undo, progress, afterwards }) => {
     if (input.pushed && input.deploy_server_id !== undefined) {
       progress('removing images that are no longer needed')
       await tidyAfterPush(input.deploy_server_id)
@@ -81,8 +82,12 @@ export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>
     })
     const image = await cancelled(host.buildImageOnHost(deploy_server_id, id, place.machine_id))
     await platform.endBuild(id, image)
-    progress('removing images that are no longer needed')
-    await tidy(deploy_server_id, place).catch(() => undefined)
+    const removal = () => tidy(deploy_server_id, place)
+    if (patched('nobody waits for the removal of images')) afterwards(removal)
+    else {
+      progress('removing images that are no longer needed')
+      await removal().catch(() => undefined)
+    }
     return { status: 'succeeded' }
   },
   { onFailure: 'failed', onCancel: 'cancelled' },
