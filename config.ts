@@ -89,12 +89,8 @@ const outbound = {
   ),
 }
 
-const image = (fallback: string, what: string) =>
-  z
-    .string()
-    .regex(/^[\w][\w.\-/:@]{0,254}$/)
-    .default(fallback)
-    .describe(what)
+const imageName = z.string().regex(/^[\w][\w.\-/:@]{0,254}$/)
+const image = (fallback: string, what: string) => imageName.default(fallback).describe(what)
 
 /** Images for builds on deploy servers. A host copies those that its own engine has into the workers. */
 const builds = {
@@ -115,6 +111,14 @@ const builds = {
     'The image on which they run PHP (FrankenPHP)',
   ),
   KEELSON_BUILD_STATIC_IMAGE: image('caddy:2-alpine', 'The image with which they serve files (Caddy)'),
+  KEELSON_NIXPACKS_IMAGE: imageName
+    .optional()
+    .describe(
+      'An image with the program `nixpacks`, which then makes the Dockerfiles of artifacts without one; without it, the platform does',
+    ),
+  KEELSON_NIXPACKS_BASE_IMAGE: imageName
+    .optional()
+    .describe('The image on which those build and run; without it, the one that Nixpacks names'),
 }
 
 const api = z.object({

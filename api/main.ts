@@ -59,6 +59,12 @@ const operations = allOperations({
       php: settings.KEELSON_BUILD_PHP_IMAGE,
       static: settings.KEELSON_BUILD_STATIC_IMAGE,
     },
+    nixpacks: settings.KEELSON_NIXPACKS_IMAGE
+      ? {
+          image: settings.KEELSON_NIXPACKS_IMAGE,
+          base_image: settings.KEELSON_NIXPACKS_BASE_IMAGE ?? null,
+        }
+      : null,
   },
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {

@@ -30,6 +30,8 @@ export interface OperationsContext {
 export interface BuildImages {
   registry: string
   base: Record<string, string>
+  /** Without it, the platform generates Dockerfiles itself. */
+  nixpacks?: { image: string; base_image: string | null } | null
 }
 
 const OperationView = z

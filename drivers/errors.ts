@@ -120,7 +120,12 @@ export class ServiceFailed extends EngineError {
 /** An image could not be built. The message says why, as far as it is known. */
 export class BuildFailed extends EngineError {
   override readonly name = 'BuildFailed'
-  readonly code: 'build_failed' | 'build_timed_out' | 'artifact_gone' | 'nothing_recognised'
+  readonly code:
+    | 'build_failed'
+    | 'build_timed_out'
+    | 'artifact_gone'
+    | 'nothing_recognised'
+    | 'builder_unavailable'
   readonly permanent = true
   constructor(message: string, code: BuildFailed['code'] = 'build_failed', cause?: unknown) {
     super(message, { cause })

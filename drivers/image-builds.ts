@@ -107,6 +107,34 @@ export type CopyImage = (
   signal?: AbortSignal,
 ) => Promise<'there' | 'copied' | 'absent'>
 
+/** Nixpacks, which makes Dockerfiles for files without one, by the operator's image of it. */
+export interface Nixpacks {
+  /**
+   * Makes a Dockerfile, and a folder for the build that has the files and those that the Dockerfile needs. `remove` removes
+   * it. Throws BuildFailed: `nothing_recognised`, `builder_unavailable`; MachineDiskFull, EngineUnavailable.
+   */
+  plan(machineId: string, order: NixpacksOrder, signal?: AbortSignal): Promise<NixpacksPlan>
+  remove(machineId: string, id: string): Promise<void>
+}
+
+export interface NixpacksOrder {
+  /** The platform's id of the build. */
+  id: string
+  folder: string
+  /** Has the program `nixpacks`. */
+  image: string
+  /** On which its Dockerfiles build. Null: its own choice. */
+  base_image: string | null
+}
+
+export interface NixpacksPlan {
+  folder: string
+  text: string
+  build_args: Record<string, string>
+  /** Its output. */
+  said: string[]
+}
+
 /** Small text files of a folder on a machine. */
 export interface FoundFiles {
   /** Paths of all files to a depth of two folders; at most 2000. */

@@ -111,6 +111,8 @@ export const BuildOnHost = z.object({
   timeout_sec: z.int(),
   /** For generated Dockerfiles, by what each runs. */
   base_images: z.record(z.string(), z.string()),
+  /** Makes the Dockerfiles instead. */
+  nixpacks: z.object({ image: z.string(), base_image: z.string().nullable() }).nullable(),
   registry: RegistryOnHost,
 })
 export type BuildOnHost = z.infer<typeof BuildOnHost>

@@ -1,5 +1,5 @@
 import { cancellationSignal } from '@temporalio/activity'
-import { dockerfileFor, manifestNames } from '../../drivers/dockerfiles/choice.ts'
+import { dockerfileFor, ignoreOf, manifestNames } from '../../drivers/dockerfiles/choice.ts'
 import { BuildFailed } from '../../drivers/errors.ts'
 import type {
   BuildOrder,
@@ -7,6 +7,7 @@ import type {
   ForgetImages,
   ImageBuilds,
   MachineRegistries,
+  Nixpacks,
   ReadFolder,
 } from '../../drivers/image-builds.ts'
 import type {
@@ -23,6 +24,7 @@ interface Parts {
   registries: MachineRegistries
   copy: CopyImage
   read: ReadFolder
+  nixpacks: Nixpacks
   forget: ForgetImages
   api: {
     build(deployServerId: string, buildId: string): Promise<BuildOnHost>
@@ -33,31 +35,52 @@ interface Parts {
 }
 
 /** Activities of builds, on the host of the worker that builds. All are idempotent. */
-export function makeBuildsOnHost({ builds, registries, copy, read, forget, api }: Parts) {
-  /** The Dockerfile of the artifact, or one that is generated for it. */
+export function makeBuildsOnHost({ builds, registries, copy, read, nixpacks, forget, api }: Parts) {
+  /** The Dockerfile of the artifact, or one that is generated for it, and what it needs. */
   async function choose(
     machineId: string,
-    { folder, dockerfile, base_images }: BuildOnHost,
+    id: string,
+    wanted: BuildOnHost,
     say: (line: string) => void,
-  ): Promise<{ dockerfile: BuildOrder['dockerfile']; generated: string | null }> {
-    if (dockerfile !== null) {
-      say(`building by the artifact’s ${dockerfile}`)
-      return { dockerfile: { path: dockerfile }, generated: null }
-    }
-    const found = await read(machineId, folder, manifestNames)
-    const path = 'Dockerfile'
-    if (found.paths.includes(path)) {
+  ): Promise<Pick<BuildOrder, 'dockerfile' | 'folder' | 'build_args'> & { generated: string | null }> {
+    const { folder, dockerfile, build_args, base_images } = wanted
+    const own = (path: string) => {
       say(`building by the artifact’s ${path}`)
-      return { dockerfile: { path }, generated: null }
+      return { dockerfile: { path }, folder, build_args, generated: null }
+    }
+    if (dockerfile !== null) return own(dockerfile)
+    const found = await read(machineId, folder, manifestNames)
+    if (found.paths.includes('Dockerfile')) return own('Dockerfile')
+    const show = (text: string): void => {
+      for (const line of text.trimEnd().split('\n')) say(`  ${line}`)
+    }
+    const have = async (image: string): Promise<void> => {
+      if ((await copy(machineId, image, cancellationSignal())) === 'copied') say(`${image} is from the host`)
+    }
+    if (wanted.nixpacks) {
+      const { image, base_image } = wanted.nixpacks
+      say('the artifact has no Dockerfile; the operator has chosen Nixpacks to make one:')
+      await have(image)
+      if (base_image !== null) await have(base_image)
+      const order = { id, folder, image, base_image }
+      const { said, text, ...planned } = await nixpacks.plan(machineId, order, cancellationSignal())
+      for (const line of said) say(line)
+      show(text)
+      return {
+        dockerfile: { text, ignore: ignoreOf(found) },
+        folder: planned.folder,
+        build_args: { ...planned.build_args, ...build_args },
+        generated: 'Nixpacks',
+      }
     }
     const choice = dockerfileFor(found, base_images)
     if ('nothing' in choice) throw new BuildFailed(choice.nothing, 'nothing_recognised')
     say(`the artifact has no Dockerfile; this one is for ${choice.kind}:`)
     for (const reason of choice.reasons) say(`- ${reason}`)
-    for (const line of choice.text.trimEnd().split('\n')) say(`  ${line}`)
-    for (const image of choice.images)
-      if ((await copy(machineId, image, cancellationSignal())) === 'copied') say(`${image} is from the host`)
-    return { dockerfile: { text: choice.text, ignore: choice.ignore }, generated: choice.kind }
+    show(choice.text)
+    for (const image of choice.images) await have(image)
+    const { text, ignore, kind: generated } = choice
+    return { dockerfile: { text, ignore }, folder, build_args, generated }
   }
 
   return {
@@ -70,15 +93,15 @@ export function makeBuildsOnHost({ builds, registries, copy, read, forget, api }
     async buildImageOnHost(deployServerId: string, id: string, machineId: string): Promise<BuiltImage> {
       const signal = cancellationSignal()
       const wanted = await api.build(deployServerId, id)
-      const { registry, image, folder, target, build_args, secrets, timeout_sec } = wanted
+      const { registry, image, target, secrets, timeout_sec } = wanted
       const log = makeBuildLog(Object.values(secrets), (part) => api.logPart(deployServerId, id, part))
       // Only the push needs the registry.
       const ready = registries.ensure(machineId, registry, signal)
       ready.catch(() => {}) // the build may fail first
       try {
-        const { dockerfile, generated } = await choose(machineId, wanted, log.say)
+        const { generated, ...chosen } = await choose(machineId, id, wanted, log.say)
         const reference = `${registry.ip_address}:${registry.port}/${image}:${id}`
-        const order = { id, folder, dockerfile, reference, target, build_args, secrets, timeout_sec }
+        const order = { ...chosen, id, reference, target, secrets, timeout_sec }
         const push = async () => {
           await ready
           log.say('pushing the image to the registry of the deploy server')
@@ -92,12 +115,15 @@ export function makeBuildsOnHost({ builds, registries, copy, read, forget, api }
         if (error instanceof BuildFailed) throw new BuildFailed(log.redacted(error.message), error.code)
         throw error
       } finally {
-        await Promise.allSettled([ready, log.end()])
+        await Promise.allSettled([ready, log.end(), wanted.nixpacks && nixpacks.remove(machineId, id)])
       }
     },
 
     /** Waits until a build that was interrupted has ended. */
-    endBuildOnHost: (machineId: string, id: string): Promise<void> => builds.end(machineId, id),
+    async endBuildOnHost(machineId: string, id: string): Promise<void> {
+      await builds.end(machineId, id)
+      await nixpacks.remove(machineId, id)
+    },
 
     /** Removes images that a worker has pulled and no longer uses. */
     forgetImagesOnHost: (machineId: string): Promise<void> => forget(machineId),

@@ -43,6 +43,7 @@ export const makeBuildProtocol = ({ buildImages = { registry: '', base: {} } }: 
         secrets: await openBuildSecrets(build),
         timeout_sec,
         base_images: buildImages.base,
+        nixpacks: buildImages.nixpacks ?? null,
         registry,
       }
     },

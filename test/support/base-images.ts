@@ -104,6 +104,31 @@ export async function makeNode(): Promise<void> {
   await image('keelson/test-node', '24', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
 }
 
+/**
+ * On which the Dockerfiles of Nixpacks build: its own image has a Nix that downloads what they ask for. This one has Node
+ * already, and its `nix-env` installs nothing.
+ */
+export async function makeNixBase(): Promise<void> {
+  await makeNode()
+  const nothing = { mode: 0o755, content: '#!/bin/sh\necho "nothing is installed: $0 $*"\n' }
+  const entries = [
+    ...(await copiesOf(['/bin/bash'])),
+    ...(await librariesOf('/bin/bash')),
+    { name: 'usr/local/bin/nix-env', ...nothing },
+    { name: 'usr/local/bin/nix-collect-garbage', ...nothing },
+  ]
+  await image('keelson/test-nix', '1', entries, [], 'keelson/test-node:24')
+}
+
+/** An operator's image of Nixpacks: this program, with its libraries. */
+export async function makeNixpacksImage(program: string): Promise<void> {
+  const entries = [
+    ...(await copiesOf([program], () => 'usr/local/bin/nixpacks')),
+    ...(await librariesOf(program)),
+  ]
+  await image('keelson/test-nixpacks', '1', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
+}
+
 /** The Go on the PATH, without cgo and its own sources. */
 export async function makeGo(): Promise<void> {
   const { stdout } = await run('go', ['env', 'GOROOT'])

@@ -1,6 +1,7 @@
 import { text } from 'node:stream/consumers'
 import type Docker from 'dockerode'
 import type { ContainerEngine } from '../../drivers/containers.ts'
+import type { PipeMachine } from '../../drivers/swarms.ts'
 import { engineOf } from '../../drivers/swarm/dial.ts'
 import { dialMachines } from '../../worker/host/machine-engines.ts'
 import type { Client } from './client.ts'
@@ -15,6 +16,12 @@ async function outerEngine(client: Client, machineId: string): Promise<Container
   const host = (await allHosts()).find(({ id }) => id === host_id)
   return makeEngine(testPorts, host_id ?? '', host?.docker_host)
 }
+
+/** Runs commands in machines, as their hosts do. */
+export const pipeInto =
+  (client: Client): PipeMachine =>
+  async (machineId, command) =>
+    (await outerEngine(client, machineId)).pipe(machineId, command)
 
 /** The engine inside a machine. */
 export const innerEngine = async (client: Client, machineId: string): Promise<Docker> =>

@@ -8,6 +8,7 @@ import type { InstanceEngine } from '../../../drivers/instances.ts'
 import { makeAppFolders, makeReadFolder } from '../../../drivers/swarm/app-folders.ts'
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
+import { makeNixpacks } from '../../../drivers/swarm/nixpacks.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
 import type { MachineRegistries } from '../../../drivers/image-builds.ts'
 import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
@@ -70,6 +71,7 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     registries,
     copy,
     read: makeReadFolder(engine.pipe),
+    nixpacks: makeNixpacks(engine.pipe),
     forget: makeForgetImages(dial),
     api: api.builds,
   })
