@@ -70,6 +70,23 @@ export interface MachineRegistries {
   relay(machineId: string, spec: RegistrySpec, request: RegistryRequest): Promise<IncomingMessage>
 }
 
+/**
+ * Copies images from one registry to another, both reached from this machine, which has the second one: what is there is
+ * not sent again, and digests stay as they are. Returns the tags of those that are there then: an image that the first one
+ * no longer has is left out. Nothing may be removed from the second one meanwhile. Throws MachineDiskFull,
+ * EngineUnavailable.
+ */
+export type CopyImages = (
+  machineId: string,
+  ends: { from: RegistrySpec; to: RegistrySpec },
+  wanted: {
+    images: (TaggedImage & { digest: string })[]
+    /** The names of images that may share layers with these. */
+    names: string[]
+  },
+  signal?: AbortSignal,
+) => Promise<string[]>
+
 export interface RegistryRequest {
   method: string
   path: string

@@ -88,7 +88,7 @@ export interface Unpacked {
   bytes: number
 }
 
-/** The registry of a deploy server, on the worker that builds. It is reached only from the deploy server's machines. */
+/** A registry of a deploy server, on one of its machines. It is reached only from the deploy server's machines. */
 export const RegistryOnHost = z.object({
   image: z.string(),
   ip_address: z.string(),
@@ -153,3 +153,13 @@ export const ImagesToRemove = z.object({
   cache_bytes: z.int(),
 })
 export type ImagesToRemove = z.infer<typeof ImagesToRemove>
+
+/** Images that one registry of a deploy server is to get from the other one. */
+export const ImagesToCopy = z.object({
+  from: RegistryOnHost,
+  to: RegistryOnHost,
+  images: z.array(BuildsImage.extend({ digest: z.string() })),
+  /** The names of all images: they may share layers. */
+  names: z.array(z.string()),
+})
+export type ImagesToCopy = z.infer<typeof ImagesToCopy>

@@ -4,7 +4,14 @@ import { builder } from '../../models/deploy/artifacts.ts'
 import { Build, type BuildDocument } from '../../models/deploy/builds.ts'
 import { noteImagesGone } from '../../models/deploy/built-images.ts'
 import { DeployServer, type DeployServerDocument } from '../../models/deploy/deploy-servers.ts'
-import { makeRegistryPassword } from '../../models/deploy/registries.ts'
+import { Deployment } from '../../models/deploy/deployments.ts'
+import { lacksImages, noteImagesOn } from '../../models/deploy/image-copies.ts'
+import {
+  makeRegistryPassword,
+  otherRegistry,
+  type RegistryNode,
+  registryNodes,
+} from '../../models/deploy/registries.ts'
 import { onHosts } from '../../models/deploy/replicas.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 
@@ -22,7 +29,7 @@ export const makeBuildActivities = () => ({
   async beginBuild(id: string): Promise<BuildFacts> {
     const build = await theBuild(id)
     const { deploy_server_id, timeout_sec } = build
-    const place = await builderOf(await theServer(deploy_server_id))
+    const place = await needPlace(await theServer(deploy_server_id), builder)
     await makeRegistryPassword(deploy_server_id)
     await Build.updateOne({ _id: id }, { $set: { started_at: build.started_at ?? new Date() } }).setOptions(
       everyTenant,
@@ -34,12 +41,48 @@ export const makeBuildActivities = () => ({
   async endBuild(id: string, image: BuiltImage | null): Promise<void> {
     const image_state = image ? ('kept' as const) : ('leaving' as const)
     const ended = { secrets_sealed: '-', ended_at: new Date() }
-    await Build.updateOne({ _id: id }, { $set: { ...image, image_state, ...ended } }).setOptions(everyTenant)
+    const on = image ? { image_on: [builder] } : {}
+    await Build.updateOne({ _id: id }, { $set: { ...image, image_state, ...on, ...ended } }).setOptions(
+      everyTenant,
+    )
   },
 
-  /** The worker that builds, if this deployment's image is from a build: its registry must run. */
-  async registryPlace(deployServerId: string): Promise<PlaceOnHost> {
-    return builderOf(await theServer(deployServerId))
+  /**
+   * The machines whose registries lack images that another one has. Throws `image_lost` if the image of this build was
+   * lost meanwhile.
+   */
+  async placesToCopyTo(deployServerId: string, buildId: string | null): Promise<RegistryPlace[]> {
+    const server = await theServer(deployServerId)
+    if (buildId !== null && (await theBuild(buildId)).image_state === 'gone')
+      throw ApplicationFailure.nonRetryable(
+        'The worker was lost before its image was copied: build it again',
+        'image_lost',
+      )
+    const places = await Promise.all(
+      registryNodes.map(async (node) => ((await lacksImages(server, node)) ? placeOf(server, node) : null)),
+    )
+    return places.flatMap((place) => place ?? [])
+  },
+
+  /** Records that a machine has the images of these builds. */
+  async noteImagesOn(
+    deployServerId: string,
+    { node, machine_id }: RegistryPlace,
+    ids: string[],
+  ): Promise<void> {
+    await noteImagesOn(await theServer(deployServerId), node, machine_id, ids)
+  },
+
+  /** The machine from whose registry a deployment's image is pulled; without one, the worker that builds. */
+  async registryPlace(deployServerId: string, deploymentId: string | null = null): Promise<PlaceOnHost> {
+    const deployment =
+      deploymentId && (await Deployment.findById(deploymentId).setOptions(everyTenant).lean())
+    return needPlace(await theServer(deployServerId), (deployment && deployment.pulls_from) || builder)
+  },
+
+  /** The machine with the copies of images. Null if it is on no host. */
+  async copyPlace(deployServerId: string): Promise<PlaceOnHost | null> {
+    return placeOf(await theServer(deployServerId), otherRegistry(builder))
   },
 
   /** The workers that are on hosts. */
@@ -72,9 +115,20 @@ async function theServer(id: string): Promise<DeployServerDocument> {
   return server
 }
 
-async function builderOf({ nodes }: DeployServerDocument): Promise<PlaceOnHost> {
-  const node = nodes.find(({ name }) => name === builder)
-  const [place] = await onHosts([{ machine_id: node?.machine_id ?? '', service_id: '', node: builder }])
-  if (!place) throw ApplicationFailure.nonRetryable('The worker that builds is not there', 'machine_missing')
-  return place
+/** A machine with a registry. */
+export interface RegistryPlace extends PlaceOnHost {
+  node: RegistryNode
+}
+
+async function placeOf({ nodes }: DeployServerDocument, node: RegistryNode): Promise<RegistryPlace | null> {
+  const machine_id = nodes.find(({ name }) => name === node)?.machine_id ?? ''
+  const [place] = await onHosts([{ machine_id, service_id: '', node }])
+  return place ? { ...place, node } : null
+}
+
+async function needPlace(server: DeployServerDocument, node: RegistryNode): Promise<RegistryPlace> {
+  const place = await placeOf(server, node)
+  if (place) return place
+  const what = node === builder ? 'The worker that builds is not there' : 'The control plane is not there'
+  throw ApplicationFailure.nonRetryable(what, 'machine_missing')
 }

@@ -5,14 +5,13 @@ import {
   type DeployNode,
   type DeployServerDocument,
 } from '../../models/deploy/deploy-servers.ts'
-import { builder } from '../../models/deploy/artifacts.ts'
-import { noteRegistryLost } from '../../models/deploy/built-images.ts'
+import { noteRegistryLost } from '../../models/deploy/image-copies.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
 import type { InstanceType } from '../../models/deploy/instance-types.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
 import { dataFolder, type DeployMachineKind, providerOf } from '../../models/deploy/machine-providers.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
-import { registryAddress as registry } from '../../models/deploy/registries.ts'
+import { isRegistryNode, registryAddress, registryNodes } from '../../models/deploy/registries.ts'
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -57,7 +56,9 @@ export interface DeployPlan {
   grow: { name: string; machine_id: string | null; disk_id: string; size_gib: number }[]
 }
 
-const controlPlaneDiskGib = 4
+/** Beside its own system, the control plane has copies of the images that the worker that builds keeps. */
+const controlPlaneDiskGib = ({ worker_disk_gib }: Pick<DeployServerDocument, 'worker_disk_gib'>): number =>
+  4 + Math.ceil(worker_disk_gib / 2)
 
 /** Activities of deploy servers: short reads and writes of MongoDB. */
 export const makeDeployServerActivities = ({ machineImage }: { machineImage: string }) => ({
@@ -100,11 +101,10 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
           ? [{ name, machine_id, instance_type: type, size: providerOf(machine_kind).sizeOf(type) }]
           : []
       }),
-      grow: kept.flatMap(({ name, machine_id, disk_id, disk_gib }) =>
-        name !== 'cp' && disk_id !== null && disk_gib < server.worker_disk_gib
-          ? [{ name, machine_id, disk_id, size_gib: server.worker_disk_gib }]
-          : [],
-      ),
+      grow: kept.flatMap(({ name, machine_id, disk_id, disk_gib }) => {
+        const size_gib = name === 'cp' ? controlPlaneDiskGib(server) : server.worker_disk_gib
+        return disk_id !== null && disk_gib < size_gib ? [{ name, machine_id, disk_id, size_gib }] : []
+      }),
     }
   },
 
@@ -128,9 +128,9 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
 
   noteReplaced,
 
-  /** Records that a machine and its disk are gone. The worker that builds takes the registry along. */
+  /** Records that a machine and its disk are gone, with the registry that it may have had. */
   async emptyNode(id: string, name: string): Promise<void> {
-    if (name === builder) await noteRegistryLost(id)
+    if (isRegistryNode(name)) await noteRegistryLost(id, name)
     const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null, resting: false }
     await changeNode(id, name, nothing)
   },
@@ -213,7 +213,7 @@ function newNode(server: DeployServerDocument, name: string): DeployNode {
     name,
     ip_address: `10.77.0.${10 + number}`,
     instance_type: isControlPlane ? server.app_instance_type : server.worker_instance_type,
-    disk_gib: isControlPlane ? controlPlaneDiskGib : server.worker_disk_gib,
+    disk_gib: isControlPlane ? controlPlaneDiskGib(server) : server.worker_disk_gib,
     machine_id: null,
     disk_id: null,
     registered: false,
@@ -227,7 +227,9 @@ function planOf(server: DeployServerDocument, node: DeployNode, container_image:
   const tags = { 'keelson.role': name === 'cp' ? 'control-plane' : 'worker' }
   const provider = providerOf(kind)
   const nic = { subnet_id: subnet_id ?? '', ip_address }
-  const fields = provider.fieldsOf({ name, tags, managed_by, instance_type, nic, container_image, registry })
+  const registries = registryNodes.map(registryAddress)
+  const order = { name, tags, managed_by, instance_type, nic, container_image, registries }
+  const fields = provider.fieldsOf(order)
   return {
     disk_id: node.disk_id,
     machine_id: node.machine_id,

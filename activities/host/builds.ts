@@ -4,6 +4,7 @@ import { BuildFailed } from '../../drivers/errors.ts'
 import type {
   BuildOrder,
   CopyImage,
+  CopyImages,
   ForgetImages,
   ImageBuilds,
   MachineRegistries,
@@ -14,6 +15,7 @@ import type {
   BuildLogPart,
   BuildOnHost,
   BuiltImage,
+  ImagesToCopy,
   ImagesToRemove,
   RegistryOnHost,
 } from '../../lib/deploy-protocol.ts'
@@ -23,19 +25,30 @@ interface Parts {
   builds: ImageBuilds
   registries: MachineRegistries
   copy: CopyImage
+  copyImages: CopyImages
   read: ReadFolder
   nixpacks: Nixpacks
   forget: ForgetImages
   api: {
     build(deployServerId: string, buildId: string): Promise<BuildOnHost>
     logPart(deployServerId: string, buildId: string, part: BuildLogPart): Promise<void>
-    registry(deployServerId: string): Promise<RegistryOnHost>
-    imagesToRemove(deployServerId: string): Promise<ImagesToRemove>
+    registry(deployServerId: string, machineId: string): Promise<RegistryOnHost>
+    imagesToRemove(deployServerId: string, machineId: string): Promise<ImagesToRemove>
+    imagesToCopy(deployServerId: string, machineId: string): Promise<ImagesToCopy>
   }
 }
 
 /** Activities of builds, on the host of the worker that builds. All are idempotent. */
-export function makeBuildsOnHost({ builds, registries, copy, read, nixpacks, forget, api }: Parts) {
+export function makeBuildsOnHost({
+  builds,
+  registries,
+  copy,
+  copyImages,
+  read,
+  nixpacks,
+  forget,
+  api,
+}: Parts) {
   /** The Dockerfile of the artifact, or one that is generated for it, and what it needs. */
   async function choose(
     machineId: string,
@@ -84,9 +97,25 @@ export function makeBuildsOnHost({ builds, registries, copy, read, nixpacks, for
   }
 
   return {
-    /** Makes the registry of a deploy server, or finds it. */
+    /** Makes the registry of this machine, or finds it. */
     async ensureRegistryOnHost(deployServerId: string, machineId: string): Promise<void> {
-      await registries.ensure(machineId, await api.registry(deployServerId), cancellationSignal())
+      await registries.ensure(machineId, await api.registry(deployServerId, machineId), cancellationSignal())
+    },
+
+    /**
+     * Copies the images that the registry of this machine lacks from the other one. Returns the ids of their builds: an
+     * image that left the other one meanwhile is not among them. Throws MachineDiskFull.
+     */
+    async copyImagesOnHost(deployServerId: string, machineId: string): Promise<string[]> {
+      const { from, to, images, names } = await api.imagesToCopy(deployServerId, machineId)
+      if (images.length === 0) return []
+      const wanted = { images: images.map((one) => ({ ...tagOf(one), digest: one.digest })), names }
+      const signal = cancellationSignal()
+      // No images are removed meanwhile: that takes the same turn.
+      return builds.between(machineId, async () => {
+        await registries.ensure(machineId, to, signal)
+        return copyImages(machineId, { from, to }, wanted, signal)
+      })
     },
 
     /** Builds an image and pushes it. Throws BuildFailed, MachineDiskFull. */
@@ -128,10 +157,10 @@ export function makeBuildsOnHost({ builds, registries, copy, read, nixpacks, for
     /** Removes images that a worker has pulled and no longer uses. */
     forgetImagesOnHost: (machineId: string): Promise<void> => forget(machineId),
 
-    /** Removes the images that the platform no longer needs. Returns the ids of their builds. */
+    /** Removes the images that the platform no longer needs from this machine. Returns the ids of their builds. */
     async tidyImagesOnHost(deployServerId: string, machineId: string): Promise<string[]> {
       return builds.between(machineId, async () => {
-        const { registry, images, kept, cache_bytes } = await api.imagesToRemove(deployServerId)
+        const { registry, images, kept, cache_bytes } = await api.imagesToRemove(deployServerId, machineId)
         if (images.length) {
           await registries.ensure(machineId, registry, cancellationSignal())
           const removed = await registries.remove(machineId, registry, images.map(tagOf), {

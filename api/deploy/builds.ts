@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { acceptBuild, Build, type BuildDocument, buildOf, imageStates } from '../../models/deploy/builds.ts'
+import { holdersOf } from '../../models/deploy/image-copies.ts'
 import { logsQuery, sendLogs } from '../compute/observation/logs.ts'
 import { ConfigVars } from '../compute/instances.ts'
 import { byId, Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
@@ -43,6 +44,7 @@ const BuildView = z
     image_state: z
       .enum(imageStates)
       .describe('The image in the registry; `kept`: it can be deployed; `leaving`: there may be none'),
+    image_on: z.array(z.string()).describe('The machines whose registries have the image'),
     requested_by: Id.nullable(),
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -79,6 +81,7 @@ const toView = (build: BuildDocument): View => ({
   digest: build.digest,
   size_bytes: build.size_bytes,
   image_state: build.image_state,
+  image_on: holdersOf(build),
   requested_by: build.requested_by,
   created_at: time(build.created_at),
   updated_at: time(build.updated_at),

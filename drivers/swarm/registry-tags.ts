@@ -1,13 +1,9 @@
 import { z } from 'zod'
 import type { TaggedImage } from '../image-builds.ts'
+import type { RegistryAnswer } from './registry-requests.ts'
 
 // The tags of a registry. The platform gives each manifest an id of its own as its tag.
 
-export interface RegistryAnswer {
-  status: number
-  digest: string | undefined
-  body: string
-}
 export type AskRegistry = (method: string, path: string) => Promise<RegistryAnswer>
 
 const anHourMs = 3_600_000

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { type IncomingMessage, request } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { buffer, text } from 'node:stream/consumers'
 import type { Duplex, Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -16,11 +16,15 @@ import type { DialMachine, PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
 import { engineOf } from './dial.ts'
 import { makePushGate } from './push-gate.ts'
-import { type AskRegistry, digestOf, type RegistryAnswer, removeAbandoned } from './registry-tags.ts'
+import { manifestTypes, readAnswer, sendTo } from './registry-requests.ts'
+import { type AskRegistry, digestOf, removeAbandoned } from './registry-tags.ts'
 
 const name = 'keelson-registry'
 const specLabel = 'keelson.spec'
 const config = '/etc/keelson-registry/config.yml'
+const collecting = '/run/keelson-registry.lock'
+/** Waits in a machine until no garbage is collected. */
+export const awaitCollection = ['flock', collecting, 'true']
 const mebibyte = 1024 ** 2
 const memoryBytes = 128 * mebibyte
 // A VM without KVM takes half a minute to start a container on a busy host.
@@ -50,28 +54,15 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
     new StreamAgent(() => connectFrom(machineId, spec.ip_address, spec.port))
 
   /** Asks the registry's own API. */
-  const ask = (machineId: string, spec: RegistrySpec, method: string, path: string) =>
-    new Promise<RegistryAnswer>((resolve, reject) => {
-      const asked = request(
-        {
-          agent: agentOf(machineId, spec),
-          host: 'registry',
-          method,
-          path,
-          headers: { accept: manifests, connection: 'close' },
-          auth: authOf(spec),
-          signal: AbortSignal.timeout(answersWithinMs),
-        },
-        (response) => {
-          const digest = response.headers['docker-content-digest']
-          const status = response.statusCode ?? 0
-          const its = { status, digest: Array.isArray(digest) ? digest[0] : digest }
-          text(response).then((body) => resolve({ ...its, body }), reject)
-        },
-      )
-      asked.on('error', (cause) => reject(new EngineUnavailable('The registry does not answer', cause)))
-      asked.end()
-    })
+  const ask = async (machineId: string, spec: RegistrySpec, method: string, path: string) =>
+    readAnswer(
+      await sendTo(agentOf(machineId, spec), spec, {
+        method,
+        path,
+        headers: { accept: manifestTypes, connection: 'close' },
+        signal: AbortSignal.timeout(answersWithinMs),
+      }),
+    )
 
   async function awaitAnswer(machineId: string, spec: RegistrySpec, signal?: AbortSignal): Promise<void> {
     const deadline = performance.now() + answersWithinMs
@@ -175,24 +166,8 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
       ),
 
     relay(machineId, spec, { method, path, headers, body, signal, pushes }) {
-      const send = (): Promise<IncomingMessage> =>
-        new Promise((resolve, reject) => {
-          const asked = request(
-            {
-              agent: agentOf(machineId, spec),
-              host: 'registry',
-              method,
-              path,
-              headers: { ...headers, connection: 'close' },
-              auth: authOf(spec),
-              signal,
-            },
-            resolve,
-          )
-          asked.on('error', (cause) => reject(new EngineUnavailable('The registry does not answer', cause)))
-          body.on('error', (cause) => asked.destroy(cause))
-          body.pipe(asked)
-        })
+      const asked = { method, path, headers: { ...headers, connection: 'close' }, body, signal }
+      const send = (): Promise<IncomingMessage> => sendTo(agentOf(machineId, spec), spec, asked)
       return pushes ? gate.write(machineId, pushes, send) : send()
     },
   }
@@ -217,16 +192,8 @@ function pushFailure(words: string): Error {
   return new EngineUnavailable('The image could not be pushed to the registry', cause)
 }
 
-const authOf = ({ users: [user] }: RegistrySpec): string => `${user?.name}:${user?.password}`
-
-const manifests = [
-  'application/vnd.docker.distribution.manifest.v2+json',
-  'application/vnd.docker.distribution.manifest.list.v2+json',
-  'application/vnd.oci.image.manifest.v1+json',
-  'application/vnd.oci.image.index.v1+json',
-].join(', ')
-
-const collect = `exec docker exec ${name} registry garbage-collect ${config} 2>&1`
+/** Goes on if this process is killed: what must not run beside it waits for the lock (awaitCollection). */
+const collect = `exec flock ${collecting} docker exec ${name} registry garbage-collect ${config} 2>&1`
 
 /** 404: it is gone; 409: a container runs it. */
 function unlessUsed(error: unknown): void {

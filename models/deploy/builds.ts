@@ -12,6 +12,7 @@ import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Artifact, type ArtifactDocument } from './artifacts.ts'
 import { deployServerResource } from './deploy-servers.ts'
+import type { RegistryNode } from './registries.ts'
 
 export const buildStates = states({
   creating: {},
@@ -52,6 +53,8 @@ export interface BuildDocument extends ResourceDocument<StateOf<typeof buildStat
   size_bytes: number | null
   /** The image in the registry. `leaving`: it is to be removed; there may be none. */
   image_state: (typeof imageStates)[number]
+  /** The machines whose registries have the image. Not there: made before there were copies, so only w1 has it. */
+  image_on?: RegistryNode[]
   /** When a deployment last took the image. Its change keeps the image from being removed in the same moment. */
   last_taken_at: Date | null
 }
@@ -80,6 +83,7 @@ const schema = resourceSchema<BuildDocument>(
     parts: { type: [String], default: [] },
     size_bytes: { type: Number, default: null },
     image_state: { type: String, default: 'none' },
+    image_on: { type: [String], default: [] },
     last_taken_at: date,
   },
   buildStates,
@@ -133,6 +137,7 @@ export const acceptBuild = (
         parts: [],
         size_bytes: null,
         image_state: 'none',
+        image_on: [],
         last_taken_at: null,
       },
     })

@@ -2,7 +2,6 @@ import { Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
 import { Operation } from '../operations.ts'
-import { everyTenant } from '../tenant-scope.ts'
 import { Application } from './applications.ts'
 import { forgetLog } from './build-logs.ts'
 import { Build, type BuildDocument } from './builds.ts'
@@ -113,23 +112,13 @@ export async function noteImagesGone(
   ids: string[],
 ): Promise<void> {
   const leaving = { _id: { $in: ids }, tenant_id, image_state: 'leaving' as const }
-  await Build.updateMany(leaving, { $set: { image_state: 'gone' } })
+  await Build.updateMany(leaving, { $set: { image_state: 'gone', image_on: [] } })
   const its = { tenant_id, deploy_server_id, operation_id: null }
   const old = await Build.find({ ...its, image_state: { $in: ['none', 'gone'] } }, { tenant_id: 1 })
     .sort({ created_at: -1 })
     .skip(keptRecords)
     .lean()
   for (const build of old) await forgetBuild(build)
-}
-
-/** The registry was lost with its worker. Idempotent. */
-export async function noteRegistryLost(deploy_server_id: string): Promise<void> {
-  const lost = {
-    deploy_server_id,
-    image_state: { $in: ['kept', 'leaving'] as const },
-    $or: [{ operation_id: null }, { artifact_id: null }],
-  }
-  await Build.updateMany(lost, { $set: { image_state: 'gone' } }).setOptions(everyTenant)
 }
 
 async function forgetBuild({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {

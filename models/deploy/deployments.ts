@@ -4,6 +4,7 @@ import { defineResource, mine, type ResourceDocument, resourceSchema } from '../
 import { sealedField } from '../sealed-fields.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
+import type { RegistryNode } from './registries.ts'
 import { envsContext, type Release, releaseFields } from './applications.ts'
 
 export const deploymentStates = states({
@@ -46,6 +47,8 @@ export interface DeploymentDocument extends ResourceDocument<StateOf<typeof depl
   envs_sealed: string
   /** The build that has made the image. Null: it is from another registry. */
   built: { build_id: string; digest: string } | null
+  /** The node from whose registry its workers pull the image, once it has places. Not there: w1. */
+  pulls_from?: RegistryNode
   /** The storages that it mounts. */
   mounts: { id: string; mount_path: string }[]
   places: Place[]
@@ -73,6 +76,7 @@ const schema = resourceSchema<DeploymentDocument>(
     ...releaseFields,
     envs_sealed: { type: String, required: true },
     built: { type: Mixed, default: null },
+    pulls_from: String,
     mounts: { type: [Mixed], default: [] },
     places: { type: [Mixed], default: [] },
     superseded: { type: Boolean, default: false },

@@ -15,8 +15,8 @@ export interface MachineOrder {
   nic: { subnet_id: string; ip_address: string }
   /** The image of container machines, by the operator's settings. */
   container_image: string
-  /** The registry of the deploy server. In the deploy server's own network, it has no certificate. */
-  registry: string
+  /** The registries of the deploy server. In the deploy server's own network, they have no certificates. */
+  registries: string[]
 }
 
 export interface MachineProvider {
@@ -45,7 +45,8 @@ const commonFields = ({ name, tags, managed_by, nic }: MachineOrder) => ({
   nics: [nic],
 })
 
-const engineArguments = ({ registry }: MachineOrder): string => `--insecure-registry ${registry}`
+const engineArguments = ({ registries }: MachineOrder): string =>
+  registries.map((registry) => `--insecure-registry ${registry}`).join(' ')
 
 const container: MachineProvider = {
   placed_as: 'machine',

@@ -10,6 +10,7 @@ import {
   type DeployServerDocument,
   deployServerResource,
 } from './deploy-servers.ts'
+import { registryFor } from './image-copies.ts'
 import { instanceTypes } from './instance-types.ts'
 
 // Chooses the workers and ports of a release's replicas.
@@ -43,14 +44,15 @@ interface Load {
  */
 export const placeRelease = (deployment: DeploymentDocument): Promise<Place[]> =>
   transaction(async () => {
-    const { _id, tenant_id, app_id, deploy_server_id } = deployment
+    const { _id, tenant_id, app_id, deploy_server_id, built } = deployment
     const now = await Deployment.findOne({ _id, tenant_id }, { places: 1 }).lean()
     let places = now?.places ?? []
     if (places.length === 0) {
       const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
       const turn = { next: server.next_port }
       places = await chooseFor(deployment, await loadsOf(server), turn)
-      await Deployment.updateOne({ _id, tenant_id }, { $set: { places } })
+      const pulling = built === null ? {} : { pulls_from: await registryFor(server, built) }
+      await Deployment.updateOne({ _id, tenant_id }, { $set: { places, ...pulling } })
       await DeployServer.updateOne({ _id: server._id, tenant_id }, { $set: { next_port: turn.next } })
     }
     await Application.updateOne({ _id: app_id, tenant_id }, { $addToSet: { wanted_ids: _id } })

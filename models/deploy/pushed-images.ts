@@ -2,6 +2,7 @@ import { type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
+import { builder } from './artifacts.ts'
 import { Build, type BuildDocument, buildResource } from './builds.ts'
 import { deployable } from './built-images.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
@@ -50,6 +51,7 @@ export const acceptPush = (
         parts,
         size_bytes,
         image_state: 'kept',
+        image_on: [builder],
         last_taken_at: null,
       },
     })

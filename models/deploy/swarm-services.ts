@@ -1,5 +1,6 @@
 import { type DeployServices, ownerLabel } from '../../lib/deploy-protocol.ts'
 import { everyTenant } from '../tenant-scope.ts'
+import { builder } from './artifacts.ts'
 import { Application, openEnvs } from './applications.ts'
 import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
@@ -19,14 +20,15 @@ export async function wantedServices(server: DeployServerDocument): Promise<Serv
   const deployments = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
   const services = deployments.map(async (deployment) => {
     const env = await openEnvs(deployment)
-    const { image, tag, port, command, cpu_cores, memory_mib, stop_grace_sec, app_id, built } = deployment
+    const { image, tag, port, command, cpu_cores, memory_mib, stop_grace_sec, app_id } = deployment
+    const { built, pulls_from = builder } = deployment
     return deployment.places.map(
       ({ service_id, machine_id, machine_port }): Service => ({
         id: service_id,
         name: byId.get(app_id)?.name ?? 'application',
         labels: { [ownerLabel('application')]: app_id, 'keelson.deployment': deployment._id },
         machine_id,
-        image: built ? `${registryAddress}/${image}@${built.digest}` : `${image}:${tag}`,
+        image: built ? `${registryAddress(pulls_from)}/${image}@${built.digest}` : `${image}:${tag}`,
         registry_login: built ? login : null,
         command,
         env: port === null ? env : { PORT: String(port), ...env },

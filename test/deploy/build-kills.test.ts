@@ -81,6 +81,20 @@ describe('a build', () => {
     expect(await builds.log(id)).toContain('the image is sha256:')
   })
 
+  test.each(sampled(roles, 1))('is copied to the control plane if %s is killed meanwhile', async (role) => {
+    const { id, operation } = await begin(1)
+    await eventually(async () => (await builds.get(id)).image_state === 'kept')
+    await platform.restartKilled(role)
+    expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    const { image_on, digest } = await builds.get(id)
+    expect(image_on).toEqual(['w1', 'cp'])
+    const volume = '/var/lib/machine/docker/volumes/keelson-registry/_data/docker/registry/v2'
+    const link = `${volume}/repositories/killed/_manifests/tags/${id}/current/link`
+    expect(await runOnMachine(tenant.owner, server.control_plane?.machine_id ?? '', `cat ${link}`)).toBe(
+      digest,
+    )
+  })
+
   test('is done again if its host worker is killed, after the former builder has ended', async () => {
     const { id, operation, step, most } = await begin(6)
     await logged(/\d begun$/m)(id)

@@ -2,7 +2,12 @@ import { describe, expect, test } from '@jest/globals'
 import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { constraintsOf, type InstanceDocument } from '../../models/compute/instances.ts'
-import { chooseMachineKind, deployMachineKinds, providerOf } from '../../models/deploy/machine-providers.ts'
+import {
+  chooseMachineKind,
+  deployMachineKinds,
+  type MachineOrder,
+  providerOf,
+} from '../../models/deploy/machine-providers.ts'
 
 const hosts = {
   withKvm: ['container', 'vm', 'vm_machine'],
@@ -49,15 +54,15 @@ async function kindOf(kind: keyof typeof instanceKinds, fields: object): Promise
 
 describe('an instance moves only to a host that runs', () => {
   test.each(deployMachineKinds)('machines of deploy servers, if it is one and a %s', async (kind) => {
-    const order = {
+    const order: MachineOrder = {
       name: 'w1',
       tags: {},
       managed_by: 'server',
       instance_type: 'mini',
       nic: { subnet_id: 'subnet', ip_address: '10.77.0.11' },
       container_image: 'keelson/machine:1',
-      registry: '10.77.0.11:5000',
-    } as const
+      registries: ['10.77.0.11:5000'],
+    }
     const provider = providerOf(kind)
     expect(await kindOf(kind, provider.fieldsOf(order))).toBe(provider.placed_as)
   })

@@ -21,6 +21,7 @@ import {
   type BuildLogPart,
   BuildOnHost,
   DeployServices,
+  ImagesToCopy,
   ImagesToRemove,
   Joining,
   RegistryOnHost,
@@ -151,11 +152,30 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         )
       },
 
-      registry: async (deployServerId: string): Promise<RegistryOnHost> =>
-        call(at(`${deployServer(deployServerId)}/registry`), RegistryOnHost, {}, await token()),
+      /** Without a machine, that of the worker that builds. */
+      registry: async (deployServerId: string, machineId?: string): Promise<RegistryOnHost> =>
+        call(
+          at(`${deployServer(deployServerId)}/registry${onMachine(machineId)}`),
+          RegistryOnHost,
+          {},
+          await token(),
+        ),
 
-      imagesToRemove: async (deployServerId: string): Promise<ImagesToRemove> =>
-        call(at(`${deployServer(deployServerId)}/images-to-remove`), ImagesToRemove, post({}), await token()),
+      imagesToRemove: async (deployServerId: string, machineId: string): Promise<ImagesToRemove> =>
+        call(
+          at(`${deployServer(deployServerId)}/images-to-remove${onMachine(machineId)}`),
+          ImagesToRemove,
+          post({}),
+          await token(),
+        ),
+
+      imagesToCopy: async (deployServerId: string, machineId: string): Promise<ImagesToCopy> =>
+        call(
+          at(`${deployServer(deployServerId)}/images-to-copy${onMachine(machineId)}`),
+          ImagesToCopy,
+          {},
+          await token(),
+        ),
     },
 
     joiningOf: async (deployServerId: string): Promise<Joining> =>
@@ -176,6 +196,8 @@ const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
 const deployServer = (id: string): string => `deploy-servers/${encodeURIComponent(id)}`
 const build = (deployServerId: string, id: string): string =>
   `${deployServer(deployServerId)}/builds/${encodeURIComponent(id)}`
+const onMachine = (machineId?: string): string =>
+  machineId === undefined ? '' : `?machine_id=${encodeURIComponent(machineId)}`
 const joinToken = (deployServerId: string): string => `${deployServer(deployServerId)}/join-token`
 const Wanted = z.object({ wanted: WantedDisk.nullable() })
 const Secrets = z.object({

@@ -1,12 +1,16 @@
 import {
+  ActivityFailure,
   CancellationScope,
   CancelledFailure,
+  isCancellation,
   patched,
   proxyLocalActivities,
   TemporalFailure,
+  TimeoutFailure,
 } from '@temporalio/workflow'
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import type { BuildActivities } from '../../activities/deploy/builds.ts'
+import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { together } from '../together.ts'
@@ -27,16 +31,70 @@ const tidying = (hostId: string) =>
   })
 
 /** Removes images that are no longer needed. What is left, the next build removes. */
-async function tidy(deployServerId: string, { host_id, machine_id }: PlaceOnHost): Promise<void> {
-  const gone = await tidying(host_id).tidyImagesOnHost(deployServerId, machine_id)
+async function tidy(deployServerId: string, place: PlaceOnHost): Promise<void> {
+  const removeFrom = ({ host_id, machine_id }: PlaceOnHost) =>
+    tidying(host_id).tidyImagesOnHost(deployServerId, machine_id)
+  const removed = await removeFrom(place)
+  const copies = removed.length && patched(copying) ? await platform.copyPlace(deployServerId) : null
+  const copiesRemoved = copies ? await removeFrom(copies) : removed
+  const gone = removed.filter((id) => copiesRemoved.includes(id))
   await platform.noteImagesGone(deployServerId, gone)
   const workers = await platform.workerPlaces(deployServerId)
   await together(workers.map((worker) => tidying(worker.host_id).forgetImagesOnHost(worker.machine_id)))
 }
 
-/** Has the registry of a deploy server run, for the workers that pull an image from it. */
-export async function ensureRegistry(deployServerId: string): Promise<void> {
-  const { host_id, machine_id } = await platform.registryPlace(deployServerId)
+const copying = 'images are copied to a second registry'
+
+/** A machine whose host is lost is replaced within minutes. */
+const triesToCopy = 15
+
+interface Copying {
+  /** Of an image that was just built. */
+  buildId?: string | null
+  /** How often a machine that is away is looked for. */
+  tries?: number
+  progress?: (step: string) => void
+}
+
+/**
+ * Copies the images that only one of the registries has to the other one. What it does not get done, the next build, push
+ * or replacement does; `image_on` says which machines have an image. Throws `image_lost`: see `placesToCopyTo`.
+ */
+export async function copyImages(
+  deployServerId: string,
+  { buildId = null, tries = triesToCopy, progress }: Copying = {},
+): Promise<void> {
+  if (!patched(copying)) return
+  progress?.('copying the image to the control plane')
+  const done = new Set<string>()
+  for (let left = tries; left > 0; left--) {
+    const places = await platform.placesToCopyTo(deployServerId, buildId)
+    const open = places.filter(({ machine_id }) => !done.has(machine_id))
+    if (open.length === 0) return
+    for (const place of open) {
+      try {
+        const copied = await on(place.host_id, {
+          scheduleToStartTimeout: '1 minute', // then the machine may be elsewhere
+          retry: { maximumAttempts: 5 },
+        }).copyImagesOnHost(deployServerId, place.machine_id)
+        await platform.noteImagesOn(deployServerId, place, copied)
+      } catch (error) {
+        if (isCancellation(error)) throw error
+        if (isAway(error)) continue
+      }
+      done.add(place.machine_id)
+    }
+  }
+}
+
+/** The host did not take the step up, or did not reach the other registry. */
+const isAway = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  (error.cause instanceof TimeoutFailure || isFailure(error.cause, 'engine_unavailable'))
+
+/** Has the registry run from which the workers pull the image of a deployment. */
+export async function ensureRegistry(deployServerId: string, deploymentId: string): Promise<void> {
+  const { host_id, machine_id } = await platform.registryPlace(deployServerId, deploymentId)
   await on(host_id, {
     // Workers may have the image already, and the release fails by itself if not.
     scheduleToStartTimeout: '1 minute',
@@ -67,6 +125,7 @@ async function tidyAfterPush(deployServerId: string): Promise<void> {
 export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>(
   async ({ id, input, undo, progress, afterwards }) => {
     if (input.pushed && input.deploy_server_id !== undefined) {
+      await copyImages(input.deploy_server_id, { progress })
       progress('removing images that are no longer needed')
       await tidyAfterPush(input.deploy_server_id)
       return { status: 'succeeded' }
@@ -82,6 +141,7 @@ export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>
     })
     const image = await cancelled(host.buildImageOnHost(deploy_server_id, id, place.machine_id))
     await platform.endBuild(id, image)
+    await copyImages(deploy_server_id, { buildId: id, progress })
     const removal = () => tidy(deploy_server_id, place)
     if (patched('nobody waits for the removal of images')) afterwards(removal)
     else {

@@ -150,7 +150,7 @@ async function release(
   await phase('starting', 'starting the release beside what serves')
   undo(() => takeBack(id, deploy_server_id))
   const places = await platform.placeRelease(id)
-  if (built) await ensureRegistry(deploy_server_id).catch(() => undefined)
+  if (built) await ensureRegistry(deploy_server_id, id).catch(() => undefined)
   await apply(deploy_server_id)
 
   await phase('checking', 'waiting until the release serves')

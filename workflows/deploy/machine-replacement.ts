@@ -1,10 +1,16 @@
-import { ActivityFailure } from '@temporalio/workflow'
+import { ActivityFailure, patched } from '@temporalio/workflow'
 import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { together } from '../together.ts'
+import { copyImages } from './builds.ts'
 import { apply, balance } from './deployments.ts'
 import { atRest, deployments, emptyNode, makeNode, platform, register, say, type Server } from './machines.ts'
+
+/** The worker with the registry whose copy is on the control plane. */
+const builder = 'w1'
+const saving = 'images are copied from a worker before it is replaced'
+const filling = 'a new machine gets the images that it is to have'
 
 /** Makes a machine in the place of one that is lost, or that its owner wants anew. */
 export const replaceDeployServer = durable<{ name: string }>(async (work) => {
@@ -18,6 +24,9 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
   const { registered = false } = (await platform.nodeAt(id, name)) ?? {}
   undo(() => platform.noteNode(id, name, { registered }))
   await platform.noteNode(id, name, { registered: false }) // nothing more is placed there
+  // The last chance to copy what only this worker has. Its applications pull from the copies.
+  if (name === builder && patched(saving) && (await platform.workersThatAnswer(id)).includes(name))
+    await copyImages(id, { tries: 1 })
   if (cp && place) {
     await say(work, `moving the applications away from ${name}`)
     await releaseAgain(work, name, 'before')
@@ -27,9 +36,17 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
   await renewNode(work, name)
   await say(work, `joining ${name} to the Swarm`)
   await register(work, name)
+  if (name === builder) await fill(work, name)
   await work.settle(() => platform.noteReplaced(id, name, work.operation_id))
   await say(work, `releasing the applications of ${name} again`)
   await releaseAgain(work, name, 'after') // those that had no room elsewhere
+}
+
+/** Copies the images of the other registry to the one on a new machine: what it cannot, the next build does. */
+async function fill(work: Server, name: string): Promise<void> {
+  if (!patched(filling)) return
+  await say(work, `copying images to ${name}`)
+  await copyImages(work.id, { tries: 1 })
 }
 
 /** Deletes the machine and its disk, and makes new ones. */
@@ -84,6 +101,7 @@ async function replaceControlPlane(work: Server): Promise<void> {
       await together((await deployments.servingOn(id, name)).map((one) => awaitServing(id, one)))
     })
   }
+  await fill(work, 'cp')
 }
 
 type Serving = Awaited<ReturnType<typeof deployments.servingOn>>[number]

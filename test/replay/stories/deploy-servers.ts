@@ -53,22 +53,10 @@ export const deployServerStories: Stories = {
     await uploadAt(String(body['upload_url'])).all(archive)
     return operation
   },
-  'createBuild.succeeded': async () => {
-    const builds = await buildsHere()
-    const artifact_id = await builds.push('built', {
-      Dockerfile: 'FROM busybox\nCMD exec httpd -f -p "$PORT"',
-    })
-    return (await builds.create({ artifact_id, image: 'built' })).operation
-  },
-  'createBuild.pushed': async () => {
-    const credentials = await deployServers.credentials(await theServer())
-    const registry = registryOf(() => credentials)
-    await registry.put('pushed', 'v1', await registry.imageOf('pushed'))
-    const [pushed] = (await (await buildsHere()).list()).filter(({ image }) => image === 'pushed')
-    const its = `/api/v1/operations?resource_id=${pushed?.id}`
-    const [found] = (await tenant.owner.get<{ items: { id: string }[] }>(its)).items
-    return new Operation(tenant.owner, `/api/v1/operations/${found?.id}`)
-  },
+  'createBuild.succeeded': () => buildOf('built'),
+  'createBuild.copied': () => buildOf('copied'), // also to the control plane
+  'createBuild.pushed': () => pushOf('pushed'),
+  'createBuild.pushedAndCopied': () => pushOf('copied-too'),
   'createDeployment.built': async () =>
     (await (await applications()).create({ name: 'built', image: 'built', tag: 'latest' })).operation,
   'createBuild.failed': async () => {
@@ -99,6 +87,8 @@ export const deployServerStories: Stories = {
   'replaceDeployServer.worker': () => replacementOf('w1'),
   'replaceDeployServer.controlPlane': () => replacementOf('cp'),
   'replaceDeployServer.rested': () => replacementOf('cp'), // each worker rests before it joins the new Swarm
+  'replaceDeployServer.filled': () => replacementOf('w1'), // it gets the images of the control plane
+  'replaceDeployServer.refilled': () => replacementOf('cp'), // it gets those of the worker
   'createDeployment.volumes': async () => {
     const apps = await applications()
     const app = await theApplication()
@@ -129,6 +119,22 @@ export const deployServerStories: Stories = {
     await operation.cancel()
     return operation
   },
+}
+
+async function buildOf(image: string): Promise<Operation> {
+  const builds = await buildsHere()
+  const artifact_id = await builds.push(image, { Dockerfile: 'FROM busybox\nCMD exec httpd -f -p "$PORT"' })
+  return (await builds.create({ artifact_id, image })).operation
+}
+
+async function pushOf(image: string): Promise<Operation> {
+  const credentials = await deployServers.credentials(await theServer())
+  const registry = registryOf(() => credentials)
+  await registry.put(image, 'v1', await registry.imageOf(image))
+  const [pushed] = (await (await buildsHere()).list()).filter((one) => one.image === image)
+  const its = `/api/v1/operations?resource_id=${pushed?.id}`
+  const [found] = (await tenant.owner.get<{ items: { id: string }[] }>(its)).items
+  return new Operation(tenant.owner, `/api/v1/operations/${found?.id}`)
 }
 
 async function runOf(command: string): Promise<Operation> {

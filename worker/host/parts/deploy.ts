@@ -12,6 +12,7 @@ import { makeNixpacks } from '../../../drivers/swarm/nixpacks.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
 import type { MachineRegistries } from '../../../drivers/image-builds.ts'
 import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
+import { makeRegistryCopies } from '../../../drivers/swarm/registry-copies.ts'
 import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
@@ -70,6 +71,7 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     builds: makeImageBuilds(engine.pipe),
     registries,
     copy,
+    copyImages: makeRegistryCopies({ pipe: engine.pipe, connectFrom }),
     read: makeReadFolder(engine.pipe),
     nixpacks: makeNixpacks(engine.pipe),
     forget: makeForgetImages(dial),
