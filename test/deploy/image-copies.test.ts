@@ -1,6 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { makeBuildActivities } from '../../activities/deploy/builds.ts'
+import { Build } from '../../models/deploy/builds.ts'
 import { Deployment } from '../../models/deploy/deployments.ts'
+import { noteRegistryLost } from '../../models/deploy/image-copies.ts'
 import { loadBaseImage } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
@@ -147,5 +150,21 @@ describeHosts('an image of a deploy server', () => {
     await replace('cp')
     expect(await holders()).toEqual(new Set(['w1,cp']))
     await keptOnBoth()
+  })
+
+  test('is gone when the only machine that has it is lost, and its open build fails', async () => {
+    const [alone = '', former = '', safe = ''] = (await kept()).map(({ id }) => id)
+    const { id: tenant_id } = tenant
+    await Build.updateOne({ _id: alone, tenant_id }, { $set: { image_on: ['w1'] } })
+    await Build.updateOne({ _id: former, tenant_id }, { $unset: { image_on: 1 } }) // made before there were copies
+    await noteRegistryLost(server.id, 'w1')
+    const all = await builds.list()
+    expect(all.find(({ id }) => id === alone)).toMatchObject({ image_state: 'gone', image_on: [] })
+    expect(all.find(({ id }) => id === former)).toMatchObject({ image_state: 'gone', image_on: [] })
+    expect(all.find(({ id }) => id === safe)).toMatchObject({ image_state: 'kept', image_on: ['cp'] })
+    const next = makeBuildActivities().placesToCopyTo(server.id, alone)
+    await expect(next).rejects.toMatchObject({ type: 'image_lost' })
+    await noteRegistryLost(server.id, 'cp')
+    expect(await kept()).toEqual([])
   })
 })
