@@ -1,0 +1,34 @@
+import { z } from 'zod'
+import { between, type DatabaseEngine, keys, options } from './engine.ts'
+
+export const clickhouse: DatabaseEngine = {
+  title: 'ClickHouse',
+  image: 'clickhouse/clickhouse-server',
+  versions: ['25.8.2.29', '25.3.6.56', '25.3.5.42'],
+  line: 2,
+  // HTTP, which every client library speaks.
+  port: 8123,
+  data_path: '/var/lib/clickhouse',
+  memory_mib: { least: 384, usual: 1024 },
+  stop_grace_sec: 120,
+  healthy:
+    'clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD" --database "$CLICKHOUSE_DB" --query "SELECT 1"',
+  env: ({ user, password, database }) => ({
+    CLICKHOUSE_USER: user,
+    CLICKHOUSE_PASSWORD: password,
+    CLICKHOUSE_DB: database,
+    CLICKHOUSE_DEFAULT_ACCESS_MANAGEMENT: '1',
+  }),
+  // Behind `--` the server takes values of its configuration.
+  command: ({ configuration }) =>
+    Object.keys(configuration).length ? ['--', ...options(configuration)] : [],
+  configuration: keys({
+    max_connections: between(10, 10_000),
+    max_concurrent_queries: between(1, 10_000),
+    keep_alive_timeout: between(1, 3600),
+    max_server_memory_usage_to_ram_ratio: z.number().min(0.1).max(0.95),
+    mark_cache_size: between(1_048_576, 1_099_511_627_776),
+  }),
+  url: ({ user, password, database }, address) =>
+    `http://${user}:${password}@${address}/?database=${database}`,
+}

@@ -1,0 +1,59 @@
+import { z } from 'zod'
+
+// What a database engine is to the platform. Each engine is one file beside this one, and one line in index.ts.
+
+/** Generated for each database. They consist of letters and digits, so that URLs need no escapes. */
+export interface DatabaseCredentials {
+  user: string
+  password: string
+  database: string
+  root_password: string
+}
+
+/** Values of the keys that an engine takes (`configuration`). */
+export type Configuration = Record<string, string | number | boolean>
+
+export interface DatabaseEngine {
+  /** Its name in sentences. */
+  title: string
+  /** The public image without its tag. The operator's setting replaces it (config.ts). */
+  image: string
+  /** The tag of a version's image. Default: the version. */
+  tagOf?: (version: string) => string
+  /** Those that are offered, the newest first. */
+  versions: readonly string[]
+  /** How many numbers of a version name its line: within a line a newer version takes the data as they are. */
+  line: 1 | 2
+  /** In the container. */
+  port: number
+  /** Where the image keeps its data. */
+  data_path: string
+  memory_mib: { least: number; usual: number }
+  /** Enough for a clean shutdown under load. At most 120: a worker that leaves waits so long. */
+  stop_grace_sec: number
+  /** Run by /bin/sh in the container: succeeds once the engine answers a client with its credentials. */
+  healthy: string
+  env: (credentials: DatabaseCredentials) => Record<string, string>
+  /** Instead of the image's own command; empty: the image's own. */
+  command: (of: {
+    memory_mib: number
+    configuration: Configuration
+    credentials: DatabaseCredentials
+  }) => string[]
+  /** The keys that a tenant may set, each with what it takes. */
+  configuration: z.ZodObject
+  /** The URL by which clients connect. `address`: `host:port`. */
+  url: (credentials: DatabaseCredentials, address: string) => string
+}
+
+// What configuration keys take.
+export const between = (least: number, most: number) => z.int().min(least).max(most)
+/** A size as engines write it, such as `64MB`; `units`: those that the engine takes. */
+export const size = (units: string) =>
+  z.string().regex(new RegExp(`^[1-9]\\d{0,6}(${units})$`), `must be a size with one of the units ${units}`)
+/** The keys of an engine, none of which needs to be given. */
+export const keys = (shape: z.ZodRawShape): z.ZodObject => z.strictObject(shape).partial()
+
+/** `--key=value`, with the platform's choices first. */
+export const options = (settings: Configuration, form = (key: string) => `--${key}`): string[] =>
+  Object.entries(settings).map(([key, value]) => `${form(key)}=${String(value)}`)

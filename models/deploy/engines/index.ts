@@ -1,0 +1,40 @@
+import { clickhouse } from './clickhouse.ts'
+import { dragonfly } from './dragonfly.ts'
+import type { DatabaseEngine } from './engine.ts'
+import { keydb } from './keydb.ts'
+import { mariadb } from './mariadb.ts'
+import { mongodb } from './mongodb.ts'
+import { mysql } from './mysql.ts'
+import { postgresql } from './postgresql.ts'
+import { redis } from './redis.ts'
+
+/** The engines of databases, by the `type` of a database. */
+export const engines = { postgresql, mysql, mariadb, mongodb, redis, keydb, dragonfly, clickhouse }
+
+export type DatabaseType = keyof typeof engines
+export const databaseTypes = Object.keys(engines) as [DatabaseType, ...DatabaseType[]]
+export const engineOf = (type: DatabaseType): DatabaseEngine => engines[type]
+
+/** The operator's images without their tags, instead of the public ones. */
+export type DatabaseImages = { [Type in DatabaseType]?: string | undefined }
+
+export function imageOf(type: DatabaseType, version: string, images: DatabaseImages): string {
+  const { image, tagOf = (one: string) => one } = engineOf(type)
+  return `${images[type] ?? image}:${tagOf(version)}`
+}
+
+const numbersOf = (version: string): number[] => version.split('.').map(Number)
+
+/** Above 0 if `a` is newer than `b`. */
+function compareVersions(a: string, b: string): number {
+  const [left, right] = [numbersOf(a), numbersOf(b)]
+  const at = left.findIndex((number, index) => number !== (right[index] ?? 0))
+  return at === -1 ? 0 : (left[at] ?? 0) - (right[at] ?? 0)
+}
+
+/** Versions that take a database's data as they are: newer ones of the same line, the newest first. */
+export function upgradesOf(type: DatabaseType, version: string): string[] {
+  const { versions, line } = engineOf(type)
+  const lineOf = (one: string): string => numbersOf(one).slice(0, line).join('.')
+  return versions.filter((one) => lineOf(one) === lineOf(version) && compareVersions(one, version) > 0)
+}

@@ -1,0 +1,36 @@
+import { z } from 'zod'
+import { between, type Configuration, type DatabaseEngine, keys } from './engine.ts'
+
+export const mongodb: DatabaseEngine = {
+  title: 'MongoDB',
+  image: 'mongo',
+  versions: ['8.0.12', '8.0.10', '7.0.22', '6.0.25'],
+  line: 2,
+  port: 27017,
+  data_path: '/data/db',
+  memory_mib: { least: 192, usual: 512 },
+  stop_grace_sec: 120,
+  healthy:
+    'mongosh --quiet -u "$MONGO_INITDB_ROOT_USERNAME" -p "$MONGO_INITDB_ROOT_PASSWORD" --authenticationDatabase admin --eval "quit(db.runCommand({ ping: 1 }).ok ? 0 : 1)" "mongodb://127.0.0.1:27017/$MONGO_INITDB_DATABASE"',
+  env: ({ user, password, database }) => ({
+    MONGO_INITDB_ROOT_USERNAME: user,
+    MONGO_INITDB_ROOT_PASSWORD: password,
+    MONGO_INITDB_DATABASE: database,
+  }),
+  command: ({ memory_mib, configuration }) => {
+    // By default the engine takes half of the machine's memory, not of its own.
+    const settings: Configuration = {
+      wiredTigerCacheSizeGB: Math.max(0.25, Math.floor((memory_mib - 256) / 2) / 1024),
+      ...configuration,
+    }
+    return ['mongod', ...Object.entries(settings).flatMap(([key, value]) => [`--${key}`, String(value)])]
+  },
+  configuration: keys({
+    wiredTigerCacheSizeGB: z.number().min(0.25).max(1024),
+    maxConns: between(10, 65_536),
+    slowms: between(0, 3_600_000),
+    profile: between(0, 2),
+  }),
+  url: ({ user, password, database }, address) =>
+    `mongodb://${user}:${password}@${address}/${database}?authSource=admin`,
+}

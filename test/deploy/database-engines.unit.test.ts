@@ -1,0 +1,61 @@
+import { describe, expect, test } from '@jest/globals'
+import { databaseTypes, engineOf, engines, imageOf, upgradesOf } from '../../models/deploy/engines/index.ts'
+
+const credentials = { user: 'u', password: 'secret', database: 'd', root_password: 'root' }
+
+describe.each(databaseTypes)('%s', (type) => {
+  const engine = engineOf(type)
+
+  test('has pinned versions, the newest first', () => {
+    expect(engine.versions.length).toBeGreaterThan(0)
+    for (const version of engine.versions) expect(version).toMatch(/^\d+(\.\d+)+$/)
+    const first = engine.versions[0] ?? ''
+    for (const version of engine.versions) expect(upgradesOf(type, first)).not.toContain(version)
+  })
+
+  test('ends within the time for which a leaving worker waits', () => {
+    expect(engine.stop_grace_sec).toBeLessThanOrEqual(120)
+  })
+
+  test('passes its password to clients and to the engine', () => {
+    expect(engine.url(credentials, 'host:1')).toContain('secret')
+    const given = [
+      ...Object.values(engine.env(credentials)),
+      ...engine.command({ memory_mib: engine.memory_mib.usual, configuration: {}, credentials }),
+    ]
+    expect(given).toContain('secret')
+  })
+
+  test('takes no setting that it does not name', () => {
+    expect(engine.configuration.safeParse({}).success).toBe(true)
+    expect(engine.configuration.safeParse({ 'no-such-setting': 1 }).success).toBe(false)
+  })
+})
+
+test('upgrades stay in a line and are newer', () => {
+  expect(upgradesOf('postgresql', '17.5')).toEqual(['17.6'])
+  expect(upgradesOf('postgresql', '17.6')).toEqual([])
+  expect(upgradesOf('postgresql', '15.3')).toEqual(['15.14'])
+  expect(upgradesOf('mysql', '8.4.5')).toEqual(['8.4.6'])
+  expect(upgradesOf('redis', '8.0.3')).toEqual(['8.2.1'])
+})
+
+test('an operator’s image replaces the public one, with the same tags', () => {
+  expect(imageOf('keydb', '6.3.4', {})).toBe('eqalpha/keydb:x86_64_v6.3.4')
+  expect(imageOf('redis', '8.2.1', { redis: 'mirror:5000/redis' })).toBe('mirror:5000/redis:8.2.1')
+})
+
+test('settings reach the engines', () => {
+  const of = { memory_mib: 256, credentials }
+  expect(engines.postgresql.command({ ...of, configuration: { work_mem: '8MB' } })).toEqual([
+    'postgres',
+    '-c',
+    'shared_buffers=64MB',
+    '-c',
+    'work_mem=8MB',
+  ])
+  expect(engines.mariadb.command({ ...of, configuration: { max_connections: 50 } })).toContain(
+    '--max_connections=50',
+  )
+  expect(engines.clickhouse.command({ ...of, configuration: {} })).toEqual([])
+})
