@@ -121,6 +121,25 @@ const builds = {
     .describe('The image on which those build and run; without it, the one that Nixpacks names'),
 }
 
+const databaseImage = (title: string) =>
+  z
+    .string()
+    .regex(/^\w[\w.-]*(:\d+)?(\/\w[\w.-]*)*$/)
+    .optional()
+    .describe(`The image of ${title} databases without its tag; without it, the public one`)
+
+/** A host copies those that its own engine has into the workers. */
+const databases = {
+  KEELSON_DATABASE_POSTGRESQL_IMAGE: databaseImage('PostgreSQL'),
+  KEELSON_DATABASE_MYSQL_IMAGE: databaseImage('MySQL'),
+  KEELSON_DATABASE_MARIADB_IMAGE: databaseImage('MariaDB'),
+  KEELSON_DATABASE_MONGODB_IMAGE: databaseImage('MongoDB'),
+  KEELSON_DATABASE_REDIS_IMAGE: databaseImage('Redis'),
+  KEELSON_DATABASE_KEYDB_IMAGE: databaseImage('KeyDB'),
+  KEELSON_DATABASE_DRAGONFLY_IMAGE: databaseImage('Dragonfly'),
+  KEELSON_DATABASE_CLICKHOUSE_IMAGE: databaseImage('ClickHouse'),
+}
+
 const api = z.object({
   ...common,
   ...metrics(7085),
@@ -165,6 +184,7 @@ const api = z.object({
       'What the machines of new deploy servers may be, the preferred first, comma separated; a new one gets the first that a host may run; without it, `vm,container`',
     ),
   ...builds,
+  ...databases,
   KEELSON_MAIL_TOPIC_ARN: z
     .string()
     .regex(/^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w-]{1,256}$/)

@@ -8,6 +8,8 @@ import { applicationLogs } from './deploy/application-logs.ts'
 import { applicationObservation } from './deploy/application-observation.ts'
 import { makeApplications } from './deploy/applications.ts'
 import { makeDeployCredentials } from './deploy/credentials.ts'
+import { databaseObservation } from './deploy/database-observation.ts'
+import { makeDatabases } from './deploy/databases.ts'
 import { deploymentLogs } from './deploy/deployment-logs.ts'
 import { makeBuilds } from './deploy/builds.ts'
 import { makeBuildProtocol } from './deploy/build-protocol.ts'
@@ -17,6 +19,7 @@ import { makeDeployServers } from './deploy/deploy-servers.ts'
 import { domains } from './deploy/domains.ts'
 import { eventDeliveries } from './deploy/event-deliveries.ts'
 import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
+import { keptVolumes } from './deploy/kept-volumes.ts'
 import { scheduledTasks } from './deploy/scheduled-tasks.ts'
 import { storages } from './deploy/storages.ts'
 import { microvms } from './compute/microvms.ts'
@@ -81,6 +84,9 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...applicationObservation,
   ...scheduledTasks,
   ...storages,
+  ...makeDatabases(context),
+  ...databaseObservation,
+  ...keptVolumes,
   ...domains,
   ...makeArtifacts(context),
   ...makeBuilds(context),

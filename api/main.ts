@@ -66,6 +66,16 @@ const operations = allOperations({
         }
       : null,
   },
+  databaseImages: {
+    postgresql: settings.KEELSON_DATABASE_POSTGRESQL_IMAGE,
+    mysql: settings.KEELSON_DATABASE_MYSQL_IMAGE,
+    mariadb: settings.KEELSON_DATABASE_MARIADB_IMAGE,
+    mongodb: settings.KEELSON_DATABASE_MONGODB_IMAGE,
+    redis: settings.KEELSON_DATABASE_REDIS_IMAGE,
+    keydb: settings.KEELSON_DATABASE_KEYDB_IMAGE,
+    dragonfly: settings.KEELSON_DATABASE_DRAGONFLY_IMAGE,
+    clickhouse: settings.KEELSON_DATABASE_CLICKHOUSE_IMAGE,
+  },
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { awaitEnd } from '../models/operation-watch.ts'
+import type { DatabaseImages } from '../models/deploy/engines/index.ts'
 import type { DeployMachineKind } from '../models/deploy/machine-providers.ts'
 import type { Outbound } from '../lib/outbound.ts'
 import type { MailTopic } from './mail/topic.ts'
@@ -23,6 +24,8 @@ export interface OperationsContext {
   outbound?: Pick<Outbound, 'faultOf'>
   /** The image of registries, and those on which generated Dockerfiles are based. */
   buildImages?: BuildImages
+  /** The images of databases, instead of the public ones. Default: none. */
+  databaseImages?: DatabaseImages
   /** The SNS topic whose mail notifications are accepted. */
   mailTopic?: MailTopic | null
 }

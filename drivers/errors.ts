@@ -24,6 +24,18 @@ export class ImageNotFound extends EngineError {
   }
 }
 
+/** The image of something that the platform offers cannot be had. The message of the cause says why. */
+export class ImageUnavailable extends EngineError {
+  override readonly name = 'ImageUnavailable'
+  readonly code = 'image_unavailable'
+  readonly permanent = true
+  readonly image: string
+  constructor(cause: ImageNotFound) {
+    super(cause.message.replace('The host', 'The worker'), { cause })
+    this.image = cause.image
+  }
+}
+
 export class PortInUse extends EngineError {
   override readonly name = 'PortInUse'
   readonly code = 'port_in_use'

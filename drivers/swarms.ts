@@ -149,6 +149,8 @@ export interface TaskCommands {
     of: { command: string; mark: string; timeoutSec: number },
     signal?: AbortSignal,
   ): Promise<TaskCommandResult>
+  /** Whether a container of the service runs on the machine. */
+  runs(machineId: string, serviceId: string): Promise<boolean>
   /** Ends the run with this mark, if it still runs. */
   end(machineId: string, serviceId: string, mark: string): Promise<void>
 }
@@ -160,6 +162,9 @@ export interface TaskCommandResult {
   output: string
   timed_out: boolean
 }
+
+/** Has the machine's engine pull an image, unless it has it. Throws ImageNotFound, EngineUnavailable. */
+export type PullIntoMachine = (machineId: string, image: string, signal?: AbortSignal) => Promise<void>
 
 /** What the containers of a machine's services have used, and how those ended that have. */
 export type TaskSamples = (machineId: string) => Promise<MachineTasks>

@@ -7,7 +7,7 @@ import { InstanceSample, samplesPerMessage } from './host-protocol.ts'
  * What the containers and volumes of a deploy server belong to, with the label that has its id. (`keelson.service` is
  * taken: it has the id of each Swarm service.)
  */
-const ownerLabels = { application: 'keelson.application' } as const
+const ownerLabels = { application: 'keelson.application', database: 'keelson.database' } as const
 export type VolumeOwnerKind = keyof typeof ownerLabels
 export const ownerLabel = (kind: VolumeOwnerKind): string => ownerLabels[kind]
 

@@ -6,6 +6,7 @@ import { makeInstanceActivities } from '../activities/compute/instances.ts'
 import { makeMachineActivities } from '../activities/compute/machines.ts'
 import { makeArtifactActivities } from '../activities/deploy/artifacts.ts'
 import { makeBuildActivities } from '../activities/deploy/builds.ts'
+import { makeDatabaseActivities } from '../activities/deploy/databases.ts'
 import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
 import { makeDomainActivities } from '../activities/deploy/domains.ts'
@@ -72,6 +73,7 @@ const worker = await Worker.create({
     ...makeLoadBalancerActivities(),
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
+    ...makeDatabaseActivities(),
     ...makeArtifactActivities(),
     ...makeDomainActivities(),
     ...makeBuildActivities(),

@@ -5,6 +5,7 @@ import {
   type DeployNode,
   type DeployServerDocument,
 } from '../../models/deploy/deploy-servers.ts'
+import { noteVolumesDiscarded } from '../../models/deploy/discarded-volumes.ts'
 import { noteRegistryLost } from '../../models/deploy/image-copies.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
 import type { InstanceType } from '../../models/deploy/instance-types.ts'
@@ -131,6 +132,7 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
   /** Records that a machine and its disk are gone, with the registry that it may have had. */
   async emptyNode(id: string, name: string): Promise<void> {
     if (isRegistryNode(name)) await noteRegistryLost(id, name)
+    await noteVolumesDiscarded(id, name)
     const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null, resting: false }
     await changeNode(id, name, nothing)
   },

@@ -19,8 +19,10 @@ import {
   logDeployment,
   type Place,
 } from '../../models/deploy/deployments.ts'
+import { Database } from '../../models/deploy/databases.ts'
 import { Domain } from '../../models/deploy/domains.ts'
 import { forgetSubscriptions } from '../../models/deploy/events.ts'
+import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
@@ -205,18 +207,18 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     return Promise.all(found)
   },
 
-  /** The operations of the open deployments and task runs of an application, or of all, artifacts and builds of a deploy server. */
+  /** The open operations of an application’s deployments and task runs, or of all that a deploy server has. */
   async openDeployments(of: { app_id: string } | { deploy_server_id: string }): Promise<string[]> {
     const open = { ...of, operation_id: { $ne: null } }
-    const [deployments, runs, artifacts, builds] = await Promise.all([
+    const [deployments, runs, ...others] = await Promise.all([
       Deployment.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       TaskRun.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : Artifact.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : Build.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+      'app_id' in of ? [] : Database.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+      'app_id' in of ? [] : KeptVolumes.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
     ])
-    const ids = [...deployments, ...runs, ...artifacts, ...builds].flatMap(
-      ({ operation_id }) => operation_id ?? [],
-    )
+    const ids = [...deployments, ...runs, ...others.flat()].flatMap(({ operation_id }) => operation_id ?? [])
     const operations = await Operation.find({ _id: { $in: ids }, open: true }, { _id: 1 })
       .setOptions(everyTenant)
       .lean()
@@ -247,6 +249,10 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     await forget(tenant_id, { deploy_server_id })
     for (const { _id } of await Application.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Application.deleteOne({ _id, tenant_id }), tenant_id)
+    for (const { _id } of await Database.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
+      await transaction(() => Database.deleteOne({ _id, tenant_id }), tenant_id)
+    for (const { _id } of await KeptVolumes.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
+      await transaction(() => KeptVolumes.deleteOne({ _id, tenant_id }), tenant_id)
   },
 })
 

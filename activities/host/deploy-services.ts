@@ -110,11 +110,14 @@ export function makeDeployServicesOnHost(parts: Parts) {
     endInReplicaOnHost: ({ machine_id, service_id }: Replica, mark: string): Promise<void> =>
       commands.end(machine_id, service_id, mark),
 
-    /** Waits until all of these serve. Throws ServiceFailed with the reason, also after `withinSec`. */
+    /**
+     * Waits until all of these serve. Throws ServiceFailed with the reason, also after `withinSec`; `what` is the subject of
+     * its sentences.
+     */
     async awaitServingOnHost(
       managerId: string,
       places: ServingPlace[],
-      check: { path: string | null },
+      { path, what = 'The release' }: { path: string | null; what?: string },
       withinSec: number,
     ): Promise<void> {
       const deadline = performance.now() + withinSec * 1000
@@ -123,17 +126,14 @@ export function makeDeployServicesOnHost(parts: Parts) {
         const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
         const states = places.map((place) => ({ place, service: found.get(place.service_id) }))
         const failing = states.find(({ service }) => (service?.failures ?? 0) >= failuresAtMost)
-        if (failing) throw new ServiceFailed(`The release does not run: ${whyNot(failing.service)}`)
+        if (failing) throw new ServiceFailed(`${what} does not run: ${whyNot(failing.service)}`)
         const runs = states.every(({ service }) => service?.task?.state === 'running')
-        if (
-          runs &&
-          (await Promise.all(places.map((place) => serves(managerId, place, check.path)))).every(Boolean)
-        )
+        if (runs && (await Promise.all(places.map((place) => serves(managerId, place, path)))).every(Boolean))
           return
         if (performance.now() > deadline) {
           const ill = states.find(({ service }) => service?.task?.state !== 'running' || service.failures > 0)
-          const why = ill ? whyNot(ill.service) : silent(check.path)
-          throw new ServiceFailed(`The release did not serve within ${withinSec} s: ${why}`)
+          const why = ill ? whyNot(ill.service) : silent(path)
+          throw new ServiceFailed(`${what} did not serve within ${withinSec} s: ${why}`)
         }
         await delay(lookEveryMs, undefined, { signal })
       }

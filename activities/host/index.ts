@@ -1,6 +1,7 @@
 import type { makeArtifactsOnHost } from './artifacts.ts'
 import type { makeBuildsOnHost } from './builds.ts'
 import type { makeContainersOnHost } from './containers.ts'
+import type { makeDatabasesOnHost } from './databases.ts'
 import type { makeDeployNodesOnHost } from './deploy-nodes.ts'
 import type { makeDeployServicesOnHost } from './deploy-services.ts'
 import type { makeDisksOnHost } from './disks.ts'
@@ -12,6 +13,7 @@ import type { makeNetworksOnHost } from './networks.ts'
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeArtifactsOnHost> &
   ReturnType<typeof makeBuildsOnHost> &
+  ReturnType<typeof makeDatabasesOnHost> &
   ReturnType<typeof makeDeployNodesOnHost> &
   ReturnType<typeof makeDeployServicesOnHost> &
   ReturnType<typeof makeDisksOnHost> &

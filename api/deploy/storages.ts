@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import type { VolumeOwnerKind } from '../../lib/deploy-protocol.ts'
 import { applicationOf } from '../../models/deploy/applications.ts'
+import { databaseOf } from '../../models/deploy/databases.ts'
 import {
   createStorage,
   deleteStorage,
@@ -128,5 +129,15 @@ export const storages = [
     view: 'ApplicationStorage',
     find: applicationOf,
     applied_by: 'deployment',
+  }),
+  ...storagesOf({
+    kind: 'database',
+    plural: 'databases',
+    words: 'a database',
+    param: 'db',
+    field: 'database_id',
+    view: 'DatabaseStorage',
+    find: databaseOf,
+    applied_by: 'restart',
   }),
 ]

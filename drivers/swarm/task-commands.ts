@@ -29,6 +29,8 @@ export function makeTaskCommands(dial: DialMachine): TaskCommands {
   return {
     end,
 
+    runs: (machineId, serviceId) => asking(async () => (await running(machineId, serviceId)).length > 0),
+
     run: (machineId, serviceId, { command, mark, timeoutSec }, signal) =>
       asking(async () => {
         const [container] = await running(machineId, serviceId)

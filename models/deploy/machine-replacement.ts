@@ -29,8 +29,8 @@ export const acceptMachineReplacement = (
   })
 
 class StorageOnWorker extends Problem {
-  constructor(node: string, { kind, name }: { kind: string; name: string }) {
-    const detail = `${node} has the volumes of the ${kind} ${name}; \`discard_volumes\` destroys them`
+  constructor(node: string, { what, name }: { what: string; name: string }) {
+    const detail = `${node} has the volumes of the ${what} ${name}; \`discard_volumes\` destroys them`
     super(409, 'storage_on_worker', 'A worker has volumes', detail)
   }
 }

@@ -3,7 +3,7 @@ import { Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
 import { Application } from './applications.ts'
-import { Deployment, type DeploymentDocument, findDeployments, type Place } from './deployments.ts'
+import { Deployment, type DeploymentDocument, type Place } from './deployments.ts'
 import {
   type DeployNode,
   DeployServer,
@@ -12,8 +12,9 @@ import {
 } from './deploy-servers.ts'
 import { registryFor } from './image-copies.ts'
 import { instanceTypes } from './instance-types.ts'
+import { type Occupant, occupantsOf } from './occupants.ts'
 
-// Chooses the workers and ports of a release's replicas.
+// Chooses workers and ports: of a release's replicas, and of what stays on the worker of its volumes.
 
 const ports = { first: 20_000, count: 10_000 }
 
@@ -76,20 +77,50 @@ async function chooseFor(deployment: DeploymentDocument, loads: Load[], turn: Tu
 
 const copies = (loads: Load[]): Load[] => loads.map((load) => ({ ...load, ports: new Set(load.ports) }))
 
+/** Where something runs whose volumes are on one worker, and the worker's port that leads to it. */
+export interface PinnedPlace {
+  node: string
+  machine_port: number
+}
+
+/**
+ * Places what runs on the worker of its volumes, or chooses a worker if it has none yet. Runs in the caller's
+ * transaction, which keeps the answer. `itself`: its id, which takes no room from itself. Throws NoRoom, and
+ * `worker_away` while the worker of its volumes does not answer.
+ */
+export async function placePinned(
+  { tenant_id, deploy_server_id }: { tenant_id: string; deploy_server_id: string },
+  itself: string,
+  of: { volume_node: string | null; machine_port: number | null; memory_mib: number },
+): Promise<PinnedPlace> {
+  const { volume_node, machine_port, memory_mib } = of
+  const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
+  const all = await loadsOf(server, (one) => one.id !== itself)
+  const loads = all.filter(({ node }) => volume_node === null || node.name === volume_node)
+  if (loads.length === 0 && volume_node !== null) {
+    const detail = `${volume_node}, which has its volumes, does not answer`
+    throw new Problem(409, 'worker_away', 'The worker is away', detail)
+  }
+  const turn = { next: server.next_port }
+  const [place] = choose({ replicas: 1, memory_mib, port: 1 }, loads, turn)
+  if (!place) throw new NoRoom(1, memory_mib)
+  if (machine_port !== null) return { node: place.node, machine_port }
+  await DeployServer.updateOne({ _id: server._id, tenant_id }, { $set: { next_port: turn.next } })
+  return { node: place.node, machine_port: place.machine_port ?? 0 }
+}
+
 /** The workers that stay and answer, with what runs on them. */
-async function loadsOf({ _id, tenant_id, nodes, worker_count }: DeployServerDocument): Promise<Load[]> {
-  const applications = await Application.find(
-    { tenant_id, deploy_server_id: _id, wanted_ids: { $ne: [] } },
-    { wanted_ids: 1 },
-  ).lean()
-  const running = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
+async function loadsOf(
+  server: DeployServerDocument,
+  counts: (one: Occupant) => boolean = () => true,
+): Promise<Load[]> {
+  const { nodes, worker_count } = server
+  const running = (await occupantsOf(server)).filter(counts)
   const stays = ({ name }: DeployNode): boolean => name !== 'cp' && Number(name.slice(1)) <= worker_count
   return nodes.flatMap((node) => {
     const { machine_id } = node
     if (!node.registered || node.lost_at !== null || machine_id === null || !stays(node)) return []
-    const here = running.flatMap(({ places, memory_mib }) =>
-      places.filter((place) => place.node === node.name).map((place) => ({ ...place, memory_mib })),
-    )
+    const here = running.filter((one) => one.node === node.name)
     return [
       {
         node: { ...node, machine_id },
@@ -102,7 +133,11 @@ async function loadsOf({ _id, tenant_id, nodes, worker_count }: DeployServerDocu
   })
 }
 
-function choose({ replicas, memory_mib, port }: DeploymentDocument, loads: Load[], turn: Turn): Place[] {
+function choose(
+  { replicas, memory_mib, port }: Pick<DeploymentDocument, 'replicas' | 'memory_mib' | 'port'>,
+  loads: Load[],
+  turn: Turn,
+): Place[] {
   return Array.from({ length: replicas }, () => {
     const roomy = loads.filter(
       ({ node, memory_mib: used }) =>

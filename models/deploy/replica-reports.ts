@@ -4,14 +4,16 @@ import { ownersOn } from '../compute/reservations.ts'
 import { storeSamples } from '../compute/samples.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application } from './applications.ts'
-import { DeployServer } from './deploy-servers.ts'
+import { Database } from './databases.ts'
+import { DeployServer, type DeployServerDocument } from './deploy-servers.ts'
 import { findDeployments, type Place } from './deployments.ts'
 
-/** A replica that is to run. */
+/** A replica of an application, or a database, that is to run. */
 interface Wanted extends Pick<Place, 'node' | 'machine_id'> {
   tenant_id: string
-  app_id: string
-  deployment_id: string
+  owner_id: string
+  /** Null for a database. */
+  deployment_id: string | null
 }
 
 /** Stores what a host tells of the replicas on its machines. Ignores replicas that are not to run there. */
@@ -25,7 +27,7 @@ export async function recordReplicas(hostId: string, { samples, ended }: Replica
   }
   await storeSamples(samples, ({ id, machine_id }) => {
     const replica = find(id, machine_id)
-    return replica && { tenant_id: replica.tenant_id, instance_id: replica.app_id, replica: id }
+    return replica && { tenant_id: replica.tenant_id, instance_id: replica.owner_id, replica: id }
   })
   for (const one of ended) {
     const replica = find(one.service_id, one.machine_id)
@@ -35,9 +37,31 @@ export async function recordReplicas(hostId: string, { samples, ended }: Replica
 
 /** The replicas that are to run on these machines, by their services. */
 async function wantedOn(machineIds: string[]): Promise<Map<string, Wanted>> {
-  const servers = await DeployServer.find({ 'nodes.machine_id': { $in: machineIds } }, { _id: 1 })
+  const servers = await DeployServer.find({ 'nodes.machine_id': { $in: machineIds } }, { _id: 1, nodes: 1 })
     .setOptions(everyTenant)
     .lean()
+  const [replicas, databases] = await Promise.all([wantedReplicas(servers), wantedDatabases(servers)])
+  return new Map([...replicas, ...databases])
+}
+
+type Server = Pick<DeployServerDocument, '_id' | 'nodes'>
+
+async function wantedDatabases(servers: Server[]): Promise<[string, Wanted][]> {
+  const databases = await Database.find({
+    deploy_server_id: { $in: servers.map(({ _id }) => _id) },
+    runs: true,
+  })
+    .setOptions(everyTenant)
+    .lean()
+  return databases.flatMap(({ _id, tenant_id, deploy_server_id, volume_node }): [string, Wanted][] => {
+    const nodes = servers.find((server) => server._id === deploy_server_id)?.nodes ?? []
+    const { name: node, machine_id } = nodes.find(({ name }) => name === volume_node) ?? {}
+    if (!node || !machine_id) return []
+    return [[_id, { tenant_id, owner_id: _id, deployment_id: null, node, machine_id }]]
+  })
+}
+
+async function wantedReplicas(servers: Server[]): Promise<[string, Wanted][]> {
   const applications = await Application.find(
     { deploy_server_id: { $in: servers.map(({ _id }) => _id) }, status: 'active' },
     { wanted_ids: 1 },
@@ -45,19 +69,17 @@ async function wantedOn(machineIds: string[]): Promise<Map<string, Wanted>> {
     .setOptions(everyTenant)
     .lean()
   const deployments = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
-  return new Map(
-    deployments.flatMap(({ _id: deployment_id, tenant_id, app_id, places }) =>
-      places.map(({ service_id, node, machine_id }) => [
-        service_id,
-        { tenant_id, app_id, deployment_id, node, machine_id },
-      ]),
-    ),
+  return deployments.flatMap(({ _id: deployment_id, tenant_id, app_id, places }) =>
+    places.map(({ service_id, node, machine_id }): [string, Wanted] => [
+      service_id,
+      { tenant_id, owner_id: app_id, deployment_id, node, machine_id },
+    ]),
   )
 }
 
 /** Noted once for each container, however often it is told. */
 async function noteEnd(
-  { tenant_id, app_id, deployment_id, node }: Wanted,
+  { tenant_id, owner_id, deployment_id, node }: Wanted,
   { engine_id, exit_code, ended_at }: ReplicaReport['ended'][number],
 ): Promise<void> {
   // Not every engine says whether its kernel killed for memory.
@@ -65,11 +87,19 @@ async function noteEnd(
     exit_code === 137 ? 'killed, probably for using more memory than it may' : `exit code ${exit_code}`
   const event = {
     tenant_id,
-    resource_id: app_id,
+    resource_id: owner_id,
     time: new Date(ended_at),
-    kind: 'replica_ended',
-    message: `A replica on ${node} ended (${why}) and starts again`,
-    data: { worker: node, deployment_id, exit_code },
+    ...(deployment_id === null
+      ? {
+          kind: 'database_ended',
+          message: `The database on ${node} ended (${why}) and starts again`,
+          data: { worker: node, exit_code },
+        }
+      : {
+          kind: 'replica_ended',
+          message: `A replica on ${node} ended (${why}) and starts again`,
+          data: { worker: node, deployment_id, exit_code },
+        }),
   }
   await Activity.updateOne({ _id: engine_id, tenant_id }, { $setOnInsert: event }, { upsert: true })
 }

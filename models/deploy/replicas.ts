@@ -2,6 +2,8 @@ import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, type ApplicationDocument } from './applications.ts'
 import { Deployment, type DeploymentDocument, findDeployments, type Place } from './deployments.ts'
+import { type DatabaseDocument } from './databases.ts'
+import { DeployServer } from './deploy-servers.ts'
 import { hostsOfMachines } from './machine-places.ts'
 
 // Where the replicas of applications run.
@@ -26,6 +28,19 @@ export async function replicasOfApplication({
     (await onHosts(places)).map((place) => ({ ...place, deployment_id: _id })),
   )
   return (await Promise.all(found)).flat()
+}
+
+/** Where a database runs. Null if it has no worker, or that is on no host. */
+export async function placeOfDatabase({
+  _id: service_id,
+  deploy_server_id,
+  volume_node: node,
+}: DatabaseDocument): Promise<PlaceOnHost | null> {
+  if (node === null) return null
+  const server = await DeployServer.findById(deploy_server_id).setOptions(everyTenant).lean()
+  const machine_id = server?.nodes.find(({ name }) => name === node)?.machine_id
+  if (!machine_id) return null
+  return (await onHosts([{ machine_id, service_id, node }]))[0] ?? null
 }
 
 /** The applications that serve from a worker, with the deployments whose releases do. */

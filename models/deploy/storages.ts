@@ -6,6 +6,8 @@ import { isDuplicateKey, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import { Application } from './applications.ts'
+import { Database } from './databases.ts'
+import { KeptVolumes } from './kept-volumes.ts'
 
 // Persistent volumes. A volume is on one worker, so what mounts it runs there. The owner's next start applies what has
 // changed here: it mounts new volumes, and destroys those that were removed.
@@ -20,22 +22,20 @@ export interface StorageOwner {
   volume_node: string | null
 }
 
-interface OwnerKind {
-  model: Model<StorageOwner>
-  /** Matches owners that are not being deleted. */
-  alive: object
-  /** What to do before the worker of its volumes may go. */
-  remedy: string
+const modelOf = (model: unknown): Model<StorageOwner> => model as Model<StorageOwner>
+
+/** `alive` matches owners that are not being deleted. */
+const owners: Record<VolumeOwnerKind, { model: Model<StorageOwner>; alive: object }> = {
+  application: { model: modelOf(Application), alive: { status: 'active' } },
+  database: { model: modelOf(Database), alive: { status: { $ne: 'deleting' } } },
 }
 
-const owners: Record<VolumeOwnerKind, OwnerKind> = {
-  application: {
-    model: Application as unknown as Model<StorageOwner>,
-    alive: { status: 'active' },
-    remedy: 'remove its storages and deploy it, or delete it',
-  },
-}
-const ownerKinds = Object.entries(owners) as [VolumeOwnerKind, OwnerKind][]
+/** What keeps its worker from going, and what to do before. */
+const pinning = [
+  { what: 'application', ...owners.application, remedy: 'remove its storages and deploy it, or delete it' },
+  { what: 'database', ...owners.database, remedy: 'delete it with its volumes' },
+  { what: 'deleted database', model: modelOf(KeptVolumes), remedy: 'delete the kept volume' },
+]
 
 export interface StorageDocument {
   _id: string
@@ -46,6 +46,8 @@ export interface StorageDocument {
   /** Unique in the owner, as is its path. */
   name: string
   mount_path: string
+  /** Its owner's data: it cannot be removed. */
+  essential?: true
   created_at: Date
   updated_at: Date
 }
@@ -58,6 +60,7 @@ const schema = new Schema<StorageDocument>(
     app_id: { type: String, required: true },
     name: { type: String, required: true },
     mount_path: { type: String, required: true },
+    essential: Boolean,
   },
   { ...documentOptions, collection: 'storages' },
 )
@@ -96,13 +99,30 @@ export const createStorage = (
     throw new Problem(409, 'storage_taken', 'The storage is there already', detail)
   })
 
-/** Removes a storage. Its owner's next start destroys the volume. Throws NotFound. */
+/** The storage of an owner's data, in the transaction that makes the owner. */
+export const addDataStorage = async (
+  { _id: app_id, tenant_id, deploy_server_id }: Omit<StorageOwner, 'name' | 'volume_node'>,
+  mount_path: string,
+): Promise<void> => {
+  const data = { name: 'data', mount_path, essential: true }
+  await new Storage({ tenant_id, deploy_server_id, app_id, ...data }).save()
+}
+
+/** Removes a storage. Its owner's next start destroys the volume. Throws NotFound and `storage_essential`. */
 export async function deleteStorage(
   { _id: app_id, tenant_id }: Pick<StorageOwner, '_id' | 'tenant_id'>,
   id: string,
 ): Promise<void> {
-  const { deletedCount } = await Storage.deleteOne({ _id: id, app_id, tenant_id })
-  if (!deletedCount) throw new NotFound('storage')
+  const { deletedCount } = await Storage.deleteOne({
+    _id: id,
+    app_id,
+    tenant_id,
+    essential: { $exists: false },
+  })
+  if (deletedCount) return
+  if (!(await Storage.exists({ _id: id, app_id, tenant_id }))) throw new NotFound('storage')
+  const detail = 'The volume has the data of its database: delete the database with its volumes'
+  throw new Problem(409, 'storage_essential', 'The storage cannot be removed', detail)
 }
 
 /** What the owner mounts at its next start. */
@@ -123,12 +143,13 @@ export async function forgetStorages(
 }
 
 type OfServer = { _id: string; tenant_id: string }
-type Pinned = StorageOwner & { kind: VolumeOwnerKind }
+/** `remedy`: what to do before its worker may go. */
+type Pinned = StorageOwner & { what: string; remedy: string }
 
 const pinnedWhere = async ({ _id, tenant_id }: OfServer, volume_node: unknown): Promise<Pinned[]> => {
-  const found = ownerKinds.map(async ([kind, { model }]) => {
+  const found = pinning.map(async ({ what, model, remedy }) => {
     const pinned = await model.find({ tenant_id, deploy_server_id: _id, volume_node } as object).lean()
-    return pinned.map((owner) => ({ ...owner, kind }))
+    return pinned.map((owner) => ({ ...owner, what, remedy }))
   })
   return (await Promise.all(found)).flat()
 }
@@ -141,7 +162,7 @@ export async function needNoVolumesBeyond(server: OfServer, workerCount: number)
   const pinned = await pinnedWhere(server, { $ne: null })
   const lost = pinned.find(({ volume_node }) => Number(volume_node?.slice(1)) > workerCount)
   if (!lost) return
-  const { kind, name, volume_node } = lost
-  const detail = `${volume_node} has the volumes of the ${kind} ${name}, which would be lost: ${owners[kind].remedy}`
+  const { what, name, volume_node, remedy } = lost
+  const detail = `${volume_node} has the volumes of the ${what} ${name}, which would be lost: ${remedy}`
   throw new Problem(409, 'storage_on_worker', 'A worker has volumes', detail)
 }

@@ -2,15 +2,54 @@ import { type DeployServices, ownerLabel } from '../../lib/deploy-protocol.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { builder } from './artifacts.ts'
 import { Application, openEnvs } from './applications.ts'
+import { credentialsOf, type DatabaseDocument, runningDatabases } from './databases.ts'
 import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
+import { engineOf } from './engines/index.ts'
 import { platformLogin, registryAddress } from './registries.ts'
 import { volumeOf } from './storages.ts'
 
 type Service = DeployServices['services'][number]
 
 /** The services that are to run in a deploy server's Swarm, with their environment variables. */
-export async function wantedServices(server: DeployServerDocument): Promise<Service[]> {
+export const wantedServices = async (server: DeployServerDocument): Promise<Service[]> =>
+  (await Promise.all([servicesOfApplications(server), servicesOfDatabases(server)])).flat()
+
+async function servicesOfDatabases({ _id, nodes }: DeployServerDocument): Promise<Service[]> {
+  const services = (await runningDatabases(_id)).map(async (database) => {
+    const machine_id = nodes.find(({ name }) => name === database.volume_node)?.machine_id
+    return machine_id ? [await serviceOfDatabase(database, machine_id)].flatMap((one) => one ?? []) : []
+  })
+  return (await Promise.all(services)).flat()
+}
+
+/** The platform asks an engine whether it is healthy: a check of Swarm's own would end one that is busy or recovers. */
+async function serviceOfDatabase(database: DatabaseDocument, machine_id: string): Promise<Service | null> {
+  const { _id, name, type, applied, machine_port } = database
+  if (!applied || machine_port === null) return null
+  const { image, cpu_cores, memory_mib, configuration, mounts, starts } = applied
+  const credentials = await credentialsOf(database)
+  const engine = engineOf(type)
+  return {
+    id: _id,
+    name,
+    labels: { [ownerLabel('database')]: _id },
+    machine_id,
+    image,
+    registry_login: null,
+    command: engine.command({ memory_mib, configuration, credentials }),
+    env: engine.env(credentials),
+    cpu_cores,
+    memory_mib,
+    port: { container_port: engine.port, machine_port },
+    volumes: mounts.map(({ id, mount_path }) => ({ name: volumeOf(id), mount_path })),
+    health_check: null,
+    stop_grace_sec: engine.stop_grace_sec,
+    restarts: starts,
+  }
+}
+
+async function servicesOfApplications(server: DeployServerDocument): Promise<Service[]> {
   const { _id } = server
   const login = await platformLogin(server)
   const applications = await Application.find({ deploy_server_id: _id, status: 'active' })

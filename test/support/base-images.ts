@@ -10,15 +10,15 @@ import { docker } from './containers.ts'
 // Stand-ins, on the host's engine, for the public images on which generated Dockerfiles build. The host copies them into
 // the worker that builds.
 
-/** Adds files to busybox, or to another image. */
-async function image(
+/** Adds files to busybox, or to another image. `settings`: of the image, which are no changes of a commit. */
+export async function image(
   repo: string,
   tag: string,
   entries: ArchiveEntry[],
   changes: string[],
-  base = 'busybox:latest',
+  { base = 'busybox:latest', settings = {} }: { base?: string; settings?: object } = {},
 ): Promise<void> {
-  const container = await docker.createContainer({ Image: base, Cmd: ['true'] })
+  const container = await docker.createContainer({ Image: base, Cmd: ['true'], ...settings })
   await container.putArchive(await tarOf(entries), { path: '/' })
   await container.commit({ repo, tag, changes })
   await container.remove()
@@ -34,13 +34,20 @@ export const makeCaddy = (): Promise<void> =>
 
 const run = promisify(execFile)
 
-const copiesOf = (paths: string[], nameOf = (path: string) => path.slice(1)): Promise<ArchiveEntry[]> =>
+export const copiesOf = (
+  paths: string[],
+  nameOf = (path: string) => path.slice(1),
+): Promise<ArchiveEntry[]> =>
   Promise.all(paths.map(async (path) => ({ name: nameOf(path), mode: 0o755, content: await readFile(path) })))
 
-/** The shared libraries of these programs, at their paths. */
-async function librariesOf(...programs: string[]): Promise<ArchiveEntry[]> {
-  const { stdout } = await run('ldd', programs)
-  return copiesOf([...new Set([...stdout.matchAll(/(\/\S+) \(/g)].map(([, path = '']) => path))])
+/** The shared libraries of these programs, at their paths; those below `root`, if there, instead of the system's. */
+export async function librariesOf(programs: string[], root = ''): Promise<ArchiveEntry[]> {
+  const env = root ? { ...process.env, LD_LIBRARY_PATH: join(root, 'usr/lib/x86_64-linux-gnu') } : process.env
+  const { stdout } = await run('ldd', programs, { env })
+  const paths = new Set([...stdout.matchAll(/(\/\S+) \(/g)].map(([, path = '']) => path))
+  return copiesOf([...paths], (path) =>
+    (path.startsWith(`${root}/`) ? path.slice(root.length) : path).slice(1),
+  )
 }
 
 /** The Python of this machine with its standard library, at their paths. */
@@ -53,7 +60,7 @@ export async function makePython(): Promise<void> {
   const files = (await filesBelow(library)).filter((file) => !isLeftOut.test(file))
   const entries = [
     ...(await copiesOf([python])),
-    ...(await librariesOf(python, ...files.filter((file) => file.endsWith('.so')))),
+    ...(await librariesOf([python, ...files.filter((file) => file.endsWith('.so'))])),
     ...(await copiesOf(files)),
     { name: 'usr/local/bin/python', type: 'symlink' as const, linkname: python },
   ]
@@ -61,15 +68,15 @@ export async function makePython(): Promise<void> {
 }
 
 /** The Node that runs this, with its libraries. */
-const nodeOfThis = async (): Promise<ArchiveEntry[]> => [
+export const nodeOfThis = async (): Promise<ArchiveEntry[]> => [
   { name: 'usr/local/bin/node', mode: 0o755, content: await readFile(process.execPath) },
-  ...(await librariesOf(process.execPath)),
+  ...(await librariesOf([process.execPath])),
 ]
 
 const filesAt = async (path: string): Promise<string[]> =>
   (await stat(path)).isDirectory() ? filesBelow(path) : [path]
 
-const filesBelow = async (folder: string): Promise<string[]> =>
+export const filesBelow = async (folder: string): Promise<string[]> =>
   (await readdir(folder, { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
@@ -113,18 +120,18 @@ export async function makeNixBase(): Promise<void> {
   const nothing = { mode: 0o755, content: '#!/bin/sh\necho "nothing is installed: $0 $*"\n' }
   const entries = [
     ...(await copiesOf(['/bin/bash'])),
-    ...(await librariesOf('/bin/bash')),
+    ...(await librariesOf(['/bin/bash'])),
     { name: 'usr/local/bin/nix-env', ...nothing },
     { name: 'usr/local/bin/nix-collect-garbage', ...nothing },
   ]
-  await image('keelson/test-nix', '1', entries, [], 'keelson/test-node:24')
+  await image('keelson/test-nix', '1', entries, [], { base: 'keelson/test-node:24' })
 }
 
 /** An operator's image of Nixpacks: this program, with its libraries. */
 export async function makeNixpacksImage(program: string): Promise<void> {
   const entries = [
     ...(await copiesOf([program], () => 'usr/local/bin/nixpacks')),
-    ...(await librariesOf(program)),
+    ...(await librariesOf([program])),
   ]
   await image('keelson/test-nixpacks', '1', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
 }
@@ -181,7 +188,7 @@ export async function makePhp(): Promise<void> {
     '8',
     [{ name: 'usr/local/bin/frankenphp', mode: 0o755, content: frankenphp }],
     ['ENV PATH=/usr/local/bin:/usr/bin:/bin COMPOSER_ALLOW_SUPERUSER=1 COMPOSER_HOME=/tmp'],
-    'keelson/test-php-base:8',
+    { base: 'keelson/test-php-base:8' },
   )
 }
 

@@ -1,8 +1,11 @@
 import { newId } from '../../lib/ids.ts'
+import { makeCredentials } from '../../models/deploy/databases.ts'
+import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
+import { databasesOf } from './clients/databases.ts'
 import { eventsOf } from './clients/events.ts'
 import { buildsOf } from './clients/builds.ts'
 import { makeAuthority } from './certificates.ts'
@@ -60,6 +63,20 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   })
   await build.operation.end()
   const { body: storage } = await apps.addStorage(app.id, '/data')
+  const database = await databasesOf(tenant.owner, server.id).create({ type: 'keydb' }) // has no image here
+  await database.operation.end()
+  const kept = newId()
+  await new KeptVolumes({
+    _id: kept,
+    tenant_id: tenant.id,
+    name: 'kept',
+    status: 'kept',
+    deploy_server_id: server.id,
+    type: 'redis',
+    version: '8.0.3',
+    credentials_sealed: await makeCredentials(kept),
+    volume_node: 'w1',
+  }).save()
   const domain = await apps.addDomain(app.id, { name: 'shop.example.com', tls: false })
   await domain.operation.success()
   const events = eventsOf(tenant.owner, server.id)
@@ -97,6 +114,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       task: String(task['id']),
       storage: String(storage['id']),
       domain: domain.id,
+      db: database.id,
+      volume: kept,
       artifact: artifact.id,
       subscription: subscription.id,
       delivery: delivery.id,

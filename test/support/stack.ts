@@ -84,6 +84,12 @@ const settings = {
   KEELSON_BUILD_COMPOSER_IMAGE: 'keelson/test-php:8',
   KEELSON_BUILD_PHP_IMAGE: 'keelson/test-php:8',
   KEELSON_BUILD_STATIC_IMAGE: 'keelson/test-caddy:2',
+  // test/support/database-images.ts; the images of the other engines cannot be had.
+  KEELSON_DATABASE_POSTGRESQL_IMAGE: 'keelson/test-postgresql',
+  KEELSON_DATABASE_MARIADB_IMAGE: 'keelson/test-mariadb',
+  KEELSON_DATABASE_REDIS_IMAGE: 'keelson/test-redis',
+  KEELSON_DATABASE_MONGODB_IMAGE: 'keelson/test-mongodb',
+  KEELSON_DATABASE_CLICKHOUSE_IMAGE: 'keelson/test-clickhouse',
   // The default is containers; the tests of VMs, which take minutes, are of the long form.
   KEELSON_HOST_VM_MACHINES: isLong ? 'always' : 'never',
   // Small, so that a test can overflow it in a moment; the long form uses the default.

@@ -26,7 +26,8 @@ export const likeRedis = {
     databases: between(1, 1024),
     'notify-keyspace-events': z.string().regex(/^[KEg$lshzxetdmnA]{0,16}$/),
   }),
-  url: ({ password }: DatabaseCredentials, address: string) => `redis://:${password}@${address}/0`,
+  // Not every client takes an empty user.
+  url: ({ password }: DatabaseCredentials, address: string) => `redis://default:${password}@${address}/0`,
 }
 
 /** Every write is in the append-only file. A quarter of the memory is for copies while that is written anew. */

@@ -1,5 +1,6 @@
 import { makeArtifactsOnHost } from '../../../activities/host/artifacts.ts'
 import { makeBuildsOnHost } from '../../../activities/host/builds.ts'
+import { makeDatabasesOnHost } from '../../../activities/host/databases.ts'
 import { makeDeployNodesOnHost } from '../../../activities/host/deploy-nodes.ts'
 import { makeDeployServicesOnHost } from '../../../activities/host/deploy-services.ts'
 import { checkedArchive } from '../../../drivers/archives/checked-archive.ts'
@@ -10,6 +11,7 @@ import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
 import { makeNixpacks } from '../../../drivers/swarm/nixpacks.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
+import { makePullIntoMachine } from '../../../drivers/swarm/pulls.ts'
 import type { MachineRegistries } from '../../../drivers/image-builds.ts'
 import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
 import { makeRegistryCopies } from '../../../drivers/swarm/registry-copies.ts'
@@ -51,10 +53,11 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     membership: makeSwarmMembership(dial),
     joining: { keep: api.keepJoining, of: api.joiningOf },
   })
+  const commands = makeTaskCommands(dial)
   const services = makeDeployServicesOnHost({
     services: makeSwarmServices(dial),
     output: makeTaskLogs(dial),
-    commands: makeTaskCommands(dial),
+    commands,
     volumes: makeMachineVolumes(dial),
     wanted: api.deployServices,
     connectFrom,
@@ -77,5 +80,6 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     forget: makeForgetImages(dial),
     api: api.builds,
   })
-  return { name: 'deploy', activities: { ...nodes, ...services, ...artifacts, ...builds } }
+  const databases = makeDatabasesOnHost({ copy, pull: makePullIntoMachine(dial), commands })
+  return { name: 'deploy', activities: { ...nodes, ...services, ...artifacts, ...builds, ...databases } }
 }

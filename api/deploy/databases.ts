@@ -1,0 +1,210 @@
+import { z } from 'zod'
+import { begin, type By } from '../../models/acceptance.ts'
+import {
+  acceptDatabase,
+  acceptDatabaseDeletion,
+  changeDatabase,
+} from '../../models/deploy/database-acceptance.ts'
+import {
+  Database,
+  type DatabaseDocument,
+  databaseOf,
+  databaseResource,
+} from '../../models/deploy/databases.ts'
+import { databaseTypes } from '../../models/deploy/engines/index.ts'
+import { seenDatabases } from '../../models/deploy/database-views.ts'
+import { accepting } from '../accept.ts'
+import { byId, commonView, Id, Name, resourceView, Tags } from '../fields.ts'
+import { list } from '../list.ts'
+import { type Caller, operation } from '../operation.ts'
+import type { OperationsContext } from '../operations.ts'
+import { PortNumber } from '../network/load-balancer-fields.ts'
+import { inDeployServer } from './children.ts'
+import { path as serverPath } from './deployments.ts'
+
+const Configuration = z
+  .record(z.string().max(64), z.union([z.string().max(255), z.number(), z.boolean()]))
+  .describe('Settings of the engine; a refusal names those that it takes')
+
+const DatabaseView = z
+  .strictObject({
+    ...resourceView,
+    uuid: Id.describe('The same as `id`'),
+    deploy_server_id: Id,
+    type: z.enum(databaseTypes),
+    engine: z.enum(databaseTypes).describe('The same as `type`'),
+    version: z.string(),
+    upgrades: z.array(z.string()).describe('Versions that take its data as they are'),
+    internal_host: z.string().nullable().describe('Its address in the deploy server’s network'),
+    internal_port: PortNumber.nullable(),
+    worker: z.string().nullable().describe('The worker that has its volumes'),
+    cpu_cores: z.number(),
+    memory_mib: z.int(),
+    configuration: Configuration,
+    pending_changes: z.boolean().describe('A restart applies what has been changed'),
+  })
+  .meta({ id: 'Database' })
+type View = z.output<typeof DatabaseView>
+
+const DatabaseWithSecrets = z
+  .strictObject({
+    ...DatabaseView.shape,
+    connection_string: z
+      .string()
+      .nullable()
+      .describe('For applications of the deploy server; null without the permission `deploy_servers:manage`'),
+  })
+  .meta({ id: 'DatabaseWithSecrets' })
+
+const sizes = {
+  cpu_cores: z.number().min(0.05).max(64).multipleOf(0.01).describe('The most that it uses'),
+  memory_mib: z.int().min(8).max(65_536),
+}
+
+const byDatabase = z.strictObject({ id: Id, db: Id })
+const path = `${serverPath}/databases`
+const byOf = ({ tenant_id, id }: Caller): By => ({ tenant_id, id, over_http: true })
+
+async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
+  const seen = await seenDatabases(databases)
+  return databases.map((database) => {
+    const { upgrades, internal_host, pending_changes } = seen.get(database._id) ?? unseen
+    return {
+      ...commonView(database),
+      uuid: database._id,
+      deploy_server_id: database.deploy_server_id,
+      type: database.type,
+      engine: database.type,
+      version: database.version,
+      upgrades,
+      internal_host,
+      internal_port: database.machine_port,
+      worker: database.volume_node,
+      cpu_cores: database.cpu_cores,
+      memory_mib: database.memory_mib,
+      configuration: database.configuration,
+      pending_changes,
+    }
+  })
+}
+const unseen = { upgrades: [], internal_host: null, pending_changes: false }
+
+const viewOf = async (database: DatabaseDocument): Promise<View> => (await toViews([database]))[0] as View
+
+/** The HTTP operations on databases. */
+export function makeDatabases({ databaseImages = {} }: OperationsContext) {
+  return [
+    list({
+      path,
+      permission: 'deploy_servers:read',
+      summary: 'List the databases of a deploy server',
+      params: byId,
+      model: Database,
+      view: DatabaseView,
+      toViews,
+      stored: { uuid: '_id', engine: 'type', internal_port: 'machine_port', worker: 'volume_node' },
+      scope: inDeployServer,
+    }),
+
+    operation({
+      method: 'POST',
+      path,
+      permission: 'deploy_servers:manage',
+      summary: 'Create a database, and wait until its engine answers',
+      params: byId,
+      body: z.strictObject({
+        name: Name.describe('Unique in the deploy server'),
+        type: z.enum(databaseTypes).optional().describe('Required without `volume_id`'),
+        version: z.string().max(32).optional().describe('Default: the newest, or that of the volume'),
+        cpu_cores: sizes.cpu_cores.default(0.5),
+        memory_mib: sizes.memory_mib.optional().describe('Default: what the engine usually needs'),
+        configuration: Configuration.default({}),
+        volume_id: Id.optional().describe('The kept volume of a deleted database, whose id it gets again'),
+        tags: Tags.default({}),
+      }),
+      responses: { 202: DatabaseView },
+      handle: async ({ caller, params: { id }, body }) => {
+        const { operation_id, body: database } = await accepting(
+          caller,
+          (one: DatabaseDocument) => one,
+          (by) => acceptDatabase(by, id, body, databaseImages),
+        )
+        return { operation_id, body: await viewOf(database) }
+      },
+    }),
+
+    operation({
+      method: 'GET',
+      path: `${path}/{db}`,
+      permission: 'deploy_servers:read',
+      summary: 'Get a database, with its connection string if the caller may manage it (audited)',
+      params: byDatabase,
+      responses: { 200: DatabaseWithSecrets },
+      reads_secret: true,
+      handle: async ({ caller, params: { id, db } }) => {
+        const database = await databaseOf(caller, id, db)
+        const mayManage = caller.permissions.has('deploy_servers:manage')
+        const seen = (await seenDatabases([database], { secrets: mayManage })).get(db)
+        return { ...(await viewOf(database)), connection_string: seen?.connection_string ?? null }
+      },
+    }),
+
+    operation({
+      method: 'PATCH',
+      path: `${path}/{db}`,
+      permission: 'deploy_servers:manage',
+      summary: 'Change the size, the configuration or the minor version of a database. A restart applies it',
+      params: byDatabase,
+      body: z
+        .strictObject({ version: z.string().max(32), ...sizes, configuration: Configuration, tags: Tags })
+        .partial(),
+      responses: { 200: DatabaseView },
+      handle: async ({ caller, params: { id, db }, body }) =>
+        viewOf(await changeDatabase(await databaseOf(caller, id, db), body, databaseImages)),
+    }),
+
+    operation({
+      method: 'DELETE',
+      path: `${path}/{db}`,
+      permission: 'deploy_servers:manage',
+      summary:
+        'Delete a database. Its volumes are kept, for another database, unless `delete_volumes` is true',
+      params: byDatabase,
+      query: z.strictObject({
+        delete_volumes: z
+          .enum(['true', 'false'])
+          .default('false')
+          .transform((text) => text === 'true')
+          .describe('Also destroy its data'),
+      }),
+      responses: { 202: DatabaseView },
+      handle: async ({ caller, params: { id, db }, query }) => {
+        await databaseOf(caller, id, db)
+        const { document, operation: accepted } = await acceptDatabaseDeletion(byOf(caller), db, query)
+        return { operation_id: accepted._id, body: await viewOf(document) }
+      },
+    }),
+
+    ...(['start', 'stop', 'restart'] as const).map((verb) =>
+      operation({
+        method: 'POST',
+        path: `${path}/{db}/${verb}`,
+        permission: 'deploy_servers:manage',
+        summary: summaries[verb],
+        params: byDatabase,
+        responses: { 202: null },
+        handle: async ({ caller, params: { id, db } }) => {
+          await databaseOf(caller, id, db)
+          const { operation: accepted } = await begin(byOf(caller), databaseResource, db, verb)
+          return { operation_id: accepted._id, body: undefined }
+        },
+      }),
+    ),
+  ]
+}
+
+const summaries = {
+  start: 'Start a stopped database',
+  stop: 'Stop a database. It keeps its volumes and its address',
+  restart: 'Restart a database, which applies its present settings; it goes back if it does not answer',
+}

@@ -1,0 +1,162 @@
+import { newId } from '../../lib/ids.ts'
+import { InvalidInput, NotFound, StateConflict } from '../../lib/problem.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
+import { transaction } from '../database.ts'
+import type { Accepted } from '../operations.ts'
+import { lockParent } from '../parents.ts'
+import { Database, type DatabaseDocument, databaseResource, makeCredentials } from './databases.ts'
+import { deployServerResource } from './deploy-servers.ts'
+import type { Configuration } from './engines/engine.ts'
+import { type DatabaseImages, type DatabaseType, engineOf, imageOf, upgradesOf } from './engines/index.ts'
+import { takeKeptVolumes } from './kept-volumes.ts'
+import { addDataStorage } from './storages.ts'
+
+// The acceptance rules for databases.
+
+export interface NewDatabase {
+  name: string
+  tags: Record<string, string>
+  /** May be left out with `volume_id`. */
+  type?: DatabaseType | undefined
+  /** Default: the newest, or that of the kept volume. */
+  version?: string | undefined
+  cpu_cores: number
+  memory_mib?: number | undefined
+  configuration: Record<string, unknown>
+  /** Kept volumes of a deleted database. */
+  volume_id?: string | undefined
+}
+
+/**
+ * Accepts a database. Throws NotFound, StateConflict unless the deploy server is ready or changing, NameTaken, and
+ * InvalidInput for what its engine does not take.
+ */
+export const acceptDatabase = (
+  by: By,
+  deployServerId: string,
+  asked: NewDatabase,
+  images: DatabaseImages,
+): Promise<Accepted<DatabaseDocument>> =>
+  transaction(async () => {
+    const { tenant_id } = by
+    const { name, tags, cpu_cores, volume_id } = asked
+    const server = await lockParent(deployServerResource, tenant_id, deployServerId)
+    if (server.status === 'creating') throw new StateConflict('create a database', server.status)
+    const kept = volume_id === undefined ? null : await takeKeptVolumes(tenant_id, deployServerId, volume_id)
+    const type = asked.type ?? kept?.type
+    if (type === undefined) throw refused('/type', 'is required without a volume')
+    if (kept && type !== kept.type) throw refused('/type', `the volume has the data of ${kept.type}`)
+    const { versions, memory_mib } = engineOf(type)
+    const version = asked.version ?? kept?.version ?? versions[0] ?? ''
+    if (version !== kept?.version) needVersion(type, version, kept?.version)
+    const id = kept?._id ?? newId()
+    const memory = asked.memory_mib ?? memory_mib.usual
+    needMemory(type, memory)
+    const accepted = await create(by, databaseResource, {
+      id,
+      fields: {
+        name,
+        tags,
+        deploy_server_id: deployServerId,
+        type,
+        version,
+        image: imageOf(type, version, images),
+        cpu_cores,
+        memory_mib: memory,
+        configuration: checkedConfiguration(type, asked.configuration),
+        credentials_sealed: kept?.credentials_sealed ?? (await makeCredentials(id)),
+        volume_node: kept?.volume_node ?? null,
+        machine_port: null,
+        runs: false,
+        applied: null,
+        has_data: kept !== null,
+      },
+    })
+    if (!kept) await addDataStorage(accepted.document, engineOf(type).data_path)
+    return accepted
+  }, by.tenant_id)
+
+export interface DatabaseChanges {
+  version?: string | undefined
+  cpu_cores?: number | undefined
+  memory_mib?: number | undefined
+  /** Replaces the former one. */
+  configuration?: Record<string, unknown> | undefined
+  tags?: Record<string, string> | undefined
+}
+
+/** Changes what the next start or restart applies. Throws NotFound, StateConflict while it is deleted, InvalidInput. */
+export const changeDatabase = (
+  { _id, tenant_id }: DatabaseDocument,
+  { version, memory_mib, configuration, ...changes }: DatabaseChanges,
+  images: DatabaseImages,
+): Promise<DatabaseDocument> =>
+  transaction(async () => {
+    const database = await Database.findOne({ _id, tenant_id }).lean()
+    if (!database) throw new NotFound('database')
+    if (database.status === 'deleting') throw new StateConflict('change', database.status)
+    const { type, applied } = database
+    const present = applied?.version ?? database.version
+    if (version !== undefined && version !== present) needVersion(type, version, present)
+    if (memory_mib !== undefined) needMemory(type, memory_mib)
+    const set = {
+      ...changes,
+      memory_mib,
+      ...(version === undefined ? {} : { version, image: imageOf(type, version, images) }),
+      configuration: configuration && checkedConfiguration(type, configuration),
+    }
+    const given = Object.fromEntries(Object.entries(set).filter(([, value]) => value !== undefined))
+    const changed = await Database.findOneAndUpdate(
+      { _id, tenant_id },
+      { $set: given },
+      { returnDocument: 'after' },
+    ).lean()
+    if (!changed) throw new NotFound('database')
+    return changed
+  }, _id)
+
+/** Without `delete_volumes` the volumes are kept, unless the platform deletes all that a tenant has. */
+export const acceptDatabaseDeletion = (
+  by: By,
+  id: string,
+  { delete_volumes = true }: { delete_volumes?: boolean },
+): Promise<Accepted<DatabaseDocument>> =>
+  begin(by, databaseResource, id, 'delete', { input: { delete_volumes } })
+
+accepts(databaseResource, { verbs: { delete: acceptDatabaseDeletion } })
+
+const refused = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])
+
+/** `present`: of the data that are there. Only what takes them as they are is offered. */
+function needVersion(type: DatabaseType, version: string, present: string | undefined): void {
+  const offered = present === undefined ? engineOf(type).versions : upgradesOf(type, present)
+  if (offered.includes(version)) return
+  const message =
+    present === undefined
+      ? `must be one of ${offered.join(', ')}`
+      : `${engineOf(type).title} ${version} does not take the data of ${present} as they are: ${offered.length ? `it can be ${offered.join(' or ')}` : 'there is no upgrade'}`
+  throw refused('/version', message)
+}
+
+function needMemory(type: DatabaseType, memoryMib: number): void {
+  const { title, memory_mib } = engineOf(type)
+  if (memoryMib < memory_mib.least)
+    throw refused('/memory_mib', `${title} needs at least ${memory_mib.least} MiB`)
+}
+
+function checkedConfiguration(type: DatabaseType, configuration: Record<string, unknown>): Configuration {
+  const parsed = engineOf(type).configuration.safeParse(configuration)
+  if (parsed.success) return parsed.data as Configuration
+  const known = Object.keys(engineOf(type).configuration.shape)
+  throw new InvalidInput(
+    422,
+    parsed.error.issues.flatMap((issue) =>
+      issue.code === 'unrecognized_keys'
+        ? issue.keys.map((key) => ({
+            pointer: `/configuration/${key}`,
+            message: `is not one of ${known.join(', ')}`,
+          }))
+        : [{ pointer: `/configuration/${issue.path.join('/')}`, message: issue.message }],
+    ),
+  )
+}

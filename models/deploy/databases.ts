@@ -1,0 +1,120 @@
+import { randomBytes } from 'node:crypto'
+import mongoose, { Schema } from 'mongoose'
+import { NotFound } from '../../lib/problem.ts'
+import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { sealedField } from '../sealed-fields.ts'
+import { sealSecret, unsealSecret } from '../secrets.ts'
+import { type StateOf, states } from '../states.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import { deployServerResource } from './deploy-servers.ts'
+import type { Configuration, DatabaseCredentials } from './engines/engine.ts'
+import { type DatabaseType, databaseTypes } from './engines/index.ts'
+
+export const databaseStates = states(
+  {
+    creating: {},
+    running: { stop: 'stopping', restart: 'restarting', delete: 'deleting' },
+    stopped: { start: 'starting', delete: 'deleting' },
+    error: { start: 'starting', restart: 'restarting', stop: 'stopping', delete: 'deleting' },
+  },
+  { supersede: ['delete'], final: ['stop', 'delete'] },
+)
+
+/** What a database is started with. */
+export interface DatabaseSettings {
+  version: string
+  /** With its tag. */
+  image: string
+  cpu_cores: number
+  memory_mib: number
+  configuration: Configuration
+}
+
+/** A database of a deploy server: one engine with its volumes, on the worker that has them. */
+export interface DatabaseDocument extends ResourceDocument<StateOf<typeof databaseStates>>, DatabaseSettings {
+  deploy_server_id: string
+  type: DatabaseType
+  /** Sealed: DatabaseCredentials. */
+  credentials_sealed: string
+  /** The worker that has its volumes. Null: it has none yet. */
+  volume_node: string | null
+  /**
+   * The worker's port that leads to it, for as long as the database exists. Since no two containers can have it, no two
+   * engines ever run on one volume.
+   */
+  machine_port: number | null
+  /** Its service is to run. */
+  runs: boolean
+  /** What its service was last started with; the fields above are for its next start. Null: it never was. */
+  applied: (DatabaseSettings & { mounts: { id: string; mount_path: string }[]; starts: number }) | null
+  /** It has answered once, so its volumes have something to lose. */
+  has_data: boolean
+}
+
+const { Mixed } = Schema.Types
+const schema = resourceSchema<DatabaseDocument>(
+  {
+    deploy_server_id: { type: String, required: true },
+    type: { type: String, required: true, enum: databaseTypes },
+    version: { type: String, required: true },
+    image: { type: String, required: true },
+    cpu_cores: { type: Number, required: true },
+    memory_mib: { type: Number, required: true },
+    configuration: { type: Mixed, default: {} },
+    credentials_sealed: { type: String, required: true },
+    volume_node: { type: String, default: null },
+    machine_port: { type: Number, default: null },
+    runs: { type: Boolean, default: false },
+    applied: { type: Mixed, default: null },
+    has_data: { type: Boolean, default: false },
+  },
+  databaseStates,
+  'databases',
+  { within: 'deploy_server_id' },
+)
+schema.index({ deploy_server_id: 1 })
+export const Database = mongoose.model<DatabaseDocument>('Database', schema)
+export const databaseResource = defineResource('database', Database, databaseStates)
+
+/** Also of the volumes that are kept when a database is deleted. */
+export const credentialsContext = (id: string): string => `databases.credentials:${id}`
+sealedField(Database, 'credentials_sealed', ({ _id }) => credentialsContext(_id))
+
+const random = (bytes: number): string => randomBytes(bytes).toString('hex')
+
+/** New credentials, sealed. */
+export const makeCredentials = (id: string): Promise<string> => {
+  const credentials: DatabaseCredentials = {
+    user: 'keelson',
+    password: random(20),
+    database: 'app',
+    root_password: random(20),
+  }
+  return sealSecret(credentials, credentialsContext(id))
+}
+
+export const credentialsOf = ({
+  _id,
+  credentials_sealed,
+}: Pick<DatabaseDocument, '_id' | 'credentials_sealed'>): Promise<DatabaseCredentials> =>
+  unsealSecret<DatabaseCredentials>(credentials_sealed, credentialsContext(_id))
+
+/** The database of this deploy server of the caller's tenant. Throws NotFound. */
+export async function databaseOf(
+  caller: { tenant_id: string },
+  deployServerId: string,
+  id: string,
+): Promise<DatabaseDocument> {
+  await mine(deployServerResource, caller, deployServerId)
+  const database = await mine(databaseResource, caller, id)
+  if (database.deploy_server_id !== deployServerId) throw new NotFound('database')
+  return database
+}
+
+/** The database without a check of its tenant, for activities. Null if it is gone. */
+export const findDatabase = (id: string): Promise<DatabaseDocument | null> =>
+  Database.findById(id).setOptions(everyTenant).lean()
+
+/** The databases of a deploy server whose services are to run. */
+export const runningDatabases = (deploy_server_id: string): Promise<DatabaseDocument[]> =>
+  Database.find({ deploy_server_id, runs: true }).setOptions(everyTenant).lean()

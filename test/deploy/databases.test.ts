@@ -1,0 +1,197 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import type { DeployServerBody } from '../support/client.ts'
+import { databasesOf } from '../support/clients/databases.ts'
+import { insideOf, type Written } from '../support/database-insides.ts'
+import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// Databases of one deploy server, on engines that can be had here (test/support/database-images.ts).
+
+const passwordOf = (url: string | null) => /:(\w+)@/.exec(url ?? '')?.[1]
+
+const describeEngines = hasEngines ? describe : describe.skip
+
+let tenant: TestTenant
+let server: DeployServerBody
+let databases: ReturnType<typeof databasesOf>
+let inside: ReturnType<typeof insideOf>
+
+beforeAll(async () => {
+  tenant = await makeTenant()
+  server = await tenant.owner.deployServers.make({ worker_instance_type: 'medium' })
+  databases = databasesOf(tenant.owner, server.id)
+  inside = insideOf(tenant, server)
+})
+
+describeEngines('a database', () => {
+  test.each<[Written, number]>([
+    ['redis', 32],
+    ['postgresql', 96],
+    ['mariadb', 160],
+    ['mongodb', 256],
+  ])('of %s keeps its rows when it restarts, and when it stops and starts', async (type, memory_mib) => {
+    await makeDatabaseImages(type)
+    const { id, status, connection_string } = await databases.make({ type, memory_mib })
+    expect(status).toBe('running')
+    expect(connection_string).toMatch(/^\w+:\/\/\w*:\w{40}@10\.77\.0\.11:2\d{4}\//)
+    await inside.write(id, type)
+
+    await (await databases.restart(id)).operation.success()
+    expect(await inside.count(id, type)).toBe(1000)
+
+    await (await databases.stop(id)).operation.success()
+    expect(await databases.get(id)).toMatchObject({ status: 'stopped', connection_string })
+    expect(await inside.containers(id)).toEqual([])
+    await (await databases.start(id)).operation.success()
+    expect(await databases.get(id)).toMatchObject({ status: 'running', connection_string })
+    expect(await inside.count(id, type)).toBe(1000)
+
+    await (await databases.delete(id)).operation.success()
+    expect([await inside.containers(id), await inside.volumes(id)]).toEqual([[], []])
+    expect((await databases.list()).map((one) => one.id)).not.toContain(id)
+    expect(await databases.keptVolumes()).toEqual([])
+  })
+
+  test('is reached by containers of the deploy server with its password alone', async () => {
+    const { id, connection_string: url } = await databases.make()
+    const client = 'docker run --rm keelson/test-redis:8.2.1 redis-cli'
+    expect(await inside.run(`${client} -u ${url} ping`)).toMatch(/PONG$/)
+    const without = String(url).replace(/:\w+@/, ':wrong@')
+    expect(await inside.run(`${client} -u ${without} ping`)).toMatch(/NOAUTH|WRONGPASS/)
+    await (await databases.delete(id)).operation.success()
+  })
+
+  test('leaves its volume when it is deleted, and another one takes it with its rows and its password', async () => {
+    const { id, name, connection_string } = await databases.make({ name: 'ledger', version: '8.0.3' })
+    await inside.write(id, 'redis')
+    await (await databases.delete(id, '')).operation.success()
+    expect(await inside.containers(id)).toEqual([])
+    expect(await databases.keptVolumes()).toMatchObject([
+      { id, name, type: 'redis', version: '8.0.3', worker: 'w1', status: 'kept' },
+    ])
+    const replace = `/api/v1/deploy-servers/${server.id}/machines/w1/replace`
+    expect(await tenant.owner.ask('POST', replace)).toMatchObject({
+      status: 409,
+      body: { code: 'storage_on_worker', detail: expect.stringContaining('deleted database ledger') },
+    })
+    const wrong = await databases.ask({ name: 'x', type: 'postgresql', volume_id: id })
+    expect(wrong).toMatchObject({ status: 422, body: { errors: [{ pointer: '/type' }] } })
+
+    const next = await databases.make({ name: 'ledger', volume_id: id })
+    expect([next.id, next.version]).toEqual([id, '8.0.3'])
+    expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
+    expect(await inside.count(id, 'redis')).toBe(1000)
+    expect(await databases.keptVolumes()).toEqual([])
+
+    await (await databases.delete(id, '')).operation.success()
+    await (await databases.destroyKept(id)).operation.success()
+    expect([await inside.volumes(id), await databases.keptVolumes()]).toEqual([[], []])
+  })
+
+  test('gets its configuration, size and a newer version by a restart', async () => {
+    const { id } = await databases.make({ version: '8.0.3' })
+    const changes = { version: '8.2.1', memory_mib: 48, configuration: { 'maxmemory-policy': 'allkeys-lru' } }
+    expect(await databases.change(id, changes)).toMatchObject({
+      status: 200,
+      body: { ...changes, pending_changes: true },
+    })
+    expect(await inside.runIn(id, 'redis-cli config get maxmemory-policy')).toContain('noeviction')
+    await (await databases.restart(id)).operation.success()
+    expect(await databases.get(id)).toMatchObject({ pending_changes: false, upgrades: [] })
+    expect(await inside.runIn(id, 'redis-cli config get maxmemory-policy')).toContain('allkeys-lru')
+    expect(await inside.runIn(id, 'redis-cli config get maxmemory')).toContain(String(36 * 1024 ** 2))
+    const back = await databases.change(id, { version: '8.0.3' })
+    expect(back).toMatchObject({ status: 422, body: { errors: [{ pointer: '/version' }] } })
+    await (await databases.delete(id)).operation.success()
+  })
+
+  test('goes back to its former storages if it does not start with new ones', async () => {
+    const { id } = await databases.make()
+    await inside.write(id, 'redis')
+    const [data] = await databases.storages(id)
+    expect(await databases.removeStorage(id, data?.id ?? '')).toMatchObject({
+      status: 409,
+      body: { code: 'storage_essential' },
+    })
+    // Nothing can be mounted below a file.
+    const { body } = await databases.addStorage(id, '/usr/bin/redis-cli/x')
+    const { operation } = await databases.restart(id)
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
+    expect(await databases.get(id)).toMatchObject({ status: 'running', pending_changes: true })
+    expect(await inside.count(id, 'redis')).toBe(1000)
+
+    await databases.removeStorage(id, String(body['id']))
+    await (await databases.restart(id)).operation.success()
+    expect(await databases.get(id)).toMatchObject({ status: 'running', pending_changes: false })
+    expect(await inside.volumes(id)).toHaveLength(1)
+    await (await databases.delete(id)).operation.success()
+  })
+
+  test('is started again with its rows if its engine is killed, and its activity says so', async () => {
+    const { id } = await databases.make()
+    await inside.write(id, 'redis')
+    const [killed] = await inside.containers(id)
+    await inside.run(`docker kill ${killed}`)
+    await eventually(async () => {
+      const [next] = await inside.containers(id)
+      return next && next !== killed && (await inside.count(id, 'redis')) === 1000
+    })
+    await eventually(async () => (await databases.activity(id)).some(({ kind }) => kind === 'database_ended'))
+    await (await databases.delete(id)).operation.success()
+  })
+
+  test('shows its output, and its connection string to no one who may not manage it', async () => {
+    const { id } = await databases.make()
+    expect(await databases.logs(id)).toContain('Ready to accept connections')
+    await eventually(async () => (await databases.metrics(id)).some(({ points }) => points.length > 0))
+    const viewer = databasesOf(await tenant.user('viewer'), server.id)
+    expect(await viewer.get(id)).toMatchObject({ status: 'running', connection_string: null })
+    expect(await viewer.ask({ name: 'mine', type: 'redis' })).toMatchObject({ status: 403 })
+    const other = databasesOf((await makeTenant()).owner, server.id)
+    expect(await other.ask({ name: 'mine', type: 'redis' })).toMatchObject({ status: 404 })
+    await (await databases.delete(id)).operation.success()
+  })
+})
+
+describe('a database is refused', () => {
+  test('with an image that cannot be had: it says so, and can be deleted', async () => {
+    const { id, operation } = await databases.create({ type: 'keydb' })
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'image_unavailable' } })
+    expect(await databases.get(id)).toMatchObject({
+      status: 'error',
+      status_reason: expect.stringContaining('eqalpha/keydb'),
+    })
+    await (await databases.delete(id, '')).operation.success()
+    expect(await databases.keptVolumes()).toEqual([]) // nothing was ever in it
+  })
+
+  test('while it is created by its deletion, which leaves nothing', async () => {
+    const { id, operation } = await databases.create({ type: 'keydb' })
+    await (await databases.delete(id)).operation.success()
+    expect(await operation.end()).toMatchObject({ state: 'cancelled', error: { code: 'superseded' } })
+    expect([await inside.containers(id), await inside.volumes(id)]).toEqual([[], []])
+  })
+
+  test.each([
+    ['no type', { type: undefined }, 422, '/type'],
+    ['a version that is not offered', { version: '1.0' }, 422, '/version'],
+    ['too little memory', { type: 'postgresql', memory_mib: 64 }, 422, '/memory_mib'],
+    [
+      'an unknown setting',
+      { configuration: { 'rename-command': 'x' } },
+      422,
+      '/configuration/rename-command',
+    ],
+    ['a wrong value', { configuration: { appendfsync: 'never' } }, 422, '/configuration/appendfsync'],
+  ])('with %s', async (_, over, status, pointer) => {
+    const answer = await databases.ask({ name: 'refused', type: 'redis', ...over })
+    expect(answer).toMatchObject({ status, body: { errors: [{ pointer }] } })
+  })
+
+  test('with more memory than a worker has', async () => {
+    const { id, operation } = await databases.create({ memory_mib: 4096 })
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'no_room' } })
+    await (await databases.delete(id)).operation.success()
+  })
+})

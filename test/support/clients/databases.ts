@@ -1,0 +1,60 @@
+import { newId } from '../../../lib/ids.ts'
+import type { Answer, Json } from './ask.ts'
+import type { Accepted, Caller } from './caller.ts'
+
+/** The fields of a database that tests read from the API. */
+export interface DatabaseBody extends Json {
+  id: string
+  name: string
+  type: string
+  version: string
+  status: string
+  status_reason: string | null
+  connection_string: string | null
+  pending_changes: boolean
+}
+
+/** The databases of one deploy server. */
+export function databasesOf(caller: Caller, server: string) {
+  const at = `/api/v1/deploy-servers/${server}`
+  const path = `${at}/databases`
+  const databases = {
+    /** Creates a Redis, which is the smallest, unless `over` names another type. */
+    create: (over: Json = {}): Promise<Accepted> =>
+      caller.begin('POST', path, {
+        name: `db-${newId().slice(-12)}`,
+        type: 'redis',
+        memory_mib: 32,
+        ...over,
+      }),
+    make: async (over: Json = {}): Promise<DatabaseBody> => {
+      const { id, operation } = await databases.create(over)
+      await operation.success()
+      return databases.get(id)
+    },
+    ask: (body: Json): Promise<Answer> => caller.ask('POST', path, body),
+    get: (id: string) => caller.get<DatabaseBody>(`${path}/${id}`),
+    list: async () => (await caller.get<{ items: DatabaseBody[] }>(`${path}?limit=100`)).items,
+    change: (id: string, changes: Json): Promise<Answer> => caller.ask('PATCH', `${path}/${id}`, changes),
+    start: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/start`),
+    stop: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/stop`),
+    restart: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/restart`),
+    delete: (id: string, query = '?delete_volumes=true'): Promise<Accepted> =>
+      caller.begin('DELETE', `${path}/${id}${query}`),
+    storages: async (id: string) =>
+      (await caller.get<{ items: { id: string; name: string }[] }>(`${path}/${id}/storages`)).items,
+    addStorage: (id: string, mount_path: string): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/storages`, { mount_path }),
+    removeStorage: (id: string, storage: string): Promise<Answer> =>
+      caller.ask('DELETE', `${path}/${id}/storages/${storage}`),
+    logs: async (id: string) => String((await caller.ask('GET', `${path}/${id}/logs`)).body['text']),
+    metrics: async (id: string) =>
+      (await caller.get<{ series: { name: string; points: unknown[] }[] }>(`${path}/${id}/metrics`)).series,
+    activity: async (id: string) =>
+      (await caller.get<{ items: { kind: string; message: string }[] }>(`${path}/${id}/activity`)).items,
+    keptVolumes: async () =>
+      (await caller.get<{ items: { id: string; name: string }[] }>(`${at}/kept-volumes`)).items,
+    destroyKept: (id: string): Promise<Accepted> => caller.begin('DELETE', `${at}/kept-volumes/${id}`),
+  }
+  return databases
+}

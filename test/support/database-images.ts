@@ -1,0 +1,186 @@
+import { existsSync } from 'node:fs'
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { ArchiveEntry } from './archives.ts'
+import { copiesOf, filesBelow, image, librariesOf, nodeOfThis } from './base-images.ts'
+
+// Stand-ins for the public images of databases: Debian's own engines, which script/bootstrap --tests has unpacked. They take
+// the variables, the arguments and the paths of the public images, and carry the tags of the versions in the catalogue, but
+// they are of Debian's version. Where they differ otherwise is said with each.
+
+const root = join(process.env['KEELSON_TOOLS'] ?? '.state/tools', 'engines')
+/** The machine has the engines. */
+export const hasEngines = existsSync(root)
+
+const allBelow = async (folder: string): Promise<string[]> =>
+  (await readdir(join(root, folder), { recursive: true, withFileTypes: true }))
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1))
+
+const fileAt = async (path: string, mode = 0o755): Promise<ArchiveEntry> => ({
+  name: path,
+  mode,
+  content: await readFile(join(root, path)),
+})
+
+const folder = (name: string, uid = 0): ArchiveEntry => ({
+  name,
+  type: 'directory',
+  mode: 0o700,
+  uid,
+  gid: uid,
+})
+
+/** These programs at their paths, with their libraries. */
+async function programs(...paths: string[]): Promise<ArchiveEntry[]> {
+  const from = paths.map((path) => join(root, path))
+  const libraries = await librariesOf(from, root)
+  return [...(await Promise.all(paths.map((path) => fileAt(path)))), ...libraries]
+}
+
+const entrypoint = (script: string): ArchiveEntry => ({
+  name: 'usr/local/bin/docker-entrypoint.sh',
+  mode: 0o755,
+  content: `#!/bin/sh\nset -e\n${script}`,
+})
+
+const starts = (path: string): string[] => [
+  `ENV PATH=/usr/local/bin:${path}:/usr/sbin:/usr/bin:/bin`,
+  'ENTRYPOINT ["docker-entrypoint.sh"]',
+]
+
+/** Has no locales and no time zones but UTC. Begins as root and goes on as its user, as the public image does. */
+async function postgresql(): Promise<void> {
+  const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
+  const at = `usr/lib/postgresql/${version}`
+  const bin = `${at}/bin`
+  const names = ['postgres', 'initdb', 'psql', 'pg_dump', 'pg_restore', 'createdb', 'dropdb']
+  const modules = (await allBelow(`${at}/lib`)).filter((path) => /\/(plpgsql|dict_snowball)\.so$/.test(path))
+  const share = (await allBelow(`usr/share/postgresql/${version}`)).filter((path) => !/\/man\//.test(path))
+  const script = `
+if [ "$(id -u)" = 0 ]; then
+  chown -R postgres "$PGDATA"
+  quoted=
+  for argument; do quoted="$quoted '$argument'"; done
+  exec su -s /bin/sh postgres -c "exec docker-entrypoint.sh$quoted"
+fi
+if [ ! -e "$PGDATA/PG_VERSION" ]; then
+  printf %s "$POSTGRES_PASSWORD" >/tmp/password
+  initdb --username "$POSTGRES_USER" --pwfile /tmp/password --auth-host scram-sha-256 --auth-local trust --locale C --encoding UTF8
+  rm /tmp/password
+  echo 'host all all all scram-sha-256' >>"$PGDATA/pg_hba.conf"
+  echo "CREATE DATABASE \\"$POSTGRES_DB\\"" | postgres --single -D "$PGDATA" postgres
+fi
+exec "$@" -c 'listen_addresses=*' -c unix_socket_directories=/tmp -c jit=off`
+  const entries = [
+    ...(await programs(...names.map((name) => `${bin}/${name}`))),
+    ...(await Promise.all([...modules, ...share].map((path) => fileAt(path, 0o644)))),
+    { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\npostgres:x:999:999::/:/bin/sh\n' },
+    folder('var/lib/postgresql', 999),
+    folder('var/lib/postgresql/data', 999),
+    entrypoint(script),
+  ]
+  const changes = [...starts(`/${bin}`), 'ENV PGDATA=/var/lib/postgresql/data', 'CMD ["postgres"]']
+  await image('keelson/test-postgresql', '17.6', entries, changes, { settings: { StopSignal: 'SIGINT' } })
+}
+
+/** Has no time zones, plugins and `sys` schema, and runs as root. */
+async function mariadb(): Promise<void> {
+  const share = (await allBelow('usr/share/mysql')).filter((path) =>
+    /mysql_(system_tables|system_tables_data|performance_tables)\.sql$|english\/|charsets\//.test(path),
+  )
+  const script = `
+shift
+if [ ! -d /var/lib/mysql/mysql ]; then
+  { echo 'CREATE DATABASE mysql;'; echo 'USE mysql;'; cd /usr/share/mysql
+    cat mysql_system_tables.sql mysql_performance_tables.sql mysql_system_tables_data.sql
+    echo 'FLUSH PRIVILEGES;'
+    echo "ALTER USER root@localhost IDENTIFIED BY '$MARIADB_ROOT_PASSWORD';"
+    echo "CREATE DATABASE $MARIADB_DATABASE;"
+    echo "CREATE USER '$MARIADB_USER'@'%' IDENTIFIED BY '$MARIADB_PASSWORD';"
+    echo "GRANT ALL ON $MARIADB_DATABASE.* TO '$MARIADB_USER'@'%';"
+  } | mariadbd --no-defaults --bootstrap --user=root --datadir=/var/lib/mysql --lc-messages-dir=/usr/share/mysql
+fi
+exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=0.0.0.0 --socket=/tmp/mysql.sock --skip-name-resolve "$@"`
+  const entries = [
+    ...(await programs('usr/sbin/mariadbd', 'usr/bin/mariadb')),
+    ...(await Promise.all(share.map((path) => fileAt(path, 0o644)))),
+    { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
+    folder('var/lib/mysql'),
+    entrypoint(script),
+  ]
+  await image('keelson/test-mariadb', '11.8.3', entries, [...starts('/usr/sbin'), 'CMD ["mariadbd"]'])
+}
+
+/** Runs as root. There are two versions of it, so that an upgrade can be tested. */
+async function redis(): Promise<void> {
+  const entries = [
+    ...(await programs('usr/bin/redis-check-rdb', 'usr/bin/redis-cli')),
+    { name: 'usr/bin/redis-server', type: 'symlink' as const, linkname: 'redis-check-rdb' },
+    folder('data'),
+    entrypoint('exec "$@"'),
+  ]
+  for (const tag of ['8.0.3', '8.2.1'])
+    await image('keelson/test-redis', tag, entries, [...starts('/usr/bin'), 'WORKDIR /data'])
+}
+
+/** What the driver of MongoDB consists of. */
+const driver = [
+  'mongodb',
+  'bson',
+  'mongodb-connection-string-url',
+  'whatwg-url',
+  'tr46',
+  'punycode',
+  'webidl-conversions',
+  '@mongodb-js/saslprep',
+  'sparse-bitfield',
+  'memory-pager',
+]
+
+/** As much of mongosh as a ping needs: `-u`, `-p` and the URL, whatever it is to evaluate. */
+const mongosh = `#!/usr/local/bin/node
+const { MongoClient } = require('/opt/driver/node_modules/mongodb')
+const of = (name) => process.argv[process.argv.indexOf(name) + 1]
+const auth = { username: of('-u'), password: of('-p') }
+const client = new MongoClient(process.argv.at(-1), { auth, authSource: 'admin', serverSelectionTimeoutMS: 5000 })
+client.db().command({ ping: 1 }).then(
+  () => process.exit(0),
+  (error) => { console.error(error.message); process.exit(1) },
+)
+`
+
+/** Runs as root, and its mongosh is none. */
+async function mongodb(): Promise<void> {
+  const mongod = join(process.env['KEELSON_TOOLS'] ?? '.state/tools', 'mongodb/bin/mongod')
+  const modules = join(import.meta.dirname, '../../node_modules')
+  const files = (await Promise.all(driver.map((name) => filesBelow(join(modules, name))))).flat()
+  const script = `
+if [ ! -e /data/db/WiredTiger ]; then
+  mongod --fork --logpath /tmp/first.log --bind_ip 127.0.0.1 --dbpath /data/db --wiredTigerCacheSizeGB 0.25
+  node -e "
+    const { MongoClient } = require('/opt/driver/node_modules/mongodb')
+    const { MONGO_INITDB_ROOT_USERNAME: user, MONGO_INITDB_ROOT_PASSWORD: pwd } = process.env
+    const client = new MongoClient('mongodb://127.0.0.1:27017/')
+    client.db('admin').command({ createUser: user, pwd, roles: ['root'] }).then(() => process.exit(0))"
+  mongod --shutdown --dbpath /data/db
+fi
+exec "$@" --auth --bind_ip_all --dbpath /data/db`
+  const entries = [
+    ...(await nodeOfThis()),
+    ...(await copiesOf([mongod], () => 'usr/local/bin/mongod')),
+    ...(await librariesOf([mongod])),
+    ...(await copiesOf(files, (path) => `opt/driver/node_modules${path.slice(modules.length)}`)),
+    { name: 'usr/local/bin/mongosh', mode: 0o755, content: mongosh },
+    folder('data/db'),
+    entrypoint(script),
+  ]
+  await image('keelson/test-mongodb', '8.0.12', entries, [...starts('/usr/local/bin'), 'CMD ["mongod"]'])
+}
+
+const makers = { postgresql, mariadb, redis, mongodb }
+
+/** Makes the images on this machine's engine. The host copies them into the worker of a database. */
+export async function makeDatabaseImages(...types: (keyof typeof makers)[]): Promise<void> {
+  for (const type of types) await makers[type]()
+}

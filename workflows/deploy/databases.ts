@@ -1,0 +1,184 @@
+import { proxyLocalActivities } from '@temporalio/workflow'
+import type { DatabaseActivities, DatabaseFacts, FormerStart } from '../../activities/deploy/databases.ts'
+import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
+import { durable, type Work } from '../durable.ts'
+import { on } from '../hosts.ts'
+import { apply, keepVolumes } from './deployments.ts'
+
+// A database starts and ends as a service of its own, never by Swarm's update: the platform itself waits until the former
+// engine has ended before the next one gets its volumes.
+
+const platform = proxyLocalActivities<DatabaseActivities & DeploymentActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+/** An engine that finds much to recover reads its log for minutes. */
+const answersWithinSec = 600
+
+/** Ends its engine, if it runs, and waits for the end. */
+async function end(id: string): Promise<void> {
+  const { deploy_server_id, at, stop_grace_sec } = await platform.databaseFacts(id)
+  await platform.settleStop(id)
+  await apply(deploy_server_id)
+  await awaitEnd(id, at, stop_grace_sec)
+}
+
+async function awaitEnd(id: string, at: DatabaseFacts['at'], graceSec: number): Promise<void> {
+  if (at) await on(at.host_id).awaitServiceEndedOnHost(at.machine_id, id, graceSec + 60)
+}
+
+/** Waits until the service that is to run answers. */
+async function awaitAnswer(id: string): Promise<void> {
+  const { deploy_server_id, at, healthy, serving } = await platform.databaseFacts(id)
+  if (!at || !serving) return
+  const waiting = { startToCloseTimeout: `${answersWithinSec + 120} s` } // its own limit ends it before
+  const { host_id, machine_id } = await platform.managerOf(deploy_server_id)
+  await on(host_id, waiting).awaitServingOnHost(
+    machine_id,
+    [serving],
+    { path: null, what: 'The database' },
+    answersWithinSec,
+  )
+  await on(at.host_id, waiting).awaitHealthyOnHost(at.machine_id, id, healthy, answersWithinSec)
+}
+
+/** Starts it with its present settings. Its former engine has ended. */
+async function start({ id, progress }: Work<unknown>, former: FormerStart): Promise<void> {
+  const { deploy_server_id, title } = await platform.databaseFacts(id)
+  progress(`starting ${title}`)
+  await platform.settleStart(id, former)
+  await apply(deploy_server_id)
+  progress(`waiting until ${title} answers`)
+  await awaitAnswer(id)
+  await platform.noteAnswered(id)
+}
+
+/** Has its worker and its image be there before anything ends. */
+async function prepare({ id, progress }: Work<unknown>): Promise<void> {
+  progress('finding room on a worker')
+  await platform.placeDatabase(id)
+  const { at, image } = await platform.databaseFacts(id)
+  progress(`getting the image ${image}`)
+  if (at) await on(at.host_id).provideImageOnHost(at.machine_id, image)
+}
+
+/** Why it did not start is often in its output, which ends with it. */
+async function keepOutput(id: string): Promise<void> {
+  const { at } = await platform.databaseFacts(id)
+  if (!at) return
+  const reading = on(at.host_id, {
+    scheduleToStartTimeout: '5 s',
+    startToCloseTimeout: '15 s',
+    retry: { maximumAttempts: 1 },
+  })
+  await platform.noteFailedStart(id, await reading.lastLinesOnHost(at.machine_id, id).catch(() => []))
+}
+
+/** Ends what did not come to answer. Volumes in which there was never anything go with it. */
+async function takeBack(id: string, former: FormerStart): Promise<void> {
+  await keepOutput(id)
+  await end(id)
+  if (!(await platform.databaseHasData(id))) return destroyVolumes(id)
+  await platform.takeStartBack(id, { ...former, runs: false })
+}
+
+async function destroyVolumes(id: string): Promise<void> {
+  const wanted = await platform.volumesOfDatabase(id, 'none')
+  if (wanted) await keepVolumes('database', id, wanted)
+  await platform.noteVolumesDestroyed(id)
+}
+
+/** Destroys the volumes of storages that were removed. A failure is made good by the next start. */
+async function tidy(id: string): Promise<void> {
+  const wanted = await platform.volumesOfDatabase(id, 'all')
+  if (wanted) await keepVolumes('database', id, wanted).catch(() => undefined)
+}
+
+/** Runs one that does not run. A failure leaves it stopped. */
+async function run(work: Work<unknown>): Promise<void> {
+  const { id, undo } = work
+  const former = await platform.formerStart(id)
+  undo(() => takeBack(id, former))
+  await prepare(work)
+  // One of its containers may still be ending.
+  const { at, stop_grace_sec } = await platform.databaseFacts(id)
+  await awaitEnd(id, at, stop_grace_sec)
+  await start(work, former)
+  await tidy(id)
+}
+
+export const createDatabase = durable(
+  async (work) => {
+    await run(work)
+    return { status: 'running' }
+  },
+  { onFailure: 'error' },
+)
+
+export const startDatabase = durable(
+  async (work) => {
+    await run(work)
+    return { status: 'running' }
+  },
+  { cancelRestores: true },
+)
+
+/** Applies its present settings. If it does not answer with them, it goes back to the former ones. */
+export const restartDatabase = durable(async (work) => {
+  const { id, undo, progress } = work
+  const former = await platform.formerStart(id)
+  if (!former.runs) {
+    await run(work)
+    return { status: 'running' }
+  }
+  await prepare(work)
+  undo(async () => {
+    await keepOutput(id)
+    await end(id)
+    await platform.takeStartBack(id, former)
+    await apply((await platform.databaseFacts(id)).deploy_server_id)
+    await awaitAnswer(id)
+  })
+  progress('ending the database')
+  await end(id)
+  await start(work, former)
+  await tidy(id)
+  return { status: 'running' }
+})
+
+export const stopDatabase = durable(
+  async ({ id, progress }) => {
+    progress('ending the database')
+    await end(id)
+    return { status: 'stopped' }
+  },
+  { final: true, onFailure: 'error' },
+)
+
+export const deleteDatabase = durable<{ delete_volumes?: boolean }>(
+  async ({ id, input, progress }) => {
+    progress('ending the database')
+    await end(id)
+    if (input.delete_volumes === false && (await platform.databaseHasData(id))) {
+      await platform.keepDatabaseVolumes(id)
+      return 'deleted'
+    }
+    progress('destroying its volumes')
+    await destroyVolumes(id)
+    await platform.forgetDatabaseStorages(id)
+    return 'deleted'
+  },
+  { final: true, onFailure: 'error' },
+)
+
+export const deleteKeptVolumes = durable(
+  async ({ id, progress }) => {
+    progress('destroying the volumes')
+    const wanted = await platform.volumesOfDatabase(id, 'none')
+    if (wanted) await keepVolumes('database', id, wanted)
+    await platform.forgetDatabaseStorages(id)
+    return 'deleted'
+  },
+  { final: true, onFailure: 'error' },
+)
