@@ -3,8 +3,10 @@ import { loadAppImages, loadBaseImage } from '../../support/app-images.ts'
 import { archiveOf } from '../../support/archives.ts'
 import { applicationsOf } from '../../support/clients/applications.ts'
 import { buildsOf } from '../../support/clients/builds.ts'
+import { databasesOf } from '../../support/clients/databases.ts'
 import { registryOf } from '../../support/clients/registries.ts'
 import { uploadAt } from '../../support/clients/uploads.ts'
+import { makeDatabaseImages } from '../../support/database-images.ts'
 import { eventually } from '../../support/eventually.ts'
 import { Operation } from '../../support/client.ts'
 import { openPebble, type Pebble } from '../../support/pebble.ts'
@@ -97,6 +99,43 @@ export const deployServerStories: Stories = {
   },
   'createDeployment.stopped': async () =>
     (await (await applications()).stop(await theApplication())).operation,
+  'createDatabase.running': async () => {
+    await makeDatabaseImages('redis')
+    return (await (await databases()).create({ name: 'ledger' })).operation
+  },
+  'createDatabase.failed': async () => {
+    const all = await databases()
+    const { id, operation } = await all.create({ type: 'keydb' })
+    await operation.end()
+    await (await all.delete(id)).operation.success()
+    return operation
+  },
+  'restartDatabase.running': async () => {
+    const all = await databases()
+    await all.change(await theDatabase(), { memory_mib: 40 })
+    return (await all.restart(await theDatabase())).operation
+  },
+  'restartDatabase.takenBack': async () => {
+    const [all, id] = [await databases(), await theDatabase()]
+    const { body } = await all.addStorage(id, '/usr/bin/redis-cli/x')
+    const { operation } = await all.restart(id)
+    await operation.end()
+    await all.removeStorage(id, String(body['id']))
+    return operation
+  },
+  'stopDatabase.stopped': async () => (await (await databases()).stop(await theDatabase())).operation,
+  'startDatabase.running': async () => (await (await databases()).start(await theDatabase())).operation,
+  'deleteDatabase.kept': async () => (await (await databases()).delete(await theDatabase(), '')).operation,
+  'deleteKeptVolumes.deleted': async () => {
+    const all = await databases()
+    const [kept] = await all.keptVolumes()
+    return (await all.destroyKept(kept?.id ?? '')).operation
+  },
+  'deleteDatabase.deleted': async () => {
+    const all = await databases()
+    const { id } = await all.make()
+    return (await all.delete(id)).operation
+  },
   'createDomain.active': () => domainOf('shop.example.com'),
   'createDomain.error': async () => {
     await (await authority()).resolve('lost.example.com', '127.0.0.99') // nothing listens there
@@ -136,6 +175,10 @@ async function pushOf(image: string): Promise<Operation> {
   const [found] = (await tenant.owner.get<{ items: { id: string }[] }>(its)).items
   return new Operation(tenant.owner, `/api/v1/operations/${found?.id}`)
 }
+
+const databases = async () => databasesOf(tenant.owner, await theServer())
+
+const theDatabase = async (): Promise<string> => (await (await databases()).list())[0]?.id ?? ''
 
 async function runOf(command: string): Promise<Operation> {
   const apps = await applications()
