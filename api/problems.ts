@@ -13,7 +13,9 @@ export const ProblemView = z
     code: z.string().describe('Stable machine-readable code'),
     detail: z.string().optional(),
     request_id: z.string().optional(),
-    errors: z.array(z.object({ pointer: z.string(), message: z.string() })).optional(),
+    errors: z
+      .array(z.object({ pointer: z.string(), message: z.string(), line: z.int().optional() }))
+      .optional(),
   })
   .meta({ id: 'Problem' })
 

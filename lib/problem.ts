@@ -2,6 +2,8 @@
 export interface InputError {
   pointer: string
   message: string
+  /** Its line, if the place is a text of several. */
+  line?: number
 }
 
 /** RFC 9457, with the stable `code` that clients branch on. */

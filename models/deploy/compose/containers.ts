@@ -1,0 +1,319 @@
+import { capabilityOf, faultOfSource, faultsOfCapabilities, faultsOfKeys, type Keys } from './keys.ts'
+import { conditions, type Condition, type HealthCheck, type PlannedContainer } from './plan.ts'
+import type { Fault, Path } from './text.ts'
+import { mebibytesOf, secondsOf, wordsOf } from './values.ts'
+
+// One container of a compose file. What cannot be carried out as it stands is a fault, never left out.
+
+/** What the file has beside its containers. */
+export interface Surroundings {
+  volumes: ReadonlySet<string>
+  networks: ReadonlySet<string>
+  /** Contents by name. */
+  configs: ReadonlyMap<string, string>
+}
+
+const known = new Set(
+  'cap_add cap_drop command configs container_name cpus depends_on deploy entrypoint environment healthcheck hostname image mem_limit networks ports read_only restart shm_size stop_grace_period stop_signal tmpfs tty user volumes working_dir'.split(
+    ' ',
+  ),
+)
+
+const usual = { cpu_cores: 0.5, memory_mib: 256, stop_grace_sec: 10 }
+const longestGraceSec = 120
+
+/** Reads a container. Adds to `faults` what it cannot take. */
+export function containerOf(
+  name: string,
+  keys: Keys,
+  around: Surroundings,
+  faults: Fault[],
+  at: Path,
+): PlannedContainer {
+  const fault = (key: string | Path, message: string): void => {
+    faults.push({ path: [...at, ...(typeof key === 'string' ? [key] : key)], message })
+  }
+  faults.push(...faultsOfKeys(keys, known, at))
+  const reading: Reading = { keys, around, fault }
+  const { image } = keys as { image?: string }
+  if (!image) fault([], 'has no image')
+  else if (!/^[\w][\w.:/@-]{0,254}$/.test(image)) fault('image', 'must be the name of an image')
+  const add = (keys['cap_add'] ?? []) as string[]
+  faults.push(...faultsOfCapabilities(add, [...at, 'cap_add']))
+  const volumes = volumesOf(reading)
+  return {
+    name,
+    aliases: [keys['container_name'] as string | undefined].flatMap((alias) => alias ?? []),
+    hostname: textOf(keys['hostname']),
+    image: image ?? '',
+    entrypoint: commandOf(reading, 'entrypoint'),
+    command: commandOf(reading, 'command'),
+    env: environmentOf(reading),
+    user: textOf(keys['user']),
+    working_dir: textOf(keys['working_dir']),
+    ports: portsOf(reading),
+    networks: networksOf(reading),
+    volumes: volumes.named,
+    tmpfs: [...tmpfsOf(reading), ...volumes.tmpfs],
+    files: filesOf(reading),
+    depends_on: dependenciesOf(reading),
+    health_check: healthCheckOf(reading),
+    restart: restartOf(reading),
+    ...resourcesOf(reading),
+    stop_grace_sec: graceOf(reading),
+    stop_signal: textOf(keys['stop_signal']),
+    read_only: keys['read_only'] === true,
+    tty: keys['tty'] === true,
+    capabilities: {
+      add: add.map(capabilityOf),
+      drop: ((keys['cap_drop'] ?? []) as string[]).map(capabilityOf),
+    },
+  }
+}
+
+interface Reading {
+  keys: Keys
+  around: Surroundings
+  fault: (key: string | Path, message: string) => void
+}
+
+const textOf = (value: unknown): string | null =>
+  typeof value === 'string' || typeof value === 'number' ? String(value) : null
+
+function commandOf({ keys, fault }: Reading, key: 'command' | 'entrypoint'): string[] | null {
+  const value = keys[key] as string | string[] | null | undefined
+  if (value === null || value === undefined) return null
+  if (Array.isArray(value)) return value.map(String)
+  const words = wordsOf(value)
+  if (!words) fault(key, 'has a quote that is not closed')
+  return words
+}
+
+function environmentOf({ keys, fault }: Reading): Record<string, string> {
+  const value = (keys['environment'] ?? {}) as Record<string, string | number | boolean | null> | string[]
+  const given = Array.isArray(value) ? value.map(pairOf) : Object.entries(value)
+  const env: Record<string, string> = {}
+  for (const [index, [name, content]] of given.entries()) {
+    if (content === null) fault(['environment', Array.isArray(value) ? index : name], `${name} has no value`)
+    else if (!/^[A-Za-z_][\w.-]*$/.test(name))
+      fault(['environment', Array.isArray(value) ? index : name], 'is no name of a variable')
+    else env[name] = String(content)
+  }
+  return env
+}
+
+/** `NAME=value` */
+const pairOf = (line: string): [string, string | null] => {
+  const at = line.indexOf('=')
+  return at === -1 ? [line, null] : [line.slice(0, at), line.slice(at + 1)]
+}
+
+interface LongPort {
+  target?: number | string
+  host_ip?: string
+  protocol?: string
+  mode?: string
+}
+
+function portsOf({ keys, fault }: Reading): number[] {
+  const given = (keys['ports'] ?? []) as (string | number | LongPort)[]
+  const ports = given.flatMap((one, index): number[] => {
+    const { target, host_ip, protocol = 'tcp' } = typeof one === 'object' ? one : shortPort(String(one))
+    const at: Path = ['ports', index]
+    const port = Number(target)
+    if (protocol !== 'tcp') fault(at, 'must be a TCP port: the load balancer takes HTTP')
+    else if (host_ip) fault(at, 'has an address of the host: the load balancer serves the port')
+    else if (!Number.isInteger(port) || port < 1 || port > 65_535) fault(at, 'must be one port')
+    else return [port]
+    return []
+  })
+  return [...new Set(ports)]
+}
+
+/** `8080:80/tcp` */
+function shortPort(text: string): LongPort {
+  const [address = '', protocol = 'tcp'] = text.split('/')
+  const parts = address.split(':')
+  const host_ip = parts.slice(0, -2).join(':')
+  return { target: parts.at(-1) ?? '', protocol, ...(host_ip ? { host_ip } : {}) }
+}
+
+function networksOf({ keys, around, fault }: Reading): PlannedContainer['networks'] {
+  const value = (keys['networks'] ?? ['default']) as string[] | Record<string, Keys | null>
+  const given = Array.isArray(value)
+    ? value.map((name): [string, Keys | null] => [name, null])
+    : Object.entries(value)
+  return given.map(([name, options], index) => {
+    const at = Array.isArray(value) ? index : name
+    if (name !== 'default' && !around.networks.has(name))
+      fault(['networks', at], `${name} is not among the networks of this text`)
+    for (const key of Object.keys(options ?? {}))
+      if (key !== 'aliases') fault(['networks', at, key], 'is not supported')
+    return { name, aliases: ((options?.['aliases'] ?? []) as string[]).map(String) }
+  })
+}
+
+interface LongVolume {
+  type?: string
+  source?: string
+  target?: string
+  read_only?: boolean
+  tmpfs?: { size?: number | string }
+}
+type Mounts = Pick<PlannedContainer, 'tmpfs'> & { named: PlannedContainer['volumes'] }
+
+function volumesOf({ keys, around, fault }: Reading): Mounts {
+  const mounts: Mounts = { named: [], tmpfs: [] }
+  const given = (keys['volumes'] ?? []) as (string | LongVolume)[]
+  for (const [index, one] of given.entries()) {
+    const at: Path = ['volumes', index]
+    const { type = 'volume', source, target = '', read_only = false, tmpfs } = longVolume(one)
+    const wrong = source === undefined ? null : faultOfSource(source)
+    if (type === 'tmpfs') mounts.tmpfs.push({ mount_path: target, size_mib: mebibytesOf(tmpfs?.size ?? '') })
+    else if (wrong) fault(at, wrong)
+    else if (type !== 'volume') fault(at, `a mount of the type ${type} is not allowed: use a named volume`)
+    else if (source === undefined) fault(at, 'must name its volume, so that its data is kept')
+    else if (!around.volumes.has(source)) fault(at, `${source} is not among the volumes of this text`)
+    else if (!isMountPath(target)) fault(at, 'must be mounted at an absolute path, not at / itself')
+    else mounts.named.push({ volume: source, mount_path: target, read_only })
+  }
+  return mounts
+}
+
+function longVolume(one: string | LongVolume): LongVolume {
+  if (typeof one !== 'string') return one
+  const parts = one.split(':')
+  if (parts.length === 1) return { target: one }
+  const [source = '', target = '', options = ''] = parts
+  return { source, target, read_only: options.split(',').includes('ro') }
+}
+
+const isMountPath = (path: string): boolean => /^\/[^\0]+$/.test(path) && !path.split('/').includes('..')
+
+function tmpfsOf({ keys, fault }: Reading): PlannedContainer['tmpfs'] {
+  const value = (keys['tmpfs'] ?? []) as string | string[]
+  const folders = (Array.isArray(value) ? value : [value]).map((one) => {
+    const [mount_path = '', options = ''] = one.split(':')
+    const size = /(?:^|,)size=([^,]+)/.exec(options)?.[1]
+    return { mount_path, size_mib: size === undefined ? null : mebibytesOf(size) }
+  })
+  const shared = keys['shm_size'] as string | number | undefined
+  if (shared === undefined) return folders
+  const size_mib = mebibytesOf(shared)
+  if (size_mib === null) fault('shm_size', 'is no size')
+  return [...folders, { mount_path: '/dev/shm', size_mib }]
+}
+
+interface LongConfig {
+  source?: string
+  target?: string
+  mode?: number | string
+}
+
+function filesOf({ keys, around, fault }: Reading): PlannedContainer['files'] {
+  const given = (keys['configs'] ?? []) as (string | LongConfig)[]
+  return given.flatMap((one, index) => {
+    const { source = '', target, mode = 0o444 } = typeof one === 'string' ? { source: one } : one
+    const content = around.configs.get(source)
+    const mount_path = target ?? `/${source}`
+    if (content === undefined) fault(['configs', index], `${source} is not among the configs of this text`)
+    else if (!isMountPath(mount_path)) fault(['configs', index], 'must have an absolute path')
+    else return [{ mount_path, content, mode: typeof mode === 'string' ? Number.parseInt(mode, 8) : mode }]
+    return []
+  })
+}
+
+function dependenciesOf({ keys }: Reading): PlannedContainer['depends_on'] {
+  type Long = Record<string, { condition: Condition }>
+  const value = (keys['depends_on'] ?? []) as string[] | Long
+  if (Array.isArray(value)) return value.map((name) => ({ name, condition: conditions[0] }))
+  return Object.entries(value).map(([name, { condition }]) => ({ name, condition }))
+}
+
+interface LongHealth {
+  test?: string | string[]
+  disable?: boolean
+  interval?: string
+  timeout?: string
+  retries?: number
+  start_period?: string
+}
+
+function healthCheckOf({ keys, fault }: Reading): HealthCheck | 'none' | null {
+  const value = keys['healthcheck'] as LongHealth | undefined
+  if (!value) return null
+  const { test = [], disable = false, retries = 3 } = value
+  const [kind, ...rest] = typeof test === 'string' ? ['CMD-SHELL', test] : test
+  if (disable || kind === 'NONE') return 'none'
+  const seconds = (key: 'interval' | 'timeout' | 'start_period', otherwise: number): number => {
+    const given = value[key]
+    const read = given === undefined ? otherwise : secondsOf(given)
+    if (read === null) fault(['healthcheck', key], 'is no duration, such as 1m30s')
+    return read ?? otherwise
+  }
+  if (kind !== 'CMD' && kind !== 'CMD-SHELL')
+    fault(['healthcheck', 'test'], 'must be a text, or begin with CMD, CMD-SHELL or NONE')
+  return {
+    command: kind === 'CMD-SHELL' ? ['/bin/sh', '-c', rest.join(' ')] : rest,
+    interval_sec: seconds('interval', 30),
+    timeout_sec: seconds('timeout', 30),
+    retries,
+    start_period_sec: seconds('start_period', 0),
+  }
+}
+
+const restarts = {
+  no: 'no',
+  always: 'always',
+  'unless-stopped': 'always',
+  'on-failure': 'on-failure',
+  // As in `deploy.restart_policy`.
+  none: 'no',
+  any: 'always',
+} as const
+
+function restartOf({ keys, fault }: Reading): PlannedContainer['restart'] {
+  const { restart_policy } = (keys['deploy'] ?? {}) as { restart_policy?: { condition?: string } }
+  const given = (restart_policy?.condition ?? keys['restart'] ?? 'always') as string | false
+  const found = given === false ? 'no' : restarts[given.split(':')[0] as keyof typeof restarts]
+  if (!found) fault('restart', 'must be no, always, unless-stopped or on-failure')
+  return found ?? 'always'
+}
+
+interface Deploy extends Keys {
+  resources?: { limits?: Keys }
+  replicas?: number
+  restart_policy?: Keys
+}
+
+function resourcesOf({ keys, fault }: Reading): Pick<PlannedContainer, 'cpu_cores' | 'memory_mib'> {
+  const deploy = (keys['deploy'] ?? {}) as Deploy
+  for (const [key, value] of Object.entries(deploy)) {
+    if (key === 'replicas' && value === 1) continue
+    if (!['resources', 'restart_policy', 'labels'].includes(key)) fault(['deploy', key], 'is not supported')
+  }
+  for (const key of Object.keys(deploy.restart_policy ?? {}))
+    if (key !== 'condition') fault(['deploy', 'restart_policy', key], 'is not supported')
+  for (const key of Object.keys(deploy.resources ?? {}))
+    if (key !== 'limits') fault(['deploy', 'resources', key], 'is not supported: only limits are')
+  const limits = deploy.resources?.limits ?? {}
+  for (const key of Object.keys(limits))
+    if (key !== 'cpus' && key !== 'memory') fault(['deploy', 'resources', 'limits', key], 'is not supported')
+  const cpus = limits['cpus'] ?? keys['cpus'] ?? usual.cpu_cores
+  const memory = limits['memory'] ?? keys['mem_limit'] ?? `${usual.memory_mib}m`
+  const cpu_cores = Number(cpus)
+  const memory_mib = mebibytesOf(memory as string)
+  if (!(cpu_cores >= 0.01 && cpu_cores <= 64)) fault('deploy', 'cpus must be 0.01 to 64')
+  if (memory_mib === null || memory_mib < 8 || memory_mib > 65_536)
+    fault('deploy', 'memory must be 8m to 64g')
+  return { cpu_cores, memory_mib: memory_mib ?? usual.memory_mib }
+}
+
+function graceOf({ keys, fault }: Reading): number {
+  const given = keys['stop_grace_period'] as string | undefined
+  if (given === undefined) return usual.stop_grace_sec
+  const seconds = secondsOf(given)
+  if (seconds === null || seconds > longestGraceSec)
+    fault('stop_grace_period', `must be a duration of at most ${longestGraceSec}s`)
+  return Math.round(seconds ?? usual.stop_grace_sec)
+}
