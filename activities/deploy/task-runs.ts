@@ -1,8 +1,7 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import type { TaskCommandResult } from '../../drivers/swarms.ts'
-import { findApplication } from '../../models/deploy/applications.ts'
-import { replicasOfApplication } from '../../models/deploy/replicas.ts'
+import { taskOwnerKind } from '../../models/deploy/task-owners.ts'
 import { TaskRun } from '../../models/deploy/task-runs.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 
@@ -15,15 +14,16 @@ export interface TaskRunFacts {
 
 /** Activities of scheduled tasks: short reads and writes of MongoDB. */
 export const makeTaskRunActivities = () => ({
-  /** Chooses a replica of the release that serves, for good. Throws `not_running`. */
+  /** Chooses a replica of the release that serves, or the container, for good. Throws `not_running`. */
   async beginTaskRun(id: string): Promise<TaskRunFacts> {
     const run = await TaskRun.findById(id).setOptions(everyTenant).lean()
-    const application = run && (await findApplication(run.app_id))
-    const replicas = application?.current_id ? await replicasOfApplication(application) : []
-    const replica =
-      replicas.find(({ node }) => node === run?.worker) ??
-      replicas.find(({ deployment_id }) => deployment_id === application?.current_id)
-    if (!run || !replica) throw ApplicationFailure.nonRetryable('The application does not run', 'not_running')
+    const places = run ? await taskOwnerKind(run.owner_kind).places(run.app_id, run.container ?? null) : []
+    const replica = places.find(({ node }) => node === run?.worker) ?? places[0]
+    if (!run || !replica)
+      throw ApplicationFailure.nonRetryable(
+        `The ${run?.owner_kind ?? 'application'} does not run`,
+        'not_running',
+      )
     const { command, timeout_sec } = run
     const begun = { started_at: run.started_at ?? new Date(), worker: replica.node }
     await TaskRun.updateOne({ _id: id }, { $set: begun }).setOptions(everyTenant)

@@ -5,17 +5,22 @@ import { NotFound, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { documentOptions, idField, named } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
-import { Application, type ApplicationDocument } from './applications.ts'
+import { taskOwnerKind, type TaskOwner, type TaskOwnerKind } from './task-owners.ts'
 
-// Commands that run in an application at the times of a cron expression. A change is a change of the record: the clock
+// Commands that run in an application or a service at the times of a cron expression. A change is a change of the record: the clock
 // of the workers (worker/task-clock.ts) looks for those that are due.
 
 export interface ScheduledTaskDocument {
   _id: string
   tenant_id: string
   deploy_server_id: string
+  /** Its owner of any kind. The name is from when only applications had tasks. */
   app_id: string
-  /** Unique in the application. */
+  /** Missing: an application. */
+  owner_kind?: TaskOwnerKind
+  /** The container of a service in which it runs. */
+  container?: string
+  /** Unique in the owner. */
   name: string
   /** A cron expression of five fields. */
   frequency: string
@@ -39,6 +44,8 @@ const schema = new Schema<ScheduledTaskDocument>(
     tenant_id: { type: String, required: true },
     deploy_server_id: { type: String, required: true },
     app_id: { type: String, required: true },
+    owner_kind: String,
+    container: String,
     name: { type: String, required: true },
     frequency: { type: String, required: true },
     timezone: { type: String, required: true },
@@ -84,24 +91,27 @@ const timed = (fields: Timing & { enabled: boolean }): Date | null =>
 
 /** Throws NotFound, NameTaken and `too_many_tasks`. */
 export const createTask = (
-  { _id: app_id, tenant_id, deploy_server_id }: ApplicationDocument,
-  fields: TaskFields,
+  kind: TaskOwnerKind,
+  { _id: app_id, tenant_id, deploy_server_id }: TaskOwner,
+  fields: TaskFields & { container?: string },
 ): Promise<ScheduledTaskDocument> =>
   named('scheduled task', fields.name, () =>
     transaction(async () => {
-      const owner = { _id: app_id, tenant_id, status: 'active' as const }
+      const { model, alive } = taskOwnerKind(kind)
+      const owner = { _id: app_id, tenant_id, ...alive }
       // Touched, so that a deletion that is accepted meanwhile comes first or sees the task.
-      const there = await Application.updateOne(owner, { $set: { updated_at: new Date() } })
-      if (there.matchedCount === 0) throw new NotFound('application')
+      const there = await model.updateOne(owner, { $set: { updated_at: new Date() } })
+      if (there.matchedCount === 0) throw new NotFound(kind)
       if ((await ScheduledTask.countDocuments({ app_id, tenant_id })) >= tasksAtMost)
         throw new Problem(
           409,
           'too_many_tasks',
           'Too many scheduled tasks',
-          `An application has at most ${tasksAtMost} scheduled tasks`,
+          `The ${kind} has ${tasksAtMost} scheduled tasks, and may have no more`,
         )
       const its = { _id: newId(), tenant_id, deploy_server_id, app_id, next_at: timed(fields) }
-      return (await new ScheduledTask({ ...fields, ...its }).save()).toObject()
+      const of = kind === 'application' ? {} : { owner_kind: kind }
+      return (await new ScheduledTask({ ...fields, ...its, ...of }).save()).toObject()
     }, app_id),
   )
 
@@ -123,9 +133,9 @@ export const changeTask = (
     return changed
   })
 
-/** The task of this application. Throws NotFound. */
+/** The task of this owner. Throws NotFound. */
 export async function taskOf(
-  { _id: app_id, tenant_id }: ApplicationDocument,
+  { _id: app_id, tenant_id }: TaskOwner,
   id: string,
 ): Promise<ScheduledTaskDocument> {
   const task = await ScheduledTask.findOne({ _id: id, app_id, tenant_id }).lean()

@@ -5,8 +5,8 @@ import { transaction } from '../database.ts'
 import { type Accepted, Operation } from '../operations.ts'
 import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
-import { Application } from './applications.ts'
 import { nextTime, ScheduledTask, type ScheduledTaskDocument } from './scheduled-tasks.ts'
+import { taskOwnerKind, type TaskOwnerKind } from './task-owners.ts'
 
 // The runs of scheduled tasks: each is an operation. A run is never repeated by itself: nobody knows what the command
 // has done before its host was killed.
@@ -25,7 +25,12 @@ export const taskRunStates = states({
 /** One run of a scheduled task. */
 export interface TaskRunDocument extends ResourceDocument<StateOf<typeof taskRunStates>> {
   deploy_server_id: string
+  /** Its owner of any kind. */
   app_id: string
+  /** Missing: an application. */
+  owner_kind?: TaskOwnerKind
+  /** The container of a service in which it runs. */
+  container?: string
   task_id: string
   command: string
   timeout_sec: number
@@ -45,6 +50,8 @@ const schema = resourceSchema<TaskRunDocument>(
   {
     deploy_server_id: { type: String, required: true },
     app_id: { type: String, required: true },
+    owner_kind: String,
+    container: String,
     task_id: { type: String, required: true },
     command: { type: String, required: true },
     timeout_sec: { type: Number, required: true },
@@ -82,11 +89,13 @@ export const acceptRun = (
   })
 
 const newRun = (
-  { _id, deploy_server_id, app_id, command, timeout_sec }: ScheduledTaskDocument,
+  { _id, deploy_server_id, app_id, owner_kind, container, command, timeout_sec }: ScheduledTaskDocument,
   scheduled_at: Date | null,
 ) => ({
   deploy_server_id,
   app_id,
+  ...(owner_kind ? { owner_kind } : {}),
+  ...(container ? { container } : {}),
   task_id: _id,
   command,
   timeout_sec,
@@ -106,8 +115,9 @@ export const beginDue = ({ _id, tenant_id, next_at: due }: ScheduledTaskDocument
     const now = new Date()
     const set = { next_at: nextTime(task, now) }
     await ScheduledTask.updateOne({ _id, tenant_id, next_at: due }, { $set: set })
-    const application = await Application.findOne({ _id: task.app_id, tenant_id, status: 'active' }).lean()
-    if (!application?.current_id || now.getTime() - due.getTime() > latestMs) return
+    const { model, running } = taskOwnerKind(task.owner_kind)
+    const runs = await model.exists({ _id: task.app_id, tenant_id, ...running })
+    if (!runs || now.getTime() - due.getTime() > latestMs) return
     await forgetOldRuns(task)
     const open = await TaskRun.exists({ task_id: _id, tenant_id, status: 'creating' })
     if (!open || task.overlaps) {
@@ -139,13 +149,13 @@ async function forgetRuns(tenant_id: string, ids: string[]): Promise<void> {
   }
 }
 
-/** Removes a task. Its open runs go on; they and all others are forgotten with the application. */
+/** Removes a task. Its open runs go on; they and all others are forgotten with the owner. */
 export async function deleteTask({ _id, tenant_id }: ScheduledTaskDocument): Promise<void> {
   const { deletedCount } = await ScheduledTask.deleteOne({ _id, tenant_id })
   if (!deletedCount) throw new NotFound('scheduled task')
 }
 
-/** Removes the tasks of an application, or of all of a deploy server, with their runs. */
+/** Removes the tasks of an owner, or of all of a deploy server, with their runs. */
 export async function forgetTasks(
   tenant_id: string,
   of: { app_id: string } | { deploy_server_id: string },
