@@ -21,6 +21,9 @@ import { eventDeliveries } from './deploy/event-deliveries.ts'
 import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
 import { keptVolumes } from './deploy/kept-volumes.ts'
 import { scheduledTasks } from './deploy/scheduled-tasks.ts'
+import { serviceLogs } from './deploy/service-logs.ts'
+import { makeServices } from './deploy/services.ts'
+import { serviceTemplateOperations } from './deploy/service-templates.ts'
 import { storages } from './deploy/storages.ts'
 import { microvms } from './compute/microvms.ts'
 import { vms } from './compute/vms.ts'
@@ -87,6 +90,9 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeDatabases(context),
   ...databaseObservation,
   ...keptVolumes,
+  ...makeServices(context),
+  ...serviceLogs,
+  ...serviceTemplateOperations,
   ...domains,
   ...makeArtifacts(context),
   ...makeBuilds(context),

@@ -95,6 +95,32 @@ export interface SwarmServiceSpec {
   stop_grace_sec: number
   /** A change starts the task anew, also if nothing else has changed. */
   restarts: number
+  /** What only the containers of services have. */
+  composed?: ComposedOptions | undefined
+}
+
+/** How a container of a service differs from a replica of an application. */
+export interface ComposedOptions {
+  /** Null: the image's own. */
+  entrypoint: string[] | null
+  user: string | null
+  working_dir: string | null
+  hostname: string | null
+  /** The networks that it is in, and the names by which others reach it there. Made and removed with the services. */
+  networks: { name: string; aliases: string[]; internal: boolean }[]
+  ports: { container_port: number; machine_port: number }[]
+  /** Those of its volumes that it cannot write to, by their paths. */
+  read_only_paths: string[]
+  tmpfs: { mount_path: string; size_mib: number | null }[]
+  /** The Swarm brings them to the container. */
+  files: { mount_path: string; content: string; mode: number }[]
+  /** Null: the image's own, if it has one. */
+  health_check: SwarmServiceSpec['health_check'] | 'none'
+  restart: 'always' | 'on-failure' | 'no'
+  stop_signal: string | null
+  read_only: boolean
+  tty: boolean
+  capabilities: { add: string[]; drop: string[] }
 }
 
 /** A service as the Swarm has it, with its newest task. */
@@ -106,6 +132,12 @@ export interface FoundSwarmService {
   task: {
     /** `starting`: it waits, pulls its image or is not healthy yet. `running`: its process runs and is healthy, if it has a check. */
     state: 'starting' | 'running' | 'ended'
+    /** Whether its image is there and its process has begun, also if it has ended since. */
+    begun: boolean
+    /** It could not be started at all, such as for want of its image. */
+    rejected: boolean
+    /** It has ended with exit code 0, and does not start again. */
+    completed: boolean
     /** Why it does not run, or why the one before it ended, in plain words without addresses and ids. */
     reason: string | null
     exit_code: number | null
@@ -169,9 +201,14 @@ export type PullIntoMachine = (machineId: string, image: string, signal?: AbortS
 /** What the containers of a machine's services have used, and how those ended that have. */
 export type TaskSamples = (machineId: string) => Promise<MachineTasks>
 
+/** `none`: it has no health check. */
+export type TaskHealth = 'none' | 'starting' | 'healthy' | 'unhealthy'
+
 export interface MachineTasks {
   /** Of each running container, as it was at `time`. Counters start at `started_at`. */
   running: (Usage & { service_id: string; time: string; started_at: string })[]
+  /** Of each running container. */
+  healths: { service_id: string; health: TaskHealth }[]
   /** The engine keeps the last few of each service. */
   ended: EndedTask[]
 }
@@ -182,6 +219,9 @@ export interface EndedTask {
   exit_code: number
   ended_at: string
 }
+
+/** How many containers with this label run on a machine. */
+export type RunningContainers = (machineId: string, label: { name: string; value: string }) => Promise<number>
 
 export interface MachineVolumes {
   /**

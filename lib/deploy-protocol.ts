@@ -7,13 +7,44 @@ import { InstanceSample, samplesPerMessage } from './host-protocol.ts'
  * What the containers and volumes of a deploy server belong to, with the label that has its id. (`keelson.service` is
  * taken: it has the id of each Swarm service.)
  */
-const ownerLabels = { application: 'keelson.application', database: 'keelson.database' } as const
+const ownerLabels = {
+  application: 'keelson.application',
+  database: 'keelson.database',
+  service: 'keelson.composed',
+} as const
 export type VolumeOwnerKind = keyof typeof ownerLabels
 export const ownerLabel = (kind: VolumeOwnerKind): string => ownerLabels[kind]
 
 /** How a user signs in to the registry of a deploy server. */
 export const RegistryLogin = z.object({ name: z.string(), password: z.string() })
 export type RegistryLogin = z.infer<typeof RegistryLogin>
+
+const HealthCheck = z.object({
+  command: z.array(z.string()),
+  interval_sec: z.number(),
+  timeout_sec: z.number(),
+  retries: z.int(),
+  start_period_sec: z.number(),
+})
+
+/** What only the containers of services have. */
+const Composed = z.object({
+  entrypoint: z.array(z.string()).nullable(),
+  user: z.string().nullable(),
+  working_dir: z.string().nullable(),
+  hostname: z.string().nullable(),
+  networks: z.array(z.object({ name: z.string(), aliases: z.array(z.string()), internal: z.boolean() })),
+  ports: z.array(z.object({ container_port: z.int(), machine_port: z.int() })),
+  read_only_paths: z.array(z.string()),
+  tmpfs: z.array(z.object({ mount_path: z.string(), size_mib: z.int().nullable() })),
+  files: z.array(z.object({ mount_path: z.string(), content: z.string(), mode: z.int() })),
+  health_check: z.union([HealthCheck, z.literal('none')]).nullable(),
+  restart: z.enum(['always', 'on-failure', 'no']),
+  stop_signal: z.string().nullable(),
+  read_only: z.boolean(),
+  tty: z.boolean(),
+  capabilities: z.object({ add: z.array(z.string()), drop: z.array(z.string()) }),
+})
 
 const Service = z.object({
   id: z.string(),
@@ -31,6 +62,7 @@ const Service = z.object({
   health_check: z.null(),
   stop_grace_sec: z.int(),
   restarts: z.int(),
+  composed: Composed.optional(),
 })
 
 /** What a worker needs to join a Swarm: a secret. */
@@ -61,8 +93,26 @@ export const ReplicaReport = z.strictObject({
       }),
     )
     .max(samplesPerMessage),
+  /** The health of the containers that run. */
+  healths: z
+    .array(
+      z.strictObject({
+        machine_id: z.string(),
+        service_id: z.string(),
+        health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
+      }),
+    )
+    .max(samplesPerMessage)
+    .default([]),
 })
 export type ReplicaReport = z.infer<typeof ReplicaReport>
+
+/** A container of a service, and what is waited for. */
+export interface AwaitedContainer {
+  name: string
+  service_id: string
+  until: 'begun' | 'running' | 'completed'
+}
 
 /** A replica that is to serve. */
 export interface ServingPlace {

@@ -10,6 +10,7 @@ import { makeDatabaseActivities } from '../activities/deploy/databases.ts'
 import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
 import { makeDomainActivities } from '../activities/deploy/domains.ts'
+import { makeServiceActivities } from '../activities/deploy/services.ts'
 import { makeTaskRunActivities } from '../activities/deploy/task-runs.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
@@ -74,6 +75,7 @@ const worker = await Worker.create({
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
     ...makeDatabaseActivities(),
+    ...makeServiceActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
     ...makeArtifactActivities(),
     ...makeDomainActivities(),
     ...makeBuildActivities(),

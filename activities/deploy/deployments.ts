@@ -28,6 +28,8 @@ import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
 import { placeRelease } from '../../models/deploy/places.ts'
 import { forgetStorages, mountsOf, volumeOf } from '../../models/deploy/storages.ts'
+import { KeptServiceVolumes } from '../../models/deploy/kept-service-volumes.ts'
+import { Service } from '../../models/deploy/services.ts'
 import { forgetTasks, TaskRun } from '../../models/deploy/task-runs.ts'
 import { endTurn, takeTurn } from '../../models/deploy/turns.ts'
 import { transaction } from '../../models/database.ts'
@@ -207,7 +209,10 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     return Promise.all(found)
   },
 
-  /** The open operations of an application’s deployments and task runs, or of all that a deploy server has. */
+  /**
+   * The operations of the open deployments and task runs of an application or a service, or of all that a deploy server
+   * has.
+   */
   async openDeployments(of: { app_id: string } | { deploy_server_id: string }): Promise<string[]> {
     const open = { ...of, operation_id: { $ne: null } }
     const [deployments, runs, ...others] = await Promise.all([
@@ -217,6 +222,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
       'app_id' in of ? [] : Build.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : Database.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : KeptVolumes.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+      'app_id' in of ? [] : Service.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
     ])
     const ids = [...deployments, ...runs, ...others.flat()].flatMap(({ operation_id }) => operation_id ?? [])
     const operations = await Operation.find({ _id: { $in: ids }, open: true }, { _id: 1 })
@@ -241,6 +247,9 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const { tenant_id } = server
     await forgetTasks(tenant_id, { deploy_server_id })
     await forgetStorages(tenant_id, { deploy_server_id })
+    await KeptServiceVolumes.deleteMany({ tenant_id, deploy_server_id })
+    for (const { _id } of await Service.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
+      await transaction(() => Service.deleteOne({ _id, tenant_id }), tenant_id)
     for (const { _id } of await Domain.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Domain.deleteOne({ _id, tenant_id }), tenant_id)
     await forgetArtifacts(tenant_id, deploy_server_id)

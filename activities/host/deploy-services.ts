@@ -6,6 +6,7 @@ import { InstanceNotFound, ServiceFailed } from '../../drivers/errors.ts'
 import type {
   FoundSwarmService,
   MachineVolumes,
+  RunningContainers,
   SwarmServices,
   TaskCommandResult,
   TaskCommands,
@@ -13,6 +14,7 @@ import type {
 } from '../../drivers/swarms.ts'
 import { StreamAgent } from '../../drivers/system/stream-agent.ts'
 import {
+  type AwaitedContainer,
   type DeployServices,
   ownerLabel,
   type ServingPlace,
@@ -27,6 +29,7 @@ interface Parts {
   output: TaskLogs
   commands: TaskCommands
   volumes: MachineVolumes
+  containers: RunningContainers
   /** Connects from a machine to an address in its VPC. */
   connectFrom: (machineId: string, address: string, port: number) => Promise<Duplex>
   /** Whether something listens at an address, seen from a machine. */
@@ -47,7 +50,7 @@ const failuresAtMost = 3
 
 /** Activities for applications, on the host of the deploy server's control plane. All are idempotent. */
 export function makeDeployServicesOnHost(parts: Parts) {
-  const { services, wanted, connectFrom, reaches, output, commands, volumes } = parts
+  const { services, wanted, connectFrom, reaches, output, commands, volumes, containers } = parts
   // An older answer must not overwrite a newer one.
   const inTurn = makeNamedQueues()
 
@@ -100,6 +103,43 @@ export function makeDeployServicesOnHost(parts: Parts) {
         cancellationSignal(),
       ),
 
+    /** Waits until no container of an owner runs on a machine. Throws ServiceFailed after `withinSec`. */
+    async awaitEndedOnHost(
+      machineId: string,
+      kind: VolumeOwnerKind,
+      ownerId: string,
+      withinSec: number,
+    ): Promise<void> {
+      const deadline = performance.now() + withinSec * 1000
+      while ((await containers(machineId, { name: ownerLabel(kind), value: ownerId })) > 0) {
+        if (performance.now() > deadline) throw new ServiceFailed('Its containers have not ended')
+        await delay(lookEveryMs, undefined, { signal: cancellationSignal() })
+      }
+    },
+
+    /** Waits until these containers are as awaited. Throws ServiceFailed with the reason, also after `withinSec`. */
+    async awaitContainersOnHost(
+      managerId: string,
+      awaited: AwaitedContainer[],
+      withinSec: number,
+    ): Promise<void> {
+      const deadline = performance.now() + withinSec * 1000
+      for (;;) {
+        const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
+        const states = awaited.map((one) => ({ one, service: found.get(one.service_id) }))
+        const left = states.filter(({ one, service }) => !isThere(one, service))
+        if (left.length === 0) return
+        const failing = left.find(({ one, service }) => hasFailed(one, service))
+        const [late] = performance.now() > deadline ? left : []
+        const ill = failing ?? late
+        if (ill) {
+          const when = failing ? 'does not run' : `is not ready after ${withinSec} s`
+          throw new ServiceFailed(`The container ${ill.one.name} ${when}: ${whyNot(ill.service)}`)
+        }
+        await delay(lookEveryMs, undefined, { signal: cancellationSignal() })
+      }
+    },
+
     /** Runs a command in a replica, at most once: a retry would run it again. */
     runInReplicaOnHost: (
       { machine_id, service_id }: Replica,
@@ -140,6 +180,21 @@ export function makeDeployServicesOnHost(parts: Parts) {
     },
   }
 }
+
+function isThere({ until }: AwaitedContainer, service: FoundSwarmService | undefined): boolean {
+  const { task } = service ?? {}
+  if (!task) return false
+  // What was a job has been there, and is no more.
+  return task.completed || (until === 'begun' ? task.begun : until === 'running' && task.state === 'running')
+}
+
+/** A job that has failed is not started again. What ends may only wait for another container, and is started again. */
+const hasFailed = (
+  { until }: AwaitedContainer,
+  { failures = 0, task = null }: Partial<FoundSwarmService> = {},
+): boolean =>
+  (failures >= failuresAtMost && task?.rejected === true) ||
+  (until === 'completed' && task?.state === 'ended' && failures > 0)
 
 const whyNot = (service: FoundSwarmService | undefined): string =>
   service?.task?.reason ?? 'it is still starting'

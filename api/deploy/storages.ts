@@ -25,7 +25,7 @@ const nameFor = (mountPath: string): string =>
     .replace(/^-/, '') || 'storage'
 
 /** The HTTP operations on the storages of one kind of owner. */
-function storagesOf(owner: {
+export function storagesOf(owner: {
   kind: VolumeOwnerKind
   /** `applications` */
   plural: string
@@ -39,8 +39,11 @@ function storagesOf(owner: {
   find: (caller: Caller, deployServerId: string, id: string) => Promise<StorageOwner>
   /** What applies a change: `deployment`. */
   applied_by: string
+  /** Whether a storage names the container that mounts it. Throws InvalidInput for one that is none. */
+  needContainer?: (owner: StorageOwner, container: string) => void
 }) {
-  const { kind, words, param, field, applied_by } = owner
+  const { kind, words, param, field, applied_by, needContainer } = owner
+  const contained = needContainer !== undefined
   const path = `${serverPath}/${owner.plural}/{${param}}/storages`
   const byOwner = z.strictObject({ id: Id, [param]: Id })
   const byStorage = z.strictObject({ ...byOwner.shape, storage: Id })
@@ -54,6 +57,7 @@ function storagesOf(owner: {
       uuid: Id.describe('The same as `id`'),
       deploy_server_id: Id,
       [field]: Id,
+      ...(contained ? { container: z.string() } : {}),
       name: z.string(),
       mount_path: z.string(),
       created_at: Timestamp,
@@ -66,6 +70,7 @@ function storagesOf(owner: {
     uuid: storage._id,
     deploy_server_id: storage.deploy_server_id,
     [field]: storage.app_id,
+    ...(contained ? { container: storage.container ?? '' } : {}),
     name: storage.name,
     mount_path: storage.mount_path,
     created_at: time(storage.created_at),
@@ -97,11 +102,19 @@ function storagesOf(owner: {
       body: z.strictObject({
         name: Name.optional().describe('Default: made from the path'),
         mount_path: MountPath,
+        ...(contained ? { container: z.string().max(40).describe('The container that mounts it') } : {}),
       }),
       responses: { 201: StorageView },
-      handle: async ({ caller, params, body: { mount_path, name = nameFor(mount_path) } }) => {
+      handle: async ({ caller, params, body }) => {
+        const {
+          mount_path,
+          name = nameFor(mount_path),
+          container,
+        } = body as typeof body & { container?: string }
         const found = await ownerOf(caller, params)
-        const storage = await createStorage(kind, found, { name, mount_path })
+        if (container !== undefined) needContainer?.(found, container)
+        const of = container === undefined ? {} : { container }
+        const storage = await createStorage(kind, found, { name, mount_path, ...of })
         const location = `/api/v1/deploy-servers/${found.deploy_server_id}/${owner.plural}/${found._id}/storages/${storage._id}`
         return { location, body: toView(storage) }
       },

@@ -3,6 +3,7 @@ import { unless, wordsOf, asking } from '../docker/errors.ts'
 import type { DialMachine, FoundSwarmService, SwarmServiceSpec, SwarmServices } from '../swarms.ts'
 import { engineOf } from './dial.ts'
 import { machineLabel } from './membership.ts'
+import { composedParts, makeSurroundings } from './surroundings.ts'
 import { type Task, newestTask } from './tasks.ts'
 
 /** Has the platform's id of the service, also on its containers. */
@@ -36,6 +37,7 @@ interface ServicesApi {
 /** Services of Swarms, each with one task on the member that the platform has chosen. */
 export function makeSwarmServices(dial: DialMachine): SwarmServices {
   const at = (managerId: string): ServicesApi => engineOf<ServicesApi>(dial, managerId)
+  const surroundings = makeSurroundings(dial)
   const ours = { filters: { label: [labels.service] } }
 
   /** Tries again after another change came in between. */
@@ -61,8 +63,9 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
     managerId: string,
     wanted: SwarmServiceSpec,
     there: Service | undefined,
+    fileIds: ReadonlyMap<string, string>,
   ): Promise<void> {
-    const spec = specOf(wanted)
+    const spec = specOf(wanted, fileIds)
     const { registry_login: login } = wanted
     // The Swarm keeps it with the service, and gives it to the member that pulls the image.
     const auth = login ? { username: login.name, password: login.password } : undefined
@@ -84,11 +87,13 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
         // Remove first: their ports may be others' now.
         for (const [id, { ID }] of byId)
           if (!ids.has(id)) await tryTo(unless([404], at(managerId).getService(ID).remove()))
+        const fileIds = await surroundings.make(managerId, services)
         for (const wanted of services) {
           signal?.throwIfAborted()
-          await tryTo(bring(managerId, wanted, byId.get(wanted.id)))
+          await tryTo(bring(managerId, wanted, byId.get(wanted.id), fileIds))
         }
         if (faults.length) throw faults[0]
+        await surroundings.tidy(managerId, services)
       }, signal),
 
     list: (managerId) =>
@@ -99,21 +104,32 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
         ])
         const byService = Map.groupBy(tasks, ({ ServiceID }) => ServiceID)
         return services.map((service): FoundSwarmService => {
-          const since = Date.parse(service.UpdatedAt)
+          const its = byService.get(service.ID) ?? []
+          const { spec } = labels
+          // After an update the former task may still be the newest.
+          const marked = its.filter(({ Spec }) => Spec.ContainerSpec.Labels?.[spec] !== undefined)
+          const present = marked.filter(
+            ({ Spec }) => Spec.ContainerSpec.Labels?.[spec] === service.Spec.Labels?.[spec],
+          )
+          const since = marked.length ? 0 : Date.parse(service.UpdatedAt)
           return {
             id: service.Spec.Labels?.[labels.service] ?? '',
             machine_id: service.Spec.Labels?.[labels.machine] ?? '',
             spec_hash: service.Spec.Labels?.[labels.spec] ?? '',
-            ...newestTask(byService.get(service.ID) ?? [], since),
+            ...newestTask(marked.length ? present : its, since),
           }
         })
       }),
   }
 }
 
-function specOf(spec: SwarmServiceSpec) {
+function specOf(spec: SwarmServiceSpec, fileIds: ReadonlyMap<string, string>) {
   const { health_check: check } = spec
-  const carried = { ...spec.labels, [labels.service]: spec.id, [labels.machine]: spec.machine_id }
+  const carried: Record<string, string> = {
+    ...spec.labels,
+    [labels.service]: spec.id,
+    [labels.machine]: spec.machine_id,
+  }
   const body = {
     Name: `${spec.name.slice(0, 40)}-${spec.id.slice(-12)}`,
     TaskTemplate: {
@@ -169,6 +185,10 @@ function specOf(spec: SwarmServiceSpec) {
         : {}),
     },
   }
-  const hash = createHash('sha256').update(JSON.stringify(body)).digest('hex')
-  return { ...body, Labels: { ...carried, [labels.spec]: hash } }
+  const composed = spec.composed ? composedParts(spec, spec.composed) : null
+  const hash = createHash('sha256')
+    .update(JSON.stringify(composed ? { body, composed } : body))
+    .digest('hex')
+  if (composed) body.TaskTemplate.ContainerSpec.Labels = { ...carried, [labels.spec]: hash }
+  return { ...(composed ? composed.into(body, fileIds) : body), Labels: { ...carried, [labels.spec]: hash } }
 }

@@ -2,14 +2,15 @@ import { uptime } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { addAbortSignal } from 'node:stream'
 import { parseInterfaces, parseVersion1, parseVersion2, type Texts } from '../system/usage.ts'
-import type { EndedTask, MachineTasks, PipeMachine, TaskSamples } from '../swarms.ts'
+import type { EndedTask, MachineTasks, PipeMachine, TaskHealth, TaskSamples } from '../swarms.ts'
 import { serviceLabel } from './services.ts'
 
 // Read in the machine by one script, and not from its engine: an answer about the usage of one container costs the engine
 // 6 to 27 ms of CPU.
 
 const about = `{{.Id}} {{index .Config.Labels "${serviceLabel}"}} {{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}`
-const end = '{{.State.ExitCode}} {{.State.FinishedAt}}'
+const end =
+  '{{.State.ExitCode}} {{.State.FinishedAt}} {{if .State.Health}}{{.State.Health.Status}}{{else}}none{{end}}'
 
 /** Where the engine of a container machine has its containers' control groups: images/machine/machine-init. */
 const version1 = {
@@ -78,10 +79,13 @@ function readAt(atSec: number, nowSec: number, arrival: Arrival): string {
 export function parseTasks(output: string, arrival: Arrival): MachineTasks {
   const nowSec = Number(/^@@ now ([\d.]+)$/m.exec(output)?.[1])
   const running: MachineTasks['running'] = []
+  const healths: MachineTasks['healths'] = []
   const ended: EndedTask[] = []
   for (const part of output.split(/^@@ task /m).slice(1)) {
     const [head = '', ...rest] = part.split('\n')
-    const [engine_id = '', service_id = '', status, startedAt = '', code, endedAt = ''] = head.split(' ')
+    const [engine_id = '', service_id = '', status, startedAt = '', code, endedAt = '', health] = head
+      .trim()
+      .split(' ')
     if (status === 'exited' || status === 'dead') {
       const ended_at = timeOf(endedAt)
       if (ended_at === null) continue
@@ -92,9 +96,15 @@ export function parseTasks(output: string, arrival: Arrival): MachineTasks {
     const files = filesIn(rest.join('\n'))
     const usage = usageIn(files)
     if (started_at === null || !usage) continue
-    running.push({ service_id, time: readAt(Number(files.get('at')), nowSec, arrival), started_at, ...usage })
+    healths.push({ service_id, health: healthOf(health) })
+    running.push({
+      service_id,
+      time: readAt(Number(files.get('at')), nowSec, arrival),
+      started_at,
+      ...usage,
+    })
   }
-  return { running, ended }
+  return { running, healths, ended }
 }
 
 const filesIn = (output: string): Map<string, string> =>
@@ -112,6 +122,9 @@ function usageIn(files: Map<string, string>) {
   const parse = files.has('version2') ? parseVersion2 : parseVersion1
   return { ...parse(texts), ...parseInterfaces(of('network')) }
 }
+
+const healths: readonly string[] = ['starting', 'healthy', 'unhealthy']
+const healthOf = (health = ''): TaskHealth => (healths.includes(health) ? (health as TaskHealth) : 'none')
 
 const timeOf = (time: string): string | null => {
   const ms = Date.parse(time)

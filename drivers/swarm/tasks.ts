@@ -4,7 +4,7 @@ import type { FoundSwarmService } from '../swarms.ts'
 export interface Task {
   ServiceID: string
   CreatedAt: string
-  Spec: { ContainerSpec: { Image: string } }
+  Spec: { ContainerSpec: { Image: string; Labels?: Record<string, string> } }
   Status: {
     State: string
     Timestamp: string
@@ -30,6 +30,9 @@ export function newestTask(tasks: Task[], since: number): Pick<FoundSwarmService
   return {
     failures: failures.length,
     task: {
+      begun: runs || State === 'starting' || (ended.has(State) && ContainerStatus?.ExitCode !== undefined),
+      completed: State === 'complete',
+      rejected: last?.Status.State === 'rejected',
       state: runs ? 'running' : ended.has(State) ? 'ended' : 'starting',
       reason: last ? reasonOf(last) : null,
       exit_code: last?.Status.ContainerStatus?.ExitCode ?? null,

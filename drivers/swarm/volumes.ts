@@ -1,9 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type Docker from 'dockerode'
-import { asking, statusOf } from '../docker/errors.ts'
+import { asking, statusOf, unless } from '../docker/errors.ts'
 import { EngineRefused } from '../errors.ts'
-import type { DialMachine, MachineVolumes } from '../swarms.ts'
+import type { DialMachine, MachineVolumes, RunningContainers } from '../swarms.ts'
 import { engineOf } from './dial.ts'
+import { serviceLabel } from './services.ts'
 
 const lookEveryMs = 500
 
@@ -24,6 +25,23 @@ export const makeMachineVolumes = (dial: DialMachine): MachineVolumes => ({
     }, signal),
 })
 
+/** The engine keeps the containers of a service's former tasks for their output. They do not keep a volume. */
+async function forgetEnded(docker: Docker, volume: string): Promise<false> {
+  const filters = { volume: [volume], label: [serviceLabel], status: ['exited', 'dead'] }
+  for (const { Id } of await docker.listContainers({ all: true, filters }))
+    await unless([404, 409], docker.getContainer(Id).remove())
+  return false
+}
+
+/** Counts the containers of machines. */
+export const makeRunningContainers =
+  (dial: DialMachine): RunningContainers =>
+  (machineId, { name, value }) =>
+    asking(async () => {
+      const filters = { label: [`${name}=${value}`], status: ['running', 'restarting', 'paused'] }
+      return (await engineOf<Docker>(dial, machineId).listContainers({ filters })).length
+    })
+
 /** False if a container still uses the volume. */
 async function remove(docker: Docker, name: string): Promise<boolean> {
   try {
@@ -31,7 +49,7 @@ async function remove(docker: Docker, name: string): Promise<boolean> {
     return true
   } catch (error) {
     if (statusOf(error) === 404) return true
-    if (statusOf(error) === 409) return false
+    if (statusOf(error) === 409) return forgetEnded(docker, name)
     throw error
   }
 }

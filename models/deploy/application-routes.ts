@@ -30,7 +30,7 @@ const weightOfEach = 100
 type BareTarget = Omit<TargetRecord, 'id' | 'weight'>
 
 /** Weighs targets: workers at rest are sent nothing, if others are there. */
-function weighted(
+export function weighted(
   { nodes }: Pick<DeployServerDocument, 'nodes'>,
   targets: BareTarget[],
 ): RouteFields['targets'] {
@@ -115,7 +115,7 @@ export async function routeApplication(
  * Runs `work` while no one else changes the load balancer of the deploy server. It has the server's record as it is
  * then. Null without a load balancer.
  */
-async function inTurn<T>(
+export async function inTurn<T>(
   id: string,
   work: (server: DeployServerDocument, lbId: string) => Promise<T>,
 ): Promise<T | null> {
@@ -181,7 +181,12 @@ const leadingDomains = async (application: ApplicationDocument): Promise<DomainD
 type First = Pick<RouteFields, 'name' | 'host_match'> & Partial<RouteFields>
 
 /** Makes the route of this name, or changes it: a call that was killed may have made it. */
-async function lead(tenant_id: string, lb_id: string, first: First, its: Leading): Promise<RouteDocument> {
+export async function lead(
+  tenant_id: string,
+  lb_id: string,
+  first: First,
+  its: Leading,
+): Promise<RouteDocument> {
   const there = await Route.findOne({ tenant_id, lb_id, name: first.name }, { _id: 1 }).lean()
   if (there) return changeRoute(tenant_id, lb_id, there._id, its)
   return createRoute(tenant_id, lb_id, { ...plain, ...first, ...its })
@@ -193,7 +198,7 @@ const firstFieldsOf = ({ name, secured, redirect_to_https }: DomainDocument) => 
   redirect_to_https: secured && redirect_to_https,
 })
 
-async function unroute(tenant_id: string, lb_id: string, name: string): Promise<void> {
+export async function unroute(tenant_id: string, lb_id: string, name: string): Promise<void> {
   const there = await Route.findOne({ tenant_id, lb_id, name }, { _id: 1 }).lean()
   if (there) await deleteRoute(tenant_id, lb_id, there._id).catch(unlessGone)
 }

@@ -2,19 +2,20 @@ import { Application } from './applications.ts'
 import { Database } from './databases.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import { findDeployments } from './deployments.ts'
+import { Service } from './services.ts'
 
-/** What takes memory and a port on a worker. */
+/** What takes memory and ports on a worker. */
 export interface Occupant {
-  /** Of the application's replica, or of the database. */
+  /** Of the application's replica, of the database, or of the service that a container is of. */
   id: string
   node: string
   memory_mib: number
-  machine_port: number | null
+  machine_ports: number[]
 }
 
 /** Everything that is to run on the workers of a deploy server, or has a port there. */
 export const occupantsOf = async (server: DeployServerDocument): Promise<Occupant[]> =>
-  (await Promise.all([replicasOf(server), databasesOf(server)])).flat()
+  (await Promise.all([replicasOf(server), databasesOf(server), containersOf(server)])).flat()
 
 async function replicasOf({ _id, tenant_id }: DeployServerDocument): Promise<Occupant[]> {
   const applications = await Application.find(
@@ -23,7 +24,12 @@ async function replicasOf({ _id, tenant_id }: DeployServerDocument): Promise<Occ
   ).lean()
   const running = await findDeployments(applications.flatMap(({ wanted_ids }) => wanted_ids))
   return running.flatMap(({ places, memory_mib }) =>
-    places.map(({ service_id: id, node, machine_port }) => ({ id, node, memory_mib, machine_port })),
+    places.map(({ service_id: id, node, machine_port }) => ({
+      id,
+      node,
+      memory_mib,
+      machine_ports: machine_port === null ? [] : [machine_port],
+    })),
   )
 }
 
@@ -40,8 +46,22 @@ async function databasesOf({ _id, tenant_id }: DeployServerDocument): Promise<Oc
               id,
               node: volume_node,
               memory_mib: runs || operation_id !== null ? Math.max(memory_mib, applied?.memory_mib ?? 0) : 0,
-              machine_port,
+              machine_ports: machine_port === null ? [] : [machine_port],
             },
           ],
+  )
+}
+
+/** A stopped service keeps its ports, too. */
+async function containersOf({ _id, tenant_id }: DeployServerDocument): Promise<Occupant[]> {
+  const placed = { tenant_id, deploy_server_id: _id, volume_node: { $ne: null } }
+  const services = await Service.find(placed).lean()
+  return services.flatMap(({ _id: id, volume_node, containers, wanted, operation_id }) =>
+    containers.map(({ name, memory_mib, ports }) => ({
+      id,
+      node: volume_node ?? '',
+      memory_mib: name in wanted || operation_id !== null ? memory_mib : 0,
+      machine_ports: ports.map(({ machine_port }) => machine_port),
+    })),
   )
 }

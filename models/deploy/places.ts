@@ -22,7 +22,7 @@ const ports = { first: 20_000, count: 10_000 }
  * Ports are given in turn. One that was free a moment ago may still be bound by a container that is ending, and known to a
  * load balancer as down.
  */
-interface Turn {
+export interface Turn {
   /** Counted from the first port. */
   next: number
 }
@@ -95,18 +95,45 @@ export async function placePinned(
 ): Promise<PinnedPlace> {
   const { volume_node, machine_port, memory_mib } = of
   const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
-  const all = await loadsOf(server, (one) => one.id !== itself)
-  const loads = all.filter(({ node }) => volume_node === null || node.name === volume_node)
-  if (loads.length === 0 && volume_node !== null) {
-    const detail = `${volume_node}, which has its volumes, does not answer`
-    throw new Problem(409, 'worker_away', 'The worker is away', detail)
-  }
   const turn = { next: server.next_port }
-  const [place] = choose({ replicas: 1, memory_mib, port: 1 }, loads, turn)
-  if (!place) throw new NoRoom(1, memory_mib)
+  const ports = machine_port === null ? 1 : 0
+  const place = await placeTogether(server, turn, { itself, node: volume_node, memory_mib, ports })
   if (machine_port !== null) return { node: place.node, machine_port }
   await DeployServer.updateOne({ _id: server._id, tenant_id }, { $set: { next_port: turn.next } })
-  return { node: place.node, machine_port: place.machine_port ?? 0 }
+  return { node: place.node, machine_port: place.machine_ports[0] ?? 0 }
+}
+
+/**
+ * Chooses a worker for what must run together, or checks the one that it has, and ports of it. `itself` takes no room from
+ * itself. Throws NoRoom, and `worker_away` while its worker does not answer.
+ */
+export async function placeTogether(
+  server: DeployServerDocument,
+  turn: Turn,
+  of: { itself: string; node: string | null; memory_mib: number; ports: number },
+): Promise<{ node: string; machine_ports: number[] }> {
+  const all = await loadsOf(server, (one) => one.id !== of.itself)
+  const loads = all.filter(({ node }) => of.node === null || node.name === of.node)
+  if (loads.length === 0 && of.node !== null) {
+    const detail = `${of.node}, which has its volumes, does not answer`
+    throw new Problem(409, 'worker_away', 'The worker is away', detail)
+  }
+  const best = roomiest(loads, of.memory_mib)
+  if (!best) throw new NoRoom(1, of.memory_mib)
+  const machine_ports = Array.from({ length: of.ports }, () => freePort(best.ports, turn))
+  return { node: best.node.name, machine_ports }
+}
+
+/** The worker with room that is loaded least. Replicas of one release are kept apart. */
+function roomiest(loads: Load[], memoryMib: number): Load | undefined {
+  const roomy = loads.filter(
+    ({ node, memory_mib: used }) =>
+      used + memoryMib <= forApplications(instanceTypes[node.instance_type].memory_mib),
+  )
+  const [best] = roomy.toSorted(
+    (a, b) => a.own - b.own || a.memory_mib - b.memory_mib || a.replicas - b.replicas,
+  )
+  return best
 }
 
 /** The workers that stay and answer, with what runs on them. */
@@ -126,7 +153,7 @@ async function loadsOf(
         node: { ...node, machine_id },
         memory_mib: here.reduce((sum, one) => sum + one.memory_mib, 0),
         replicas: here.length,
-        ports: new Set(here.flatMap(({ machine_port }) => machine_port ?? [])),
+        ports: new Set(here.flatMap(({ machine_ports }) => machine_ports)),
         own: 0,
       },
     ]
@@ -139,14 +166,7 @@ function choose(
   turn: Turn,
 ): Place[] {
   return Array.from({ length: replicas }, () => {
-    const roomy = loads.filter(
-      ({ node, memory_mib: used }) =>
-        used + memory_mib <= forApplications(instanceTypes[node.instance_type].memory_mib),
-    )
-    // Replicas of one release are kept apart, then loads are balanced.
-    const [best] = roomy.toSorted(
-      (a, b) => a.own - b.own || a.memory_mib - b.memory_mib || a.replicas - b.replicas,
-    )
+    const best = roomiest(loads, memory_mib)
     if (!best) throw new NoRoom(replicas, memory_mib)
     best.own++
     best.replicas++

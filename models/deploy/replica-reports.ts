@@ -7,6 +7,7 @@ import { Application } from './applications.ts'
 import { Database } from './databases.ts'
 import { DeployServer, type DeployServerDocument } from './deploy-servers.ts'
 import { findDeployments, type Place } from './deployments.ts'
+import { Service } from './services.ts'
 
 /** A replica of an application, or a database, that is to run. */
 interface Wanted extends Pick<Place, 'node' | 'machine_id'> {
@@ -17,8 +18,11 @@ interface Wanted extends Pick<Place, 'node' | 'machine_id'> {
 }
 
 /** Stores what a host tells of the replicas on its machines. Ignores replicas that are not to run there. */
-export async function recordReplicas(hostId: string, { samples, ended }: ReplicaReport): Promise<void> {
-  const machines = new Set([...samples, ...ended].map(({ machine_id }) => machine_id))
+export async function recordReplicas(
+  hostId: string,
+  { samples, ended, healths }: ReplicaReport,
+): Promise<void> {
+  const machines = new Set([...samples, ...ended, ...healths].map(({ machine_id }) => machine_id))
   const tenants = await ownersOn(hostId, [...machines])
   const wanted = await wantedOn([...tenants.keys()])
   const find = (serviceId: string, machineId: string): Wanted | null => {
@@ -29,9 +33,43 @@ export async function recordReplicas(hostId: string, { samples, ended }: Replica
     const replica = find(id, machine_id)
     return replica && { tenant_id: replica.tenant_id, instance_id: replica.owner_id, replica: id }
   })
+  await noteContainers(tenants, { healths, ended })
   for (const one of ended) {
     const replica = find(one.service_id, one.machine_id)
     if (replica) await noteEnd(replica, one)
+  }
+}
+
+/** Notes how the containers of services are. `tenants`: of the machines that are the host's. */
+async function noteContainers(
+  tenants: ReadonlyMap<string, string>,
+  { healths, ended }: Pick<ReplicaReport, 'healths' | 'ended'>,
+): Promise<void> {
+  const now = new Date()
+  const notes = [
+    ...healths.map(({ machine_id, service_id, health }) => ({
+      machine_id,
+      service_id,
+      set: { 'containers.$.seen_at': now, 'containers.$.health': health },
+    })),
+    ...ended.map(({ machine_id, service_id, exit_code, ended_at }) => ({
+      machine_id,
+      service_id,
+      set: { 'containers.$.ended': { exit_code, at: new Date(ended_at) } },
+    })),
+  ]
+  const ids = notes.map(({ service_id }) => service_id)
+  const known = await Service.distinct('containers.service_id', {
+    'containers.service_id': { $in: ids },
+  }).setOptions(everyTenant)
+  for (const { machine_id, service_id, set } of notes) {
+    const tenant_id = tenants.get(machine_id)
+    if (tenant_id === undefined || !known.includes(service_id)) continue
+    await Service.updateOne(
+      { tenant_id, 'containers.service_id': service_id },
+      { $set: set },
+      { timestamps: false },
+    )
   }
 }
 

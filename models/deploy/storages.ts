@@ -7,7 +7,9 @@ import { documentOptions, idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import { Application } from './applications.ts'
 import { Database } from './databases.ts'
+import { KeptServiceVolumes } from './kept-service-volumes.ts'
 import { KeptVolumes } from './kept-volumes.ts'
+import { Service } from './services.ts'
 
 // Persistent volumes. A volume is on one worker, so what mounts it runs there. The owner's next start applies what has
 // changed here: it mounts new volumes, and destroys those that were removed.
@@ -28,6 +30,7 @@ const modelOf = (model: unknown): Model<StorageOwner> => model as Model<StorageO
 const owners: Record<VolumeOwnerKind, { model: Model<StorageOwner>; alive: object }> = {
   application: { model: modelOf(Application), alive: { status: 'active' } },
   database: { model: modelOf(Database), alive: { status: { $ne: 'deleting' } } },
+  service: { model: modelOf(Service), alive: { status: { $ne: 'deleting' } } },
 }
 
 /** What keeps its worker from going, and what to do before. */
@@ -35,6 +38,12 @@ const pinning = [
   { what: 'application', ...owners.application, remedy: 'remove its storages and deploy it, or delete it' },
   { what: 'database', ...owners.database, remedy: 'delete it with its volumes' },
   { what: 'deleted database', model: modelOf(KeptVolumes), remedy: 'delete the kept volume' },
+  { what: 'service', ...owners.service, remedy: 'delete it with its volumes' },
+  {
+    what: 'deleted service',
+    model: modelOf(KeptServiceVolumes),
+    remedy: 'create a service of this name, and delete it with its volumes',
+  },
 ]
 
 export interface StorageDocument {
@@ -43,6 +52,8 @@ export interface StorageDocument {
   deploy_server_id: string
   /** Its owner of any kind. The name is from when only applications had storages. */
   app_id: string
+  /** The container of a service that mounts it. */
+  container?: string
   /** Unique in the owner, as is its path. */
   name: string
   mount_path: string
@@ -58,6 +69,7 @@ const schema = new Schema<StorageDocument>(
     tenant_id: { type: String, required: true },
     deploy_server_id: { type: String, required: true },
     app_id: { type: String, required: true },
+    container: String,
     name: { type: String, required: true },
     mount_path: { type: String, required: true },
     essential: Boolean,
@@ -79,7 +91,7 @@ export const volumeOf = (storageId: string): string => `keelson-${storageId}`
 export const createStorage = (
   kind: VolumeOwnerKind,
   { _id: app_id, tenant_id, deploy_server_id }: StorageOwner,
-  fields: Pick<StorageDocument, 'name' | 'mount_path'>,
+  fields: Pick<StorageDocument, 'name' | 'mount_path' | 'container'>,
 ): Promise<StorageDocument> =>
   transaction(async () => {
     const { model, alive } = owners[kind]
@@ -133,6 +145,10 @@ export async function mountsOf({
   const storages = await Storage.find({ app_id, tenant_id }).sort({ _id: 1 }).lean()
   return storages.map(({ _id, mount_path }) => ({ id: _id, mount_path }))
 }
+
+/** The storages of a service, each with the container that mounts it. */
+export const storagesOfService = (tenant_id: string, app_id: string): Promise<StorageDocument[]> =>
+  Storage.find({ app_id, tenant_id }).sort({ _id: 1 }).lean()
 
 /** Deletes the records of an owner's storages, or of all of a deploy server. */
 export async function forgetStorages(

@@ -7,13 +7,20 @@ import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import { engineOf } from './engines/index.ts'
 import { platformLogin, registryAddress } from './registries.ts'
+import { containersOfServices } from './service-specs.ts'
 import { volumeOf } from './storages.ts'
 
 type Service = DeployServices['services'][number]
 
 /** The services that are to run in a deploy server's Swarm, with their environment variables. */
 export const wantedServices = async (server: DeployServerDocument): Promise<Service[]> =>
-  (await Promise.all([servicesOfApplications(server), servicesOfDatabases(server)])).flat()
+  (
+    await Promise.all([
+      servicesOfApplications(server),
+      servicesOfDatabases(server),
+      containersOfServices(server),
+    ])
+  ).flat()
 
 async function servicesOfDatabases({ _id, nodes }: DeployServerDocument): Promise<Service[]> {
   const services = (await runningDatabases(_id)).map(async (database) => {

@@ -2,6 +2,8 @@ import type { Model } from 'mongoose'
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import { Application, findApplication } from './applications.ts'
 import { replicasOfApplication } from './replicas.ts'
+import { placesOfService } from './service-places.ts'
+import { findService, Service } from './services.ts'
 
 // What has scheduled tasks: applications and services of a deploy server.
 
@@ -38,6 +40,16 @@ export const taskOwners = {
           Number(b.deployment_id === application.current_id) -
           Number(a.deployment_id === application.current_id),
       )
+    },
+  },
+  service: {
+    model: modelOf(Service),
+    alive: { status: { $ne: 'deleting' } },
+    running: { status: 'running' },
+    places: async (id, container) => {
+      const service = await findService(id)
+      const places = service ? await placesOfService(service) : []
+      return places.filter(({ name }) => name === container)
     },
   },
 } satisfies Record<string, OwnerKind>

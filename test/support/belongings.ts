@@ -6,6 +6,7 @@ import { User } from '../../models/identity/users.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { databasesOf } from './clients/databases.ts'
+import { servicesOf } from './clients/services.ts'
 import { eventsOf } from './clients/events.ts'
 import { buildsOf } from './clients/builds.ts'
 import { makeAuthority } from './certificates.ts'
@@ -77,6 +78,11 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     credentials_sealed: await makeCredentials(kept),
     volume_node: 'w1',
   }).save()
+  const services = servicesOf(tenant.owner, server.id)
+  // Stopped at once: there is no such image.
+  const service = await services.create({ docker_compose: 'services: { web: { image: "none:1" } }' })
+  await tenant.owner.ask('POST', `/api/v1/operations/${service.operation.id}/cancel`)
+  await service.operation.end()
   const domain = await apps.addDomain(app.id, { name: 'shop.example.com', tls: false })
   await domain.operation.success()
   const events = eventsOf(tenant.owner, server.id)
@@ -120,6 +126,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       subscription: subscription.id,
       delivery: delivery.id,
       build: build.id,
+      svc: service.id,
     },
     operations: { id: container.operation.id },
   }

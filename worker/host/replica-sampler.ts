@@ -24,14 +24,15 @@ export function sampleReplicas({ tasks, machines, send, log }: Parts): TakeSampl
 
   async function look(machine_id: string) {
     try {
-      const { running, ended } = await tasks(machine_id)
+      const { running, healths, ended } = await tasks(machine_id)
       return {
         running: running.map(({ service_id, ...used }) => ({ machine_id, id: service_id, ...used })),
+        healths: healths.map((one) => ({ machine_id, ...one })),
         ended: ended.map((one) => ({ machine_id, ...one })),
       }
     } catch (err) {
       log.debug({ err, machine_id }, 'the replicas of a machine were not sampled') // it may have just ended
-      return { running: [], ended: [] }
+      return { running: [], healths: [], ended: [] }
     }
   }
 
@@ -39,12 +40,14 @@ export function sampleReplicas({ tasks, machines, send, log }: Parts): TakeSampl
     const ids = machines()
     const found = await mapAtOnce(ids, machinesAtOnce, look)
     const samples = marks.mark(found.flatMap(({ running }) => running))
+    const healths = found.flatMap((one) => one.healths)
     const ended = found.flatMap((one) => one.ended)
     const news = ended.filter(({ engine_id }) => !told.has(engine_id))
-    const most = Math.max(samples.length, news.length)
+    const most = Math.max(samples.length, healths.length, news.length)
     for (let at = 0; at < most; at += samplesPerMessage) {
       const end = at + samplesPerMessage
-      await send({ samples: samples.slice(at, end), ended: news.slice(at, end) })
+      const part = { samples: samples.slice(at, end), healths: healths.slice(at, end) }
+      await send({ ...part, ended: news.slice(at, end) })
     }
     marks.accepted(samples)
     told = new Set(ended.map(({ engine_id }) => engine_id))

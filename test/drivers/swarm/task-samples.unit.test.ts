@@ -48,6 +48,7 @@ test.each([
 ])('what a container has used is read from control groups of version %s', (_, groups) => {
   expect(parseTasks(task('a', 'running', started) + network + groups + now, arrival)).toEqual({
     ended: [],
+    healths: [{ service_id: 'service-a', health: 'none' }],
     running: [
       {
         service_id: 'service-a',
@@ -81,6 +82,7 @@ test('what has ended is told with its exit code; what has not begun, or ends dur
   ]
   expect(parseTasks(output.join('') + now, arrival)).toEqual({
     running: [],
+    healths: [],
     ended: [
       { service_id: 'service-over', engine_id: 'over', exit_code: 137, ended_at: '2026-11-24T14:00:05.000Z' },
     ],
@@ -88,5 +90,10 @@ test('what has ended is told with its exit code; what has not begun, or ends dur
 })
 
 test('a machine without services says nothing', () => {
-  expect(parseTasks('', arrival)).toEqual({ running: [], ended: [] })
+  expect(parseTasks('', arrival)).toEqual({ running: [], healths: [], ended: [] })
+})
+
+test.each(['starting', 'healthy', 'unhealthy'])('what runs is told to be %s', (health) => {
+  const output = task('a', 'running', started, 0, `${never} ${health}`) + network + version1 + now
+  expect(parseTasks(output, arrival).healths).toEqual([{ service_id: 'service-a', health }])
 })

@@ -2,6 +2,8 @@ import { gzipSync } from 'node:zlib'
 import { loadAppImages, loadBaseImage } from '../../support/app-images.ts'
 import { archiveOf } from '../../support/archives.ts'
 import { applicationsOf } from '../../support/clients/applications.ts'
+import { servicesOf } from '../../support/clients/services.ts'
+import { composed } from '../../support/composed.ts'
 import { buildsOf } from '../../support/clients/builds.ts'
 import { databasesOf } from '../../support/clients/databases.ts'
 import { registryOf } from '../../support/clients/registries.ts'
@@ -55,6 +57,19 @@ export const deployServerStories: Stories = {
     await uploadAt(String(body['upload_url'])).all(archive)
     return operation
   },
+  'createService.running': async () =>
+    (await (await services()).create({ name: 'notes', docker_compose: composed() })).operation,
+  'updateService.running': async () =>
+    (await (await services()).update(await theService(), { docker_compose: composed({ tag: 'v2' }) }))
+      .operation,
+  'updateService.taken-back': async () =>
+    (await (await services()).update(await theService(), { docker_compose: composed({ tag: 'none' }) }))
+      .operation,
+  'restartService.running': async () =>
+    (await (await services()).do(await theService(), 'restart')).operation,
+  'stopService.stopped': async () => (await (await services()).do(await theService(), 'stop')).operation,
+  'startService.running': async () => (await (await services()).do(await theService(), 'start')).operation,
+  'deleteService.deleted': async () => (await (await services()).delete(await theService())).operation,
   'createBuild.succeeded': () => buildOf('built'),
   'createBuild.copied': () => buildOf('copied'), // also to the control plane
   'createBuild.pushed': () => pushOf('pushed'),
@@ -207,6 +222,17 @@ async function applications() {
   const server = await deployServers.get(await theServer())
   await loadAppImages(tenant.owner, server)
   return applicationsOf(tenant.owner, server.id)
+}
+
+async function services() {
+  const server = await deployServers.get(await theServer())
+  await loadAppImages(tenant.owner, server)
+  return servicesOf(tenant.owner, server.id)
+}
+
+async function theService(): Promise<string> {
+  const path = `/api/v1/deploy-servers/${await theServer()}/services?name=notes`
+  return (await tenant.owner.get<{ items: { id: string }[] }>(path)).items[0]?.id ?? ''
 }
 
 async function theApplication(): Promise<string> {

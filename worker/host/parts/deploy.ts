@@ -20,7 +20,7 @@ import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
 import type { Uploads } from '../../../drivers/swarms.ts'
 import { makeUploads } from '../../../drivers/swarm/uploads.ts'
-import { makeMachineVolumes } from '../../../drivers/swarm/volumes.ts'
+import { makeMachineVolumes, makeRunningContainers } from '../../../drivers/swarm/volumes.ts'
 import type { InternalApi } from '../internal-api.ts'
 import { connectFromMachines, dialMachines, reachesFromMachines } from '../machine-engines.ts'
 import type { HostPart } from '../part.ts'
@@ -59,6 +59,7 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     output: makeTaskLogs(dial),
     commands,
     volumes: makeMachineVolumes(dial),
+    containers: makeRunningContainers(dial),
     wanted: api.deployServices,
     connectFrom,
     reaches: reachesFromMachines(engine),

@@ -1,0 +1,163 @@
+import { InvalidInput, StateConflict } from '../../lib/problem.ts'
+import { begin, type By, create } from '../acceptance.ts'
+import { transaction } from '../database.ts'
+import { urlAt } from '../network/load-balancer-endpoints.ts'
+import { LoadBalancer } from '../network/load-balancers.ts'
+import type { Accepted } from '../operations.ts'
+import { lockParent } from '../parents.ts'
+import { readCompose, renderCompose } from './compose/compose.ts'
+import { diffOf, type PlanDiff } from './compose/diff.ts'
+import { askedUrl, generateValue } from './compose/generated.ts'
+import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+import { takeKeptVolumes } from './kept-service-volumes.ts'
+import { hostPartOf, serviceHostName } from './service-routes.ts'
+import {
+  openRevision,
+  sealRevision,
+  type ServiceDocument,
+  serviceResource,
+  type ServiceRevision,
+} from './services.ts'
+import { templateOfType } from './templates/templates.ts'
+
+// The acceptance rules for services.
+
+type Source = Pick<ServiceRevision, 'text' | 'envs' | 'generated'>
+
+export interface NewService {
+  name: string
+  tags: Record<string, string>
+  /** Either a template's type or a text. */
+  type: string | undefined
+  docker_compose: string | undefined
+  envs: Record<string, string>
+  within_sec: number
+}
+
+/**
+ * Accepts a service. Throws NotFound, InvalidInput with the line of each fault of its text, StateConflict unless the
+ * deploy server is ready or changing, NameTaken.
+ */
+export const acceptService = (
+  by: By,
+  server: { id: string; domain: string },
+  { type, docker_compose, envs, ...fields }: NewService,
+): Promise<Accepted<ServiceDocument>> =>
+  transaction(async () => {
+    const { tenant_id } = by
+    const parent = await lockParent(deployServerResource, tenant_id, server.id)
+    if (parent.status === 'creating') throw new StateConflict('create a service', parent.status)
+    const text = docker_compose ?? templateText(type)
+    const kept = await takeKeptVolumes(tenant_id, server.id, fields.name)
+    const source = { text, envs, generated: kept?.generated ?? {} }
+    const revision = await revise(source, { server: parent, name: fields.name, domain: server.domain })
+    return create(by, serviceResource, {
+      ...(kept ? { id: kept.id } : {}),
+      fields: {
+        ...fields,
+        deploy_server_id: server.id,
+        type: type ?? null,
+        revision_sealed: await sealRevision(tenant_id, { ...revision, plan: nothing }),
+        next_sealed: await sealRevision(tenant_id, revision),
+        former_sealed: '-',
+        containers: [],
+        wanted: {},
+        volumes: revision.plan.volumes,
+        volume_node: kept?.volume_node ?? null,
+        routes: [],
+      },
+    })
+  }, by.tenant_id)
+
+const nothing = { containers: [], networks: [], volumes: [] }
+
+function templateText(type: string | undefined): string {
+  const template = type === undefined ? undefined : templateOfType(type)
+  if (template) return template.text
+  throw new InvalidInput(422, [{ pointer: '/type', message: 'is no template' }])
+}
+
+/** Generates what the text wants and has no value yet, and renders it. Throws InvalidInput. */
+async function revise(
+  { text, envs, generated }: Source,
+  at: { server: DeployServerDocument; name: string; domain: string },
+): Promise<ServiceRevision> {
+  const file = readCompose(text)
+  const urls = await urlsOf(at)
+  const values: Record<string, string> = { ...generated }
+  const later: [string, NonNullable<ReturnType<typeof askedUrl>>][] = []
+  for (const variable of file.variables) {
+    const url = askedUrl(variable, file.names)
+    const value = values[variable] ?? generateValue(variable)
+    if (url) later.push([variable, url])
+    else if (value !== undefined) values[variable] = value
+  }
+  // The first port of a container is known once the text is rendered.
+  const rendered = renderCompose(
+    file,
+    (name) => envs[name] ?? values[name] ?? (later.some(([url]) => url === name) ? 'url' : undefined),
+  )
+  for (const [variable, { container, port, form }] of later) {
+    const ports = rendered.containers.find(({ name }) => name === container)?.ports ?? []
+    values[variable] = urls(hostPartOf(container, port ?? ports[0] ?? 80, ports))[form]
+  }
+  const plan = renderCompose(file, (name) => envs[name] ?? values[name])
+  return { text, envs, generated: values, plan }
+}
+
+/** The URLs of containers, by the first part of their host names. */
+async function urlsOf({
+  server,
+  name,
+  domain,
+}: {
+  server: DeployServerDocument
+  name: string
+  domain: string
+}): Promise<(hostPart: string) => { url: string; fqdn: string }> {
+  const { tenant_id, lb_id } = server
+  const balancer = lb_id ? await LoadBalancer.findOne({ _id: lb_id, tenant_id }).lean() : null
+  return (hostPart) => {
+    const host = serviceHostName(hostPart, { name }, server, domain)
+    const url = (balancer && urlAt(balancer, 'http', host)) ?? `http://${host}`
+    return { url, fqdn: new URL(url).host }
+  }
+}
+
+export interface ServiceChanges {
+  docker_compose?: string | undefined
+  /** Null: remove it. The others stay. */
+  envs?: Record<string, string | null> | undefined
+}
+
+/** What a change would make of a service. Throws InvalidInput. */
+export async function reviseService(
+  service: ServiceDocument,
+  server: DeployServerDocument,
+  domain: string,
+  { docker_compose, envs = {} }: ServiceChanges,
+): Promise<{ revision: ServiceRevision; diff: PlanDiff }> {
+  const { tenant_id, name, next_sealed, revision_sealed } = service
+  // A creation that failed has a next one, and may have brought a part of it.
+  const before = await openRevision(tenant_id, next_sealed === '-' ? revision_sealed : next_sealed)
+  const kept = Object.entries({ ...before.envs, ...envs }).filter(
+    (pair): pair is [string, string] => pair[1] !== null,
+  )
+  const source = {
+    text: docker_compose ?? before.text,
+    envs: Object.fromEntries(kept),
+    generated: before.generated,
+  }
+  const revision = await revise(source, { server, name, domain })
+  return { revision, diff: diffOf(before.plan, revision.plan) }
+}
+
+/** Accepts a change of a service. Throws NotFound, StateConflict. */
+export const acceptServiceUpdate = async (
+  by: By,
+  { _id, tenant_id }: ServiceDocument,
+  revision: ServiceRevision,
+): Promise<Accepted<ServiceDocument>> => {
+  const next_sealed = await sealRevision(tenant_id, revision)
+  return begin(by, serviceResource, _id, 'update', { set: { next_sealed } })
+}
