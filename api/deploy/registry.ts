@@ -54,6 +54,7 @@ const unauthorized = () =>
   new Refusal(401, 'UNAUTHORIZED', 'log in with the API token of the deploy server as the password', {
     'WWW-Authenticate': 'Basic realm="keelson"',
   })
+const diskFull = () => new Refusal(507, 'DENIED', 'worker_disk_full: the disk of the worker is full')
 const unknown = () => new Refusal(404, 'NAME_UNKNOWN', 'no such image')
 
 /** Serves the registries at /v2/. */
@@ -143,12 +144,12 @@ class Exchange {
     })
   }
 
-  /** Passes the registry’s answer on. */
+  /** Passes the registry’s answer on. Throws Refusal: 507 for a full disk, else 503. */
   async pass(answer: IncomingMessage): Promise<void> {
     const status = answer.statusCode ?? 502
     // What the host says itself is no registry's answer; the platform’s own login must be right.
     if (status >= 500 || status === 401) {
-      answer.resume()
+      if (isFull(await beginningOf(answer))) throw diskFull()
       throw new Refusal(503, 'UNAVAILABLE', 'the registry does not answer')
     }
     const headers = relayed.response(answer.headers)
@@ -235,6 +236,18 @@ async function auditPush({ server, identity, request, response }: Exchange, imag
   }
   await audit(attempt, { status: 201 })
 }
+
+const mostOfAnError = 16 * 1024
+
+async function beginningOf(answer: IncomingMessage): Promise<string> {
+  let said = ''
+  for await (const part of answer as AsyncIterable<Buffer>)
+    if (said.length < mostOfAnError) said += part.toString()
+  return said
+}
+
+/** 28 is the number of that error (ENOSPC), which the registry gives without its words. */
+const isFull = (said: string): boolean => /no space left on device|"Err":28\b/.test(said)
 
 async function readAll(request: IncomingMessage): Promise<Buffer> {
   const parts: Buffer[] = []

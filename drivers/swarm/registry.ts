@@ -99,6 +99,24 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
     await container.start()
   }
 
+  /** What the registry says of its errors, the engine does not repeat. */
+  async function logOf(machineId: string, since: number): Promise<string> {
+    const log = at(machineId).getContainer(name).logs({ since, stdout: true, stderr: true, follow: false })
+    return (await log.catch(() => '')).toString()
+  }
+
+  /** Gives back the disk that a push has taken. */
+  async function dropPush(machineId: string, image: Docker.Image): Promise<void> {
+    await image.remove().catch(unlessUsed)
+    await gate.collect(machineId, () => shell(machineId, dropUploads))
+  }
+
+  async function shell(machineId: string, script: string, args: string[] = []): Promise<void> {
+    const stream = await pipe(machineId, ['sh', '-c', script, 'sh', ...args])
+    stream.end()
+    await text(stream)
+  }
+
   return {
     ensure: (machineId, spec, signal) =>
       asking(async () => {
@@ -124,6 +142,7 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
     push: (machineId, { users: [user] }, reference, signal) =>
       asking(async () => {
         const image = at(machineId).getImage(reference)
+        const since = Math.floor(Date.now() / 1000)
         const colon = reference.lastIndexOf(':')
         const pushing: Promise<NodeJS.ReadableStream> = at(machineId)
           .getImage(reference.slice(0, colon))
@@ -135,7 +154,11 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
         const stream = (await pushing) as Readable
         let digest: string | undefined
         for await (const { error, aux } of jsonLines(stream, PushNews)) {
-          if (error !== undefined) throw pushFailure(error)
+          if (error !== undefined) {
+            const failure = pushFailure(error, await logOf(machineId, since))
+            if (failure instanceof MachineDiskFull) await dropPush(machineId, image)
+            throw failure
+          }
           digest = aux?.Digest ?? digest
         }
         if (digest === undefined) throw new EngineUnavailable('The push of the image was interrupted')
@@ -159,16 +182,19 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
           }
           const keptTags = [...kept.tags, ...kept.images.map(({ tag }) => tag)]
           await removeAbandoned(asks, { tags: new Set(keptTags), digests: keptDigests })
-          const stream = await pipe(machineId, ['sh', '-c', collect])
-          stream.end()
-          await text(stream)
+          await shell(machineId, `${dropUploads}\n${collect}`)
         }),
       ),
 
-    relay(machineId, spec, { method, path, headers, body, signal, pushes }) {
+    async relay(machineId, spec, { method, path, headers, body, signal, pushes }) {
       const asked = { method, path, headers: { ...headers, connection: 'close' }, body, signal }
       const send = (): Promise<IncomingMessage> => sendTo(agentOf(machineId, spec), spec, asked)
-      return pushes ? gate.write(machineId, pushes, send) : send()
+      if (!pushes) return send()
+      const answer = await gate.write(machineId, pushes, send)
+      const [, image, upload] = uploadPath.exec(path) ?? []
+      if ((answer.statusCode ?? 0) >= 500 && image && upload)
+        await shell(machineId, dropUploadIfFull, [image, upload])
+      return answer
     },
   }
 }
@@ -184,13 +210,28 @@ export const makeForgetImages =
     })
 
 /** A registry that starts again answers with all kinds of errors: but for two, the next try may succeed. */
-function pushFailure(words: string): Error {
+function pushFailure(words: string, log: string): Error {
   const cause = new Error(words)
-  if (/no space left/i.test(words)) return new MachineDiskFull(cause)
+  if (/no space left/i.test(words + log)) return new MachineDiskFull(cause)
   if (/denied|unauthorized/i.test(words))
     return new EngineRefused('The registry of the deploy server refuses the image', cause)
   return new EngineUnavailable('The image could not be pushed to the registry', cause)
 }
+
+const findVolume = `volume=$(docker volume inspect --format '{{.Mountpoint}}' ${name})`
+
+/** Layers whose push has ended without them: the registry keeps them for a week. */
+const dropUploads = `
+${findVolume} &&
+  find "$volume" -type d -name _uploads -prune -exec sh -c 'rm -rf "$1"/*' sh {} \\;
+`
+
+const uploadPath = /^\/v2\/([a-z0-9._/-]+)\/blobs\/uploads\/([\w-]+)/
+/** The registry lets nobody end an upload of which it has written a part without saying so. */
+const dropUploadIfFull = `
+${findVolume} && [ "$(df -BM --output=avail "$volume" | tail -n 1 | tr -dc 0-9)" -lt 4 ] &&
+  rm -rf "$volume/docker/registry/v2/repositories/$1/_uploads/$2"
+`
 
 /** Goes on if this process is killed: what must not run beside it waits for the lock (awaitCollection). */
 const collect = `exec flock ${collecting} docker exec ${name} registry garbage-collect ${config} 2>&1`

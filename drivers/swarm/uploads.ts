@@ -26,12 +26,18 @@ const offset = `${begin}
 echo "${says}$(size)"
 `
 
-// head writes no more than it may, whatever comes.
+// head writes no more than it may, whatever comes. On a full disk nothing of the part stays, for the sake of what else the
+// worker does; its sender has sent all before it hears of that.
 const append = `${begin}
 exec 9>>"$file.lock"
 flock -w ${turnWithinSec} 9 || { echo "another part is being sent"; exit 1; }
-if [ "$(size)" = "$2" ]; then head -c "$3" >>"$file" || exit 1; fi
+full=
+if [ "$(size)" = "$2" ] && ! head -c "$3" >>"$file"; then
+  truncate -s "$2" "$file"
+  full=1
+fi
 cat >/dev/null
+[ -z "$full" ] || exit 1
 echo "${says}$(size)"
 `
 
