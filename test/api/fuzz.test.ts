@@ -6,7 +6,7 @@ import { ProblemView } from '../../api/problems.ts'
 import { isLong } from '../support/long.ts'
 import { badRequests } from '../support/bad-requests.ts'
 import { type Answer, ask } from '../support/client.ts'
-import { type Belongings, collectionOf, makeOneOfEach } from '../support/belongings.ts'
+import { type Belongings, idsFor, makeOneOfEach } from '../support/belongings.ts'
 import { declared } from '../support/declared.ts'
 import { seed } from '../support/sampled.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -41,7 +41,7 @@ test.each(operations)(
   async (operation) => {
     const { permission } = operation
     const isPlatform = typeof permission === 'string' && permission.startsWith('platform:')
-    const ids = belongings[collectionOf(operation.path)] ?? {}
+    const ids = idsFor(belongings, operation.path) ?? {}
     const batch = fc.sample(badRequests(operation, ids), { numRuns: perOperation, seed })
     const streams = isStream(successOf(operation).body)
     let token = isPlatform ? operator : (await tenant.user('owner')).token

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { successOf } from '../../api/operation.ts'
-import { type Belongings, collectionOf, makeOneOfEach } from '../support/belongings.ts'
+import { type Belongings, collectionOf, idsFor, makeOneOfEach } from '../support/belongings.ts'
 import { declared } from '../support/declared.ts'
 import { Client, type Json } from '../support/client.ts'
 import { rootLogin } from '../support/clients/deploy-servers.ts'
@@ -39,7 +39,7 @@ const lists = forTenants.filter((operation) => {
 
 describe('the id of another tenant’s resource gets 404, like an unknown id:', () => {
   test.each(withParams)('$name', async ({ method, path, body }) => {
-    const ids = theirs[collectionOf(path)]
+    const ids = idsFor(theirs, path)
     if (!ids) throw new Error(`${path}: make one in test/support/belongings.ts`)
     const url = (of: Record<string, string>) =>
       path.replaceAll(/\{(\w+)\}/g, (_, name: string) => of[name] ?? newId())
@@ -92,7 +92,7 @@ const rank = ({ method, path }: { method: string; path: string }): number =>
   method === 'GET' ? 0 : method === 'DELETE' ? 1000 - path.length : 1
 
 const urlOf = (path: string): string =>
-  path.replaceAll(/\{(\w+)\}/g, (_, name: string) => theirs[collectionOf(path)]?.[name] ?? newId())
+  path.replaceAll(/\{(\w+)\}/g, (_, name: string) => idsFor(theirs, path)?.[name] ?? newId())
 
 describe('the credentials of a deploy server', () => {
   let root: Client

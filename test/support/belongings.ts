@@ -66,6 +66,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const { body: storage } = await apps.addStorage(app.id, '/data')
   const database = await databasesOf(tenant.owner, server.id).create({ type: 'keydb' }) // has no image here
   await database.operation.end()
+  const { body: exports } = await databasesOf(tenant.owner, server.id).addStorage(database.id, '/exports')
   const kept = newId()
   await new KeptVolumes({
     _id: kept,
@@ -128,8 +129,17 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       build: build.id,
       svc: service.id,
     },
+    'deploy-servers/databases': { storage: String(exports['id']) },
     operations: { id: container.operation.id },
   }
+}
+
+/** The ids for the parameters of a path. What is below another thing of the collection has ids of its own. */
+export function idsFor(belongings: Belongings, path: string): Record<string, string> | undefined {
+  const collection = collectionOf(path)
+  const below = /\{id\}\/([a-z-]+)\//.exec(path)?.[1] ?? ''
+  const ids = belongings[collection]
+  return ids && { ...ids, ...belongings[`${collection}/${below}`] }
 }
 
 /** `/api/v1/containers/{id}/start` → `containers` */
