@@ -1,4 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { Database } from '../../models/deploy/databases.ts'
+import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
+import { Storage } from '../../models/deploy/storages.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, type Written } from '../support/database-insides.ts'
@@ -194,4 +197,23 @@ describe('a database is refused', () => {
     expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'no_room' } })
     await (await databases.delete(id)).operation.success()
   })
+})
+
+// Last, because the deploy server is gone then.
+test('databases and kept volumes end with their deploy server', async () => {
+  await databases.create({ type: 'keydb' })
+  if (hasEngines) {
+    const { id } = await databases.make()
+    await (await databases.delete(id, '')).operation.success()
+    await databases.make()
+  }
+  await (await tenant.owner.deployServers.delete(server.id)).operation.success()
+  const { id: tenant_id } = tenant
+  const left = [
+    Database.countDocuments({ tenant_id }),
+    KeptVolumes.countDocuments({ tenant_id }),
+    Storage.countDocuments({ tenant_id }),
+  ]
+  expect(await Promise.all(left)).toEqual([0, 0, 0])
+  expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })
 })
