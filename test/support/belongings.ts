@@ -6,6 +6,7 @@ import { User } from '../../models/identity/users.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { databasesOf } from './clients/databases.ts'
+import { eventually } from './eventually.ts'
 import { servicesOf } from './clients/services.ts'
 import { eventsOf } from './clients/events.ts'
 import { buildsOf } from './clients/builds.ts'
@@ -80,10 +81,17 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     volume_node: 'w1',
   }).save()
   const services = servicesOf(tenant.owner, server.id)
-  // Stopped at once: there is no such image.
+  // Stopped as soon as it has its container: there is no such image.
   const service = await services.create({ docker_compose: 'services: { web: { image: "none:1" } }' })
+  await eventually(async () => (await services.get(service.id)).containers.length)
   await tenant.owner.ask('POST', `/api/v1/operations/${service.operation.id}/cancel`)
   await service.operation.end()
+  const its = { container: 'web' }
+  const { body: serviceTask } = await services.addTask(service.id, { ...its, command: 'true' })
+  const { body: serviceStorage } = await tenant.owner.ask('POST', `${services.path}/${service.id}/storages`, {
+    ...its,
+    mount_path: '/data',
+  })
   const domain = await apps.addDomain(app.id, { name: 'shop.example.com', tls: false })
   await domain.operation.success()
   const events = eventsOf(tenant.owner, server.id)
@@ -130,6 +138,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       svc: service.id,
     },
     'deploy-servers/databases': { storage: String(exports['id']) },
+    'deploy-servers/services': { task: String(serviceTask['id']), storage: String(serviceStorage['id']) },
     operations: { id: container.operation.id },
   }
 }
