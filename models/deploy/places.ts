@@ -96,8 +96,12 @@ export async function placePinned(
   const { volume_node, machine_port, memory_mib } = of
   const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
   const turn = { next: server.next_port }
-  const ports = machine_port === null ? 1 : 0
-  const place = await placeTogether(server, turn, { itself, node: volume_node, memory_mib, ports })
+  const place = await placeTogether(server, turn, {
+    itself,
+    node: volume_node,
+    memory_mib,
+    ports: machine_port === null ? 1 : 0,
+  })
   if (machine_port !== null) return { node: place.node, machine_port }
   await DeployServer.updateOne({ _id: server._id, tenant_id }, { $set: { next_port: turn.next } })
   return { node: place.node, machine_port: place.machine_ports[0] ?? 0 }
