@@ -19,7 +19,12 @@ base="${root}/.versions/$1"
 mkdir -p "$base"
 rm -rf "$base/$2".part-*
 mkdir "$base/$2.part-$3"
-tar -xf - -C "$base/$2.part-$3" --no-same-owner && echo "${done}"
+if tar -xf - -C "$base/$2.part-$3" --no-same-owner; then
+  echo "${done}"
+else
+  rm -rf "$base/$2.part-$3" # a full disk would stop what runs on the worker
+  cat >/dev/null # its sender hears of the failure when it has sent all
+fi
 `
 
 // A version that is there already is kept. An older one does not take the place of a newer one: ids grow with time.
@@ -53,7 +58,9 @@ export function makeAppFolders(pipe: PipeMachine): AppFolders {
     else stream.end()
     const output = await said
     if (output.trimEnd().endsWith(done)) return
-    if (/no space left/i.test(output)) throw new MachineDiskFull(new Error(output.slice(-500)))
+    // tar gives no reason when a file ends early.
+    if (/no space left|wrote only \d+ of/i.test(output))
+      throw new MachineDiskFull(new Error(output.slice(-500)))
     throw new EngineUnavailable('The folder could not be written', new Error(output.slice(-500)))
   }
 

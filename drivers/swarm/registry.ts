@@ -219,18 +219,21 @@ function pushFailure(words: string, log: string): Error {
 }
 
 const findVolume = `volume=$(docker volume inspect --format '{{.Mountpoint}}' ${name})`
+/** Files are emptied first: after a failed write, the registry holds them open. */
+const drop = `drop() { find "$@" -type f -exec truncate -s 0 {} + && rm -rf "$@"; }`
 
 /** Layers whose push has ended without them: the registry keeps them for a week. */
 const dropUploads = `
-${findVolume} &&
-  find "$volume" -type d -name _uploads -prune -exec sh -c 'rm -rf "$1"/*' sh {} \\;
+${drop}
+${findVolume} && find "$volume" -type d -path '*/_uploads/*' -prune | while read -r upload; do drop "$upload"; done
 `
 
 const uploadPath = /^\/v2\/([a-z0-9._/-]+)\/blobs\/uploads\/([\w-]+)/
 /** The registry lets nobody end an upload of which it has written a part without saying so. */
 const dropUploadIfFull = `
+${drop}
 ${findVolume} && [ "$(df -BM --output=avail "$volume" | tail -n 1 | tr -dc 0-9)" -lt 4 ] &&
-  rm -rf "$volume/docker/registry/v2/repositories/$1/_uploads/$2"
+  drop "$volume/docker/registry/v2/repositories/$1/_uploads/$2"
 `
 
 /** Goes on if this process is killed: what must not run beside it waits for the lock (awaitCollection). */
