@@ -9,8 +9,9 @@ import { serviceLabel } from './services.ts'
 // 6 to 27 ms of CPU.
 
 const about = `{{.Id}} {{index .Config.Labels "${serviceLabel}"}} {{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}`
-const end =
-  '{{.State.ExitCode}} {{.State.FinishedAt}} {{if .State.Health}}{{.State.Health.Status}}{{else}}none{{end}}'
+/** `index`, because a container without a health check has no such field. */
+const healthField = '{{with index .State "Health"}}{{.Status}}{{else}}none{{end}}'
+const end = `{{.State.ExitCode}} {{.State.FinishedAt}} ${healthField}`
 
 /** Where the engine of a container machine has its containers' control groups: images/machine/machine-init. */
 const version1 = {
