@@ -1,4 +1,4 @@
-import { Agent, type ClientRequestArgs } from 'node:http'
+import { Agent, type ClientRequest, type ClientRequestArgs } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { inspect } from 'node:util'
 
@@ -24,7 +24,9 @@ export class StreamAgent extends Agent {
   override keepSocketAlive(): boolean {
     return true
   }
-  override reuseSocket(): void {}
+  override reuseSocket(stream: Duplex, asked: ClientRequest): void {
+    super.reuseSocket(Object.assign(stream, { ref: () => stream }), asked)
+  }
 
   // dockerode formats all its options at each call, for a debug output.
   [inspect.custom](): string {
