@@ -170,8 +170,20 @@ const pinnedWhere = async ({ _id, tenant_id }: OfServer, volume_node: unknown): 
   return (await Promise.all(found)).flat()
 }
 
-/** All that has volumes on a worker. */
-export const withVolumesOn = (server: OfServer, node: string): Promise<Pinned[]> => pinnedWhere(server, node)
+/** All that has volumes on a worker. A service without any can start again on the machine that replaces its worker. */
+export async function withVolumesOn(server: OfServer, node: string): Promise<Pinned[]> {
+  const pinned = await pinnedWhere(server, node)
+  const empty = await Service.find(
+    { tenant_id: server.tenant_id, volume_node: node, volumes: [] },
+    { _id: 1 },
+  ).lean()
+  const withStorages = await Storage.distinct('app_id', {
+    tenant_id: server.tenant_id,
+    app_id: { $in: empty.map(({ _id }) => _id) },
+  })
+  const others = new Set(empty.map(({ _id }) => _id).filter((id) => !withStorages.includes(id)))
+  return pinned.filter(({ _id }) => !others.has(_id))
+}
 
 /** Throws `storage_on_worker` if a worker with volumes would be removed. */
 export async function needNoVolumesBeyond(server: OfServer, workerCount: number): Promise<void> {

@@ -6,6 +6,7 @@ import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { eventsOf } from '../support/clients/events.ts'
+import { type ServiceBody, servicesOf } from '../support/clients/services.ts'
 import { describeHosts, first, second, third } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
@@ -22,6 +23,7 @@ describeHosts('a deploy server', () => {
   let tenant: TestTenant
   let server: DeployServerBody
   let apps: ReturnType<typeof applicationsOf>
+  let services: ServiceBody[]
 
   const now = (): Promise<DeployServerBody> => tenant.owner.deployServers.get(server.id)
   const hostOf = async (name: string): Promise<string | null> => {
@@ -54,6 +56,10 @@ describeHosts('a deploy server', () => {
 
   test('serves on when a worker’s host is lost, and has a new worker in its place', async () => {
     const app = await apps.make({ replicas: 2 })
+    const text = 'services: { web: { image: "demo:v1", mem_limit: 32m, command: [sleep, infinity] } }'
+    const make = () => servicesOf(tenant.owner, server.id).make({ docker_compose: text })
+    services = [await make(), await make()]
+    expect(services.map(({ worker }) => worker).toSorted()).toEqual(['w1', 'w2'])
     const lost = server.workers[1]?.machine_id
     expect(await hostOf('w2')).toBe(second.id)
     await open([first, third])
@@ -92,6 +98,14 @@ describeHosts('a deploy server', () => {
     await eventually(async () => (await second.engine.listContainers(its)).length === 0)
     server = await now()
     await loadAppImages(tenant.owner, server) // there is no registry here
+    for (const { id } of services)
+      await eventually(
+        async () => {
+          const { status, containers } = await servicesOf(tenant.owner, server.id).get(id)
+          return status === 'running' && containers.every(({ state }) => state === 'running')
+        },
+        { withinMs: 120_000 },
+      )
   })
 
   test('keeps its applications running while its control plane is replaced', async () => {

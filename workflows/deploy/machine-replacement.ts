@@ -11,6 +11,7 @@ import { atRest, deployments, emptyNode, makeNode, platform, register, say, type
 const builder = 'w1'
 const saving = 'images are copied from a worker before it is replaced'
 const filling = 'a new machine gets the images that it is to have'
+const starting = 'services start again on a new machine'
 
 /** Makes a machine in the place of one that is lost, or that its owner wants anew. */
 export const replaceDeployServer = durable<{ name: string }>(async (work) => {
@@ -40,6 +41,7 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
   await work.settle(() => platform.noteReplaced(id, name, work.operation_id))
   await say(work, `releasing the applications of ${name} again`)
   await releaseAgain(work, name, 'after') // those that had no room elsewhere
+  if (patched(starting)) await apply(id)
 }
 
 /** Copies the images of the other registry to the one on a new machine: what it cannot, the next build does. */
