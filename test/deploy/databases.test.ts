@@ -6,6 +6,7 @@ import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, type Written } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -72,34 +73,37 @@ describeEngines('a database', () => {
     await (await databases.delete(id)).operation.success()
   })
 
-  test('leaves its volume when it is deleted, and another one takes it with its rows and its password', async () => {
-    const { id, name, connection_string } = await databases.make({ name: 'ledger', version: '8.0.3' })
-    await inside.write(id, 'redis')
-    await (await databases.delete(id, '')).operation.success()
-    expect(await inside.containers(id)).toEqual([])
-    expect(await databases.keptVolumes()).toMatchObject([
-      { id, name, type: 'redis', version: '8.0.3', worker: 'w1', status: 'kept' },
-    ])
-    const replace = `/api/v1/deploy-servers/${server.id}/machines/w1/replace`
-    expect(await tenant.owner.ask('POST', replace)).toMatchObject({
-      status: 409,
-      body: { code: 'storage_on_worker', detail: expect.stringContaining('deleted database ledger') },
-    })
-    const wrong = await databases.ask({ name: 'x', type: 'postgresql', volume_id: id })
-    expect(wrong).toMatchObject({ status: 422, body: { errors: [{ pointer: '/type' }] } })
+  testDrawn(
+    'leaves its volume when it is deleted, and another one takes it with its rows and its password',
+    async () => {
+      const { id, name, connection_string } = await databases.make({ name: 'ledger', version: '8.0.3' })
+      await inside.write(id, 'redis')
+      await (await databases.delete(id, '')).operation.success()
+      expect(await inside.containers(id)).toEqual([])
+      expect(await databases.keptVolumes()).toMatchObject([
+        { id, name, type: 'redis', version: '8.0.3', worker: 'w1', status: 'kept' },
+      ])
+      const replace = `/api/v1/deploy-servers/${server.id}/machines/w1/replace`
+      expect(await tenant.owner.ask('POST', replace)).toMatchObject({
+        status: 409,
+        body: { code: 'storage_on_worker', detail: expect.stringContaining('deleted database ledger') },
+      })
+      const wrong = await databases.ask({ name: 'x', type: 'postgresql', volume_id: id })
+      expect(wrong).toMatchObject({ status: 422, body: { errors: [{ pointer: '/type' }] } })
 
-    const next = await databases.make({ name: 'ledger', volume_id: id })
-    expect([next.id, next.version]).toEqual([id, '8.0.3'])
-    expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
-    expect(await inside.count(id, 'redis')).toBe(1000)
-    expect(await databases.keptVolumes()).toEqual([])
+      const next = await databases.make({ name: 'ledger', volume_id: id })
+      expect([next.id, next.version]).toEqual([id, '8.0.3'])
+      expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
+      expect(await inside.count(id, 'redis')).toBe(1000)
+      expect(await databases.keptVolumes()).toEqual([])
 
-    await (await databases.delete(id, '')).operation.success()
-    await (await databases.destroyKept(id)).operation.success()
-    expect([await inside.volumes(id), await databases.keptVolumes()]).toEqual([[], []])
-  })
+      await (await databases.delete(id, '')).operation.success()
+      await (await databases.destroyKept(id)).operation.success()
+      expect([await inside.volumes(id), await databases.keptVolumes()]).toEqual([[], []])
+    },
+  )
 
-  test('gets its configuration, size and a newer version by a restart', async () => {
+  testDrawn('gets its configuration, size and a newer version by a restart', async () => {
     const { id } = await databases.make({ version: '8.0.3' })
     const changes = { version: '8.2.1', memory_mib: 48, configuration: { 'maxmemory-policy': 'allkeys-lru' } }
     expect(await databases.change(id, changes)).toMatchObject({
@@ -116,7 +120,7 @@ describeEngines('a database', () => {
     await (await databases.delete(id)).operation.success()
   })
 
-  test('goes back to its former storages if it does not start with new ones', async () => {
+  testDrawn('goes back to its former storages if it does not start with new ones', async () => {
     const { id } = await databases.make()
     await inside.write(id, 'redis')
     const [data] = await databases.storages(id)
@@ -138,7 +142,7 @@ describeEngines('a database', () => {
     await (await databases.delete(id)).operation.success()
   })
 
-  test('is started again with its rows if its engine is killed, and its activity says so', async () => {
+  testDrawn('is started again with its rows if its engine is killed, and its activity says so', async () => {
     const { id } = await databases.make()
     await inside.write(id, 'redis')
     const [killed] = await inside.containers(id)

@@ -1,6 +1,6 @@
 import { randomBytes, randomInt } from 'node:crypto'
 import { gzipSync } from 'node:zlib'
-import { afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
+import { afterEach, beforeAll, beforeEach, expect } from '@jest/globals'
 import { loadBaseImage } from '../support/app-images.ts'
 import { archiveOf, tarOf } from '../support/archives.ts'
 import type { DeployServerBody } from '../support/client.ts'
@@ -8,6 +8,7 @@ import { applicationsOf } from '../support/clients/applications.ts'
 import { buildsOf } from '../support/clients/builds.ts'
 import { registryOf } from '../support/clients/registries.ts'
 import { uploadAt } from '../support/clients/uploads.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
@@ -66,7 +67,7 @@ async function isAsBefore(): Promise<void> {
   expect((await visit(url)).text).toBe('serves')
 }
 
-test('an upload is answered with 507, and goes on when there is room', async () => {
+testDrawn('an upload is answered with 507, and goes on when there is room', async () => {
   const content = randomBytes(sentMib * mebibyte)
   const archive = gzipSync(await tarOf([{ name: 'data', content }]), { level: 0 })
   const path = `/api/v1/deploy-servers/${server.id}/artifacts`
@@ -87,7 +88,7 @@ test('an upload is answered with 507, and goes on when there is room', async () 
   expect(await onWorker('ls /opt/apps/.uploads')).toBe('')
 })
 
-test('an archive that does not fit unpacked fails with the reason, and leaves nothing', async () => {
+testDrawn('an archive that does not fit unpacked fails with the reason, and leaves nothing', async () => {
   const { id, operation } = await apps.push('wide', await archiveOf({ data: thin(sentMib * mebibyte) }))
   expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'worker_disk_full' } })
   expect(await apps.artifact(id)).toMatchObject({ status_reason: 'The disk of the worker is full' })
@@ -95,7 +96,7 @@ test('an archive that does not fit unpacked fails with the reason, and leaves no
   await isAsBefore()
 })
 
-test('a push is answered with 507, and leaves nothing of its layer', async () => {
+testDrawn('a push is answered with 507, and leaves nothing of its layer', async () => {
   const credentials = await tenant.owner.deployServers.credentials(server.id)
   const registry = registryOf(() => credentials)
   const layer = randomBytes(sentMib * mebibyte)
@@ -105,7 +106,7 @@ test('a push is answered with 507, and leaves nothing of its layer', async () =>
   expect(await registry.upload('large', layer)).toMatchObject({ size: layer.length })
 })
 
-test('a build fails with the reason, and leaves nothing', async () => {
+testDrawn('a build fails with the reason, and leaves nothing', async () => {
   const Dockerfile = `FROM busybox\nRUN dd if=/dev/urandom of=/data bs=1M count=${sentMib}`
   const artifact_id = await builds.push('filling', { Dockerfile })
   const { id, operation } = await builds.create({ artifact_id, image: 'filling' })
@@ -117,12 +118,18 @@ test('a build fails with the reason, and leaves nothing', async () => {
   expect(await builds.make('filling', { Dockerfile })).toMatchObject({ status: 'succeeded' })
 })
 
-test('a build whose image does not fit into the registry too fails with the reason, and leaves nothing', async () => {
-  // The layer fits once. What is random does not shrink on its way.
-  const Dockerfile = `FROM busybox\nRUN head -c ${(freeMib - 8) * mebibyte} /dev/urandom >/data`
-  const artifact_id = await builds.push('twice', { Dockerfile })
-  const { id, operation } = await builds.create({ artifact_id, image: 'twice' })
-  expect(await operation.end(300_000)).toMatchObject({ state: 'failed', error: { code: 'worker_disk_full' } })
-  expect(await onWorker(`docker images -q '10.77.0.11:5000/*:${id}'`)).toBe('')
-  expect((await visit(url)).text).toBe('serves')
-})
+testDrawn(
+  'a build whose image does not fit into the registry too fails with the reason, and leaves nothing',
+  async () => {
+    // The layer fits once. What is random does not shrink on its way.
+    const Dockerfile = `FROM busybox\nRUN head -c ${(freeMib - 8) * mebibyte} /dev/urandom >/data`
+    const artifact_id = await builds.push('twice', { Dockerfile })
+    const { id, operation } = await builds.create({ artifact_id, image: 'twice' })
+    expect(await operation.end(300_000)).toMatchObject({
+      state: 'failed',
+      error: { code: 'worker_disk_full' },
+    })
+    expect(await onWorker(`docker images -q '10.77.0.11:5000/*:${id}'`)).toBe('')
+    expect((await visit(url)).text).toBe('serves')
+  },
+)

@@ -3,6 +3,7 @@ import { makeGo, makeNode, makePhp, makePython } from '../support/base-images.ts
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { buildsOf } from '../support/clients/builds.ts'
+import { isLong } from '../support/long.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
@@ -134,7 +135,8 @@ beforeAll(async () => {
   apps = applicationsOf(tenant.owner, server.id)
 })
 
-test.each(sampled([node, python, go, php], 1))(
+// The images of Go and PHP take minutes to make.
+test.each(isLong ? [node, python, go, php] : sampled([node, python], 1))(
   'files without a Dockerfile are built and served: $name',
   async ({ makeImage, files, kind, log }) => {
     await makeImage()

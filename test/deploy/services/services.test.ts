@@ -5,6 +5,7 @@ import type { DeployServerBody } from '../../support/client.ts'
 import { servicesOf, type ServiceBody } from '../../support/clients/services.ts'
 import { composed } from '../../support/composed.ts'
 import { docker } from '../../support/containers.ts'
+import { testDrawn } from '../../support/drawn.ts'
 import { eventually } from '../../support/eventually.ts'
 import { innerEngine } from '../../support/machines-inside.ts'
 import { makeTenant, type TestTenant } from '../../support/tenants.ts'
@@ -137,7 +138,7 @@ describe('a service of three containers', () => {
   })
 })
 
-test('the template of a static site runs', async () => {
+testDrawn('the template of a static site runs', async () => {
   const engine = await inner()
   await docker.getImage('busybox:latest').tag({ repo: 'busybox', tag: '1.36.1' })
   await text(await engine.loadImage(await docker.getImage('busybox:1.36.1').get()))
