@@ -34,7 +34,7 @@ export interface ServiceRevision {
   plan: ComposePlan
 }
 
-/** One container of a service, as it is to run. */
+/** A container of a service: what the next start of its task uses, and what its host last reported. */
 export interface ServiceContainer {
   name: string
   /** The id of its Swarm service. */

@@ -42,9 +42,12 @@ keep() { # keep NEW TOOL VERSION
 }
 
 apt_remedy='Check the network and the package sources, or install the packages by hand; then run script/bootstrap again.'
-apt_install() {
+need_lists() { # of packages: one broken source must not stop the others
+  ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt-get update >&2 || true
+}
+apt_install() { # [OPTION...] PACKAGE...
   export DEBIAN_FRONTEND=noninteractive
-  ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt-get update || true # one broken source must not stop the others
+  need_lists
   apt-get install -y --no-install-recommends "$@" || { apt-get update || true; apt-get install -y --no-install-recommends "$@"; }
 }
 need_packages() { # need_packages WHY PACKAGE...

@@ -23,7 +23,7 @@ async function awaitAll(deployServerId: string, row: AwaitedContainer[], withinS
   }).awaitContainersOnHost(machine_id, row, withinSec)
 }
 
-/** Has the load balancer lead to what is to run. */
+/** Points the routes of the load balancer to the wanted containers. */
 async function route(id: string): Promise<void> {
   const routed = await platform.routeService(id)
   if (!routed) return
