@@ -61,6 +61,29 @@ export interface NicSpec {
   into: { pid: number } | { namespace: string } | 'tap'
 }
 
+/**
+ * The way of one instance to one port of one address in another VPC. The instance finds it at an address of its own
+ * subnet. Neither VPC knows the other's addresses, which may be the same ones.
+ */
+export interface PathSpec {
+  id: string
+  /** The instance's NIC on this host: only packets that come from it go this way. */
+  user: { nic_id: string; ip_address: string }
+  /** Where the instance finds the target: this port of the address of `near`. */
+  port: number
+  /** In the instance's subnet. */
+  near: PathEnd
+  /** In the target's subnet. The target sees its address. */
+  far: PathEnd
+  target: { ip_address: string; port: number }
+}
+
+export interface PathEnd extends SubnetHost {
+  /** Of a NIC of its own. */
+  id: string
+  subnet_id: string
+}
+
 export interface AttachedNic {
   /** The namespace in /run/netns with the bridge's end; QEMU runs in it. */
   namespace: string
@@ -73,7 +96,7 @@ export interface NetworkThing {
   kind: 'namespace' | 'link' | 'process' | 'rules' | 'file'
   /** The system's name: of a namespace, link or table, a pid, or a path. */
   name: string
-  of: { kind: 'vpc' | 'subnet' | 'nic' | 'host'; id: string | null }
+  of: { kind: 'vpc' | 'subnet' | 'nic' | 'path' | 'host'; id: string | null }
 }
 
 /**
@@ -98,8 +121,14 @@ export interface NetworkDriver {
   detachNic(id: string): Promise<void>
   /** Counters from the member's side since attachment; null if it is not attached. */
   nicTraffic(id: string): Promise<{ rx_bytes: number; tx_bytes: number } | null>
+  /** Live. Both subnets must be on this host. */
+  applyPath(spec: PathSpec): Promise<void>
+  /** Removes the path with its NICs. Succeeds if there is none. */
+  removePath(id: string): Promise<void>
+  /** Whether the target takes connections that come along the path. False if there is no such path. */
+  pathReaches(id: string): Promise<boolean>
   /** Ids that were applied or attached and not removed since, whether or not the call completed. Runs no program. */
-  known(): Promise<{ subnets: string[]; nics: string[] }>
+  known(): Promise<{ subnets: string[]; nics: string[]; paths: string[] }>
   /** Everything the driver made on this host, including leftovers of a killed process. */
   list(): Promise<NetworkThing[]>
 }

@@ -225,6 +225,17 @@ const SubnetOnHost = z.object({
   names: z.array(z.object({ name: z.string(), ip_address: z.string() })),
 })
 
+const PathEnd = Interface.extend({ id: z.string(), subnet_id: z.string() })
+
+/** What a host has found of a path. */
+export const ObservedPath = z.strictObject({
+  kind: z.literal('path'),
+  id: z.string(),
+  /** Whether its target takes connections. */
+  state: z.enum(['reachable', 'unreachable']),
+})
+export type ObservedPath = z.infer<typeof ObservedPath>
+
 /** The complete VPC state of a host. The host removes everything else. */
 export const HostNetworks = z.object({
   version: z.string(),
@@ -238,6 +249,17 @@ export const HostNetworks = z.object({
       vpc_id: z.string(),
       subnet_id: z.string(),
       default_route: z.boolean(),
+    }),
+  ),
+  /** Of the instances on this host. */
+  paths: z.array(
+    z.object({
+      id: z.string(),
+      user: z.object({ nic_id: z.string(), ip_address: z.string() }),
+      port: z.int(),
+      near: PathEnd,
+      far: PathEnd,
+      target: z.object({ ip_address: z.string(), port: z.int() }),
     }),
   ),
 })

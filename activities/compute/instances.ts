@@ -9,6 +9,7 @@ import { place, placeElsewhere } from '../../models/compute/placement.ts'
 import { beyond, heldBy, hostsOf, Reservation, release, resize } from '../../models/compute/reservations.ts'
 import { cutOff, resolverOf } from '../../models/network/host-networks.ts'
 import { releaseNics } from '../../models/network/nics.ts'
+import { pathsOf } from '../../models/network/paths.ts'
 import { disksOf, freeDisks } from '../../models/storage/attachments.ts'
 import { arriveTogether, stayTogether, takeDisks } from '../../models/storage/moves.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -191,6 +192,13 @@ async function withNetwork(
   const spec = kind.specOf(instance)
   if (instance.nics.length === 0) return { spec, network_hosts: [] }
   const { _id, tenant_id } = instance
-  const [network, hosts] = await Promise.all([resolverOf(tenant_id, _id), networkHosts(_id)])
-  return { spec: { ...spec, network }, network_hosts: hosts.filter((id) => !except.includes(id)) }
+  const [network, hosts, paths] = await Promise.all([
+    resolverOf(tenant_id, _id),
+    networkHosts(_id),
+    pathsOf(_id),
+  ])
+  // A path comes to its instance's new host only once the instance is there for good: that host is told, too.
+  const network_hosts =
+    paths.length > 0 ? [...new Set([...hosts, ...except])] : hosts.filter((id) => !except.includes(id))
+  return { spec: { ...spec, network }, network_hosts }
 }

@@ -29,8 +29,8 @@ export type Networks = ReturnType<typeof makeNetworks>
  * Runs go one after another, so an older state never overwrites a newer one.
  */
 export function makeNetworks({ driver, wanted, engine, log }: Parts) {
-  let now: HostNetworks = { version: '', subnets: [], nics: [] }
-  /** What was applied here: each subnet's description, and the namespace's process of each NIC. */
+  let now: HostNetworks = { version: '', subnets: [], nics: [], paths: [] }
+  /** What was applied here: the descriptions of each subnet and path, and the namespace's process of each NIC. */
   const done = new Map<string, string>()
   let seen = new Map<string, FoundInstance>()
   let version: string | null = null
@@ -60,13 +60,16 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     now = await wanted()
     const faults = new Map<string, unknown>()
     const known = await driver.known()
-    const nics = new Set(now.nics.map(({ id }) => id))
+    const paths = new Set(now.paths.map(({ id }) => id))
+    const ends = now.paths.flatMap(({ near, far }) => [near, far])
+    const nics = new Set([...now.nics, ...ends].map(({ id }) => id))
     const subnets = new Set(now.subnets.map(({ id }) => id))
     // Remove first: the addresses may belong to other instances now.
     const drop = async (id: string, work: () => Promise<void>) => {
       done.delete(id)
       await work().catch((error: unknown) => faults.set(id, error))
     }
+    for (const id of known.paths.filter((one) => !paths.has(one))) await drop(id, () => driver.removePath(id))
     for (const id of known.nics.filter((one) => !nics.has(one))) await drop(id, () => driver.detachNic(id))
     for (const id of known.subnets.filter((one) => !subnets.has(one)))
       await drop(id, () => driver.removeSubnet(id))
@@ -87,9 +90,19 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     }
     await mapAtOnce([...vpcs], vpcsAtOnce, ([vpcId, its]) => applyVpc(vpcId, its))
     await reattach(all)
+    for (const path of now.paths)
+      await applyPath(path, all).catch((error: unknown) => faults.set(path.id, error))
     if (faults.size === 0) version = now.version
     for (const [id, err] of faults) log.warn({ err, id }, 'a network is not as it should be')
     return faults
+  }
+
+  async function applyPath(path: HostNetworks['paths'][number], all: boolean): Promise<void> {
+    const text = JSON.stringify(path)
+    if (!all && done.get(path.id) === text) return
+    done.delete(path.id)
+    await driver.applyPath(path)
+    done.set(path.id, text)
   }
 
   /** Attaches the NICs of running instances. Failures are retried at the next report. */
@@ -173,6 +186,16 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
       if (faults.has(nicId)) throw faults.get(nicId)
     },
 
+    /** Applies the networks. Throws the error of this path. */
+    async pathReady(id: string): Promise<void> {
+      const faults = await apply()
+      if (faults.has(id)) throw faults.get(id)
+    },
+
+    /** Which paths of this host reach their targets. */
+    lookAlongPaths: (): Promise<{ id: string; reaches: boolean }[]> =>
+      mapAtOnce(now.paths, vpcsAtOnce, async ({ id }) => ({ id, reaches: await driver.pathReaches(id) })),
+
     /** Takes the instances that run here, and moves NICs to the namespaces of restarted ones. */
     async look(found: FoundInstance[]): Promise<void> {
       seen = new Map(found.map((instance) => [instance.id, instance]))
@@ -204,6 +227,9 @@ export const makeNetworksOnHost = ({ networks, machines }: ActivityParts) => ({
     await networks.ready(instanceId)
     for (const tap of await networks.tapsOf(instanceId)) await machines?.attachNic(instanceId, tap)
   },
+
+  /** Applies the wanted networks, and throws if this path is not as it should be. Also if it should not be there. */
+  applyPathOnHost: (pathId: string): Promise<void> => networks.pathReady(pathId),
 
   /** Removes a NIC from a machine. Its tap stays until it is detached. */
   unplugNicOnHost: async (instanceId: string, nicId: string): Promise<void> =>

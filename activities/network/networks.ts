@@ -1,7 +1,7 @@
 import { Host } from '../../models/compute/hosts.ts'
 import { hostsOf, Reservation } from '../../models/compute/reservations.ts'
-import { reachableHosts } from '../../models/network/host-networks.ts'
-import { Nic, type NicView, nicsOf, releaseNic, wantNic } from '../../models/network/nics.ts'
+import { reachableHosts, reachableHostsOf } from '../../models/network/host-networks.ts'
+import { type NicView, nicsOf, releaseNic, wantNic } from '../../models/network/nics.ts'
 import { Subnet } from '../../models/network/subnets.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 
@@ -31,8 +31,5 @@ export const makePlatformNetworkActivities = () => ({
 
 export type PlatformNetworkActivities = ReturnType<typeof makePlatformNetworkActivities>
 
-/** The hosts that answer and have members of the instance's VPC; none for an instance without NICs. */
-export async function networkHosts(instanceId: string): Promise<string[]> {
-  const nic = await Nic.findOne({ instance_id: instanceId }).setOptions(everyTenant).lean()
-  return nic ? reachableHosts(nic.vpc_id) : []
-}
+/** The hosts that answer and have members of the instance’s VPCs; none for an instance without NICs. */
+export const networkHosts = (instanceId: string): Promise<string[]> => reachableHostsOf(instanceId)

@@ -1,7 +1,7 @@
 import { isIPv4 } from 'node:net'
 import { EngineRefused } from '../errors.ts'
 import { contains, parseCidr } from '../../lib/ipv4.ts'
-import type { NicSpec, SubnetHost, SubnetSpec } from '../networks.ts'
+import type { NicSpec, PathSpec, SubnetHost, SubnetSpec } from '../networks.ts'
 
 // Validates everything that goes into commands, rules and dnsmasq's files, even if a caller did: a line break in a
 // name would inject a setting on the host.
@@ -51,6 +51,15 @@ export function checkNic(spec: NicSpec): void {
   must(mac.test(spec.mac_address), 'mac_address', spec.mac_address)
   must(isIPv4(spec.ip_address), 'ip_address', spec.ip_address)
   must(isPlace(spec.into), 'into', spec.into)
+}
+
+/** @throws EngineRefused with the invalid value. */
+export function checkPath({ id: its, user, port, near, far, target }: PathSpec): void {
+  for (const text of [its, user.nic_id, near.id, near.subnet_id, far.id, far.subnet_id])
+    must(id.test(text), 'id', text)
+  for (const { mac_address } of [near, far]) must(mac.test(mac_address), 'mac_address', mac_address)
+  for (const { ip_address } of [user, near, far, target]) must(isIPv4(ip_address), 'ip_address', ip_address)
+  for (const one of [port, target.port]) must(Number.isInteger(one) && one > 0 && one < 65_536, 'port', one)
 }
 
 /** A name in /run/netns may not lead out of that folder. */

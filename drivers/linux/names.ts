@@ -10,7 +10,7 @@ function hash(length: number, ...parts: string[]): string {
   return Array.from(bytes.subarray(0, length), (byte) => alphabet[byte & 31]).join('')
 }
 
-export type Thing = 'vpc' | 'subnet' | 'nic' | 'host'
+export type Thing = 'vpc' | 'subnet' | 'nic' | 'path' | 'host'
 
 /** Names of one host's things. Several hosts may share a machine. */
 export class Names {
@@ -29,6 +29,9 @@ export class Names {
   bridge = (subnetId: string): string => `${this.prefix}s${hash(9, 'subnet', subnetId)}`
   vxlan = (subnetId: string): string => `${this.prefix}x${hash(9, 'subnet', subnetId)}`
   nic = (id: string): string => `${this.prefix}n${hash(9, 'nic', id)}`
+
+  /** The namespace of a path. */
+  path = (id: string): string => `${this.prefix}p${hash(9, 'path', id)}`
 
   /** An nftables pattern for all links with that letter. */
   all = (letter: 'u' | 's' | 'x'): string => `${this.prefix}${letter}*`

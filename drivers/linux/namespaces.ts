@@ -3,9 +3,14 @@ import { namespaceFile, run } from './commands.ts'
 import type { Names } from './names.ts'
 
 /** The VPC namespaces of this host. */
-export async function vpcNamespaces(names: Names): Promise<string[]> {
+export const vpcNamespaces = ({ prefix }: Names): Promise<string[]> => namespacesWith(`${prefix}v`)
+
+/** The namespaces of paths on this host. */
+export const pathNamespaces = ({ prefix }: Names): Promise<string[]> => namespacesWith(`${prefix}p`)
+
+async function namespacesWith(prefix: string): Promise<string[]> {
   const all = await readdir('/run/netns').catch(() => [])
-  const ours = all.filter((name) => name.startsWith(`${names.prefix}v`))
+  const ours = all.filter((name) => name.startsWith(prefix))
   const whole = await Promise.all(ours.map(isNamespace))
   return ours.filter((_, i) => whole[i])
 }

@@ -6,12 +6,13 @@ import { bytesOf, type Links, linksOf } from './commands.ts'
 import { findResolvers } from './dnsmasq.ts'
 import type { Host } from './host.ts'
 import { Names } from './names.ts'
-import { vpcNamespaces } from './namespaces.ts'
+import { pathNamespaces, vpcNamespaces } from './namespaces.ts'
 import { attach, detach, namespaceOfNic } from './nics.ts'
+import { applyPath, pathReaches, removePath } from './paths.ts'
 import { Records } from './records.ts'
 import { hasHostRules, neverOutside } from './rules.ts'
 import { applySubnet, removeSubnet } from './subnets.ts'
-import { checkNic, checkSettings, checkSubnet } from './checks.ts'
+import { checkNic, checkPath, checkSettings, checkSubnet } from './checks.ts'
 import type { NetworkDriver, NetworkThing } from '../networks.ts'
 
 export interface LinuxNetworkSettings {
@@ -89,9 +90,20 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
       return bytes ? { rx_bytes: bytes.tx.bytes, tx_bytes: bytes.rx.bytes } : null
     },
 
+    async applyPath(spec) {
+      checkPath(spec)
+      await host.inTurn(`path ${spec.id}`, () => applyPath(host, spec))
+    },
+
+    removePath: (id) => host.inTurn(`path ${id}`, () => removePath(host, id)),
+
+    pathReaches: (id) => pathReaches(host, id),
+
     async known() {
-      const [subnets, nics] = await Promise.all([host.records.subnets(), host.records.nics()])
-      return { subnets: subnets.map(({ id }) => id), nics: nics.map(({ id }) => id) }
+      const { records } = host
+      const found = await Promise.all([records.subnets(), records.nics(), records.paths()])
+      const [subnets, nics, paths] = found.map((all) => all.map(({ id }) => id))
+      return { subnets: subnets ?? [], nics: nics ?? [], paths: paths ?? [] }
     },
 
     list: () => list(host),
@@ -106,8 +118,15 @@ async function list({ names, records, namespace }: Host): Promise<NetworkThing[]
     found.push({ kind: 'namespace', name, of })
     found.push(...linksIn(links, names))
   }
+  for (const name of await pathNamespaces(names)) {
+    const of = names.readLabel((await linksOf(name)).get('lo')?.ifalias) ?? {
+      kind: 'path' as const,
+      id: null,
+    }
+    found.push({ kind: 'namespace', name, of })
+  }
   found.push(...linksIn(await linksOf(namespace), names))
-  const [subnets, nics] = await Promise.all([records.subnets(), records.nics()])
+  const [subnets, nics, paths] = await Promise.all([records.subnets(), records.nics(), records.paths()])
   for (const { pid, config } of await findResolvers(records.subnetsFolder)) {
     const id = subnets.find((subnet) => config.startsWith(`${records.subnetFolder(subnet.id)}/`))?.id ?? null
     found.push({ kind: 'process', name: String(pid), of: { kind: 'subnet', id } })
@@ -118,8 +137,9 @@ async function list({ names, records, namespace }: Host): Promise<NetworkThing[]
   for (const file of await records.files()) {
     const subnet = subnets.find(({ id }) => records.subnetFolder(id) === file)
     const nic = nics.find(({ id }) => file.endsWith(join('nics', `${names.nic(id)}.json`)))
-    const kind = file.includes('/nics/') ? 'nic' : 'subnet'
-    found.push({ kind: 'file', name: file, of: { kind, id: (subnet ?? nic)?.id ?? null } })
+    const path = paths.find(({ id }) => file.endsWith(join('paths', `${names.path(id)}.json`)))
+    const kind = file.includes('/nics/') ? 'nic' : file.includes('/paths/') ? 'path' : 'subnet'
+    found.push({ kind: 'file', name: file, of: { kind, id: (subnet ?? nic ?? path)?.id ?? null } })
   }
   return found
 }

@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Names } from './names.ts'
-import type { NicSpec, SubnetSpec } from '../networks.ts'
+import type { NicSpec, PathSpec, SubnetSpec } from '../networks.ts'
 
 // Descriptions of what was last requested, in files; the kernel's state follows them. A record is written before a
 // thing is made and removed after it is gone, so everything has a record, even after a crash.
@@ -23,30 +23,39 @@ export class Records {
 
   #subnetFile = (id: string): string => join(this.subnetFolder(id), 'subnet.json')
   #nicFile = (id: string): string => join(this.#folder, 'nics', `${this.#names.nic(id)}.json`)
+  #pathFile = (id: string): string => join(this.#folder, 'paths', `${this.#names.path(id)}.json`)
 
   saveSubnet = (spec: SubnetSpec): Promise<void> =>
     writeIfOther(this.#subnetFile(spec.id), JSON.stringify(spec))
   saveNic = (spec: NicSpec): Promise<void> => writeIfOther(this.#nicFile(spec.id), JSON.stringify(spec))
 
+  savePath = (spec: PathSpec): Promise<void> => writeIfOther(this.#pathFile(spec.id), JSON.stringify(spec))
+
   subnet = (id: string): Promise<SubnetSpec | null> => read<SubnetSpec>(this.#subnetFile(id))
   nic = (id: string): Promise<NicSpec | null> => read<NicSpec>(this.#nicFile(id))
+
+  path = (id: string): Promise<PathSpec | null> => read<PathSpec>(this.#pathFile(id))
 
   async subnets(): Promise<SubnetSpec[]> {
     const folders = await entries(this.subnetsFolder)
     return present(folders.map((folder) => read<SubnetSpec>(join(this.subnetsFolder, folder, 'subnet.json'))))
   }
 
-  async nics(): Promise<NicSpec[]> {
-    const folder = join(this.#folder, 'nics')
-    return present((await entries(folder)).map((file) => read<NicSpec>(join(folder, file))))
+  nics = (): Promise<NicSpec[]> => this.#all<NicSpec>('nics')
+  paths = (): Promise<PathSpec[]> => this.#all<PathSpec>('paths')
+
+  async #all<T>(kind: string): Promise<T[]> {
+    const folder = join(this.#folder, kind)
+    return present((await entries(folder)).map((file) => read<T>(join(folder, file))))
   }
 
   removeSubnet = (id: string): Promise<void> => rm(this.subnetFolder(id), { recursive: true, force: true })
   removeNic = (id: string): Promise<void> => rm(this.#nicFile(id), { force: true })
+  removePath = (id: string): Promise<void> => rm(this.#pathFile(id), { force: true })
 
   /** All files, readable or not. */
   async files(): Promise<string[]> {
-    const kinds = ['subnets', 'nics']
+    const kinds = ['subnets', 'nics', 'paths']
     const names = await Promise.all(kinds.map((kind) => entries(join(this.#folder, kind))))
     return kinds.flatMap((kind, index) => (names[index] ?? []).map((name) => join(this.#folder, kind, name)))
   }

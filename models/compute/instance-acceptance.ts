@@ -3,6 +3,7 @@ import { NotFound, Problem } from '../../lib/problem.ts'
 import { begin as beginOn, type By, type More } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { type AskedNic, mustHaveNic, takeNics } from '../network/nics.ts'
+import { needNoPath } from '../network/paths.ts'
 import type { Accepted } from '../operations.ts'
 import { claimDisk, claimDisks, needsOwnPath } from '../storage/attachments.ts'
 import type { DiskMount } from '../storage/disks.ts'
@@ -145,7 +146,7 @@ export const acceptAttachNic = (kind: InstanceKind, by: By, id: string, asked: N
   })
 }
 
-/** Throws NotFound if the instance does not have the NIC, and a 409 if the instance needs it. */
+/** Throws NotFound if the instance does not have the NIC, and a 409 if the instance or a path needs it. */
 export const acceptDetachNic = (
   kind: InstanceKind,
   by: By,
@@ -156,6 +157,7 @@ export const acceptDetachNic = (
     input: { nic_id },
     async reserve(instance) {
       await mustHaveNic({ id, tenant_id: by.tenant_id }, nic_id)
+      await needNoPath(by, nic_id)
       kind.mayLoseNic?.(instance)
     },
   })

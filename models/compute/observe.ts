@@ -1,7 +1,8 @@
 import type { HostReport, ReportAnswer, ThingOnHost } from '../../lib/host-protocol.ts'
 import { InvalidInput } from '../../lib/problem.ts'
-import { hearAgain, networksOf } from '../network/host-networks.ts'
+import { hearAgain } from '../network/host-networks.ts'
 import { loadBalancerObserver } from '../network/observe-load-balancers.ts'
+import { networkObserver } from '../network/observe-networks.ts'
 import { diskObserver } from '../storage/observe.ts'
 import { Host } from './hosts.ts'
 import { forgetFormerHost } from './log-archive.ts'
@@ -13,7 +14,7 @@ const observers: Record<string, Observer> = {
   instances: instanceObserver,
   disks: diskObserver,
   load_balancers: loadBalancerObserver,
-  networks: { wanted: async (hostId) => (await networksOf(hostId)).version },
+  networks: networkObserver,
 }
 
 /** Handles a host's report: records the host's own facts, and passes the things to the observers of their kinds. */

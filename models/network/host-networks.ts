@@ -5,7 +5,8 @@ import { Host } from '../compute/hosts.ts'
 import { hostsOf, Reservation } from '../compute/reservations.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { defaultDomain } from './dhcp.ts'
-import { Nic, type NicDocument } from './nics.ts'
+import { Nic, type NicDocument, pathKind } from './nics.ts'
+import { Path, type PathDocument, pathsOf } from './paths.ts'
 import { Subnet, type SubnetDocument } from './subnets.ts'
 import { Vpc } from './vpcs.ts'
 
@@ -14,11 +15,16 @@ import { Vpc } from './vpcs.ts'
 
 /** The wanted networks of a host. Equal networks have equal versions. */
 export async function networksOf(hostId: string): Promise<HostNetworks> {
-  const here = await instancesOn(hostId)
-  const vpcIds = await Nic.distinct('vpc_id', { instance_id: { $in: here }, wanted: true }).setOptions(
+  const { here, settled } = await instancesOn(hostId)
+  const paths = await Path.find({ instance_id: { $in: settled }, wanted: true })
+    .setOptions(everyTenant)
+    .sort({ _id: 1 })
+    .lean()
+  const members = [...here, ...paths.map(({ _id }) => _id)]
+  const vpcIds = await Nic.distinct('vpc_id', { instance_id: { $in: members }, wanted: true }).setOptions(
     everyTenant,
   )
-  if (vpcIds.length === 0) return versioned({ subnets: [], nics: [] })
+  if (vpcIds.length === 0) return versioned({ subnets: [], nics: [], paths: [] })
   const these = { vpc_id: { $in: vpcIds } }
   const [subnets, nics, vpcs] = await Promise.all([
     Subnet.find({ ...these, status: { $ne: 'deleting' } })
@@ -59,19 +65,48 @@ export async function networksOf(hostId: string): Promise<HostNetworks> {
         ip_address: nic.ip_address,
         default_route: nics.find(({ instance_id }) => instance_id === nic.instance_id)?._id === nic._id,
       })),
+    paths: paths.flatMap((path) => describePath(path, nics) ?? []),
   })
 }
+
+function describePath(path: PathDocument, nics: NicDocument[]): HostNetworks['paths'][number] | null {
+  const { _id: id, nic_id, port, target } = path
+  const its = nics.filter(({ instance_id }) => instance_id === id)
+  const user = nics.find(({ _id }) => _id === nic_id)
+  const near = its.find(({ subnet_id }) => subnet_id === user?.subnet_id)
+  const far = its.find(({ subnet_id }) => subnet_id === target.subnet_id)
+  if (!user || !near || !far) return null
+  return {
+    id,
+    user: { nic_id, ip_address: user.ip_address },
+    port,
+    near: endOf(near),
+    far: endOf(far),
+    target: { ip_address: target.ip_address, port: target.port },
+  }
+}
+
+const endOf = ({ _id: id, subnet_id, mac_address, ip_address }: NicDocument) => ({
+  id,
+  subnet_id,
+  mac_address,
+  ip_address,
+})
 
 const versioned = (networks: Omit<HostNetworks, 'version'>): HostNetworks => ({
   version: createHash('sha256').update(JSON.stringify(networks)).digest('hex'),
   ...networks,
 })
 
-async function instancesOn(hostId: string): Promise<string[]> {
-  const held = await Reservation.find({ $or: [{ host_id: hostId }, { target_host_id: hostId }] }, { _id: 1 })
-    .setOptions(everyTenant)
-    .lean()
-  return held.map(({ _id }) => _id)
+/**
+ * `settled`: those that are here, and not only on their way. During a move a path stays on the host that its instance
+ * leaves, because no two hosts may have its addresses.
+ */
+async function instancesOn(hostId: string): Promise<{ here: string[]; settled: string[] }> {
+  const any = { $or: [{ host_id: hostId }, { target_host_id: hostId }] }
+  const held = await Reservation.find(any, { host_id: 1 }).setOptions(everyTenant).lean()
+  const settled = held.filter(({ host_id }) => host_id === hostId)
+  return { here: held.map(({ _id }) => _id), settled: settled.map(({ _id }) => _id) }
 }
 
 /** The hosts with members of each VPC, sorted: all hosts get the same order. */
@@ -81,12 +116,29 @@ async function hostsByVpc(nics: NicDocument[]): Promise<Map<string, string[]>> {
     .setOptions(everyTenant)
     .lean()
   const places = new Map(held.map((one) => [one._id, hostsOf(one)]))
+  for (const [id, host_id] of await hostsOfPaths(nics)) places.set(id, [host_id])
   const hosts = new Map<string, string[]>()
   for (const [vpcId, members] of Map.groupBy(nics, ({ vpc_id }) => vpc_id)) {
     const all = members.flatMap(({ instance_id }) => places.get(instance_id) ?? [])
     hosts.set(vpcId, [...new Set(all)].toSorted())
   }
   return hosts
+}
+
+/** The host of each path with one of these NICs. */
+async function hostsOfPaths(nics: NicDocument[]): Promise<[string, string][]> {
+  const ids = nics.filter(({ instance_kind }) => instance_kind === pathKind).map((nic) => nic.instance_id)
+  if (ids.length === 0) return []
+  const paths = await Path.find({ _id: { $in: ids } }, { instance_id: 1 })
+    .setOptions(everyTenant)
+    .lean()
+  const users = { _id: { $in: paths.map(({ instance_id }) => instance_id) } }
+  const held = await Reservation.find(users, { host_id: 1 }).setOptions(everyTenant).lean()
+  const hostOf = new Map(held.map(({ _id, host_id }) => [_id, host_id]))
+  return paths.flatMap(({ _id, instance_id }) => {
+    const host_id = hostOf.get(instance_id)
+    return host_id ? [[_id, host_id] as [string, string]] : []
+  })
 }
 
 async function underlayAddresses(hostIds: string[]): Promise<Map<string, string>> {
@@ -114,7 +166,8 @@ function describe(subnet: SubnetDocument, nics: NicDocument[]): Omit<SubnetSpec,
 
 /** A member's name resolves to its addresses in this subnet, or to the first of its addresses in another subnet. */
 function namesIn(subnetId: string, nics: NicDocument[]): SubnetSpec['names'] {
-  return [...Map.groupBy(nics, ({ instance_id }) => instance_id).values()].flatMap((its) => {
+  const named = nics.filter(({ instance_kind }) => instance_kind !== pathKind)
+  return [...Map.groupBy(named, ({ instance_id }) => instance_id).values()].flatMap((its) => {
     const here = its.filter(({ subnet_id }) => subnet_id === subnetId)
     const shown = here.length ? here : its.slice(0, 1)
     return shown.map(({ instance_name, ip_address }) => ({ name: instance_name, ip_address }))
@@ -158,12 +211,24 @@ export async function resolverOf(
   }
 }
 
+/** The VPCs of an instance: those of its NICs, and those to which its paths lead. */
+async function vpcsOf(instanceId: string): Promise<string[]> {
+  const members = [instanceId, ...(await pathsOf(instanceId))]
+  return Nic.distinct('vpc_id', { instance_id: { $in: members } }).setOptions(everyTenant)
+}
+
+/** The reachable hosts with members of any VPC of an instance. */
+export async function reachableHostsOf(instanceId: string): Promise<string[]> {
+  const hosts = await Promise.all((await vpcsOf(instanceId)).map(reachableHosts))
+  return [...new Set(hosts.flat())]
+}
+
 /**
  * Cuts an unreachable host off from the VPCs of an instance: the other hosts stop peering with it. The host may still
  * run members that were moved or deleted, and two machines must never answer at one address.
  */
 export async function cutOff(instanceId: string, hostId: string): Promise<void> {
-  const vpcIds = await Nic.distinct('vpc_id', { instance_id: instanceId }).setOptions(everyTenant)
+  const vpcIds = await vpcsOf(instanceId)
   await Vpc.updateMany({ _id: { $in: vpcIds } }, { $addToSet: { cut_off_hosts: hostId } }).setOptions({
     ...everyTenant,
     timestamps: false,

@@ -164,14 +164,44 @@ export async function takeNics(instance: Instance, asked: AskedNic[]): Promise<N
 async function needsOwnName({ id, name, tenant_id, namesakes = [] }: Instance, vpcId: string): Promise<void> {
   await lockParent(vpcResource, tenant_id, vpcId)
   const other = { tenant_id, vpc_id: vpcId, instance_name: name, instance_id: { $nin: [id, ...namesakes] } }
-  const holder = await Nic.findOne(other).lean()
+  const holder = await Nic.findOne({ ...other, instance_kind: { $ne: pathKind } }).lean()
   if (holder) throw new NameTaken(`${holder.instance_kind} in the VPC`, name)
+}
+
+/** The kind of a NIC at an end of a path (paths.ts). */
+export const pathKind = 'path'
+
+/**
+ * Takes an address of a subnet for an end of a path: the last that is free, so that the first ones stay for members, and
+ * none of `except`. Throws NotFound (the subnet), `subnet_full`.
+ */
+export async function takePathNic(
+  { id, tenant_id }: { id: string; tenant_id: string },
+  subnet_id: string,
+  except: string[],
+): Promise<NicView> {
+  const subnet = await lockParent(subnetResource, tenant_id, subnet_id)
+  const nic = new Nic({
+    tenant_id,
+    vpc_id: subnet.vpc_id,
+    subnet_id,
+    instance_id: id,
+    instance_kind: pathKind,
+    instance_name: pathKind,
+    mac_address: newMacAddress(),
+    ip_address: await freeAddress(subnet, null, { from: 'last', except }),
+  })
+  return toNicView((await nic.save()).toObject())
 }
 
 /**
  * The requested address if it is free, or the next free one. The caller holds the lock on the subnet (`lockParent`).
  */
-async function freeAddress(subnet: SubnetDocument, asked: string | null): Promise<string> {
+async function freeAddress(
+  subnet: SubnetDocument,
+  asked: string | null,
+  { from = 'first', except = [] }: { from?: 'first' | 'last'; except?: string[] } = {},
+): Promise<string> {
   const { tenant_id, _id, cidr, gateway_ip, dhcp_config: dhcp } = subnet
   const range = parseCidr(cidr)
   if (!range) throw new Error(`subnet ${_id} has no cidr`)
@@ -185,16 +215,24 @@ async function freeAddress(subnet: SubnetDocument, asked: string | null): Promis
   }
   const nics = await Nic.find({ tenant_id, subnet_id: _id }, { ip_address: 1 }).lean()
   const leases = dhcp?.static_leases ?? []
-  const taken = new Set([...nics, ...leases].map(({ ip_address }) => toNumber(ip_address)))
+  const used = [...nics, ...leases].map(({ ip_address }) => ip_address)
+  const taken = new Set([...used, ...except].map(toNumber))
   const isFree = (address: number) =>
     isForMembers(range, gateway_ip, address) && !taken.has(address) && !(dhcp && isLent(dhcp, address))
   if (asked !== null) {
     if (!isFree(toNumber(asked))) throw new AddressTaken(asked)
     return asked
   }
-  for (let address = range.first + 1; address < range.last; address++) {
-    if (isFree(address)) return toAddress(address)
-    if (dhcp && isLent(dhcp, address)) address = toNumber(dhcp.range_end ?? '0.0.0.0')
+  if (from === 'last') {
+    for (let address = range.last - 1; address > range.first; address--) {
+      if (isFree(address)) return toAddress(address)
+      if (dhcp && isLent(dhcp, address)) address = toNumber(dhcp.range_start ?? '0.0.0.0')
+    }
+  } else {
+    for (let address = range.first + 1; address < range.last; address++) {
+      if (isFree(address)) return toAddress(address)
+      if (dhcp && isLent(dhcp, address)) address = toNumber(dhcp.range_end ?? '0.0.0.0')
+    }
   }
   throw new Problem(409, 'subnet_full', 'The subnet is full', `${cidr} has no free address`)
 }

@@ -9,7 +9,7 @@ import { batch, linksOf, namespaceFile, run, runIn } from '../../drivers/linux/c
 import { Names } from '../../drivers/linux/names.ts'
 import { makeNamespace, removeNamespace } from '../../drivers/linux/namespaces.ts'
 import { type LinuxNetworkSettings, makeLinuxNetworks } from '../../drivers/linux/networks.ts'
-import type { NetworkDriver, NicSpec, SubnetSpec } from '../../drivers/networks.ts'
+import type { NetworkDriver, NicSpec, PathSpec, SubnetSpec } from '../../drivers/networks.ts'
 import {
   type DevelopmentHost,
   type DevelopmentHosts,
@@ -275,6 +275,7 @@ export class Fabric {
 }
 
 async function removeAll(networks: NetworkDriver): Promise<void> {
+  for (const id of (await networks.known()).paths) await networks.removePath(id)
   for (const { kind, of } of await networks.list()) {
     if (kind === 'file' && of.kind === 'subnet' && of.id) await networks.removeSubnet(of.id)
   }
@@ -325,6 +326,27 @@ export const nicSpec = (
   default_route: true,
   into,
   ...values,
+})
+
+/** A path of a member to port 80 of an address in another subnet. The member finds it at port 5432 of `at`. */
+export const pathSpec = (
+  user: { nic: NicSpec },
+  at: { subnet: SubnetSpec; ip_address: string },
+  to: { subnet: SubnetSpec; from: string; ip_address: string },
+): PathSpec => ({
+  id: `p-${number()}`,
+  user: { nic_id: user.nic.id, ip_address: user.nic.ip_address },
+  port: 5432,
+  near: endSpec(at.subnet, at.ip_address),
+  far: endSpec(to.subnet, to.from),
+  target: { ip_address: to.ip_address, port: 80 },
+})
+
+const endSpec = ({ id: subnet_id }: SubnetSpec, ip_address: string) => ({
+  id: `n-${number()}`,
+  subnet_id,
+  mac_address: macOf(number()),
+  ip_address,
 })
 
 /** The resolver processes of a subnet, from the driver's list. */

@@ -6,7 +6,7 @@ import { makeNetworks, makeNetworksOnHost, type Networks } from '../../../activi
 import type { Settings } from '../../../config.ts'
 import type { FoundInstance, InstanceEngine } from '../../../drivers/instances.ts'
 import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
-import type { HostNetworks } from '../../../lib/host-protocol.ts'
+import type { HostNetworks, ObservedPath } from '../../../lib/host-protocol.ts'
 import type { Logger } from '../../../lib/log.ts'
 import type { HostPart } from '../part.ts'
 
@@ -58,6 +58,8 @@ async function machinesResolvers(): Promise<string[]> {
 
 // A dead resolver or a deleted link is not reported by anything, so check. A check takes 55 ms per subnet.
 const mendEveryMs = 30_000
+// Each path costs a connection.
+const lookEveryMs = 10_000
 
 type PartOf = Parameters<typeof makeNetworksOnHost>[0] & {
   /** The instances on this host. */
@@ -65,17 +67,46 @@ type PartOf = Parameters<typeof makeNetworksOnHost>[0] & {
   log: Logger
 }
 
-export const networksPart = ({ networks, machines, instances, log }: PartOf): HostPart => ({
-  name: 'networks',
-  activities: makeNetworksOnHost({ networks, machines }),
-  observed: () =>
-    void networks
-      .look(instances())
-      .catch((err: unknown) => log.warn({ err }, 'NICs were not looked at; trying again')),
-  version: networks.version,
-  applyWanted: () => networks.apply(),
-  keep: (signal) => keepMending(networks, log, signal),
-})
+export function networksPart({ networks, machines, instances, log }: PartOf): HostPart {
+  let paths: ObservedPath[] = []
+  return {
+    name: 'networks',
+    kinds: ['path'],
+    activities: makeNetworksOnHost({ networks, machines }),
+    observe: async () => paths,
+    observed: () =>
+      void networks
+        .look(instances())
+        .catch((err: unknown) => log.warn({ err }, 'NICs were not looked at; trying again')),
+    version: networks.version,
+    applyWanted: () => networks.apply(),
+    keep: (signal) =>
+      Promise.all([
+        keepMending(networks, log, signal),
+        keepLooking(networks, (found) => (paths = found), log, signal),
+      ]),
+  }
+}
+
+/** Looks whether the targets of paths take connections, periodically, until aborted. */
+async function keepLooking(
+  networks: Networks,
+  take: (found: ObservedPath[]) => void,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      const found = await networks.lookAlongPaths()
+      take(
+        found.map(({ id, reaches }) => ({ kind: 'path', id, state: reaches ? 'reachable' : 'unreachable' })),
+      )
+    } catch (err) {
+      log.warn({ err }, 'paths were not looked at')
+    }
+    await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
+  }
+}
 
 /** Checks and repairs all networks at the start and then periodically, until aborted. */
 async function keepMending(networks: Networks, log: Logger, signal: AbortSignal): Promise<void> {
