@@ -129,6 +129,16 @@ export class ServiceFailed extends EngineError {
   }
 }
 
+/** A database does not carry out a command of the platform: it may be starting, or busy. */
+export class DatabaseRefused extends EngineError {
+  override readonly name = 'DatabaseRefused'
+  readonly code = 'database_refused'
+  readonly permanent = false
+  constructor(said: string) {
+    super(`The database refused: ${said}`)
+  }
+}
+
 /** An image could not be built. The message says why, as far as it is known. */
 export class BuildFailed extends EngineError {
   override readonly name = 'BuildFailed'

@@ -173,12 +173,12 @@ export type TaskLogs = (
 export interface TaskCommands {
   /**
    * Runs `command` with /bin/sh until it ends, is late, or the signal aborts; then ends it. `mark` names the run in the
-   * command's environment. Throws InstanceNotRunning.
+   * command's environment, which has `env` beside the container's own. Throws InstanceNotRunning.
    */
   run(
     machineId: string,
     serviceId: string,
-    of: { command: string; mark: string; timeoutSec: number },
+    of: { command: string; mark: string; timeoutSec: number; env?: Record<string, string> },
     signal?: AbortSignal,
   ): Promise<TaskCommandResult>
   /** Whether a container of the service runs on the machine. */

@@ -213,3 +213,23 @@ export const ImagesToCopy = z.object({
   names: z.array(z.string()),
 })
 export type ImagesToCopy = z.infer<typeof ImagesToCopy>
+
+/** The users that the databases on a host's machines are to have, with their passwords. The host removes others of ours. */
+export const DatabaseUsersOnHost = z.object({
+  version: z.string(),
+  databases: z.array(
+    z.object({
+      id: z.string(),
+      machine_id: z.string(),
+      /** Counts its starts: an engine may have forgotten its users. */
+      starts: z.int(),
+      users: z.array(z.object({ name: z.string(), password: z.string() })),
+      /** Run by /bin/sh in its container. */
+      commands: z.object({ list: z.string(), make: z.string(), remove: z.string() }),
+    }),
+  ),
+})
+export type DatabaseUsersOnHost = z.infer<typeof DatabaseUsersOnHost>
+
+/** The names of users of attachments, and of no others. */
+export const attachedUser = /^k_[0-9a-f]{24}$/

@@ -24,6 +24,7 @@ import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
+import { databaseUsersPart, openDatabaseUsers } from './host/parts/database-users.ts'
 import { deployPart, openRegistries, openUploads } from './host/parts/deploy.ts'
 import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
@@ -104,6 +105,7 @@ const accessLogs = () => balancing.found().flatMap(({ id, log: of }) => (of ? [{
 
 const inMachines = { engine, dockerHost: settings.KEELSON_DOCKER_HOST }
 const registries = openRegistries(inMachines)
+const databaseUsers = openDatabaseUsers({ engine, wanted: api.databaseUsers, log })
 
 /** Which machines deploy servers may have here. Whether KVM works is known some time after the start. */
 function machineKinds(): ('machine' | 'vm_machine')[] {
@@ -123,6 +125,7 @@ const parts: HostPart[] = [
   networksPart({ networks, machines, instances, log }),
   balancing,
   deployPart({ ...inMachines, registries, api }),
+  databaseUsersPart(databaseUsers),
 ]
 
 function applyWanted(name: string): boolean {
@@ -187,6 +190,7 @@ const samplers = [
         const isSlow = kind === 'vm' && machinesOfHost()?.accelerator !== 'kvm'
         return machine && state === 'running' && !isSlow ? [id] : []
       }),
+    seen: (running) => databaseUsers.look(running),
     send: api.replicas,
     log,
   }),

@@ -4,6 +4,7 @@ import { makePlatformHostActivities } from '../activities/compute/hosts.ts'
 import { makeInstanceDiskActivities } from '../activities/compute/instance-disks.ts'
 import { makeInstanceActivities } from '../activities/compute/instances.ts'
 import { makeMachineActivities } from '../activities/compute/machines.ts'
+import { makeAttachmentActivities } from '../activities/deploy/attachments.ts'
 import { makeArtifactActivities } from '../activities/deploy/artifacts.ts'
 import { makeBuildActivities } from '../activities/deploy/builds.ts'
 import { makeDatabaseActivities } from '../activities/deploy/databases.ts'
@@ -75,6 +76,7 @@ const worker = await Worker.create({
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
     ...makeDatabaseActivities(),
+    ...makeAttachmentActivities(),
     ...makeServiceActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
     ...makeArtifactActivities(),
     ...makeDomainActivities(),

@@ -13,6 +13,7 @@ import { pathsOf } from '../../models/network/paths.ts'
 import { disksOf, freeDisks } from '../../models/storage/attachments.ts'
 import { arriveTogether, stayTogether, takeDisks } from '../../models/storage/moves.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
+import { detachAllOf } from '../deploy/attachments.ts'
 import { networkHosts } from '../network/networks.ts'
 import { answering } from './answering.ts'
 import { permanently } from '../failures.ts'
@@ -95,13 +96,14 @@ export const makeInstanceActivities = () => ({
     if (instance.host_id === null) await release(id)
   },
 
-  /** Releases the reservation and NICs of a deleted instance, deletes its log archive, and detaches its disks. */
+  /** Releases the reservation and NICs of a deleted instance, deletes its log archive, and detaches disks and databases. */
   async releaseInstance(kind: InstanceKindName, id: string): Promise<void> {
     const { instance } = await instanceOf(kind, id)
     await freeDisks(instance)
     await removeArchive(id)
     const held = instance.nics.length ? await Reservation.findById(id).setOptions(everyTenant).lean() : null
     for (const hostId of held ? hostsOf(held) : []) if (!(await answering(hostId))) await cutOff(id, hostId)
+    await detachAllOf(id)
     await release(id)
     await releaseNics(id)
   },

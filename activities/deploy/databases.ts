@@ -4,6 +4,7 @@ import { noteActivity } from '../../models/activity.ts'
 import { transaction } from '../../models/database.ts'
 import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
+import { leadPathsTo } from '../../models/deploy/attachment-acceptance.ts'
 import { engineOf } from '../../models/deploy/engines/index.ts'
 import { findKeptVolumes, keepVolumesOf } from '../../models/deploy/kept-volumes.ts'
 import { type PinnedPlace, placePinned } from '../../models/deploy/places.ts'
@@ -24,6 +25,8 @@ export interface DatabaseFacts {
   stop_grace_sec: number
   /** Null before it is placed. */
   serving: ServingPlace | null
+  /** Its data may have users of attached instances. Histories from before there were any do not say so. */
+  has_users?: boolean
 }
 
 /** What it was started with before; null: it did not run, or never did. */
@@ -36,7 +39,7 @@ const beyondGraceSec = 30
 export const makeDatabaseActivities = () => ({
   async databaseFacts(id: string): Promise<DatabaseFacts> {
     const database = await theDatabase(id)
-    const { deploy_server_id, type, image, machine_port, volume_node } = database
+    const { deploy_server_id, type, image, machine_port, volume_node, has_users } = database
     const { title, healthy, stop_grace_sec } = engineOf(type)
     const server = await DeployServer.findById(deploy_server_id).setOptions(everyTenant).lean()
     const ip_address = server?.nodes.find(({ name }) => name === volume_node)?.ip_address
@@ -48,6 +51,7 @@ export const makeDatabaseActivities = () => ({
       healthy,
       stop_grace_sec,
       serving: ip_address && machine_port !== null ? { service_id: id, ip_address, machine_port } : null,
+      has_users,
     }
   },
 
@@ -89,9 +93,11 @@ export const makeDatabaseActivities = () => ({
     await Database.updateOne({ _id: id }, { $set: { runs, applied } }).setOptions(everyTenant)
   },
 
-  /** It has answered: its volumes have something to lose. */
+  /** It has answered: its volumes have something to lose. Paths lead to where it is now. */
   async noteAnswered(id: string): Promise<void> {
     await Database.updateOne({ _id: id }, { $set: { has_data: true } }).setOptions(everyTenant)
+    const database = await theDatabase(id)
+    if (database.has_users) await leadPathsTo(database)
   },
 
   /** Notes why it did not start, with the last that it wrote. */

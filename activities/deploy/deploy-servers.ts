@@ -1,5 +1,6 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
+import { Attachment } from '../../models/deploy/attachments.ts'
 import {
   DeployServer,
   type DeployNode,
@@ -164,9 +165,14 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
    * The ids of all that the deploy server manages, for its deletion: also what its record does not name, because a
    * killed operation has made it.
    */
-  async partsOfDeployServer(
-    id: string,
-  ): Promise<{ load_balancer: string[]; container: string[]; vm: string[]; disk: string[] }> {
+  async partsOfDeployServer(id: string): Promise<{
+    load_balancer: string[]
+    container: string[]
+    vm: string[]
+    disk: string[]
+    /** Of its databases to instances. Histories from before there were any have none. */
+    attachments?: string[]
+  }> {
     const { tenant_id } = await serverOf(id)
     const its = { tenant_id, managed_by: id }
     const [balancers, containers, vms, disks] = await Promise.all([
@@ -175,7 +181,13 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
       instanceKinds.vm.model.find(its, { _id: 1 }).lean(),
       Disk.find(its, { _id: 1 }).lean(),
     ])
-    return { load_balancer: ids(balancers), container: ids(containers), vm: ids(vms), disk: ids(disks) }
+    return {
+      load_balancer: ids(balancers),
+      container: ids(containers),
+      vm: ids(vms),
+      disk: ids(disks),
+      attachments: await Attachment.distinct('_id', { tenant_id, deploy_server_id: id }),
+    }
   },
 })
 

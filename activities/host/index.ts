@@ -1,6 +1,7 @@
 import type { makeArtifactsOnHost } from './artifacts.ts'
 import type { makeBuildsOnHost } from './builds.ts'
 import type { makeContainersOnHost } from './containers.ts'
+import type { makeDatabaseUsersOnHost } from './database-users.ts'
 import type { makeDatabasesOnHost } from './databases.ts'
 import type { makeDeployNodesOnHost } from './deploy-nodes.ts'
 import type { makeDeployServicesOnHost } from './deploy-services.ts'
@@ -14,6 +15,7 @@ export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeArtifactsOnHost> &
   ReturnType<typeof makeBuildsOnHost> &
   ReturnType<typeof makeDatabasesOnHost> &
+  ReturnType<typeof makeDatabaseUsersOnHost> &
   ReturnType<typeof makeDeployNodesOnHost> &
   ReturnType<typeof makeDeployServicesOnHost> &
   ReturnType<typeof makeDisksOnHost> &

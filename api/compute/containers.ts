@@ -12,6 +12,7 @@ import { operation } from '../operation.ts'
 import { configVars } from './config-vars.ts'
 import { Health, HealthCheck } from './health.ts'
 import { mayChooseHost } from './hosts.ts'
+import { instanceDatabases } from './instance-databases.ts'
 import { instanceDisks } from './instance-disks.ts'
 import { instanceNics } from './instance-nics.ts'
 import { instanceObservation } from './observation/instances.ts'
@@ -125,4 +126,5 @@ export const containers = [
   ...instanceObservation(shown),
   ...configVars(shown),
   ...instanceDisks(shown),
+  ...instanceDatabases({ ...shown, kind: containerKind }),
 ]

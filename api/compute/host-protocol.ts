@@ -21,6 +21,7 @@ import { strangersOn } from '../../models/compute/reservations.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { recordSamples } from '../../models/compute/samples.ts'
 import { openUserData, type VmDocument } from '../../models/compute/vms.ts'
+import { attachedVars } from '../../models/deploy/attachments.ts'
 import { networksOf } from '../../models/network/host-networks.ts'
 import { publicKeys } from '../../models/identity/signing-keys.ts'
 import { byId, Id } from '../fields.ts'
@@ -112,7 +113,7 @@ export const hostProtocol = [
       if (!found) throw new NotFound('instance')
       const { kind, instance } = found
       return {
-        config_vars: await kind.openConfigVars(instance),
+        config_vars: { ...(await kind.openConfigVars(instance)), ...(await attachedVars(instance)) },
         user_data: kind.kind === 'vm' ? await openUserData(instance as VmDocument) : null,
       }
     },

@@ -34,8 +34,9 @@ export const shownAs = (kind: InstanceKind) => ({
 })
 
 export const Arguments = z.array(z.string().max(4096)).max(256)
+export const ConfigVarName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/)
 export const ConfigVars = z
-  .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
+  .record(ConfigVarName, z.string().max(32_768))
   .refine((vars) => Object.keys(vars).length <= 200, 'at most 200 config vars')
 export const Grace = z.int().min(0).max(600).default(10).describe('Seconds to wait before it is killed')
 

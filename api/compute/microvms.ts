@@ -12,6 +12,7 @@ import { operation } from '../operation.ts'
 import { configVars } from './config-vars.ts'
 import { Health, HealthCheck } from './health.ts'
 import { mayChooseHost } from './hosts.ts'
+import { instanceDatabases } from './instance-databases.ts'
 import { instanceDisks } from './instance-disks.ts'
 import { instanceNics } from './instance-nics.ts'
 import { changeable as ofAll, ConfigVars, shownAs } from './instances.ts'
@@ -150,4 +151,5 @@ export const microvms = [
   ...instanceObservation(shown),
   ...configVars(shown),
   ...instanceDisks(shown),
+  ...instanceDatabases({ ...shown, kind: microvmKind }),
 ]

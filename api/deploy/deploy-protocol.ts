@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { NotFound } from '../../lib/problem.ts'
-import { DeployServices, Joining, ReplicaReport } from '../../lib/deploy-protocol.ts'
+import { DatabaseUsersOnHost, DeployServices, Joining, ReplicaReport } from '../../lib/deploy-protocol.ts'
 import { archiveOf } from '../../models/deploy/artifacts.ts'
 import {
   controlPlaneOnHost,
@@ -8,6 +8,7 @@ import {
   joiningOf,
   keepJoining,
 } from '../../models/deploy/deploy-servers.ts'
+import { databaseUsersOn } from '../../models/deploy/database-users.ts'
 import { recordReplicas } from '../../models/deploy/replica-reports.ts'
 import { wantedServices } from '../../models/deploy/swarm-services.ts'
 import { own } from '../compute/host-protocol.ts'
@@ -48,6 +49,19 @@ export const deployProtocol = [
     handle: async ({ caller, params: { id, server_id } }) => {
       own(caller, id)
       return { services: await wantedServices(await controlPlaneOnHost(id, server_id)) }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/internal/v1/hosts/{id}/database-users',
+    permission: hostsOnly('only the host of a database gets the passwords of its users'),
+    summary: 'Get the users of attached instances that the databases on a host are to have',
+    params: byId,
+    responses: { 200: DatabaseUsersOnHost },
+    handle: async ({ caller, params: { id } }) => {
+      own(caller, id)
+      return databaseUsersOn(id)
     },
   }),
 

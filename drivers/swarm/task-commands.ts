@@ -31,13 +31,13 @@ export function makeTaskCommands(dial: DialMachine): TaskCommands {
 
     runs: (machineId, serviceId) => asking(async () => (await running(machineId, serviceId)).length > 0),
 
-    run: (machineId, serviceId, { command, mark, timeoutSec }, signal) =>
+    run: (machineId, serviceId, { command, mark, timeoutSec, env = {} }, signal) =>
       asking(async () => {
         const [container] = await running(machineId, serviceId)
         if (!container) throw new InstanceNotRunning(serviceId)
         const exec = await container.exec({
           Cmd: ['/bin/sh', '-c', command],
-          Env: [`${markName}=${mark}`],
+          Env: Object.entries({ ...env, [markName]: mark }).map(([name, value]) => `${name}=${value}`),
           AttachStdout: true,
           AttachStderr: true,
         })

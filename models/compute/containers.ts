@@ -8,6 +8,7 @@ import { defineResource, resourceSchema } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 import {
   attaching,
+  attachingDatabases,
   defineInstance,
   type InstanceDocument,
   instanceFields,
@@ -27,6 +28,7 @@ export const containerStates = states(
       reschedule: 'rescheduling',
       delete: 'deleting',
       ...attaching,
+      ...attachingDatabases,
     },
     stopped: {
       start: 'starting',
@@ -34,6 +36,7 @@ export const containerStates = states(
       reschedule: 'rescheduling',
       delete: 'deleting',
       ...attaching,
+      ...attachingDatabases,
     },
     error: {
       start: 'starting',
@@ -41,11 +44,12 @@ export const containerStates = states(
       reschedule: 'rescheduling',
       delete: 'deleting',
       ...attaching,
+      ...attachingDatabases,
     },
     // It ran at its host's last report, and may still run. It can be rescheduled to another host.
     unreachable: { reschedule: 'rescheduling', delete: 'deleting' },
   },
-  { supersede: ['delete'], final: ['delete'] },
+  { supersede: ['delete'], final: ['delete', 'detach_database'] },
 )
 
 export interface ContainerDocument

@@ -72,6 +72,12 @@ export const attaching = {
   detach_nic: 'updating',
 } as const
 
+/** The verbs to attach and detach databases, for the kinds that have config vars of their own. */
+export const attachingDatabases = {
+  attach_database: 'updating',
+  detach_database: 'updating',
+} as const
+
 /** The verbs of every kind. */
 export type InstanceVerb =
   | keyof typeof attaching
@@ -99,6 +105,11 @@ export interface PlacedSpec {
 export interface InstanceKind extends Declared<InstanceDocument> {
   sealConfigVars: (tenantId: string, vars: Record<string, string>) => Promise<string>
   openConfigVars: (instance: InstanceDocument) => Promise<Record<string, string>>
+}
+
+/** A kind to which databases can be attached. */
+export type AttachableKind = Omit<InstanceKind, 'resource'> & {
+  resource: Resource<InstanceDocument, InstanceVerb | keyof typeof attachingDatabases>
 }
 
 /** What each kind declares. */

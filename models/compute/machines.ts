@@ -7,11 +7,12 @@ import { type Size, sizeOf } from '../identity/tenants.ts'
 import { defineResource, type Resource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
-import { type StateOf, states } from '../states.ts'
+import { type StateOf, type States, states } from '../states.ts'
 import { disksOf } from '../storage/attachments.ts'
 import { type AcceptedInstance, begin, instanceVerbs, type NewInstance } from './instance-acceptance.ts'
 import {
   attaching,
+  attachingDatabases,
   defineInstance,
   type InstanceDocument,
   type InstanceKind,
@@ -26,27 +27,36 @@ import { reserve, reserveIfRoom, shrink } from './reservations.ts'
 
 const always = { update: 'updating', reschedule: 'rescheduling', delete: 'deleting' } as const
 
-export const machineStates = states(
-  {
-    creating: {},
-    running: {
-      ...always,
-      ...attaching,
-      stop: 'stopping',
-      reboot: 'rebooting',
-      suspend: 'suspending',
-      repair: 'starting',
-    },
-    // The saved memory includes the state of the devices: disks and NICs cannot change.
-    suspended: { ...always, resume: 'resuming', stop: 'stopping' },
-    stopped: { ...always, ...attaching, start: 'starting' },
-    error: { ...always, ...attaching, start: 'starting' },
-    // It ran at its host's last report, and its root disk is on that host.
-    unreachable: { reschedule: 'rescheduling', delete: 'deleting' },
+/** `any`: verbs of one kind alone, which are possible also while it is suspended. */
+const machineTable = <const A extends Record<string, 'updating'>>(any: A) => ({
+  creating: {},
+  running: {
+    ...always,
+    ...any,
+    ...attaching,
+    stop: 'stopping' as const,
+    reboot: 'rebooting' as const,
+    suspend: 'suspending' as const,
+    repair: 'starting' as const,
   },
-  // Suspend and resume cannot be cancelled: the machine either runs or is suspended.
-  { supersede: ['delete'], final: ['delete', 'suspend', 'resume'] },
-)
+  // The saved memory includes the state of the devices: disks and NICs cannot change.
+  suspended: { ...always, ...any, resume: 'resuming' as const, stop: 'stopping' as const },
+  stopped: { ...always, ...any, ...attaching, start: 'starting' as const },
+  error: { ...always, ...any, ...attaching, start: 'starting' as const },
+  // It ran at its host's last report, and its root disk is on that host.
+  unreachable: { reschedule: 'rescheduling' as const, delete: 'deleting' as const },
+})
+
+// Suspend and resume cannot be cancelled: the machine either runs or is suspended.
+export const machineStates = states(machineTable({}), {
+  supersede: ['delete'],
+  final: ['delete', 'suspend', 'resume'],
+})
+
+export const microvmStates = states(machineTable(attachingDatabases), {
+  supersede: ['delete'],
+  final: ['delete', 'suspend', 'resume', 'detach_database'],
+})
 
 export interface MachineDocument
   extends InstanceDocument<StateOf<typeof machineStates>>,
@@ -70,9 +80,10 @@ const machineFields = {
 export type PlacedMachine = Omit<MachineSpec, 'nics' | 'disks'> & PlacedSpec
 
 /** `more`: the fields and rules of this kind alone. */
-export function defineMachine<D extends MachineDocument>(
+export function defineMachine<D extends MachineDocument, Verb extends string>(
   kind: MachineKind,
   title: string,
+  table: States<StateOf<typeof machineStates>, Verb>,
   more: {
     fields?: Record<string, unknown>
     placedAs?: (machine: D) => PlacedKindName
@@ -83,10 +94,10 @@ export function defineMachine<D extends MachineDocument>(
 ) {
   const collection = `${kind}s`
   const fields = { ...machineFields, ...more.fields } as Parameters<typeof resourceSchema<D>>[0]
-  const schema = resourceSchema<D>(fields, machineStates, collection)
+  const schema = resourceSchema<D>(fields, table, collection)
   schema.index({ host_id: 1 })
   const model = mongoose.model<D>(kind === 'vm' ? 'Vm' : 'Microvm', schema)
-  const resource = defineResource(kind, model, machineStates, {
+  const resource = defineResource(kind, model, table, {
     title,
     async comesToRest({ _id, tenant_id }) {
       const machine = await model.findOne({ _id, tenant_id }).lean<D>()

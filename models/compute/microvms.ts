@@ -11,6 +11,7 @@ import {
   defineMachine,
   type MachineDocument,
   machineVerbs,
+  microvmStates,
   mustNotShrink,
   type NewMachine,
 } from './machines.ts'
@@ -26,22 +27,27 @@ export interface MicrovmDocument extends MachineDocument, Pick<ContainerSpec, 'p
 }
 
 const { Mixed } = Schema.Types
-export const microvmKind = defineMachine<MicrovmDocument>('microvm', 'microVM', {
-  fields: {
-    ports: { type: [Mixed], default: [] },
-    health_check: { type: Mixed, default: null },
-    bindings: { type: [Mixed], default: [] },
-    health: { type: String, default: 'none' },
+export const microvmKind = defineMachine<MicrovmDocument, Parameters<typeof microvmStates.from>[0]>(
+  'microvm',
+  'microVM',
+  microvmStates,
+  {
+    fields: {
+      ports: { type: [Mixed], default: [] },
+      health_check: { type: Mixed, default: null },
+      bindings: { type: [Mixed], default: [] },
+      health: { type: String, default: 'none' },
+    },
+    specOf: ({ ports, bindings, health_check }) => ({ ports: withKept(ports, bindings), health_check }),
+    /** Published ports need a NIC. */
+    mayLoseNic({ nics, ports, bindings }) {
+      if (nics.length > 1 || ports.length + bindings.length === 0) return
+      const detail =
+        'Its published ports use its only NIC: remove the ports first, and restart it if it is running'
+      throw new Problem(409, 'ports_need_nic', 'Published ports need the NIC', detail)
+    },
   },
-  specOf: ({ ports, bindings, health_check }) => ({ ports: withKept(ports, bindings), health_check }),
-  /** Published ports need a NIC. */
-  mayLoseNic({ nics, ports, bindings }) {
-    if (nics.length > 1 || ports.length + bindings.length === 0) return
-    const detail =
-      'Its published ports use its only NIC: remove the ports first, and restart it if it is running'
-    throw new Problem(409, 'ports_need_nic', 'Published ports need the NIC', detail)
-  },
-})
+)
 const { resource } = microvmKind
 
 type OwnFields = 'command' | 'entrypoint' | 'restart_policy' | 'ports' | 'health_check'

@@ -12,6 +12,7 @@ import { type Changes, newborn, takeForNew } from './instance-acceptance.ts'
 import {
   defineMachine,
   type MachineDocument,
+  machineStates,
   machineVerbs,
   mustNotShrink,
   type NewMachine,
@@ -34,19 +35,24 @@ export interface VmDocument extends MachineDocument {
   vpc_id: string | null
 }
 
-export const vmKind = defineMachine<VmDocument>('vm', 'VM', {
-  fields: {
-    ssh_keys: { type: [String], default: [] },
-    user_data_sealed: { type: String, default: '-' },
-    vpc_id: { type: String, default: null },
+export const vmKind = defineMachine<VmDocument, Parameters<typeof machineStates.from>[0]>(
+  'vm',
+  'VM',
+  machineStates,
+  {
+    fields: {
+      ssh_keys: { type: [String], default: [] },
+      user_data_sealed: { type: String, default: '-' },
+      vpc_id: { type: String, default: null },
+    },
+    placedAs: ({ image }) => (image === deployMachineImage ? 'vm_machine' : 'vm'),
+    specOf: ({ ssh_keys }) => ({ ssh_keys }),
+    onNics: async (vm) => {
+      const nic = await Nic.findOne({ tenant_id: vm.tenant_id, instance_id: vm._id }).lean()
+      return { vpc_id: await countInVpc(vm, nic?.vpc_id ?? null) }
+    },
   },
-  placedAs: ({ image }) => (image === deployMachineImage ? 'vm_machine' : 'vm'),
-  specOf: ({ ssh_keys }) => ({ ssh_keys }),
-  onNics: async (vm) => {
-    const nic = await Nic.findOne({ tenant_id: vm.tenant_id, instance_id: vm._id }).lean()
-    return { vpc_id: await countInVpc(vm, nic?.vpc_id ?? null) }
-  },
-})
+)
 const { model: Vm, resource } = vmKind
 
 /** Counts a VM in a VPC, which it never leaves. Throws NotFound, QuotaExceeded, and a 409 for another VPC. */

@@ -70,6 +70,8 @@ export const acceptDatabase = (
         runs: false,
         applied: null,
         has_data: kept !== null,
+        has_users: kept !== null,
+        attachments_made: 0,
       },
     })
     if (!kept) await addDataStorage(accepted.document, engineOf(type).data_path)

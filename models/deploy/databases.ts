@@ -49,6 +49,10 @@ export interface DatabaseDocument extends ResourceDocument<StateOf<typeof databa
   applied: (DatabaseSettings & { mounts: { id: string; mount_path: string }[]; starts: number }) | null
   /** It has answered once, so its volumes have something to lose. */
   has_data: boolean
+  /** Its data may have users of attached instances. */
+  has_users: boolean
+  /** Counts attachments: each conflicts with the acceptance of another operation. */
+  attachments_made: number
 }
 
 const { Mixed } = Schema.Types
@@ -67,6 +71,8 @@ const schema = resourceSchema<DatabaseDocument>(
     runs: { type: Boolean, default: false },
     applied: { type: Mixed, default: null },
     has_data: { type: Boolean, default: false },
+    has_users: { type: Boolean, default: false },
+    attachments_made: { type: Number, default: 0 },
   },
   databaseStates,
   'databases',

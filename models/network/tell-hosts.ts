@@ -1,16 +1,12 @@
 import type { Logger } from '../../lib/log.ts'
-import { instanceKindNames, type InstanceKindName, wantedSubject } from '../../lib/host-protocol.ts'
-import { Host } from '../compute/hosts.ts'
-import { planeToken } from '../compute/plane-tokens.ts'
+import { instanceKindNames, type InstanceKindName } from '../../lib/host-protocol.ts'
+import { tellPart } from '../compute/tell-part.ts'
 import { onOperationChange } from '../operations.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { loadBalancersWith } from './host-load-balancers.ts'
 import { type Concerned, onLoadBalancersChanged } from './load-balancer-news.ts'
 import { Route } from './load-balancer-routes.ts'
 import { answeringChallenges, LoadBalancer, Replica } from './load-balancers.ts'
-
-// A host that does not answer by then asks after its next report anyway.
-const answersWithinMs = 2_000
 
 const isInstance = (kind: string): kind is InstanceKindName =>
   (instanceKindNames as readonly string[]).includes(kind)
@@ -39,22 +35,7 @@ async function tellHosts(concerned: Concerned): Promise<void> {
   const hostIds = await Replica.distinct('host_id', { load_balancer_id: { $in: ids } }).setOptions(
     everyTenant,
   )
-  const hosts = await Host.find(
-    { _id: { $in: hostIds }, unreachable_since: null, data_plane_url: { $ne: null } },
-    { data_plane_url: 1 },
-  ).lean()
-  await Promise.all(hosts.map(({ _id, data_plane_url }) => tellHost(_id, data_plane_url ?? '')))
-}
-
-async function tellHost(hostId: string, url: string): Promise<void> {
-  const authorization = `Bearer ${await planeToken(hostId, wantedSubject('load_balancers'))}`
-  const answer = await fetch(new URL('/wanted/load_balancers', url), {
-    method: 'POST',
-    headers: { authorization },
-    signal: AbortSignal.timeout(answersWithinMs),
-  })
-  await answer.body?.cancel()
-  if (!answer.ok) throw new Error(`the host answered ${answer.status}`)
+  await tellPart('load_balancers', hostIds)
 }
 
 async function balancersOf(concerned: Concerned): Promise<string[]> {

@@ -8,6 +8,7 @@ import { disconnectDatabase } from '../../models/database.ts'
 import { decodedHistory } from '../support/histories.ts'
 import { closeFurther } from '../support/hosts.ts'
 import { removeTenants } from '../support/tenants.ts'
+import { attachmentStories } from './stories/attachments.ts'
 import { containerStories } from './stories/containers.ts'
 import { closeAuthority, deployServerStories } from './stories/deploy-servers.ts'
 import { diskStories } from './stories/disks.ts'
@@ -26,6 +27,7 @@ const stories: Stories = {
   ...networkStories,
   ...loadBalancerStories,
   ...deployServerStories,
+  ...attachmentStories,
   ...platformStories,
 }
 

@@ -20,6 +20,7 @@ import {
 import {
   type BuildLogPart,
   BuildOnHost,
+  DatabaseUsersOnHost,
   DeployServices,
   ImagesToCopy,
   ImagesToRemove,
@@ -132,6 +133,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
     deployServices: async (deployServerId: string): Promise<DeployServices> =>
       call(at(`${deployServer(deployServerId)}/services`), DeployServices, {}, await token()),
+
+    databaseUsers: async (): Promise<DatabaseUsersOnHost> =>
+      call(at('database-users'), DatabaseUsersOnHost, {}, await token()),
 
     artifact: async (deployServerId: string, artifactId: string): Promise<Readable> =>
       open(

@@ -13,12 +13,14 @@ interface Parts {
   tasks: TaskSamples
   /** The machines that run on this host. */
   machines: () => string[]
+  /** Gets the containers that run. */
+  seen: (running: { id: string; started_at: string }[]) => void
   send: (report: ReplicaReport) => Promise<void>
   log: Logger
 }
 
 /** Samples the usage of the replicas on this host's machines, and tells of those that have ended. */
-export function sampleReplicas({ tasks, machines, send, log }: Parts): TakeSamples {
+export function sampleReplicas({ tasks, machines, seen, send, log }: Parts): TakeSamples {
   const marks = makeMarks<ContainerSample & { machine_id: string }>()
   let told = new Set<string>()
 
@@ -39,7 +41,9 @@ export function sampleReplicas({ tasks, machines, send, log }: Parts): TakeSampl
   return async () => {
     const ids = machines()
     const found = await mapAtOnce(ids, machinesAtOnce, look)
-    const samples = marks.mark(found.flatMap(({ running }) => running))
+    const running = found.flatMap((one) => one.running)
+    seen(running)
+    const samples = marks.mark(running)
     const healths = found.flatMap((one) => one.healths)
     const ended = found.flatMap((one) => one.ended)
     const news = ended.filter(({ engine_id }) => !told.has(engine_id))

@@ -15,6 +15,8 @@ export const {
   detachDisk: detachDiskContainer,
   attachNic: attachNicContainer,
   detachNic: detachNicContainer,
+  attachDatabase: attachDatabaseContainer,
+  detachDatabase: detachDatabaseContainer,
 } = instanceWorkflows<Specs['container'], FoundContainer>({
   kind: 'container',
   title: 'container',

@@ -4,6 +4,7 @@ import type { Outcome } from '../../activities/operations.ts'
 import type { FoundContainer } from '../../drivers/containers.ts'
 import type { InstanceKindName } from '../../lib/host-protocol.ts'
 import { unbound } from '../../lib/ports.ts'
+import { attachmentWorkflows } from '../deploy/attachments.ts'
 import { durable, type Work } from '../durable.ts'
 import { tellHosts } from '../network/hosts.ts'
 import { moveDisk } from '../storage/moves.ts'
@@ -190,6 +191,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
 
     ...diskWorkflows(kind),
     ...nicWorkflows(steps.unplugNic),
+    ...attachmentWorkflows,
   }
 }
 

@@ -16,4 +16,6 @@ export const {
   detachDisk: detachDiskMicrovm,
   attachNic: attachNicMicrovm,
   detachNic: detachNicMicrovm,
+  attachDatabase: attachDatabaseMicrovm,
+  detachDatabase: detachDatabaseMicrovm,
 } = machineWorkflows('microvm', 'microVM')

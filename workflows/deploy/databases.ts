@@ -1,7 +1,9 @@
 import { proxyLocalActivities } from '@temporalio/workflow'
+import type { AttachmentActivities } from '../../activities/deploy/attachments.ts'
 import type { DatabaseActivities, DatabaseFacts, FormerStart } from '../../activities/deploy/databases.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { durable, type Work } from '../durable.ts'
+import { someTries, takeAway, unlessCancelled } from './attachments.ts'
 import { on } from '../hosts.ts'
 import { apply, keepVolumes } from './deployments.ts'
 
@@ -13,15 +15,21 @@ const platform = proxyLocalActivities<DatabaseActivities & DeploymentActivities>
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
+const attachments = proxyLocalActivities<AttachmentActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
 /** An engine that finds much to recover reads its log for minutes. */
 const answersWithinSec = 600
 
 /** Ends its engine, if it runs, and waits for the end. */
-async function end(id: string): Promise<void> {
-  const { deploy_server_id, at, stop_grace_sec } = await platform.databaseFacts(id)
+async function end(id: string): Promise<DatabaseFacts> {
+  const facts = await platform.databaseFacts(id)
   await platform.settleStop(id)
-  await apply(deploy_server_id)
-  await awaitEnd(id, at, stop_grace_sec)
+  await apply(facts.deploy_server_id)
+  await awaitEnd(id, facts.at, facts.stop_grace_sec)
+  return facts
 }
 
 async function awaitEnd(id: string, at: DatabaseFacts['at'], graceSec: number): Promise<void> {
@@ -45,13 +53,21 @@ async function awaitAnswer(id: string): Promise<void> {
 
 /** Starts it with its present settings. Its former engine has ended. */
 async function start({ id, progress }: Work<unknown>, former: FormerStart): Promise<void> {
-  const { deploy_server_id, title } = await platform.databaseFacts(id)
+  const facts = await platform.databaseFacts(id)
+  const { title } = facts
   progress(`starting ${title}`)
   await platform.settleStart(id, former)
-  await apply(deploy_server_id)
+  await apply(facts.deploy_server_id)
   progress(`waiting until ${title} answers`)
   await awaitAnswer(id)
   await platform.noteAnswered(id)
+  await makeUsers(id, facts)
+}
+
+/** The engine may have forgotten the users of attached instances, or have users of others in its volume. */
+async function makeUsers(id: string, { at, has_users }: DatabaseFacts): Promise<void> {
+  // The host tries again by itself, so a refusal is no reason to end what answers.
+  if (has_users && at) await on(at.host_id, someTries).applyDatabaseUsersOnHost(id).catch(unlessCancelled)
 }
 
 /** Has its worker and its image be there before anything ends. */
@@ -137,8 +153,10 @@ export const restartDatabase = durable(async (work) => {
     await keepOutput(id)
     await end(id)
     await platform.takeStartBack(id, former)
-    await apply((await platform.databaseFacts(id)).deploy_server_id)
+    const facts = await platform.databaseFacts(id)
+    await apply(facts.deploy_server_id)
     await awaitAnswer(id)
+    await makeUsers(id, facts)
   })
   progress('ending the database')
   await end(id)
@@ -159,7 +177,11 @@ export const stopDatabase = durable(
 export const deleteDatabase = durable<{ delete_volumes?: boolean }>(
   async ({ id, input, progress }) => {
     progress('ending the database')
-    await end(id)
+    const { has_users } = await end(id)
+    if (has_users) {
+      progress('detaching it from instances')
+      for (const attachment of await attachments.attachmentsOfDatabase(id)) await takeAway(attachment)
+    }
     if (input.delete_volumes === false && (await platform.databaseHasData(id))) {
       await platform.keepDatabaseVolumes(id)
       return 'deleted'

@@ -1,6 +1,7 @@
 import { durable } from '../durable.ts'
 import { together } from '../together.ts'
 import { endDeployments } from './applications.ts'
+import { takeAway } from './attachments.ts'
 import { domains } from './domains.ts'
 import {
   deployments,
@@ -78,7 +79,9 @@ export const updateDeployServer = durable(async (work) => {
 export const deleteDeployServer = durable(
   async (work) => {
     const { id } = work
-    const { load_balancer, container, vm, disk } = await platform.partsOfDeployServer(id)
+    const { load_balancer, container, vm, disk, attachments = [] } = await platform.partsOfDeployServer(id)
+    if (attachments.length > 0) await say(work, 'detaching its databases from instances')
+    for (const attachment of attachments) await takeAway(attachment)
     await say(work, 'cancelling deployments')
     await endDeployments({ deploy_server_id: id })
     await say(work, 'deleting the machines and the load balancer')

@@ -1,5 +1,20 @@
 import { z } from 'zod'
-import { between, type DatabaseEngine, keys, options } from './engine.ts'
+import { between, type DatabaseEngine, type DatabaseUsers, keys, options } from './engine.ts'
+
+const client = 'clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD"'
+
+const users: DatabaseUsers = {
+  list: `${client} --query "SELECT name FROM system.users"`,
+  make: `${client} --multiquery <<END
+CREATE USER IF NOT EXISTS $ATTACHED_USER IDENTIFIED WITH sha256_password BY '$ATTACHED_PASSWORD';
+ALTER USER $ATTACHED_USER IDENTIFIED WITH sha256_password BY '$ATTACHED_PASSWORD';
+GRANT SELECT, INSERT, ALTER, CREATE TABLE, CREATE VIEW, DROP TABLE, DROP VIEW, TRUNCATE, OPTIMIZE, SHOW ON $CLICKHOUSE_DB.* TO $ATTACHED_USER;
+END`,
+  remove: `${client} --multiquery >/dev/null <<END
+DROP USER IF EXISTS $ATTACHED_USER;
+KILL QUERY WHERE user = '$ATTACHED_USER' SYNC;
+END`,
+}
 
 export const clickhouse: DatabaseEngine = {
   title: 'ClickHouse',
@@ -31,4 +46,5 @@ export const clickhouse: DatabaseEngine = {
   }),
   url: ({ user, password, database }, address) =>
     `http://${user}:${password}@${address}/?database=${database}`,
+  users,
 }

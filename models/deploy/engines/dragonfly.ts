@@ -1,6 +1,20 @@
 import { z } from 'zod'
-import { between, type DatabaseEngine, keys, options } from './engine.ts'
-import { likeRedis } from './redis.ts'
+import { between, type DatabaseEngine, type DatabaseUsers, keys, options } from './engine.ts'
+import { likeRedis, redisRights, redisUrl } from './redis.ts'
+
+/** Says one command to the engine, and prints its answer. Each `%s` in it is one of the variables. */
+const say = (words: string, ...variables: string[]): string => {
+  const values = ['DFLY_requirepass', ...variables].map((name) => `"$${name}"`).join(' ')
+  return `printf 'AUTH %s\\r\\n${words}\\r\\n' ${values} | nc -q1 127.0.0.1 6379 | tr -d '\\r'`
+}
+const ours = ['ATTACHED_USER', 'ATTACHED_PASSWORD']
+
+const users: DatabaseUsers = {
+  list: say('ACL USERS'),
+  make: `${say(`ACL SETUSER %s ON RESETPASS >%s ~* &* ${redisRights}`, ...ours)} | tail -n1 | grep -qx +OK`,
+  remove: `${say('ACL DELUSER %s', 'ATTACHED_USER')} | tail -n1 | grep -qx ':[01]'`,
+  url: redisUrl,
+}
 
 export const dragonfly: DatabaseEngine = {
   ...likeRedis,
@@ -33,4 +47,5 @@ export const dragonfly: DatabaseEngine = {
     maxclients: between(10, 65_000),
     snapshot_cron: z.string().regex(/^[\d*/, -]{9,64}$/),
   }),
+  users,
 }

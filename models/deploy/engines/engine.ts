@@ -13,6 +13,21 @@ export interface DatabaseCredentials {
 /** Values of the keys that an engine takes (`configuration`). */
 export type Configuration = Record<string, string | number | boolean>
 
+/**
+ * The users of attached instances: each may read and write the data and make tables, and nothing else. Commands are run by
+ * /bin/sh in the container. Secrets go to the engine by its client's input, and in no list of arguments.
+ */
+export interface DatabaseUsers {
+  /** Prints the names of all users, each in a line of its own. */
+  list: string
+  /** Makes $ATTACHED_USER with $ATTACHED_PASSWORD, or gives it that password and its rights again. */
+  make: string
+  /** Removes $ATTACHED_USER and ends its connections. What it has made stays. Succeeds if there is none. */
+  remove: string
+  /** If it differs from the engine's. */
+  url?: (credentials: DatabaseCredentials, address: string) => string
+}
+
 export interface DatabaseEngine {
   /** Its name in sentences. */
   title: string
@@ -44,6 +59,7 @@ export interface DatabaseEngine {
   configuration: z.ZodObject
   /** The URL by which clients connect. `address`: `host:port`. */
   url: (credentials: DatabaseCredentials, address: string) => string
+  users: DatabaseUsers
 }
 
 // What configuration keys take.

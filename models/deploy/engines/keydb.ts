@@ -1,5 +1,5 @@
 import type { DatabaseEngine } from './engine.ts'
-import { likeRedis, redisOptions } from './redis.ts'
+import { likeRedis, redisOptions, redisUsers } from './redis.ts'
 
 export const keydb: DatabaseEngine = {
   ...likeRedis,
@@ -14,4 +14,5 @@ export const keydb: DatabaseEngine = {
     'keydb-server',
     ...redisOptions(memory_mib, configuration, credentials),
   ],
+  users: redisUsers('keydb-cli'),
 }

@@ -1,4 +1,4 @@
-import { between, type DatabaseEngine, keys, options, size } from './engine.ts'
+import { between, type DatabaseEngine, type DatabaseUsers, keys, options, size } from './engine.ts'
 
 /** The options that MariaDB and MySQL share. */
 export const mysqlKeys = {
@@ -9,6 +9,26 @@ export const mysqlKeys = {
   lock_wait_timeout: between(1, 2_592_000),
   innodb_lock_wait_timeout: between(1, 3600),
   long_query_time: between(0, 3600),
+}
+
+const rights =
+  'SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, CREATE TEMPORARY TABLES, LOCK TABLES'
+
+/** `of`: the beginning of the image's variables. */
+export function mysqlUsers(client: 'mariadb' | 'mysql', of: 'MARIADB' | 'MYSQL'): DatabaseUsers {
+  const asRoot = `MYSQL_PWD="$${of}_ROOT_PASSWORD" ${client} -h 127.0.0.1 -u root`
+  return {
+    list: `${asRoot} -Ne "SELECT user FROM mysql.user"`,
+    make: `${asRoot} <<END
+CREATE USER IF NOT EXISTS '$ATTACHED_USER'@'%' IDENTIFIED BY '$ATTACHED_PASSWORD';
+ALTER USER '$ATTACHED_USER'@'%' IDENTIFIED BY '$ATTACHED_PASSWORD';
+GRANT ${rights} ON $${of}_DATABASE.* TO '$ATTACHED_USER'@'%';
+END`,
+    // A connection that has ended by itself meanwhile cannot be killed.
+    remove: `${asRoot} -e "DROP USER IF EXISTS '$ATTACHED_USER'@'%'" &&
+${asRoot} -Ne "SELECT id FROM information_schema.processlist WHERE user = '$ATTACHED_USER'" |
+while read -r id; do ${asRoot} -e "KILL $id" || true; done`,
+  }
 }
 
 export const mariadb: DatabaseEngine = {
@@ -34,4 +54,5 @@ export const mariadb: DatabaseEngine = {
   ],
   configuration: keys(mysqlKeys),
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
+  users: mysqlUsers('mariadb', 'MARIADB'),
 }

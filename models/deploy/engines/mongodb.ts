@@ -1,5 +1,23 @@
 import { z } from 'zod'
-import { between, type Configuration, type DatabaseEngine, keys } from './engine.ts'
+import { between, type Configuration, type DatabaseEngine, type DatabaseUsers, keys } from './engine.ts'
+
+const mongosh = (script: string): string =>
+  `mongosh --quiet -u "$MONGO_INITDB_ROOT_USERNAME" -p "$MONGO_INITDB_ROOT_PASSWORD" --authenticationDatabase admin --eval '${script}' mongodb://127.0.0.1:27017/admin`
+
+const users: DatabaseUsers = {
+  list: mongosh('db.getUsers().users.forEach((one) => print(one.user))'),
+  make: mongosh(`
+    const { ATTACHED_USER: user, ATTACHED_PASSWORD: pwd, MONGO_INITDB_DATABASE: of } = process.env
+    const its = { pwd, roles: [{ role: "readWrite", db: of }] }
+    if (db.getUser(user)) db.updateUser(user, its)
+    else db.createUser({ user, ...its })`),
+  remove: mongosh(`
+    const user = process.env.ATTACHED_USER
+    if (db.getUser(user)) {
+      db.adminCommand({ killAllSessions: [{ user, db: "admin" }] })
+      db.dropUser(user)
+    }`),
+}
 
 export const mongodb: DatabaseEngine = {
   title: 'MongoDB',
@@ -33,4 +51,5 @@ export const mongodb: DatabaseEngine = {
   }),
   url: ({ user, password, database }, address) =>
     `mongodb://${user}:${password}@${address}/${database}?authSource=admin`,
+  users,
 }

@@ -1,5 +1,5 @@
 import { type DatabaseEngine, keys, options } from './engine.ts'
-import { mysqlKeys } from './mariadb.ts'
+import { mysqlKeys, mysqlUsers } from './mariadb.ts'
 
 export const mysql: DatabaseEngine = {
   title: 'MySQL',
@@ -23,4 +23,5 @@ export const mysql: DatabaseEngine = {
   ],
   configuration: keys(mysqlKeys),
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
+  users: mysqlUsers('mysql', 'MYSQL'),
 }

@@ -1,7 +1,42 @@
 import { z } from 'zod'
-import { between, type Configuration, type DatabaseEngine, keys, size } from './engine.ts'
+import { between, type Configuration, type DatabaseEngine, type DatabaseUsers, keys, size } from './engine.ts'
 
 const sizes = 'kB|MB|GB'
+
+const psql =
+  'PGPASSWORD="$POSTGRES_PASSWORD" psql -qX -v ON_ERROR_STOP=1 -h 127.0.0.1 -U "$POSTGRES_USER" -d "$POSTGRES_DB"'
+
+/** A user acts as the group of all: what one has made is the others' too, and stays. The log gets no password. */
+const users: DatabaseUsers = {
+  list: `${psql} -tAc "SELECT rolname FROM pg_roles"`,
+  make: String.raw`${psql} <<'END'
+\getenv user ATTACHED_USER
+\getenv password ATTACHED_PASSWORD
+\getenv owner POSTGRES_USER
+SET log_statement = 'none'; SET log_min_duration_statement = -1; SET log_min_error_statement = 'panic';
+SELECT 'CREATE ROLE keelson_attached' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'keelson_attached') \gexec
+SELECT format('CREATE ROLE %I', :'user') WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = :'user') \gexec
+ALTER ROLE :"user" LOGIN PASSWORD :'password';
+GRANT keelson_attached TO :"user";
+ALTER ROLE :"user" SET role TO keelson_attached;
+GRANT USAGE, CREATE ON SCHEMA public TO keelson_attached;
+GRANT SELECT, INSERT, UPDATE, DELETE, REFERENCES ON ALL TABLES IN SCHEMA public TO keelson_attached;
+GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO keelson_attached;
+ALTER DEFAULT PRIVILEGES FOR ROLE :"owner" IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE, REFERENCES ON TABLES TO keelson_attached;
+ALTER DEFAULT PRIVILEGES FOR ROLE :"owner" IN SCHEMA public GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO keelson_attached;
+END`,
+  remove: String.raw`${psql} >/dev/null <<'END'
+\getenv user ATTACHED_USER
+SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :'user') AS there \gset
+\if :there
+ALTER ROLE :"user" NOLOGIN;
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :'user';
+REASSIGN OWNED BY :"user" TO keelson_attached;
+DROP OWNED BY :"user";
+DROP ROLE :"user";
+\endif
+END`,
+}
 
 export const postgresql: DatabaseEngine = {
   title: 'PostgreSQL',
@@ -39,4 +74,5 @@ export const postgresql: DatabaseEngine = {
     log_statement: z.enum(['none', 'ddl', 'mod', 'all']),
   }),
   url: ({ user, password, database }, address) => `postgresql://${user}:${password}@${address}/${database}`,
+  users,
 }

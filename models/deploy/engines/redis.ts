@@ -1,5 +1,12 @@
 import { z } from 'zod'
-import { between, type Configuration, type DatabaseCredentials, type DatabaseEngine, keys } from './engine.ts'
+import {
+  between,
+  type Configuration,
+  type DatabaseCredentials,
+  type DatabaseEngine,
+  type DatabaseUsers,
+  keys,
+} from './engine.ts'
 
 /** What engines with the protocol and the options of Redis share. */
 export const likeRedis = {
@@ -30,6 +37,22 @@ export const likeRedis = {
   url: ({ password }: DatabaseCredentials, address: string) => `redis://default:${password}@${address}/0`,
 }
 
+/** All that clients need. Of what is dangerous: what many clients ask for at their start, and what only concerns keys. */
+export const redisRights = '+@all -@admin -@dangerous +info +keys +sort +flushdb'
+
+export const redisUrl: NonNullable<DatabaseUsers['url']> = ({ user, password }, address) =>
+  `redis://${user}:${password}@${address}/0`
+
+/** They are in memory alone, and are made again when the engine has started. The client's own exit code is always 0. */
+export const redisUsers = (client: 'redis-cli' | 'keydb-cli'): DatabaseUsers => ({
+  list: `${client} acl users`,
+  make: `${client} <<END | grep -qx OK
+ACL SETUSER $ATTACHED_USER reset on >$ATTACHED_PASSWORD ~* &* ${redisRights}
+END`,
+  remove: `${client} acl deluser "$ATTACHED_USER" | grep -qx '[01]'`,
+  url: redisUrl,
+})
+
 /** Every write is in the append-only file. A quarter of the memory is for copies while that is written anew. */
 export const redisOptions = (
   memory_mib: number,
@@ -57,4 +80,5 @@ export const redis: DatabaseEngine = {
     'redis-server',
     ...redisOptions(memory_mib, configuration, credentials),
   ],
+  users: redisUsers('redis-cli'),
 }

@@ -213,7 +213,7 @@ async function buildsHere() {
   return buildsOf(tenant.owner, server.id)
 }
 
-async function theServer(): Promise<string> {
+export async function theServer(): Promise<string> {
   const { body } = await tenant.owner.ask('POST', '/api/v1/deploy-servers')
   return String(body['id'])
 }
