@@ -3,7 +3,8 @@ import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { begin, type By } from '../acceptance.ts'
 import type { AttachableKind, InstanceDocument } from '../compute/instances.ts'
 import type { Accepted } from '../operations.ts'
-import { leadPath, takePath } from '../network/paths.ts'
+import { leadPath, type PathTarget, takePath } from '../network/paths.ts'
+import { lockParent } from '../parents.ts'
 import { mine } from '../resources.ts'
 import {
   Attachment,
@@ -14,7 +15,7 @@ import {
   userOf,
 } from './attachments.ts'
 import { credentialsOf, Database, type DatabaseDocument, databaseResource } from './databases.ts'
-import { DeployServer } from './deploy-servers.ts'
+import { DeployServer, type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 import { engineOf } from './engines/index.ts'
 
 // The acceptance rules for attachments of databases, which are operations on instances.
@@ -28,7 +29,8 @@ export interface NewAttachment {
 }
 
 /**
- * Accepts the attachment of a database to an instance. Throws NotFound (the database), StateConflict unless it runs,
+ * Accepts the attachment of a database to an instance. Throws NotFound (the database), StateConflict unless it runs and its
+ * deploy server stays,
  * `already_attached`, `no_nic`, `too_many_databases`, ConfigVarTaken and `subnet_full`.
  */
 export const acceptAttachDatabase = (
@@ -42,20 +44,21 @@ export const acceptAttachDatabase = (
     input: { attachment_id },
     async reserve(instance) {
       const database = await runningDatabase(by, database_id)
+      // So its deletion finds the attachment.
+      const server = await lockParent(deployServerResource, by.tenant_id, database.deploy_server_id)
       const [nic] = instance.nics
       if (!nic) {
         const detail = `The ${kind.title} has no NIC: attach one in a subnet first, from which the database is reached`
         throw new Problem(409, 'no_nic', 'The instance is in no subnet', detail)
       }
       await mayHaveOneMore(kind, instance, { database_id, config_var })
-      const target = await targetOf(database)
       await takePath({
         _id: attachment_id,
         tenant_id: by.tenant_id,
         instance_id: id,
         nic,
         port: engineOf(database.type).port,
-        target,
+        target: targetIn(server, database),
       })
       await new Attachment({
         _id: attachment_id,
@@ -106,27 +109,22 @@ async function mayHaveOneMore(
 }
 
 /** Where a database is reached in its deploy server's network. Throws StateConflict if it has no place. */
-async function targetOf({
-  tenant_id,
-  deploy_server_id,
-  volume_node,
-  machine_port,
-  status,
-}: DatabaseDocument) {
-  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
-  const ip_address = server?.nodes.find(({ name }) => name === volume_node)?.ip_address
-  if (!server?.subnet_id || !ip_address || machine_port === null)
+function targetIn(
+  { subnet_id, nodes }: DeployServerDocument,
+  { volume_node, machine_port, status }: DatabaseDocument,
+): PathTarget {
+  const ip_address = nodes.find(({ name }) => name === volume_node)?.ip_address
+  if (!subnet_id || !ip_address || machine_port === null)
     throw new StateConflict('attach the database', status)
-  return { subnet_id: server.subnet_id, ip_address, port: machine_port }
+  return { subnet_id, ip_address, port: machine_port }
 }
 
 /** Has the paths to a database lead to where it is, if it has been made anew elsewhere. */
 export async function leadPathsTo(database: DatabaseDocument): Promise<void> {
-  const { _id: database_id, tenant_id } = database
+  const { _id: database_id, tenant_id, deploy_server_id } = database
   const ids = await Attachment.distinct('_id', { tenant_id, database_id })
-  if (ids.length === 0) return
-  const target = await targetOf(database)
-  for (const id of ids) await leadPath(id, target)
+  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
+  if (server) for (const id of ids) await leadPath(id, targetIn(server, database))
 }
 
 /** Accepts the detachment of a database. Throws NotFound if it is not attached to the instance. */

@@ -21,7 +21,7 @@ let subnet: string
 
 beforeAll(async () => {
   tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make()
+  server = await tenant.owner.deployServers.make({ worker_instance_type: 'medium' })
   if (hasEngines) await makeDatabaseImages('redis')
   databases = databasesOf(tenant.owner, server.id)
   inside = insideOf(tenant, server)
@@ -208,6 +208,37 @@ describeEngines('an attached database', () => {
     expect(await roles()).not.toContain(user)
     expect(await ask(two, 'INSERT INTO notes (text) VALUES (3); SELECT count(*) FROM notes')).toBe('3')
     for (const each of [one, two]) await each.delete()
+    await (await databases.delete(id)).operation.success()
+  })
+
+  test('of MariaDB has users with rights in its own database alone', async () => {
+    await makeDatabaseImages('mariadb')
+    const { id } = await databases.make({ type: 'mariadb', memory_mib: 160 })
+    const container = await makeUser(tenant, 'containers', subnet)
+    await (await container.attach(id)).operation.success()
+    const { DATABASE_URL: url = '' } = await container.vars()
+    const [, user = '', password = '', address = ''] =
+      /^mysql:\/\/(\w+):(\w+)@([\d.]+):3306\/app$/.exec(url) ?? []
+    // The engine greets whoever reaches it.
+    expect(await container.run(`nc -w 2 ${address} 3306 </dev/null | tr -cd '[:alpha:]'`)).toContain(
+      'MariaDB',
+    )
+    const client = `MYSQL_PWD=${password} mariadb -h 127.0.0.1 -u ${user}`
+    const ask = (statement: string) => inside.runIn(id, `${client} app -Ne "${statement}" 2>&1 || true`)
+    expect(
+      await ask('CREATE TABLE notes (id int); INSERT INTO notes VALUES (1); SELECT count(*) FROM notes'),
+    ).toBe('1')
+    for (const statement of ['CREATE USER other', 'SELECT * FROM mysql.user', 'CREATE DATABASE other'])
+      expect(await ask(statement)).toContain('denied')
+    await (await container.detach(id)).operation.success()
+    expect(await ask('SELECT 1')).toContain('Access denied')
+    expect(
+      await inside.runIn(
+        id,
+        'MYSQL_PWD=$MARIADB_PASSWORD mariadb -h 127.0.0.1 -u $MARIADB_USER app -Ne "SELECT count(*) FROM notes"',
+      ),
+    ).toBe('1')
+    await container.delete()
     await (await databases.delete(id)).operation.success()
   })
 

@@ -26,6 +26,14 @@ describe.each(databaseTypes)('%s', (type) => {
     expect(given).toContain('secret')
   })
 
+  test('makes users of attached instances with a name and a password, and removes them by their name', () => {
+    const { list, make, remove, url = engine.url } = engine.users
+    expect(make).toMatch(/ATTACHED_USER.*ATTACHED_PASSWORD/s)
+    expect(remove).toContain('ATTACHED_USER')
+    for (const command of [list, remove]) expect(command).not.toContain('ATTACHED_PASSWORD')
+    expect(url({ ...credentials, user: 'k_1' }, 'host:1')).toMatch(/^\w+:\/\/k_1:secret@host:1\//)
+  })
+
   test('takes no setting that it does not name', () => {
     expect(engine.configuration.safeParse({}).success).toBe(true)
     expect(engine.configuration.safeParse({ 'no-such-setting': 1 }).success).toBe(false)

@@ -96,6 +96,9 @@ if [ ! -d /var/lib/mysql/mysql ]; then
     cat mysql_system_tables.sql mysql_performance_tables.sql mysql_system_tables_data.sql
     echo 'FLUSH PRIVILEGES;'
     echo "ALTER USER root@localhost IDENTIFIED BY '$MARIADB_ROOT_PASSWORD';"
+    echo "DROP USER IF EXISTS root@'127.0.0.1';"
+    echo "CREATE USER root@'%' IDENTIFIED BY '$MARIADB_ROOT_PASSWORD';"
+    echo "GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;"
     echo "CREATE DATABASE $MARIADB_DATABASE;"
     echo "CREATE USER '$MARIADB_USER'@'%' IDENTIFIED BY '$MARIADB_PASSWORD';"
     echo "GRANT ALL ON $MARIADB_DATABASE.* TO '$MARIADB_USER'@'%';"
