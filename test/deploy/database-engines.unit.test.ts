@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import { describe, expect, test } from '@jest/globals'
 import { databaseTypes, engineOf, engines, imageOf, upgradesOf } from '../../models/deploy/engines/index.ts'
 
@@ -33,6 +34,15 @@ describe.each(databaseTypes)('%s', (type) => {
     for (const command of [list, remove]) expect(command).not.toContain('ATTACHED_PASSWORD')
     expect(url({ ...credentials, user: 'k_1' }, 'host:1')).toMatch(/^\w+:\/\/k_1:secret@host:1\//)
   })
+
+  // A copy's scripts take data from the environment and the input: nothing of theirs depends on the database.
+  test.each(['dump', 'restore', 'count'] as const)(
+    'has a script to %s that stops at the first error',
+    (what) => {
+      expect(engine.copies[what]).toMatch(/^set -eu\n/)
+      expect(spawnSync('/bin/sh', ['-n'], { input: engine.copies[what] })).toMatchObject({ status: 0 })
+    },
+  )
 
   test('takes no setting that it does not name', () => {
     expect(engine.configuration.safeParse({}).success).toBe(true)

@@ -42,7 +42,12 @@ export const copiesOf = (
 
 /** The shared libraries of these programs, at their paths; those below `root`, if there, instead of the system's. */
 export async function librariesOf(programs: string[], root = ''): Promise<ArchiveEntry[]> {
-  const env = root ? { ...process.env, LD_LIBRARY_PATH: join(root, 'usr/lib/x86_64-linux-gnu') } : process.env
+  const env = root
+    ? {
+        ...process.env,
+        LD_LIBRARY_PATH: ['usr/lib', 'lib'].map((path) => join(root, path, 'x86_64-linux-gnu')).join(':'),
+      }
+    : process.env
   const { stdout } = await run('ldd', programs, { env })
   const paths = new Set([...stdout.matchAll(/(\/\S+) \(/g)].map(([, path = '']) => path))
   return copiesOf([...paths], (path) =>

@@ -11,6 +11,8 @@ import { copiesOf, filesBelow, image, librariesOf, nodeOfThis } from './base-ima
 const root = join(process.env['KEELSON_TOOLS'] ?? '.state/tools', 'engines')
 /** The machine has the engines. */
 export const hasEngines = existsSync(root)
+/** Not every Debian has it. */
+export const hasClickHouse = existsSync(join(root, 'usr/sbin/clickhouse-server'))
 
 const allBelow = async (folder: string): Promise<string[]> =>
   (await readdir(join(root, folder), { recursive: true, withFileTypes: true }))
@@ -44,6 +46,12 @@ const entrypoint = (script: string): ArchiveEntry => ({
   content: `#!/bin/sh\nset -e\n${script}`,
 })
 
+/** The awk of Debian and Ubuntu, on which the public images build: busybox's is many times slower. */
+const awk = async (): Promise<ArchiveEntry[]> => [
+  ...(await copiesOf(['/usr/bin/mawk'], () => 'usr/bin/awk')),
+  ...(await librariesOf(['/usr/bin/mawk'])),
+]
+
 const starts = (path: string): string[] => [
   `ENV PATH=/usr/local/bin:${path}:/usr/sbin:/usr/bin:/bin`,
   'ENTRYPOINT ["docker-entrypoint.sh"]',
@@ -54,7 +62,7 @@ async function postgresql(): Promise<void> {
   const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
   const at = `usr/lib/postgresql/${version}`
   const bin = `${at}/bin`
-  const names = ['postgres', 'initdb', 'psql', 'pg_dump', 'pg_restore', 'createdb', 'dropdb']
+  const names = ['postgres', 'initdb', 'psql', 'pg_dump', 'pg_dumpall']
   const modules = (await allBelow(`${at}/lib`)).filter((path) => /\/(plpgsql|dict_snowball)\.so$/.test(path))
   const share = (await allBelow(`usr/share/postgresql/${version}`)).filter((path) => !/\/man\//.test(path))
   const script = `
@@ -104,12 +112,14 @@ if [ ! -d /var/lib/mysql/mysql ]; then
     echo "GRANT ALL ON $MARIADB_DATABASE.* TO '$MARIADB_USER'@'%';"
   } | mariadbd --no-defaults --bootstrap --user=root --datadir=/var/lib/mysql --lc-messages-dir=/usr/share/mysql
 fi
-exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=0.0.0.0 --socket=/tmp/mysql.sock --skip-name-resolve "$@"`
+exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=0.0.0.0 --skip-name-resolve "$@"`
   const entries = [
-    ...(await programs('usr/sbin/mariadbd', 'usr/bin/mariadb')),
+    ...(await programs('usr/sbin/mariadbd', 'usr/bin/mariadb', 'usr/bin/mariadb-dump')),
+    ...(await awk()),
     ...(await Promise.all(share.map((path) => fileAt(path, 0o644)))),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
     folder('var/lib/mysql'),
+    folder('run/mysqld'),
     entrypoint(script),
   ]
   await image('keelson/test-mariadb', '11.8.3', entries, [...starts('/usr/sbin'), 'CMD ["mariadbd"]'])
@@ -141,19 +151,7 @@ const driver = [
   'memory-pager',
 ]
 
-/** As much of mongosh as a ping needs: `-u`, `-p` and the URL, whatever it is to evaluate. */
-const mongosh = `#!/usr/local/bin/node
-const { MongoClient } = require('/opt/driver/node_modules/mongodb')
-const of = (name) => process.argv[process.argv.indexOf(name) + 1]
-const auth = { username: of('-u'), password: of('-p') }
-const client = new MongoClient(process.argv.at(-1), { auth, authSource: 'admin', serverSelectionTimeoutMS: 5000 })
-client.db().command({ ping: 1 }).then(
-  () => process.exit(0),
-  (error) => { console.error(error.message); process.exit(1) },
-)
-`
-
-/** Runs as root, and its mongosh is none. */
+/** Has stand-ins for MongoDB's tools (mongo-tools.ts), and runs as root. */
 async function mongodb(): Promise<void> {
   const mongod = join(process.env['KEELSON_TOOLS'] ?? '.state/tools', 'mongodb/bin/mongod')
   const modules = join(import.meta.dirname, '../../node_modules')
@@ -174,14 +172,63 @@ exec "$@" --auth --bind_ip_all --dbpath /data/db`
     ...(await copiesOf([mongod], () => 'usr/local/bin/mongod')),
     ...(await librariesOf([mongod])),
     ...(await copiesOf(files, (path) => `opt/driver/node_modules${path.slice(modules.length)}`)),
-    { name: 'usr/local/bin/mongosh', mode: 0o755, content: mongosh },
+    ...(await copiesOf([join(import.meta.dirname, 'mongo-tools.ts')], () => 'opt/driver/mongo-tools.ts')),
+    { name: 'opt/driver/package.json', mode: 0o644, content: '{"type":"module"}' },
+    ...['mongosh', 'mongodump', 'mongorestore'].map((name) => ({
+      name: `usr/local/bin/${name}`,
+      mode: 0o755,
+      content: `#!/bin/sh\nexec node --disable-warning=ExperimentalWarning /opt/driver/mongo-tools.ts ${name} "$@"\n`,
+    })),
     folder('data/db'),
     entrypoint(script),
   ]
   await image('keelson/test-mongodb', '8.0.12', entries, [...starts('/usr/local/bin'), 'CMD ["mongod"]'])
 }
 
-const makers = { postgresql, mariadb, redis, mongodb }
+/** Of 2018, the only one that Debian has, and runs as root. It has no users by SQL, and creates no `Atomic` database. */
+async function clickhouse(): Promise<void> {
+  const script = `
+data=/var/lib/clickhouse
+if [ ! -e "$data/metadata" ]; then
+  mkdir -p "$data/metadata/default" "$data/metadata/$CLICKHOUSE_DB"
+  echo "ATTACH DATABASE $CLICKHOUSE_DB ENGINE = Ordinary" >"$data/metadata/$CLICKHOUSE_DB.sql"
+fi
+mkdir -p /etc/clickhouse-server
+cat >/etc/clickhouse-server/config.xml <<END
+<yandex>
+  <logger><level>warning</level><console>1</console></logger>
+  <tcp_port>9000</tcp_port><http_port>8123</http_port><listen_host>0.0.0.0</listen_host>
+  <path>$data/</path><tmp_path>/tmp/clickhouse/</tmp_path>
+  <users_config>users.xml</users_config><default_profile>default</default_profile><default_database>default</default_database>
+  <mark_cache_size>5368709120</mark_cache_size><timezone>UTC</timezone>
+  <query_log><database>system</database><table>query_log</table></query_log>
+</yandex>
+END
+cat >/etc/clickhouse-server/users.xml <<END
+<yandex>
+  <profiles><default></default></profiles>
+  <quotas><default></default></quotas>
+  <users><$CLICKHOUSE_USER>
+    <password>$CLICKHOUSE_PASSWORD</password><profile>default</profile><quota>default</quota>
+    <networks><ip>::/0</ip></networks>
+  </$CLICKHOUSE_USER></users>
+</yandex>
+END
+exec clickhouse-server --config-file=/etc/clickhouse-server/config.xml "$@"`
+  const utc = await readFile('/usr/share/zoneinfo/UTC')
+  const entries = [
+    ...(await programs('usr/sbin/clickhouse-server', 'usr/bin/clickhouse-client')),
+    ...(await awk()),
+    { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
+    ...['etc/localtime', 'usr/share/zoneinfo/UTC'].map((name) => ({ name, content: utc })),
+    folder('var/lib/clickhouse'),
+    folder('tmp/clickhouse'),
+    entrypoint(script),
+  ]
+  await image('keelson/test-clickhouse', '25.8.2.29', entries, starts('/usr/sbin'))
+}
+
+const makers = { postgresql, mariadb, redis, mongodb, clickhouse }
 
 /** Makes the images on this machine's engine. The host copies them into the worker of a database. */
 export async function makeDatabaseImages(...types: (keyof typeof makers)[]): Promise<void> {

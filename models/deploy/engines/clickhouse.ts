@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { clickhouseCopies } from './copies/clickhouse.ts'
 import { between, type DatabaseEngine, type DatabaseUsers, keys, options } from './engine.ts'
 
 const client = 'clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD"'
@@ -47,4 +48,5 @@ export const clickhouse: DatabaseEngine = {
   url: ({ user, password, database }, address) =>
     `http://${user}:${password}@${address}/?database=${database}`,
   users,
+  copies: clickhouseCopies,
 }

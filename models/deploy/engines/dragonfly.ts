@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { dragonflyCopies } from './copies/dragonfly.ts'
 import { between, type DatabaseEngine, type DatabaseUsers, keys, options } from './engine.ts'
 import { likeRedis, redisRights, redisUrl } from './redis.ts'
 
@@ -48,4 +49,5 @@ export const dragonfly: DatabaseEngine = {
     snapshot_cron: z.string().regex(/^[\d*/, -]{9,64}$/),
   }),
   users,
+  copies: dragonflyCopies,
 }

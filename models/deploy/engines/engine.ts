@@ -14,6 +14,28 @@ export interface DatabaseCredentials {
 export type Configuration = Record<string, string | number | boolean>
 
 /**
+ * How an engine's data is copied out of it, into another one, and compared. Each is a script for /bin/sh in the engine's
+ * container, which takes all that it needs from the engine's environment (`env`) and uses the tools of the public image.
+ */
+export interface EngineCopies {
+  /**
+   * Writes a copy of all of the tenant's data to its standard output, and to standard error a line `count LEAST MOST NAME`
+   * for each table, collection or key space: how many rows, documents or keys an engine has that has read the copy. Fails
+   * unless the copy is whole. Other lines on standard error say why. Clients go on reading and writing meanwhile.
+   */
+  dump: string
+  /**
+   * Reads a copy from standard input into a running engine whose volume is new, with the same credentials and the same or
+   * a newer version, also of the next major line. Fails at the first error, and if the copy is cut off.
+   */
+  restore: string
+  /** Writes a line `count N NAME` to standard output for each table, collection or key space that is there now. */
+  count: string
+  /** Its copies are compressed already. */
+  compressed?: true
+}
+
+/**
  * The users of attached instances: each may read and write the data and make tables, and nothing else. Commands are run by
  * /bin/sh in the container. Secrets go to the engine by its client's input, and in no list of arguments.
  */
@@ -59,6 +81,7 @@ export interface DatabaseEngine {
   configuration: z.ZodObject
   /** The URL by which clients connect. `address`: `host:port`. */
   url: (credentials: DatabaseCredentials, address: string) => string
+  copies: EngineCopies
   users: DatabaseUsers
 }
 

@@ -1,3 +1,4 @@
+import { keydbCopies } from './copies/redis.ts'
 import type { DatabaseEngine } from './engine.ts'
 import { likeRedis, redisOptions, redisUsers } from './redis.ts'
 
@@ -14,5 +15,6 @@ export const keydb: DatabaseEngine = {
     'keydb-server',
     ...redisOptions(memory_mib, configuration, credentials),
   ],
+  copies: keydbCopies,
   users: redisUsers('keydb-cli'),
 }

@@ -1,3 +1,4 @@
+import { mariadbCopies } from './copies/mariadb.ts'
 import { between, type DatabaseEngine, type DatabaseUsers, keys, options, size } from './engine.ts'
 
 /** The options that MariaDB and MySQL share. */
@@ -54,5 +55,6 @@ export const mariadb: DatabaseEngine = {
   ],
   configuration: keys(mysqlKeys),
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
+  copies: mariadbCopies,
   users: mysqlUsers('mariadb', 'MARIADB'),
 }

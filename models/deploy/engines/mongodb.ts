@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { mongodbCopies } from './copies/mongodb.ts'
 import { between, type Configuration, type DatabaseEngine, type DatabaseUsers, keys } from './engine.ts'
 
 const mongosh = (script: string): string =>
@@ -51,5 +52,6 @@ export const mongodb: DatabaseEngine = {
   }),
   url: ({ user, password, database }, address) =>
     `mongodb://${user}:${password}@${address}/${database}?authSource=admin`,
+  copies: mongodbCopies,
   users,
 }

@@ -1,3 +1,4 @@
+import { mysqlCopies } from './copies/mariadb.ts'
 import { type DatabaseEngine, keys, options } from './engine.ts'
 import { mysqlKeys, mysqlUsers } from './mariadb.ts'
 
@@ -23,5 +24,6 @@ export const mysql: DatabaseEngine = {
   ],
   configuration: keys(mysqlKeys),
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
+  copies: mysqlCopies,
   users: mysqlUsers('mysql', 'MYSQL'),
 }

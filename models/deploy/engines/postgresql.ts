@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { postgresqlCopies } from './copies/postgresql.ts'
 import { between, type Configuration, type DatabaseEngine, type DatabaseUsers, keys, size } from './engine.ts'
 
 const sizes = 'kB|MB|GB'
@@ -74,5 +75,6 @@ export const postgresql: DatabaseEngine = {
     log_statement: z.enum(['none', 'ddl', 'mod', 'all']),
   }),
   url: ({ user, password, database }, address) => `postgresql://${user}:${password}@${address}/${database}`,
+  copies: postgresqlCopies,
   users,
 }

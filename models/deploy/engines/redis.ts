@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { redisCopies } from './copies/redis.ts'
 import {
   between,
   type Configuration,
@@ -79,6 +80,10 @@ export const redis: DatabaseEngine = {
   command: ({ memory_mib, configuration, credentials }) => [
     'redis-server',
     ...redisOptions(memory_mib, configuration, credentials),
+    // For clients in the container: how a copy is loaded (copies/redis.ts). KeyDB knows no such option.
+    '--enable-debug-command',
+    'local',
   ],
+  copies: redisCopies,
   users: redisUsers('redis-cli'),
 }

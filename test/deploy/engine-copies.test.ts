@@ -1,0 +1,88 @@
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { engineOf } from '../../models/deploy/engines/index.ts'
+import { removeTestContainers } from '../support/containers.ts'
+import { copiedData } from '../support/copied-data.ts'
+import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { type Dumped, type RunningEngine, runEngine } from '../support/engine-copies.ts'
+import { eventually } from '../support/eventually.ts'
+
+// The scripts by which each engine's data is copied out, in, and counted, on engines that can be had here.
+
+const here = (hasEngines ? (Object.keys(copiedData) as (keyof typeof copiedData)[]) : []).filter(
+  (type) => type !== 'clickhouse' || hasClickHouse,
+)
+
+afterAll(removeTestContainers)
+
+const describeEngines = here.length ? describe.each(here) : describe.skip.each(here)
+
+describeEngines('a copy of %s', (type) => {
+  const data = copiedData[type]
+  let engine: RunningEngine
+  let dumped: Dumped
+
+  beforeAll(async () => {
+    await makeDatabaseImages(type)
+    engine = await runEngine(type)
+    await engine.ask(data.write)
+    const writing = engine.run(data.keepWriting)
+    dumped = await engine.dump()
+    await engine.ask('touch /tmp/stop')
+    expect((await writing).code).toBe(0)
+  })
+
+  test('is whole and says what is in it, while clients write', () => {
+    expect(dumped).toMatchObject({ code: 0 })
+    for (const [name, least] of Object.entries(data.contains))
+      expect([name, (dumped.counts.get(name)?.[0] ?? -1) >= least]).toEqual([name, true])
+  })
+
+  test('becomes the same data in another engine, as many as it says', async () => {
+    const other = await runEngine(type)
+    expect(await other.restore(dumped.copy)).toMatchObject({ code: 0 })
+    const counts = await other.count()
+    expect([...counts.keys()].toSorted()).toEqual([...dumped.counts.keys()].toSorted())
+    for (const [name, [least, most]] of dumped.counts) {
+      expect(counts.get(name)).toBeGreaterThanOrEqual(least)
+      expect(counts.get(name)).toBeLessThanOrEqual(most)
+    }
+    expect(await other.ask(data.read)).toBe(await engine.ask(data.read))
+
+    // Also after a crash: nothing is left in the memory alone.
+    const before = await other.count()
+    await other.container.kill()
+    await other.container.start()
+    await eventually(async () => (await other.run(engineOf(type).healthy)).code === 0)
+    expect(await other.count()).toEqual(before)
+    expect(await other.ask('ls /tmp; find / -xdev -name "*keelson*" 2>/dev/null || true')).not.toMatch(
+      /keelson/,
+    )
+    await other.container.remove({ force: true, v: true })
+  })
+
+  test('is refused if it is cut off', async () => {
+    const other = await runEngine(type)
+    const cut = dumped.copy.subarray(0, Math.floor(dumped.copy.length * 0.6))
+    expect((await other.restore(cut)).code).not.toBe(0)
+    await other.container.remove({ force: true, v: true })
+  })
+
+  test('leaves no process when whoever reads it goes away', async () => {
+    const processes = async () =>
+      ((await engine.container.top()) as { Processes: string[][] }).Processes.map((of) => of.at(-1) ?? '')
+    const { stream, output } = await engine.start(engineOf(type).copies.dump)
+    await new Promise((resolve) => output.once('data', resolve))
+    stream.destroy()
+    const tools = /psql|pg_dump|mariadb-dump|mongodump|redis-c|clickhouse-client|awk|\/bin\/sh -c/
+    await eventually(async () => !(await processes()).some((one) => tools.test(one)))
+  })
+
+  test('fails if its engine dies meanwhile', async () => {
+    const { exec, output, errors } = await engine.start(engineOf(type).copies.dump)
+    errors.resume()
+    const end = new Promise((resolve) => output.once('end', resolve).resume())
+    await engine.container.kill()
+    await end
+    expect((await exec.inspect()).ExitCode).not.toBe(0)
+  })
+})
