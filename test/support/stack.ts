@@ -84,7 +84,7 @@ const settings = {
   KEELSON_BUILD_COMPOSER_IMAGE: 'keelson/test-php:8',
   KEELSON_BUILD_PHP_IMAGE: 'keelson/test-php:8',
   KEELSON_BUILD_STATIC_IMAGE: 'keelson/test-caddy:2',
-  // test/support/database-images.ts; the other engines cannot be had. The tests of databases make no image of ClickHouse.
+  // test/support/database-images.ts; the images of the other engines cannot be had.
   KEELSON_DATABASE_POSTGRESQL_IMAGE: 'keelson/test-postgresql',
   KEELSON_DATABASE_MARIADB_IMAGE: 'keelson/test-mariadb',
   KEELSON_DATABASE_REDIS_IMAGE: 'keelson/test-redis',
