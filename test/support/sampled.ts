@@ -10,3 +10,10 @@ export function sampled<T>(cases: readonly T[], count: number): T[] {
   const drawn = new Set(new Dice(seed).shuffled(cases.map((_, index) => index)).slice(0, count))
   return cases.filter((_, index) => drawn.has(index))
 }
+
+/** A number of a text, the same on every machine (FNV-1a). */
+const numberOf = (text: string): number =>
+  Buffer.from(text).reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193), 0x811c9dc5)
+
+/** Whether this run has the test with this name: the seed draws half of them, the long form has all. */
+export const isDrawn = (name: string): boolean => isLong || new Dice(seed ^ numberOf(name)).chance(1 / 2)
