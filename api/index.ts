@@ -19,6 +19,9 @@ import { makeDeployServers } from './deploy/deploy-servers.ts'
 import { domains } from './deploy/domains.ts'
 import { eventDeliveries } from './deploy/event-deliveries.ts'
 import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
+import { backupExecutions } from './deploy/backup-executions.ts'
+import { backupProtocol } from './deploy/backup-protocol.ts'
+import { backups } from './deploy/backups.ts'
 import { keptVolumes } from './deploy/kept-volumes.ts'
 import { scheduledTasks } from './deploy/scheduled-tasks.ts'
 import { serviceLogs } from './deploy/service-logs.ts'
@@ -90,6 +93,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeDatabases(context),
   ...databaseObservation,
   ...keptVolumes,
+  ...backups,
+  ...backupExecutions,
   ...makeServices(context),
   ...serviceLogs,
   ...serviceTemplateOperations,
@@ -109,6 +114,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...loadBalancerProtocol,
   ...diskProtocol,
   ...deployProtocol,
+  ...backupProtocol,
   ...makeBuildProtocol(context),
   ...machineProtocol,
 ]

@@ -155,6 +155,26 @@ export class BuildFailed extends EngineError {
   }
 }
 
+/** A copy of a database cannot be read back as it was written. The message says where. */
+export class BackupDamaged extends EngineError {
+  override readonly name = 'BackupDamaged'
+  readonly code = 'backup_damaged'
+  readonly permanent = true
+  constructor(because: string, cause?: unknown) {
+    super(`The backup is damaged: ${because}`, { cause })
+  }
+}
+
+/** A copy of a database could not be written or restored. The message says why. */
+export class BackupFailed extends EngineError {
+  override readonly name = 'BackupFailed'
+  readonly code = 'backup_failed'
+  readonly permanent = true
+  constructor(because: string, cause?: unknown) {
+    super(because.charAt(0).toUpperCase() + because.slice(1), { cause })
+  }
+}
+
 /** The certificate authority refused. The message names the domain, if there is one, and quotes the authority. */
 export class AuthorityRefused extends EngineError {
   override readonly name = 'AuthorityRefused'

@@ -7,6 +7,7 @@ import { makeMachineActivities } from '../activities/compute/machines.ts'
 import { makeAttachmentActivities } from '../activities/deploy/attachments.ts'
 import { makeArtifactActivities } from '../activities/deploy/artifacts.ts'
 import { makeBuildActivities } from '../activities/deploy/builds.ts'
+import { makeBackupActivities } from '../activities/deploy/backups.ts'
 import { makeDatabaseActivities } from '../activities/deploy/databases.ts'
 import { makeDeploymentActivities } from '../activities/deploy/deployments.ts'
 import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.ts'
@@ -75,6 +76,7 @@ const worker = await Worker.create({
     ...makeLoadBalancerActivities(),
     ...makeCertificateActivities({ authority }),
     ...makeDeploymentActivities({ domain: settings.KEELSON_APPS_DOMAIN }),
+    ...makeBackupActivities(),
     ...makeDatabaseActivities(),
     ...makeAttachmentActivities(),
     ...makeServiceActivities({ domain: settings.KEELSON_APPS_DOMAIN }),

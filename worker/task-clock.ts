@@ -1,25 +1,39 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from '../lib/log.ts'
-import { dueTasks, type ScheduledTaskDocument } from '../models/deploy/scheduled-tasks.ts'
+import { beginDueBackup, beginVerification, unverifiedBackups } from '../models/deploy/backup-acceptance.ts'
+import { dueBackups } from '../models/deploy/backups.ts'
+import { dueTasks } from '../models/deploy/scheduled-tasks.ts'
 import { beginDue } from '../models/deploy/task-runs.ts'
 
 const everyMs = 1_000
 const batch = 100
+const looks = 2
 
-/** Begins the runs of scheduled tasks that are due. Every worker looks; a run begins once. */
+/** Begins what is due: runs of scheduled tasks, backups, and looks at old backups. Every worker looks; each begins once. */
 export function startTaskClock(log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
-  const begin = (task: ScheduledTaskDocument): Promise<void> =>
-    beginDue(task).catch((error: unknown) => {
-      log.warn({ err: error, task_id: task._id }, 'a scheduled task was not begun')
-    })
+
+  async function begin<Due extends { _id: string }>(
+    what: string,
+    due: Due[],
+    one: (due: Due) => Promise<void>,
+  ) {
+    for (const each of due)
+      await one(each).catch((error: unknown) => {
+        log.warn({ err: error, id: each._id }, `${what} was not begun`)
+      })
+  }
+
   const running = (async () => {
     while (!stopping.signal.aborted) {
       try {
-        for (const task of await dueTasks(batch)) await begin(task)
+        await begin('a scheduled task', await dueTasks(batch), beginDue)
+        await begin('a backup', await dueBackups(batch), beginDueBackup)
+        // Few at a time: each is read whole.
+        await begin('a look at a backup', await unverifiedBackups(looks), beginVerification)
       } catch (error) {
         // MongoDB is away; the next round retries.
-        log.warn({ err: error }, 'scheduled tasks were not looked for')
+        log.warn({ err: error }, 'what is due was not looked for')
       }
       await setTimeout(everyMs, null, { signal: stopping.signal }).catch(() => {})
     }

@@ -6,6 +6,11 @@ export * from './compute/vms.ts'
 export { deleteApplication } from './deploy/applications.ts'
 export { createArtifact } from './deploy/artifacts.ts'
 export { createBuild } from './deploy/builds.ts'
+export {
+  createBackupExecution,
+  deleteBackupExecution,
+  verifyBackupExecution,
+} from './deploy/backups.ts'
 export * from './deploy/databases.ts'
 export { createDeployment } from './deploy/deployments.ts'
 export * from './deploy/deploy-servers.ts'

@@ -6,11 +6,12 @@ import { Database, type DatabaseDocument, findDatabase } from '../../models/depl
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { leadPathsTo } from '../../models/deploy/attachment-acceptance.ts'
 import { engineOf } from '../../models/deploy/engines/index.ts'
-import { findKeptVolumes, keepVolumesOf } from '../../models/deploy/kept-volumes.ts'
+import { findKeptVolumes, keepVolumesOf, type KeptVolumesDocument } from '../../models/deploy/kept-volumes.ts'
 import { type PinnedPlace, placePinned } from '../../models/deploy/places.ts'
 import { forgetStorages, mountsOf, volumeOf } from '../../models/deploy/storages.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { permanently } from '../failures.ts'
+import { makeRefillActivities } from './refills.ts'
 import { placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
 
 /** What a workflow knows of a database. */
@@ -25,6 +26,8 @@ export interface DatabaseFacts {
   stop_grace_sec: number
   /** Null before it is placed. */
   serving: ServingPlace | null
+  /** It runs without a port. */
+  isolated: boolean
   /** Its data may have users of attached instances. Histories from before there were any do not say so. */
   has_users?: boolean
 }
@@ -39,7 +42,8 @@ const beyondGraceSec = 30
 export const makeDatabaseActivities = () => ({
   async databaseFacts(id: string): Promise<DatabaseFacts> {
     const database = await theDatabase(id)
-    const { deploy_server_id, type, image, machine_port, volume_node, has_users } = database
+    const { deploy_server_id, type, image, isolated, volume_node, has_users } = database
+    const machine_port = isolated ? null : database.machine_port
     const { title, healthy, stop_grace_sec } = engineOf(type)
     const server = await DeployServer.findById(deploy_server_id).setOptions(everyTenant).lean()
     const ip_address = server?.nodes.find(({ name }) => name === volume_node)?.ip_address
@@ -50,7 +54,8 @@ export const makeDatabaseActivities = () => ({
       image,
       healthy,
       stop_grace_sec,
-      serving: ip_address && machine_port !== null ? { service_id: id, ip_address, machine_port } : null,
+      serving: ip_address ? { service_id: id, ip_address, machine_port } : null,
+      isolated,
       has_users,
     }
   },
@@ -75,7 +80,7 @@ export const makeDatabaseActivities = () => ({
     const starts = (former.applied?.starts ?? 0) + 1
     const applied = { version, image, cpu_cores, memory_mib, configuration, mounts, starts }
     if (database.runs && database.applied?.starts === starts) return
-    await Database.updateOne({ _id: id, tenant_id }, { $set: { runs: true, applied } })
+    await Database.updateOne({ _id: id, tenant_id }, { $set: { runs: true, isolated: false, applied } })
   },
 
   formerStart: async (id: string): Promise<FormerStart> => {
@@ -90,7 +95,8 @@ export const makeDatabaseActivities = () => ({
 
   /** Has it be as it was before a start. */
   async takeStartBack(id: string, { runs, applied }: FormerStart): Promise<void> {
-    await Database.updateOne({ _id: id }, { $set: { runs, applied } }).setOptions(everyTenant)
+    const before = { runs, applied, isolated: false }
+    await Database.updateOne({ _id: id }, { $set: before }).setOptions(everyTenant)
   },
 
   /** It has answered: its volumes have something to lose. Paths lead to where it is now. */
@@ -114,9 +120,7 @@ export const makeDatabaseActivities = () => ({
     const database = (await findDatabase(id)) ?? (await findKeptVolumes(id))
     const place = database && (await placeOfVolumes(database))
     if (!place) return null
-    const applied = 'applied' in database ? (database.applied?.mounts ?? []) : []
-    const mounts = keeps === 'none' ? [] : [...(await mountsOf(database)), ...applied]
-    const names = [...new Set(mounts.map((mount) => volumeOf(mount.id)))]
+    const names = keeps === 'none' ? [] : await namesOf(database)
     return { ...place, names, within_sec: engineOf(database.type).stop_grace_sec + beyondGraceSec }
   },
 
@@ -125,7 +129,7 @@ export const makeDatabaseActivities = () => ({
 
   /** Its volumes are gone. It may be made on any worker. */
   async noteVolumesDestroyed(id: string): Promise<void> {
-    const gone = { volume_node: null, machine_port: null, applied: null, has_data: false }
+    const gone = { volume_node: null, machine_port: null, applied: null, has_data: false, former_volumes: [] }
     await Database.updateOne({ _id: id }, { $set: gone }).setOptions(everyTenant)
   },
 
@@ -133,6 +137,8 @@ export const makeDatabaseActivities = () => ({
   async keepDatabaseVolumes(id: string): Promise<void> {
     await keepVolumesOf(await theDatabase(id))
   },
+
+  ...makeRefillActivities(),
 
   /** Deletes the records of its storages. */
   async forgetDatabaseStorages(id: string): Promise<void> {
@@ -142,6 +148,18 @@ export const makeDatabaseActivities = () => ({
 })
 
 export type DatabaseActivities = ReturnType<typeof makeDatabaseActivities>
+
+/** The volumes that it mounts and will mount, and those that are kept for it. */
+async function namesOf(database: DatabaseDocument | KeptVolumesDocument): Promise<string[]> {
+  const mounts = await mountsOf(database)
+  const live = 'applied' in database ? database : null
+  const ids = [
+    ...[...mounts, ...(live?.applied?.mounts ?? [])].map((mount) => mount.id),
+    ...database.former_volumes.map(({ storage_id }) => storage_id),
+    ...(live?.refill ? [live.refill.storage_id] : []),
+  ]
+  return [...new Set(ids.map(volumeOf))]
+}
 
 async function theDatabase(id: string): Promise<DatabaseDocument> {
   const database = await findDatabase(id)

@@ -19,6 +19,9 @@ import {
   logDeployment,
   type Place,
 } from '../../models/deploy/deployments.ts'
+import { forgetBackupExecutions } from '../../models/deploy/backup-acceptance.ts'
+import { BackupExecution } from '../../models/deploy/backup-executions.ts'
+import { forgetBackups } from '../../models/deploy/backups.ts'
 import { Database } from '../../models/deploy/databases.ts'
 import { Domain } from '../../models/deploy/domains.ts'
 import { forgetSubscriptions } from '../../models/deploy/events.ts'
@@ -221,6 +224,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
       'app_id' in of ? [] : Artifact.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : Build.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : Database.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
+      'app_id' in of ? [] : BackupExecution.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : KeptVolumes.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
       'app_id' in of ? [] : Service.find(open, { operation_id: 1 }).setOptions(everyTenant).lean(),
     ])
@@ -247,6 +251,8 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const { tenant_id } = server
     await forgetTasks(tenant_id, { deploy_server_id })
     await forgetStorages(tenant_id, { deploy_server_id })
+    await forgetBackups(tenant_id, { deploy_server_id })
+    await forgetBackupExecutions(tenant_id, deploy_server_id)
     await KeptServiceVolumes.deleteMany({ tenant_id, deploy_server_id })
     for (const { _id } of await Service.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Service.deleteOne({ _id, tenant_id }), tenant_id)

@@ -1,4 +1,5 @@
 import type { makeArtifactsOnHost } from './artifacts.ts'
+import type { makeBackupsOnHost } from './backups.ts'
 import type { makeBuildsOnHost } from './builds.ts'
 import type { makeContainersOnHost } from './containers.ts'
 import type { makeDatabaseUsersOnHost } from './database-users.ts'
@@ -13,6 +14,7 @@ import type { makeNetworksOnHost } from './networks.ts'
 /** All host activities that workflows call. */
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeArtifactsOnHost> &
+  ReturnType<typeof makeBackupsOnHost> &
   ReturnType<typeof makeBuildsOnHost> &
   ReturnType<typeof makeDatabasesOnHost> &
   ReturnType<typeof makeDatabaseUsersOnHost> &

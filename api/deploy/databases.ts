@@ -3,7 +3,10 @@ import { begin, type By } from '../../models/acceptance.ts'
 import {
   acceptDatabase,
   acceptDatabaseDeletion,
+  acceptRestore,
+  acceptUpgrade,
   changeDatabase,
+  forgetFormerVolume,
 } from '../../models/deploy/database-acceptance.ts'
 import {
   Database,
@@ -14,7 +17,7 @@ import {
 import { databaseTypes } from '../../models/deploy/engines/index.ts'
 import { seenDatabases } from '../../models/deploy/database-views.ts'
 import { accepting } from '../accept.ts'
-import { byId, commonView, Id, Name, resourceView, Tags } from '../fields.ts'
+import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
@@ -42,6 +45,10 @@ const DatabaseView = z
     memory_mib: z.int(),
     configuration: Configuration,
     pending_changes: z.boolean().describe('A restart applies what has been changed'),
+    major_upgrades: z.array(z.string()).describe('Versions to which `upgrade` brings it'),
+    former_volumes: z
+      .array(z.strictObject({ id: Id, version: z.string(), kept_at: Timestamp }))
+      .describe('Volumes with the data of before a restore or an upgrade, until they are deleted'),
   })
   .meta({ id: 'Database' })
 type View = z.output<typeof DatabaseView>
@@ -68,7 +75,7 @@ const byOf = ({ tenant_id, id }: Caller): By => ({ tenant_id, id, over_http: tru
 async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
   const seen = await seenDatabases(databases)
   return databases.map((database) => {
-    const { upgrades, internal_host, pending_changes } = seen.get(database._id) ?? unseen
+    const { upgrades, major_upgrades, internal_host, pending_changes } = seen.get(database._id) ?? unseen
     return {
       ...commonView(database),
       uuid: database._id,
@@ -84,10 +91,16 @@ async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
       memory_mib: database.memory_mib,
       configuration: database.configuration,
       pending_changes,
+      major_upgrades,
+      former_volumes: database.former_volumes.map(({ storage_id, version, kept_at }) => ({
+        id: storage_id,
+        version,
+        kept_at: time(kept_at),
+      })),
     }
   })
 }
-const unseen = { upgrades: [], internal_host: null, pending_changes: false }
+const unseen = { upgrades: [], major_upgrades: [], internal_host: null, pending_changes: false }
 
 const viewOf = async (database: DatabaseDocument): Promise<View> => (await toViews([database]))[0] as View
 
@@ -114,12 +127,17 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       params: byId,
       body: z.strictObject({
         name: Name.describe('Unique in the deploy server'),
-        type: z.enum(databaseTypes).optional().describe('Required without `volume_id`'),
-        version: z.string().max(32).optional().describe('Default: the newest, or that of the volume'),
+        type: z.enum(databaseTypes).optional().describe('Required without `volume_id` and `execution_id`'),
+        version: z
+          .string()
+          .max(32)
+          .optional()
+          .describe('Default: the newest, or that of the volume or the backup'),
         cpu_cores: sizes.cpu_cores.default(0.5),
         memory_mib: sizes.memory_mib.optional().describe('Default: what the engine usually needs'),
         configuration: Configuration.default({}),
         volume_id: Id.optional().describe('The kept volume of a deleted database, whose id it gets again'),
+        execution_id: Id.optional().describe('A backup with whose data it begins'),
         tags: Tags.default({}),
       }),
       responses: { 202: DatabaseView },
@@ -183,6 +201,48 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         const { document, operation: accepted } = await acceptDatabaseDeletion(byOf(caller), db, query)
         return { operation_id: accepted._id, body: await viewOf(document) }
       },
+    }),
+
+    operation({
+      method: 'POST',
+      path: `${path}/{db}/restore`,
+      permission: 'deploy_servers:manage',
+      summary: 'Put a backup in the place of a database’s data. The former volume is kept',
+      params: byDatabase,
+      body: z.strictObject({ execution_id: Id.describe('The backup') }),
+      responses: { 202: null },
+      handle: async ({ caller, params: { id, db }, body: { execution_id } }) => {
+        await databaseOf(caller, id, db)
+        const { operation: accepted } = await acceptRestore(byOf(caller), db, execution_id)
+        return { operation_id: accepted._id, body: undefined }
+      },
+    }),
+
+    operation({
+      method: 'POST',
+      path: `${path}/{db}/upgrade`,
+      permission: 'deploy_servers:manage',
+      summary:
+        'Bring a running database to a newer major version by a backup; no client reaches it meanwhile. The former volume is kept',
+      params: byDatabase,
+      body: z.strictObject({ version: z.string().max(32).describe('One of `major_upgrades`') }),
+      responses: { 202: null },
+      handle: async ({ caller, params: { id, db }, body: { version } }) => {
+        await databaseOf(caller, id, db)
+        const { operation: accepted } = await acceptUpgrade(byOf(caller), db, version, databaseImages)
+        return { operation_id: accepted._id, body: undefined }
+      },
+    }),
+
+    operation({
+      method: 'DELETE',
+      path: `${path}/{db}/former-volumes/{volume}`,
+      permission: 'deploy_servers:manage',
+      summary: 'Delete a former volume of a database. The next start, restart or restore destroys it',
+      params: z.strictObject({ ...byDatabase.shape, volume: Id }),
+      responses: { 204: null },
+      handle: async ({ caller, params: { id, db, volume } }) =>
+        forgetFormerVolume(await databaseOf(caller, id, db), volume),
     }),
 
     ...(['start', 'stop', 'restart'] as const).map((verb) =>

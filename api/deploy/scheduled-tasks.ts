@@ -1,10 +1,8 @@
 import { z } from 'zod'
-import { InvalidInput } from '../../lib/problem.ts'
 import { applicationOf } from '../../models/deploy/applications.ts'
 import {
   changeTask,
   createTask,
-  faultOfTiming,
   ScheduledTask,
   type ScheduledTaskDocument,
   taskOf,
@@ -21,11 +19,11 @@ import { Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
 import { path as serverPath } from './deployments.ts'
+import { needTiming, timingFields } from './timing.ts'
 
 const fields = {
   name: Name,
-  frequency: z.string().min(9).max(100).describe('A cron expression of five fields, such as `*/5 * * * *`'),
-  timezone: z.string().min(1).max(64).describe('An IANA time zone'),
+  ...timingFields,
   command: z
     .string()
     .min(1)
@@ -34,13 +32,6 @@ const fields = {
   timeout_sec: z.int().min(1).max(86_400).describe('A command that runs longer is ended'),
   overlaps: z.boolean().describe('Begin a run also while the one before has not ended'),
   enabled: z.boolean(),
-}
-
-function needTiming(timing: { frequency: string; timezone: string }): void {
-  const message = faultOfTiming(timing)
-  if (message === null) return
-  const pointer = /time ?zone/i.test(message) ? '/timezone' : '/frequency'
-  throw new InvalidInput(422, [{ pointer, message }])
 }
 
 /** The HTTP operations on the scheduled tasks of one kind of owner. */

@@ -10,7 +10,8 @@ import { engineOf } from './dial.ts'
 import { serviceLabel } from './services.ts'
 
 const keptBytes = 32 * 1024
-const markName = 'KEELSON_RUN'
+/** Names a run in the environment of its processes. */
+export const markName = 'KEELSON_RUN'
 
 /** Runs commands in the tasks of services. */
 export function makeTaskCommands(dial: DialMachine): TaskCommands {

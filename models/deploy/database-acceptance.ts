@@ -4,10 +4,21 @@ import { accepts, begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
+import { mine } from '../resources.ts'
+import { type BackupExecutionDocument, backupExecutionResource } from './backup-executions.ts'
+import { forgetBackups } from './backups.ts'
 import { Database, type DatabaseDocument, databaseResource, makeCredentials } from './databases.ts'
 import { deployServerResource } from './deploy-servers.ts'
 import type { Configuration } from './engines/engine.ts'
-import { type DatabaseImages, type DatabaseType, engineOf, imageOf, upgradesOf } from './engines/index.ts'
+import {
+  type DatabaseImages,
+  type DatabaseType,
+  engineOf,
+  imageOf,
+  majorUpgradesOf,
+  takesCopyOf,
+  upgradesOf,
+} from './engines/index.ts'
 import { takeKeptVolumes } from './kept-volumes.ts'
 import { addDataStorage } from './storages.ts'
 
@@ -25,6 +36,8 @@ export interface NewDatabase {
   configuration: Record<string, unknown>
   /** Kept volumes of a deleted database. */
   volume_id?: string | undefined
+  /** A backup with which it begins, of a database of any deploy server of the tenant. */
+  execution_id?: string | undefined
 }
 
 /**
@@ -39,21 +52,26 @@ export const acceptDatabase = (
 ): Promise<Accepted<DatabaseDocument>> =>
   transaction(async () => {
     const { tenant_id } = by
-    const { name, tags, cpu_cores, volume_id } = asked
+    const { name, tags, cpu_cores, volume_id, execution_id } = asked
     const server = await lockParent(deployServerResource, tenant_id, deployServerId)
     if (server.status === 'creating') throw new StateConflict('create a database', server.status)
     const kept = volume_id === undefined ? null : await takeKeptVolumes(tenant_id, deployServerId, volume_id)
-    const type = asked.type ?? kept?.type
-    if (type === undefined) throw refused('/type', 'is required without a volume')
+    const copy = execution_id === undefined ? null : await wholeCopy(by, execution_id, '/execution_id')
+    if (kept && copy) throw refused('/execution_id', 'the volume has data already')
+    const type = asked.type ?? kept?.type ?? copy?.type
+    if (type === undefined) throw refused('/type', 'is required without a volume or a backup')
     if (kept && type !== kept.type) throw refused('/type', `the volume has the data of ${kept.type}`)
+    if (copy && type !== copy.type) throw refused('/type', `the backup has the data of ${copy.type}`)
     const { versions, memory_mib } = engineOf(type)
-    const version = asked.version ?? kept?.version ?? versions[0] ?? ''
-    if (version !== kept?.version) needVersion(type, version, kept?.version)
+    const version = asked.version ?? kept?.version ?? copy?.version ?? versions[0] ?? ''
+    if (version !== kept?.version && version !== copy?.version) needVersion(type, version, kept?.version)
+    if (copy) needTakes(version, copy)
     const id = kept?._id ?? newId()
     const memory = asked.memory_mib ?? memory_mib.usual
     needMemory(type, memory)
     const accepted = await create(by, databaseResource, {
       id,
+      input: execution_id === undefined ? {} : { execution_id },
       fields: {
         name,
         tags,
@@ -70,6 +88,9 @@ export const acceptDatabase = (
         runs: false,
         applied: null,
         has_data: kept !== null,
+        refill: null,
+        isolated: false,
+        former_volumes: kept?.former_volumes ?? [],
         has_users: kept !== null,
         attachments_made: 0,
       },
@@ -117,17 +138,86 @@ export const changeDatabase = (
     return changed
   }, _id)
 
-/** Without `delete_volumes` the volumes are kept, unless the platform deletes all that a tenant has. */
+/**
+ * Without `delete_volumes` the volumes are kept, unless the platform deletes all that a tenant has. Backups stay, and no
+ * more are made.
+ */
 export const acceptDatabaseDeletion = (
   by: By,
   id: string,
   { delete_volumes = true }: { delete_volumes?: boolean },
 ): Promise<Accepted<DatabaseDocument>> =>
-  begin(by, databaseResource, id, 'delete', { input: { delete_volumes } })
+  begin(by, databaseResource, id, 'delete', {
+    input: { delete_volumes },
+    reserve: ({ tenant_id }) => forgetBackups(tenant_id, { database_id: id }),
+  })
+
+/**
+ * Has a backup take the place of a database's data. Throws as `begin`, NotFound, InvalidInput for a backup that it does not
+ * take, and StateConflict for one that is damaged or not whole.
+ */
+export const acceptRestore = (
+  by: By,
+  id: string,
+  execution_id: string,
+): Promise<Accepted<DatabaseDocument>> =>
+  transaction(async () => {
+    const { type, version } = await mine(databaseResource, by, id)
+    const copy = await wholeCopy(by, execution_id, '/execution_id')
+    if (type !== copy.type) throw refused('/execution_id', `the backup has the data of ${copy.type}`)
+    needTakes(version, copy)
+    return begin(by, databaseResource, id, 'restore', { input: { execution_id } })
+  }, id)
+
+/** Brings a running database to another line of its engine. Throws as `begin`, and InvalidInput. */
+export const acceptUpgrade = (
+  by: By,
+  id: string,
+  version: string,
+  images: DatabaseImages,
+): Promise<Accepted<DatabaseDocument>> =>
+  transaction(async () => {
+    const { type, applied, ...database } = await mine(databaseResource, by, id)
+    const present = applied?.version ?? database.version
+    const offered = majorUpgradesOf(type, present)
+    if (!offered.includes(version)) {
+      const minor = upgradesOf(type, present).includes(version)
+      const choice = offered.length ? `it can be ${offered.join(' or ')}` : 'there is no major upgrade'
+      throw refused('/version', minor ? 'takes the data as they are: PATCH the version, and restart' : choice)
+    }
+    return begin(by, databaseResource, id, 'upgrade', {
+      input: { version, image: imageOf(type, version, images) },
+    })
+  }, id)
+
+/** Has the next start destroy a former volume. Throws NotFound. */
+export async function forgetFormerVolume(
+  { _id, tenant_id }: DatabaseDocument,
+  storage_id: string,
+): Promise<void> {
+  const { modifiedCount } = await Database.updateOne(
+    { _id, tenant_id, 'former_volumes.storage_id': storage_id },
+    { $pull: { former_volumes: { storage_id } } },
+  )
+  if (!modifiedCount) throw new NotFound('former volume')
+}
 
 accepts(databaseResource, { verbs: { delete: acceptDatabaseDeletion } })
 
 const refused = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])
+
+async function wholeCopy(by: By, id: string, pointer: string): Promise<BackupExecutionDocument> {
+  const copy = await mine(backupExecutionResource, by, id).catch((error: unknown) => {
+    throw error instanceof NotFound ? refused(pointer, 'is no backup') : error
+  })
+  if (copy.status !== 'succeeded') throw new StateConflict('restore the backup', copy.status)
+  return copy
+}
+
+function needTakes(version: string, copy: BackupExecutionDocument): void {
+  if (!takesCopyOf(version, copy.version))
+    throw refused('/execution_id', `${copy.version} wrote the backup, which ${version} does not take`)
+}
 
 /** `present`: of the data that are there. Only what takes them as they are is offered. */
 function needVersion(type: DatabaseType, version: string, present: string | undefined): void {

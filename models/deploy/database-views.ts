@@ -1,12 +1,13 @@
 import { isDeepStrictEqual } from 'node:util'
 import { credentialsOf, type DatabaseDocument } from './databases.ts'
 import { DeployServer } from './deploy-servers.ts'
-import { engineOf, upgradesOf } from './engines/index.ts'
+import { engineOf, majorUpgradesOf, upgradesOf } from './engines/index.ts'
 import { mountsOf } from './storages.ts'
 
 /** What is shown of a database beside its record. */
 export interface SeenDatabase {
   upgrades: string[]
+  major_upgrades: string[]
   /** Null before it is placed. */
   internal_host: string | null
   pending_changes: boolean
@@ -32,6 +33,7 @@ export async function seenDatabases(
       _id,
       {
         upgrades: upgradesOf(type, applied?.version ?? version),
+        major_upgrades: majorUpgradesOf(type, applied?.version ?? version),
         internal_host,
         pending_changes: await isPending(database),
         connection_string: secrets ? await urlOf(database, internal_host) : null,

@@ -13,9 +13,21 @@ import { type DatabaseType, databaseTypes } from './engines/index.ts'
 export const databaseStates = states(
   {
     creating: {},
-    running: { stop: 'stopping', restart: 'restarting', delete: 'deleting' },
-    stopped: { start: 'starting', delete: 'deleting' },
-    error: { start: 'starting', restart: 'restarting', stop: 'stopping', delete: 'deleting' },
+    running: {
+      stop: 'stopping',
+      restart: 'restarting',
+      restore: 'restoring',
+      upgrade: 'upgrading',
+      delete: 'deleting',
+    },
+    stopped: { start: 'starting', restore: 'restoring', delete: 'deleting' },
+    error: {
+      start: 'starting',
+      restart: 'restarting',
+      stop: 'stopping',
+      restore: 'restoring',
+      delete: 'deleting',
+    },
   },
   { supersede: ['delete'], final: ['stop', 'delete'] },
 )
@@ -28,6 +40,26 @@ export interface DatabaseSettings {
   cpu_cores: number
   memory_mib: number
   configuration: Configuration
+}
+
+/** A copy that is restored into a new volume, and what the database will be with it. */
+export interface Refill {
+  execution_id: string
+  /** The storage whose volume is filled. */
+  storage_id: string
+  version: string
+  image: string
+  /** What the database goes back to if it does not run with the copy. */
+  before: { version: string; image: string }
+  /** What the engine that fills the volume takes on the worker beside the database. */
+  memory_mib: number
+}
+
+/** A volume with the data that a database had before a restore or an upgrade. It is kept until it is deleted. */
+export interface FormerVolume {
+  storage_id: string
+  version: string
+  kept_at: Date
 }
 
 /** A database of a deploy server: one engine with its volumes, on the worker that has them. */
@@ -49,6 +81,10 @@ export interface DatabaseDocument extends ResourceDocument<StateOf<typeof databa
   applied: (DatabaseSettings & { mounts: { id: string; mount_path: string }[]; starts: number }) | null
   /** It has answered once, so its volumes have something to lose. */
   has_data: boolean
+  refill: Refill | null
+  /** Its engine runs without a port, so that no client changes what is copied. */
+  isolated: boolean
+  former_volumes: FormerVolume[]
   /** Its data may have users of attached instances. */
   has_users: boolean
   /** Counts attachments: each conflicts with the acceptance of another operation. */
@@ -71,6 +107,9 @@ const schema = resourceSchema<DatabaseDocument>(
     runs: { type: Boolean, default: false },
     applied: { type: Mixed, default: null },
     has_data: { type: Boolean, default: false },
+    refill: { type: Mixed, default: null },
+    isolated: { type: Boolean, default: false },
+    former_volumes: { type: [Mixed], default: [] },
     has_users: { type: Boolean, default: false },
     attachments_made: { type: Number, default: 0 },
   },

@@ -22,6 +22,10 @@ export const eventKinds = [
   'control_plane.lost',
   'control_plane.replaced',
   'certificate.expiring',
+  'backup.succeeded',
+  'backup.failed',
+  'backup.missed',
+  'backup.damaged',
 ] as const
 export type EventKind = (typeof eventKinds)[number]
 

@@ -1,10 +1,10 @@
-import mongoose from 'mongoose'
+import mongoose, { Schema } from 'mongoose'
 import { NotFound } from '../../lib/problem.ts'
 import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
-import { credentialsContext, type DatabaseDocument } from './databases.ts'
+import { credentialsContext, type DatabaseDocument, type FormerVolume } from './databases.ts'
 import { deployServerResource } from './deploy-servers.ts'
 import { type DatabaseType, databaseTypes } from './engines/index.ts'
 
@@ -24,6 +24,7 @@ export interface KeptVolumesDocument extends ResourceDocument<StateOf<typeof kep
   version: string
   credentials_sealed: string
   volume_node: string
+  former_volumes: FormerVolume[]
 }
 
 const schema = resourceSchema<KeptVolumesDocument>(
@@ -33,6 +34,7 @@ const schema = resourceSchema<KeptVolumesDocument>(
     version: { type: String, required: true },
     credentials_sealed: { type: String, required: true },
     volume_node: { type: String, required: true },
+    former_volumes: { type: [Schema.Types.Mixed], default: [] },
   },
   keptVolumesStates,
   'kept_volumes',
@@ -47,8 +49,8 @@ sealedField(KeptVolumes, 'credentials_sealed', ({ _id }) => credentialsContext(_
 
 /** Keeps the volumes of a database that is about to be gone. Idempotent. */
 export async function keepVolumesOf(database: DatabaseDocument): Promise<void> {
-  const { _id, tenant_id, name, tags, deploy_server_id, type, credentials_sealed, volume_node, applied } =
-    database
+  const { _id, tenant_id, name, tags, deploy_server_id, type, credentials_sealed } = database
+  const { volume_node, applied, former_volumes } = database
   const version = applied?.version ?? database.version
   const kept = {
     name,
@@ -58,6 +60,7 @@ export async function keepVolumesOf(database: DatabaseDocument): Promise<void> {
     version,
     credentials_sealed,
     volume_node,
+    former_volumes,
     status: 'kept',
   }
   if (await KeptVolumes.exists({ _id, tenant_id })) return

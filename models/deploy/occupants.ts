@@ -1,4 +1,5 @@
 import { Application } from './applications.ts'
+import { BackupExecution } from './backup-executions.ts'
 import { Database } from './databases.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import { findDeployments } from './deployments.ts'
@@ -6,7 +7,7 @@ import { Service } from './services.ts'
 
 /** What takes memory and ports on a worker. */
 export interface Occupant {
-  /** Of the application's replica, of the database, or of the service that a container is of. */
+  /** Of the application's replica, of the database, of the service that a container is of, or of the backup. */
   id: string
   node: string
   memory_mib: number
@@ -15,7 +16,9 @@ export interface Occupant {
 
 /** Everything that is to run on the workers of a deploy server, or has a port there. */
 export const occupantsOf = async (server: DeployServerDocument): Promise<Occupant[]> =>
-  (await Promise.all([replicasOf(server), databasesOf(server), containersOf(server)])).flat()
+  (
+    await Promise.all([replicasOf(server), databasesOf(server), containersOf(server), scratchesOf(server)])
+  ).flat()
 
 async function replicasOf({ _id, tenant_id }: DeployServerDocument): Promise<Occupant[]> {
   const applications = await Application.find(
@@ -38,14 +41,16 @@ async function databasesOf({ _id, tenant_id }: DeployServerDocument): Promise<Oc
   const placed = { tenant_id, deploy_server_id: _id, volume_node: { $ne: null } }
   const databases = await Database.find(placed).lean()
   return databases.flatMap(
-    ({ _id: id, volume_node, machine_port, memory_mib, applied, runs, operation_id }) =>
+    ({ _id: id, volume_node, machine_port, memory_mib, applied, runs, operation_id, refill }) =>
       volume_node === null
         ? []
         : [
             {
               id,
               node: volume_node,
-              memory_mib: runs || operation_id !== null ? Math.max(memory_mib, applied?.memory_mib ?? 0) : 0,
+              memory_mib:
+                (runs || operation_id !== null ? Math.max(memory_mib, applied?.memory_mib ?? 0) : 0) +
+                (runs && refill ? refill.memory_mib : 0),
               machine_ports: machine_port === null ? [] : [machine_port],
             },
           ],
@@ -64,4 +69,14 @@ async function containersOf({ _id, tenant_id }: DeployServerDocument): Promise<O
       machine_ports: ports.map(({ machine_port }) => machine_port),
     })),
   )
+}
+
+/** The engines to which backups are restored for a look. */
+async function scratchesOf({ _id, tenant_id }: DeployServerDocument): Promise<Occupant[]> {
+  const found = await BackupExecution.find({
+    tenant_id,
+    deploy_server_id: _id,
+    scratch: { $ne: null },
+  }).lean()
+  return found.flatMap(({ _id: id, scratch }) => (scratch ? [{ id, ...scratch, machine_ports: [] }] : []))
 }

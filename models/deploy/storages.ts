@@ -120,6 +120,23 @@ export const addDataStorage = async (
   await new Storage({ tenant_id, deploy_server_id, app_id, ...data }).save()
 }
 
+/** The storage of an owner's data. Throws NotFound. */
+export async function dataStorageOf({
+  _id: app_id,
+  tenant_id,
+}: Pick<StorageOwner, '_id' | 'tenant_id'>): Promise<StorageDocument> {
+  const storage = await Storage.findOne({ app_id, tenant_id, essential: true }).lean()
+  if (!storage) throw new NotFound('storage')
+  return storage
+}
+
+/** Puts another volume in the place of an owner's data, in the caller's transaction. The former volume stays on its worker. */
+export async function replaceDataStorage(storage: StorageDocument, id: string): Promise<void> {
+  const { _id, tenant_id, created_at: _created, updated_at: _updated, ...fields } = storage
+  await Storage.deleteOne({ _id, tenant_id })
+  await new Storage({ ...fields, tenant_id, _id: id }).save()
+}
+
 /** Removes a storage. Its owner's next start destroys the volume. Throws NotFound and `storage_essential`. */
 export async function deleteStorage(
   { _id: app_id, tenant_id }: Pick<StorageOwner, '_id' | 'tenant_id'>,

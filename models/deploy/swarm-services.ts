@@ -32,7 +32,7 @@ async function servicesOfDatabases({ _id, nodes }: DeployServerDocument): Promis
 
 /** The platform asks an engine whether it is healthy: a check of Swarm's own would end one that is busy or recovers. */
 async function serviceOfDatabase(database: DatabaseDocument, machine_id: string): Promise<Service | null> {
-  const { _id, name, type, applied, machine_port } = database
+  const { _id, name, type, applied, machine_port, isolated } = database
   if (!applied || machine_port === null) return null
   const { image, cpu_cores, memory_mib, configuration, mounts, starts } = applied
   const credentials = await credentialsOf(database)
@@ -48,7 +48,7 @@ async function serviceOfDatabase(database: DatabaseDocument, machine_id: string)
     env: engine.env(credentials),
     cpu_cores,
     memory_mib,
-    port: { container_port: engine.port, machine_port },
+    port: isolated ? null : { container_port: engine.port, machine_port },
     volumes: mounts.map(({ id, mount_path }) => ({ name: volumeOf(id), mount_path })),
     health_check: null,
     stop_grace_sec: engine.stop_grace_sec,

@@ -8,6 +8,7 @@ import { disconnectDatabase } from '../../models/database.ts'
 import { decodedHistory } from '../support/histories.ts'
 import { closeFurther } from '../support/hosts.ts'
 import { removeTenants } from '../support/tenants.ts'
+import { backupStories } from './stories/backups.ts'
 import { attachmentStories } from './stories/attachments.ts'
 import { containerStories } from './stories/containers.ts'
 import { closeAuthority, deployServerStories } from './stories/deploy-servers.ts'
@@ -27,6 +28,7 @@ const stories: Stories = {
   ...networkStories,
   ...loadBalancerStories,
   ...deployServerStories,
+  ...backupStories,
   ...attachmentStories,
   ...platformStories,
 }

@@ -1,5 +1,6 @@
 import { newId } from '../../lib/ids.ts'
-import { makeCredentials } from '../../models/deploy/databases.ts'
+import { BackupExecution, makeCopyKey } from '../../models/deploy/backup-executions.ts'
+import { Database, makeCredentials } from '../../models/deploy/databases.ts'
 import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
@@ -68,6 +69,11 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const database = await databasesOf(tenant.owner, server.id).create({ type: 'keydb' }) // has no image here
   await database.operation.end()
   const { body: exports } = await databasesOf(tenant.owner, server.id).addStorage(database.id, '/exports')
+  const backup = await databasesOf(tenant.owner, server.id).schedule(database.id, { frequency: '0 3 1 1 *' })
+  const execution = await makeExecution(tenant.id, server.id, database.id)
+  const formerVolume = newId()
+  const former = { storage_id: formerVolume, version: '6.3.4', kept_at: new Date() }
+  await Database.updateOne({ _id: database.id, tenant_id: tenant.id }, { $push: { former_volumes: former } })
   const kept = newId()
   await new KeptVolumes({
     _id: kept,
@@ -131,16 +137,46 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
       domain: domain.id,
       db: database.id,
       volume: kept,
+      execution,
       artifact: artifact.id,
       subscription: subscription.id,
       delivery: delivery.id,
       build: build.id,
       svc: service.id,
     },
-    'deploy-servers/databases': { storage: String(exports['id']) },
+    'deploy-servers/databases': {
+      storage: String(exports['id']),
+      backup: String(backup.body['id']),
+      volume: formerVolume,
+    },
     'deploy-servers/services': { task: String(serviceTask['id']), storage: String(serviceStorage['id']) },
     operations: { id: container.operation.id },
   }
+}
+
+/** A backup that failed. */
+async function makeExecution(
+  tenant_id: string,
+  deploy_server_id: string,
+  database_id: string,
+): Promise<string> {
+  const _id = newId()
+  await new BackupExecution({
+    _id,
+    tenant_id,
+    name: 'failed',
+    status: 'failed',
+    deploy_server_id,
+    database_id,
+    database_name: 'none',
+    type: 'keydb',
+    version: '6.3.4',
+    image: 'none',
+    cpu_cores: 0.5,
+    memory_mib: 32,
+    key_sealed: await makeCopyKey(_id),
+  }).save()
+  return _id
 }
 
 /** The ids for the parameters of a path. What is below another thing of the collection has ids of its own. */

@@ -125,7 +125,7 @@ exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=
   await image('keelson/test-mariadb', '11.8.3', entries, [...starts('/usr/sbin'), 'CMD ["mariadbd"]'])
 }
 
-/** Runs as root. There are two versions of it, so that an upgrade can be tested. */
+/** Runs as root. There are several versions of it, so that upgrades can be tested. */
 async function redis(): Promise<void> {
   const entries = [
     ...(await programs('usr/bin/redis-check-rdb', 'usr/bin/redis-cli')),
@@ -133,7 +133,7 @@ async function redis(): Promise<void> {
     folder('data'),
     entrypoint('exec "$@"'),
   ]
-  for (const tag of ['8.0.3', '8.2.1'])
+  for (const tag of ['7.4.5', '8.0.3', '8.2.1'])
     await image('keelson/test-redis', tag, entries, [...starts('/usr/bin'), 'WORKDIR /data'])
 }
 

@@ -10,20 +10,25 @@ const statements = {
   postgresql: {
     write:
       'psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "CREATE TABLE rows AS SELECT generate_series(1, 1000) AS id"',
+    clear: 'psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "DROP TABLE rows"',
     count: 'psql -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -tAc "SELECT count(*) FROM rows"',
   },
   mariadb: {
     write:
       'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -e "CREATE TABLE numbers AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 1000) SELECT id FROM n"',
+    clear:
+      'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -e "DROP TABLE numbers"',
     count:
       'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -Ne "SELECT count(*) FROM numbers"',
   },
   mongodb: {
     write: inMongo('insertMany(Array.from({ length: 1000 }, (_, id) => ({ id })))'),
+    clear: inMongo('drop()'),
     count: inMongo('countDocuments({})'),
   },
   redis: {
     write: `redis-cli eval "for i = 1, 1000 do redis.call('set', 'key' .. i, i) end" 0`,
+    clear: 'redis-cli flushall',
     count: 'redis-cli dbsize',
   },
 }
@@ -43,6 +48,13 @@ export function insideOf({ owner }: TestTenant, server: DeployServerBody) {
     write: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].write),
     count: async (id: string, type: Written): Promise<number> =>
       Number(await inside.runIn(id, statements[type].count)),
+    clear: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].clear),
+    /** The scratch engines of backups. */
+    scratches: async (): Promise<string[]> => {
+      const filters = { label: ['keelson.scratch'] }
+      const found = await (await innerEngine(owner, machine)).listContainers({ all: true, filters })
+      return found.flatMap(({ Names }) => Names)
+    },
     /** The containers that run with a database's volumes. */
     containers: async (id: string): Promise<string[]> => {
       const filters = { label: [`keelson.database=${id}`] }

@@ -28,6 +28,7 @@ import {
   RegistryOnHost,
   type ReplicaReport,
 } from '../../lib/deploy-protocol.ts'
+import { CopyOrder, DumpOrder, type DumpReport, partType } from '../../lib/backup-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
@@ -182,6 +183,51 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         ),
     },
 
+    backups: {
+      begin: async (deployServerId: string, executionId: string): Promise<DumpOrder> =>
+        call(at(`${execution(deployServerId, executionId)}/attempts`), DumpOrder, post({}), await token()),
+
+      keepPart: async (
+        deployServerId: string,
+        executionId: string,
+        { attempt, index }: { attempt: number; index: number },
+        part: Buffer,
+      ): Promise<void> => {
+        const path = `${execution(deployServerId, executionId)}/parts?attempt=${attempt}&index=${index}`
+        const body = new Uint8Array(part)
+        const init = { method: 'POST', headers: { 'content-type': partType }, body }
+        await call(at(path), z.undefined(), init, await token(), readsWithinMs)
+      },
+
+      finish: async (deployServerId: string, executionId: string, report: DumpReport): Promise<void> => {
+        const put = { ...post(report), method: 'PUT' }
+        await call(at(`${execution(deployServerId, executionId)}/copy`), z.undefined(), put, await token())
+      },
+
+      copy: async (
+        deployServerId: string,
+        executionId: string,
+        databaseId: string | null,
+      ): Promise<CopyOrder> =>
+        call(
+          at(`${execution(deployServerId, executionId)}/copy${forDatabase(databaseId)}`),
+          CopyOrder,
+          {},
+          await token(),
+        ),
+
+      part: async (
+        deployServerId: string,
+        executionId: string,
+        databaseId: string | null,
+        index: number,
+      ): Promise<Readable> =>
+        open(
+          at(`${execution(deployServerId, executionId)}/parts/${index}${forDatabase(databaseId)}`),
+          await token(),
+        ),
+    },
+
     joiningOf: async (deployServerId: string): Promise<Joining> =>
       call(at(joinToken(deployServerId)), Joining, {}, await token()),
 
@@ -200,6 +246,10 @@ const instance = (id: string): string => `instances/${encodeURIComponent(id)}`
 const deployServer = (id: string): string => `deploy-servers/${encodeURIComponent(id)}`
 const build = (deployServerId: string, id: string): string =>
   `${deployServer(deployServerId)}/builds/${encodeURIComponent(id)}`
+const execution = (deployServerId: string, id: string): string =>
+  `${deployServer(deployServerId)}/backup-executions/${encodeURIComponent(id)}`
+const forDatabase = (id: string | null): string =>
+  id === null ? '' : `?database_id=${encodeURIComponent(id)}`
 const onMachine = (machineId?: string): string =>
   machineId === undefined ? '' : `?machine_id=${encodeURIComponent(machineId)}`
 const joinToken = (deployServerId: string): string => `${deployServer(deployServerId)}/join-token`
@@ -228,8 +278,9 @@ async function call<S extends z.ZodType>(
   schema: S,
   init: RequestInit,
   token?: string,
+  withinMs = answersWithinMs,
 ): Promise<z.infer<S>> {
-  const response = await send(url, init, token, AbortSignal.timeout(answersWithinMs))
+  const response = await send(url, init, token, AbortSignal.timeout(withinMs))
   if (!response.ok) throw await refusalOf(response)
   return schema.parse(response.status === 204 ? undefined : await response.json().catch(away))
 }

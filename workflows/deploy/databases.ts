@@ -5,6 +5,7 @@ import type { DeploymentActivities } from '../../activities/deploy/deployments.t
 import { durable, type Work } from '../durable.ts'
 import { someTries, takeAway, unlessCancelled } from './attachments.ts'
 import { on } from '../hosts.ts'
+import { copying } from './backups.ts'
 import { apply, keepVolumes } from './deployments.ts'
 
 // A database starts and ends as a service of its own, never by Swarm's update: the platform itself waits until the former
@@ -111,8 +112,54 @@ async function tidy(id: string): Promise<void> {
   if (wanted) await keepVolumes('database', id, wanted).catch(() => undefined)
 }
 
+async function dropRefill(id: string): Promise<void> {
+  const { at } = await platform.databaseFacts(id)
+  if (at) await on(at.host_id).removeScratchOnHost(at.machine_id, id)
+  await platform.endRefill(id)
+  await tidy(id)
+}
+
+/** Restores a backup into a volume in which there is nothing yet, and compares it. Nobody reaches that engine. */
+async function refill(
+  { id, undo, progress }: Work<unknown>,
+  executionId: string,
+  as: { isNew?: boolean; to?: { version: string; image: string } } = {},
+): Promise<void> {
+  undo(() => dropRefill(id))
+  await platform.beginRefill(id, executionId, as)
+  const { at, deploy_server_id } = await platform.databaseFacts(id)
+  progress('restoring the backup into a new volume')
+  if (at) await on(at.host_id, copying).refillOnHost(deploy_server_id, executionId, id)
+}
+
+/** Has it run again as it did before. */
+async function goBack(id: string, former: FormerStart): Promise<void> {
+  await keepOutput(id)
+  await end(id)
+  await platform.takeVolumesBack(id)
+  await platform.takeStartBack(id, former)
+  if (!former.runs) return
+  const facts = await platform.databaseFacts(id)
+  await apply(facts.deploy_server_id)
+  await awaitAnswer(id)
+  await makeUsers(id, facts)
+}
+
+/** Starts it with the volume that was filled. The former volume is kept. */
+async function takeRefill(work: Work<unknown>, before: FormerStart): Promise<void> {
+  const { id, undo, progress } = work
+  const { applied } = await platform.formerStart(id)
+  undo(() => goBack(id, before))
+  progress('ending the database')
+  await end(id)
+  await platform.switchVolumes(id)
+  await start(work, { ...before, applied })
+  await platform.endRefill(id)
+  await tidy(id)
+}
+
 /** Runs one that does not run. A failure leaves it stopped. */
-async function run(work: Work<unknown>): Promise<void> {
+async function run(work: Work<unknown>, executionId?: string): Promise<void> {
   const { id, undo } = work
   const former = await platform.formerStart(id)
   undo(() => takeBack(id, former))
@@ -120,13 +167,15 @@ async function run(work: Work<unknown>): Promise<void> {
   // One of its containers may still be ending.
   const { at, stop_grace_sec } = await platform.databaseFacts(id)
   await awaitEnd(id, at, stop_grace_sec)
+  if (executionId !== undefined) await refill(work, executionId, { isNew: true })
   await start(work, former)
+  if (executionId !== undefined) await platform.endRefill(id)
   await tidy(id)
 }
 
-export const createDatabase = durable(
+export const createDatabase = durable<{ execution_id?: string }>(
   async (work) => {
-    await run(work)
+    await run(work, work.input.execution_id)
     return { status: 'running' }
   },
   { onFailure: 'error' },
@@ -162,6 +211,45 @@ export const restartDatabase = durable(async (work) => {
   await end(id)
   await start(work, former)
   await tidy(id)
+  return { status: 'running' }
+})
+
+/**
+ * Puts a backup in the place of the data. The engine serves on until the backup is restored in a new volume and compared.
+ * The former volume is kept.
+ */
+export const restoreDatabase = durable<{ execution_id: string }>(async (work) => {
+  const former = await platform.formerStart(work.id)
+  await prepare(work)
+  await refill(work, work.input.execution_id)
+  await takeRefill(work, former)
+  return { status: 'running' }
+})
+
+/**
+ * Brings the data into a newer line of the engine by a backup. No client reaches the engine while it is made, so nothing
+ * that was written is lost. The former volume is kept.
+ */
+export const upgradeDatabase = durable<{ version: string; image: string }>(async (work) => {
+  const { id, input, undo, progress, carryOut } = work
+  const former = await platform.formerStart(id)
+  const { at, deploy_server_id } = await platform.databaseFacts(id)
+  progress(`getting the image ${input.image}`)
+  if (at) await on(at.host_id).provideImageOnHost(at.machine_id, input.image)
+  undo(async () => {
+    const { isolated } = await platform.databaseFacts(id)
+    if (isolated || !(await platform.formerStart(id)).runs) await goBack(id, former)
+  })
+  progress('ending the connections of clients')
+  await end(id)
+  await platform.settleIsolated(id, former)
+  await apply(deploy_server_id)
+  await awaitAnswer(id)
+  progress('backing it up')
+  const rules = { key: 'backup', undo: null } // the backup stays
+  const executionId = await carryOut({ kind: 'backup_execution' }, 'create', { database_id: id }, rules)
+  await refill(work, executionId, { to: input })
+  await takeRefill(work, former)
   return { status: 'running' }
 })
 

@@ -32,6 +32,16 @@ function compareVersions(a: string, b: string): number {
   return at === -1 ? 0 : (left[at] ?? 0) - (right[at] ?? 0)
 }
 
+/** Whether an engine of a version takes a backup that another version wrote. */
+export const takesCopyOf = (version: string, written: string): boolean =>
+  compareVersions(version, written) >= 0
+
+/** Versions to which a database gets by a backup that is restored: newer ones of other lines, the newest first. */
+export function majorUpgradesOf(type: DatabaseType, version: string): string[] {
+  const taken = upgradesOf(type, version)
+  return engineOf(type).versions.filter((one) => compareVersions(one, version) > 0 && !taken.includes(one))
+}
+
 /** Versions that take a database's data as they are: newer ones of the same line, the newest first. */
 export function upgradesOf(type: DatabaseType, version: string): string[] {
   const { versions, line } = engineOf(type)

@@ -12,6 +12,19 @@ export interface DatabaseBody extends Json {
   status_reason: string | null
   connection_string: string | null
   pending_changes: boolean
+  major_upgrades: string[]
+  former_volumes: { id: string; version: string }[]
+}
+
+/** The fields of a backup that tests read from the API. */
+export interface ExecutionBody extends Json {
+  id: string
+  status: string
+  reason: string | null
+  backup_id: string | null
+  size_bytes: number | null
+  dump_bytes: number | null
+  verified: { by: string; at: string; tables: number; rows: number } | null
 }
 
 /** The databases of one deploy server. */
@@ -52,6 +65,26 @@ export function databasesOf(caller: Caller, server: string) {
       (await caller.get<{ series: { name: string; points: unknown[] }[] }>(`${path}/${id}/metrics`)).series,
     activity: async (id: string) =>
       (await caller.get<{ items: { kind: string; message: string }[] }>(`${path}/${id}/activity`)).items,
+    backUp: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/backup-executions`),
+    execution: (id: string) => caller.get<ExecutionBody>(`${at}/backup-executions/${id}`),
+    executions: async (query = '') =>
+      (await caller.get<{ items: ExecutionBody[] }>(`${at}/backup-executions?limit=100${query}`)).items,
+    executionsOf: async (id: string, backup: string) =>
+      (await caller.get<{ items: ExecutionBody[] }>(`${path}/${id}/backups/${backup}/executions`)).items,
+    verify: (id: string): Promise<Accepted> => caller.begin('POST', `${at}/backup-executions/${id}/verify`),
+    deleteExecution: (id: string): Promise<Accepted> =>
+      caller.begin('DELETE', `${at}/backup-executions/${id}`),
+    schedule: (id: string, body: Json): Promise<Answer> => caller.ask('POST', `${path}/${id}/backups`, body),
+    changeSchedule: (id: string, backup: string, changes: Json): Promise<Answer> =>
+      caller.ask('PATCH', `${path}/${id}/backups/${backup}`, changes),
+    deleteSchedule: (id: string, backup: string): Promise<Answer> =>
+      caller.ask('DELETE', `${path}/${id}/backups/${backup}`),
+    restore: (id: string, execution_id: string): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/restore`, { execution_id }),
+    upgrade: (id: string, version: string): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/upgrade`, { version }),
+    deleteFormerVolume: (id: string, volume: string): Promise<Answer> =>
+      caller.ask('DELETE', `${path}/${id}/former-volumes/${volume}`),
     keptVolumes: async () =>
       (await caller.get<{ items: { id: string; name: string }[] }>(`${at}/kept-volumes`)).items,
     destroyKept: (id: string): Promise<Accepted> => caller.begin('DELETE', `${at}/kept-volumes/${id}`),

@@ -1,4 +1,5 @@
 import { makeArtifactsOnHost } from '../../../activities/host/artifacts.ts'
+import { makeBackupsOnHost } from '../../../activities/host/backups.ts'
 import { makeBuildsOnHost } from '../../../activities/host/builds.ts'
 import { makeDatabasesOnHost } from '../../../activities/host/databases.ts'
 import { makeDeployNodesOnHost } from '../../../activities/host/deploy-nodes.ts'
@@ -7,6 +8,7 @@ import { checkedArchive } from '../../../drivers/archives/checked-archive.ts'
 import { makeImageCopies } from '../../../drivers/docker/image-copies.ts'
 import type { InstanceEngine } from '../../../drivers/instances.ts'
 import { makeAppFolders, makeReadFolder } from '../../../drivers/swarm/app-folders.ts'
+import { makeContainerScripts } from '../../../drivers/swarm/container-scripts.ts'
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
 import { makeNixpacks } from '../../../drivers/swarm/nixpacks.ts'
@@ -15,7 +17,8 @@ import { makePullIntoMachine } from '../../../drivers/swarm/pulls.ts'
 import type { MachineRegistries } from '../../../drivers/image-builds.ts'
 import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/registry.ts'
 import { makeRegistryCopies } from '../../../drivers/swarm/registry-copies.ts'
-import { makeSwarmServices } from '../../../drivers/swarm/services.ts'
+import { makeFreeBytes, makeScratchEngines } from '../../../drivers/swarm/scratch-engines.ts'
+import { makeSwarmServices, serviceLabel } from '../../../drivers/swarm/services.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
 import type { Uploads } from '../../../drivers/swarms.ts'
@@ -29,7 +32,7 @@ interface Parts {
   engine: Pick<InstanceEngine, 'pipe'>
   dockerHost: string
   registries: MachineRegistries
-  api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact' | 'builds'>
+  api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact' | 'builds' | 'backups'>
 }
 
 /** The registries in the machines of this host. */
@@ -82,5 +85,13 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     api: api.builds,
   })
   const databases = makeDatabasesOnHost({ copy, pull: makePullIntoMachine(dial), commands })
-  return { name: 'deploy', activities: { ...nodes, ...services, ...artifacts, ...builds, ...databases } }
+  const backups = makeBackupsOnHost({
+    scripts: makeContainerScripts(dial, engine.pipe),
+    scratch: makeScratchEngines(dial),
+    freeBytes: makeFreeBytes(engine.pipe),
+    serviceLabel,
+    api: api.backups,
+  })
+  const activities = { ...nodes, ...services, ...artifacts, ...builds, ...databases, ...backups }
+  return { name: 'deploy', activities }
 }

@@ -1,0 +1,91 @@
+import { ApplicationFailure } from '@temporalio/activity'
+import { newId } from '../../lib/ids.ts'
+import { transaction } from '../../models/database.ts'
+import { findBackupExecution } from '../../models/deploy/backup-executions.ts'
+import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
+import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
+import { placeTogether } from '../../models/deploy/places.ts'
+import { dataStorageOf, replaceDataStorage } from '../../models/deploy/storages.ts'
+import { lockParent } from '../../models/parents.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { permanently } from '../failures.ts'
+
+/** The activities with which a backup comes into a volume of a database. */
+export const makeRefillActivities = () => ({
+  /**
+   * Names the volume that is filled, and takes room for the engine that fills it. `isNew`: the database has no data yet.
+   * Throws `no_room`, `worker_away` and `not_found`.
+   */
+  async beginRefill(
+    id: string,
+    execution_id: string,
+    { isNew = false, to }: { isNew?: boolean; to?: { version: string; image: string } } = {},
+  ): Promise<void> {
+    await permanently(() =>
+      transaction(async () => {
+        const { tenant_id, deploy_server_id, refill, ...database } = await theDatabase(id)
+        if (refill?.execution_id === execution_id) return
+        const execution = await findBackupExecution(execution_id)
+        if (!execution?.copy || execution.tenant_id !== tenant_id)
+          throw ApplicationFailure.nonRetryable('The backup no longer exists', 'not_found')
+        const { runs, volume_node: node, version, image, memory_mib } = database
+        const server = await lockParent(deployServerResource, tenant_id, deploy_server_id)
+        // One that does not run leaves its own room to the engine that fills the volume.
+        await placeTogether(server, { next: 0 }, { itself: runs ? '' : id, node, memory_mib, ports: 0 })
+        const storage_id = isNew ? (await dataStorageOf({ _id: id, tenant_id }))._id : newId()
+        const before = { version, image }
+        const next = { execution_id, storage_id, ...before, ...to, before, memory_mib }
+        await Database.updateOne({ _id: id, tenant_id }, { $set: { refill: next } })
+      }, id),
+    )
+  },
+
+  /** Has it run with what it ran with before, but without a port. Idempotent within an operation. */
+  async settleIsolated(id: string, { applied }: Pick<DatabaseDocument, 'applied'>): Promise<void> {
+    if (!applied) return
+    const starts = applied.starts + 1
+    const isolated = { runs: true, isolated: true, applied: { ...applied, starts } }
+    await Database.updateOne({ _id: id }, { $set: isolated }).setOptions(everyTenant)
+  },
+
+  async endRefill(id: string): Promise<void> {
+    await Database.updateOne({ _id: id }, { $set: { refill: null } }).setOptions(everyTenant)
+  },
+
+  /** Has the database mount the volume that was filled. The former one is kept. Idempotent. */
+  switchVolumes: (id: string): Promise<void> =>
+    transaction(async () => {
+      const { tenant_id, refill, applied, version } = await theDatabase(id)
+      const storage = await dataStorageOf({ _id: id, tenant_id })
+      if (!refill || storage._id === refill.storage_id) return
+      await replaceDataStorage(storage, refill.storage_id)
+      const former = {
+        storage_id: storage._id,
+        version: applied?.version ?? version,
+        kept_at: new Date(),
+      }
+      const now = { version: refill.version, image: refill.image }
+      await Database.updateOne({ _id: id, tenant_id }, { $set: now, $push: { former_volumes: former } })
+    }, id),
+
+  /** Has it mount again what it mounted before the switch, if there was one. Idempotent. */
+  takeVolumesBack: (id: string): Promise<void> =>
+    transaction(async () => {
+      const { tenant_id, refill, former_volumes } = await theDatabase(id)
+      const storage = await dataStorageOf({ _id: id, tenant_id })
+      const former = former_volumes.at(-1)
+      if (!refill || !former || storage._id !== refill.storage_id) return
+      await replaceDataStorage(storage, former.storage_id)
+      const { storage_id } = former
+      await Database.updateOne(
+        { _id: id, tenant_id },
+        { $set: refill.before, $pull: { former_volumes: { storage_id } } },
+      )
+    }, id),
+})
+
+async function theDatabase(id: string): Promise<DatabaseDocument> {
+  const database = await findDatabase(id)
+  if (!database) throw ApplicationFailure.nonRetryable('The database no longer exists', 'not_found')
+  return database
+}

@@ -1,0 +1,64 @@
+import { text } from 'node:stream/consumers'
+import type Docker from 'dockerode'
+import type { ContainerScripts, LabelledContainer } from '../copies.ts'
+import { asking, unless } from '../docker/errors.ts'
+import { endMarked } from '../docker/exec.ts'
+import { EngineUnavailable, InstanceNotRunning } from '../errors.ts'
+import type { DialMachine, PipeMachine } from '../swarms.ts'
+import { engineOf } from './dial.ts'
+import { markName } from './task-commands.ts'
+
+const absent = 'keelson: no such container'
+const errorsAtMost = 4 * 1024 ** 2
+
+// The machine's own client, because a connection to its engine does not survive the end of the input. What it says and how it
+// ends are in files, since the stream has only the output.
+const open = `
+said="/run/keelson-script-$2"
+rm -f "$said.exit"
+container=$(docker ps --quiet --filter "label=$1" | head -n 1)
+if [ -z "$container" ]; then
+  echo '${absent}' >"$said.errors"
+  echo 1 >"$said.exit"
+  exit 0
+fi
+docker exec -i -e "${markName}=$2" "$container" /bin/sh -c "$3" 2>"$said.errors"
+echo $? >"$said.exit"
+`
+
+const result = `
+said="/run/keelson-script-$1"
+cat "$said.exit" 2>/dev/null || echo none
+tail -c ${errorsAtMost} "$said.errors" 2>/dev/null
+rm -f "$said.exit" "$said.errors"
+`
+
+const filterOf = ({ label: { name, value } }: LabelledContainer): string => `${name}=${value}`
+
+/** Runs scripts in containers of machines, with streams. */
+export const makeContainerScripts = (dial: DialMachine, pipe: PipeMachine): ContainerScripts => ({
+  async open(container, script, mark) {
+    const command = ['sh', '-c', open, 'sh', filterOf(container), mark, script]
+    const stream = await pipe(container.machine_id, command)
+    return {
+      stream,
+      async ended() {
+        const looking = await pipe(container.machine_id, ['sh', '-c', result, 'sh', mark])
+        looking.end()
+        const [first = '', ...rest] = (await text(looking)).split('\n')
+        const errors = rest.join('\n')
+        if (errors.includes(absent)) throw new InstanceNotRunning(container.label.value)
+        if (!/^\d+$/.test(first)) throw new EngineUnavailable('The connection into the container broke')
+        return { exit_code: Number(first), errors }
+      },
+    }
+  },
+
+  end: (container, mark) =>
+    asking(async () => {
+      const docker = engineOf<Docker>(dial, container.machine_id)
+      const filters = { label: [filterOf(container)], status: ['running'] }
+      for (const { Id } of await docker.listContainers({ filters }))
+        await unless([404, 409], endMarked(docker.getContainer(Id), `${markName}=${mark}`))
+    }),
+})

@@ -1,0 +1,80 @@
+import { text } from 'node:stream/consumers'
+import type Docker from 'dockerode'
+import type { FreeBytes, ScratchEngines } from '../copies.ts'
+import { asking, unless } from '../docker/errors.ts'
+import { EngineUnavailable } from '../errors.ts'
+import type { DialMachine, PipeMachine } from '../swarms.ts'
+import { engineOf } from './dial.ts'
+
+const scratchLabel = 'keelson.scratch'
+const nameOf = (id: string): string => `keelson-scratch-${id}`
+
+/** Engines that are no services, in machines. */
+export function makeScratchEngines(dial: DialMachine): ScratchEngines {
+  const dockerOf = (machineId: string): Docker => engineOf<Docker>(dial, machineId)
+
+  const scratch: ScratchEngines = {
+    start: (machineId, { id, image, env, command, cpu_cores, memory_mib, data_path, volume }) =>
+      asking(async () => {
+        const docker = dockerOf(machineId)
+        await scratch.remove(machineId, id)
+        const { name, labels } = volume ?? { name: nameOf(id), labels: {} }
+        await unless([404], docker.getVolume(name).remove())
+        const container = await docker.createContainer({
+          name: nameOf(id),
+          Image: image,
+          ...(command.length ? { Cmd: command } : {}),
+          Env: Object.entries(env).map(([key, value]) => `${key}=${value}`),
+          Labels: { [scratchLabel]: id },
+          HostConfig: {
+            NetworkMode: 'none',
+            // As Swarm's tasks have it: commands can be run only where the first process is still root's.
+            Init: true,
+            NanoCpus: Math.round(cpu_cores * 1e9),
+            Memory: memory_mib * 1024 ** 2,
+            Mounts: [
+              {
+                Type: 'volume',
+                Source: name,
+                Target: data_path,
+                VolumeOptions: {
+                  NoCopy: false,
+                  Labels: { [scratchLabel]: id, ...labels },
+                  DriverConfig: { Name: 'local', Options: {} },
+                },
+              },
+            ],
+          },
+        })
+        await container.start()
+      }),
+
+    stop: (machineId, id, graceSec) =>
+      asking(async () => {
+        await unless([304, 404], dockerOf(machineId).getContainer(nameOf(id)).stop({ t: graceSec }))
+      }),
+
+    remove: (machineId, id) =>
+      asking(async () => {
+        const docker = dockerOf(machineId)
+        await unless([404, 409], docker.getContainer(nameOf(id)).remove({ force: true }))
+        await unless([404], docker.getVolume(nameOf(id)).remove())
+      }),
+
+    containerOf: (machineId, id) => ({ machine_id: machineId, label: { name: scratchLabel, value: id } }),
+  }
+  return scratch
+}
+
+const free = `df --output=avail -B1 "$(docker info --format '{{.DockerRootDir}}')"`
+
+/** Of the disk that has the volumes. */
+export const makeFreeBytes =
+  (pipe: PipeMachine): FreeBytes =>
+  async (machineId) => {
+    const stream = await pipe(machineId, ['sh', '-c', free])
+    stream.end()
+    const bytes = Number((await text(stream)).trim().split('\n').at(-1))
+    if (!Number.isFinite(bytes)) throw new EngineUnavailable('The size of the disk is not known')
+    return bytes
+  }

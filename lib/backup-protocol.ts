@@ -1,0 +1,100 @@
+import { createSecretKey } from 'node:crypto'
+import { z } from 'zod'
+import { type KeyRing, seal, unseal } from './seal.ts'
+
+// Messages between a host and the API about copies of databases. A copy is a dump, compressed, cut into parts, and sealed
+// part by part with a key of its own.
+
+/** How many bytes of a compressed dump are sealed together. */
+export const partBytes = 8 * 1024 ** 2
+const sealBytes = 64
+export const partAtMostKib = (partBytes + sealBytes) / 1024 + 1
+export const partType = 'application/octet-stream'
+
+/** How many rows, documents or keys a restored copy has: `most`, or fewer if some may have expired. */
+const Count = z.strictObject({ name: z.string(), least: z.int(), most: z.int() })
+export type Count = z.infer<typeof Count>
+
+/** More tables than this are refused: their counts are one record. */
+export const countsAtMost = 20_000
+
+/** What a host needs to write a copy. `key`: 32 bytes in base64. */
+export const DumpOrder = z.object({
+  /** Parts of older attempts are refused. */
+  attempt: z.int(),
+  key: z.string(),
+  machine_id: z.string(),
+  service_id: z.string(),
+  script: z.string(),
+  /** Whether the platform compresses it. */
+  compress: z.boolean(),
+})
+export type DumpOrder = z.infer<typeof DumpOrder>
+
+/** A whole copy. `sha256` is that of the dump. */
+export const DumpReport = z.strictObject({
+  attempt: z.int(),
+  parts: z.int().min(0),
+  stored_bytes: z.int().min(0),
+  dump_bytes: z.int().min(0),
+  sha256: z.string().length(64),
+  counts: z.array(Count).max(countsAtMost),
+})
+export type DumpReport = z.infer<typeof DumpReport>
+
+export const PartPlace = z.strictObject({
+  attempt: z.coerce.number().int(),
+  index: z.coerce.number().int().min(0),
+})
+
+/** An engine that is started only to take a copy. */
+const ScratchOrder = z.object({
+  machine_id: z.string(),
+  image: z.string(),
+  env: z.record(z.string(), z.string()),
+  command: z.array(z.string()),
+  cpu_cores: z.number(),
+  memory_mib: z.int(),
+  data_path: z.string(),
+  /** Null: one that ends with the engine. */
+  volume: z.object({ name: z.string(), labels: z.record(z.string(), z.string()) }).nullable(),
+  stop_grace_sec: z.int(),
+  healthy: z.string(),
+  restore: z.string(),
+  count: z.string(),
+})
+export type ScratchOrder = z.infer<typeof ScratchOrder>
+
+/** What a host needs to read a copy, and to restore it. Without `engine` it is only read. */
+export const CopyOrder = z.object({
+  key: z.string(),
+  parts: z.int(),
+  dump_bytes: z.int(),
+  sha256: z.string(),
+  compressed: z.boolean(),
+  counts: z.array(Count),
+  engine: ScratchOrder.nullable(),
+})
+export type CopyOrder = z.infer<typeof CopyOrder>
+
+/** How a copy was looked at. */
+export interface Verified {
+  by: 'restore' | 'reading'
+  /** Tables, collections or key spaces. */
+  tables: number
+  /** Rows, documents or keys. */
+  rows: number
+}
+
+const ringOf = (key: string): KeyRing => ({
+  current: '-',
+  keys: new Map([['-', createSecretKey(Buffer.from(key, 'base64'))]]),
+})
+const contextOf = (copyId: string, index: number): string => `backup-parts:${copyId}:${index}`
+
+export const sealPart = (key: string, copyId: string, index: number, plain: Uint8Array): Buffer =>
+  seal(ringOf(key), plain, contextOf(copyId, index)).sealed
+
+/** Throws if anything was changed, or the part is another one. */
+export const unsealPart = (key: string, copyId: string, index: number, sealed: Uint8Array): Buffer =>
+  unseal(ringOf(key), '-', sealed, contextOf(copyId, index))

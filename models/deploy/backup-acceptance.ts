@@ -1,0 +1,214 @@
+import { newId } from '../../lib/ids.ts'
+import { Problem, StateConflict } from '../../lib/problem.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
+import { transaction } from '../database.ts'
+import { type Accepted, Operation } from '../operations.ts'
+import { mine } from '../resources.ts'
+import { everyTenant } from '../tenant-scope.ts'
+import {
+  BackupExecution,
+  type BackupExecutionDocument,
+  backupExecutionResource,
+  makeCopyKey,
+} from './backup-executions.ts'
+import { dropParts } from './backup-parts.ts'
+import { Backup, type BackupDocument } from './backups.ts'
+import { Database, type DatabaseDocument, databaseResource } from './databases.ts'
+import { tellEvent } from './events.ts'
+import { nextTime } from './scheduled-tasks.ts'
+
+// The acceptance rules for backups: by hand, by their schedules, and what is removed with time.
+
+/** A backup that is later than this, because the platform was down, is missed. */
+const latestMs = 60 * 60_000
+/** How many executions of a schedule that did not succeed are kept. */
+const keptFailures = 50
+/** When a look at a backup is tried again that could not be made. */
+const lookAgainMs = 86_400_000
+
+const nameOf = (at: Date, id: string): string =>
+  `${at.toISOString().slice(0, 19).replaceAll(/[-:]/g, '').toLowerCase()}-${id.slice(-6)}`
+
+const openBackup = ({ _id, tenant_id }: DatabaseDocument) =>
+  BackupExecution.exists({ database_id: _id, tenant_id, status: 'creating' })
+
+/** Accepts a backup. Throws StateConflict unless the database runs, and `backup_in_progress`. */
+export const acceptBackupExecution = (
+  by: By,
+  database: DatabaseDocument,
+  { backup = null, at = null }: { backup?: BackupDocument | null; at?: Date | null } = {},
+): Promise<Accepted<BackupExecutionDocument>> =>
+  transaction(async () => {
+    // An upgrade has its engine run for the backup.
+    if (database.status !== 'running' && !by.parent)
+      throw new StateConflict('back up the database', database.status)
+    if (await openBackup(database))
+      throw new Problem(
+        409,
+        'backup_in_progress',
+        'A backup is being made',
+        'The database is being backed up: wait for it, or cancel its operation',
+      )
+    const id = newId()
+    return create(by, backupExecutionResource, {
+      id,
+      fields: { ...(await newExecution(database, id, backup, at)), tags: {} },
+    })
+  }, database._id)
+
+async function newExecution(
+  database: DatabaseDocument,
+  id: string,
+  backup: BackupDocument | null,
+  scheduled_at: Date | null,
+) {
+  const { _id, name, deploy_server_id, type, applied } = database
+  const { version, image, cpu_cores, memory_mib } = applied ?? database
+  return {
+    name: nameOf(scheduled_at ?? new Date(), id),
+    deploy_server_id,
+    database_id: _id,
+    database_name: name,
+    backup_id: backup?._id ?? null,
+    type,
+    version,
+    image,
+    cpu_cores,
+    memory_mib,
+    key_sealed: await makeCopyKey(id),
+    scheduled_at,
+    started_at: null,
+    ended_at: null,
+    attempt: 0,
+    copy: null,
+    verified: null,
+    look_at: null,
+    scratch: null,
+  }
+}
+
+/** Begins the backup of a schedule that is due, and sets its next time, together. Nothing happens if another worker has done so. */
+export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument): Promise<void> =>
+  transaction(async () => {
+    const backup = await Backup.findOne({ _id, tenant_id, next_at: due }).lean()
+    if (!backup || !due) return
+    const now = new Date()
+    await Backup.updateOne({ _id, tenant_id, next_at: due }, { $set: { next_at: nextTime(backup, now) } })
+    const database = await Database.findOne({ _id: backup.database_id, tenant_id }).lean()
+    if (!database || database.status === 'deleting') return
+    const why = await whyNot(database, now.getTime() - due.getTime())
+    if (why === null) {
+      await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: due })
+      return
+    }
+    const id = newId()
+    const skipped = { status: 'skipped', status_reason: why, ended_at: now }
+    await new BackupExecution({
+      ...(await newExecution(database, id, backup, due)),
+      _id: id,
+      tenant_id,
+      ...skipped,
+    }).save()
+    await tellEvent({
+      tenant_id,
+      deploy_server_id: database.deploy_server_id,
+      kind: 'backup.missed',
+      message: `${database.name} was not backed up: ${why}`,
+      data: { database: shown(database), scheduled_at: due.toISOString(), reason: why },
+    })
+  }, _id)
+
+async function whyNot(database: DatabaseDocument, lateMs: number): Promise<string | null> {
+  if (lateMs > latestMs) return 'The platform was down at the time of the schedule'
+  if (database.status !== 'running') return `The database was ${database.status}`
+  return (await openBackup(database)) ? 'The backup before had not ended' : null
+}
+
+const shown = ({ _id, name, type }: DatabaseDocument) => ({ id: _id, name, type })
+
+/** Has the backups of a schedule removed that are no longer kept. The last one that succeeded is always kept. */
+export async function removeOldBackups(tenant_id: string, backupId: string): Promise<void> {
+  const backup = await Backup.findOne({ _id: backupId, tenant_id }).lean()
+  if (!backup) return
+  const { keep_count, keep_days } = backup
+  const of = (succeeded: boolean) => ({
+    backup_id: backupId,
+    tenant_id,
+    operation_id: null,
+    status: succeeded ? ('succeeded' as const) : { $ne: 'succeeded' as const },
+  })
+  const good = await BackupExecution.find(of(true), { created_at: 1 }).sort({ created_at: -1 }).lean()
+  const oldest = keep_days === null ? 0 : Date.now() - keep_days * 86_400_000
+  const leaving = good.filter(
+    ({ created_at }, index) => index > 0 && (index >= keep_count || created_at.getTime() < oldest),
+  )
+  const bad = await BackupExecution.find(of(false), { _id: 1 })
+    .sort({ created_at: -1 })
+    .skip(keptFailures)
+    .lean()
+  for (const { _id } of [...leaving, ...bad])
+    await begin({ tenant_id, id: null }, backupExecutionResource, _id, 'delete')
+}
+
+/** The whole backups of all tenants at which a look is due, the oldest first. */
+export const unverifiedBackups = (limit: number): Promise<BackupExecutionDocument[]> =>
+  BackupExecution.find({ status: 'succeeded', look_at: { $lte: new Date() }, operation_id: null })
+    .setOptions(everyTenant)
+    .sort({ look_at: 1 })
+    .limit(limit)
+    .lean()
+
+/** Begins the look that is due. Nothing happens if another worker has done so. */
+export const beginVerification = ({ _id, tenant_id, look_at }: BackupExecutionDocument): Promise<void> =>
+  transaction(async () => {
+    const next = { look_at: new Date(Date.now() + lookAgainMs) }
+    const { modifiedCount } = await BackupExecution.updateOne({ _id, tenant_id, look_at }, { $set: next })
+    if (modifiedCount) await begin({ tenant_id, id: null }, backupExecutionResource, _id, 'verify')
+  }, _id)
+
+accepts(backupExecutionResource, {
+  create: async (by, { database_id }: { database_id: string }) =>
+    acceptBackupExecution(by, await mine(databaseResource, by, database_id)),
+})
+
+/** What the end of a backup tells. It runs in the transaction that ends its operation. */
+backupExecutionResource.comesToRest = async ({ _id, tenant_id }) => {
+  const execution = await BackupExecution.findOne({ _id, tenant_id }).lean()
+  if (!execution) return
+  const { deploy_server_id, database_name, database_id, status, status_reason, name } = execution
+  const about = { tenant_id, deploy_server_id }
+  const data = { database: { id: database_id, name: database_name }, execution: { id: _id, name } }
+  if (status === 'damaged')
+    await tellEvent({
+      ...about,
+      kind: 'backup.damaged',
+      message: `The backup ${name} of ${database_name} is damaged: ${status_reason ?? ''}`,
+      data,
+    })
+  const hasEnded = execution.ended_at !== null
+  await BackupExecution.updateOne(
+    { _id, tenant_id },
+    { $set: { ended_at: execution.ended_at ?? new Date() } },
+  )
+  if (hasEnded) return
+  if (status === 'succeeded')
+    await tellEvent({ ...about, kind: 'backup.succeeded', message: `${database_name} was backed up`, data })
+  if (status === 'failed' || status === 'error')
+    await tellEvent({
+      ...about,
+      kind: 'backup.failed',
+      message: `${database_name} was not backed up: ${status_reason ?? ''}`,
+      data,
+    })
+}
+
+/** Removes all backups of a deploy server. Call when none of their operations is open. */
+export async function forgetBackupExecutions(tenant_id: string, deploy_server_id: string): Promise<void> {
+  for (const { _id } of await BackupExecution.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean()) {
+    while (await dropParts({ _id, tenant_id })) {}
+    await transaction(async () => {
+      await Operation.deleteMany({ resource_id: _id, tenant_id })
+      await BackupExecution.deleteOne({ _id, tenant_id })
+    }, tenant_id)
+  }
+}

@@ -1,0 +1,172 @@
+import { randomBytes } from 'node:crypto'
+import type { CopyOrder, DumpOrder, DumpReport, ScratchOrder } from '../../lib/backup-protocol.ts'
+import { ownerLabel } from '../../lib/deploy-protocol.ts'
+import { NotFound, Problem } from '../../lib/problem.ts'
+import { transaction } from '../database.ts'
+import { BackupExecution, type BackupExecutionDocument, copyKeyOf } from './backup-executions.ts'
+import { BackupPart, dropParts, keepPart, readPart } from './backup-parts.ts'
+import { credentialsOf, Database, type DatabaseDocument, findDatabase } from './databases.ts'
+import type { DeployServerDocument } from './deploy-servers.ts'
+import type { Configuration, DatabaseCredentials } from './engines/engine.ts'
+import { engineOf } from './engines/index.ts'
+import { volumeOf } from './storages.ts'
+
+// What hosts ask and tell about copies of databases.
+
+type Server = Pick<DeployServerDocument, '_id' | 'tenant_id' | 'nodes'>
+
+/** Begins an attempt to write the copy: what an earlier one has sent is of no use. Throws NotFound. */
+export async function beginDump(server: Server, _id: string): Promise<DumpOrder> {
+  const of = { _id, tenant_id: server.tenant_id, deploy_server_id: server._id, status: 'creating' as const }
+  const execution = await BackupExecution.findOneAndUpdate(
+    { ...of, copy: null },
+    { $inc: { attempt: 1 } },
+    { returnDocument: 'after' },
+  ).lean()
+  const database =
+    execution && (await Database.findOne({ _id: execution.database_id, tenant_id: server.tenant_id }).lean())
+  const machine_id = server.nodes.find(({ name }) => name === database?.volume_node)?.machine_id
+  if (!execution || !database || !machine_id) throw new NotFound('backup execution')
+  while (await dropParts(execution, execution.attempt)) {}
+  const { dump, compressed } = engineOf(database.type).copies
+  return {
+    attempt: execution.attempt,
+    key: await copyKeyOf(execution),
+    machine_id,
+    service_id: database._id,
+    script: dump,
+    compress: !compressed,
+  }
+}
+
+/** Throws NotFound, also for a part of an attempt that another one has followed. */
+export async function takePart(
+  { _id: deploy_server_id, tenant_id }: Server,
+  _id: string,
+  { attempt, index }: { attempt: number; index: number },
+  bytes: Buffer,
+): Promise<void> {
+  const execution = await BackupExecution.findOne({
+    _id,
+    tenant_id,
+    deploy_server_id,
+    attempt,
+    copy: null,
+  }).lean()
+  if (!execution) throw new NotFound('attempt of the backup')
+  await keepPart(execution, index, bytes)
+}
+
+/** Records a whole copy. Idempotent. Throws NotFound as takePart, and `parts_missing`. */
+export const finishDump = (
+  { _id: deploy_server_id, tenant_id }: Server,
+  _id: string,
+  { attempt, ...copy }: DumpReport,
+): Promise<void> =>
+  transaction(async () => {
+    const execution = await BackupExecution.findOne({ _id, tenant_id, deploy_server_id, attempt }).lean()
+    if (!execution) throw new NotFound('attempt of the backup')
+    if (execution.copy) return
+    const there = await BackupPart.countDocuments({ execution_id: _id, tenant_id, attempt })
+    if (there !== copy.parts) {
+      const detail = `${there} of ${copy.parts} parts are there`
+      throw new Problem(409, 'parts_missing', 'The copy is not whole', detail)
+    }
+    await BackupExecution.updateOne({ _id, tenant_id }, { $set: { copy } })
+  }, _id)
+
+/** A copy to read: for a look at it, or for the new volume of a database of this deploy server. Throws NotFound. */
+export async function copyFor(server: Server, id: string, databaseId: string | null): Promise<CopyOrder> {
+  const execution = await readableBy(server, id, databaseId)
+  const { copy } = execution
+  if (!copy) throw new NotFound('copy')
+  const { copies } = engineOf(execution.type)
+  const { parts, dump_bytes, sha256, counts } = copy
+  return {
+    key: await copyKeyOf(execution),
+    parts,
+    dump_bytes,
+    sha256,
+    compressed: !copies.compressed,
+    counts,
+    engine: await (databaseId === null ? scratchFor(server, execution) : refillFor(server, databaseId)),
+  }
+}
+
+/** Throws NotFound. */
+export const partFor = async (
+  server: Server,
+  id: string,
+  databaseId: string | null,
+  index: number,
+): Promise<Buffer> => readPart(await readableBy(server, id, databaseId), index)
+
+/** A database may take copies of all deploy servers of its tenant. */
+async function readableBy(
+  { _id: deploy_server_id, tenant_id }: Server,
+  _id: string,
+  databaseId: string | null,
+): Promise<BackupExecutionDocument> {
+  const execution = await BackupExecution.findOne({ _id, tenant_id }).lean()
+  if (!execution) throw new NotFound('backup execution')
+  if (databaseId === null) {
+    if (execution.deploy_server_id !== deploy_server_id) throw new NotFound('backup execution')
+    return execution
+  }
+  const takes = { _id: databaseId, tenant_id, deploy_server_id, 'refill.execution_id': _id }
+  if (!(await Database.exists(takes))) throw new NotFound('backup execution')
+  return execution
+}
+
+const random = (): string => randomBytes(20).toString('hex')
+
+/** With credentials that nobody knows. Null if there was no room for it. */
+async function scratchFor(
+  { nodes }: Server,
+  { type, image, cpu_cores, memory_mib, scratch }: BackupExecutionDocument,
+): Promise<ScratchOrder | null> {
+  const machine_id = nodes.find(({ name }) => name === scratch?.node)?.machine_id
+  if (!machine_id) return null
+  const credentials = { user: 'keelson', password: random(), database: 'app', root_password: random() }
+  const of = { type, image, cpu_cores, memory_mib, configuration: {}, credentials }
+  return { ...scratchOf(of), machine_id, volume: null }
+}
+
+async function refillFor({ nodes }: Server, databaseId: string): Promise<ScratchOrder | null> {
+  const database = await findDatabase(databaseId)
+  const machine_id = nodes.find(({ name }) => name === database?.volume_node)?.machine_id
+  if (!database?.refill || !machine_id) return null
+  const { storage_id, image } = database.refill
+  const credentials = await credentialsOf(database)
+  return {
+    ...scratchOf({ ...database, image, credentials }),
+    machine_id,
+    volume: { name: volumeOf(storage_id), labels: { [ownerLabel('database')]: databaseId } },
+  }
+}
+
+function scratchOf({
+  type,
+  image,
+  cpu_cores,
+  memory_mib,
+  configuration,
+  credentials,
+}: Pick<DatabaseDocument, 'type' | 'image' | 'cpu_cores' | 'memory_mib'> & {
+  configuration: Configuration
+  credentials: DatabaseCredentials
+}): Omit<ScratchOrder, 'machine_id' | 'volume'> {
+  const engine = engineOf(type)
+  return {
+    image,
+    env: engine.env(credentials),
+    command: engine.command({ memory_mib, configuration, credentials }),
+    cpu_cores,
+    memory_mib,
+    data_path: engine.data_path,
+    stop_grace_sec: engine.stop_grace_sec,
+    healthy: engine.healthy,
+    restore: engine.copies.restore,
+    count: engine.copies.count,
+  }
+}

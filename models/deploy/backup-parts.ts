@@ -1,0 +1,73 @@
+import mongoose, { Schema } from 'mongoose'
+import { NotFound } from '../../lib/problem.ts'
+import { type BlobName, dropBlobs, dropUnkept, keepBlob, readBlob, storeBlob } from '../blobs.ts'
+import { isDuplicateKey, transaction } from '../database.ts'
+import { documentOptions, idField } from '../resources.ts'
+import { tenantScoped } from '../tenant-scope.ts'
+import type { BackupExecutionDocument } from './backup-executions.ts'
+
+/** A sealed part of a copy (lib/backup-protocol.ts). */
+interface BackupPartDocument {
+  _id: string
+  tenant_id: string
+  execution_id: string
+  attempt: number
+  index: number
+  blob: BlobName
+  bytes: number
+  created_at: Date
+  updated_at: Date
+}
+
+const schema = new Schema<BackupPartDocument>(
+  {
+    _id: idField,
+    tenant_id: { type: String, required: true },
+    execution_id: { type: String, required: true },
+    attempt: { type: Number, required: true },
+    index: { type: Number, required: true },
+    blob: { type: Schema.Types.Mixed, required: true },
+    bytes: { type: Number, required: true },
+  },
+  { ...documentOptions, collection: 'backup_parts' },
+)
+tenantScoped(schema)
+schema.index({ execution_id: 1, attempt: 1, index: 1 }, { unique: true })
+export const BackupPart = mongoose.model<BackupPartDocument>('BackupPart', schema)
+
+type Of = Pick<BackupExecutionDocument, '_id' | 'tenant_id' | 'attempt'>
+
+/** Keeps a part of the present attempt. One that is there already stays. */
+export async function keepPart({ _id, tenant_id, attempt }: Of, index: number, bytes: Buffer): Promise<void> {
+  const blob = await storeBlob(bytes)
+  try {
+    await transaction(async () => {
+      await keepBlob(blob)
+      const part = { tenant_id, execution_id: _id, attempt, index, blob, bytes: bytes.length }
+      await new BackupPart(part).save()
+    }, _id)
+  } catch (error) {
+    await dropUnkept(blob)
+    if (!isDuplicateKey(error)) throw error
+  }
+}
+
+/** Throws NotFound. */
+export async function readPart({ _id, tenant_id, attempt }: Of, index: number): Promise<Buffer> {
+  const part = await BackupPart.findOne({ execution_id: _id, tenant_id, attempt, index }).lean()
+  if (!part) throw new NotFound('part of the backup')
+  return readBlob(part.blob)
+}
+
+const batch = 500
+
+/** Removes parts of an execution, of all attempts or those before this one. Returns whether there may be more. */
+export const dropParts = ({ _id, tenant_id }: Omit<Of, 'attempt'>, before?: number): Promise<boolean> =>
+  transaction(async () => {
+    const of = { execution_id: _id, tenant_id, ...(before === undefined ? {} : { attempt: { $lt: before } }) }
+    const parts = await BackupPart.find(of, { blob: 1 }).limit(batch).lean()
+    if (parts.length === 0) return false
+    await dropBlobs(parts.map(({ blob }) => blob))
+    await BackupPart.deleteMany({ _id: { $in: parts.map((part) => part._id) }, tenant_id })
+    return parts.length === batch
+  }, _id)

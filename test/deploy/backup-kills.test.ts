@@ -1,0 +1,124 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { BackupPart } from '../../models/deploy/backup-parts.ts'
+import type { Json } from '../support/clients/ask.ts'
+import type { Accepted, DeployServerBody } from '../support/client.ts'
+import { databasesOf } from '../support/clients/databases.ts'
+import { insideOf } from '../support/database-insides.ts'
+import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { eventually } from '../support/eventually.ts'
+import { platform } from '../support/platform.ts'
+import { sampled } from '../support/sampled.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// If a process is killed (-9) in the middle of a backup, a restore, an upgrade or a deletion, the operation ends as requested,
+// what is said to have succeeded can be restored, and no scratch engine, part or volume is left.
+
+const describeEngines = hasEngines ? describe : describe.skip
+const within = 240_000
+const roles = ['worker', 'host', 'temporal', 'mongodb'] as const
+const pointsOf = (...steps: string[]) => steps.flatMap((step) => roles.map((role) => ({ step, role })))
+
+let tenant: TestTenant
+let server: DeployServerBody
+let databases: ReturnType<typeof databasesOf>
+let inside: ReturnType<typeof insideOf>
+
+beforeAll(async () => {
+  tenant = await makeTenant()
+  server = await tenant.owner.deployServers.make()
+  databases = databasesOf(tenant.owner, server.id)
+  inside = insideOf(tenant, server)
+  if (hasEngines) await makeDatabaseImages('redis')
+})
+
+/** Kills when the operation has come to a step that begins so, and waits for the end. */
+async function killedAt(step: string, role: (typeof roles)[number], { operation }: Accepted): Promise<void> {
+  await eventually(async () => {
+    const { state, step: present } = await operation.now()
+    return present?.startsWith(step) || !['pending', 'running'].includes(state)
+  })
+  await platform.restartKilled(role)
+  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+}
+
+async function filled(over: Json = {}): Promise<string> {
+  const { id } = await databases.make(over)
+  await inside.write(id, 'redis')
+  return id
+}
+
+async function backUp(id: string): Promise<string> {
+  const { id: execution, operation } = await databases.backUp(id)
+  await operation.success()
+  return execution
+}
+
+const partsOf = (execution_id: string) => BackupPart.find({ execution_id, tenant_id: tenant.id }).lean()
+
+/** Nothing is left of a database but its backups. */
+async function remove(id: string): Promise<void> {
+  await (await databases.delete(id)).operation.success()
+  expect([await inside.containers(id), await inside.volumes(id), await inside.scratches()]).toEqual([
+    [],
+    [],
+    [],
+  ])
+}
+
+describeEngines('a backup', () => {
+  test.each(sampled(pointsOf('copying', 'waiting', 'restoring'), 1))(
+    'is made, and can be restored, if $role is killed at the step "$step"',
+    async ({ step, role }) => {
+      const id = await filled()
+      const created = await databases.backUp(id)
+      await killedAt(step, role, created)
+      expect(await databases.execution(created.id)).toMatchObject({
+        status: 'succeeded',
+        verified: { by: 'restore', rows: 1000 },
+      })
+      const parts = await partsOf(created.id)
+      expect(parts.map(({ index }) => index)).toEqual([0])
+      expect(await inside.scratches()).toEqual([])
+      await inside.clear(id, 'redis')
+      await (await databases.restore(id, created.id)).operation.success()
+      expect(await inside.count(id, 'redis')).toBe(1000)
+      await remove(id)
+    },
+  )
+
+  test.each(sampled(roles, 1))('is deleted if %s is killed meanwhile', async (role) => {
+    const id = await filled()
+    const execution = await backUp(id)
+    await killedAt('removing', role, await databases.deleteExecution(execution))
+    expect(await partsOf(execution)).toEqual([])
+    await remove(id)
+  })
+})
+
+describeEngines('a database', () => {
+  test.each(sampled(pointsOf('finding', 'restoring', 'ending', 'starting', 'waiting'), 1))(
+    'is restored if $role is killed at the step "$step"',
+    async ({ step, role }) => {
+      const id = await filled()
+      const execution = await backUp(id)
+      await inside.clear(id, 'redis')
+      await killedAt(step, role, await databases.restore(id, execution))
+      expect(await inside.count(id, 'redis')).toBe(1000)
+      expect(await inside.containers(id)).toHaveLength(1)
+      expect(await inside.volumes(id)).toHaveLength(2) // the former one
+      await remove(id)
+    },
+  )
+
+  test.each(sampled(pointsOf('ending the conn', 'backing', 'restoring', 'ending the data', 'starting'), 1))(
+    'is upgraded with its rows if $role is killed at the step "$step"',
+    async ({ step, role }) => {
+      const id = await filled({ version: '7.4.5' })
+      await killedAt(step, role, await databases.upgrade(id, '8.2.1'))
+      expect(await databases.get(id)).toMatchObject({ status: 'running', version: '8.2.1' })
+      expect(await inside.count(id, 'redis')).toBe(1000)
+      expect(await inside.containers(id)).toHaveLength(1)
+      await remove(id)
+    },
+  )
+})

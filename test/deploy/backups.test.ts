@@ -1,0 +1,207 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { BackupExecution } from '../../models/deploy/backup-executions.ts'
+import { BackupPart } from '../../models/deploy/backup-parts.ts'
+import { Backup } from '../../models/deploy/backups.ts'
+import { EventDelivery } from '../../models/deploy/events.ts'
+import { spoil, storedBytes } from '../support/blobs.ts'
+import type { DeployServerBody } from '../support/client.ts'
+import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts'
+import { eventsOf } from '../support/clients/events.ts'
+import { insideOf, type Written } from '../support/database-insides.ts'
+import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { eventually } from '../support/eventually.ts'
+import { sampled } from '../support/sampled.ts'
+import { makeTenant, type TestTenant } from '../support/tenants.ts'
+
+// Backups of databases on one deploy server, on engines that can be had here (test/support/database-images.ts).
+
+const describeEngines = hasEngines ? describe : describe.skip
+const memoryOf: Record<Written, number> = { redis: 32, postgresql: 96, mariadb: 160, mongodb: 256 }
+
+let tenant: TestTenant
+let server: DeployServerBody
+let databases: ReturnType<typeof databasesOf>
+let inside: ReturnType<typeof insideOf>
+
+beforeAll(async () => {
+  tenant = await makeTenant()
+  server = await tenant.owner.deployServers.make({ worker_instance_type: 'medium' })
+  if (hasEngines) await makeDatabaseImages('redis') // of most tests
+  databases = databasesOf(tenant.owner, server.id)
+  inside = insideOf(tenant, server)
+  await eventsOf(tenant.owner, server.id).make({ url: 'https://events.example' })
+})
+
+/** A database with 1,000 rows. */
+async function filled(type: Written = 'redis', over: object = {}) {
+  const database = await databases.make({ type, memory_mib: memoryOf[type], ...over })
+  await inside.write(database.id, type)
+  return database
+}
+
+async function backUp(id: string): Promise<ExecutionBody> {
+  const { id: execution, operation } = await databases.backUp(id)
+  await operation.success()
+  return databases.execution(execution)
+}
+
+const told = (kind: string, text: string) =>
+  eventually(async () =>
+    (await EventDelivery.find({ tenant_id: tenant.id }).lean()).some(
+      (one) => one.kind === kind && one.message.includes(text),
+    ),
+  )
+
+const remove = async (id: string) => (await databases.delete(id)).operation.success()
+
+describeEngines('a backup', () => {
+  test.each(sampled<Written>(['redis', 'postgresql', 'mariadb', 'mongodb'], 1))(
+    'of %s is restored and compared, and restores the database after its rows and its volume are gone',
+    async (type) => {
+      await makeDatabaseImages(type)
+      const { id, name, connection_string } = await filled(type)
+      const execution = await backUp(id)
+      expect(execution).toMatchObject({
+        status: 'succeeded',
+        type,
+        backup_id: null,
+        verified: { by: 'restore', rows: 1000 },
+      })
+      expect(execution.size_bytes).toBeGreaterThan(0)
+      expect(await inside.scratches()).toEqual([])
+
+      await inside.clear(id, type)
+      await (await databases.restore(id, execution.id)).operation.success()
+      expect(await inside.count(id, type)).toBe(1000)
+      const restored = await databases.get(id)
+      expect(restored).toMatchObject({ status: 'running', connection_string })
+      const [former] = restored.former_volumes
+      expect(await inside.volumes(id)).toHaveLength(2)
+      expect(await databases.deleteFormerVolume(id, former?.id ?? '')).toMatchObject({ status: 204 })
+      await (await databases.restart(id)).operation.success()
+      expect(await inside.volumes(id)).toHaveLength(1)
+      expect(await inside.count(id, type)).toBe(1000)
+
+      await remove(id)
+      expect(await inside.volumes(id)).toEqual([])
+      const next = await databases.make({ name, memory_mib: memoryOf[type], execution_id: execution.id })
+      expect(next).toMatchObject({ type, former_volumes: [] })
+      expect(await inside.count(next.id, type)).toBe(1000)
+      await remove(next.id)
+    },
+  )
+
+  test('is stored encrypted in parts, and nothing of it stays when it is deleted', async () => {
+    const { id } = await databases.make()
+    await inside.runIn(id, `redis-cli set word ${'needle'.repeat(200)}`)
+    const { id: execution } = await backUp(id)
+    const parts = await BackupPart.find({ execution_id: execution, tenant_id: tenant.id }).lean()
+    expect(parts).toHaveLength(1)
+    for (const { blob } of parts) expect((await storedBytes(blob)).includes('needle')).toBe(false)
+    await (await databases.deleteExecution(execution)).operation.success()
+    expect(await BackupPart.countDocuments({ execution_id: execution, tenant_id: tenant.id })).toBe(0)
+    expect(await databases.executions(`&database_id=${id}`)).toEqual([])
+    await remove(id)
+  })
+
+  test('that is damaged in storage is found by the next look, which is told; it is not restored', async () => {
+    const { id } = await filled()
+    const { id: execution } = await backUp(id)
+    const part = await BackupPart.findOne({ execution_id: execution, tenant_id: tenant.id }).lean()
+    if (part) await spoil(part.blob)
+    await BackupExecution.updateOne(
+      { _id: execution, tenant_id: tenant.id },
+      { $set: { look_at: new Date(0) } },
+    )
+    const found = await eventually(async () => {
+      const now = await databases.execution(execution)
+      return now.status === 'damaged' && now
+    })
+    expect(found.reason).toMatch(/^The backup is damaged: part 1 of 1/)
+    await told('backup.damaged', 'is damaged')
+    const refused = tenant.owner.ask('POST', `/api/v1/deploy-servers/${server.id}/databases/${id}/restore`, {
+      execution_id: execution,
+    })
+    expect(await refused).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
+    await (await databases.deleteExecution(execution)).operation.success()
+    await remove(id)
+  })
+
+  test('is made at the times of its schedule, which keeps the newest; a missed one is told', async () => {
+    const { id, name } = await filled()
+    const { status, body } = await databases.schedule(id, { frequency: '0 3 * * *', keep_count: 1 })
+    expect([status, body['timezone'], body['keep_count'], body['enabled']]).toEqual([201, 'UTC', 1, true])
+    const backup = String(body['id'])
+    const due = () =>
+      Backup.updateOne({ _id: backup, tenant_id: tenant.id }, { $set: { next_at: new Date() } })
+    const succeeded = async () =>
+      (await databases.executionsOf(id, backup)).filter((one) => one.status === 'succeeded')
+    await due()
+    const [first] = await eventually(async () => {
+      const all = await succeeded()
+      return all.length === 1 && all
+    })
+    await told('backup.succeeded', name)
+    await due()
+    await eventually(async () => {
+      const all = await succeeded()
+      return all.length === 1 && all[0]?.id !== first?.id
+    })
+
+    await (await databases.stop(id)).operation.success()
+    await due()
+    await eventually(async () =>
+      (await databases.executionsOf(id, backup)).some((one) => one.status === 'skipped'),
+    )
+    await told('backup.missed', 'The database was stopped')
+    expect(await databases.deleteSchedule(id, backup)).toMatchObject({ status: 204 })
+    expect((await databases.executions(`&database_id=${id}`)).length).toBeGreaterThanOrEqual(2)
+    await remove(id)
+  })
+
+  test('fails, and leaves nothing, if the engine ends meanwhile, or it is cancelled', async () => {
+    const { id } = await filled()
+    const { id: execution, operation } = await databases.backUp(id)
+    await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
+    expect(['cancelled', 'succeeded']).toContain((await operation.end()).state)
+    expect(await inside.scratches()).toEqual([])
+    const { status } = await databases.execution(execution)
+    expect(await BackupPart.countDocuments({ execution_id: execution, tenant_id: tenant.id })).toBe(
+      status === 'succeeded' ? 1 : 0,
+    )
+    await (await databases.stop(id)).operation.success()
+    const refused = await tenant.owner.ask(
+      'POST',
+      `/api/v1/deploy-servers/${server.id}/databases/${id}/backup-executions`,
+    )
+    expect(refused).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
+    await remove(id)
+  })
+
+  test('is read in full where a worker has no room for a scratch engine', async () => {
+    const { id } = await filled()
+    // Takes all that is left.
+    const used = (await databases.list()).reduce((sum, one) => sum + Number(one['memory_mib']), 0)
+    const free = 2048 - 256 - used // of a medium machine, without what its engine keeps
+    const large = await databases.make({ memory_mib: free })
+    expect(await backUp(id)).toMatchObject({ status: 'succeeded', verified: { by: 'reading', rows: 1000 } })
+    await remove(large.id)
+    await remove(id)
+  })
+})
+
+describeEngines('a major upgrade', () => {
+  test('keeps the rows, the address and the password, and the former volume', async () => {
+    const { id, connection_string, major_upgrades } = await filled('redis', { version: '7.4.5' })
+    expect(major_upgrades).toContain('8.2.1')
+    await (await databases.upgrade(id, '8.2.1')).operation.success()
+    const upgraded = await databases.get(id)
+    expect(upgraded).toMatchObject({ status: 'running', version: '8.2.1', connection_string })
+    expect(upgraded.former_volumes).toMatchObject([{ version: '7.4.5' }])
+    expect(await inside.count(id, 'redis')).toBe(1000)
+    const [execution] = await databases.executions(`&database_id=${id}`)
+    expect(execution).toMatchObject({ status: 'succeeded', version: '7.4.5' })
+    await remove(id)
+    expect(await inside.volumes(id)).toEqual([])
+  })
+})
