@@ -21,7 +21,9 @@ const AttachmentView = z
     status: z.enum(['attaching', 'attached', 'detaching']),
     applied: z
       .boolean()
-      .describe('The running process has the config var; otherwise it gets it at its next start'),
+      .describe(
+        'The running process has the config var; false while a change of config vars waits for the next start',
+      ),
     reachable: z
       .boolean()
       .nullable()
