@@ -46,12 +46,6 @@ const entrypoint = (script: string): ArchiveEntry => ({
   content: `#!/bin/sh\nset -e\n${script}`,
 })
 
-/** The awk of Debian and Ubuntu, on which the public images build: busybox's is many times slower. */
-const awk = async (): Promise<ArchiveEntry[]> => [
-  ...(await copiesOf(['/usr/bin/mawk'], () => 'usr/bin/awk')),
-  ...(await librariesOf(['/usr/bin/mawk'])),
-]
-
 const starts = (path: string): string[] => [
   `ENV PATH=/usr/local/bin:${path}:/usr/sbin:/usr/bin:/bin`,
   'ENTRYPOINT ["docker-entrypoint.sh"]',
@@ -115,7 +109,6 @@ fi
 exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=0.0.0.0 --skip-name-resolve "$@"`
   const entries = [
     ...(await programs('usr/sbin/mariadbd', 'usr/bin/mariadb', 'usr/bin/mariadb-dump')),
-    ...(await awk()),
     ...(await Promise.all(share.map((path) => fileAt(path, 0o644)))),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
     folder('var/lib/mysql'),
@@ -218,7 +211,6 @@ exec clickhouse-server --config-file=/etc/clickhouse-server/config.xml "$@"`
   const utc = await readFile('/usr/share/zoneinfo/UTC')
   const entries = [
     ...(await programs('usr/sbin/clickhouse-server', 'usr/bin/clickhouse-client')),
-    ...(await awk()),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
     ...['etc/localtime', 'usr/share/zoneinfo/UTC'].map((name) => ({ name, content: utc })),
     folder('var/lib/clickhouse'),
