@@ -8,7 +8,7 @@ import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { insideOf, type Written } from '../support/database-insides.ts'
-import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { eventually } from '../support/eventually.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -16,7 +16,20 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 // Backups of databases on one deploy server, on engines that can be had here (test/support/database-images.ts).
 
 const describeEngines = hasEngines ? describe : describe.skip
-const memoryOf: Record<Written, number> = { redis: 32, postgresql: 96, mariadb: 160, mongodb: 256 }
+const memoryOf: Record<Written, number> = {
+  redis: 32,
+  postgresql: 96,
+  mariadb: 160,
+  mongodb: 256,
+  clickhouse: 384,
+}
+const types: Written[] = [
+  'redis',
+  'postgresql',
+  'mariadb',
+  'mongodb',
+  ...(hasClickHouse ? (['clickhouse'] as const) : []),
+]
 
 let tenant: TestTenant
 let server: DeployServerBody
@@ -55,7 +68,7 @@ const told = (kind: string, text: string) =>
 const remove = async (id: string) => (await databases.delete(id)).operation.success()
 
 describeEngines('a backup', () => {
-  test.each(sampled<Written>(['redis', 'postgresql', 'mariadb', 'mongodb'], 1))(
+  test.each(sampled(types, 1))(
     'of %s is restored and compared, and restores the database after its rows and its volume are gone',
     async (type) => {
       await makeDatabaseImages(type)
@@ -84,7 +97,8 @@ describeEngines('a backup', () => {
 
       await remove(id)
       expect(await inside.volumes(id)).toEqual([])
-      const next = await databases.make({ name, memory_mib: memoryOf[type], execution_id: execution.id })
+      const from = { type, memory_mib: memoryOf[type], execution_id: execution.id }
+      const next = await databases.make({ name, ...from })
       expect(next).toMatchObject({ type, former_volumes: [] })
       expect(await inside.count(next.id, type)).toBe(1000)
       await remove(next.id)

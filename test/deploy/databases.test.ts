@@ -5,7 +5,7 @@ import { Storage } from '../../models/deploy/storages.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, type Written } from '../support/database-insides.ts'
-import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { sampled } from '../support/sampled.ts'
@@ -38,6 +38,7 @@ describeEngines('a database', () => {
         ['postgresql', 96],
         ['mariadb', 160],
         ['mongodb', 256],
+        ...(hasClickHouse ? ([['clickhouse', 384]] as [Written, number][]) : []),
       ],
       2,
     ),

@@ -5,6 +5,9 @@ import type { TestTenant } from './tenants.ts'
 const inMongo = (work: string): string =>
   `node -e "const { MongoClient } = require('/opt/driver/node_modules/mongodb'); const env = process.env; new MongoClient('mongodb://127.0.0.1', { auth: { username: env.MONGO_INITDB_ROOT_USERNAME, password: env.MONGO_INITDB_ROOT_PASSWORD } }).db(env.MONGO_INITDB_DATABASE).collection('rows').${work}.then((found) => { console.log(typeof found === 'number' ? found : ''); process.exit() })"`
 
+const inClickHouse = (query: string): string =>
+  `clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD" --database "$CLICKHOUSE_DB" --query "${query}"`
+
 /** How tests write 1,000 rows to an engine and count them, in its container. */
 const statements = {
   postgresql: {
@@ -25,6 +28,13 @@ const statements = {
     write: inMongo('insertMany(Array.from({ length: 1000 }, (_, id) => ({ id })))'),
     clear: inMongo('drop()'),
     count: inMongo('countDocuments({})'),
+  },
+  clickhouse: {
+    write: inClickHouse(
+      'CREATE TABLE rows ENGINE = MergeTree ORDER BY number AS SELECT number FROM numbers(1000)',
+    ),
+    clear: inClickHouse('DROP TABLE rows'),
+    count: inClickHouse('SELECT count() FROM rows'),
   },
   redis: {
     write: `redis-cli eval "for i = 1, 1000 do redis.call('set', 'key' .. i, i) end" 0`,
