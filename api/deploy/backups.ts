@@ -96,8 +96,9 @@ export const backups = [
     }),
     responses: { 201: BackupView },
     handle: async ({ caller, params: { id, db }, body }) => {
+      const database = await databaseOf(caller, id, db)
       needTiming(body)
-      const backup = await createBackup(await databaseOf(caller, id, db), body)
+      const backup = await createBackup(database, body)
       const location = `/api/v1/deploy-servers/${id}/databases/${db}/backups/${backup._id}`
       return { location, body: toView(backup) }
     },
