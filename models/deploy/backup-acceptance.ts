@@ -10,10 +10,11 @@ import {
   type BackupExecutionDocument,
   backupExecutionResource,
   makeCopyKey,
+  sealCopyCredentials,
 } from './backup-executions.ts'
 import { dropParts } from './backup-parts.ts'
 import { Backup, type BackupDocument } from './backups.ts'
-import { Database, type DatabaseDocument, databaseResource } from './databases.ts'
+import { credentialsOf, Database, type DatabaseDocument, databaseResource } from './databases.ts'
 import { tellEvent } from './events.ts'
 import { nextTime } from './scheduled-tasks.ts'
 
@@ -76,6 +77,7 @@ async function newExecution(
     cpu_cores,
     memory_mib,
     key_sealed: await makeCopyKey(id),
+    credentials_sealed: await sealCopyCredentials(id, await credentialsOf(database)),
     scheduled_at,
     started_at: null,
     ended_at: null,

@@ -8,6 +8,7 @@ import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { deployServerResource } from './deploy-servers.ts'
+import type { DatabaseCredentials } from './engines/engine.ts'
 import { type DatabaseType, databaseTypes } from './engines/index.ts'
 
 export const backupExecutionStates = states(
@@ -43,6 +44,8 @@ export interface BackupExecutionDocument extends ResourceDocument<StateOf<typeof
   memory_mib: number
   /** Sealed: the key of its parts. */
   key_sealed: string
+  /** Sealed: DatabaseCredentials. Some engines have their passwords in the copy, so what is restored from it has these. */
+  credentials_sealed: string
   /** The time of the schedule. Null: somebody asked for it. */
   scheduled_at: Date | null
   started_at: Date | null
@@ -82,6 +85,7 @@ const schema = resourceSchema<BackupExecutionDocument>(
     cpu_cores: { type: Number, required: true },
     memory_mib: { type: Number, required: true },
     key_sealed: { type: String, required: true },
+    credentials_sealed: { type: String, required: true },
     scheduled_at: date,
     started_at: date,
     ended_at: date,
@@ -108,6 +112,18 @@ export const backupExecutionResource = defineResource(
 
 const keyContext = (id: string): string => `backup_executions.key:${id}`
 sealedField(BackupExecution, 'key_sealed', ({ _id }) => keyContext(_id))
+
+const credentialsContext = (id: string): string => `backup_executions.credentials:${id}`
+sealedField(BackupExecution, 'credentials_sealed', ({ _id }) => credentialsContext(_id))
+
+/** The credentials of the database that a copy is of, sealed. */
+export const sealCopyCredentials = (id: string, credentials: DatabaseCredentials): Promise<string> =>
+  sealSecret(credentials, credentialsContext(id))
+export const copyCredentialsOf = ({
+  _id,
+  credentials_sealed,
+}: BackupExecutionDocument): Promise<DatabaseCredentials> =>
+  unsealSecret<DatabaseCredentials>(credentials_sealed, credentialsContext(_id))
 
 /** A new key for the parts of a copy, sealed. */
 export const makeCopyKey = (id: string): Promise<string> =>

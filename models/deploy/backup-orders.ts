@@ -1,9 +1,13 @@
-import { randomBytes } from 'node:crypto'
 import type { CopyOrder, DumpOrder, DumpReport, ScratchOrder } from '../../lib/backup-protocol.ts'
 import { ownerLabel } from '../../lib/deploy-protocol.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
-import { BackupExecution, type BackupExecutionDocument, copyKeyOf } from './backup-executions.ts'
+import {
+  BackupExecution,
+  type BackupExecutionDocument,
+  copyCredentialsOf,
+  copyKeyOf,
+} from './backup-executions.ts'
 import { BackupPart, dropParts, keepPart, readPart } from './backup-parts.ts'
 import { credentialsOf, Database, type DatabaseDocument, findDatabase } from './databases.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
@@ -118,16 +122,15 @@ async function readableBy(
   return execution
 }
 
-const random = (): string => randomBytes(20).toString('hex')
-
-/** With credentials that nobody knows. Null if there was no room for it. */
+/** Null if there was no room for it. */
 async function scratchFor(
   { nodes }: Server,
-  { type, image, cpu_cores, memory_mib, scratch }: BackupExecutionDocument,
+  execution: BackupExecutionDocument,
 ): Promise<ScratchOrder | null> {
+  const { type, image, cpu_cores, memory_mib, scratch } = execution
   const machine_id = nodes.find(({ name }) => name === scratch?.node)?.machine_id
   if (!machine_id) return null
-  const credentials = { user: 'keelson', password: random(), database: 'app', root_password: random() }
+  const credentials = await copyCredentialsOf(execution)
   const of = { type, image, cpu_cores, memory_mib, configuration: {}, credentials }
   return { ...scratchOf(of), machine_id, volume: null }
 }

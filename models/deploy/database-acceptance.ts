@@ -5,9 +5,19 @@ import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
 import { mine } from '../resources.ts'
-import { type BackupExecutionDocument, backupExecutionResource } from './backup-executions.ts'
+import {
+  type BackupExecutionDocument,
+  backupExecutionResource,
+  copyCredentialsOf,
+} from './backup-executions.ts'
 import { forgetBackups } from './backups.ts'
-import { Database, type DatabaseDocument, databaseResource, makeCredentials } from './databases.ts'
+import {
+  Database,
+  type DatabaseDocument,
+  databaseResource,
+  makeCredentials,
+  sealCredentials,
+} from './databases.ts'
 import { deployServerResource } from './deploy-servers.ts'
 import type { Configuration } from './engines/engine.ts'
 import {
@@ -82,7 +92,7 @@ export const acceptDatabase = (
         cpu_cores,
         memory_mib: memory,
         configuration: checkedConfiguration(type, asked.configuration),
-        credentials_sealed: kept?.credentials_sealed ?? (await makeCredentials(id)),
+        credentials_sealed: kept?.credentials_sealed ?? (await credentialsFor(id, copy)),
         volume_node: kept?.volume_node ?? null,
         machine_port: null,
         runs: false,
@@ -91,7 +101,7 @@ export const acceptDatabase = (
         refill: null,
         isolated: false,
         former_volumes: kept?.former_volumes ?? [],
-        has_users: kept !== null,
+        has_users: kept !== null || copy !== null,
         attachments_made: 0,
       },
     })
@@ -205,6 +215,10 @@ export async function forgetFormerVolume(
 accepts(databaseResource, { verbs: { delete: acceptDatabaseDeletion } })
 
 const refused = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])
+
+/** New ones, or those that may be in the copy. */
+const credentialsFor = async (id: string, copy: BackupExecutionDocument | null): Promise<string> =>
+  copy ? sealCredentials(id, await copyCredentialsOf(copy)) : makeCredentials(id)
 
 async function wholeCopy(by: By, id: string, pointer: string): Promise<BackupExecutionDocument> {
   const copy = await mine(backupExecutionResource, by, id).catch((error: unknown) => {

@@ -128,15 +128,16 @@ sealedField(Database, 'credentials_sealed', ({ _id }) => credentialsContext(_id)
 const random = (bytes: number): string => randomBytes(bytes).toString('hex')
 
 /** New credentials, sealed. */
-export const makeCredentials = (id: string): Promise<string> => {
-  const credentials: DatabaseCredentials = {
+export const makeCredentials = (id: string): Promise<string> =>
+  sealCredentials(id, {
     user: 'keelson',
     password: random(20),
     database: 'app',
     root_password: random(20),
-  }
-  return sealSecret(credentials, credentialsContext(id))
-}
+  })
+
+export const sealCredentials = (id: string, credentials: DatabaseCredentials): Promise<string> =>
+  sealSecret(credentials, credentialsContext(id))
 
 export const credentialsOf = ({
   _id,

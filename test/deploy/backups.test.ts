@@ -45,6 +45,8 @@ beforeAll(async () => {
   await eventsOf(tenant.owner, server.id).make({ url: 'https://events.example' })
 })
 
+const passwordOf = (url: string | null) => /:(\w+)@/.exec(url ?? '')?.[1]
+
 /** A database with 1,000 rows. */
 async function filled(type: Written = 'redis', over: object = {}) {
   const database = await databases.make({ type, memory_mib: memoryOf[type], ...over })
@@ -100,6 +102,7 @@ describeEngines('a backup', () => {
       const from = { type, memory_mib: memoryOf[type], execution_id: execution.id }
       const next = await databases.make({ name, ...from })
       expect(next).toMatchObject({ type, former_volumes: [] })
+      expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
       expect(await inside.count(next.id, type)).toBe(1000)
       await remove(next.id)
     },

@@ -1,5 +1,5 @@
 import { newId } from '../../lib/ids.ts'
-import { BackupExecution, makeCopyKey } from '../../models/deploy/backup-executions.ts'
+import { BackupExecution, makeCopyKey, sealCopyCredentials } from '../../models/deploy/backup-executions.ts'
 import { Database, makeCredentials } from '../../models/deploy/databases.ts'
 import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
@@ -161,6 +161,7 @@ async function makeExecution(
   database_id: string,
 ): Promise<string> {
   const _id = newId()
+  const none = { user: '-', password: '-', database: '-', root_password: '-' }
   await new BackupExecution({
     _id,
     tenant_id,
@@ -175,6 +176,7 @@ async function makeExecution(
     cpu_cores: 0.5,
     memory_mib: 32,
     key_sealed: await makeCopyKey(_id),
+    credentials_sealed: await sealCopyCredentials(_id, none),
   }).save()
   return _id
 }
