@@ -1,19 +1,14 @@
 import { createHash } from 'node:crypto'
 import type { DatabaseUsersOnHost } from '../../lib/deploy-protocol.ts'
-import { instanceKinds } from '../compute/instance-kinds.ts'
 import type { Observer } from '../compute/observer.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Attachment, type AttachmentDocument, openUser } from './attachments.ts'
-import { Database, type DatabaseDocument } from './databases.ts'
-import { DeployServer } from './deploy-servers.ts'
+import { type DatabaseOnHost, databasesOn } from './databases-on-hosts.ts'
 import { engineOf } from './engines/index.ts'
-import { deployMachineKinds } from './machine-providers.ts'
 
 // The users of attached instances that the databases on a host are to have.
 
-interface Wanted {
-  database: DatabaseDocument
-  machine_id: string
+interface Wanted extends DatabaseOnHost {
   attachments: AttachmentDocument[]
 }
 
@@ -53,47 +48,17 @@ export const databaseUsersObserver: Observer = { wanted: databaseUsersVersion }
 
 /** The running databases on a host that have, or had, users of attachments. */
 async function wantedOn(hostId: string): Promise<Wanted[]> {
-  const machines = await machinesOn(hostId)
-  if (machines.size === 0) return []
-  const servers = await DeployServer.find({ _id: { $in: [...new Set(machines.values())] } }, { nodes: 1 })
-    .setOptions(everyTenant)
-    .lean()
-  const databases = await Database.find({
-    deploy_server_id: { $in: servers.map(({ _id }) => _id) },
-    runs: true,
-    has_users: true,
-  })
-    .setOptions(everyTenant)
-    .sort({ _id: 1 })
-    .lean()
-  if (databases.length === 0) return []
+  const found = await databasesOn(hostId, { has_users: true })
+  if (found.length === 0) return []
   const attachments = await Attachment.find({
-    database_id: { $in: databases.map(({ _id }) => _id) },
+    database_id: { $in: found.map(({ database }) => database._id) },
     status: { $ne: 'detaching' },
   })
     .setOptions(everyTenant)
     .sort({ _id: 1 })
     .lean()
-  return databases.flatMap((database) => {
-    const server = servers.find(({ _id }) => _id === database.deploy_server_id)
-    const machine_id = server?.nodes.find(({ name }) => name === database.volume_node)?.machine_id
-    if (!machine_id || !machines.has(machine_id)) return []
+  return found.map(({ database, machine_id }) => {
     const its = attachments.filter(({ database_id }) => database_id === database._id)
-    return [{ database, machine_id, attachments: its }]
+    return { database, machine_id, attachments: its }
   })
-}
-
-/** The machines of deploy servers on a host, with the deploy server's id. */
-async function machinesOn(host_id: string): Promise<Map<string, string>> {
-  const found = await Promise.all(
-    deployMachineKinds.map((kind) =>
-      instanceKinds[kind].model
-        .find({ host_id, managed_by: { $ne: null } }, { managed_by: 1 })
-        .setOptions(everyTenant)
-        .lean(),
-    ),
-  )
-  return new Map(
-    found.flat().flatMap(({ _id, managed_by }) => (managed_by ? [[_id, managed_by] as const] : [])),
-  )
 }
