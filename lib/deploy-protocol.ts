@@ -76,6 +76,22 @@ export type Joining = z.infer<typeof Joining>
 export const DeployServices = z.object({ services: z.array(Service) })
 export type DeployServices = z.infer<typeof DeployServices>
 
+/** What engines of databases tell as it is now. */
+export const databaseGauges = ['connections', 'connections_max', 'data_bytes', 'keys'] as const
+/** What they count; an engine may begin at 0 again at any time. */
+export const databaseCounters = ['queries', 'slow_queries', 'cache_hits', 'cache_misses'] as const
+export const databaseMetrics = [...databaseGauges, ...databaseCounters]
+export type DatabaseMetric = (typeof databaseMetrics)[number]
+
+/** What the engine of a database told at a moment. Not every engine tells all. */
+const DatabaseSample = z.strictObject({
+  id: z.string(),
+  machine_id: z.string(),
+  time: z.iso.datetime(),
+  values: z.partialRecord(z.enum(databaseMetrics), z.number().nonnegative()),
+})
+export type DatabaseSample = z.infer<typeof DatabaseSample>
+
 /**
  * What the replicas on a host's machines have used: `id` is that of their service. And how those ended that have, told once
  * by each start of the host's worker.
@@ -104,6 +120,7 @@ export const ReplicaReport = z.strictObject({
     )
     .max(samplesPerMessage)
     .default([]),
+  databases: z.array(DatabaseSample).max(samplesPerMessage).default([]),
 })
 export type ReplicaReport = z.infer<typeof ReplicaReport>
 
@@ -230,6 +247,21 @@ export const DatabaseUsersOnHost = z.object({
   ),
 })
 export type DatabaseUsersOnHost = z.infer<typeof DatabaseUsersOnHost>
+
+/** The databases on a host's machines whose engines are to be asked what they tell of themselves. */
+export const DatabaseMetricsOnHost = z.object({
+  version: z.string(),
+  databases: z.array(
+    z.object({
+      id: z.string(),
+      machine_id: z.string(),
+      every_sec: z.int().positive(),
+      /** Run by /bin/sh in its container. Prints lines `metric VALUE NAME`. */
+      script: z.string(),
+    }),
+  ),
+})
+export type DatabaseMetricsOnHost = z.infer<typeof DatabaseMetricsOnHost>
 
 /** The names of users of attachments, and of no others. */
 export const attachedUser = /^k_[0-9a-f]{24}$/

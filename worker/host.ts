@@ -24,6 +24,7 @@ import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
+import { databaseMetricsPart } from './host/parts/database-metrics.ts'
 import { databaseUsersPart, openDatabaseUsers } from './host/parts/database-users.ts'
 import { deployPart, openRegistries, openUploads } from './host/parts/deploy.ts'
 import { disksPart } from './host/parts/disks.ts'
@@ -118,6 +119,14 @@ function machineKinds(): ('machine' | 'vm_machine')[] {
   ]
 }
 
+/** The machines whose containers are looked at. */
+const watchedMachines = (): string[] =>
+  instances().flatMap(({ id, kind, machine, state }) => {
+    // Without KVM, a look would cost a VM seconds of its processor.
+    const isSlow = kind === 'vm' && machinesOfHost()?.accelerator !== 'kvm'
+    return machine && state === 'running' && !isSlow ? [id] : []
+  })
+
 const parts: HostPart[] = [
   containersPart({ engine: containers, instances: seen.containers, configVars, hosted, networks }),
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
@@ -126,6 +135,7 @@ const parts: HostPart[] = [
   balancing,
   deployPart({ ...inMachines, registries, api }),
   databaseUsersPart(databaseUsers),
+  databaseMetricsPart({ engine, machines: watchedMachines, api, log }),
 ]
 
 function applyWanted(name: string): boolean {
@@ -184,12 +194,7 @@ const samplers = [
   sampleInstances({ engine, instances, send: api.samples }),
   sampleReplicas({
     tasks: makeTaskSamples((machineId, command) => engine.pipe(machineId, command)),
-    machines: () =>
-      instances().flatMap(({ id, kind, machine, state }) => {
-        // Without KVM, a look would cost a VM seconds of its processor.
-        const isSlow = kind === 'vm' && machinesOfHost()?.accelerator !== 'kvm'
-        return machine && state === 'running' && !isSlow ? [id] : []
-      }),
+    machines: watchedMachines,
     seen: (running) => databaseUsers.look(running),
     send: api.replicas,
     log,

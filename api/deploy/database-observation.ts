@@ -7,11 +7,12 @@ import { placeOfDatabase } from '../../models/deploy/replicas.ts'
 import { activityFeed } from '../activity.ts'
 import { askService } from '../compute/observation/data-plane.ts'
 import { askLogs, logsQuery, sendLogs } from '../compute/observation/logs.ts'
-import { MetricsQuery, MetricsView, metricsOf } from '../compute/observation/metrics.ts'
+import { MetricsQuery } from '../compute/observation/metrics.ts'
 import { replicaLines, type Replicas } from '../compute/observation/replica-lines.ts'
 import { textOf } from '../compute/observation/timed-lines.ts'
 import { Id } from '../fields.ts'
 import { operation, stream } from '../operation.ts'
+import { databaseMetricsOf, DatabaseMetricsView } from './database-metrics.ts'
 import { path } from './deployments.ts'
 
 // Output, metrics and activity of databases.
@@ -49,13 +50,14 @@ export const databaseObservation = [
     method: 'GET',
     path: `${path}/databases/{db}/metrics`,
     permission: 'deploy_servers:read',
-    summary: 'Get the CPU, memory, network and disk usage of a database',
+    summary:
+      'Get what a database uses, and the connections, size, queries and cache hits that its engine tells',
     params,
     query: MetricsQuery,
-    responses: { 200: MetricsView },
+    responses: { 200: DatabaseMetricsView },
     handle: async ({ caller, params: { id, db }, query }) => {
-      const { _id: instance_id, tenant_id } = await databaseOf(caller, id, db)
-      return metricsOf({ tenant_id, instance_id }, query)
+      const { _id: database_id, tenant_id } = await databaseOf(caller, id, db)
+      return databaseMetricsOf({ tenant_id, database_id }, query)
     },
   }),
 

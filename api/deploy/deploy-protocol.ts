@@ -1,6 +1,12 @@
 import { z } from 'zod'
 import { NotFound } from '../../lib/problem.ts'
-import { DatabaseUsersOnHost, DeployServices, Joining, ReplicaReport } from '../../lib/deploy-protocol.ts'
+import {
+  DatabaseMetricsOnHost,
+  DatabaseUsersOnHost,
+  DeployServices,
+  Joining,
+  ReplicaReport,
+} from '../../lib/deploy-protocol.ts'
 import { archiveOf } from '../../models/deploy/artifacts.ts'
 import {
   controlPlaneOnHost,
@@ -8,6 +14,7 @@ import {
   joiningOf,
   keepJoining,
 } from '../../models/deploy/deploy-servers.ts'
+import { databaseMetricsOn } from '../../models/deploy/database-metrics.ts'
 import { databaseUsersOn } from '../../models/deploy/database-users.ts'
 import { recordReplicas } from '../../models/deploy/replica-reports.ts'
 import { wantedServices } from '../../models/deploy/swarm-services.ts'
@@ -66,10 +73,23 @@ export const deployProtocol = [
   }),
 
   operation({
+    method: 'GET',
+    path: '/internal/v1/hosts/{id}/database-metrics',
+    permission: hostsOnly('only the host of a database asks its engine'),
+    summary: 'Get the databases on a host whose engines are to be asked for their metrics',
+    params: byId,
+    responses: { 200: DatabaseMetricsOnHost },
+    handle: async ({ caller, params: { id } }) => {
+      own(caller, id)
+      return databaseMetricsOn(id)
+    },
+  }),
+
+  operation({
     method: 'POST',
     path: '/internal/v1/hosts/{id}/replicas',
     permission: hostsOnly('a host reports about the replicas on its own machines'),
-    summary: 'Report what the replicas of applications have used, and which have ended',
+    summary: 'Report what replicas have used, which have ended, and what engines of databases tell',
     params: byId,
     body: ReplicaReport,
     responses: { 204: null },

@@ -1,5 +1,6 @@
 import type { HostReport, ReportAnswer, ThingOnHost } from '../../lib/host-protocol.ts'
 import { InvalidInput } from '../../lib/problem.ts'
+import { databaseMetricsObserver } from '../deploy/database-metrics.ts'
 import { databaseUsersObserver } from '../deploy/database-users.ts'
 import { hearAgain } from '../network/host-networks.ts'
 import { loadBalancerObserver } from '../network/observe-load-balancers.ts'
@@ -17,6 +18,7 @@ const observers: Record<string, Observer> = {
   load_balancers: loadBalancerObserver,
   networks: networkObserver,
   database_users: databaseUsersObserver,
+  database_metrics: databaseMetricsObserver,
 }
 
 /** Handles a host's report: records the host's own facts, and passes the things to the observers of their kinds. */

@@ -5,6 +5,7 @@ import { storeSamples } from '../compute/samples.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application } from './applications.ts'
 import { Database } from './databases.ts'
+import { storeDatabaseSamples } from './database-samples.ts'
 import { DeployServer, type DeployServerDocument } from './deploy-servers.ts'
 import { findDeployments, type Place } from './deployments.ts'
 import { Service } from './services.ts'
@@ -20,9 +21,11 @@ interface Wanted extends Pick<Place, 'node' | 'machine_id'> {
 /** Stores what a host tells of the replicas on its machines. Ignores replicas that are not to run there. */
 export async function recordReplicas(
   hostId: string,
-  { samples, ended, healths }: ReplicaReport,
+  { samples, ended, healths, databases }: ReplicaReport,
 ): Promise<void> {
-  const machines = new Set([...samples, ...ended, ...healths].map(({ machine_id }) => machine_id))
+  const machines = new Set(
+    [...samples, ...ended, ...healths, ...databases].map(({ machine_id }) => machine_id),
+  )
   const tenants = await ownersOn(hostId, [...machines])
   const wanted = await wantedOn([...tenants.keys()])
   const find = (serviceId: string, machineId: string): Wanted | null => {
@@ -32,6 +35,10 @@ export async function recordReplicas(
   await storeSamples(samples, ({ id, machine_id }) => {
     const replica = find(id, machine_id)
     return replica && { tenant_id: replica.tenant_id, instance_id: replica.owner_id, replica: id }
+  })
+  await storeDatabaseSamples(databases, ({ id, machine_id }) => {
+    const database = find(id, machine_id)
+    return database?.deployment_id === null ? database.tenant_id : null
   })
   await noteContainers(tenants, { healths, ended })
   for (const one of ended) {

@@ -255,6 +255,7 @@ describe('the record', () => {
       samples_by_minute: 15 * daySec,
       load_balancer_samples: daySec,
       load_balancer_samples_by_minute: 15 * daySec,
+      database_samples: 15 * daySec,
     })
   })
 

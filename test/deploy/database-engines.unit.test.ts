@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { describe, expect, test } from '@jest/globals'
+import { databaseMetrics } from '../../lib/deploy-protocol.ts'
 import { databaseTypes, engineOf, engines, imageOf, upgradesOf } from '../../models/deploy/engines/index.ts'
 
 const credentials = { user: 'u', password: 'secret', database: 'd', root_password: 'root' }
@@ -43,6 +44,13 @@ describe.each(databaseTypes)('%s', (type) => {
       expect(spawnSync('/bin/sh', ['-n'], { input: engine.copies[what] })).toMatchObject({ status: 0 })
     },
   )
+
+  test('tells each metric, or says why not', () => {
+    const { script, without } = engine.metrics
+    const told = databaseMetrics.filter((name) => new RegExp(`\\b${name}\\b`).test(script))
+    expect([...told, ...Object.keys(without)].toSorted()).toEqual(databaseMetrics.toSorted())
+    expect(spawnSync('/bin/sh', ['-n'], { input: script })).toMatchObject({ status: 0 })
+  })
 
   test('takes no setting that it does not name', () => {
     expect(engine.configuration.safeParse({}).success).toBe(true)

@@ -20,6 +20,7 @@ import {
 import {
   type BuildLogPart,
   BuildOnHost,
+  DatabaseMetricsOnHost,
   DatabaseUsersOnHost,
   DeployServices,
   ImagesToCopy,
@@ -137,6 +138,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
     databaseUsers: async (): Promise<DatabaseUsersOnHost> =>
       call(at('database-users'), DatabaseUsersOnHost, {}, await token()),
+
+    databaseMetrics: async (): Promise<DatabaseMetricsOnHost> =>
+      call(at('database-metrics'), DatabaseMetricsOnHost, {}, await token()),
 
     artifact: async (deployServerId: string, artifactId: string): Promise<Readable> =>
       open(

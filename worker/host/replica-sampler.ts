@@ -51,7 +51,7 @@ export function sampleReplicas({ tasks, machines, seen, send, log }: Parts): Tak
     for (let at = 0; at < most; at += samplesPerMessage) {
       const end = at + samplesPerMessage
       const part = { samples: samples.slice(at, end), healths: healths.slice(at, end) }
-      await send({ ...part, ended: news.slice(at, end) })
+      await send({ ...part, ended: news.slice(at, end), databases: [] })
     }
     marks.accepted(samples)
     told = new Set(ended.map(({ engine_id }) => engine_id))

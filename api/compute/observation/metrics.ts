@@ -41,6 +41,9 @@ const series = [
   ['disk_write_bytes', 'bytes', ({ counted }) => counted && counted.disk_write_bytes],
 ] as const satisfies [string, string, (used: UsedInStep) => number | null][]
 
+export const usageNames = series.map(([name]) => name)
+export const usageUnits = ['cores', 'MiB', 'bytes'] as const
+
 export const Points = z.array(z.tuple([Timestamp, z.number().nonnegative()]))
 
 export const MetricsView = z
@@ -48,8 +51,8 @@ export const MetricsView = z
     step_sec: z.int(),
     series: z.array(
       z.strictObject({
-        name: z.enum(series.map(([name]) => name)),
-        unit: z.enum(['cores', 'MiB', 'bytes']),
+        name: z.enum(usageNames),
+        unit: z.enum(usageUnits),
         points: Points.describe(
           'Pairs of a step’s start and its value: the mean for cores and memory, the sum for bytes. Restarts do not distort it. A step without measurements has no point; the last step may be incomplete',
         ),

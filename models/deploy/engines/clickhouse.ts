@@ -1,6 +1,13 @@
 import { z } from 'zod'
 import { clickhouseCopies } from './copies/clickhouse.ts'
-import { between, type DatabaseEngine, type DatabaseUsers, keys, options } from './engine.ts'
+import {
+  between,
+  type DatabaseEngine,
+  type DatabaseUsers,
+  type EngineMetrics,
+  keys,
+  options,
+} from './engine.ts'
 
 const client = 'clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD"'
 
@@ -15,6 +22,32 @@ END`,
 DROP USER IF EXISTS $ATTACHED_USER;
 KILL QUERY WHERE user = '$ATTACHED_USER' SYNC;
 END`,
+}
+
+/** Each is a query of its own: one that fails keeps none of the others back. */
+const metrics: EngineMetrics = {
+  script: `work=/tmp/keelson-metrics
+rm -rf $work
+mkdir -m 700 $work
+trap 'exit 143' HUP INT TERM
+trap 'rm -rf $work' EXIT
+cat >$work/client.xml <<END
+<config><host>127.0.0.1</host><user>$CLICKHOUSE_USER</user><password>$CLICKHOUSE_PASSWORD</password></config>
+END
+clickhouse-client --config-file=$work/client.xml --multiquery --ignore-error 2>/dev/null <<'END'
+SELECT concat('metric ', toString(value), ' connections_max') FROM system.server_settings WHERE name = 'max_connections';
+SELECT concat('metric ', toString(toInt64(sum(value)) - 1), ' connections') FROM system.metrics
+  WHERE metric IN ('TCPConnection', 'HTTPConnection', 'MySQLConnection', 'PostgreSQLConnection');
+SELECT concat('metric ', toString(sum(bytes_on_disk)), ' data_bytes') FROM system.parts;
+SELECT concat('metric ', toString(sum(value)), ' queries') FROM system.events WHERE event = 'Query';
+SELECT concat('metric ', toString(sum(value)), ' cache_hits') FROM system.events WHERE event = 'MarkCacheHits';
+SELECT concat('metric ', toString(sum(value)), ' cache_misses') FROM system.events WHERE event = 'MarkCacheMisses';
+END`,
+  every_sec: 300,
+  without: {
+    keys: 'it counts rows by table alone',
+    slow_queries: 'they are found by reading its log of all queries',
+  },
 }
 
 export const clickhouse: DatabaseEngine = {
@@ -49,4 +82,5 @@ export const clickhouse: DatabaseEngine = {
     `http://${user}:${password}@${address}/?database=${database}`,
   users,
   copies: clickhouseCopies,
+  metrics,
 }

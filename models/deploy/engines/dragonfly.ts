@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { dragonflyCopies } from './copies/dragonfly.ts'
 import { between, type DatabaseEngine, type DatabaseUsers, keys, options } from './engine.ts'
-import { likeRedis, redisRights, redisUrl } from './redis.ts'
+import { likeRedis, redisMetrics, redisRights, redisUrl } from './redis.ts'
 
 /** Says one command to the engine, and prints its answer. Each `%s` in it is one of the variables. */
 const say = (words: string, ...variables: string[]): string => {
@@ -50,4 +50,5 @@ export const dragonfly: DatabaseEngine = {
   }),
   users,
   copies: dragonflyCopies,
+  metrics: redisMetrics('REDISCLI_AUTH="$DFLY_requirepass" redis-cli'),
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { DatabaseMetric } from '../../../lib/deploy-protocol.ts'
 
 // What a database engine is to the platform. Each engine is one file beside this one, and one line in index.ts.
 
@@ -50,6 +51,19 @@ export interface DatabaseUsers {
   url?: (credentials: DatabaseCredentials, address: string) => string
 }
 
+/** What the engine tells of itself cheaply, by the same names for all engines. */
+export interface EngineMetrics {
+  /**
+   * Run by /bin/sh in the container, with the engine's environment: prints a line `metric VALUE NAME` for each, VALUE being
+   * a whole number. Counters may begin at 0 again when the engine starts. No secret is in a list of arguments.
+   */
+  script: string
+  /** How often it is run: seldom if the engine's client is a large program. */
+  every_sec: 60 | 300
+  /** Why the engine does not tell the others. */
+  without: Partial<Record<DatabaseMetric, string>>
+}
+
 export interface DatabaseEngine {
   /** Its name in sentences. */
   title: string
@@ -83,6 +97,7 @@ export interface DatabaseEngine {
   url: (credentials: DatabaseCredentials, address: string) => string
   copies: EngineCopies
   users: DatabaseUsers
+  metrics: EngineMetrics
 }
 
 // What configuration keys take.

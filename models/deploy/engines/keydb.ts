@@ -1,6 +1,6 @@
 import { keydbCopies } from './copies/redis.ts'
 import type { DatabaseEngine } from './engine.ts'
-import { likeRedis, redisOptions, redisUsers } from './redis.ts'
+import { likeRedis, redisMetrics, redisOptions, redisUsers } from './redis.ts'
 
 export const keydb: DatabaseEngine = {
   ...likeRedis,
@@ -17,4 +17,5 @@ export const keydb: DatabaseEngine = {
   ],
   copies: keydbCopies,
   users: redisUsers('keydb-cli'),
+  metrics: redisMetrics('keydb-cli'),
 }

@@ -1,5 +1,13 @@
 import { mariadbCopies } from './copies/mariadb.ts'
-import { between, type DatabaseEngine, type DatabaseUsers, keys, options, size } from './engine.ts'
+import {
+  between,
+  type DatabaseEngine,
+  type DatabaseUsers,
+  type EngineMetrics,
+  keys,
+  options,
+  size,
+} from './engine.ts'
 
 /** The options that MariaDB and MySQL share. */
 export const mysqlKeys = {
@@ -32,6 +40,37 @@ while read -r id; do ${asRoot} -e "KILL $id" || true; done`,
   }
 }
 
+/** As root, by the socket. `tablespaces`: the table that has InnoDB's files with their sizes. */
+export const mysqlMetrics = (
+  tablespaces: string,
+  ...[client, of]: Parameters<typeof mysqlUsers>
+): EngineMetrics => ({
+  script: `MYSQL_PWD="$${of}_ROOT_PASSWORD" ${client} -u root -N <<'END' | {
+SELECT 'data_bytes', SUM(FILE_SIZE) FROM information_schema.${tablespaces};
+SHOW GLOBAL VARIABLES LIKE 'max_connections';
+SHOW GLOBAL STATUS WHERE Variable_name IN
+  ('Threads_connected', 'Questions', 'Slow_queries', 'Innodb_buffer_pool_read_requests', 'Innodb_buffer_pool_reads');
+END
+misses=
+while read -r name value; do
+  case $name in
+  data_bytes) echo "metric $value data_bytes" ;;
+  max_connections) echo "metric $value connections_max" ;;
+  Threads_connected) echo "metric $((value - 1)) connections" ;;
+  Questions) echo "metric $value queries" ;;
+  Slow_queries) echo "metric $value slow_queries" ;;
+  Innodb_buffer_pool_read_requests) requests=$value ;;
+  Innodb_buffer_pool_reads) misses=$value ;; # a part of the requests
+  esac
+done
+[ -n "$misses" ] || exit 1
+echo "metric $((requests - misses)) cache_hits"
+echo "metric $misses cache_misses"
+}`,
+  every_sec: 60,
+  without: { keys: 'to count rows, all of them would be read' },
+})
+
 export const mariadb: DatabaseEngine = {
   title: 'MariaDB',
   image: 'mariadb',
@@ -57,4 +96,5 @@ export const mariadb: DatabaseEngine = {
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
   copies: mariadbCopies,
   users: mysqlUsers('mariadb', 'MARIADB'),
+  metrics: mysqlMetrics('INNODB_SYS_TABLESPACES', 'mariadb', 'MARIADB'),
 }

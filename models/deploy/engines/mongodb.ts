@@ -1,6 +1,13 @@
 import { z } from 'zod'
 import { mongodbCopies } from './copies/mongodb.ts'
-import { between, type Configuration, type DatabaseEngine, type DatabaseUsers, keys } from './engine.ts'
+import {
+  between,
+  type Configuration,
+  type DatabaseEngine,
+  type DatabaseUsers,
+  type EngineMetrics,
+  keys,
+} from './engine.ts'
 
 const mongosh = (script: string): string =>
   `mongosh --quiet -u "$MONGO_INITDB_ROOT_USERNAME" -p "$MONGO_INITDB_ROOT_PASSWORD" --authenticationDatabase admin --eval '${script}' mongodb://127.0.0.1:27017/admin`
@@ -18,6 +25,29 @@ const users: DatabaseUsers = {
       db.adminCommand({ killAllSessions: [{ user, db: "admin" }] })
       db.dropUser(user)
     }`),
+}
+
+/** The shell prints large numbers as objects, unless they are converted. */
+const metrics: EngineMetrics = {
+  script: `url="mongodb://$MONGO_INITDB_ROOT_USERNAME:$MONGO_INITDB_ROOT_PASSWORD@127.0.0.1:27017/?authSource=admin" \\
+mongosh --quiet --nodb --eval '
+  const admin = (await connect(process.env.url)).getSiblingDB("admin")
+  const tell = (value, name) => print("metric " + value + " " + name)
+  const { connections, opcounters, wiredTiger } = await admin.runCommand({ serverStatus: 1 })
+  tell(Number(connections.current), "connections")
+  tell(Number(connections.current) + Number(connections.available), "connections_max")
+  const kinds = ["insert", "query", "update", "delete", "getmore", "command"]
+  tell(kinds.reduce((sum, kind) => sum + Number(opcounters[kind]), 0), "queries")
+  const misses = Number(wiredTiger.cache["pages read into cache"])
+  tell(Math.max(0, Number(wiredTiger.cache["pages requested from the cache"]) - misses), "cache_hits")
+  tell(misses, "cache_misses")
+  tell(Number((await admin.runCommand({ listDatabases: 1 })).totalSize), "data_bytes")' </dev/null`,
+  // Its only client is a whole Node.js, in the database's own memory and cores.
+  every_sec: 300,
+  without: {
+    keys: 'it counts documents by collection alone',
+    slow_queries: 'it logs slow operations and does not count them',
+  },
 }
 
 export const mongodb: DatabaseEngine = {
@@ -54,4 +84,5 @@ export const mongodb: DatabaseEngine = {
     `mongodb://${user}:${password}@${address}/${database}?authSource=admin`,
   copies: mongodbCopies,
   users,
+  metrics,
 }

@@ -1,6 +1,6 @@
 import { mysqlCopies } from './copies/mariadb.ts'
 import { type DatabaseEngine, keys, options } from './engine.ts'
-import { mysqlKeys, mysqlUsers } from './mariadb.ts'
+import { mysqlKeys, mysqlMetrics, mysqlUsers } from './mariadb.ts'
 
 export const mysql: DatabaseEngine = {
   title: 'MySQL',
@@ -26,4 +26,5 @@ export const mysql: DatabaseEngine = {
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
   copies: mysqlCopies,
   users: mysqlUsers('mysql', 'MYSQL'),
+  metrics: mysqlMetrics('INNODB_TABLESPACES', 'mysql', 'MYSQL'),
 }

@@ -1,6 +1,14 @@
 import { z } from 'zod'
 import { postgresqlCopies } from './copies/postgresql.ts'
-import { between, type Configuration, type DatabaseEngine, type DatabaseUsers, keys, size } from './engine.ts'
+import {
+  between,
+  type Configuration,
+  type DatabaseEngine,
+  type DatabaseUsers,
+  type EngineMetrics,
+  keys,
+  size,
+} from './engine.ts'
 
 const sizes = 'kB|MB|GB'
 
@@ -37,6 +45,23 @@ DROP OWNED BY :"user";
 DROP ROLE :"user";
 \endif
 END`,
+}
+
+/** What is asked here is not in the log, also if that has all statements. The sizes come last: a database may be dropped. */
+const metrics: EngineMetrics = {
+  script: `PGOPTIONS='-c log_statement=none -c log_min_duration_statement=-1' ${psql} -tA <<'END'
+SELECT 'metric ' || count(*) || ' connections' FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid();
+SELECT 'metric ' || current_setting('max_connections') || ' connections_max';
+SELECT 'metric ' || sum(xact_commit + xact_rollback) || ' queries' FROM pg_stat_database;
+SELECT 'metric ' || sum(blks_hit) || ' cache_hits' FROM pg_stat_database;
+SELECT 'metric ' || sum(blks_read) || ' cache_misses' FROM pg_stat_database;
+SELECT 'metric ' || sum(pg_database_size(oid)) || ' data_bytes' FROM pg_database;
+END`,
+  every_sec: 60,
+  without: {
+    keys: 'to count rows, all of them would be read',
+    slow_queries: 'it logs slow statements and does not count them',
+  },
 }
 
 export const postgresql: DatabaseEngine = {
@@ -77,4 +102,5 @@ export const postgresql: DatabaseEngine = {
   url: ({ user, password, database }, address) => `postgresql://${user}:${password}@${address}/${database}`,
   copies: postgresqlCopies,
   users,
+  metrics,
 }

@@ -6,6 +6,7 @@ import {
   type DatabaseCredentials,
   type DatabaseEngine,
   type DatabaseUsers,
+  type EngineMetrics,
   keys,
 } from './engine.ts'
 
@@ -54,6 +55,29 @@ END`,
   url: redisUrl,
 })
 
+/** `client`: with what it needs before it. Of the connections one is its own. */
+export const redisMetrics = (client: string): EngineMetrics => ({
+  script: `{ ${client} info; echo "maxclients:$(${client} config get maxclients | sed -n 2p)"; } | tr -d '\\r' | tr :=, '   ' | {
+keys=0 most= answered=
+while read -r name value other _; do
+  case $name in
+  connected_clients) answered=1; echo "metric $((value - 1)) connections" ;;
+  maxclients) most=$value ;; # newer engines have it in both answers
+  used_memory) echo "metric $value data_bytes" ;;
+  total_commands_processed) echo "metric $value queries" ;;
+  keyspace_hits) echo "metric $value cache_hits" ;;
+  keyspace_misses) echo "metric $value cache_misses" ;;
+  db[0-9]*) keys=$((keys + other)) ;;
+  esac
+done
+[ -n "$answered" ] || exit 1
+echo "metric $keys keys"
+echo "metric $most connections_max"
+}`,
+  every_sec: 60,
+  without: { slow_queries: 'it keeps the last slow commands and does not count them' },
+})
+
 /** Every write is in the append-only file. A quarter of the memory is for copies while that is written anew. */
 export const redisOptions = (
   memory_mib: number,
@@ -86,4 +110,5 @@ export const redis: DatabaseEngine = {
   ],
   copies: redisCopies,
   users: redisUsers('redis-cli'),
+  metrics: redisMetrics('redis-cli'),
 }

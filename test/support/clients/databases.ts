@@ -27,6 +27,10 @@ export interface ExecutionBody extends Json {
   verified: { by: string; at: string; tables: number; rows: number } | null
 }
 
+interface DatabaseMetricsBody {
+  series: { name: string; unit: string; points: [string, number][] }[]
+}
+
 /** The databases of one deploy server. */
 export function databasesOf(caller: Caller, server: string) {
   const at = `/api/v1/deploy-servers/${server}`
@@ -62,7 +66,7 @@ export function databasesOf(caller: Caller, server: string) {
       caller.ask('DELETE', `${path}/${id}/storages/${storage}`),
     logs: async (id: string) => String((await caller.ask('GET', `${path}/${id}/logs`)).body['text']),
     metrics: async (id: string) =>
-      (await caller.get<{ series: { name: string; points: unknown[] }[] }>(`${path}/${id}/metrics`)).series,
+      (await caller.get<DatabaseMetricsBody>(`${path}/${id}/metrics?step_sec=10`)).series,
     activity: async (id: string) =>
       (await caller.get<{ items: { kind: string; message: string }[] }>(`${path}/${id}/activity`)).items,
     backUp: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/backup-executions`),
