@@ -1,4 +1,7 @@
 import { creates } from './benchmarks/creates.ts'
+import { databaseCopies } from './benchmarks/database-copies.ts'
+import { databaseSchedules } from './benchmarks/database-schedules.ts'
+import { databases } from './benchmarks/databases.ts'
 import { deployServers } from './benchmarks/deploy-servers.ts'
 import { disks } from './benchmarks/disks.ts'
 import { growingTenant } from './benchmarks/growth/containers.ts'
@@ -33,6 +36,9 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   networks,
   'load-balancers': loadBalancers,
   'deploy-servers': deployServers,
+  databases,
+  'databases-copies': databaseCopies,
+  'databases-schedules': databaseSchedules,
   disks,
   machines,
   operations,
@@ -55,7 +61,9 @@ try {
   for (const [name, bench] of Object.entries(benches)) {
     if (wanted.length && !wanted.some((word) => means(word, name))) continue
     console.error(`measuring ${name}`)
-    rows.push(...(await bench(stack)))
+    const measured = await bench(stack)
+    console.error(table(measured)) // a later bench may fail
+    rows.push(...measured)
   }
   console.log(`${new Date().toISOString().slice(0, 10)}, ${machine()}\n\n${table(rows)}`)
 } finally {

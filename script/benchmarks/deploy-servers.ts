@@ -4,13 +4,9 @@ import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import Docker from 'dockerode'
-import type { ContainerEngine } from '../../drivers/containers.ts'
-import { makeDockerEngine } from '../../drivers/docker/engine.ts'
-import { engineOf } from '../../drivers/swarm/dial.ts'
 import { machineLabel } from '../../drivers/swarm/membership.ts'
-import { makeHostPorts } from '../../drivers/system/host-ports.ts'
-import { dialMachines } from '../../worker/host/machine-engines.ts'
 import { buildRows } from './builds.ts'
+import { hostEngine, innerEngine } from './inside.ts'
 import { median, type Row, timed } from './measure.ts'
 import type { Stack } from './stack.ts'
 
@@ -65,15 +61,6 @@ export async function deployServers(stack: Stack): Promise<Row[]> {
     await stack.finish('DELETE', `${servers}/${server.id}`)
   }
 }
-
-async function hostEngine(stack: Stack, machineId: string): Promise<ContainerEngine> {
-  const { body } = await stack.request<{ host_id: string }>('GET', `/api/v1/containers/${machineId}`)
-  const ports = makeHostPorts({ address: '127.0.0.1', range: [28_890, 28_899] })
-  return makeDockerEngine({ hostId: body.host_id, dockerHost: stack.dockerHost, ports })
-}
-
-const innerEngine = async (stack: Stack, machineId: string): Promise<Docker> =>
-  engineOf<Docker>(dialMachines(await hostEngine(stack, machineId)), machineId)
 
 const outerEngine = (stack: Stack): Docker => {
   const url = new URL(stack.dockerHost)

@@ -33,6 +33,14 @@ export interface Stack {
   stop(): Promise<void>
 }
 
+/** What stands in for the public images of databases (test/support/database-images.ts). */
+const databaseImages = Object.fromEntries(
+  ['postgresql', 'mariadb', 'redis', 'mongodb', 'clickhouse'].map((type) => [
+    `KEELSON_DATABASE_${type.toUpperCase()}_IMAGE`,
+    `keelson/test-${type}`,
+  ]),
+)
+
 // /proc counts CPU time in ticks: 100 a second on every Linux that Node runs on (man 5 proc).
 const tickMs = 10
 
@@ -66,6 +74,7 @@ export async function startStack(portBase: number): Promise<Stack> {
     KEELSON_RATE_PER_SEC: '1000000',
     KEELSON_HOST_CPU_CORES: '1000',
     KEELSON_HOST_MEMORY_MIB: '1000000',
+    ...databaseImages,
   }
   const ask = (...args: string[]) => run(server, args, { env, maxBuffer: 1 << 24 })
   await ask('destroy', '--yes') // left by an interrupted run

@@ -1,0 +1,136 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { readFile } from 'node:fs/promises'
+import { type Bench, cpuCores, onWorker, quoted, runBare } from './database-workers.ts'
+import { type Row, ratios } from './measure.ts'
+import { isEnded, type Stack } from './stack.ts'
+
+// Backups and restores beside the engine's own tools and zstd in a pipe, in the same worker, in turn.
+
+const rounds = 2
+const rows = 500_000 // some 50 MB as SQL
+const memoryMib = 512
+const goal = '≥ 0.85'
+const lookEveryMs = 50
+
+/** Scripts for the container of an engine. */
+const tools = {
+  postgresql: {
+    fill: `PGPASSWORD="$POSTGRES_PASSWORD" psql -q -h 127.0.0.1 -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "CREATE TABLE filled AS SELECT g AS id, md5(g::text) AS a, md5((-g)::text) AS b, random() AS r FROM generate_series(1, ${rows}) AS g"`,
+    dump: 'PGPASSWORD="$POSTGRES_PASSWORD" pg_dumpall -h 127.0.0.1 -U "$POSTGRES_USER"',
+    restore: 'PGPASSWORD="$POSTGRES_PASSWORD" psql -q -h 127.0.0.1 -U "$POSTGRES_USER" -d template1',
+  },
+  mariadb: {
+    fill: `MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root "$MARIADB_DATABASE" -e "SET max_recursive_iterations = 1000000; CREATE TABLE filled AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < ${rows}) SELECT id, md5(id) AS a, md5(-id) AS b, rand() AS r FROM n"`,
+    dump: 'MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb-dump -u root --single-transaction --quick --hex-blob --databases "$MARIADB_DATABASE"',
+    restore: 'MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root',
+  },
+}
+
+/** Backups and restores of a PostgreSQL and a MariaDB of some 50 MB each. */
+export const databaseCopies = (stack: Stack): Promise<Row[]> =>
+  onWorker(stack, async (bench) => [
+    ...(await copyRows(bench, 'postgresql')),
+    ...(await copyRows(bench, 'mariadb')),
+  ])
+
+/**
+ * Throughputs in MB of the dump a second. A restore counts from the engine's first answer to its clean end, with what is
+ * between: ours also counts the rows of all tables. Ours is its step without the start of the engine by hand.
+ */
+async function copyRows(bench: Bench, type: keyof typeof tools): Promise<Row[]> {
+  const { stack, path, shell } = bench
+  const { fill, dump, restore } = tools[type]
+  await takeZstd(bench)
+  const fields = { name: `copied-${type}`, type, memory_mib: memoryMib, cpu_cores: cpuCores }
+  const { id } = await stack.finish('POST', `${path}/databases`, fields)
+  const container = `$(docker ps -qf label=keelson.database=${id})`
+  await shell(`docker exec ${container} sh -c ${quoted(fill)}`)
+  const file = '/var/lib/machine/bench.zst'
+  const took: Record<'dump' | 'bareDump' | 'restore' | 'bareRestore', number[]> = {
+    dump: [],
+    bareDump: [],
+    restore: [],
+    bareRestore: [],
+  }
+  for (let round = 0; round < rounds; round++) {
+    const backup = await stepsOf(stack, 'POST', `${path}/databases/${id}/backup-executions`)
+    const { body: copy } = await stack.request<{ dump_bytes: number }>(
+      'GET',
+      `${path}/backup-executions/${backup.id}`,
+    )
+    const speed = (seconds: number): number => copy.dump_bytes / 1e6 / seconds
+    took.dump.push(speed(backup.seconds('copying the data out')))
+    took.bareDump.push(
+      speed(
+        await secondsOf(
+          shell,
+          `docker exec ${container} sh -c ${quoted(dump)} | zstd -q -T1 -f -o ${file}; sync ${file}`,
+        ),
+      ),
+    )
+    const bare = await runBare(bench, type, memoryMib)
+    const restoring = `zstd -q -d -c ${file} | docker exec -i ${bare.name} sh -c ${quoted(restore)} >/dev/null; docker stop -t 120 ${bare.name}`
+    took.bareRestore.push(speed(await secondsOf(shell, restoring)))
+    await bare.remove()
+    const restored = await stepsOf(stack, 'POST', `${path}/databases/${id}/restore`, {
+      execution_id: backup.id,
+    })
+    took.restore.push(speed(restored.seconds('restoring the backup into a new volume') - bare.tookMs / 1000))
+  }
+  await shell(`rm -f ${file}`)
+  await stack.finish('DELETE', `${path}/databases/${id}?delete_volumes=true`)
+  const own = { postgresql: 'pg_dumpall', mariadb: 'mariadb-dump' }[type]
+  const client = { postgresql: 'psql', mariadb: 'mariadb' }[type]
+  return [
+    { what: `${type}: dump of a backup`, unit: 'MB/s', figures: took.dump },
+    { what: `${type}: \`${own} | zstd >file\` in the worker`, unit: 'MB/s', figures: took.bareDump },
+    { what: 'ratio', unit: '', figures: ratios(took.dump, took.bareDump), note: goal },
+    { what: `${type}: restore, counted, and its clean end`, unit: 'MB/s', figures: took.restore },
+    {
+      what: `${type}: \`zstd -d | ${client}\` in the worker, and its clean end`,
+      unit: 'MB/s',
+      figures: took.bareRestore,
+    },
+    { what: 'ratio', unit: '', figures: ratios(took.restore, took.bareRestore), note: goal },
+  ]
+}
+
+/** The seconds that a script takes in the worker, by its clock. */
+const secondsOf = async (shell: Bench['shell'], script: string): Promise<number> =>
+  Number(
+    (await shell(`began=$(date +%s%N); ${script} >&2; echo $((($(date +%s%N) - began) / 1000))`))
+      .split('\n')
+      .at(-1),
+  ) / 1e6
+
+/** Carries out an operation. `seconds`: how long one of its steps was shown. */
+async function stepsOf(stack: Stack, method: string, path: string, body?: object) {
+  const accepted = await stack.request<{ id: string; detail?: string } | null>(method, path, body)
+  if (accepted.status !== 202)
+    throw new Error(`${method} ${path}: ${accepted.status} ${accepted.body?.detail}`)
+  const location = String(accepted.headers['operation-location'])
+  const began = new Map<string, number>()
+  for (;;) {
+    const { body: now } = await stack.request<{ state: string; step: string | null }>('GET', location)
+    const key = isEnded(now) ? 'end' : (now.step ?? '')
+    if (!began.has(key)) began.set(key, performance.now())
+    if (!isEnded(now)) {
+      await delay(lookEveryMs)
+      continue
+    }
+    if (now.state !== 'succeeded') throw new Error(`${method} ${path}: ${JSON.stringify(now)}`)
+    const times = [...began]
+    return {
+      id: accepted.body?.id ?? '', // a restore has no body
+      seconds: (step: string): number => {
+        const at = times.findIndex(([name]) => name === step)
+        return ((times[at + 1]?.[1] ?? Number.NaN) - (times[at]?.[1] ?? Number.NaN)) / 1000
+      },
+    }
+  }
+}
+
+/** The worker's image has none. Its libraries are there: it is the same Debian. */
+async function takeZstd({ shell }: Bench): Promise<void> {
+  await shell('cat >/usr/bin/zstd; chmod +x /usr/bin/zstd; zstd --version', await readFile('/usr/bin/zstd'))
+}

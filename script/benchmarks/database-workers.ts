@@ -1,0 +1,98 @@
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import type Docker from 'dockerode'
+import { newId } from '../../lib/ids.ts'
+import { type DatabaseType, databaseTypes, engineOf } from '../../models/deploy/engines/index.ts'
+import { innerEngine, type Shell, shellOf } from './inside.ts'
+import type { Row } from './measure.ts'
+import type { Stack } from './stack.ts'
+
+// A worker for databases, and the engines that run there by hand.
+
+const run = promisify(execFile)
+const repository = fileURLToPath(new URL('../..', import.meta.url))
+const servers = '/api/v1/deploy-servers'
+
+/** No limit on the two cores of a small machine, so that engines start as fast as they can. */
+export const cpuCores = 2
+
+/** A worker with databases, and how to work in it. */
+export interface Bench {
+  stack: Stack
+  /** The path of the deploy server. */
+  path: string
+  /** The engines that can be had here. */
+  types: DatabaseType[]
+  shell: Shell
+  docker: Docker
+}
+
+interface Server {
+  status: string
+  status_reason: string | null
+  workers: { machine_id: string }[]
+}
+
+let images: Promise<DatabaseType[]> | undefined
+
+/** Measures on a deploy server of its own with one large worker. Without the tests' engines there is nothing to measure. */
+export async function onWorker(stack: Stack, measure: (bench: Bench) => Promise<Row[]>): Promise<Row[]> {
+  const types = await (images ??= makeImages(stack))
+  if (types.length === 0) {
+    console.error('no engines of databases here: script/bootstrap --tests gets them')
+    return []
+  }
+  // The largest whose cores a machine of two has: the engine refuses more.
+  const sizes = { worker_count: 1, worker_instance_type: 'medium', worker_disk_gib: 16 }
+  const { id } = await stack.finish('POST', servers, sizes)
+  const path = `${servers}/${id}`
+  try {
+    const { body } = await stack.request<Server>('GET', path)
+    if (body.status !== 'ready') throw new Error(`no deploy server: ${body.status_reason}`)
+    const machineId = body.workers[0]?.machine_id ?? ''
+    const shell = await shellOf(stack, machineId)
+    return await measure({ stack, path, types, shell, docker: await innerEngine(stack, machineId) })
+  } finally {
+    await stack.finish('DELETE', path)
+  }
+}
+
+/** Makes the images of the engines that this machine has, and returns their types. */
+async function makeImages({ dockerHost }: Stack): Promise<DatabaseType[]> {
+  const env = { ...process.env, KEELSON_DOCKER_HOST: dockerHost }
+  const program = join(repository, 'test/support/make-database-images.ts')
+  const { stdout } = await run(process.execPath, [program], { env })
+  return databaseTypes.filter((type) => stdout.split('\n').includes(type))
+}
+
+export const quoted = (word: string): string => `'${word.replaceAll("'", `'\\''`)}'`
+
+/**
+ * Runs an engine by hand in the worker, with the environment, the command and the limits that the platform gives it.
+ * `tookMs`: until it answers, by the worker's clock.
+ */
+export async function runBare({ shell }: Bench, type: DatabaseType, memoryMib: number) {
+  const { env, command, healthy, data_path } = engineOf(type)
+  const credentials = { user: 'ua1', password: 'pa1', database: 'da1', root_password: 'ra1' }
+  const image = (await shell(`docker images --format '{{.Repository}}:{{.Tag}}' keelson/test-${type}`))
+    .split('\n')
+    .at(0)
+  const name = `bare-${newId()}`
+  const words = [
+    ...Object.entries(env(credentials)).flatMap(([key, value]) => ['-e', `${key}=${value}`]),
+    image ?? '',
+    ...command({ memory_mib: memoryMib, configuration: {}, credentials }),
+  ]
+  const said = await shell(`
+    began=$(date +%s%N)
+    docker run -d --init --name ${name} -v ${name}:${data_path} --cpus ${cpuCores} --memory ${memoryMib}m ${words.map(quoted).join(' ')} >/dev/null
+    until docker exec ${name} /bin/sh -c ${quoted(healthy)} >/dev/null 2>&1; do sleep 0.05; done
+    echo $((($(date +%s%N) - began) / 1000))`)
+  return {
+    name,
+    tookMs: Number(said) / 1000,
+    remove: () => shell(`docker rm -f ${name} >/dev/null; docker volume rm ${name} >/dev/null`),
+  }
+}
