@@ -25,8 +25,9 @@ export interface ListenerSpec {
   port: number
   /** On the host's address; null: any free port, kept until the load balancer is removed. */
   host_port: number | null
-  protocol: 'http' | 'https' | 'tcp'
-  /** The first is the default for clients without SNI. */
+  /** `tls`: TCP, whose TLS ends here. */
+  protocol: 'http' | 'https' | 'tcp' | 'tls'
+  /** For https and tls. The first is the default for clients without SNI. */
   certificate_ids: string[]
   redirect_to_https: boolean
 }
@@ -49,6 +50,8 @@ export interface RouteSpec {
   priority: number
   /** An exact host name, or `*.` and a domain. */
   host_match: string | null
+  /** The port of the only listener whose clients it takes. */
+  listener_port: number | null
   path_match: string | null
   path_match_type: 'exact' | 'prefix' | 'regex'
   method: string | null
@@ -136,7 +139,7 @@ export interface RouteSample {
   /** Null: the sum of all targets, and requests that reached none. */
   target_id: string | null
   requests: number
-  /** `other`: no response, or a connection of a listener for TCP. */
+  /** `other`: no response, or a connection of a listener for TCP or TLS. */
   responses: Record<ResponseClass, number>
   connections: number
   bytes_in: number

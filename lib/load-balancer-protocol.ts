@@ -2,7 +2,7 @@ import { z } from 'zod'
 
 // Messages between a host and the API about load balancers. The shapes are those of drivers/load-balancers.ts.
 
-const protocol = z.enum(['http', 'https', 'tcp'])
+const protocol = z.enum(['http', 'https', 'tcp', 'tls'])
 
 const Target = z.object({
   id: z.string(),
@@ -18,6 +18,7 @@ const Route = z.object({
   id: z.string(),
   priority: z.int(),
   host_match: z.string().nullable(),
+  listener_port: z.int().nullable(),
   path_match: z.string().nullable(),
   path_match_type: z.enum(['exact', 'prefix', 'regex']),
   method: z.string().nullable(),

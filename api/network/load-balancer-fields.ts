@@ -7,7 +7,9 @@ import { IpAddress } from './fields.ts'
 // The types of fields of load balancers and their routes.
 
 export const PortNumber = z.int().min(1).max(65535)
-export const Protocol = z.enum(['http', 'https', 'tcp'])
+export const Protocol = z
+  .enum(['http', 'https', 'tcp', 'tls'])
+  .describe('tls: TCP, whose TLS the load balancer ends')
 
 export const Listener = z.strictObject({
   port: PortNumber.describe('On its address in the VPC'),
@@ -25,7 +27,7 @@ export const Listener = z.strictObject({
     .array(Id)
     .max(32)
     .default([])
-    .describe('For https. Clients get the one with their host name, or else the first'),
+    .describe('For https and tls. Clients get the one with their host name, or else the first'),
   redirect_to_https: z.boolean().default(false).describe('For http: answers every request with a redirect'),
 })
 

@@ -5,6 +5,7 @@ import type { LeftOut, LoadBalancerSpec } from '../load-balancers.ts'
 import { digest } from '../system/digest.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 import type { Place } from './places.ts'
+import { endsTls } from './protocols.ts'
 import { anId } from './values.ts'
 
 // Certificates with their keys, authorities that targets' certificates are checked against, and the list of each
@@ -108,7 +109,7 @@ export function secretFiles(
     if (!passes(hasCertificates, pem)) leaveOut('ca_trust', id, 'It has no certificates, or damaged ones')
     else if (!isIn(leftOut, 'ca_trust', id)) files.set(caFile(place, id), pem)
   for (const { port, protocol, certificate_ids } of spec.listeners) {
-    if (protocol !== 'https') continue
+    if (!endsTls({ protocol })) continue
     for (const id of certificate_ids)
       if (!spec.certificates.some((one) => one.id === id)) leaveOut('certificate', id, 'It is unknown')
     const usable = certificate_ids.flatMap((id) => certificates.get(id)?.path ?? [])

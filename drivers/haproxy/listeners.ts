@@ -2,6 +2,7 @@ import { EngineRefused } from '../errors.ts'
 import type { ListenerSpec, LoadBalancerSpec, LoadBalancerState, RouteSpec } from '../load-balancers.ts'
 import { httpLog, tcpLog } from './access-log.ts'
 import type { Place } from './places.ts'
+import { endsTls, takes, takesBytes } from './protocols.ts'
 import { backendName, hasHttps, isForTcp, kinds, takingLines, toHttps } from './routes.ts'
 import { baseDefaults, type Section, type Words } from './text.ts'
 import { aKeyAuthorization, aPort, aToken } from './values.ts'
@@ -37,9 +38,9 @@ export function frontendOf(entrance: Entrance, listener: ListenerSpec, owners: M
   const port = aPort(listener.port)
   const bound = ports.find((one) => one.port === port)
   if (!bound) throw new EngineRefused(`The listener ${port} has no host port`)
-  const tls = listener.protocol === 'https' ? tlsWords(lists.get(port)) : []
+  const tls = tlsWords(listener, lists)
   const lines: Words[] = [
-    ['mode', listener.protocol === 'tcp' ? 'tcp' : 'http'],
+    ['mode', takesBytes(listener) ? 'tcp' : 'http'],
     ['bind', `:${port}`, 'id', inside, ...tls],
     [
       'bind',
@@ -51,16 +52,18 @@ export function frontendOf(entrance: Entrance, listener: ListenerSpec, owners: M
       ...tls,
     ],
   ]
-  const more =
-    listener.protocol === 'tcp'
-      ? tcpLines(entrance)
-      : [...httpLines(spec), ...protocolLines(entrance, listener), ...routeLines(entrance, owners)]
+  const its = { ...entrance, routes: entrance.routes.filter((route) => takes(route, listener)) }
+  const more = takesBytes(listener)
+    ? tcpLines(its)
+    : [...httpLines(spec), ...protocolLines(entrance, listener), ...routeLines(its, owners)]
   return { head: ['frontend', `l-${port}`, 'from', baseDefaults], lines: [...lines, ...more] }
 }
 
-function tlsWords(list: string | undefined): Words {
+function tlsWords({ protocol, port }: ListenerSpec, lists: Map<number, string>): Words {
+  if (!endsTls({ protocol })) return []
+  const list = lists.get(port)
   if (list === undefined) throw new EngineRefused('It has no certificate that can be used')
-  return ['ssl', 'crt-list', list, 'alpn', 'h2,http/1.1']
+  return ['ssl', 'crt-list', list, ...(protocol === 'https' ? ['alpn', 'h2,http/1.1'] : [])]
 }
 
 /** The first route that asks for nothing of HTTP takes all connections. */

@@ -12,7 +12,12 @@ const pathRank = ({ path_match, path_match_type }: RouteSpec): number =>
     ? 0
     : pathRanks[path_match_type] + (path_match_type === 'prefix' ? path_match.length : 0)
 
-const ranks = [hostRank, pathRank, ({ method }: RouteSpec): number => (method === null ? 0 : 1)]
+const ranks = [
+  hostRank,
+  pathRank,
+  ({ listener_port }: RouteSpec): number => (listener_port === null ? 0 : 1),
+  ({ method }: RouteSpec): number => (method === null ? 0 : 1),
+]
 
 function compare(one: RouteSpec, other: RouteSpec): number {
   if (one.priority !== other.priority) return one.priority - other.priority

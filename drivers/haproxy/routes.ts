@@ -3,6 +3,7 @@ import type { HealthCheckSpec, LoadBalancerSpec, RouteSpec, TargetSpec } from '.
 import { digest } from '../system/digest.ts'
 import type { Place } from './places.ts'
 import { caFile } from './certificates.ts'
+import { takes, takesBytes } from './protocols.ts'
 import { baseDefaults, type Section, type Words } from './text.ts'
 import {
   aCount,
@@ -31,7 +32,7 @@ export const kinds = {
   http: 'r',
   /** HTTP/2 to the targets, for gRPC. */
   grpc: 'g',
-  /** What comes through a listener for plain TCP. */
+  /** What comes through a listener for TCP or TLS. */
   tcp: 't',
 } as const
 type Kind = keyof typeof kinds
@@ -70,7 +71,8 @@ export function backendsOf(spec: LoadBalancerSpec, route: RouteSpec, place: Plac
   anId(route.id)
   if (route.redirect) return [redirectBackend(route, route.redirect)]
   const checks = checkLines(spec.health_check, route)
-  const takesHttp = spec.listeners.some(({ protocol }) => protocol !== 'tcp')
+  const listeners = spec.listeners.filter((one) => takes(route, one))
+  const takesHttp = listeners.some((one) => !takesBytes(one))
   const owner = takesHttp ? 'http' : 'tcp'
   const backends: Backend[] = []
   if (takesHttp) {
@@ -85,7 +87,7 @@ export function backendsOf(spec: LoadBalancerSpec, route: RouteSpec, place: Plac
       }),
     )
   }
-  if (isForTcp(route) && spec.listeners.some(({ protocol }) => protocol === 'tcp'))
+  if (isForTcp(route) && listeners.some(takesBytes))
     backends.push(
       backend('tcp', route, {
         lines: takesHttp ? [] : checks,
@@ -95,7 +97,7 @@ export function backendsOf(spec: LoadBalancerSpec, route: RouteSpec, place: Plac
   return backends
 }
 
-/** Whether a listener for plain TCP can take the route: it asks for nothing that only HTTP has. */
+/** Whether a listener for TCP or TLS can take the route: it asks for nothing that only HTTP has. */
 export const isForTcp = (route: RouteSpec): boolean =>
   !route.redirect && route.host_match === null && route.path_match === null && route.method === null
 

@@ -260,6 +260,7 @@ const plain: Omit<RouteFields, 'name' | 'host_match'> = {
   priority: 100,
   path_match: null,
   path_match_type: 'prefix',
+  listener_port: null,
   method: null,
   prefix_rewrite: null,
   redirect_status: null,

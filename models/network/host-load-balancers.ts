@@ -124,6 +124,7 @@ function routeSpec(route: RouteDocument, placeOf: PlaceOf, now: Date): RouteSpec
     id: _id,
     priority: route.priority,
     host_match: route.host_match,
+    listener_port: route.listener_port,
     path_match: route.path_match,
     path_match_type: route.path_match_type,
     method: route.method,

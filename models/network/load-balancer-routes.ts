@@ -66,6 +66,7 @@ const schema = new Schema<RouteDocument>(
     status_reason: optional,
     priority: whole,
     host_match: optional,
+    listener_port: { type: Number, default: null },
     path_match: optional,
     path_match_type: { type: String, required: true },
     method: optional,
@@ -303,7 +304,8 @@ async function faultsOfTargets({ tenant_id, targets }: Written, vpcId: string): 
 
 /** A route that another one always precedes would never get a request, and is a mistake. */
 async function mustBeReached(route: Written): Promise<void> {
-  const fields = { name: 1, priority: 1, host_match: 1, path_match: 1, path_match_type: 1, method: 1 }
+  const match = { host_match: 1, listener_port: 1, path_match: 1, path_match_type: 1, method: 1 }
+  const fields = { name: 1, priority: 1, ...match }
   const { tenant_id, lb_id, _id } = route
   const others = await Route.find(
     { tenant_id, lb_id, status: { $ne: 'disabled' }, _id: { $ne: _id } },

@@ -84,6 +84,7 @@ function faultOfRepeats(pattern: string): string | null {
 export interface Match {
   priority: number
   host_match: string | null
+  listener_port: number | null
   path_match: string | null
   path_match_type: 'exact' | 'prefix' | 'regex'
   method: string | null
@@ -96,16 +97,22 @@ export interface Match {
 export function hides(first: Match, second: Match): boolean {
   if (first.priority > second.priority) return false
   if (first.priority === second.priority) return isSame(first, second)
-  return coversHost(first, second) && coversPath(first, second) && covers(first.method, second.method)
+  return (
+    coversHost(first, second) &&
+    coversPath(first, second) &&
+    covers(first.method, second.method) &&
+    covers(first.listener_port, second.listener_port)
+  )
 }
 
 const isSame = (a: Match, b: Match): boolean =>
   a.host_match === b.host_match &&
+  a.listener_port === b.listener_port &&
   a.method === b.method &&
   a.path_match === b.path_match &&
   (a.path_match === null || a.path_match_type === b.path_match_type)
 
-const covers = (all: string | null, some: string | null): boolean => all === null || all === some
+const covers = <T>(all: T | null, some: T | null): boolean => all === null || all === some
 
 function coversHost({ host_match: all }: Match, { host_match: some }: Match): boolean {
   if (covers(all, some)) return true

@@ -173,6 +173,7 @@ const routeTo = (path_match: string): RouteSpec => ({
   id: newId(),
   priority: 100,
   host_match: null,
+  listener_port: null,
   path_match,
   path_match_type: 'prefix',
   method: null,

@@ -49,6 +49,7 @@ describe('a route', () => {
   const any: Match = {
     priority: 100,
     host_match: null,
+    listener_port: null,
     path_match: null,
     path_match_type: 'prefix',
     method: null,

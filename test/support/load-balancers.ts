@@ -138,6 +138,7 @@ export const route = (over: Partial<RouteSpec> = {}): RouteSpec => ({
   id: newId(),
   priority: 100,
   host_match: null,
+  listener_port: null,
   path_match: null,
   path_match_type: 'prefix',
   method: null,

@@ -191,6 +191,37 @@ withLoadBalancers('a load balancer', () => {
     expect(await raw(await portOf(spec.id, 7), 'anything\0\r\n')).toBe('anything\0\r\n')
   })
 
+  test('ends the TLS of a listener for TLS, and sends each listener’s connections to its own route', async () => {
+    const certificate = await certificateFor('a.test')
+    const spec = balancer({
+      listeners: [
+        listener(7, { protocol: 'tls', certificate_ids: [certificate.id] }),
+        listener(8, { protocol: 'tcp' }),
+        listener(80),
+      ],
+      certificates: [certificate],
+      routes: [
+        route({ listener_port: 7, backend_port: 7 }),
+        route({ listener_port: 8, backend_port: 7 }),
+        route({ priority: 200, path_match: '/x' }),
+      ],
+    })
+    await applied(spec)
+    const client = connectTls({
+      port: await portOf(spec.id, 7),
+      ca: authority.cert,
+      servername: 'a.test',
+    })
+    client.write('anything\0\r\n')
+    const [echoed] = (await once(client, 'data')) as [Buffer]
+    client.destroy()
+    expect(String(echoed)).toBe('anything\0\r\n')
+    expect(await raw(await portOf(spec.id, 8), 'plain\r\n')).toBe('plain\r\n')
+    const port = await portOf(spec.id)
+    expect((await ask(port, '/')).status).toBe(404)
+    expect((await ask(port, '/x')).status).toBe(200)
+  })
+
   test('tells targets who the client is, and believes nothing that a client says of itself', async () => {
     const spec = balancer({ routes: [route()] })
     await applied(spec)

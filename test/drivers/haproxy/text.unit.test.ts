@@ -61,6 +61,7 @@ const of = (id: string, over: Partial<RouteSpec>) =>
     id,
     priority: 1,
     host_match: null,
+    listener_port: null,
     path_match: null,
     path_match_type: 'prefix',
     method: null,
