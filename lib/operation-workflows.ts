@@ -34,6 +34,8 @@ export const startOptions = ({ _id, workflow_id, ...operation }: Startable) => (
   args: [_id] as [string],
   workflowIdReusePolicy: 'REJECT_DUPLICATE' as const,
   workflowTaskTimeout,
+  // Its tasks and its activities’ take turns with those of other tenants, however many each has.
+  priority: { fairnessKey: operation.tenant_id },
   staticSummary: `${capital(operation.verb).replaceAll('_', ' ')} ${operation.resource_kind} ${operation.resource_name}`,
   typedSearchAttributes: new TypedSearchAttributes([
     { key: searchAttributes.tenant, value: operation.tenant_id },

@@ -156,6 +156,9 @@ export function temporalRole(layout: Layout): RoleSpec {
       // One process needs no partitions.
       ['--dynamic-config-value', 'matching.numTaskqueueReadPartitions=1'],
       ['--dynamic-config-value', 'matching.numTaskqueueWritePartitions=1'],
+      // Tenants take turns in each task queue.
+      ['--dynamic-config-value', 'matching.useNewMatcher=true'],
+      ['--dynamic-config-value', 'matching.enableFairness=true'],
       ['--dynamic-config-value', 'system.forceSearchAttributesCacheRefreshOnRead=true'],
     ].flat(),
     env: baseEnv(layout),
