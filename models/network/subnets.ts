@@ -3,6 +3,7 @@ import mongoose, { Schema } from 'mongoose'
 import { holds, overlap, parseCidr, toAddress } from '../../lib/ipv4.ts'
 import { InvalidInput, Problem } from '../../lib/problem.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
+import { needQuota, tenantResource } from '../identity/tenants.ts'
 import { needSameManager } from '../managed.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
 import { defineResource, keptBy, named, type ResourceDocument, resourceSchema } from '../resources.ts'
@@ -67,7 +68,8 @@ type NewSubnet = Pick<SubnetDocument, 'name' | 'tags' | 'vpc_id' | 'cidr' | 'nat
 }
 
 /**
- * Throws InvalidInput, NotFound (the VPC), NameTaken, ManagedResource, and a 409 if the range overlaps another subnet.
+ * Throws InvalidInput, NotFound (the VPC), NameTaken, ManagedResource, QuotaExceeded, and a 409 if the range overlaps another
+ * subnet.
  */
 export async function createSubnet(tenant_id: string, fields: NewSubnet): Promise<SubnetDocument> {
   for (;;) {
@@ -84,6 +86,8 @@ export async function createSubnet(tenant_id: string, fields: NewSubnet): Promis
 }
 
 async function insertSubnet(tenant_id: string, fields: NewSubnet & { vni: number }): Promise<SubnetDocument> {
+  await lockParent(tenantResource, tenant_id, tenant_id)
+  await needQuota(tenant_id, 'max_subnets', await Subnet.countDocuments({ tenant_id }))
   const vpc = await lockParent(vpcResource, tenant_id, fields.vpc_id)
   needSameManager('VPC', vpc, { managed_by: fields.managed_by ?? null })
   const [whole, own] = [parseCidr(vpc.cidr), parseCidr(fields.cidr)]

@@ -90,6 +90,17 @@ describe('a VPC', () => {
 })
 
 describe('a subnet', () => {
+  test('beyond the limit is refused, in whichever VPC', async () => {
+    const small = await makeTenant({ max_subnets: 1 })
+    const [first, second] = [await makeVpc(small), await makeVpc(small)]
+    await makeSubnet(small, first.id)
+    const body = { name: 'more', vpc_id: second.id, cidr: '10.0.0.0/24' }
+    expect(await small.owner.ask('POST', '/api/v1/subnets', body)).toMatchObject({
+      status: 409,
+      body: { code: 'quota_exceeded', limit: 'max_subnets', allowed: 1 },
+    })
+  })
+
   let vpc: string
   beforeAll(async () => {
     ;({ id: vpc } = await makeVpc(tenant, { cidr: '10.1.0.0/16' }))
