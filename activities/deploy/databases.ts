@@ -12,6 +12,12 @@ import { forgetStorages, mountsOf, volumeOf } from '../../models/deploy/storages
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { permanently } from '../failures.ts'
 import { makeRefillActivities } from './refills.ts'
+import {
+  certificateOfDatabase,
+  leadClients,
+  publish,
+  unpublish,
+} from '../../models/deploy/published-databases.ts'
 import { placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
 
 /** What a workflow knows of a database. */
@@ -28,6 +34,8 @@ export interface DatabaseFacts {
   serving: ServingPlace | null
   /** It runs without a port. */
   isolated: boolean
+  /** Clients outside are led to it, or were until an operation ended in the middle. */
+  published?: boolean
   /** Its data may have users of attached instances. Histories from before there were any do not say so. */
   has_users?: boolean
 }
@@ -57,6 +65,7 @@ export const makeDatabaseActivities = () => ({
       serving: ip_address ? { service_id: id, ip_address, machine_port } : null,
       isolated,
       has_users,
+      published: database.published !== null || (await certificateOfDatabase(database)) !== null,
     }
   },
 
@@ -104,7 +113,16 @@ export const makeDatabaseActivities = () => ({
     await Database.updateOne({ _id: id }, { $set: { has_data: true } }).setOptions(everyTenant)
     const database = await theDatabase(id)
     if (database.has_users) await leadPathsTo(database)
+    await leadClients(id)
   },
+
+  /** Throws `quota_exceeded`, `no_load_balancer`. */
+  publishDatabase: (id: string): Promise<void> => permanently(async () => publish(await theDatabase(id))),
+
+  unpublishDatabase: async (id: string): Promise<void> => unpublish(await theDatabase(id)),
+
+  certificateOfDatabase: async (id: string): Promise<string | null> =>
+    certificateOfDatabase(await theDatabase(id)),
 
   /** Notes why it did not start, with the last that it wrote. */
   async noteFailedStart(id: string, output: string[]): Promise<void> {

@@ -7,9 +7,9 @@ import {
   Domain,
   type DomainDocument,
   findDomain,
-  ingressOf,
-  wantedListeners,
 } from '../../models/deploy/domains.ts'
+import { certificatesOfDatabases } from '../../models/deploy/published-databases.ts'
+import { ingressOf, wantedListeners } from '../../models/deploy/ingress.ts'
 import type { CertificateDocument } from '../../models/network/certificates.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { balancersOf, type Routed } from './deployments.ts'
@@ -79,11 +79,12 @@ export const makeDomainActivities = () => ({
     return found.map(({ _id }) => _id)
   },
 
-  /** The certificates of the domains of a deploy server. */
+  /** The certificates of a deploy server: of its domains and of its published databases. */
   async certificatesOfDomains(deploy_server_id: string): Promise<string[]> {
     const found = await Domain.find({ deploy_server_id }).setOptions(everyTenant).lean()
     const certificates = await Promise.all(found.map(certificateOf))
-    return certificates.flatMap((certificate) => certificate?._id ?? [])
+    const further = await certificatesOfDatabases(deploy_server_id)
+    return [...certificates.flatMap((certificate) => certificate?._id ?? []), ...further]
   },
 })
 

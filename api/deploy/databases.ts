@@ -14,6 +14,7 @@ import {
   databaseOf,
   databaseResource,
 } from '../../models/deploy/databases.ts'
+import { tlsNameOf } from '../../models/deploy/database-tls.ts'
 import { databaseTypes } from '../../models/deploy/engines/index.ts'
 import { seenDatabases } from '../../models/deploy/database-views.ts'
 import { accepting } from '../accept.ts'
@@ -40,6 +41,13 @@ const DatabaseView = z
     upgrades: z.array(z.string()).describe('Versions that take its data as they are'),
     internal_host: z.string().nullable().describe('Its address in the deploy server’s network'),
     internal_port: PortNumber.nullable(),
+    public_host: z
+      .string()
+      .nullable()
+      .describe('Where clients outside reach it by TLS; null unless published'),
+    public_port: PortNumber.nullable(),
+    tls_certificate_pem: z.string().describe('What clients outside hold as its authority'),
+    tls_server_name: z.string().describe('The name in the certificate'),
     worker: z.string().nullable().describe('The worker that has its volumes'),
     cpu_cores: z.number(),
     memory_mib: z.int(),
@@ -60,6 +68,7 @@ const DatabaseWithSecrets = z
       .string()
       .nullable()
       .describe('For applications of the deploy server; null without the permission `deploy_servers:manage`'),
+    public_connection_string: z.string().nullable().describe('For clients outside; null unless published'),
   })
   .meta({ id: 'DatabaseWithSecrets' })
 
@@ -75,7 +84,8 @@ const byOf = ({ tenant_id, id }: Caller): By => ({ tenant_id, id, over_http: tru
 async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
   const seen = await seenDatabases(databases)
   return databases.map((database) => {
-    const { upgrades, major_upgrades, internal_host, pending_changes } = seen.get(database._id) ?? unseen
+    const { upgrades, major_upgrades, internal_host, pending_changes, outside } =
+      seen.get(database._id) ?? unseen
     return {
       ...commonView(database),
       uuid: database._id,
@@ -86,6 +96,10 @@ async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
       upgrades,
       internal_host,
       internal_port: database.machine_port,
+      public_host: outside?.host ?? null,
+      public_port: outside?.port ?? null,
+      tls_certificate_pem: database.tls_certificate,
+      tls_server_name: tlsNameOf(database._id),
       worker: database.volume_node,
       cpu_cores: database.cpu_cores,
       memory_mib: database.memory_mib,
@@ -100,7 +114,13 @@ async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
     }
   })
 }
-const unseen = { upgrades: [], major_upgrades: [], internal_host: null, pending_changes: false }
+const unseen = {
+  upgrades: [],
+  major_upgrades: [],
+  internal_host: null,
+  pending_changes: false,
+  outside: null,
+}
 
 const viewOf = async (database: DatabaseDocument): Promise<View> => (await toViews([database]))[0] as View
 
@@ -163,7 +183,8 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         const database = await databaseOf(caller, id, db)
         const mayManage = caller.permissions.has('deploy_servers:manage')
         const seen = (await seenDatabases([database], { secrets: mayManage })).get(db)
-        return { ...(await viewOf(database)), connection_string: seen?.connection_string ?? null }
+        const { connection_string = null, public_connection_string = null } = seen ?? {}
+        return { ...(await viewOf(database)), connection_string, public_connection_string }
       },
     }),
 
@@ -245,7 +266,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         forgetFormerVolume(await databaseOf(caller, id, db), volume),
     }),
 
-    ...(['start', 'stop', 'restart'] as const).map((verb) =>
+    ...(['start', 'stop', 'restart', 'publish', 'unpublish'] as const).map((verb) =>
       operation({
         method: 'POST',
         path: `${path}/{db}/${verb}`,
@@ -266,5 +287,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
 const summaries = {
   start: 'Start a stopped database',
   stop: 'Stop a database. It keeps its volumes and its address',
+  publish: 'Have clients outside of the deploy server reach a running database by TLS',
+  unpublish: 'Have no client outside of the deploy server reach a database any more',
   restart: 'Restart a database, which applies its present settings; it goes back if it does not answer',
 }

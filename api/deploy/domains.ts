@@ -7,8 +7,8 @@ import {
   domainOf,
   domainResource,
   domainStates,
-  ingressOf,
 } from '../../models/deploy/domains.ts'
+import { ingressOf } from '../../models/deploy/ingress.ts'
 import { begin } from '../../models/acceptance.ts'
 import { urlAt } from '../../models/network/load-balancer-endpoints.ts'
 import { HostMatch } from '../network/load-balancer-fields.ts'

@@ -11,6 +11,7 @@ import {
   copyCredentialsOf,
 } from './backup-executions.ts'
 import { forgetBackups } from './backups.ts'
+import { makeTls } from './database-tls.ts'
 import {
   Database,
   type DatabaseDocument,
@@ -102,6 +103,8 @@ export const acceptDatabase = (
         isolated: false,
         former_volumes: kept?.former_volumes ?? [],
         has_users: kept !== null || copy !== null,
+        ...(await makeTls(id)),
+        published: null,
         attachments_made: 0,
       },
     })

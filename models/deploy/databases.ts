@@ -18,6 +18,8 @@ export const databaseStates = states(
       restart: 'restarting',
       restore: 'restoring',
       upgrade: 'upgrading',
+      publish: 'publishing',
+      unpublish: 'unpublishing',
       delete: 'deleting',
     },
     stopped: { start: 'starting', restore: 'restoring', delete: 'deleting' },
@@ -29,7 +31,7 @@ export const databaseStates = states(
       delete: 'deleting',
     },
   },
-  { supersede: ['delete'], final: ['stop', 'delete'] },
+  { supersede: ['delete'], final: ['stop', 'unpublish', 'delete'] },
 )
 
 /** What a database is started with. */
@@ -87,6 +89,11 @@ export interface DatabaseDocument extends ResourceDocument<StateOf<typeof databa
   former_volumes: FormerVolume[]
   /** Its data may have users of attached instances. */
   has_users: boolean
+  /** PEM, for clients outside. */
+  tls_certificate: string
+  tls_key_sealed: string
+  /** How the deploy server's load balancer leads clients outside to it. Null: it does not. */
+  published: { listener_port: number; certificate_id: string | null } | null
   /** Counts attachments: each conflicts with the acceptance of another operation. */
   attachments_made: number
 }
@@ -111,6 +118,9 @@ const schema = resourceSchema<DatabaseDocument>(
     isolated: { type: Boolean, default: false },
     former_volumes: { type: [Mixed], default: [] },
     has_users: { type: Boolean, default: false },
+    tls_certificate: { type: String, required: true },
+    tls_key_sealed: { type: String, required: true },
+    published: { type: Mixed, default: null },
     attachments_made: { type: Number, default: 0 },
   },
   databaseStates,
@@ -124,6 +134,9 @@ export const databaseResource = defineResource('database', Database, databaseSta
 /** Also of the volumes that are kept when a database is deleted. */
 export const credentialsContext = (id: string): string => `databases.credentials:${id}`
 sealedField(Database, 'credentials_sealed', ({ _id }) => credentialsContext(_id))
+
+export const tlsContext = (id: string): string => `databases.tls_key:${id}`
+sealedField(Database, 'tls_key_sealed', ({ _id }) => tlsContext(_id))
 
 const random = (bytes: number): string => randomBytes(bytes).toString('hex')
 

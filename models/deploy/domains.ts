@@ -3,13 +3,11 @@ import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
 import { accepts, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { type CertificateDocument, Certificate } from '../network/certificates.ts'
-import { LoadBalancer, type LoadBalancerDocument } from '../network/load-balancers.ts'
 import type { Accepted } from '../operations.ts'
 import { defineResource, mine, named, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Application, type ApplicationDocument } from './applications.ts'
-import { DeployServer } from './deploy-servers.ts'
 
 // The domains of applications: host names of the tenant's own, each with a route of the deploy server's load balancer,
 // and a certificate by ACME.
@@ -111,45 +109,3 @@ export const certificateNameOf = ({ _id }: Pick<DomainDocument, '_id'>): string 
 /** The certificate that the platform has asked for. Null: none yet. */
 export const certificateOf = (domain: DomainDocument): Promise<CertificateDocument | null> =>
   Certificate.findOne({ tenant_id: domain.tenant_id, name: certificateNameOf(domain) }).lean()
-
-/** The load balancer of the domain's deploy server. Null while there is none. */
-export async function ingressOf({
-  deploy_server_id,
-  tenant_id,
-}: Pick<DomainDocument, 'deploy_server_id' | 'tenant_id'>): Promise<LoadBalancerDocument | null> {
-  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
-  return server?.lb_id ? LoadBalancer.findOne({ _id: server.lb_id, tenant_id }).lean() : null
-}
-
-type Listeners = LoadBalancerDocument['listeners']
-
-/** What the ingress of a deploy server listens on, by the certificates of its domains. Null: it does so already. */
-export async function wantedListeners(
-  deployServerId: string,
-): Promise<{ lb_id: string; listeners: Listeners } | null> {
-  const server = await DeployServer.findById(deployServerId).setOptions(everyTenant).lean()
-  if (!server) return null
-  const { tenant_id } = server
-  const balancer = await ingressOf({ deploy_server_id: deployServerId, tenant_id })
-  if (!balancer || balancer.status === 'deleting') return null
-  const domains = await Domain.find({
-    tenant_id,
-    deploy_server_id: deployServerId,
-    certificate_id: { $ne: null },
-    status: { $ne: 'deleting' },
-  })
-    .sort({ _id: 1 })
-    .lean()
-  const asked = domains.flatMap(({ certificate_id }) => certificate_id ?? [])
-  const issued = await Certificate.find({ _id: { $in: asked }, tenant_id, fingerprint: { $ne: null } }).lean()
-  const certificate_ids = asked.filter((id) => issued.some(({ _id }) => _id === id))
-  const plain = balancer.listeners.filter(({ protocol }) => protocol === 'http')
-  const secure = balancer.listeners.find(({ protocol }) => protocol === 'https')
-  const its = { port: 443, host_port: null, protocol: 'https' as const, redirect_to_https: false }
-  const listeners: Listeners = certificate_ids.length
-    ? [...plain, { ...(secure ?? its), certificate_ids }]
-    : plain
-  const now = secure?.certificate_ids ?? []
-  const isSo = now.length === certificate_ids.length && now.every((id) => certificate_ids.includes(id))
-  return isSo ? null : { lb_id: balancer._id, listeners }
-}

@@ -3,8 +3,10 @@ import { everyTenant } from '../tenant-scope.ts'
 import { builder } from './artifacts.ts'
 import { Application, openEnvs } from './applications.ts'
 import { credentialsOf, type DatabaseDocument, runningDatabases } from './databases.ts'
+import { tlsKeyOf } from './database-tls.ts'
 import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
+import type { DatabaseEngine } from './engines/engine.ts'
 import { engineOf } from './engines/index.ts'
 import { platformLogin, registryAddress } from './registries.ts'
 import { containersOfServices } from './service-specs.ts'
@@ -44,8 +46,10 @@ async function serviceOfDatabase(database: DatabaseDocument, machine_id: string)
     machine_id,
     image,
     registry_login: null,
-    command: engine.command({ memory_mib, configuration, credentials }),
-    env: engine.env(credentials),
+    ...(await withTls(database, engine, {
+      command: engine.command({ memory_mib, configuration, credentials }),
+      env: engine.env(credentials),
+    })),
     cpu_cores,
     memory_mib,
     port: isolated ? null : { container_port: engine.port, machine_port },
@@ -53,6 +57,25 @@ async function serviceOfDatabase(database: DatabaseDocument, machine_id: string)
     health_check: null,
     stop_grace_sec: engine.stop_grace_sec,
     restarts: starts,
+  }
+}
+
+/** In the container. */
+const tlsFile = '/tmp/server-tls.pem'
+
+/** An engine that ends TLS itself is started with its key in a file that its user alone can read. */
+async function withTls(
+  database: DatabaseDocument,
+  { outside: { tls } }: DatabaseEngine,
+  { command, env }: Pick<Service, 'command' | 'env'>,
+): Promise<Pick<Service, 'command' | 'env'>> {
+  if (tls === 'load_balancer') return { command, env }
+  const script = `umask 077; rm -f ${tlsFile}; printf %s "$SERVER_TLS_PEM" >${tlsFile} || exit
+[ "$(id -u)" != 0 ] || chown ${tls.user} ${tlsFile} || exit
+unset SERVER_TLS_PEM; umask 022; exec docker-entrypoint.sh "$@"`
+  return {
+    command: ['/bin/sh', '-c', script, 'sh', ...command, ...tls.options(tlsFile)],
+    env: { ...env, SERVER_TLS_PEM: `${await tlsKeyOf(database)}${database.tls_certificate}` },
   }
 }
 

@@ -5,6 +5,7 @@ import { insideOf } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
+import { askOutside } from '../support/public-clients.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -104,6 +105,25 @@ describeEngines('a database', () => {
       expect(await inside.containers(id)).toEqual([])
       await (await databases.start(id)).operation.success()
       expect(await inside.count(id, 'redis')).toBe(1000)
+      await remove(id)
+    },
+  )
+
+  test.each(sampled(roles, 1))(
+    'is published, and withdrawn, with nothing left, if %s is killed meanwhile',
+    async (role) => {
+      const { id } = await databases.make()
+      const published = await databases.publish(id)
+      await at('opening')(published)
+      await platform.restartKilled(role)
+      expect(await published.operation.end(within)).toMatchObject({ state: 'succeeded' })
+      expect(await eventually(async () => askOutside(await databases.get(id)))).toMatch(/1 by TLS$/)
+      const withdrawn = await databases.unpublish(id)
+      await at('closing')(withdrawn)
+      await platform.restartKilled(role)
+      expect(await withdrawn.operation.end(within)).toMatchObject({ state: 'succeeded' })
+      expect((await tenant.owner.loadBalancers.get(server.lb_id)).listeners).toHaveLength(1)
+      expect(await tenant.owner.get('/api/v1/certificates')).toMatchObject({ items: [] })
       await remove(id)
     },
   )

@@ -9,6 +9,7 @@ import { insideOf } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { runEngine } from '../support/engine-copies.ts'
 import { eventually } from '../support/eventually.ts'
+import { testLong } from '../support/long-tests.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -48,8 +49,8 @@ describeEngines('the metrics of a database', () => {
     inside = insideOf(tenant, server)
   })
 
-  // One test for two engines, because each is asked once a minute.
-  test('follow its clients and its data, and have no points while it is stopped', async () => {
+  // One test for two engines, because each is asked once a minute. Short runs have the scripts above and the sampler’s test.
+  testLong('follow its clients and its data, and have no points while it is stopped', async () => {
     await makeDatabaseImages('postgresql', 'redis')
     const [sql, keys] = await Promise.all([
       databases.make({ type: 'postgresql', memory_mib: 96 }),

@@ -8,6 +8,7 @@ import { insideOf, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
+import { askOutside } from '../support/public-clients.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -29,6 +30,13 @@ beforeAll(async () => {
   databases = databasesOf(tenant.owner, server.id)
   inside = insideOf(tenant, server)
 })
+
+/** What the deploy server's load balancer has for published databases. */
+async function outsideOf() {
+  const { listeners } = await tenant.owner.loadBalancers.get(server.lb_id)
+  const { items } = await tenant.owner.get<{ items: { name: string }[] }>('/api/v1/certificates')
+  return { ports: listeners.map(({ port }) => port), certificates: items.map(({ name }) => name) }
+}
 
 describeEngines('a database', () => {
   test.each(
@@ -154,6 +162,45 @@ describeEngines('a database', () => {
     })
     await eventually(async () => (await databases.activity(id)).some(({ kind }) => kind === 'database_ended'))
     await (await databases.delete(id)).operation.success()
+  })
+
+  test.each([
+    ...sampled<[Written, number]>(
+      [
+        ['postgresql', 96],
+        ['mariadb', 160],
+      ],
+      1,
+    ),
+    ...sampled<[Written, number]>(
+      [
+        ['redis', 32],
+        ['mongodb', 256],
+        ...(hasClickHouse ? ([['clickhouse', 384]] as [Written, number][]) : []),
+      ],
+      1,
+    ),
+  ])('of %s is reached from outside by TLS alone, while it is published', async (type, memory_mib) => {
+    await makeDatabaseImages(type)
+    const { id, public_port, public_connection_string } = await databases.make({ type, memory_mib })
+    expect([public_port, public_connection_string]).toEqual([null, null])
+    await (await databases.publish(id)).operation.success()
+    const database = await databases.get(id)
+    expect(database).toMatchObject({ status: 'running', public_host: expect.any(String) })
+    expect(await askOutside(database)).toMatch(/1 by TLS$/)
+    const other = await databases.make()
+    await expect(askOutside(database, { ca: other.tls_certificate_pem })).rejects.toThrow(/certificate/)
+
+    await (await databases.restart(id)).operation.success()
+    expect(await askOutside(await databases.get(id))).toMatch(/1 by TLS$/)
+    await (await databases.unpublish(id)).operation.success()
+    await expect(askOutside(database)).rejects.toThrow()
+    expect(await databases.get(id)).toMatchObject({ public_port: null, public_connection_string: null })
+
+    await (await databases.publish(id)).operation.success()
+    await (await databases.delete(id)).operation.success()
+    await (await databases.delete(other.id)).operation.success()
+    expect(await outsideOf()).toEqual({ ports: [80], certificates: [] })
   })
 
   test('shows its output, and its connection string to no one who may not manage it', async () => {

@@ -110,7 +110,8 @@ exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=
   const entries = [
     ...(await programs('usr/sbin/mariadbd', 'usr/bin/mariadb', 'usr/bin/mariadb-dump')),
     ...(await Promise.all(share.map((path) => fileAt(path, 0o644)))),
-    { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
+    { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\nmysql:x:999:999::/:/bin/sh\n' },
+    folder('tmp'),
     folder('var/lib/mysql'),
     folder('run/mysqld'),
     entrypoint(script),
@@ -155,7 +156,7 @@ if [ ! -e /data/db/WiredTiger ]; then
   node -e "
     const { MongoClient } = require('/opt/driver/node_modules/mongodb')
     const { MONGO_INITDB_ROOT_USERNAME: user, MONGO_INITDB_ROOT_PASSWORD: pwd } = process.env
-    const client = new MongoClient('mongodb://127.0.0.1:27017/')
+    const client = new MongoClient('mongodb://127.0.0.1:27017/', { serverSelectionTimeoutMS: 600_000 })
     client.db('admin').command({ createUser: user, pwd, roles: ['root'] }).then(() => process.exit(0))"
   mongod --shutdown --dbpath /data/db
 fi

@@ -2,11 +2,13 @@ import { proxyLocalActivities } from '@temporalio/workflow'
 import type { AttachmentActivities } from '../../activities/deploy/attachments.ts'
 import type { DatabaseActivities, DatabaseFacts, FormerStart } from '../../activities/deploy/databases.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
+import { isFailure } from '../carry-out.ts'
 import { durable, type Work } from '../durable.ts'
 import { someTries, takeAway, unlessCancelled } from './attachments.ts'
 import { on } from '../hosts.ts'
 import { copying } from './backups.ts'
 import { apply, keepVolumes } from './deployments.ts'
+import { listen } from './domains.ts'
 
 // A database starts and ends as a service of its own, never by Swarm's update: the platform itself waits until the former
 // engine has ended before the next one gets its volumes.
@@ -253,6 +255,41 @@ export const upgradeDatabase = durable<{ version: string; image: string }>(async
   return { status: 'running' }
 })
 
+/** Has the load balancer lead clients outside to it. The engine is not touched: it takes TLS from its first start on. */
+export const publishDatabase = durable(async (work) => {
+  const { id, undo, progress } = work
+  const { deploy_server_id } = await platform.databaseFacts(id)
+  progress('opening a port of the load balancer')
+  undo(() => takePublicationBack(work))
+  await platform.publishDatabase(id)
+  await listen(work, deploy_server_id)
+  return { status: 'running' }
+})
+
+export const unpublishDatabase = durable(
+  async (work) => {
+    work.progress('closing its port of the load balancer')
+    await takePublicationBack(work)
+    return { status: 'running' }
+  },
+  { final: true },
+)
+
+async function takePublicationBack(work: Work<unknown>): Promise<void> {
+  const { id, carryOut } = work
+  const { deploy_server_id } = await platform.databaseFacts(id)
+  await platform.unpublishDatabase(id)
+  await listen(work, deploy_server_id, 'without its listener')
+  const certificate = await platform.certificateOfDatabase(id)
+  if (certificate === null) return
+  const rules = { waitsForOthers: true, undo: null }
+  await carryOut({ kind: 'certificate', id: certificate }, 'delete', {}, rules).catch(unlessGone)
+}
+
+const unlessGone = (error: unknown): void => {
+  if (!isFailure(error, 'not_found')) throw error
+}
+
 export const stopDatabase = durable(
   async ({ id, progress }) => {
     progress('ending the database')
@@ -263,9 +300,11 @@ export const stopDatabase = durable(
 )
 
 export const deleteDatabase = durable<{ delete_volumes?: boolean }>(
-  async ({ id, input, progress }) => {
+  async (work) => {
+    const { id, input, progress } = work
     progress('ending the database')
-    const { has_users } = await end(id)
+    const { has_users, published } = await end(id)
+    if (published) await takePublicationBack(work)
     if (has_users) {
       progress('detaching it from instances')
       for (const attachment of await attachments.attachmentsOfDatabase(id)) await takeAway(attachment)

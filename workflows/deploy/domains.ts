@@ -51,13 +51,20 @@ async function obtainCertificate({ id, carryOut }: Domain): Promise<void> {
 
 const triesToListen = 10
 
-/** Domains come and go side by side: what the load balancer listens on is looked at again after each change. */
-async function listen({ carryOut }: Work<unknown>, deployServerId: string): Promise<void> {
+/**
+ * Has the load balancer listen for all domains and published databases, which come and go side by side: so it is looked at
+ * again after each change. `key`: a name of its own for each call in one operation.
+ */
+export async function listen(
+  { carryOut }: Work<unknown>,
+  deployServerId: string,
+  key = 'listeners',
+): Promise<void> {
   for (let tries = 1; tries <= triesToListen; tries++) {
     const wanted = await domains.wantedListeners(deployServerId)
     if (!wanted) return
     const { lb_id, listeners } = wanted
-    const rules = { key: `listeners ${tries}`, waitsForOthers: true, undo: null }
+    const rules = { key: `${key} ${tries}`, waitsForOthers: true, undo: null }
     await carryOut({ kind: 'load_balancer', id: lb_id }, 'update', { listeners }, rules)
   }
   throw ApplicationFailure.nonRetryable('The load balancer is changed all the time', 'state_conflict')

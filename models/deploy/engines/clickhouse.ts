@@ -80,6 +80,11 @@ export const clickhouse: DatabaseEngine = {
   }),
   url: ({ user, password, database }, address) =>
     `http://${user}:${password}@${address}/?database=${database}`,
+  outside: {
+    tls: 'load_balancer',
+    url: ({ user, password, database }, address) =>
+      `https://${user}:${password}@${address}/?database=${database}`,
+  },
   users,
   copies: clickhouseCopies,
   metrics,

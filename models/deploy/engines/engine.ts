@@ -64,6 +64,16 @@ export interface EngineMetrics {
   without: Partial<Record<DatabaseMetric, string>>
 }
 
+/** How clients outside of the deploy server reach an engine by TLS. */
+export interface PublicAccess {
+  /**
+   * Who ends TLS: the load balancer; or the engine itself, where its protocol begins without TLS. Then `user` of the image
+   * runs it, and it takes these options. The file has the private key and the certificate.
+   */
+  tls: 'load_balancer' | { user: string; options: (file: string) => string[] }
+  url: (credentials: DatabaseCredentials, address: string) => string
+}
+
 export interface DatabaseEngine {
   /** Its name in sentences. */
   title: string
@@ -95,6 +105,7 @@ export interface DatabaseEngine {
   configuration: z.ZodObject
   /** The URL by which clients connect. `address`: `host:port`. */
   url: (credentials: DatabaseCredentials, address: string) => string
+  outside: PublicAccess
   copies: EngineCopies
   users: DatabaseUsers
   metrics: EngineMetrics

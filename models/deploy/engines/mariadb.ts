@@ -6,6 +6,7 @@ import {
   type EngineMetrics,
   keys,
   options,
+  type PublicAccess,
   size,
 } from './engine.ts'
 
@@ -71,6 +72,13 @@ echo "metric $misses cache_misses"
   without: { keys: 'to count rows, all of them would be read' },
 })
 
+/** Of MySQL and MariaDB. */
+export const mysqlOutside: PublicAccess = {
+  tls: { user: 'mysql', options: (file) => [`--ssl-cert=${file}`, `--ssl-key=${file}`] },
+  url: ({ user, password, database }, address) =>
+    `mysql://${user}:${password}@${address}/${database}?ssl-mode=REQUIRED`,
+}
+
 export const mariadb: DatabaseEngine = {
   title: 'MariaDB',
   image: 'mariadb',
@@ -94,6 +102,7 @@ export const mariadb: DatabaseEngine = {
   ],
   configuration: keys(mysqlKeys),
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
+  outside: mysqlOutside,
   copies: mariadbCopies,
   users: mysqlUsers('mariadb', 'MARIADB'),
   metrics: mysqlMetrics('INNODB_SYS_TABLESPACES', 'mariadb', 'MARIADB'),

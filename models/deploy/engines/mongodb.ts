@@ -82,6 +82,11 @@ export const mongodb: DatabaseEngine = {
   }),
   url: ({ user, password, database }, address) =>
     `mongodb://${user}:${password}@${address}/${database}?authSource=admin`,
+  outside: {
+    tls: 'load_balancer',
+    url: ({ user, password, database }, address) =>
+      `mongodb://${user}:${password}@${address}/${database}?authSource=admin&tls=true`,
+  },
   copies: mongodbCopies,
   users,
   metrics,

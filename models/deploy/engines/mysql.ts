@@ -1,6 +1,6 @@
 import { mysqlCopies } from './copies/mariadb.ts'
 import { type DatabaseEngine, keys, options } from './engine.ts'
-import { mysqlKeys, mysqlMetrics, mysqlUsers } from './mariadb.ts'
+import { mysqlKeys, mysqlMetrics, mysqlOutside, mysqlUsers } from './mariadb.ts'
 
 export const mysql: DatabaseEngine = {
   title: 'MySQL',
@@ -24,6 +24,7 @@ export const mysql: DatabaseEngine = {
   ],
   configuration: keys(mysqlKeys),
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
+  outside: mysqlOutside,
   copies: mysqlCopies,
   users: mysqlUsers('mysql', 'MYSQL'),
   metrics: mysqlMetrics('INNODB_TABLESPACES', 'mysql', 'MYSQL'),

@@ -80,6 +80,7 @@ export const postgresql: DatabaseEngine = {
     POSTGRES_USER: user,
     POSTGRES_PASSWORD: password,
     POSTGRES_DB: database,
+    PGSSLMODE: 'disable', // clients in the container
   }),
   command: ({ memory_mib, configuration }) => {
     const settings: Configuration = { shared_buffers: `${Math.floor(memory_mib / 4)}MB`, ...configuration }
@@ -100,6 +101,14 @@ export const postgresql: DatabaseEngine = {
     log_statement: z.enum(['none', 'ddl', 'mod', 'all']),
   }),
   url: ({ user, password, database }, address) => `postgresql://${user}:${password}@${address}/${database}`,
+  outside: {
+    tls: {
+      user: 'postgres',
+      options: (file) => ['-c', 'ssl=on', '-c', `ssl_cert_file=${file}`, '-c', `ssl_key_file=${file}`],
+    },
+    url: ({ user, password, database }, address) =>
+      `postgresql://${user}:${password}@${address}/${database}?sslmode=require`,
+  },
   copies: postgresqlCopies,
   users,
   metrics,

@@ -37,6 +37,10 @@ export const likeRedis = {
   }),
   // Not every client takes an empty user.
   url: ({ password }: DatabaseCredentials, address: string) => `redis://default:${password}@${address}/0`,
+  outside: {
+    tls: 'load_balancer' as const,
+    url: ({ password }: DatabaseCredentials, address: string) => `rediss://default:${password}@${address}/0`,
+  },
 }
 
 /** All that clients need. Of what is dangerous: what many clients ask for at their start, and what only concerns keys. */

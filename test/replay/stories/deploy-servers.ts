@@ -140,6 +140,9 @@ export const deployServerStories: Stories = {
   },
   'stopDatabase.stopped': async () => (await (await databases()).stop(await theDatabase())).operation,
   'startDatabase.running': async () => (await (await databases()).start(await theDatabase())).operation,
+  'publishDatabase.running': async () => (await (await databases()).publish(await theDatabase())).operation,
+  'unpublishDatabase.running': async () =>
+    (await (await databases()).unpublish(await theDatabase())).operation,
   'deleteDatabase.kept': async () => (await (await databases()).delete(await theDatabase(), '')).operation,
   'deleteKeptVolumes.deleted': async () => {
     const all = await databases()

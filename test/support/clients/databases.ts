@@ -11,6 +11,11 @@ export interface DatabaseBody extends Json {
   status: string
   status_reason: string | null
   connection_string: string | null
+  public_host: string | null
+  public_port: number | null
+  public_connection_string: string | null
+  tls_certificate_pem: string
+  tls_server_name: string
   pending_changes: boolean
   major_upgrades: string[]
   former_volumes: { id: string; version: string }[]
@@ -58,6 +63,8 @@ export function databasesOf(caller: Caller, server: string) {
     restart: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/restart`),
     delete: (id: string, query = '?delete_volumes=true'): Promise<Accepted> =>
       caller.begin('DELETE', `${path}/${id}${query}`),
+    publish: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/publish`),
+    unpublish: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/unpublish`),
     storages: async (id: string) =>
       (await caller.get<{ items: { id: string; name: string }[] }>(`${path}/${id}/storages`)).items,
     addStorage: (id: string, mount_path: string): Promise<Answer> =>

@@ -9,6 +9,7 @@ export interface LoadBalancerBody extends Json {
   status: string
   status_reason: string | null
   operation_id: string | null
+  listeners: { port: number; protocol: string }[]
   endpoints: {
     host_id: string
     host_address: string
