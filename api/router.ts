@@ -24,6 +24,7 @@ import {
 } from './operation.ts'
 import { parse, problemHandler, toProblem } from './problems.ts'
 import { attend, checkOrigin, type ServeSocket } from './sockets.ts'
+import { unlessRevoked } from './still-allowed.ts'
 
 export interface RouterSettings {
   KEELSON_API_URL: string
@@ -112,9 +113,17 @@ function handlerOf(
       const params = { ...request.params }
       await audit({ actor: actorOf(owner), operation, request, response, address, params }, how)
     }
+    const stillAllowed = async () => {
+      const now = await callerOf(operation, request, issuer)
+      if (now && now.kind !== 'host') await admit(now, request)
+    }
     let answer: unknown
     try {
-      answer = await answerTo(request, response, caller, address)
+      const answering = answerTo(request, response, caller, address)
+      // What a change has begun it also ends.
+      answer = await (owner && method === 'GET' && !isSocket(success.body)
+        ? unlessRevoked(answering, response, stillAllowed)
+        : answering)
     } catch (error) {
       const problem = toProblem(error)
       await end({ status: problem.status, problem })
@@ -123,10 +132,6 @@ function handlerOf(
     const status = statusOf(operation, answer)
     await end({ status, answer })
     if (isSocket(success.body)) {
-      const stillAllowed = async () => {
-        const now = await callerOf(operation, request, issuer)
-        if (now && now.kind !== 'host') await admit(now, request)
-      }
       const headers = { 'X-Request-Id': String(response.locals['requestId']) }
       const serveSocket = attend(answer as ServeSocket, stillAllowed)
       sockets.accept(request, response, serveSocket, headers)
