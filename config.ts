@@ -242,9 +242,13 @@ const worker = z.object({
     .url()
     .optional()
     .describe(
-      'The SMTP server for invitations and password resets, `smtps://user:password@host`; without it the worker writes mails to its log, links included',
+      'The SMTP server for invitations and password resets, `smtps://user:password@host`; without it the worker writes mails to files in KEELSON_MAIL_FOLDER',
     ),
   KEELSON_MAIL_FROM: z.string().default('Keelson <keelson@localhost>').describe('The sender of mails'),
+  KEELSON_MAIL_FOLDER: z
+    .string()
+    .default('.state/mails')
+    .describe('The folder for mails without an SMTP server: files with links that open accounts'),
   KEELSON_ACME_DIRECTORY: z
     .url()
     .default('https://acme-v02.api.letsencrypt.org/directory')
