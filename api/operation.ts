@@ -141,6 +141,8 @@ export interface Declaration<
   reads_secret?: true
   /** A separate limit per minute and address, for operations that invite guessing. */
   attempts_per_min?: number
+  /** Bodies that this limit does not count, so that others at the same address cannot use it up. */
+  spares?: (body: Parsed<B>) => Promise<boolean>
   handle(request: {
     caller: CallerFor<A>
     params: Parsed<P>

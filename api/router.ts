@@ -55,7 +55,9 @@ export function serve(
     caller: makeLimiter(settings.KEELSON_RATE_PER_SEC, 1),
   }
 
+  const noteProxy = makeProxyNotice(log)
   app.use((request, response, next) => {
+    noteProxy(request)
     const requestId = newId()
     response.locals['requestId'] = requestId
     response.set('X-Request-Id', requestId)
@@ -102,7 +104,7 @@ function handlerOf(
     const address = request.ip ?? ''
     // Limit by address before authentication: a caller can invent a new token for each request.
     await limits.address(address, response)
-    await limitAttempts?.(address, response)
+    if (!operation.spares) await limitAttempts?.(address, response)
     const caller = await callerOf(operation, request, issuer)
     if (caller) await limits.caller(caller.id, response)
     const owner = caller?.kind === 'host' ? null : caller
@@ -157,7 +159,11 @@ function handlerOf(
     const query = operation.query
       ? parse(operation.query, request.query, 400)
       : parseNothing(request.query, 'query', 400)
-    const body = await readInput(operation, request, response, readBody)
+    const reading = readInput(operation, request, response, readBody)
+    // Counted before the answer to a body that is refused, too.
+    if (operation.spares && !(await reading.then(operation.spares as Spares, () => false)))
+      await limitAttempts?.(address, response)
+    const body = await reading
 
     const http = { request, response }
     const input = { caller: caller as never, params, query, body, address, http } as Parameters<
@@ -170,6 +176,8 @@ function handlerOf(
     )
   }
 }
+
+type Spares = (body: unknown) => Promise<boolean>
 
 async function callerOf(
   { permission }: Operation,
@@ -298,6 +306,19 @@ function refuseOtherMethods(router: Router, prefix: string, group: Operation[]):
         headers: { Allow: allow },
       })
     })
+  }
+}
+
+/** Warns once of a proxy that nobody trusts: all its clients then count as one address, against every limit. */
+function makeProxyNotice(log: Logger): (request: Request) => void {
+  let isNoted = false
+  return ({ headers, ip, socket }) => {
+    if (isNoted || headers['x-forwarded-for'] === undefined || ip !== socket.remoteAddress) return
+    isNoted = true
+    log.warn(
+      { address: ip },
+      'X-Forwarded-For comes from an address that is not in KEELSON_TRUSTED_PROXIES: all clients behind it count as one',
+    )
   }
 }
 
