@@ -1,5 +1,5 @@
 import { Problem } from '../../lib/problem.ts'
-import { transaction } from '../database.ts'
+import { isDuplicateKey, transaction } from '../database.ts'
 import { hashToken } from '../secrets.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { attempt, clearFailures, mayMail } from './attempts.ts'
@@ -9,7 +9,7 @@ import { waysToUse } from './links.ts'
 import { queueMail } from './mails.ts'
 import { issueToken, readToken, useToken, voidTokens } from './one-time-tokens.ts'
 import { closeSessions } from './sessions.ts'
-import { hashPassword, hasPassword, User, type UserDocument } from './users.ts'
+import { emailTaken, hashPassword, hasPassword, User, type UserDocument } from './users.ts'
 
 // What users do with their own accounts.
 
@@ -81,11 +81,18 @@ export async function resetPassword(token: string, password: string, address: st
   await clearFailures({ account: user.email, address })
 }
 
-/** Activates an invited user. Throws InvalidInput. */
+/**
+ * Activates an invited user: this confirms the address. Throws InvalidInput, and `email_taken` if a user of another tenant
+ * has confirmed it before. Only the owner of the mailbox learns of that.
+ */
 export async function acceptInvitation(token: string, password: string): Promise<void> {
   const found = await readToken(token, 'invitation')
   const password_hash = await hashPassword(password)
-  await setPassword(found, { status: 'invited' }, { password_hash, status: 'active' })
+  try {
+    await setPassword(found, { status: 'invited' }, { password_hash, status: 'active' })
+  } catch (error) {
+    throw isDuplicateKey(error) ? emailTaken() : error
+  }
 }
 
 type Token = Awaited<ReturnType<typeof readToken>>
