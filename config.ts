@@ -217,6 +217,14 @@ const api = z.object({
     .describe(
       'Requests per second for each caller, on each api replica; an address may make ten times as many',
     ),
+  KEELSON_OPEN_PER_TENANT: z.coerce
+    .number()
+    .int()
+    .positive()
+    .default(200)
+    .describe(
+      'WebSockets that a tenant may have open at once on each api replica, and as many streams, such as logs that are followed; a tenth as many archives, ten times as many waits for operations',
+    ),
 })
 
 const worker = z.object({

@@ -114,6 +114,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       path: '/api/v1/operations/{id}',
       permission: 'operations:read',
       summary: 'Get an operation, at once or when it ends',
+      lasts: 'wait',
       params: byId,
       query: z.strictObject({
         wait: z.coerce

@@ -9,6 +9,7 @@ import type { WebSockets } from '../lib/websockets.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
+import { type Cap, type Lasting, makeCaps } from './caps.ts'
 import { confine } from './confined.ts'
 import { type Limiter, makeLimiter, makeSharedLimiter } from './limits.ts'
 import {
@@ -31,6 +32,7 @@ export interface RouterSettings {
   KEELSON_CORS_ORIGINS: string[]
   KEELSON_BODY_LIMIT_KIB: number
   KEELSON_RATE_PER_SEC: number
+  KEELSON_OPEN_PER_TENANT: number
 }
 
 // Many callers may share one address: an office, or all clients of a proxy.
@@ -54,6 +56,7 @@ export function serve(
     address: makeLimiter(settings.KEELSON_RATE_PER_SEC * callersPerAddress, 1),
     caller: makeLimiter(settings.KEELSON_RATE_PER_SEC, 1),
   }
+  const caps = makeCaps(settings.KEELSON_OPEN_PER_TENANT)
 
   const noteProxy = makeProxyNotice(log)
   app.use((request, response, next) => {
@@ -72,7 +75,7 @@ export function serve(
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
       const readBody = operation.form ? readForm : (readerOf(operation) ?? readJson)
-      const handle = handlerOf(operation, readBody, limits, settings, sockets)
+      const handle = handlerOf(operation, readBody, limits, caps, settings, sockets)
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
     refuseOtherMethods(router, prefix, group)
@@ -88,12 +91,14 @@ function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
   limits: Record<'address' | 'caller', Limiter>,
+  caps: Record<Lasting, Cap>,
   settings: RouterSettings,
   sockets: WebSockets,
 ): (request: Request, response: Response) => Promise<void> {
   const { permission, method } = operation
   const success = successOf(operation)
   const issuer = settings.KEELSON_API_URL
+  const lasting = lastingOf(operation)
   const limitAttempts = operation.attempts_per_min
     ? makeSharedLimiter(`${method} ${operation.path}`, operation.attempts_per_min, 60)
     : null
@@ -109,6 +114,8 @@ function handlerOf(
     if (caller) await limits.caller(caller.id, response)
     const owner = caller?.kind === 'host' ? null : caller
     if (owner) addLogContext({ tenant_id: owner.tenant_id })
+    // The response of a WebSocket never closes: its connection does, which serves nothing else.
+    if (owner && lasting) caps[lasting](owner.tenant_id, lasting === 'socket' ? request.socket : response)
     // Audit before the answer is sent, so that no answer goes out without an event.
     const end = async (how: End) => {
       if (!owner || !isAudited(operation)) return
@@ -175,6 +182,13 @@ function handlerOf(
       operation.handle(input),
     )
   }
+}
+
+function lastingOf(operation: Operation): Lasting | null {
+  const { body } = successOf(operation)
+  if (operation.lasts) return operation.lasts
+  if (isSocket(body)) return 'socket'
+  return isStream(body) ? 'stream' : null
 }
 
 type Spares = (body: unknown) => Promise<boolean>

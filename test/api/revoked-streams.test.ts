@@ -1,8 +1,8 @@
 import { beforeAll, expect, test } from '@jest/globals'
-import { newId } from '../../lib/ids.ts'
 import { Operation } from '../../models/operations.ts'
 import { makeMachine, replicas, tokenOf } from '../support/api-clients.ts'
 import { ask, Client, shell } from '../support/client.ts'
+import { endlessOperation } from '../support/endless.ts'
 import { eventually } from '../support/eventually.ts'
 import { followLog } from '../support/follow.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -47,16 +47,8 @@ const ways: [string, () => Promise<Reader>][] = [
   ['an API client that was deleted', deletedClient],
 ]
 
-/** An operation that does not end. */
-async function openOperation(): Promise<string> {
-  const fields = { resource_kind: 'container', resource_id: newId(), resource_name: 'endless', verb: 'stop' }
-  const workflow_id = `endless-${newId()}`
-  const made = new Operation({ ...fields, tenant_id: tenant.id, workflow_id, state: 'running', open: true })
-  return (await made.save())._id
-}
-
 test('a log that is followed and a wait for an operation end when their reader loses the right to them', async () => {
-  const id = await openOperation()
+  const id = await endlessOperation(tenant.id)
   const stays = await followLog<{ line: string }>(await tenant.user('viewer'), `${logs}?follow=true&lines=0`)
   const ends = ways.map(async ([name, make]) => {
     const { client, revoke, status } = await make()
