@@ -217,6 +217,14 @@ const api = z.object({
     .describe(
       'Requests per second for each caller, on each api replica; an address may make ten times as many',
     ),
+  KEELSON_OPEN_PER_TENANT: z.coerce
+    .number()
+    .int()
+    .positive()
+    .default(200)
+    .describe(
+      'WebSockets that a tenant may have open at once on each api replica, and as many streams, such as logs that are followed; a tenth as many archives, ten times as many waits for operations',
+    ),
 })
 
 const worker = z.object({
@@ -242,9 +250,13 @@ const worker = z.object({
     .url()
     .optional()
     .describe(
-      'The SMTP server for invitations and password resets, `smtps://user:password@host`; without it the worker writes mails to its log, links included',
+      'The SMTP server for invitations and password resets, `smtps://user:password@host`; without it the worker writes mails to files in KEELSON_MAIL_FOLDER',
     ),
   KEELSON_MAIL_FROM: z.string().default('Keelson <keelson@localhost>').describe('The sender of mails'),
+  KEELSON_MAIL_FOLDER: z
+    .string()
+    .default('.state/mails')
+    .describe('The folder for mails without an SMTP server: files with links that open accounts'),
   KEELSON_ACME_DIRECTORY: z
     .url()
     .default('https://acme-v02.api.letsencrypt.org/directory')

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from '../lib/log.ts'
 import { Problem } from '../lib/problem.ts'
 import { type AuditEventDocument, storeAuditEvent } from '../models/identity/audit.ts'
+import { findByEmail } from '../models/identity/users.ts'
 import {
   type AcceptedAnswer,
   type Caller,
@@ -88,6 +89,13 @@ export async function auditing<T>(
       http.response.once('finish', () => void end({ status: problem.status, problem }))
     throw problem
   }
+}
+
+/** The user with this e-mail address. */
+export async function userWith(email: string): Promise<Actor | null> {
+  const user = await findByEmail(email)
+  if (!user) return null
+  return { tenant_id: user.tenant_id, actor_id: user._id, actor_kind: 'user', actor_name: user.email }
 }
 
 function eventOf(

@@ -14,7 +14,7 @@ const longestToken = 4096
 /** The caller. Throws Unauthenticated. Checked for each request, so that a revoked token fails at the next one. */
 export async function authenticate(request: IncomingMessage, issuer: string): Promise<Caller> {
   const token = bearer(request)
-  if (token.startsWith(sessionPrefix)) return userOf(token)
+  if (token.startsWith(sessionPrefix('api'))) return userOf(token)
   return isDeployToken(token) ? deployServerOf(token) : clientOf(token, issuer)
 }
 

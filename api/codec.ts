@@ -1,9 +1,11 @@
 import proto from '@temporalio/proto'
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express'
 import type { PayloadCodec } from '@temporalio/common'
+import { newId } from '../lib/ids.ts'
 import { PermissionDenied, Unauthenticated } from '../lib/problem.ts'
 import { logIn } from '../models/identity/login.ts'
-import { identityOf } from '../models/identity/session-tokens.ts'
+import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
+import { auditing, userWith } from './audit.ts'
 import { originOf } from './fields.ts'
 import { makeSharedLimiter } from './limits.ts'
 
@@ -26,7 +28,7 @@ const signInPage = (message: string): string => `<!doctype html>
  * (`--codec-auth`); the UI sends the cookie that the page at /codec sets.
  */
 export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): void {
-  const limitAttempts = makeSharedLimiter('sign-in', 20, 60)
+  const limitAttempts = makeSharedLimiter('sign-in', 300, 60) // limits load; the model counts guesses
   app.use('/codec', allowOrigin(new URL(uiUrl).origin))
   app.get('/codec', (_request, response) => void response.type('html').send(signInPage('For operators.')))
   app.post(
@@ -37,7 +39,12 @@ export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): vo
       const { email, password, otp } = request.body as Record<string, unknown>
       const credentials = { email: text(email), password: text(password), otp: text(otp) || undefined }
       const origin = originOf(request)
-      const loggedIn = await logIn(credentials, origin).catch((error: unknown) => {
+      response.set('X-Request-Id', newId())
+      const loggedIn = await auditing(
+        { operation: signingIn, address: origin.address, http: { request, response } },
+        () => userWith(credentials.email),
+        () => logIn(credentials, origin, 'codec'),
+      ).catch((error: unknown) => {
         if (!(error instanceof Unauthenticated)) throw error
         response
           .status(401)
@@ -46,12 +53,13 @@ export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): vo
         return null
       })
       if (!loggedIn) return
-      const { token, expires_at } = loggedIn
-      response.cookie(cookieName, token, {
+      // Browsers take this machine for secure without HTTPS, too.
+      response.cookie(cookieName, loggedIn.token, {
         httpOnly: true,
+        secure: true,
         sameSite: 'strict',
         path: '/codec',
-        expires: expires_at,
+        expires: loggedIn.expires_at,
       })
       response.type('html').send(signInPage('Signed in: go back to the Temporal UI.'))
     },
@@ -68,6 +76,8 @@ export function serveCodec(app: Express, codec: PayloadCodec, uiUrl: string): vo
     })
   }
 }
+
+const signingIn = { method: 'POST', path: '/codec/sign-in' } as const
 
 const text = (field: unknown): string => (typeof field === 'string' ? field : '')
 
@@ -87,7 +97,8 @@ const allowOrigin =
 const requireOperator: RequestHandler = async (request, _response, next) => {
   const [, bearer] = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '') ?? []
   const [, cookie] = new RegExp(`(?:^|; )${cookieName}=([^;]+)`).exec(request.headers.cookie ?? '') ?? []
-  const identity = bearer || cookie ? await identityOf(bearer ?? decodeURIComponent(cookie ?? '')) : null
+  const [token, kind] = bearer === undefined ? ([cookie, 'codec'] as const) : ([bearer, 'api'] as const)
+  const identity = token?.startsWith(sessionPrefix(kind)) ? await identityOf(token) : null
   if (!identity) throw new Unauthenticated('Sign in at /codec')
   if (!identity.permissions.has('platform:operations')) throw new PermissionDenied('platform:operations')
   next()

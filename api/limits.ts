@@ -23,7 +23,7 @@ export const makeSharedLimiter = (name: string, points: number, perSec: number):
       storeClient: mongoose.connection.getClient(),
       dbName: mongoose.connection.name,
       tableName: 'attempts',
-      disableIndexesCreation: true, // models/identity/attempts.ts creates them
+      disableIndexesCreation: true, // models/identity/guesses.ts creates them
       keyPrefix: name,
       points,
       duration: perSec,

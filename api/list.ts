@@ -2,10 +2,14 @@ import type { Model, QueryFilter } from 'mongoose'
 import { z } from 'zod'
 import { countOf } from '../models/counters.ts'
 import type { Permission } from '../models/identity/roles.ts'
+import { maxTimeMS } from '../models/tenant-scope.ts'
+import { makeListTurns } from './caps.ts'
 import { type Caller, type Exemption, type Operation, operation } from './operation.ts'
 
 type View = z.ZodObject<z.ZodRawShape>
 type Filter = Record<string, unknown>
+
+const inTurn = makeListTurns()
 
 const controls = {
   limit: z.coerce
@@ -85,36 +89,37 @@ export function list<
     params: of.params,
     query,
     responses: { 200: z.strictObject({ items: z.array(of.view), total: z.int() }) },
-    handle: async ({ caller, params, query: asked }) => {
-      const { limit, offset, order, sort_by, q } = asked
-      const scope = await of.scope(caller, params)
-      const conditions = [...filterOf(asked), ...(q ? [contains(q, fields.map(pathOf), typeAt)] : [])]
-      const own =
-        of.hidesManaged && !('managed_by' in asked && asked.managed_by !== undefined)
-          ? { managed_by: null }
-          : {}
-      const filter = {
-        ...scope,
-        ...own,
-        ...(conditions.length ? { $and: conditions } : {}),
-      } as QueryFilter<D>
-      const direction = order === 'asc' ? 1 : -1
-      const options = of.options ?? {}
-      const [documents, total] = await Promise.all([
-        limit === 0
-          ? []
-          : of.model
-              .find(filter)
-              .setOptions(options)
-              .sort({ [pathOf(sort_by)]: direction, _id: direction })
-              .skip(offset)
-              .limit(limit)
-              .lean<D[]>(),
-        totalOf(of.model, filter, options),
-      ])
-      const items = of.toViews ? await of.toViews(documents) : documents.map(of.toView ?? noView)
-      return { items, total }
-    },
+    handle: ({ caller, params, query: asked, http: { response } }) =>
+      inTurn(caller.tenant_id, response, async () => {
+        const { limit, offset, order, sort_by, q } = asked
+        const scope = await of.scope(caller, params)
+        const conditions = [...filterOf(asked), ...(q ? [contains(q, fields.map(pathOf), typeAt)] : [])]
+        const own =
+          of.hidesManaged && !('managed_by' in asked && asked.managed_by !== undefined)
+            ? { managed_by: null }
+            : {}
+        const filter = {
+          ...scope,
+          ...own,
+          ...(conditions.length ? { $and: conditions } : {}),
+        } as QueryFilter<D>
+        const direction = order === 'asc' ? 1 : -1
+        const options = { ...of.options, maxTimeMS }
+        const [documents, total] = await Promise.all([
+          limit === 0
+            ? []
+            : of.model
+                .find(filter)
+                .setOptions(options)
+                .sort({ [pathOf(sort_by)]: direction, _id: direction })
+                .skip(offset)
+                .limit(limit)
+                .lean<D[]>(),
+          totalOf(of.model, filter, options),
+        ])
+        const items = of.toViews ? await of.toViews(documents) : documents.map(of.toView ?? noView)
+        return { items, total }
+      }),
   })
 }
 

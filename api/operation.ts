@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { WebSocket } from 'ws'
 import type { z } from 'zod'
 import type { Permission } from '../models/identity/roles.ts'
+import type { Lasting } from './caps.ts'
 
 interface Known {
   id: string
@@ -141,6 +142,10 @@ export interface Declaration<
   reads_secret?: true
   /** A separate limit per minute and address, for operations that invite guessing. */
   attempts_per_min?: number
+  /** What a request takes of what its tenant may have open at once. Default: by the answer, a socket or a stream. */
+  lasts?: Lasting
+  /** Bodies that this limit does not count, so that others at the same address cannot use it up. */
+  spares?: (body: Parsed<B>) => Promise<boolean>
   handle(request: {
     caller: CallerFor<A>
     params: Parsed<P>

@@ -114,6 +114,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       path: '/api/v1/operations/{id}',
       permission: 'operations:read',
       summary: 'Get an operation, at once or when it ends',
+      lasts: 'wait',
       params: byId,
       query: z.strictObject({
         wait: z.coerce
@@ -124,8 +125,11 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
           .describe('Seconds to wait for the operation to end'),
       }),
       responses: { 200: OperationView },
-      handle: async ({ caller, params, query }) =>
-        toView(await awaitEnd(caller.tenant_id, params.id, query.wait * 1000)),
+      handle: async ({ caller, params, query, http: { response } }) => {
+        const gone = new AbortController()
+        response.once('close', () => gone.abort())
+        return toView(await awaitEnd(caller.tenant_id, params.id, query.wait * 1000, gone.signal))
+      },
     }),
 
     operation({

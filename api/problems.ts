@@ -55,6 +55,8 @@ export const problemHandler =
       .send(JSON.stringify(problem.answer(response.locals['requestId'] as string | undefined)))
   }
 
+const maxTimeExpired = 50
+
 /** The problem to answer an error with. */
 export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error
@@ -66,6 +68,13 @@ export function toProblem(error: unknown): Problem {
   const closed = error instanceof Error && 'code' in error && /^(EPIPE|ECONNRESET)$/.test(String(error.code))
   if (closed || away.some((kind) => error instanceof kind))
     return new Unavailable('The database does not answer', error)
+  if (error instanceof mongoose.mongo.MongoServerError && error.code === maxTimeExpired)
+    return new Problem(
+      503,
+      'took_too_long',
+      'The query took too long',
+      'Ask for less: fewer items, or a narrower filter',
+    )
   return new Problem(500, 'internal', 'The platform failed', undefined, { cause: error })
 }
 

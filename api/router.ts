@@ -9,6 +9,7 @@ import type { WebSockets } from '../lib/websockets.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
+import { type Cap, type Lasting, makeCaps } from './caps.ts'
 import { confine } from './confined.ts'
 import { type Limiter, makeLimiter, makeSharedLimiter } from './limits.ts'
 import {
@@ -24,12 +25,14 @@ import {
 } from './operation.ts'
 import { parse, problemHandler, toProblem } from './problems.ts'
 import { attend, checkOrigin, type ServeSocket } from './sockets.ts'
+import { unlessRevoked } from './still-allowed.ts'
 
 export interface RouterSettings {
   KEELSON_API_URL: string
   KEELSON_CORS_ORIGINS: string[]
   KEELSON_BODY_LIMIT_KIB: number
   KEELSON_RATE_PER_SEC: number
+  KEELSON_OPEN_PER_TENANT: number
 }
 
 // Many callers may share one address: an office, or all clients of a proxy.
@@ -53,8 +56,11 @@ export function serve(
     address: makeLimiter(settings.KEELSON_RATE_PER_SEC * callersPerAddress, 1),
     caller: makeLimiter(settings.KEELSON_RATE_PER_SEC, 1),
   }
+  const caps = makeCaps(settings.KEELSON_OPEN_PER_TENANT)
 
+  const noteProxy = makeProxyNotice(log)
   app.use((request, response, next) => {
+    noteProxy(request)
     const requestId = newId()
     response.locals['requestId'] = requestId
     response.set('X-Request-Id', requestId)
@@ -69,7 +75,7 @@ export function serve(
     for (const operation of group) {
       const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
       const readBody = operation.form ? readForm : (readerOf(operation) ?? readJson)
-      const handle = handlerOf(operation, readBody, limits, settings, sockets)
+      const handle = handlerOf(operation, readBody, limits, caps, settings, sockets)
       router[operation.method.toLowerCase() as 'get'](path, handle)
     }
     refuseOtherMethods(router, prefix, group)
@@ -85,12 +91,14 @@ function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
   limits: Record<'address' | 'caller', Limiter>,
+  caps: Record<Lasting, Cap>,
   settings: RouterSettings,
   sockets: WebSockets,
 ): (request: Request, response: Response) => Promise<void> {
   const { permission, method } = operation
   const success = successOf(operation)
   const issuer = settings.KEELSON_API_URL
+  const lasting = lastingOf(operation)
   const limitAttempts = operation.attempts_per_min
     ? makeSharedLimiter(`${method} ${operation.path}`, operation.attempts_per_min, 60)
     : null
@@ -101,20 +109,30 @@ function handlerOf(
     const address = request.ip ?? ''
     // Limit by address before authentication: a caller can invent a new token for each request.
     await limits.address(address, response)
-    await limitAttempts?.(address, response)
+    if (!operation.spares) await limitAttempts?.(address, response)
     const caller = await callerOf(operation, request, issuer)
     if (caller) await limits.caller(caller.id, response)
     const owner = caller?.kind === 'host' ? null : caller
     if (owner) addLogContext({ tenant_id: owner.tenant_id })
+    // The response of a WebSocket never closes: its connection does, which serves nothing else.
+    if (owner && lasting) caps[lasting](owner.tenant_id, lasting === 'socket' ? request.socket : response)
     // Audit before the answer is sent, so that no answer goes out without an event.
     const end = async (how: End) => {
       if (!owner || !isAudited(operation)) return
       const params = { ...request.params }
       await audit({ actor: actorOf(owner), operation, request, response, address, params }, how)
     }
+    const stillAllowed = async () => {
+      const now = await callerOf(operation, request, issuer)
+      if (now && now.kind !== 'host') await admit(now, request)
+    }
     let answer: unknown
     try {
-      answer = await answerTo(request, response, caller, address)
+      const answering = answerTo(request, response, caller, address)
+      // What a change has begun it also ends.
+      answer = await (owner && method === 'GET' && !isSocket(success.body)
+        ? unlessRevoked(answering, response, stillAllowed)
+        : answering)
     } catch (error) {
       const problem = toProblem(error)
       await end({ status: problem.status, problem })
@@ -123,10 +141,6 @@ function handlerOf(
     const status = statusOf(operation, answer)
     await end({ status, answer })
     if (isSocket(success.body)) {
-      const stillAllowed = async () => {
-        const now = await callerOf(operation, request, issuer)
-        if (now && now.kind !== 'host') await admit(now, request)
-      }
       const headers = { 'X-Request-Id': String(response.locals['requestId']) }
       const serveSocket = attend(answer as ServeSocket, stillAllowed)
       sockets.accept(request, response, serveSocket, headers)
@@ -152,7 +166,11 @@ function handlerOf(
     const query = operation.query
       ? parse(operation.query, request.query, 400)
       : parseNothing(request.query, 'query', 400)
-    const body = await readInput(operation, request, response, readBody)
+    const reading = readInput(operation, request, response, readBody)
+    // Counted before the answer to a body that is refused, too.
+    if (operation.spares && !(await reading.then(operation.spares as Spares, () => false)))
+      await limitAttempts?.(address, response)
+    const body = await reading
 
     const http = { request, response }
     const input = { caller: caller as never, params, query, body, address, http } as Parameters<
@@ -165,6 +183,15 @@ function handlerOf(
     )
   }
 }
+
+function lastingOf(operation: Operation): Lasting | null {
+  const { body } = successOf(operation)
+  if (operation.lasts) return operation.lasts
+  if (isSocket(body)) return 'socket'
+  return isStream(body) ? 'stream' : null
+}
+
+type Spares = (body: unknown) => Promise<boolean>
 
 async function callerOf(
   { permission }: Operation,
@@ -293,6 +320,19 @@ function refuseOtherMethods(router: Router, prefix: string, group: Operation[]):
         headers: { Allow: allow },
       })
     })
+  }
+}
+
+/** Warns once of a proxy that nobody trusts: all its clients then count as one address, against every limit. */
+function makeProxyNotice(log: Logger): (request: Request) => void {
+  let isNoted = false
+  return ({ headers, ip, socket }) => {
+    if (isNoted || headers['x-forwarded-for'] === undefined || ip !== socket.remoteAddress) return
+    isNoted = true
+    log.warn(
+      { address: ip },
+      'X-Forwarded-For comes from an address that is not in KEELSON_TRUSTED_PROXIES: all clients behind it count as one',
+    )
   }
 }
 

@@ -3,14 +3,13 @@ import type { WebSocket } from 'ws'
 import { Problem } from '../lib/problem.ts'
 import { closeCodes, passMessages } from '../lib/websockets.ts'
 import { isSocket, type Operation, successOf } from './operation.ts'
+import { whileAllowed } from './still-allowed.ts'
 
 // What all WebSockets share.
 
 /** A handler's result, called once the socket is open. */
 export type ServeSocket = (client: WebSocket) => void
 
-// How long a WebSocket may outlive a revoked token or permission.
-const checkEveryMs = 15_000
 // Proxies close connections that are silent for a minute or so.
 const pingEveryMs = 30_000
 const pongsMissed = 3
@@ -51,18 +50,11 @@ export const attend =
       if (!client.isPaused && missed++ >= pongsMissed) client.terminate()
       else client.ping()
     }, pingEveryMs)
-    const checks = setInterval(() => {
-      stillAllowed().catch((error: unknown) => {
-        // Any other error, such as an unavailable database, decides nothing: the next check asks again.
-        if (!(error instanceof Problem) || ![401, 403].includes(error.status)) return
-        const reason = error.status === 401 ? 'the token has ended' : 'the permission was taken away'
-        client.close(closeCodes.notAllowed, reason)
-      })
-    }, checkEveryMs)
-    client.once('close', () => {
-      clearInterval(pings)
-      clearInterval(checks)
+    whileAllowed(client, stillAllowed, ({ status }) => {
+      const reason = status === 401 ? 'the token has ended' : 'the permission was taken away'
+      client.close(closeCodes.notAllowed, reason)
     })
+    client.once('close', () => clearInterval(pings))
     serve(client)
   }
 

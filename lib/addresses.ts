@@ -1,4 +1,5 @@
 import { isIP } from 'node:net'
+import ipaddr from 'ipaddr.js'
 
 /**
  * The address to listen on for an announced address. A loopback address is used as it is; otherwise all interfaces,
@@ -8,3 +9,14 @@ export const listenAddress = (address: string): string => (isLoopback(address) ?
 
 const isLoopback = (address: string): boolean =>
   (isIP(address) === 4 && address.startsWith('127.')) || address === '::1'
+
+/** The network of a caller: of an IPv6 address its first 64 bits, which one caller has for themselves. */
+export function networkOf(address: string): string {
+  if (isIP(address) !== 6) return address
+  const parsed = ipaddr.parse(address) as ipaddr.IPv6
+  if (parsed.isIPv4MappedAddress()) return parsed.toIPv4Address().toString()
+  return `${parsed.parts
+    .slice(0, 4)
+    .map((part) => part.toString(16))
+    .join(':')}::/64`
+}

@@ -186,8 +186,8 @@ export class UpgradeRequired extends Problem {
 }
 
 export class TooManyRequests extends Problem {
-  constructor(retryAfterSec: number) {
-    super(429, 'too_many_requests', 'Too many requests', `Try again in ${retryAfterSec} s`, {
+  constructor(retryAfterSec: number, detail = `Try again in ${retryAfterSec} s`) {
+    super(429, 'too_many_requests', 'Too many requests', detail, {
       headers: { 'Retry-After': String(retryAfterSec) },
     })
   }

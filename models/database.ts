@@ -41,8 +41,18 @@ export async function connectDatabase(settings: DatabaseSettings): Promise<void>
 
 export const disconnectDatabase = (): Promise<void> => mongoose.disconnect()
 
+/** Indexes of former releases that refuse what is allowed now. */
+const formerIndexes = [['users', 'email_1']] as const
+
 /** Makes the collections and indexes that the models declare. Safe to repeat and to run from several processes. */
 export async function ensureIndexes(): Promise<void> {
+  for (const [collection, name] of formerIndexes)
+    await mongoose.connection
+      .collection(collection)
+      .dropIndex(name)
+      .catch((error: unknown) => {
+        if (!isMissing(error)) throw error
+      })
   for (const model of Object.values(mongoose.models)) {
     await model.createCollection()
     await model.createIndexes()
@@ -82,6 +92,10 @@ export function afterCommit(effect: () => void): void {
   if (present) present.afterwards.push(effect)
   else effect()
 }
+
+/** Whether MongoDB has no such collection or index. */
+const isMissing = (error: unknown): boolean =>
+  error instanceof mongoose.mongo.MongoServerError && (error.code === 26 || error.code === 27)
 
 /** Whether MongoDB refused a write because of a unique index. */
 export const isDuplicateKey = (error: unknown): error is { keyPattern: Record<string, unknown> } =>

@@ -28,8 +28,16 @@ export async function watchOperations(log: Logger, signal: AbortSignal): Promise
   }
 }
 
-/** Waits for the end of an operation, at most `ms`, and returns the operation. Throws NotFound. */
-export async function awaitEnd(tenantId: string, id: string, ms: number): Promise<OperationDocument> {
+/**
+ * Waits for the end of an operation, at most `ms` and until aborted, and returns the operation as it is then. Throws
+ * NotFound.
+ */
+export async function awaitEnd(
+  tenantId: string,
+  id: string,
+  ms: number,
+  signal?: AbortSignal,
+): Promise<OperationDocument> {
   const deadline = Date.now() + ms
   for (;;) {
     // Listen before the query: an end between the two is not missed.
@@ -37,7 +45,7 @@ export async function awaitEnd(tenantId: string, id: string, ms: number): Promis
     try {
       const operation = await Operation.findOne({ _id: id, tenant_id: tenantId }).lean()
       if (!operation) throw new NotFound('operation')
-      if (!operation.open || Date.now() >= deadline) return operation
+      if (!operation.open || Date.now() >= deadline || signal?.aborted) return operation
       await news.heard
     } finally {
       news.forget()

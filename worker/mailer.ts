@@ -1,3 +1,5 @@
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { createTransport } from 'nodemailer'
 import type { Logger } from '../lib/log.ts'
@@ -7,6 +9,7 @@ import { isSuppressed } from '../models/mail/suppressions.ts'
 export interface MailerSettings {
   KEELSON_SMTP_URL?: string | undefined
   KEELSON_MAIL_FROM: string
+  KEELSON_MAIL_FOLDER: string
 }
 
 // Short enough for a person who waits for an invitation.
@@ -62,11 +65,20 @@ export function startMailer(settings: MailerSettings, log: Logger): { stop: () =
   }
 }
 
-/** Sends by SMTP. Without a server, logs the mail, so that a development machine is usable. */
-function sender({ KEELSON_SMTP_URL: url, KEELSON_MAIL_FROM: from }: MailerSettings, log: Logger) {
+/**
+ * Sends by SMTP. Without a server, writes the mail to a file that only this user can read, so that a development machine
+ * is usable: its links open accounts, and have no place in a log.
+ */
+function sender(
+  { KEELSON_SMTP_URL: url, KEELSON_MAIL_FROM: from, KEELSON_MAIL_FOLDER: folder }: MailerSettings,
+  log: Logger,
+) {
   if (!url) {
-    return async ({ to, subject, text }: ClaimedMail): Promise<void> => {
-      log.info({ to, subject, text }, 'mail, which no SMTP server is set for')
+    return async ({ id, to, subject, text }: ClaimedMail): Promise<void> => {
+      await mkdir(folder, { recursive: true, mode: 0o700 })
+      const file = join(folder, `${id}.txt`)
+      await writeFile(file, `To: ${to}\nSubject: ${subject}\n\n${text}`, { mode: 0o600 })
+      log.info({ mail_id: id, file }, 'mail written to a file, since no SMTP server is set')
     }
   }
   const transport = createTransport(url)

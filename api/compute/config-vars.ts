@@ -3,12 +3,32 @@ import { setConfigVars } from '../../models/compute/instances.ts'
 import { attachedVars, ownVarsIn } from '../../models/deploy/attachments.ts'
 import { mine } from '../../models/resources.ts'
 import { byId } from '../fields.ts'
-import { type Operation, operation } from '../operation.ts'
-import { ConfigVars, type ShownInstance } from './instances.ts'
+import { type Caller, type Operation, operation } from '../operation.ts'
+import { ConfigVarName, ConfigVars, type ShownInstance } from './instances.ts'
 
-const ConfigVarsView = z.strictObject({ config_vars: ConfigVars }).meta({ id: 'ConfigVars' })
+const ConfigVarsView = z
+  .strictObject({
+    config_vars: z
+      .record(ConfigVarName, z.string().nullable())
+      .describe('Null: a value that the caller may not see'),
+  })
+  .meta({ id: 'ConfigVars' })
 
-// The URL of an attached database lets whoever has it in: it is shown to those who could attach the database.
+/**
+ * Which values a caller sees. Who may only read sees the names. `secrets` shows the instance's own values; the URL of an
+ * attached database lets its reader into the database, so only `update` shows it, which could also attach it.
+ */
+function visible(
+  { permissions }: Caller,
+  plural: 'containers' | 'microvms' | 'vms',
+  vars: { own: Record<string, string>; attached: Record<string, string> },
+): Record<string, string | null> {
+  const mayUpdate = permissions.has(`${plural}:update`)
+  const maySeeOwn = mayUpdate || permissions.has(`${plural}:secrets`)
+  return { ...shownIf(maySeeOwn, vars.own), ...shownIf(mayUpdate, vars.attached) }
+}
+const shownIf = (may: boolean, vars: Record<string, string>): Record<string, string | null> =>
+  Object.fromEntries(Object.entries(vars).map(([name, value]) => [name, may ? value : null]))
 
 /** An instance's environment variables. Its view omits them, since they hold secrets. */
 export const configVars = (shown: ShownInstance, { plural, kind, kind: { title } } = shown): Operation[] => [
@@ -16,15 +36,14 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     method: 'GET',
     path: `/api/v1/${plural}/{id}/config-vars`,
     permission: `${plural}:read`,
-    summary: `Get a ${title}’s config vars (audited)`,
+    summary: `Get a ${title}’s config vars; their values need \`${plural}:secrets\` or \`${plural}:update\` (audited)`,
     params: byId,
     responses: { 200: ConfigVarsView },
     reads_secret: true,
     handle: async ({ caller, params }) => {
       const instance = await mine(kind.resource, caller, params.id)
       const own = await kind.openConfigVars(instance)
-      const maySeeAll = caller.permissions.has(`${plural}:update`)
-      return { config_vars: maySeeAll ? { ...own, ...(await attachedVars(instance)) } : own }
+      return { config_vars: visible(caller, plural, { own, attached: await attachedVars(instance) }) }
     },
   }),
 

@@ -20,6 +20,7 @@ import { audit } from '../audit.ts'
 import { askRegistry } from '../compute/observation/data-plane.ts'
 import { makeLimiter } from '../limits.ts'
 import { toProblem } from '../problems.ts'
+import { whileAllowed } from '../still-allowed.ts'
 import { readManifest } from './registry-manifests.ts'
 import {
   insideQuery,
@@ -66,6 +67,12 @@ export function serveRegistries(app: Express, { ratePerSec }: { ratePerSec: numb
     response.set('Docker-Distribution-Api-Version', 'registry/2.0')
     await limits.address(request.ip ?? '', response)
     const { server, identity } = await callerOf(request)
+    // A blob may take minutes.
+    whileAllowed(
+      response,
+      () => callerOf(request),
+      () => response.destroy(),
+    )
     await limits.server(server._id, response)
     const { pathname, searchParams } = new URL(request.originalUrl, 'http://api')
     if (/^\/v2\/?$/.test(pathname)) return void response.json({})

@@ -149,7 +149,8 @@ export const account = [
       z.strictObject({ otp: z.string().min(1).max(32) }),
     ]),
     responses: { 204: null },
-    handle: async ({ caller, body, address }) => dropAuthenticator(await userOf(caller), body, address),
+    handle: async ({ caller, body, address }) =>
+      dropAuthenticator(await userOf(caller), body, { address, token: caller.token }),
   }),
 
   list({

@@ -1,8 +1,7 @@
 import { z } from 'zod'
-import { logIn } from '../../models/identity/login.ts'
+import { isKnownDevice, logIn } from '../../models/identity/login.ts'
 import { closeSession } from '../../models/identity/sessions.ts'
-import { findByEmail } from '../../models/identity/users.ts'
-import { type Actor, auditing } from '../audit.ts'
+import { auditing, userWith } from '../audit.ts'
 import { Email, Id, originOf, Timestamp, time } from '../fields.ts'
 import { anybody, operation, usersOnly } from '../operation.ts'
 
@@ -21,12 +20,6 @@ const Login = z
   })
   .meta({ id: 'Login' })
 
-async function actorWith(email: string): Promise<Actor | null> {
-  const user = await findByEmail(email)
-  if (!user) return null
-  return { tenant_id: user.tenant_id, actor_id: user._id, actor_kind: 'user', actor_name: user.email }
-}
-
 export const sessions = [
   operation({
     method: 'POST',
@@ -42,10 +35,11 @@ export const sessions = [
     }),
     responses: { 200: Login },
     attempts_per_min: 300, // limits load; the model counts guesses
+    spares: isKnownDevice,
     handle: async ({ body, address, http }) => {
       const { token, expires_at, remember_token, user } = await auditing(
         { operation: { method: 'POST', path: loginPath }, address, http },
-        () => actorWith(body.email),
+        () => userWith(body.email),
         () => logIn(body, originOf(http.request)),
       )
       return {

@@ -140,6 +140,6 @@ export const users = [
     body: WithToken,
     responses: { 204: null },
     attempts_per_min: 60,
-    handle: async ({ body }) => resetPassword(body.token, body.password),
+    handle: async ({ body, address }) => resetPassword(body.token, body.password, address),
   }),
 ]

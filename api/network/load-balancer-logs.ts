@@ -73,6 +73,7 @@ export const loadBalancerLogs = [
     permission: 'load_balancers:read',
     summary:
       'Get the complete access log of a load balancer: what is archived and what is still on its hosts, in order of time',
+    lasts: 'archive',
     params: byId,
     responses: {
       200: stream(

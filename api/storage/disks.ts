@@ -119,7 +119,9 @@ export const disks = [
     summary: 'Migrate a disk to another host; refused while an instance runs with it',
     params: byId,
     body: z.strictObject({
-      target_host_id: Id,
+      target_host_id: Id.nullable()
+        .default(null)
+        .describe('Operators only: the host to move to; by default the platform chooses'),
       bandwidth_mib_per_sec: z
         .int()
         .min(1)
@@ -129,11 +131,13 @@ export const disks = [
         .describe('Default: unlimited'),
     }),
     responses: { 202: null },
-    handle: ({ caller, params, body }) =>
-      accepting(
+    handle: ({ caller, params, body }) => {
+      mayChooseHost(caller, body.target_host_id)
+      return accepting(
         caller,
         () => undefined,
         (by) => acceptMigration(by, params.id, body),
-      ),
+      )
+    },
   }),
 ]

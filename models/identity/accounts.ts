@@ -1,5 +1,6 @@
 import { Problem } from '../../lib/problem.ts'
-import { transaction } from '../database.ts'
+import { isDuplicateKey, transaction } from '../database.ts'
+import { hashToken } from '../secrets.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { attempt, clearFailures, mayMail } from './attempts.ts'
 import { removeAuthenticator, useCode } from './authenticators.ts'
@@ -8,7 +9,7 @@ import { waysToUse } from './links.ts'
 import { queueMail } from './mails.ts'
 import { issueToken, readToken, useToken, voidTokens } from './one-time-tokens.ts'
 import { closeSessions } from './sessions.ts'
-import { hashPassword, hasPassword, User, type UserDocument } from './users.ts'
+import { emailTaken, hashPassword, hasPassword, User, type UserDocument } from './users.ts'
 
 // What users do with their own accounts.
 
@@ -27,7 +28,7 @@ export async function changePassword(
   { current_password, new_password }: { current_password: string; new_password: string },
   { address, token }: { address: string; token: string },
 ): Promise<void> {
-  await attempt(user.email, address, async () => {
+  await attempt({ account: user.email, address, device: hashToken(token) }, async () => {
     if (!(await hasPassword(user, current_password))) throw wrong('password')
   })
   const password_hash = await hashPassword(new_password)
@@ -41,10 +42,10 @@ export async function changePassword(
 export async function dropAuthenticator(
   user: UserDocument,
   proof: { password?: string | undefined; otp?: string | undefined },
-  address: string,
+  { address, token }: { address: string; token: string },
 ): Promise<void> {
   const { password, otp } = proof
-  await attempt(user.email, address, async () => {
+  await attempt({ account: user.email, address, device: hashToken(token) }, async () => {
     if (password !== undefined && !(await hasPassword(user, password))) throw wrong('password')
     if (password === undefined && !(await useCode(user, otp ?? ''))) throw wrong('code')
   })
@@ -73,18 +74,25 @@ If it was not you, do nothing: your password stays as it is.\n`,
 }
 
 /** Sets the password with a mailed token, and ends all logins. The authenticator stays. Throws InvalidInput. */
-export async function resetPassword(token: string, password: string): Promise<void> {
+export async function resetPassword(token: string, password: string, address: string): Promise<void> {
   const found = await readToken(token, 'password_reset')
   const password_hash = await hashPassword(password)
   const user = await setPassword(found, { status: 'active' }, { password_hash })
-  await clearFailures(user.email)
+  await clearFailures({ account: user.email, address })
 }
 
-/** Activates an invited user. Throws InvalidInput. */
+/**
+ * Activates an invited user: this confirms the address. Throws InvalidInput, and `email_taken` if a user of another tenant
+ * has confirmed it before. Only the owner of the mailbox learns of that.
+ */
 export async function acceptInvitation(token: string, password: string): Promise<void> {
   const found = await readToken(token, 'invitation')
   const password_hash = await hashPassword(password)
-  await setPassword(found, { status: 'invited' }, { password_hash, status: 'active' })
+  try {
+    await setPassword(found, { status: 'invited' }, { password_hash, status: 'active' })
+  } catch (error) {
+    throw isDuplicateKey(error) ? emailTaken() : error
+  }
 }
 
 type Token = Awaited<ReturnType<typeof readToken>>

@@ -4,7 +4,7 @@ import { isDuplicateKey, readOne } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import { tenantScoped } from '../tenant-scope.ts'
-import { mustHold } from './grants.ts'
+import { changeGrants, mustHold } from './grants.ts'
 import { type Permission, type TenantPermission, tenantPermissions } from './roles.ts'
 
 /** A credential for a machine. It belongs to the tenant, and outlives the user who made it. */
@@ -77,30 +77,38 @@ export async function findApiClient(tenant_id: string, _id: string): Promise<Api
   return there(await ApiClient.findOne({ _id, tenant_id }).lean())
 }
 
-/** Throws GrantDenied if the caller lacks a former or new scope; NotFound, NameTaken. */
-export async function changeApiClient(
+/**
+ * Throws GrantDenied if the caller lacks a former or new scope, also to prolong the client; NotFound, NameTaken. Whoever
+ * may delete it or revoke its tokens needs no scope for that: it only takes away.
+ */
+export function changeApiClient(
   by: Grantor,
   _id: string,
   changes: { name?: string; description?: string; scopes?: TenantPermission[]; expires_at?: Date | null },
 ): Promise<ApiClientDocument> {
-  if (changes.scopes) mustHold(by.permissions, changes.scopes)
   const { tenant_id } = by
   const set = { ...changes, ...(changes.scopes ? { scopes: sorted(changes.scopes) } : {}) }
-  return named(changes.name ?? '', () => update({ _id, tenant_id }, { $set: set }))
+  return changeGrants(tenant_id, async () => {
+    const { scopes } = await findApiClient(tenant_id, _id)
+    mustHold(by.permissions, [...scopes, ...(changes.scopes ?? [])])
+    return named(changes.name ?? '', () => update({ _id, tenant_id }, { $set: set }))
+  })
 }
 
 /**
  * Replaces the secret. The old secret is refused from now on; issued tokens stay valid. The caller learns the secret,
  * and so must hold all scopes of the client. Throws GrantDenied, NotFound.
  */
-export async function rotateSecret(
+export function rotateSecret(
   by: Grantor,
   _id: string,
 ): Promise<{ client: ApiClientDocument; secret: string }> {
   const { tenant_id } = by
-  mustHold(by.permissions, (await findApiClient(tenant_id, _id)).scopes)
   const { secret, kept } = newSecret()
-  return { client: await update({ _id, tenant_id }, { $set: kept }), secret }
+  return changeGrants(tenant_id, async () => {
+    mustHold(by.permissions, (await findApiClient(tenant_id, _id)).scopes)
+    return { client: await update({ _id, tenant_id }, { $set: kept }), secret }
+  })
 }
 
 /** Revokes all issued tokens, from the next request on. Throws NotFound. */

@@ -3,8 +3,8 @@ import { NotFound } from '../../lib/problem.ts'
 import { idField } from '../resources.ts'
 import { schemaOptions } from '../schemas.ts'
 import { hashToken, newToken } from '../secrets.ts'
-import { tenantScoped } from '../tenant-scope.ts'
-import type { UserDocument } from './users.ts'
+import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { findByEmail, type UserDocument } from './users.ts'
 
 /** The origin of a request. */
 export interface Origin {
@@ -40,6 +40,7 @@ const schema = new Schema<BrowserDocument>(
 tenantScoped(schema)
 schema.index({ expires_at: 1 }, { expireAfterSeconds: 0 })
 schema.index({ tenant_id: 1, user_id: 1, created_at: -1 })
+schema.index({ token_hash: 1 })
 export const Browser = mongoose.model<BrowserDocument>('Browser', schema)
 
 const livesMs = 30 * 24 * 3_600_000
@@ -65,6 +66,16 @@ export async function isRemembered(user: Owner, token: string): Promise<boolean>
     { $set: { last_used_at: now } },
   )
   return matchedCount === 1
+}
+
+/**
+ * Whether the token belongs to a browser that the account with this address remembers. An unknown token costs the same
+ * for all addresses.
+ */
+export async function isRememberedAt(email: string, token: string): Promise<boolean> {
+  const known = Browser.findOne({ token_hash: hashToken(token), expires_at: { $gt: new Date() } })
+  const browser = await known.setOptions(everyTenant).lean()
+  return browser !== null && (await findByEmail(email))?._id === browser.user_id
 }
 
 /** Throws NotFound. */

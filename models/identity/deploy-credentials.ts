@@ -150,7 +150,7 @@ export async function rotateDeployCredentials({
     return changed
   }, _id)
   if (!rotated) return null
-  await clearFailures(_id)
+  await clearFailures({ account: _id, kind: 'root' })
   return { login: rotated.login, password, api_token, rotated_at: rotated.rotated_at }
 }
 
@@ -168,7 +168,7 @@ export async function endTenantDeployCredentials(tenant_id: string): Promise<voi
 
 /**
  * Logs in with the root credentials of a deploy server. The token is not stored. Throws Unauthenticated, with the same
- * answer for an unknown deploy server, and TooManyRequests after five failures, as a user's login.
+ * answer for an unknown deploy server, and TooManyRequests during the pause after five failures, as a user's login.
  */
 export const logInToDeployServer = (
   id: string,
@@ -176,7 +176,7 @@ export const logInToDeployServer = (
   address: string,
 ): Promise<{ token: string; expires_at: Date }> =>
   // Counted apart from the logins of users: one address may serve both.
-  attempt(id, `root ${address}`, () =>
+  attempt({ account: id, address, kind: 'root' }, () =>
     transaction(async () => {
       const found = await DeployCredentials.findOneAndUpdate(
         { _id: id, login, password_hash: hashToken(password) },

@@ -1,6 +1,7 @@
 import { InvalidInput, NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { isDuplicateKey } from '../database.ts'
 import { endLogins } from './accounts.ts'
+import { mayInvite } from './attempts.ts'
 import { removeAuthenticator } from './authenticators.ts'
 import { changeGrants, mustHold } from './grants.ts'
 import { waysToUse } from './links.ts'
@@ -8,7 +9,7 @@ import { queueMail } from './mails.ts'
 import { issueToken } from './one-time-tokens.ts'
 import { builtInRoles, customRolesNamed, operatorRole, type Permission, permissionsOf } from './roles.ts'
 import { copyRoles } from './sessions.ts'
-import { User, type UserDocument } from './users.ts'
+import { emailTaken, User, type UserDocument } from './users.ts'
 
 // Management of a tenant's users. A caller cannot change a user who has more permissions than the caller.
 
@@ -25,11 +26,15 @@ export async function findUser(tenant_id: string, _id: string): Promise<UserDocu
   return user
 }
 
-/** Invites a user by mail. Throws GrantDenied, InvalidInput for an unknown role, and `email_taken`. */
+/**
+ * Invites a user by mail. Throws GrantDenied, InvalidInput for an unknown role, `email_taken` if the tenant has a user with
+ * this address, and TooManyRequests. Says nothing of users of other tenants.
+ */
 export async function inviteUser(
   by: Manager,
   invited: { email: string; name: string; roles: string[] },
 ): Promise<UserDocument> {
+  const mayMail = await mayInvite(by.tenant_id, invited.email)
   try {
     return await changeGrants(by.tenant_id, async () => {
       const roles = [...new Set(invited.roles)]
@@ -37,23 +42,24 @@ export async function inviteUser(
       const email = invited.email.toLowerCase()
       const fields = { ...invited, email, roles, tenant_id: by.tenant_id, status: 'invited' as const }
       const user = (await new User(fields).save()).toObject()
-      await mailInvitation(user, by)
+      if (mayMail) await mailInvitation(user, by)
       return user
     })
   } catch (error) {
-    if (isDuplicateKey(error)) {
-      throw new Problem(409, 'email_taken', 'The address is taken', 'A user with this address already exists')
-    }
-    throw error
+    throw isDuplicateKey(error) ? emailTaken() : error
   }
 }
 
-/** Mails a new link, and voids the former one. Throws StateConflict if the user has accepted or is disabled. */
-export function inviteAgain(by: Manager, id: string): Promise<UserDocument> {
+/**
+ * Mails a new link, and voids the former one. Throws StateConflict if the user has accepted or is disabled, and
+ * TooManyRequests.
+ */
+export async function inviteAgain(by: Manager, id: string): Promise<UserDocument> {
+  const mayMail = await mayInvite(by.tenant_id, (await findUser(by.tenant_id, id)).email)
   return changeGrants(by.tenant_id, async () => {
     const user = await manageable(by, id)
     if (user.status !== 'invited') throw new StateConflict('invite', user.status)
-    await mailInvitation(user, by)
+    if (mayMail) await mailInvitation(user, by)
     return user
   })
 }

@@ -8,13 +8,19 @@ import { holdOwnRoles, type Permission, permissionsOf } from './roles.ts'
 import { grantOf, Session } from './sessions.ts'
 import { holdUser, type UserDocument } from './users.ts'
 
-const kind = 'kls'
-/** The prefix of session tokens. Access tokens never have it. */
-export const sessionPrefix = `${kind}_`
-
 const hourMs = 3_600_000
 const idleMs = 12 * hourMs
-const longestMs = 7 * 24 * hourMs
+/** The prefix of the tokens of each kind of session, and how long it lasts: unused, and at all. */
+const kinds = {
+  api: { prefix: 'kls', idleMs, longestMs: 7 * 24 * hourMs },
+  /** A cookie that opens nothing but the codec (api/codec.ts). */
+  codec: { prefix: 'klc', idleMs: hourMs, longestMs: hourMs },
+}
+export type SessionKind = keyof typeof kinds
+
+/** The prefix of a kind's tokens, which no other token has: it tells for what a token is good. */
+export const sessionPrefix = (kind: SessionKind): string => `${kinds[kind].prefix}_`
+
 // The expiry of a session in use is extended at most once an hour, not on every request.
 const slideAfterMs = hourMs
 
@@ -25,16 +31,18 @@ const slideAfterMs = hourMs
 export async function openSession(
   user: UserDocument,
   origin: Origin = { address: '', user_agent: '' },
+  kind: SessionKind = 'api',
 ): Promise<{ token: string; expires_at: Date }> {
   const { tenant_id, _id: user_id } = user
-  const token = newToken(kind)
+  const lives = kinds[kind]
+  const token = newToken(lives.prefix)
   return copyGrants(tenant_id, async () => {
     const present = await holdUser(user)
     if (!present)
       throw new Unauthenticated('The e-mail address or the password is wrong', 'invalid_credentials')
     const own = await holdOwnRoles(tenant_id, present.roles)
     const now = Date.now()
-    const expires_at = new Date(now + idleMs)
+    const expires_at = new Date(now + lives.idleMs)
     const session = new Session({
       _id: hashToken(token),
       public_id: newId(),
@@ -46,7 +54,7 @@ export async function openSession(
       own_roles: own.map(grantOf),
       created_at: new Date(now),
       expires_at,
-      ends_at: new Date(now + longestMs),
+      ends_at: new Date(now + lives.longestMs),
     })
     await session.save()
     return { token, expires_at }

@@ -17,7 +17,7 @@ import { ApiClient } from './api-clients.ts'
 import { endTenantDeployCredentials } from './deploy-credentials.ts'
 import { forEachLimit, limitedSums, type LimitName, type Limits, type SomeLimits } from './limits.ts'
 import { closeTenantSessions } from './sessions.ts'
-import { hashPassword, User, type UserDocument } from './users.ts'
+import { emailTaken, hashPassword, User, type UserDocument } from './users.ts'
 
 /** Only an active tenant accepts logins. A deletion cannot be reverted, only retried. */
 export const tenantStates = states(
@@ -121,7 +121,7 @@ export async function createTenant(
     })
   } catch (error) {
     if (!isDuplicateKey(error)) throw error
-    throw new Problem(409, 'email_taken', 'The address is taken', 'A user with this address already exists')
+    throw emailTaken()
   }
 }
 

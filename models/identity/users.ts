@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto'
 import { compare, hash } from 'bcrypt'
 import mongoose, { Schema } from 'mongoose'
+import { Problem } from '../../lib/problem.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 
@@ -9,7 +10,10 @@ export const userStatuses = ['invited', 'active', 'disabled'] as const
 export interface UserDocument {
   _id: string
   tenant_id: string
-  /** Lower case. Unique over all tenants, since a login does not name a tenant. */
+  /**
+   * Lower case. Unique in the tenant, and over all tenants once it is confirmed, since a login does not name a tenant: an
+   * invitation takes nobody's address.
+   */
   email: string
   name: string
   /** Null until the invitation is accepted. */
@@ -37,7 +41,11 @@ const schema = new Schema<UserDocument>(
   { ...documentOptions, collection: 'users' },
 )
 tenantScoped(schema)
-schema.index({ email: 1 }, { unique: true })
+schema.index(
+  { email: 1 },
+  { name: 'confirmed_email', unique: true, partialFilterExpression: { password_hash: { $type: 'string' } } },
+)
+schema.index({ tenant_id: 1, email: 1 }, { unique: true })
 schema.index({ tenant_id: 1, created_at: -1 })
 export const User = mongoose.model<UserDocument>('User', schema)
 
@@ -61,8 +69,15 @@ export async function hasPassword(user: UserDocument | null, password: string): 
   return right && Boolean(user?.password_hash)
 }
 
+/** The user who has confirmed this address. */
 export const findByEmail = (email: string): Promise<UserDocument | null> =>
-  User.findOne({ email: email.toLowerCase() }).setOptions(everyTenant).lean()
+  User.findOne({ email: email.toLowerCase(), password_hash: { $type: 'string' } })
+    .setOptions(everyTenant)
+    .lean()
+
+/** The refusal of an address that has a user already. Call it only where the caller may know of that user. */
+export const emailTaken = (): Problem =>
+  new Problem(409, 'email_taken', 'The address is taken', 'A user with this address already exists')
 
 /**
  * Reads the user and locks them until the transaction ends; null unless active with the same password as in `user`. It

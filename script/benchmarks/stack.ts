@@ -72,6 +72,7 @@ export async function startStack(portBase: number): Promise<Stack> {
     KEELSON_STATE: state,
     KEELSON_PORT_BASE: String(portBase),
     KEELSON_RATE_PER_SEC: '1000000',
+    KEELSON_OPEN_PER_TENANT: '100000',
     KEELSON_HOST_CPU_CORES: '1000',
     KEELSON_HOST_MEMORY_MIB: '1000000',
     ...databaseImages,

@@ -48,6 +48,7 @@ export function roleEnv(
   const known: Record<string, string> = {
     KEELSON_MASTER_KEY_FILE: join(layout.state, 'master.key'),
     KEELSON_CODEC_KEY_FILE: join(layout.state, 'codec.key'),
+    KEELSON_MAIL_FOLDER: join(layout.state, 'mails'),
     KEELSON_WORKFLOW_BUNDLE: join(layout.state, 'build/workflows.js'),
     KEELSON_HOST_STATE: join(layout.state, 'host'),
     // One person's machine: containers start in seconds, where VMs first build their image.

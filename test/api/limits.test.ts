@@ -1,9 +1,15 @@
 import { randomInt } from 'node:crypto'
 import { request } from 'node:http'
 import { describe, expect, test } from '@jest/globals'
+import mongoose from 'mongoose'
 import { type Limiter, makeLimiter, makeSharedLimiter } from '../../api/limits.ts'
+import { toProblem } from '../../api/problems.ts'
 import { newId } from '../../lib/ids.ts'
+import { maxTimeMS, tenantField } from '../../models/tenant-scope.ts'
+import { ask, type Client } from '../support/client.ts'
+import { endlessOperation } from '../support/endless.ts'
 import { eventually } from '../support/eventually.ts'
+import { startOwnApi } from '../support/own-api.ts'
 import { facts } from '../support/stack.ts'
 import { makeTenant } from '../support/tenants.ts'
 
@@ -49,6 +55,47 @@ describe('a limit', () => {
     expect(await use(one, 'a', 2)).toMatchObject({ passed: 0, refusal: tooMany })
     expect((await use(one, 'b', 1)).passed).toBe(1)
   })
+})
+
+test('the waits of one tenant are limited over all its callers, and leave those of others alone', async () => {
+  const api = await startOwnApi({ KEELSON_OPEN_PER_TENANT: '1' })
+  try {
+    const [tenant, other] = [await makeTenant(), await makeTenant()]
+    const ids = await Promise.all([tenant, other].map(({ id }) => endlessOperation(id)))
+    const gone = new AbortController()
+    const wait = (client: Client, id = ids[0], signal: AbortSignal | null = gone.signal) =>
+      ask('GET', `${api.url}/api/v1/operations/${id}?wait=60`, { token: client.token, signal })
+    const callers = [tenant.owner, await tenant.user('viewer')]
+    const waiting = callers.flatMap((one) => Array.from({ length: 5 }, () => wait(one).catch(() => 'left')))
+    const viewer = await tenant.user('viewer')
+    await eventually(async () => {
+      const probe = await wait(viewer, ids[0], AbortSignal.timeout(500)).catch(() => null)
+      if (probe) expect(probe).toMatchObject(tooMany)
+      return probe
+    })
+    await expect(wait(other.owner, ids[1], AbortSignal.timeout(500))).rejects.toThrow('timeout')
+    gone.abort()
+    await Promise.all(waiting)
+    await eventually(async () => !(await wait(viewer, ids[0], AbortSignal.timeout(500)).catch(() => null)))
+  } finally {
+    await api.stop()
+  }
+})
+
+test('reads of a tenant’s documents end in the database after a time', async () => {
+  const { id } = await makeTenant()
+  const scoped = Object.values(mongoose.models).filter(({ schema }) => tenantField(schema) === 'tenant_id')
+  expect(scoped.length).toBeGreaterThan(20)
+  const bounds = scoped.map(async (model) => {
+    const query = model.find({ tenant_id: id })
+    await query
+    return [model.modelName, query.getOptions()['maxTimeMS']]
+  })
+  const without = (await Promise.all(bounds)).filter(([, ms]) => ms !== maxTimeMS)
+  // One record each for a caller, by a key.
+  expect(without.map(([name]) => name).toSorted()).toEqual(['IdempotencyKey', 'Session'])
+  const expired = new mongoose.mongo.MongoServerError({ code: 50, message: 'operation exceeded time limit' })
+  expect(toProblem(expired)).toMatchObject({ status: 503, code: 'took_too_long' })
 })
 
 /** Sends a request from its own address, so that the limits of other tests do not count it. */

@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import type { Client, Json } from '../support/client.ts'
+import { makeMachine, tokenOf } from '../support/api-clients.ts'
+import { Client, type Json } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
 import { refusing } from '../support/refusals.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -61,6 +62,22 @@ describe('config vars', () => {
     )
     expect(events.items).toMatchObject([{ action: `GET ${pathOf('{id}')}`, resource_id: id, status: 200 }])
     expect(JSON.stringify(events)).not.toContain('value-not-to-be-kept')
+  })
+
+  test('show their names to who may read, and their values with the permission for secrets or updates', async () => {
+    const { id } = await tenant.containers.make({ start: false, config_vars: { A: '1', B: '2' } })
+    const seenWith = async (...permissions: string[]) => {
+      const machine = await makeMachine(owner, permissions)
+      return new Client(await tokenOf(machine)).get(pathOf(id))
+    }
+    const names = { config_vars: { A: null, B: null } }
+    const values = { config_vars: { A: '1', B: '2' } }
+    expect(await (await tenant.user('viewer')).get(pathOf(id))).toEqual(names)
+    expect(await seenWith('containers:read', 'microvms:secrets')).toEqual(names)
+    expect(await seenWith('containers:read', 'containers:secrets')).toEqual(values)
+    expect(await seenWith('containers:read', 'containers:update')).toEqual(values)
+    const secretsOnly = new Client(await tokenOf(await makeMachine(owner, ['containers:secrets'])))
+    expect(await refused(() => secretsOnly.ask('GET', pathOf(id)))).toMatchObject({ status: 403 })
   })
 
   test.each<Json>([{ '1A': 'x' }, { A: 1 }, { 'A B': 'x' }, { A: null }])('are refused: %j', async (vars) => {

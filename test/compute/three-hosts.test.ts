@@ -175,7 +175,7 @@ describeHosts('on three hosts', () => {
   async function toHost(disk: string, of: Made): Promise<void> {
     const { host_id } = await tenant.owner.get(`/api/v1/disks/${disk}`)
     if (host_id === of.host_id) return
-    await finish('POST', `/api/v1/disks/${disk}/migrate`, { target_host_id: of.host_id })
+    await (await tenant.disks.migrate(disk, String(of.host_id))).operation.success(within)
   }
 
   test('a reschedule keeps name, address, disk and config', async () => {

@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { makeMachine, tokenOf } from '../support/api-clients.ts'
 import { makeUser, pathsOn, recordsOf, redisUsers } from '../support/attached.ts'
-import type { DeployServerBody } from '../support/client.ts'
+import { Client, type DeployServerBody } from '../support/client.ts'
 import { attachmentsOf } from '../support/clients/attachments.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf } from '../support/database-insides.ts'
@@ -103,7 +104,16 @@ describeEngines('an attached database', () => {
     await (await user.attach(id, { config_var: 'CACHE_URL' })).operation.success()
     const { CACHE_URL: url = '' } = await user.vars()
     const viewer = await tenant.user('viewer')
-    expect(await attachmentsOf(viewer, 'containers', user.id).vars()).toEqual({ DATABASE_URL: 'mine' })
+    expect(await attachmentsOf(viewer, 'containers', user.id).vars()).toEqual({
+      DATABASE_URL: null,
+      CACHE_URL: null,
+    })
+    const machine = await makeMachine(tenant.owner, ['containers:read', 'containers:secrets'])
+    const reader = new Client(await tokenOf(machine))
+    expect(await attachmentsOf(reader, 'containers', user.id).vars()).toEqual({
+      DATABASE_URL: 'mine',
+      CACHE_URL: null,
+    })
     const again = { config_var: 'OTHER_URL' }
     expect(await user.ask(id, again)).toMatchObject({ status: 409, body: { code: 'already_attached' } })
     expect(await user.setVars({ CACHE_URL: 'other' })).toMatchObject({

@@ -1,11 +1,14 @@
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { Secret, TOTP } from 'otpauth'
 import { newId } from '../../lib/ids.ts'
-import { Attempt, attempt } from '../../models/identity/attempts.ts'
+import { attempt } from '../../models/identity/attempts.ts'
 import { Authenticator } from '../../models/identity/authenticators.ts'
 import { Browser } from '../../models/identity/browsers.ts'
+import { Attempt } from '../../models/identity/guesses.ts'
 import { hashPassword, User } from '../../models/identity/users.ts'
+import { makeMachine, requestToken } from '../support/api-clients.ts'
 import { type Answer, ask, Client, type Json } from '../support/client.ts'
+import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { refusing } from '../support/refusals.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -268,20 +271,39 @@ describe('the list of sessions', () => {
   })
 })
 
-describe('the limit of failed logins', () => {
-  test('locks an account after five in 15 minutes, known or unknown, sent in parallel or not', async () => {
+describe('failed logins', () => {
+  /** Fails from networks that nobody has logged in from. This process acts as another replica. */
+  async function failFrom(addresses: string[], email: string): Promise<void> {
+    const wrong = new Error('wrong')
+    for (const address of addresses) {
+      const failing = attempt({ account: email, address }, () => Promise.reject(wrong))
+      await failing.catch((error: unknown) => error)
+    }
+  }
+  const networks = (count: number) => Array.from({ length: count }, (_, i) => `192.0.2.${i + 1}`)
+  /** Makes the pauses under way end now. */
+  const passTime = () => Attempt.updateMany({}, { $set: { free_at: new Date(0) } })
+  const pauseOf = ({ headers }: Answer): number => Number(headers.get('retry-after'))
+
+  test('delay the next login to the account from there, longer each time, known or unknown, in parallel or not', async () => {
     const { email } = await makePerson()
     for (const address of [email, `${newId()}@example.com`]) {
       expect(statuses(await fail(address, 8))).toEqual([401, 401, 401, 401, 401, 429, 429, 429])
-      const answer = await refused(() => login({ email: address.toUpperCase(), password }))
-      expect(answer).toMatchObject({ status: 429, body: { code: 'too_many_requests' } })
-      const seconds = Number(answer.headers.get('retry-after'))
-      expect(seconds).toBeGreaterThan(14 * 60)
-      expect(seconds).toBeLessThanOrEqual(15 * 60)
+      const pauses = []
+      for (let round = 0; round < 6; round++) {
+        const answer = await refused(() => login({ email: address.toUpperCase(), password }))
+        expect(answer).toMatchObject({ status: 429, body: { code: 'too_many_requests' } })
+        pauses.push(Math.ceil(pauseOf(answer) / 15))
+        await passTime()
+        expect(await login({ email: address, password: 'wrong' })).toMatchObject({ status: 401 })
+      }
+      expect(pauses).toEqual([1, 2, 4, 8, 16, 20])
     }
+    await passTime()
+    expect(await login({ email, password })).toMatchObject({ status: 200 })
   })
 
-  test('starts again after a successful login', async () => {
+  test('start again after a successful login', async () => {
     const { email } = await makePerson()
     for (let round = 0; round < 3; round++) {
       expect(statuses(await fail(email, 4))).toEqual([401, 401, 401, 401])
@@ -289,7 +311,7 @@ describe('the limit of failed logins', () => {
     }
   })
 
-  test('counts wrong codes as wrong passwords; a login without a code resets nothing', async () => {
+  test('count wrong codes as wrong passwords; a login without a code resets nothing', async () => {
     const { credentials, secret } = await enrolled()
     for (let i = 0; i < 5; i++) {
       expect(await login(credentials)).toMatchObject({ body: { code: 'otp_required' } })
@@ -298,21 +320,95 @@ describe('the limit of failed logins', () => {
     expect(await login({ ...credentials, otp: codeOf(secret) })).toMatchObject({ status: 429 })
   })
 
-  test('locks an address after 20 over all accounts; a success does not reset that count', async () => {
-    const { email } = await makePerson()
-    for (let i = 0; i < 20; i++) {
-      expect(await login({ email: `${newId()}@example.com`, password })).toMatchObject({ status: 401 })
-      if (i % 5 === 0) expect(await login({ email, password })).toMatchObject({ status: 200 })
-    }
-    expect(await refused(() => login({ email, password }))).toMatchObject({ status: 429 })
+  test('of others do not delay a remembered device, nor a network where the account has logged in', async () => {
+    const { credentials, remember_token, email } = await remembered()
+    await failFrom(networks(40), email)
+    expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 200 })
+    expect(await login(credentials)).toMatchObject({ body: { code: 'otp_required' } })
+    await fail(email, 8)
+    expect(await login(credentials)).toMatchObject({ status: 429 })
+    expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 200 })
+    const guess = { email, password: 'wrong', remember_token }
+    for (let i = 0; i < 5; i++) expect(await login(guess)).toMatchObject({ status: 401 })
+    expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 429 })
   })
 
-  test('is shared by all replicas', async () => {
+  test('from many networks at one account delay all of them, by a minute at most', async () => {
     const { email } = await makePerson()
-    const wrong = new Error('wrong')
-    // This process acts as another replica: the two share only the database.
-    const failing = () => attempt(email, '192.0.2.1', () => Promise.reject(wrong))
-    for (let i = 0; i < 5; i++) await expect(failing()).rejects.toBe(wrong)
+    await Attempt.deleteMany() // as if nobody had logged in from here
+    await failFrom(networks(20), email)
+    for (let round = 0; round < 8; round++) {
+      await passTime()
+      await failFrom(['198.51.100.1'], email)
+    }
+    const answer = await refused(() => login({ email, password }))
+    expect(answer).toMatchObject({ status: 429 })
+    expect(pauseOf(answer)).toBeLessThanOrEqual(60)
+  })
+
+  test('at many accounts from one address keep out nobody who has logged in there, and others for seconds', async () => {
+    const { email } = await makePerson()
+    const fresh = await makePerson()
+    await Attempt.deleteMany({ key: { $regex: fresh.email } })
+    for (let i = 0; i < 20; i++) await fail(`${newId()}@example.com`, 1)
+    for (let i = 0; i < 6; i++) {
+      await passTime()
+      await fail(`${newId()}@example.com`, 1)
+    }
+    expect(await login({ email, password })).toMatchObject({ status: 200 })
+    const answer = await refused(() => login({ email: fresh.email, password }))
+    expect(answer).toMatchObject({ status: 429 })
+    expect(pauseOf(answer)).toBeLessThanOrEqual(10)
+    await passTime()
+    expect(await login({ email: fresh.email, password })).toMatchObject({ status: 200 })
+  })
+
+  test('are counted by all replicas together', async () => {
+    const { email } = await makePerson()
+    await failFrom(
+      Array.from({ length: 5 }, () => '127.0.0.1'),
+      email,
+    )
     expect(await login({ email, password })).toMatchObject({ status: 429 })
+  })
+})
+
+test('wrong secrets of API clients from one address do not keep others there from their tokens', async () => {
+  const machine = await makeMachine(tenant.owner, ['containers:read'])
+  const wrong = () => requestToken({ ...machine, client_secret: 'wrong' })
+  const answers = await Promise.all(Array.from({ length: 22 }, wrong))
+  expect(statuses(answers)).toEqual([...Array.from({ length: 20 }, () => 401), 429, 429])
+  expect(await requestToken(machine)).toMatchObject({ status: 200 })
+})
+
+describe('the codec’s page', () => {
+  test('opens an audited session of its own, in a cookie for an hour that is good for nothing else', async () => {
+    const { email } = await makePerson()
+    await User.updateOne({ tenant_id: tenant.id, email }, { $set: { roles: ['viewer', 'operator'] } })
+    const wrong = await signIn({ email, password: 'wrong' })
+    const right = await signIn({ email, password })
+    const cookie = right.headers.get('set-cookie') ?? ''
+    const attributes = cookie.split('; ').slice(1)
+    expect(attributes).toEqual(
+      expect.arrayContaining(['Path=/codec', 'HttpOnly', 'Secure', 'SameSite=Strict']),
+    )
+    const [, expires = ''] = /Expires=([^;]+)/.exec(cookie) ?? []
+    expect(Date.parse(expires) - Date.now()).toBeLessThanOrEqual(3_600_000)
+    const [, token = ''] = /^keelson_codec=([^;]+)/.exec(cookie) ?? []
+    const decode = (headers: Record<string, string>) =>
+      ask('POST', '/codec/decode', { body: { payloads: [] }, headers })
+    expect(await decode({ cookie: `keelson_codec=${token}` })).toMatchObject({ status: 200 })
+    expect(await ask('GET', '/api/v1/account', { token })).toMatchObject({ status: 401 })
+    const { body } = await login({ email, password })
+    expect(await decode({ cookie: `keelson_codec=${String(body['token'])}` })).toMatchObject({ status: 401 })
+    for (const [answer, outcome] of [
+      [wrong, 'refused'],
+      [right, 'succeeded'],
+    ] as const)
+      await eventually(async () => {
+        const at = `/api/v1/audit-events?request_id=${answer.headers.get('x-request-id')}`
+        const { items } = await tenant.owner.get<{ items: Json[] }>(at)
+        return items[0]?.['action'] === 'POST /codec/sign-in' && items[0]['outcome'] === outcome
+      })
   })
 })

@@ -43,7 +43,11 @@ afterAll(async () => {
   await startAll()
 })
 
-const settings = () => ({ KEELSON_SMTP_URL: url, KEELSON_MAIL_FROM: 'Keelson <keelson@example.com>' })
+const settings = () => ({
+  KEELSON_SMTP_URL: url,
+  KEELSON_MAIL_FROM: 'Keelson <keelson@example.com>',
+  KEELSON_MAIL_FOLDER: '/nonexistent',
+})
 const to = `${newId()}@example.com`
 const record = () => MailRecord.findOne({ to }).sort({ created_at: -1 }).lean()
 const received = () => got.filter((mail) => mail.includes(to))

@@ -131,6 +131,21 @@ test('rule 5: a client cannot call routes that are for users only', async () => 
   }
 })
 
+test('rule 3: who lacks a scope of a client can neither prolong, rename nor rotate it, and may take it away', async () => {
+  const machine = await makeMachine(owner, ['containers:read', 'containers:delete'])
+  const client = `/api/v1/api-clients/${machine.id}`
+  await owner.ask('PATCH', client, { expires_at: new Date(Date.now() - 1000).toISOString() })
+  const weaker = ['containers:read', 'api_clients:read', 'api_clients:update', 'api_clients:delete']
+  const token = await tokenOf(await makeMachine(owner, weaker))
+  const denied = { status: 403, body: { code: 'grant_denied', permissions: ['containers:delete'] } }
+  for (const change of [{ expires_at: null }, { name: 'mine-now' }, { scopes: ['containers:read'] }])
+    expect(await at(second, token, 'PATCH', client, change)).toMatchObject(denied)
+  expect(await at(second, token, 'POST', `${client}/rotate`)).toMatchObject(denied)
+  expect((await requestToken(machine)).status).toBe(401)
+  expect((await at(second, token, 'POST', `${client}/revoke-tokens`)).status).toBe(200)
+  expect((await at(second, token, 'DELETE', client)).status).toBe(204)
+})
+
 const shown = async (client: Client): Promise<string[]> => {
   const { groups } = await client.get<{ groups: { resource: string; scopes: { scope: string }[] }[] }>(
     '/api/v1/api-clients/scopes',

@@ -1,6 +1,6 @@
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
-import { Attempt } from '../../models/identity/attempts.ts'
+import { Attempt } from '../../models/identity/guesses.ts'
 import { MailRecord } from '../../models/identity/mails.ts'
 import { removeUser } from '../../models/identity/members.ts'
 import { OneTimeToken } from '../../models/identity/one-time-tokens.ts'
@@ -152,6 +152,37 @@ describe('an invitation', () => {
     const token = await mailedToken(email)
     const kept = [await OneTimeToken.find({ tenant_id: tenant.id }).lean(), await MailRecord.find().lean()]
     expect(JSON.stringify(kept)).not.toContain(token)
+  })
+
+  test('takes no address that is not confirmed, and does not tell of users of other tenants', async () => {
+    const { email } = await invite()
+    const other = await makeTenant()
+    const answer = await other.owner.ask('POST', path, { email, roles: ['viewer'] })
+    expect(answer).toMatchObject({ status: 201, body: { email, status: 'invited' } })
+    const theirs = await mailedToken(email)
+    expect(await accept(theirs)).toMatchObject({ status: 204 })
+
+    // Confirmed: still nobody else is told, but who has the mailbox.
+    const again = await (await makeTenant()).owner.ask('POST', path, { email, roles: ['viewer'] })
+    expect(again).toMatchObject({ status: 201, body: { email, status: 'invited' } })
+    expect(await refused(async () => accept(await mailedToken(email)))).toMatchObject({
+      status: 409,
+      body: { code: 'email_taken' },
+    })
+    expect(await login(email)).toMatchObject({ status: 200 })
+  })
+
+  test('is limited per address and tenant, and floods no mailbox', async () => {
+    const email = newEmail()
+    const tenants = await Promise.all(Array.from({ length: 4 }, () => makeTenant()))
+    for (const [i, { owner: by }] of tenants.entries()) {
+      const { body } = await by.ask('POST', path, { email })
+      const statuses = []
+      for (let again = 0; again < 3; again++)
+        statuses.push((await by.ask('POST', `${path}/${String(body['id'])}/invite`)).status)
+      expect([i, ...statuses]).toEqual([i, 200, 200, 429])
+    }
+    expect(await mailsTo(email)).toHaveLength(10)
   })
 
   test('is refused for a taken address and for an unknown role', async () => {

@@ -1,4 +1,6 @@
+import { createHash } from 'node:crypto'
 import { beforeAll, expect, test } from '@jest/globals'
+import mongoose from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { sleeper } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
@@ -74,6 +76,21 @@ test('a refused attempt does not use up its key', async () => {
   await (await poor.containers.delete(held.id)).operation.success()
   const { operation } = await poor.owner.begin('POST', path, body, key)
   await operation.success()
+})
+
+test('stores nothing by which a guess at the request could be tested without the platform’s key', async () => {
+  const roles = '/api/v1/roles'
+  const body = { name: `role-${newId().slice(-12)}`, description: 'a PIN: 1234', permissions: [] }
+  const { status } = await tenant.owner.ask('POST', roles, body, withKey(newId()))
+  const kept = await mongoose.connection
+    .collection('idempotency_keys')
+    .find({ tenant_id: tenant.id })
+    .toArray()
+  const guess = createHash('sha256')
+    .update(JSON.stringify(['POST', roles, body]))
+    .digest('base64url')
+  expect([status, kept.length > 0]).toEqual([201, true])
+  expect(kept.map((one) => String(one['fingerprint']))).not.toContain(guess)
 })
 
 test('two callers can use the same key independently', async () => {

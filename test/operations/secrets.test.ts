@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { createWriteStream } from 'node:fs'
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { copyFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -67,10 +67,8 @@ test('the search finds a secret that is there', async () => {
 test('no log holds a secret', async () => {
   const kept = []
   for (const name of await readdir(join(layout.state, 'log'))) {
-    const text = await readFile(join(layout.state, 'log', name), 'utf8')
-    // Without an SMTP server the log is the mailbox, as docs/configuration.md says.
-    const lines = text.split('\n').filter((line) => !line.includes('mail, which no SMTP server is set for'))
-    await writeFile(join(folder, name), lines.join('\n'))
+    // A copy: the log goes on meanwhile.
+    await copyFile(join(layout.state, 'log', name), join(folder, name))
     kept.push(join(folder, name))
   }
   expect(await secretsIn(kept)).toEqual([])

@@ -57,8 +57,10 @@ describe('create', () => {
   })
 
   test('refuses a taken name, a size of zero, and a choice of host', async () => {
-    const { name } = await tenant.disks.make()
+    const { id, name } = await tenant.disks.make()
     const ask = (body: object) => tenant.owner.ask('POST', path, body)
+    const move = await tenant.owner.ask('POST', `${path}/${id}/migrate`, { target_host_id: newId() })
+    expect(move).toMatchObject(refused(403, 'permission_denied', { permission: 'platform:hosts' }))
     expect(await ask({ name, size_gib: 1 })).toMatchObject(refused(409, 'name_taken'))
     expect(await ask({ name: 'x', size_gib: 0 })).toMatchObject(refused(422, 'invalid_input'))
     expect(await ask({ name: 'x' })).toMatchObject(refused(422, 'invalid_input'))

@@ -22,6 +22,8 @@ export async function followLog<Line extends object>({ token }: Caller, path: st
   return {
     type: answer.headers.get('content-type'),
     lines,
+    /** Resolves when the server ends the log, or `stop` is called. */
+    ended: reading,
     async stop() {
       gone.abort()
       await reading

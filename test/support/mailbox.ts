@@ -1,24 +1,18 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { MailRecord } from '../../models/identity/mails.ts'
 import { eventually } from './eventually.ts'
-import { platform } from './platform.ts'
+import { layout } from './stack.ts'
 
-/** The mails to this address, oldest first: without an SMTP server they are in the worker's log. */
+/** The mails to this address, oldest first: without an SMTP server they are files in the state folder. */
 export async function mailsTo(to: string): Promise<{ subject: string; text: string }[]> {
   await eventually(async () => !(await MailRecord.exists({ to, state: 'waiting' })))
-  const sent = await MailRecord.countDocuments({ to, state: 'sent' })
-  return eventually(() => {
-    const mails = logged(to)
-    return mails.length >= sent ? mails : null // the log is written a moment after the mail is marked as sent
+  const sent = await MailRecord.find({ to, state: 'sent' }, { _id: 1 }).sort({ _id: 1 }).lean()
+  return sent.map(({ _id }) => {
+    const [head = '', ...text] = readFileSync(join(layout.state, 'mails', `${_id}.txt`), 'utf8').split('\n\n')
+    return { subject: /^Subject: (.*)$/m.exec(head)?.[1] ?? '', text: text.join('\n\n') }
   })
 }
-
-const logged = (to: string): { subject: string; text: string }[] =>
-  platform
-    .logs('worker')
-    .split('\n')
-    .filter((line) => line.includes(to))
-    .map((line) => JSON.parse(line) as { to?: string; subject: string; text: string })
-    .filter((entry) => entry.to === to)
 
 /** The one-time token of the latest mail to this address. */
 export async function mailedToken(to: string): Promise<string> {

@@ -42,7 +42,11 @@ export async function makeTenant(limits: Partial<Limits> = {}): Promise<TestTena
     containers: owner.containers,
     microvms: owner.microvms,
     vms: owner.vms,
-    disks: owner.disks,
+    // Only an operator chooses the host of a disk.
+    disks: {
+      ...owner.disks,
+      migrate: async (...to) => (await user('owner', 'operator')).disks.migrate(...to),
+    },
     user,
     async storage() {
       const reservations = await Reservation.find({ tenant_id: tenant._id, disk_gib: { $gt: 0 } }).lean()

@@ -108,7 +108,7 @@ export class World {
       () => disk && this.#snapshot(disk),
       () => disk && this.#dropSnapshot(dice, disk),
       () => disk && this.#restore(dice, disk, free.disk),
-      () => disk && this.#migrate(dice, disk),
+      () => disk && this.#migrate(disk),
       () => disk && dice.chance(0.5) && this.#removeDisk(disk),
     ].map((draw) => () => draw() || null)
     return dice.one(draws)()
@@ -281,13 +281,12 @@ export class World {
     }
   }
 
-  #migrate(dice: Dice, disk: ModelDisk): Command | null {
-    const others = this.hosts.filter(({ id }) => id !== this.hostOf.get(disk.id))
+  #migrate(disk: ModelDisk): Command | null {
     const container = this.containers.get(disk.on ?? '')
     if (container && !container.running) return null // allowed, but it would also move the container
     return {
       ...this.#onDisk(disk, 'migrate', 'POST', '/migrate'),
-      body: { target_host_id: dice.one(others).id },
+      body: {},
       ...(container ? { refused: 409 } : {}),
     }
   }

@@ -42,6 +42,7 @@ const instanceLogArchive = (shown: ShownInstance, { plural, kind: { title } } = 
     path: `/api/v1/${plural}/{id}/logs/archive`,
     permission: `${plural}:read`,
     summary: `Get the complete output of a ${title}: first the archive, in order, then what is still on its host`,
+    lasts: 'archive',
     params: byId,
     responses: {
       200: stream(
