@@ -14,6 +14,7 @@ import {
 } from './backup-executions.ts'
 import { dropParts } from './backup-parts.ts'
 import { Backup, type BackupDocument } from './backups.ts'
+import { holdTarget } from './backup-targets.ts'
 import { credentialsOf, Database, type DatabaseDocument, databaseResource } from './databases.ts'
 import { tellEvent } from './events.ts'
 import { nextTime } from './scheduled-tasks.ts'
@@ -33,11 +34,18 @@ const nameOf = (at: Date, id: string): string =>
 const openBackup = ({ _id, tenant_id }: DatabaseDocument) =>
   BackupExecution.exists({ database_id: _id, tenant_id, status: 'creating' })
 
-/** Accepts a backup. Throws StateConflict unless the database runs, and `backup_in_progress`. */
+/**
+ * Accepts a backup, into a bucket of the tenant if one is given. Throws StateConflict unless the database runs,
+ * InvalidInput, and `backup_in_progress`.
+ */
 export const acceptBackupExecution = (
   by: By,
   database: DatabaseDocument,
-  { backup = null, at = null }: { backup?: BackupDocument | null; at?: Date | null } = {},
+  {
+    backup = null,
+    at = null,
+    target_id = null,
+  }: { backup?: BackupDocument | null; at?: Date | null; target_id?: string | null } = {},
 ): Promise<Accepted<BackupExecutionDocument>> =>
   transaction(async () => {
     // An upgrade has its engine run for the backup.
@@ -53,16 +61,21 @@ export const acceptBackupExecution = (
     const id = newId()
     return create(by, backupExecutionResource, {
       id,
-      fields: { ...(await newExecution(database, id, backup, at)), tags: {} },
+      fields: { ...(await newExecution(database, id, { backup, at, target_id })), tags: {} },
     })
   }, database._id)
 
 async function newExecution(
   database: DatabaseDocument,
   id: string,
-  backup: BackupDocument | null,
-  scheduled_at: Date | null,
+  {
+    backup,
+    at: scheduled_at,
+    target_id,
+  }: { backup: BackupDocument | null; at: Date | null; target_id: string | null },
 ) {
+  // Schedules from before there were targets have no such field.
+  const target = target_id ? await holdTarget(database.tenant_id, target_id) : null
   const { _id, name, deploy_server_id, type, applied } = database
   const { version, image, cpu_cores, memory_mib } = applied ?? database
   return {
@@ -71,6 +84,8 @@ async function newExecution(
     database_id: _id,
     database_name: name,
     backup_id: backup?._id ?? null,
+    target_id: target?._id ?? null,
+    location: target && `s3://${target.bucket}/${target.prefix}${_id}/${id}/`,
     type,
     version,
     image,
@@ -98,15 +113,16 @@ export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument)
     await Backup.updateOne({ _id, tenant_id, next_at: due }, { $set: { next_at: nextTime(backup, now) } })
     const database = await Database.findOne({ _id: backup.database_id, tenant_id }).lean()
     if (!database || database.status === 'deleting') return
+    const { target_id } = backup
     const why = await whyNot(database, now.getTime() - due.getTime())
     if (why === null) {
-      await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: due })
+      await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: due, target_id })
       return
     }
     const id = newId()
     const skipped = { status: 'skipped', status_reason: why, ended_at: now }
     await new BackupExecution({
-      ...(await newExecution(database, id, backup, due)),
+      ...(await newExecution(database, id, { backup, at: due, target_id })),
       _id: id,
       tenant_id,
       ...skipped,
