@@ -51,6 +51,9 @@ export const acceptBackupExecution = (
     // An upgrade has its engine run for the backup.
     if (database.status !== 'running' && !by.parent)
       throw new StateConflict('back up the database', database.status)
+    // Touched, so that of two at once, in two processes, the second sees the first.
+    const { _id, tenant_id } = database
+    await Database.updateOne({ _id, tenant_id }, { $set: { updated_at: new Date() } })
     if (await openBackup(database))
       throw new Problem(
         409,
