@@ -1,5 +1,5 @@
 import { newId } from '../../lib/ids.ts'
-import { Problem, StateConflict } from '../../lib/problem.ts'
+import { Problem, QuotaExceeded, StateConflict } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { type Accepted, Operation } from '../operations.ts'
@@ -13,6 +13,7 @@ import {
   sealCopyCredentials,
 } from './backup-executions.ts'
 import { dropParts } from './backup-parts.ts'
+import { needBackupQuota } from './backup-quota.ts'
 import { Backup, type BackupDocument } from './backups.ts'
 import { holdTarget } from './backup-targets.ts'
 import { credentialsOf, Database, type DatabaseDocument, databaseResource } from './databases.ts'
@@ -36,7 +37,7 @@ const openBackup = ({ _id, tenant_id }: DatabaseDocument) =>
 
 /**
  * Accepts a backup, into a bucket of the tenant if one is given. Throws StateConflict unless the database runs,
- * InvalidInput, and `backup_in_progress`.
+ * InvalidInput, `backup_in_progress`, and QuotaExceeded for the platform's storage.
  */
 export const acceptBackupExecution = (
   by: By,
@@ -61,6 +62,8 @@ export const acceptBackupExecution = (
         'A backup is being made',
         'The database is being backed up: wait for it, or cancel its operation',
       )
+    // An upgrade that was begun is not stopped by it.
+    if (!target_id && !by.parent) await needBackupQuota(database)
     const id = newId()
     return create(by, backupExecutionResource, {
       id,
@@ -117,7 +120,7 @@ export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument)
     const database = await Database.findOne({ _id: backup.database_id, tenant_id }).lean()
     if (!database || database.status === 'deleting') return
     const { target_id } = backup
-    const why = await whyNot(database, now.getTime() - due.getTime())
+    const why = await whyNot(database, now.getTime() - due.getTime(), target_id)
     if (why === null) {
       await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: due, target_id })
       return
@@ -139,10 +142,22 @@ export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument)
     })
   }, _id)
 
-async function whyNot(database: DatabaseDocument, lateMs: number): Promise<string | null> {
+async function whyNot(
+  database: DatabaseDocument,
+  lateMs: number,
+  target_id: string | null,
+): Promise<string | null> {
   if (lateMs > latestMs) return 'The platform was down at the time of the schedule'
   if (database.status !== 'running') return `The database was ${database.status}`
-  return (await openBackup(database)) ? 'The backup before had not ended' : null
+  if (await openBackup(database)) return 'The backup before had not ended'
+  if (target_id) return null
+  return needBackupQuota(database).then(
+    () => null,
+    (error: unknown) => {
+      if (error instanceof QuotaExceeded) return `The tenant’s limit is reached: ${error.message}`
+      throw error
+    },
+  )
 }
 
 const shown = ({ _id, name, type }: DatabaseDocument) => ({ id: _id, name, type })

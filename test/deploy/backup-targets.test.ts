@@ -31,7 +31,7 @@ let database: string
 beforeAll(async () => {
   if (!hasEngines || !hasS3Server) return
   s3 = await openS3Server(tenantS3.port)
-  tenant = await makeTenant()
+  tenant = await makeTenant({ max_backup_gib: 0 }) // in the platform's storage
   targets = backupTargetsOf(tenant.owner)
   await makeDatabaseImages('redis')
   server = await tenant.owner.deployServers.make()
@@ -182,6 +182,26 @@ describeTargets('a backup in a bucket of the tenant', () => {
       { target_id: target },
     )
     expect(gone).toMatchObject(mistakeAt('/target_id'))
+  })
+
+  test('does not count against the limit of the platform’s storage, which refuses others', async () => {
+    const path = `/api/v1/deploy-servers/${server.id}/databases/${database}/backup-executions`
+    expect(await tenant.owner.ask('POST', path)).toMatchObject({
+      status: 409,
+      body: { code: 'quota_exceeded', limit: 'max_backup_gib', allowed: 0 },
+    })
+    const { body } = await databases.schedule(database, { frequency: '0 3 1 1 *' })
+    const backup = String(body['id'])
+    await Backup.updateOne({ _id: backup, tenant_id: tenant.id }, { $set: { next_at: new Date() } })
+    const [missed] = await eventually(async () => {
+      const all = await databases.executionsOf(database, backup)
+      return all.length > 0 && all
+    })
+    expect(missed).toMatchObject({
+      status: 'skipped',
+      reason: expect.stringContaining('max_backup_gib is 0'),
+    })
+    expect(await databases.deleteSchedule(database, backup)).toMatchObject({ status: 204 })
   })
 
   test('outlasts a bucket that is away for a moment, and fails with the reason if it is gone', async () => {
