@@ -85,7 +85,7 @@ const appsDomain = z
 
 const outbound = {
   KEELSON_OUTBOUND_ALLOWED: commaSeparated.describe(
-    'Private targets that tenants’ webhooks may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
+    'Private targets that tenants’ webhooks and backups may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
   ),
 }
 

@@ -21,6 +21,7 @@ import { eventDeliveries } from './deploy/event-deliveries.ts'
 import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
 import { backupExecutions } from './deploy/backup-executions.ts'
 import { backupProtocol } from './deploy/backup-protocol.ts'
+import { backupTargets } from './deploy/backup-targets.ts'
 import { backups } from './deploy/backups.ts'
 import { keptVolumes } from './deploy/kept-volumes.ts'
 import { scheduledTasks } from './deploy/scheduled-tasks.ts'
@@ -95,6 +96,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...keptVolumes,
   ...backups,
   ...backupExecutions,
+  ...backupTargets,
   ...makeServices(context),
   ...serviceLogs,
   ...serviceTemplateOperations,

@@ -8,6 +8,7 @@ import { makeOutbound } from '../lib/outbound.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { useBlobStores } from '../models/blobs.ts'
+import { useOutbound } from '../models/deploy/backup-targets.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { useLinks } from '../models/identity/links.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
@@ -43,11 +44,14 @@ const temporal = temporalClient(settings)
 onAccepted(makeStarter(temporal, log))
 tellHostsOfLoadBalancers(log)
 
+const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
+useOutbound(outbound)
+
 const operations = allOperations({
   apiUrl: settings.KEELSON_API_URL,
   appsDomain: settings.KEELSON_APPS_DOMAIN,
   machineKinds: settings.KEELSON_MACHINE_KINDS,
-  outbound: makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED }),
+  outbound,
   buildImages: {
     registry: settings.KEELSON_REGISTRY_IMAGE,
     base: {

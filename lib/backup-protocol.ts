@@ -11,6 +11,11 @@ const sealBytes = 64
 export const partAtMostKib = (partBytes + sealBytes) / 1024 + 1
 export const partType = 'application/octet-stream'
 
+/** The bucket of a tenant refuses, or has been away for too long. The title says what happened, for people. */
+export const targetFailedCode = 'backup_target_failed'
+/** A part was removed from its store by hand. */
+export const partMissingCode = 'part_missing'
+
 /** How many rows, documents or keys a restored copy has: `most`, or fewer if some may have expired. */
 const Count = z.strictObject({ name: z.string(), least: z.int(), most: z.int() })
 export type Count = z.infer<typeof Count>

@@ -26,9 +26,9 @@ export class NoAnswer extends Error {
 }
 
 export interface OutboundRequest {
-  method: 'GET' | 'POST'
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE'
   headers?: Record<string, string>
-  body?: string
+  body?: string | Uint8Array
   /** For all of it, redirects and the body included. */
   withinMs: number
   /** Of the body; the rest is not read. */

@@ -32,6 +32,7 @@ import { platformQueue } from '../lib/operation-workflows.ts'
 import { makeOutbound } from '../lib/outbound.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { useBlobStores } from '../models/blobs.ts'
+import { useOutbound } from '../models/deploy/backup-targets.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { countWaiting } from '../models/operations.ts'
@@ -41,6 +42,7 @@ import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
 import { startMailer } from './mailer.ts'
 import { keepSchedules } from './schedules.ts'
+import { startTargetKeeper } from './target-keeper.ts'
 import { startTaskClock } from './task-clock.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
@@ -52,6 +54,8 @@ installTemporalRuntime(log, settings)
 
 await connectDatabase(settings)
 await useBlobStores(settings)
+const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
+useOutbound(outbound)
 const connection = await NativeConnection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
 const client = temporalClient(settings)
 const authority = openAuthority({
@@ -101,10 +105,11 @@ tellHostsOfLoadBalancers(log)
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
 const tasks = startTaskClock(log)
-const events = startEventSender(makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED }), log)
+const events = startEventSender(outbound, log)
 const hosts = watchHosts(log)
 const schedules = keepSchedules(client, settings, log)
 const logs = startLogKeeper(settings, log)
+const targets = startTargetKeeper(log)
 gauge(
   'keelson_operations_waiting',
   'Operations that are accepted and not handed to Temporal yet',
@@ -119,7 +124,8 @@ await scraped.close()
 await dispatcher.stop()
 await mailer.stop()
 await tasks.stop()
-await events.stop()
+// Together: the end of the events closes the way outside, also for an answer that the other one waits for.
+await Promise.all([targets.stop(), events.stop()])
 await hosts.stop()
 await schedules.stop()
 await logs.stop()

@@ -19,6 +19,7 @@ import {
   type CopyOrder,
   type DumpOrder,
   type DumpReport,
+  partMissingCode,
   type ScratchOrder,
   sealPart,
   unsealPart,
@@ -70,7 +71,11 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
   /** The dump of a copy. Fails with BackupDamaged where a part is not as it was written. */
   async function* dumpOf(server: string, id: string, databaseId: string | null, { key, parts }: CopyOrder) {
     for (let index = 0; index < parts; index++) {
-      const sealed = await buffer(await api.part(server, id, databaseId, index))
+      const sealed = await api.part(server, id, databaseId, index).then(buffer, (error: unknown) => {
+        if (error instanceof Error && Reflect.get(error, 'code') === partMissingCode)
+          throw new BackupDamaged(`part ${index + 1} of ${parts} is no longer stored`, error)
+        throw error
+      })
       try {
         yield unsealPart(key, id, index, sealed)
       } catch (error) {
@@ -180,7 +185,9 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
             const index = report.parts++
             const sealed = sealPart(key, executionId, index, part)
             report.stored_bytes += sealed.length
-            waiting.push(send(() => api.keepPart(deployServerId, executionId, { attempt, index }, sealed)))
+            const sent = send(() => api.keepPart(deployServerId, executionId, { attempt, index }, sealed))
+            sent.catch(() => {}) // awaited below, unless another one fails first
+            waiting.push(sent)
             if (waiting.length < sentAtOnce) continue
             await waiting[0]
             waiting = waiting.slice(1)

@@ -26,6 +26,8 @@ const ExecutionView = z
     database_id: Id,
     database_name: z.string(),
     backup_id: Id.nullable().describe('Its schedule; null: somebody asked for it'),
+    target_id: Id.nullable().describe('The tenant’s bucket that it is in; null: the platform’s storage'),
+    location: z.string().nullable().describe('`s3://bucket/prefix/` of its objects in that bucket'),
     type: z.enum(databaseTypes),
     version: z.string().describe('That of the engine that wrote it'),
     reason: z.string().nullable().describe('The same as `status_reason`'),
@@ -60,6 +62,8 @@ const toView = (execution: BackupExecutionDocument): z.output<typeof ExecutionVi
     database_id: execution.database_id,
     database_name: execution.database_name,
     backup_id: execution.backup_id,
+    target_id: execution.target_id,
+    location: execution.location,
     type: execution.type,
     version: execution.version,
     reason: execution.status_reason,
@@ -115,10 +119,17 @@ export const backupExecutions = [
     permission: 'deploy_servers:manage',
     summary: 'Back up a database now. It succeeds when the backup has been read back',
     params: byDatabase,
+    body: z
+      .strictObject({
+        target_id: Id.nullable()
+          .default(null)
+          .describe('The tenant’s bucket that it goes to; null: the platform’s storage'),
+      })
+      .prefault({}),
     responses: { 202: ExecutionView },
-    handle: async ({ caller, params: { id, db } }) => {
+    handle: async ({ caller, params: { id, db }, body: { target_id } }) => {
       const database = await databaseOf(caller, id, db)
-      return accepting(caller, toView, (by) => acceptBackupExecution(by, database))
+      return accepting(caller, toView, (by) => acceptBackupExecution(by, database, { target_id }))
     },
   }),
 

@@ -25,6 +25,7 @@ const fields = {
     .max(3650)
     .nullable()
     .describe('Older ones are removed, but for the last; null: `keep_count` alone decides'),
+  target_id: Id.nullable().describe('The tenant’s bucket for new backups; null: the platform’s storage'),
 }
 
 const BackupView = z
@@ -54,6 +55,7 @@ const toView = (backup: BackupDocument): z.output<typeof BackupView> => ({
   enabled: backup.enabled,
   keep_count: backup.keep_count,
   keep_days: backup.keep_days,
+  target_id: backup.target_id,
   next_at: timeOrNull(backup.next_at),
   created_at: time(backup.created_at),
   updated_at: time(backup.updated_at),
@@ -93,6 +95,7 @@ export const backups = [
       enabled: fields.enabled.default(true),
       keep_count: fields.keep_count.default(7),
       keep_days: fields.keep_days.default(null),
+      target_id: fields.target_id.default(null),
     }),
     responses: { 201: BackupView },
     handle: async ({ caller, params: { id, db }, body }) => {

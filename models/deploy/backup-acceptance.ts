@@ -1,5 +1,5 @@
 import { newId } from '../../lib/ids.ts'
-import { Problem, StateConflict } from '../../lib/problem.ts'
+import { Problem, QuotaExceeded, StateConflict } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { type Accepted, Operation } from '../operations.ts'
@@ -13,7 +13,9 @@ import {
   sealCopyCredentials,
 } from './backup-executions.ts'
 import { dropParts } from './backup-parts.ts'
+import { needBackupQuota } from './backup-quota.ts'
 import { Backup, type BackupDocument } from './backups.ts'
+import { holdTarget } from './backup-targets.ts'
 import { credentialsOf, Database, type DatabaseDocument, databaseResource } from './databases.ts'
 import { tellEvent } from './events.ts'
 import { nextTime } from './scheduled-tasks.ts'
@@ -33,16 +35,26 @@ const nameOf = (at: Date, id: string): string =>
 const openBackup = ({ _id, tenant_id }: DatabaseDocument) =>
   BackupExecution.exists({ database_id: _id, tenant_id, status: 'creating' })
 
-/** Accepts a backup. Throws StateConflict unless the database runs, and `backup_in_progress`. */
+/**
+ * Accepts a backup, into a bucket of the tenant if one is given. Throws StateConflict unless the database runs,
+ * InvalidInput, `backup_in_progress`, and QuotaExceeded for the platform's storage.
+ */
 export const acceptBackupExecution = (
   by: By,
   database: DatabaseDocument,
-  { backup = null, at = null }: { backup?: BackupDocument | null; at?: Date | null } = {},
+  {
+    backup = null,
+    at = null,
+    target_id = null,
+  }: { backup?: BackupDocument | null; at?: Date | null; target_id?: string | null } = {},
 ): Promise<Accepted<BackupExecutionDocument>> =>
   transaction(async () => {
     // An upgrade has its engine run for the backup.
     if (database.status !== 'running' && !by.parent)
       throw new StateConflict('back up the database', database.status)
+    // Touched, so that of two at once, in two processes, the second sees the first.
+    const { _id, tenant_id } = database
+    await Database.updateOne({ _id, tenant_id }, { $set: { updated_at: new Date() } })
     if (await openBackup(database))
       throw new Problem(
         409,
@@ -50,19 +62,26 @@ export const acceptBackupExecution = (
         'A backup is being made',
         'The database is being backed up: wait for it, or cancel its operation',
       )
+    // An upgrade that was begun is not stopped by it.
+    if (!target_id && !by.parent) await needBackupQuota(database)
     const id = newId()
     return create(by, backupExecutionResource, {
       id,
-      fields: { ...(await newExecution(database, id, backup, at)), tags: {} },
+      fields: { ...(await newExecution(database, id, { backup, at, target_id })), tags: {} },
     })
   }, database._id)
 
 async function newExecution(
   database: DatabaseDocument,
   id: string,
-  backup: BackupDocument | null,
-  scheduled_at: Date | null,
+  {
+    backup,
+    at: scheduled_at,
+    target_id,
+  }: { backup: BackupDocument | null; at: Date | null; target_id: string | null },
 ) {
+  // Schedules from before there were targets have no such field.
+  const target = target_id ? await holdTarget(database.tenant_id, target_id) : null
   const { _id, name, deploy_server_id, type, applied } = database
   const { version, image, cpu_cores, memory_mib } = applied ?? database
   return {
@@ -71,6 +90,8 @@ async function newExecution(
     database_id: _id,
     database_name: name,
     backup_id: backup?._id ?? null,
+    target_id: target?._id ?? null,
+    location: target && `s3://${target.bucket}/${target.prefix}${_id}/${id}/`,
     type,
     version,
     image,
@@ -98,15 +119,16 @@ export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument)
     await Backup.updateOne({ _id, tenant_id, next_at: due }, { $set: { next_at: nextTime(backup, now) } })
     const database = await Database.findOne({ _id: backup.database_id, tenant_id }).lean()
     if (!database || database.status === 'deleting') return
-    const why = await whyNot(database, now.getTime() - due.getTime())
+    const { target_id } = backup
+    const why = await whyNot(database, now.getTime() - due.getTime(), target_id)
     if (why === null) {
-      await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: due })
+      await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: due, target_id })
       return
     }
     const id = newId()
     const skipped = { status: 'skipped', status_reason: why, ended_at: now }
     await new BackupExecution({
-      ...(await newExecution(database, id, backup, due)),
+      ...(await newExecution(database, id, { backup, at: due, target_id })),
       _id: id,
       tenant_id,
       ...skipped,
@@ -120,10 +142,22 @@ export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument)
     })
   }, _id)
 
-async function whyNot(database: DatabaseDocument, lateMs: number): Promise<string | null> {
+async function whyNot(
+  database: DatabaseDocument,
+  lateMs: number,
+  target_id: string | null,
+): Promise<string | null> {
   if (lateMs > latestMs) return 'The platform was down at the time of the schedule'
   if (database.status !== 'running') return `The database was ${database.status}`
-  return (await openBackup(database)) ? 'The backup before had not ended' : null
+  if (await openBackup(database)) return 'The backup before had not ended'
+  if (target_id) return null
+  return needBackupQuota(database).then(
+    () => null,
+    (error: unknown) => {
+      if (error instanceof QuotaExceeded) return `The tenant’s limit is reached: ${error.message}`
+      throw error
+    },
+  )
 }
 
 const shown = ({ _id, name, type }: DatabaseDocument) => ({ id: _id, name, type })

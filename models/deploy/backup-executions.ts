@@ -36,6 +36,10 @@ export interface BackupExecutionDocument extends ResourceDocument<StateOf<typeof
   database_name: string
   /** The schedule. Null: somebody asked for it. */
   backup_id: string | null
+  /** The tenant's bucket that it is in. Null: the platform's storage. */
+  target_id: string | null
+  /** `s3://bucket/prefix/`: its place in the tenant's bucket. */
+  location: string | null
   type: DatabaseType
   version: string
   image: string
@@ -79,6 +83,8 @@ const schema = resourceSchema<BackupExecutionDocument>(
     database_id: { type: String, required: true },
     database_name: { type: String, required: true },
     backup_id: { type: String, default: null },
+    target_id: { type: String, default: null },
+    location: { type: String, default: null },
     type: { type: String, required: true, enum: databaseTypes },
     version: { type: String, required: true },
     image: { type: String, required: true },
@@ -102,6 +108,7 @@ const schema = resourceSchema<BackupExecutionDocument>(
 schema.index({ database_id: 1, created_at: -1 })
 schema.index({ deploy_server_id: 1, created_at: -1 })
 schema.index({ backup_id: 1, created_at: -1 })
+schema.index({ target_id: 1 }, { partialFilterExpression: { target_id: { $type: 'string' } } })
 schema.index({ look_at: 1 }, { partialFilterExpression: { status: 'succeeded' } })
 export const BackupExecution = mongoose.model<BackupExecutionDocument>('BackupExecution', schema)
 export const backupExecutionResource = defineResource(

@@ -1,5 +1,8 @@
 import mongoose, { Schema } from 'mongoose'
-import { NotFound } from '../../lib/problem.ts'
+import { partMissingCode, targetFailedCode } from '../../lib/backup-protocol.ts'
+import { BlobMissing } from '../../lib/blob-store.ts'
+import { NotFound, Problem } from '../../lib/problem.ts'
+import { BucketFault } from '../../lib/tenant-buckets.ts'
 import { type BlobName, dropBlobs, dropUnkept, keepBlob, readBlob, storeBlob } from '../blobs.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
@@ -37,9 +40,20 @@ export const BackupPart = mongoose.model<BackupPartDocument>('BackupPart', schem
 
 type Of = Pick<BackupExecutionDocument, '_id' | 'tenant_id' | 'attempt'>
 
-/** Keeps a part of the present attempt. One that is there already stays. */
-export async function keepPart({ _id, tenant_id, attempt }: Of, index: number, bytes: Buffer): Promise<void> {
-  const blob = await storeBlob(bytes)
+/** Keeps a part of the present attempt. One that is there already stays. Throws `backup_target_failed`. */
+export async function keepPart(
+  {
+    _id,
+    tenant_id,
+    attempt,
+    target_id,
+    location,
+  }: Of & Pick<BackupExecutionDocument, 'target_id' | 'location'>,
+  index: number,
+  bytes: Buffer,
+): Promise<void> {
+  const within = target_id ? { target_id, prefix: `${prefixIn(location ?? '')}${attempt}-${index}-` } : null
+  const blob = await storeBlob(bytes, within).catch(targetFailed)
   try {
     await transaction(async () => {
       await keepBlob(blob)
@@ -52,11 +66,27 @@ export async function keepPart({ _id, tenant_id, attempt }: Of, index: number, b
   }
 }
 
-/** Throws NotFound. */
+/** Throws NotFound, `part_missing` and `backup_target_failed`. */
 export async function readPart({ _id, tenant_id, attempt }: Of, index: number): Promise<Buffer> {
   const part = await BackupPart.findOne({ execution_id: _id, tenant_id, attempt, index }).lean()
   if (!part) throw new NotFound('part of the backup')
-  return readBlob(part.blob)
+  try {
+    return await readBlob(part.blob)
+  } catch (error) {
+    if (error instanceof BlobMissing)
+      throw new Problem(404, partMissingCode, 'The part is no longer stored', undefined, { cause: error })
+    return targetFailed(error)
+  }
+}
+
+/** `s3://bucket/` is followed by the prefix of the names of the objects. */
+const prefixIn = (location: string): string => location.replace(/^s3:\/\/[^/]*\//, '')
+
+/** To the host, it is an end: it has been tried long enough. The title becomes the reason of the backup. */
+function targetFailed(error: unknown): never {
+  if (!(error instanceof BucketFault)) throw error
+  const title = `The backup target failed: ${error.message}`
+  throw new Problem(409, targetFailedCode, title, undefined, { cause: error })
 }
 
 const batch = 500

@@ -4,6 +4,7 @@ import { NotFound, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { documentOptions, idField, named } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { holdTarget } from './backup-targets.ts'
 import { Database, type DatabaseDocument } from './databases.ts'
 import { nextTime } from './scheduled-tasks.ts'
 
@@ -26,6 +27,8 @@ export interface BackupDocument {
   keep_count: number
   /** Older ones are removed, but for the last. Null: the count alone decides. */
   keep_days: number | null
+  /** The tenant's bucket that new ones go to. Null: the platform's storage. */
+  target_id: string | null
   next_at: Date | null
   created_at: Date
   updated_at: Date
@@ -43,6 +46,7 @@ const schema = new Schema<BackupDocument>(
     enabled: { type: Boolean, required: true },
     keep_count: { type: Number, required: true },
     keep_days: { type: Number, default: null },
+    target_id: { type: String, default: null },
     next_at: { type: Date, default: null },
   },
   { ...documentOptions, collection: 'backups' },
@@ -50,19 +54,20 @@ const schema = new Schema<BackupDocument>(
 tenantScoped(schema)
 schema.index({ database_id: 1, name: 1 }, { unique: true })
 schema.index({ next_at: 1 })
+schema.index({ target_id: 1 }, { partialFilterExpression: { target_id: { $type: 'string' } } })
 export const Backup = mongoose.model<BackupDocument>('Backup', schema)
 
 export const backupsAtMost = 10
 
 export type BackupFields = Pick<
   BackupDocument,
-  'name' | 'frequency' | 'timezone' | 'enabled' | 'keep_count' | 'keep_days'
+  'name' | 'frequency' | 'timezone' | 'enabled' | 'keep_count' | 'keep_days' | 'target_id'
 >
 
 const timed = (fields: Pick<BackupFields, 'frequency' | 'timezone' | 'enabled'>): Date | null =>
   fields.enabled ? nextTime(fields, new Date()) : null
 
-/** Throws NotFound, NameTaken and `too_many_backups`. */
+/** Throws NotFound, InvalidInput, NameTaken and `too_many_backups`. */
 export const createBackup = (
   { _id: database_id, tenant_id, deploy_server_id }: DatabaseDocument,
   fields: BackupFields,
@@ -80,28 +85,32 @@ export const createBackup = (
           'Too many backup schedules',
           `The database has ${backupsAtMost} backup schedules, and may have no more`,
         )
+      if (fields.target_id !== null) await holdTarget(tenant_id, fields.target_id)
       const its = { _id: newId(), tenant_id, deploy_server_id, database_id, next_at: timed(fields) }
       return (await new Backup({ ...fields, ...its }).save()).toObject()
     }, database_id),
   )
 
-/** Throws NotFound and NameTaken. The next time is computed anew. */
+/** Throws NotFound, InvalidInput and NameTaken. The next time is computed anew. */
 export const changeBackup = (
   backup: BackupDocument,
   changes: { [Field in keyof BackupFields]?: BackupFields[Field] | undefined },
 ): Promise<BackupDocument> =>
-  named('backup schedule', changes.name ?? '', async () => {
-    const { _id, tenant_id } = backup
-    const given = Object.entries(changes).filter(([, value]) => value !== undefined)
-    const set = Object.fromEntries(given) as Partial<BackupFields>
-    const changed = await Backup.findOneAndUpdate(
-      { _id, tenant_id },
-      { $set: { ...set, next_at: timed({ ...backup, ...set }) } },
-      { returnDocument: 'after' },
-    ).lean()
-    if (!changed) throw new NotFound('backup schedule')
-    return changed
-  })
+  named('backup schedule', changes.name ?? '', () =>
+    transaction(async () => {
+      const { _id, tenant_id } = backup
+      const given = Object.entries(changes).filter(([, value]) => value !== undefined)
+      const set = Object.fromEntries(given) as Partial<BackupFields>
+      if (set.target_id) await holdTarget(tenant_id, set.target_id)
+      const changed = await Backup.findOneAndUpdate(
+        { _id, tenant_id },
+        { $set: { ...set, next_at: timed({ ...backup, ...set }) } },
+        { returnDocument: 'after' },
+      ).lean()
+      if (!changed) throw new NotFound('backup schedule')
+      return changed
+    }, backup._id),
+  )
 
 /** The schedule of this database. Throws NotFound. */
 export async function backupOf(

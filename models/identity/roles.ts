@@ -24,6 +24,7 @@ const resources = [
   'load_balancers',
   'certificates',
   'deploy_servers',
+  'backup_targets',
   'webhooks',
   'connectors',
   'workspaces',

@@ -192,12 +192,13 @@ export async function takeQuota(tenantId: string, size: Size, { isNew = false } 
 }
 
 /**
- * Throws QuotaExceeded if a tenant with `used` resources may not have one more. Call in the transaction that adds it,
- * under a lock (`lockParent`). Counted resources need no release.
+ * Throws QuotaExceeded if a tenant with `used` resources may not have one more, or as much as is `asked`. Call in the
+ * transaction that adds it, under a lock (`lockParent`). Counted resources need no release.
  */
-export async function needQuota(tenantId: string, name: LimitName, used: number): Promise<void> {
+export async function needQuota(tenantId: string, name: LimitName, used: number, asked = 1): Promise<void> {
   const { limits } = await tenantOf(tenantId)
-  if (used >= limits[name]) throw new QuotaExceeded(name, limits[name], used, 1)
+  if (used >= limits[name] || used + asked > limits[name])
+    throw new QuotaExceeded(name, limits[name], used, asked)
 }
 
 /** An aggregation expression: whether `asked` more fits into `allowed`. Releasing always fits. */

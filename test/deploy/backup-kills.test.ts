@@ -1,13 +1,17 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
 import type { Json } from '../support/clients/ask.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
+import { backupTargetsOf } from '../support/clients/backup-targets.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
+import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.ts'
 import { sampled } from '../support/sampled.ts'
+import { tenantS3 } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // If a process is killed (-9) in the middle of a backup, a restore, an upgrade or a deletion, the operation ends as requested,
@@ -22,6 +26,7 @@ let tenant: TestTenant
 let server: DeployServerBody
 let databases: ReturnType<typeof databasesOf>
 let inside: ReturnType<typeof insideOf>
+let s3: S3Server | undefined
 
 beforeAll(async () => {
   tenant = await makeTenant()
@@ -30,6 +35,8 @@ beforeAll(async () => {
   inside = insideOf(tenant, server)
   if (hasEngines) await makeDatabaseImages('redis')
 })
+
+afterAll(() => s3?.close())
 
 /** Kills when the operation has come to a step that begins so, and waits for the end. */
 async function killedAt(step: string, role: (typeof roles)[number], { operation }: Accepted): Promise<void> {
@@ -45,6 +52,15 @@ async function filled(over: Json = {}): Promise<string> {
   const { id } = await databases.make(over)
   await inside.write(id, 'redis')
   return id
+}
+
+/** A bucket of the tenant. */
+async function target(): Promise<string> {
+  s3 ??= await openS3Server(tenantS3.port)
+  const bucket = newId()
+  await s3.makeBucket(bucket)
+  const { body } = await backupTargetsOf(tenant.owner).create({ endpoint: s3.endpoint, bucket, ...s3.access })
+  return String(body['id'])
 }
 
 async function backUp(id: string): Promise<string> {
@@ -65,12 +81,18 @@ async function remove(id: string): Promise<void> {
   ])
 }
 
+const places = hasS3Server ? ['the platform', 'a bucket'] : ['the platform']
+const backedUp = pointsOf('copying', 'waiting', 'restoring').flatMap((point) =>
+  places.map((place) => ({ ...point, place })),
+)
+
 describeEngines('a backup', () => {
-  test.each(sampled(pointsOf('copying', 'waiting', 'restoring'), 1))(
-    'is made, and can be restored, if $role is killed at the step "$step"',
-    async ({ step, role }) => {
+  test.each(sampled(backedUp, 1))(
+    'is made in $place, and can be restored, if $role is killed at the step "$step"',
+    async ({ step, role, place }) => {
       const id = await filled()
-      const created = await databases.backUp(id)
+      const target_id = place === 'a bucket' ? await target() : null
+      const created = await databases.backUp(id, { target_id })
       await killedAt(step, role, created)
       expect(await databases.execution(created.id)).toMatchObject({
         status: 'succeeded',

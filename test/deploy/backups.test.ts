@@ -3,6 +3,7 @@ import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
 import { Backup } from '../../models/deploy/backups.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
+import { replicas } from '../support/api-clients.ts'
 import { spoil, storedBytes } from '../support/blobs.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts'
@@ -192,6 +193,21 @@ describeEngines('a backup', () => {
       `/api/v1/deploy-servers/${server.id}/databases/${id}/backup-executions`,
     )
     expect(refused).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
+    await remove(id)
+  })
+
+  test('is made once if it is asked for several times at once', async () => {
+    const { id } = await filled()
+    const path = `/api/v1/deploy-servers/${server.id}/databases/${id}/backup-executions`
+    const asked = [...replicas(), ...replicas()].map((replica) =>
+      tenant.owner.ask('POST', `${replica}${path}`),
+    )
+    const answers = (await Promise.all(asked)).map(({ status, body }) => [status, body['code'] ?? null])
+    const refused = answers.filter(([status]) => status !== 202)
+    expect(refused).toEqual(answers.slice(1).map(() => [409, 'backup_in_progress']))
+    const made = () => databases.executions(`&database_id=${id}`)
+    await eventually(async () => (await made())[0]?.status === 'succeeded')
+    expect(await made()).toHaveLength(1)
     await remove(id)
   })
 

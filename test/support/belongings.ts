@@ -1,9 +1,11 @@
 import { newId } from '../../lib/ids.ts'
 import { BackupExecution, makeCopyKey, sealCopyCredentials } from '../../models/deploy/backup-executions.ts'
+import { BackupTarget } from '../../models/deploy/backup-targets.ts'
 import { Database, makeCredentials } from '../../models/deploy/databases.ts'
 import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
+import { sealSecret } from '../../models/secrets.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { databasesOf } from './clients/databases.ts'
@@ -151,7 +153,26 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     },
     'deploy-servers/services': { task: String(serviceTask['id']), storage: String(serviceStorage['id']) },
     operations: { id: container.operation.id },
+    'backup-targets': { id: await makeTarget(tenant.id) },
   }
+}
+
+/** A bucket that the platform does not reach. */
+async function makeTarget(tenant_id: string): Promise<string> {
+  const _id = newId()
+  await new BackupTarget({
+    _id,
+    tenant_id,
+    name: 'away',
+    endpoint: 'http://127.0.0.1:9',
+    region: 'us-east-1',
+    bucket: 'away',
+    path_style: true,
+    access_key_id: 'none',
+    secret_sealed: await sealSecret('none', _id),
+    checked_at: new Date(),
+  }).save()
+  return _id
 }
 
 /** A backup that failed. */

@@ -65,6 +65,9 @@ export const acmeServer = {
 /** The receiver of webhooks that the tests start (test/support/receiver.ts). */
 export const eventReceiver = { port: layout.apiPort + 72 }
 
+/** The server with buckets of tenants that the tests start (test/support/s3-server.ts). */
+export const tenantS3 = { port: layout.apiPort + 73 }
+
 /** More resources than any test needs, whatever the machine has. */
 const settings = {
   KEELSON_MAIL_TOPIC_ARN: mailTopic.arn,
@@ -72,7 +75,11 @@ const settings = {
   KEELSON_MAIL_TOPIC_CA_FILE: mailTopic.caFile,
   KEELSON_ACME_DIRECTORY: `https://localhost:${acmeServer.port}/dir`,
   KEELSON_ACME_CA: acmeServer.caFile,
-  KEELSON_OUTBOUND_ALLOWED: `127.0.0.1:${eventReceiver.port},localhost:${eventReceiver.port}`,
+  KEELSON_OUTBOUND_ALLOWED: [
+    `127.0.0.1:${eventReceiver.port}`,
+    `localhost:${eventReceiver.port}`,
+    `127.0.0.1:${tenantS3.port}`,
+  ].join(','),
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',

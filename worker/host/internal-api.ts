@@ -29,7 +29,13 @@ import {
   RegistryOnHost,
   type ReplicaReport,
 } from '../../lib/deploy-protocol.ts'
-import { CopyOrder, DumpOrder, type DumpReport, partType } from '../../lib/backup-protocol.ts'
+import {
+  CopyOrder,
+  DumpOrder,
+  type DumpReport,
+  partType,
+  targetFailedCode,
+} from '../../lib/backup-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
@@ -307,5 +313,7 @@ function away(cause: unknown): never {
 async function refusalOf(response: Response): Promise<InternalApiFault> {
   const body: unknown = await response.json().catch(away)
   const refusal = Refusal.catch({ code: 'refused', title: response.statusText }).parse(body)
-  return new InternalApiFault(response.status, refusal.code, `The platform’s API refused: ${refusal.title}`)
+  const isPlain = refusal.code === targetFailedCode
+  const message = isPlain ? refusal.title : `The platform’s API refused: ${refusal.title}`
+  return new InternalApiFault(response.status, refusal.code, message)
 }

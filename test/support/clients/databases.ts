@@ -27,6 +27,8 @@ export interface ExecutionBody extends Json {
   status: string
   reason: string | null
   backup_id: string | null
+  target_id: string | null
+  location: string | null
   size_bytes: number | null
   dump_bytes: number | null
   verified: { by: string; at: string; tables: number; rows: number } | null
@@ -76,7 +78,8 @@ export function databasesOf(caller: Caller, server: string) {
       (await caller.get<DatabaseMetricsBody>(`${path}/${id}/metrics?step_sec=10`)).series,
     activity: async (id: string) =>
       (await caller.get<{ items: { kind: string; message: string }[] }>(`${path}/${id}/activity`)).items,
-    backUp: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/backup-executions`),
+    backUp: (id: string, body?: Json): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/backup-executions`, body),
     execution: (id: string) => caller.get<ExecutionBody>(`${at}/backup-executions/${id}`),
     executions: async (query = '') =>
       (await caller.get<{ items: ExecutionBody[] }>(`${at}/backup-executions?limit=100${query}`)).items,
