@@ -384,6 +384,17 @@ const host = z.object({
     .string()
     .default('unix:///var/run/docker.sock')
     .describe('The Docker Engine of this host'),
+  KEELSON_CONTAINER_BRIDGE: z
+    .string()
+    .regex(/^[\w.-]{1,15}$/)
+    .optional()
+    .describe(
+      'The bridge of the engine’s default network, if only Keelson’s containers are on it; without it, the host makes a network of its own on the engine',
+    ),
+  KEELSON_CONTAINER_POOL: z
+    .cidrv4()
+    .default('10.64.0.0/10')
+    .describe('Where the host’s own network for containers takes its addresses: a free /22'),
   KEELSON_HOST_CONTAINER_MACHINES: z
     .enum(['true', 'false'])
     .default('false')
@@ -426,7 +437,7 @@ const host = z.object({
     'The DNS resolvers of subnets with `nat`, comma separated; without it, the machine’s own',
   ),
   KEELSON_NETWORK_REFUSED: commaSeparated.describe(
-    'Networks behind the host’s default route that members of VPCs must not reach, as CIDRs, comma separated: those with services of the platform',
+    'Networks behind the host’s default route that members of VPCs and containers must not reach, as CIDRs, comma separated: those with services of the platform',
   ),
   KEELSON_HOST_NAMESPACE: z
     .string()

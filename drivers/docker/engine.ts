@@ -29,6 +29,8 @@ export interface DockerSettings {
   beforeRemoval?: BeforeRemoval
   /** An image with `sleep`, for pause containers. */
   pauseImage?: string
+  /** The network of containers without NICs; null for the engine's default. */
+  network?: () => Promise<string | null>
   /** Whether deploy servers may have machines here, which are containers with more rights. */
   machines?: boolean
 }
@@ -47,6 +49,7 @@ export function makeDockerEngine({
   logBacklogMib = 0,
   beforeRemoval = async () => {},
   pauseImage = 'busybox:latest',
+  network = async () => null,
   machines = false,
 }: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
@@ -78,6 +81,7 @@ export function makeDockerEngine({
           logBacklogMib,
           beforeRemoval,
           pauseImage,
+          network,
           onNetwork,
         }
         return found(await runContainer(docker, ports, order))

@@ -120,13 +120,15 @@ export interface Made {
   ports: BoundPort[]
   /** Output beyond the cap that may wait on the host for archiving. 0: the engine drops it. */
   logBacklogMib: number
-  /** The network mode that joins the pause container, which then carries host name, resolver and ports. */
-  joined: string | null
+  /** Whether it joins a pause container, which then carries host name, resolver and ports. */
+  joined: boolean
+  /** The engine's network mode; null for its default network. */
+  network: string | null
 }
 
 /** The engine's create call for one container. */
 export function createOptions(made: Made, address: string): ContainerCreateOptions {
-  const { spec, configVars, image, ports, joined } = made
+  const { spec, configVars, image, ports, joined, network } = made
   const { ExposedPorts, PortBindings } = portOptions(address, ports)
   const logs = logLimits(spec.log_cap_mib, made.logBacklogMib)
   return {
@@ -154,7 +156,8 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
     HostConfig: {
       ...startLimits(spec),
       RestartPolicy: { Name: 'no' }, // until `watched` sets it
-      ...(joined ? { NetworkMode: joined } : { PortBindings }),
+      ...(network ? { NetworkMode: network } : {}),
+      ...(joined ? {} : { PortBindings }),
       Init: true, // reaps orphans and forwards signals, which few images' first process does
       // Not `Binds`: it creates a missing folder on the host, and writes would land on the host's disk.
       Mounts: (spec.mounts ?? []).map(({ host_path, mount_path, read_only }) => ({

@@ -20,6 +20,8 @@ interface With {
   /** `logFolder` of the Docker Engine. */
   folder: string | null
   api: Pick<InternalApi, 'logPiece'>
+  /** The network of containers without NICs. */
+  network: () => Promise<string | null>
   serveOn: ServeOn
   log: Logger
 }
@@ -66,7 +68,10 @@ export async function openDisks(settings: Settings<'host'>, log: Logger) {
 }
 
 /** Opens the engines of this host's instances and load balancers, and the archiving of their output. */
-export async function openEngines(settings: Settings<'host'>, { hostId, folder, api, log, ...of }: With) {
+export async function openEngines(
+  settings: Settings<'host'>,
+  { hostId, folder, api, network, log, ...of }: With,
+) {
   const dockerHost = settings.KEELSON_DOCKER_HOST
   const backlogMib = settings.KEELSON_LOG_BACKLOG_MIB
   const archives = folder !== null && backlogMib > 0
@@ -95,6 +100,7 @@ export async function openEngines(settings: Settings<'host'>, { hostId, folder, 
     ports,
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
+    network,
     machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
