@@ -308,6 +308,11 @@ const host = z.object({
     .regex(/^\d+-\d+$/)
     .default('20000-29999')
     .describe('The host ports for published ports'),
+  KEELSON_RESERVED_PORTS: commaSeparated
+    .pipe(z.array(z.string().regex(/^\d+(-\d+)?$/)))
+    .describe(
+      'Ports of that range which no instance gets, as `27017` or `27000-27100`, comma separated; the platform’s own are reserved without it',
+    ),
   KEELSON_HOST_CPU_CORES: z.coerce
     .number()
     .positive()

@@ -47,6 +47,18 @@ export class PortInUse extends EngineError {
   }
 }
 
+/** A port that the host does not publish: it is outside its range, or reserved. */
+export class PortNotAllowed extends EngineError {
+  override readonly name = 'PortNotAllowed'
+  readonly code = 'port_not_allowed'
+  readonly permanent = true
+  readonly port: number
+  constructor(port: number) {
+    super(`The host does not publish the port ${port}: it is outside its range, or reserved`)
+    this.port = port
+  }
+}
+
 /** The engine could not start the command, or it ended at once. */
 export class CommandFailed extends EngineError {
   override readonly name = 'CommandFailed'

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { PublishablePorts } from './port-ranges.ts'
 
 // Messages between a host and the API, outside workflows. The paths are in api/compute/host-protocol.ts.
 
@@ -125,6 +126,7 @@ export const HostReport = z.strictObject({
   engine: z.strictObject({ name: z.string(), version: z.string() }),
   /** Where other hosts reach this host's VPCs; null if they cannot. */
   underlay_address: z.ipv4().nullable(),
+  published_ports: PublishablePorts,
   /** The engine of its microVMs and VMs; null if there is none, or if it is not known yet. */
   machines: MachinesOfHost.nullable(),
   /** The kinds of instances that this host can run, and whether it can run load balancers. */

@@ -14,6 +14,7 @@ import {
   openDisks,
   openEngines,
   planeAddress,
+  publishablePorts,
   serveOn,
   withAccessLogs,
 } from './host/engines.ts'
@@ -181,6 +182,7 @@ const reporting = keepReporting(
         ...machineKinds(),
       ],
       underlay_address: underlayAddress(settings),
+      published_ports: publishablePorts(settings),
     }),
     machines: machinesOfHost,
     send: api.report,

@@ -67,6 +67,13 @@ export function roleEnv(
     ...(connections.bridge ? { KEELSON_CONTAINER_BRIDGE: connections.bridge } : {}),
     KEELSON_HOST_PORT: String(layout.hostPort),
     KEELSON_HOST_PORT_RANGE: layout.hostPortRange,
+    KEELSON_RESERVED_PORTS: [
+      layout.mongodbPort,
+      layout.temporalPort,
+      layout.temporalUiPort,
+      layout.apiPort,
+      operatorSettings()['KEELSON_RESERVED_PORTS'] ?? '',
+    ].join(','),
     KEELSON_HOST_DISKS: join(layout.state, 'host/disks'),
     KEELSON_HOST_DISKS_RUN: disksRun(layout, 1),
     KEELSON_HOST_MACHINES: join(layout.state, 'host/machines'),

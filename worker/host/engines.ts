@@ -10,6 +10,7 @@ import { readLogFiles } from '../../drivers/system/log-reader.ts'
 import { listenAddress } from '../../lib/addresses.ts'
 import type { Logger } from '../../lib/log.ts'
 import { metrics } from '../../lib/metrics.ts'
+import { parsePorts, platformPorts, type PublishablePorts } from '../../lib/port-ranges.ts'
 import type { InternalApi } from './internal-api.ts'
 import { makeLogShipper } from './log-shipper.ts'
 import { openLoadBalancers } from './parts/load-balancers.ts'
@@ -32,10 +33,21 @@ interface ServeOn {
   ports: [from: number, to: number]
 }
 
-/** Parses `22000-22999` into both ends. */
-export const range = (text: string): [from: number, to: number] => {
-  const [from = 0, to = 0] = text.split('-').map(Number)
-  return [from, to]
+const portOf = ({ port, protocol }: URL): string => port || (protocol === 'https:' ? '443' : '80')
+
+/** The ports that this host publishes. Its own programs' are reserved, whatever they are set to. */
+export function publishablePorts(settings: Settings<'host'>): PublishablePorts {
+  const own = [
+    settings.KEELSON_HOST_PORT,
+    settings.KEELSON_METRICS_PORT,
+    settings.KEELSON_VXLAN_PORT,
+    settings.KEELSON_HOST_DISK_PORTS,
+    portOf(new URL(settings.KEELSON_API_URL)),
+    settings.KEELSON_TEMPORAL_ADDRESS.split(':').at(-1) ?? '',
+    ...settings.KEELSON_RESERVED_PORTS,
+  ].map((text) => parsePorts(String(text)))
+  const reserved = [...platformPorts, ...own].filter(([from, to]) => from >= 1 && to >= from)
+  return { range: parsePorts(settings.KEELSON_HOST_PORT_RANGE), reserved }
 }
 
 /** The address of the data plane, and of disks and machines served to other hosts. */
@@ -44,7 +56,7 @@ export const planeAddress = (settings: Settings<'host'>): string =>
 
 export const serveOn = (settings: Settings<'host'>): ServeOn => ({
   address: planeAddress(settings),
-  ports: range(settings.KEELSON_HOST_DISK_PORTS),
+  ports: parsePorts(settings.KEELSON_HOST_DISK_PORTS),
 })
 
 const gibibyte = 1024 ** 3
@@ -92,7 +104,7 @@ export async function openEngines(
   })
   const ports = makeHostPorts({
     address: listenAddress(settings.KEELSON_HOST_ADDRESS),
-    range: range(settings.KEELSON_HOST_PORT_RANGE),
+    ...publishablePorts(settings),
   })
   const containers = makeDockerEngine({
     hostId,
