@@ -400,6 +400,20 @@ const host = z.object({
     .cidrv4()
     .default('10.64.0.0/10')
     .describe('Where the host’s own network for containers takes its addresses: a free /22'),
+  KEELSON_CONTAINER_IO_MIB: z.coerce
+    .number()
+    .int()
+    .nonnegative()
+    .default(256)
+    .describe(
+      'What each container may read, and write, in MiB a second on the disk with the engine’s files; 0: unlimited',
+    ),
+  KEELSON_CONTAINER_IOPS: z.coerce
+    .number()
+    .int()
+    .positive()
+    .default(8_192)
+    .describe('The same in operations a second'),
   KEELSON_HOST_CONTAINER_MACHINES: z
     .enum(['true', 'false'])
     .default('false')

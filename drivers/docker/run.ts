@@ -12,6 +12,7 @@ import {
   createOptions,
   engineName,
   hasRun,
+  type IoLimits,
   isOurs,
   labels,
   restartPolicy,
@@ -59,6 +60,8 @@ export interface Order {
   pauseImage: string
   /** The network of a container without NICs; null for the engine's default. */
   network: () => Promise<string | null>
+  mostOpenFiles: number
+  io: IoLimits | null
   /** Called before a container with a `network` starts, with the pid of a process in its namespace. */
   onNetwork: (pid: number) => Promise<void>
 }

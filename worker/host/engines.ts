@@ -1,5 +1,7 @@
+import { readFile } from 'node:fs/promises'
 import type { Settings } from '../../config.ts'
-import { makeDockerEngine } from '../../drivers/docker/engine.ts'
+import { diskOfDocker, makeDockerEngine } from '../../drivers/docker/engine.ts'
+import type { IoLimits } from '../../drivers/docker/spec.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
 import { type InstanceEngine, joinEngines, joinLogFiles } from '../../drivers/instances.ts'
 import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
@@ -113,12 +115,26 @@ export async function openEngines(
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
     network,
+    mostOpenFiles: await mostOpenFiles(),
+    io: await ioLimits(settings),
     machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
   machines = await openMachines(settings, { hostId, serveOn: of.serveOn, ports, logs: archiving, log })
   balancers = await openLoadBalancers(settings, { hostId, ports, logs: archiving, log })
   return { containers, machines, balancers, engine: joinEngines(containers, machines), files, logs, archives }
+}
+
+/** Of this process: the engine's is rarely lower, and it fails starts that ask for more. */
+async function mostOpenFiles(): Promise<number> {
+  const limits = await readFile('/proc/self/limits', 'utf8')
+  return Number(/^Max open files +\d+ +(\d+)/m.exec(limits)?.[1] ?? 1024)
+}
+
+async function ioLimits(settings: Settings<'host'>): Promise<IoLimits | null> {
+  const { KEELSON_CONTAINER_IO_MIB: mib, KEELSON_CONTAINER_IOPS: operations } = settings
+  const disk = mib > 0 ? await diskOfDocker(settings.KEELSON_DOCKER_HOST) : null
+  return disk === null ? null : { disk, bytes: mib * 1024 ** 2, operations }
 }
 
 export const findLogFolder = (settings: Settings<'host'>): Promise<string | null> =>
