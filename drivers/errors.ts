@@ -59,6 +59,18 @@ export class PortNotAllowed extends EngineError {
   }
 }
 
+/** A machine wrote the disk, so the host's kernel must not mount it. */
+export class DiskNotMountable extends EngineError {
+  override readonly name = 'DiskNotMountable'
+  readonly code = 'disk_written_by_machine'
+  readonly permanent = true
+  readonly disk: string
+  constructor(disk: string) {
+    super('A machine wrote the disk, so no container can have it')
+    this.disk = disk
+  }
+}
+
 /** The engine could not start the command, or it ended at once. */
 export class CommandFailed extends EngineError {
   override readonly name = 'CommandFailed'

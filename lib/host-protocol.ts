@@ -70,6 +70,8 @@ export const WantedDisk = z.object({
   instance_id: z.string().nullable(),
   mount_path: z.string().nullable(),
   read_only: z.boolean(),
+  /** Such a disk is never mounted by a host. */
+  written_by_machine: z.boolean(),
   /** The operation that is moving the disk. */
   moved_by: z.string().nullable(),
   state: z.enum(['attached', 'detached', 'as_is']),
