@@ -320,6 +320,11 @@ const host = z.object({
     .regex(/^\d+-\d+$/)
     .default('20000-29999')
     .describe('The host ports for published ports'),
+  KEELSON_RESERVED_PORTS: commaSeparated
+    .pipe(z.array(z.string().regex(/^\d+(-\d+)?$/)))
+    .describe(
+      'Ports of that range which no instance gets, as `27017` or `27000-27100`, comma separated; the platform’s own are reserved without it',
+    ),
   KEELSON_HOST_CPU_CORES: z.coerce
     .number()
     .positive()
@@ -396,6 +401,31 @@ const host = z.object({
     .string()
     .default('unix:///var/run/docker.sock')
     .describe('The Docker Engine of this host'),
+  KEELSON_CONTAINER_BRIDGE: z
+    .string()
+    .regex(/^[\w.-]{1,15}$/)
+    .optional()
+    .describe(
+      'The bridge of the engine’s default network, if only Keelson’s containers are on it; without it, the host makes a network of its own on the engine',
+    ),
+  KEELSON_CONTAINER_POOL: z
+    .cidrv4()
+    .default('10.64.0.0/10')
+    .describe('Where the host’s own network for containers takes its addresses: a free /22'),
+  KEELSON_CONTAINER_IO_MIB: z.coerce
+    .number()
+    .int()
+    .nonnegative()
+    .default(256)
+    .describe(
+      'What each container may read, and write, in MiB a second on the disk with the engine’s files; 0: unlimited',
+    ),
+  KEELSON_CONTAINER_IOPS: z.coerce
+    .number()
+    .int()
+    .positive()
+    .default(8_192)
+    .describe('The same in operations a second'),
   KEELSON_HOST_CONTAINER_MACHINES: z
     .enum(['true', 'false'])
     .default('false')
@@ -438,7 +468,7 @@ const host = z.object({
     'The DNS resolvers of subnets with `nat`, comma separated; without it, the machine’s own',
   ),
   KEELSON_NETWORK_REFUSED: commaSeparated.describe(
-    'Networks behind the host’s default route that members of VPCs must not reach, as CIDRs, comma separated: those with services of the platform',
+    'Networks behind the host’s default route that members of VPCs and containers must not reach, as CIDRs, comma separated: those with services of the platform',
   ),
   KEELSON_HOST_NAMESPACE: z
     .string()

@@ -47,6 +47,30 @@ export class PortInUse extends EngineError {
   }
 }
 
+/** A port that the host does not publish: it is outside its range, or reserved. */
+export class PortNotAllowed extends EngineError {
+  override readonly name = 'PortNotAllowed'
+  readonly code = 'port_not_allowed'
+  readonly permanent = true
+  readonly port: number
+  constructor(port: number) {
+    super(`The host does not publish the port ${port}: it is outside its range, or reserved`)
+    this.port = port
+  }
+}
+
+/** A machine wrote the disk, so the host's kernel must not mount it. */
+export class DiskNotMountable extends EngineError {
+  override readonly name = 'DiskNotMountable'
+  readonly code = 'disk_written_by_machine'
+  readonly permanent = true
+  readonly disk: string
+  constructor(disk: string) {
+    super('A machine wrote the disk, so no container can have it')
+    this.disk = disk
+  }
+}
+
 /** The engine could not start the command, or it ended at once. */
 export class CommandFailed extends EngineError {
   override readonly name = 'CommandFailed'

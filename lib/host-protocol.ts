@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { PublishablePorts } from './port-ranges.ts'
 
 // Messages between a host and the API, outside workflows. The paths are in api/compute/host-protocol.ts.
 
@@ -69,6 +70,8 @@ export const WantedDisk = z.object({
   instance_id: z.string().nullable(),
   mount_path: z.string().nullable(),
   read_only: z.boolean(),
+  /** Such a disk is never mounted by a host. */
+  written_by_machine: z.boolean(),
   /** The operation that is moving the disk. */
   moved_by: z.string().nullable(),
   state: z.enum(['attached', 'detached', 'as_is']),
@@ -125,6 +128,7 @@ export const HostReport = z.strictObject({
   engine: z.strictObject({ name: z.string(), version: z.string() }),
   /** Where other hosts reach this host's VPCs; null if they cannot. */
   underlay_address: z.ipv4().nullable(),
+  published_ports: PublishablePorts,
   /** The engine of its microVMs and VMs; null if there is none, or if it is not known yet. */
   machines: MachinesOfHost.nullable(),
   /** The kinds of instances that this host can run, and whether it can run load balancers. */

@@ -14,11 +14,13 @@ import {
   openDisks,
   openEngines,
   planeAddress,
+  publishablePorts,
   serveOn,
   withAccessLogs,
 } from './host/engines.ts'
 import { enrolled } from './host/enrolment.ts'
 import { observeInstances } from './host/instances.ts'
+import { openFence } from './host/fence.ts'
 import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts'
 import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines } from './host/machine-engines.ts'
@@ -90,7 +92,8 @@ const { hostId } = credential
 const api = makeInternalApi(settings.KEELSON_API_URL, credential)
 
 const folder = await untilItWorks('looking for the engine’s files', () => findLogFolder(settings), insisting)
-const opened = { hostId, folder, api, serveOn: serveOn(settings), log }
+const fence = await openFence(settings, hostId, insisting)
+const opened = { hostId, folder, api, network: fence.network, serveOn: serveOn(settings), log }
 const { containers, machines, balancers, engine, files, logs, archives } = await openEngines(settings, opened)
 const machinesOfHost = lookIntoMachines(machines, log, signal)
 const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wantedDisk })
@@ -179,6 +182,7 @@ const reporting = keepReporting(
         ...machineKinds(),
       ],
       underlay_address: underlayAddress(settings),
+      published_ports: publishablePorts(settings),
     }),
     machines: machinesOfHost,
     send: api.report,
@@ -208,6 +212,7 @@ const kept = [
   reporting,
   keepSampling(samplers, log, signal),
   ...(archives ? [logs.keep(() => [...instances(), ...accessLogs()], signal)] : []),
+  fence.keep(log, signal),
   ...parts.map(async (part) => part.keep?.(signal)),
 ]
 

@@ -1,6 +1,6 @@
 import type { BindMount } from '../../drivers/containers.ts'
 import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
-import { DiskMigrating, DiskNotFound, InstanceNotRunning } from '../../drivers/errors.ts'
+import { DiskMigrating, DiskNotFound, DiskNotMountable, InstanceNotRunning } from '../../drivers/errors.ts'
 import { type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import type { MachineAttachments, MachineDisk, MachineLifecycle } from '../../drivers/machines.ts'
 import type { WantedDisk } from '../../lib/host-protocol.ts'
@@ -40,8 +40,10 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
     const { id: disk_id, instance_id, mount_path, read_only } = wanted
     const found = instance_id === null ? null : await engine.find(instance_id)
     if (!found?.pid || mount_path === null) throw new InstanceNotRunning(instance_id ?? '')
-    if (!isMachine(found)) await disks.attach(disk_id, { pid: found.pid, mount_path, read_only })
-    else await machines?.attachDisk(found.id, { mount_path, read_only, ...(await plugged(disk_id)) })
+    if (!isMachine(found)) {
+      if (wanted.written_by_machine) throw new DiskNotMountable(disk_id)
+      await disks.attach(disk_id, { pid: found.pid, mount_path, read_only })
+    } else await machines?.attachDisk(found.id, { mount_path, read_only, ...(await plugged(disk_id)) })
   }
 
   const plugged = async (disk_id: string): Promise<Pick<MachineDisk, 'disk_id' | 'socket'>> => ({
@@ -66,13 +68,14 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
     inTurn,
 
     /**
-     * Attaches a container's disks and returns the bind mounts to create it with. Throws DiskNotFound, DiskMigrating.
+     * Attaches a container's disks and returns the bind mounts to create it with. Throws DiskNotFound, DiskMigrating, DiskNotMountable.
      */
     mountsFor: (instanceId: string, mounts: Mount[], operationId: string): Promise<BindMount[]> =>
       Promise.all(
         mounts.map(({ disk_id, mount_path, read_only }) =>
           inTurn(disk_id, async () => {
-            await needs(disk_id, instanceId, operationId)
+            const { written_by_machine } = await needs(disk_id, instanceId, operationId)
+            if (written_by_machine) throw new DiskNotMountable(disk_id)
             const { host_path } = await disks.attach(disk_id)
             return { host_path, mount_path, read_only }
           }),

@@ -10,7 +10,7 @@ import { accepting } from '../accept.ts'
 import { byId } from '../fields.ts'
 import { operation } from '../operation.ts'
 import { configVars } from './config-vars.ts'
-import { Health, HealthCheck } from './health.ts'
+import { ContainerHealthCheck, Health, HealthCheck } from './health.ts'
 import { mayChooseHost } from './hosts.ts'
 import { instanceDatabases } from './instance-databases.ts'
 import { instanceDisks } from './instance-disks.ts'
@@ -33,7 +33,7 @@ const changeable = {
   memory_mib: z.int().min(8).max(4_194_304),
   cpu_cores: z.number().min(0.1).max(512).multipleOf(0.01),
   ports: Ports,
-  health_check: HealthCheck.nullable(),
+  health_check: ContainerHealthCheck.nullable(),
 }
 
 const CreateContainer = z.strictObject({
@@ -43,7 +43,9 @@ const CreateContainer = z.strictObject({
   entrypoint: Arguments.default([]).describe('Default: the image’s own'),
   restart_policy: changeable.restart_policy.default('always'),
   ports: Ports.default([]),
-  health_check: HealthCheck.nullable().default(null),
+  health_check: ContainerHealthCheck.nullable()
+    .default(null)
+    .describe('Default: none, also if the image has one'),
 })
 
 const UpdateContainer = z.strictObject(changeable).partial()

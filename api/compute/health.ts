@@ -11,4 +11,9 @@ export const HealthCheck = z.strictObject({
   start_period_sec: z.int().min(0).max(3600).default(0),
 })
 
+/** A container's check is run by its host: each run costs the host more than the container. */
+export const ContainerHealthCheck = HealthCheck.extend({
+  interval_sec: z.int().min(5).max(3600).default(10),
+})
+
 export const Health = z.enum(['none', 'starting', 'healthy', 'unhealthy'])

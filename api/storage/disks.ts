@@ -49,6 +49,11 @@ const DiskView = z
         read_only: z.boolean(),
       })
       .nullable(),
+    written_by_machine: z
+      .boolean()
+      .describe(
+        'Whether a microVM or VM had it writable, or what it is a copy of: no container can have it then',
+      ),
     condition: z.enum(['sound', 'broken', 'missing']).describe('The disk’s condition as its host sees it'),
   })
   .meta({ id: 'Disk' })
@@ -68,6 +73,7 @@ export const shownDisk = {
       mount_path: disk.attached_to.mount_path,
       read_only: disk.attached_to.read_only,
     },
+    written_by_machine: disk.written_by_machine,
     condition: disk.condition,
   }),
 }

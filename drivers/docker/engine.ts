@@ -13,8 +13,9 @@ import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './run.ts'
 import { openPipe } from './pipe.ts'
 import { portsGiven } from './ports.ts'
 import { makeSampler } from './samples.ts'
-import { labels, ours, restartPolicy, sizeLimits } from './spec.ts'
+import { type IoLimits, labels, ours, restartPolicy, sizeLimits } from './spec.ts'
 import { EngineRefused, InstanceNotFound } from '../errors.ts'
+import { diskBelow } from '../linux/block-devices.ts'
 import type { HostPorts } from '../system/host-ports.ts'
 
 export interface DockerSettings {
@@ -29,6 +30,12 @@ export interface DockerSettings {
   beforeRemoval?: BeforeRemoval
   /** An image with `sleep`, for pause containers. */
   pauseImage?: string
+  /** The network of containers without NICs; null for the engine's default. */
+  network?: () => Promise<string | null>
+  /** The most open files that the engine can give a process. */
+  mostOpenFiles?: number
+  /** Each container's share of the disk with the engine's files; null: unlimited. */
+  io?: IoLimits | null
   /** Whether deploy servers may have machines here, which are containers with more rights. */
   machines?: boolean
 }
@@ -47,6 +54,9 @@ export function makeDockerEngine({
   logBacklogMib = 0,
   beforeRemoval = async () => {},
   pauseImage = 'busybox:latest',
+  network = async () => null,
+  mostOpenFiles = 1024,
+  io = null,
   machines = false,
 }: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
@@ -78,6 +88,9 @@ export function makeDockerEngine({
           logBacklogMib,
           beforeRemoval,
           pauseImage,
+          network,
+          mostOpenFiles,
+          io,
           onNetwork,
         }
         return found(await runContainer(docker, ports, order))
@@ -183,3 +196,7 @@ export const describeDocker = (dockerHost: string): Promise<EngineDescription> =
       disk_gib: Math.floor((disk.blocks * disk.bsize) / gibibyte),
     }
   })
+
+/** The disk with the engine's files, as `/dev/…`; null if it is not one disk that this process sees. */
+export const diskOfDocker = (dockerHost: string): Promise<string | null> =>
+  asking(async () => diskBelow((await new Docker(connection(dockerHost)).info()).DockerRootDir))

@@ -32,6 +32,7 @@ export interface PauseOrder {
   spec: ContainerSpec
   operationId: string
   pauseImage: string
+  network: () => Promise<string | null>
 }
 
 /**
@@ -59,7 +60,10 @@ export async function presentPause(
   }
   await pullImage(docker, order.pauseImage, {})
   try {
-    await docker.createContainer(pauseOptions(order, address, await place()))
+    const ports = await place()
+    // Only published ports need a network of the engine's.
+    const network = ports.length ? await order.network() : 'none'
+    await docker.createContainer(pauseOptions(order, address, ports, network))
   } catch (error) {
     if (statusOf(error) !== 409) throw error // 409: another call is making it
   }
@@ -68,7 +72,12 @@ export async function presentPause(
   return made
 }
 
-function pauseOptions(order: PauseOrder, address: string, ports: BoundPort[]): Docker.ContainerCreateOptions {
+function pauseOptions(
+  order: PauseOrder,
+  address: string,
+  ports: BoundPort[],
+  network: string | null,
+): Docker.ContainerCreateOptions {
   const { spec, hostId, operationId } = order
   const { ExposedPorts, PortBindings } = portOptions(address, ports)
   return {
@@ -90,9 +99,7 @@ function pauseOptions(order: PauseOrder, address: string, ports: BoundPort[]): D
     },
     ExposedPorts,
     HostConfig: {
-      // The engine's default network is needed only for published ports; without ports, the container has only its
-      // NICs.
-      ...(ports.length ? {} : { NetworkMode: 'none' }),
+      ...(network ? { NetworkMode: network } : {}),
       PortBindings,
       Dns: spec.network ? [spec.network.dns_server] : [],
       DnsSearch: spec.network ? [spec.network.search_domain] : [],

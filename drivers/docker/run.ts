@@ -12,6 +12,7 @@ import {
   createOptions,
   engineName,
   hasRun,
+  type IoLimits,
   isOurs,
   labels,
   restartPolicy,
@@ -57,6 +58,10 @@ export interface Order {
   logBacklogMib: number
   beforeRemoval: BeforeRemoval
   pauseImage: string
+  /** The network of a container without NICs; null for the engine's default. */
+  network: () => Promise<string | null>
+  mostOpenFiles: number
+  io: IoLimits | null
   /** Called before a container with a `network` starts, with the pid of a process in its namespace. */
   onNetwork: (pid: number) => Promise<void>
 }
@@ -165,10 +170,8 @@ async function create(
 ): Promise<{ Id: string }> {
   const { pause } = order
   const ports = pause ? [] : await hostPorts.place(order.spec.id, order.spec.ports, avoid)
-  const options = createOptions(
-    { ...order, ports, joined: pause ? joining(order.spec.id) : null },
-    hostPorts.address,
-  )
+  const network = pause ? joining(order.spec.id) : await order.network()
+  const options = createOptions({ ...order, ports, joined: pause !== null, network }, hostPorts.address)
   try {
     const { id } = await docker.createContainer(options)
     return { Id: id }

@@ -68,11 +68,30 @@ const machineCapabilities = [
   'SYS_ADMIN',
   'SYS_CHROOT',
 ]
+/** More than a server with thousands of connections needs. An engine with a lower limit of its own gives that. */
+const openFiles = 65_536
+
+/** Each container's share of the disk with the engine's files: `bytes` and `operations` a second, each way. */
+export interface IoLimits {
+  disk: string
+  bytes: number
+  operations: number
+}
+
+const limitTo = (Name: string, most: number) => ({ Name, Soft: most, Hard: most })
+
+const ioLimits = ({ disk, bytes, operations }: IoLimits) => ({
+  BlkioDeviceReadBps: [{ Path: disk, Rate: bytes }],
+  BlkioDeviceWriteBps: [{ Path: disk, Rate: bytes }],
+  BlkioDeviceReadIOps: [{ Path: disk, Rate: operations }],
+  BlkioDeviceWriteIOps: [{ Path: disk, Rate: operations }],
+})
+
 /** Its applications' processes are in the machine's group. */
 const machinePidsLimit = 16_384
 
 /** What confines a container. A machine runs an engine of its own, below its own control groups. */
-const confinement = ({ machine }: Pick<ContainerSpec, 'machine'>) =>
+const confinement = ({ spec: { machine }, mostOpenFiles, io }: Made) =>
   machine
     ? {
         PidsLimit: machinePidsLimit,
@@ -82,7 +101,17 @@ const confinement = ({ machine }: Pick<ContainerSpec, 'machine'>) =>
         // The engine's default filter refuses the keyrings of inner containers. Masked and read-only paths stay.
         SecurityOpt: ['seccomp=unconfined', 'apparmor=unconfined'],
       }
-    : { PidsLimit: pidsLimit, CapDrop: droppedCapabilities, SecurityOpt: ['no-new-privileges'] }
+    : {
+        PidsLimit: pidsLimit,
+        CapDrop: droppedCapabilities,
+        SecurityOpt: ['no-new-privileges'],
+        Ulimits: [
+          limitTo('nofile', Math.min(openFiles, mostOpenFiles)),
+          // A core would be written where the host's kernel says, on the host's disk.
+          limitTo('core', 0),
+        ],
+        ...(io ? ioLimits(io) : {}),
+      }
 
 type RestartPolicy = ContainerSpec['restart_policy']
 type Size = Pick<ContainerSpec, 'cpu_cores' | 'memory_mib'>
@@ -120,13 +149,18 @@ export interface Made {
   ports: BoundPort[]
   /** Output beyond the cap that may wait on the host for archiving. 0: the engine drops it. */
   logBacklogMib: number
-  /** The network mode that joins the pause container, which then carries host name, resolver and ports. */
-  joined: string | null
+  /** The most open files that the engine can give a process. */
+  mostOpenFiles: number
+  io: IoLimits | null
+  /** Whether it joins a pause container, which then carries host name, resolver and ports. */
+  joined: boolean
+  /** The engine's network mode; null for its default network. */
+  network: string | null
 }
 
 /** The engine's create call for one container. */
 export function createOptions(made: Made, address: string): ContainerCreateOptions {
-  const { spec, configVars, image, ports, joined } = made
+  const { spec, configVars, image, ports, joined, network } = made
   const { ExposedPorts, PortBindings } = portOptions(address, ports)
   const logs = logLimits(spec.log_cap_mib, made.logBacklogMib)
   return {
@@ -150,11 +184,13 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
       ...(made.logBacklogMib ? { [labels.keptLogs]: String(logs.keptFiles) } : {}),
     },
     ...(joined ? {} : { ExposedPorts }),
-    ...(spec.health_check ? { Healthcheck: healthCheck(spec.health_check) } : {}),
+    // An image's own check would run as often as its maker likes, outside the container's limits.
+    Healthcheck: spec.health_check ? healthCheck(spec.health_check) : { Test: ['NONE'] },
     HostConfig: {
       ...startLimits(spec),
       RestartPolicy: { Name: 'no' }, // until `watched` sets it
-      ...(joined ? { NetworkMode: joined } : { PortBindings }),
+      ...(network ? { NetworkMode: network } : {}),
+      ...(joined ? {} : { PortBindings }),
       Init: true, // reaps orphans and forwards signals, which few images' first process does
       // Not `Binds`: it creates a missing folder on the host, and writes would land on the host's disk.
       Mounts: (spec.mounts ?? []).map(({ host_path, mount_path, read_only }) => ({
@@ -163,7 +199,7 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
         Target: mount_path,
         ReadOnly: read_only,
       })),
-      ...confinement(spec),
+      ...confinement(made),
       LogConfig: {
         Type: 'json-file',
         Config: { 'max-size': String(logs.fileBytes), 'max-file': String(logs.files) },

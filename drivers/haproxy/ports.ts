@@ -22,6 +22,9 @@ async function listenedAt({ address, namespace }: Outside): Promise<Set<number>>
   )
 }
 
+/** HTTP and HTTPS: a load balancer may have these besides the host's range. */
+const browsersPorts = [80, 443]
+
 // Each try avoids ports found taken. The limit matters on a host full of foreign listeners.
 const tries = 10
 
@@ -62,7 +65,7 @@ export async function choosePorts(
   const inUse = new Set([...avoid].map((host_port) => portKey({ host_port, protocol: 'tcp' })))
   const listened = await listenedAt(outside)
   for (let attempt = 0; attempt < tries; attempt++) {
-    const placed = await hostPorts.place(id, asked, inUse)
+    const placed = await hostPorts.place(id, asked, inUse, browsersPorts)
     const clashes = placed.filter(
       ({ host_port }) => avoid.has(host_port) || (listened.has(host_port) && !held.has(host_port)),
     )

@@ -141,7 +141,8 @@ export const bytesOf = async (namespace: Namespace, link: string): Promise<Link[
 const setSettings = `
 for setting; do
   file=/proc/sys/net/\${setting%=*}
-  [ ! -e "$file" ] || echo "\${setting#*=}" >"$file" || exit 1
+  value=\${setting#*=}
+  [ ! -e "$file" ] || [ "$(cat "$file")" = "$value" ] || echo "$value" >"$file" || exit 1
 done`
 
 /**

@@ -18,6 +18,8 @@ const mebibyte = 1024 ** 2
 export interface Limits {
   cpu_cores: number
   memory_mib: number
+  /** Processes and threads; without it, as many as the host has. */
+  pids?: number
 }
 
 const isVersion2 = async (): Promise<boolean> =>
@@ -29,13 +31,14 @@ const isVersion2 = async (): Promise<boolean> =>
 async function parents(mark: string): Promise<string[]> {
   return (await isVersion2())
     ? [join(root, 'keelson', mark)]
-    : ['cpu', 'memory'].map((controller) => join(root, controller, 'keelson', mark))
+    : ['cpu', 'memory', 'pids'].map((controller) => join(root, controller, 'keelson', mark))
 }
 
 /** Makes the groups, or updates their limits. Returns the files through which a process enters them. */
 export async function makeGroups(mark: string, id: string, limits: Limits): Promise<string[]> {
   const quota = Math.round(limits.cpu_cores * periodUs)
   const bytes = String(limits.memory_mib * mebibyte)
+  const { pids = 'max' } = limits
   try {
     const entries: string[] = []
     for (const parent of await parents(mark)) {
@@ -45,13 +48,16 @@ export async function makeGroups(mark: string, id: string, limits: Limits): Prom
       entries.push(join(group, 'cgroup.procs'))
       if (await isVersion2()) {
         for (const path of [root, join(root, 'keelson'), parent])
-          await writeFile(join(path, 'cgroup.subtree_control'), '+cpu +memory')
+          await writeFile(join(path, 'cgroup.subtree_control'), '+cpu +memory +pids')
         for (const path of [dirname(parent), parent])
           await writeFile(join(path, 'cpu.weight'), String(Math.min(10_000, 100 * share)))
         await writeFile(join(group, 'cpu.max'), `${quota} ${periodUs}`)
         await writeFile(join(group, 'memory.max'), bytes)
+        await writeFile(join(group, 'pids.max'), String(pids))
       } else if (parent.startsWith(join(root, 'cpu/'))) {
         await writeFile(join(group, 'cpu.cfs_quota_us'), String(quota))
+      } else if (parent.startsWith(join(root, 'pids/'))) {
+        await writeFile(join(group, 'pids.max'), String(pids))
       } else {
         await writeFile(join(group, 'memory.limit_in_bytes'), bytes)
       }

@@ -28,13 +28,13 @@ export const neverOutside = (uplinkPool: string): string[] => [
   '224.0.0.0/3',
 ]
 
-const set = (values: string[]): string => `{ ${[...new Set(values)].toSorted().join(', ')} }`
+export const set = (values: string[]): string => `{ ${[...new Set(values)].toSorted().join(', ')} }`
 
 /** A line with a set. Empty for an empty set, which nftables rejects. */
-const withSet = (values: string[], line: (set: string) => string): string =>
+export const withSet = (values: string[], line: (set: string) => string): string =>
   values.length === 0 ? '' : line(set(values))
 
-function table(family: 'ip' | 'bridge', name: string, comment: string, body: string): string {
+export function table(family: 'ip' | 'ip6' | 'bridge', name: string, comment: string, body: string): string {
   const lines = body.split('\n').flatMap((line) => (line.trim() ? [line] : []))
   // Create first: only an existing table can be deleted.
   return [
@@ -138,7 +138,7 @@ function hostRules(
 ): string {
   const uplinks = names.all('u')
   // Per subnet: a host may be a peer of one subnet and not of another. The VXLAN header follows UDP's 8 bytes. Other
-  // VNIs pass: the kernel drops those without a link, and the rest belong to another host on this machine.
+  // VNIs pass: the kernel drops those without a link, and the rest belong to another platform on this machine.
   const heard = here.peers.flatMap(({ vni, peers }) => [
     withSet(peers, (from) => `@th,96,24 ${vni} ip saddr ${from} return`),
     `@th,96,24 ${vni} drop`,

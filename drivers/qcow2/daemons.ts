@@ -1,5 +1,6 @@
 import { mkdir, open, readFile, rm, stat } from 'node:fs/promises'
 import { EngineUnavailable, HostNotEquipped } from '../errors.ts'
+import { confined } from '../system/confinement.ts'
 import { killProcesses, livingProcess, type Process, processesWith, run, until } from '../system/programs.ts'
 import { Qmp, QmpError } from '../system/qmp.ts'
 import { imageNode } from './images.ts'
@@ -30,6 +31,12 @@ const bears = ({ args }: Process, place: Place): boolean => args.some((arg) => a
 /** The user of a daemon: the host, which mounts the disk for containers, or a machine. */
 export type ServedTo = 'host' | 'machine'
 
+/** FUSE mounts the plain file. Both pass the folders above the disk's files. */
+const rightsOf: Record<ServedTo, string[]> = {
+  host: ['sys_admin', 'dac_override'],
+  machine: ['dac_override'],
+}
+
 /** Starts a daemon. There must be none, see endDaemons. Throws HostNotEquipped. */
 export async function startDaemon(place: Place, to: ServedTo): Promise<void> {
   if (to === 'host') await needsDevice('/dev/fuse')
@@ -55,7 +62,8 @@ export async function startDaemon(place: Place, to: ServedTo): Promise<void> {
     ['--monitor', 'chardev=monitor'],
     to === 'host' ? ['--export', JSON.stringify(fuse)] : [],
   ]
-  await run('qemu-storage-daemon', args.flat())
+  const [program = '', ...words] = confined(rightsOf[to], ['qemu-storage-daemon', ...args.flat()])
+  await run(program, words)
 }
 
 /** Makes the daemon flush its data and waits until it ends. */

@@ -128,6 +128,8 @@ export function qemuArguments({ id, kind, launched, place, boot, incoming }: Lau
     ['-accel', accelerator === 'tcg' ? `tcg,tb-size=${translationMib[kind]}` : 'kvm'],
     ['-cpu', accelerator === 'tcg' ? 'max' : 'host'],
     ['-m', String(memory), '-smp', String(launched.cpu_cores)],
+    // Not `elevateprivileges` and `spawn`: it makes itself a daemon, and starts the helper for taps.
+    ['-sandbox', 'on,obsolete=deny,resourcecontrol=deny'],
     ['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
     ['-kernel', boot.kernel, '-initrd', boot.initramfs, '-append', append.join(' ')],
     ['-rtc', 'base=utc,clock=host'],

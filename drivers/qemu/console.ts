@@ -1,11 +1,22 @@
 import type { Socket } from 'node:net'
 import { Duplex } from 'node:stream'
 import { EngineUnavailable } from '../errors.ts'
-import { connectUnix } from '../system/unix-sockets.ts'
+import { connectUnix, pace } from '../system/unix-sockets.ts'
 
 const keptBytes = 64 * 1024
 // A reader slower than the machine is disconnected, so it cannot fill the host's memory.
 const mostUnread = 1024 * 1024
+
+// Far more than a serial line carries.
+const bytesPerSec = 4 * 1024 ** 2
+/** What a line costs beside its bytes: its entry in a VM's log. */
+const bytesPerLine = 128
+
+function costOf(data: Buffer): number {
+  let lines = 0
+  for (let at = data.indexOf(0x0a); at >= 0; at = data.indexOf(0x0a, at + 1)) lines++
+  return data.length + lines * bytesPerLine
+}
 
 /** A machine's serial console. QEMU serves one connection; this shares it among all viewers. */
 export class MachineConsole {
@@ -23,6 +34,7 @@ export class MachineConsole {
         if (viewer.readableLength > mostUnread) viewer.destroy()
       }
     })
+    pace(socket, bytesPerSec, costOf)
     socket.on('close', () => {
       for (const viewer of this.#viewers) viewer.push(null)
     })

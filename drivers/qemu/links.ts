@@ -7,6 +7,7 @@ import { LogWriter } from './logs.ts'
 import { type CommandStatus, isBefore } from './messages.ts'
 import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
+import { serialLines } from './serial-log.ts'
 import { Qmp } from '../system/qmp.ts'
 
 /** By QEMU's shutdown reason. Shutdowns requested by the host are not included. */
@@ -132,26 +133,6 @@ export class Link {
   }
 }
 
-/** Logs a VM's serial console: it has no command of ours. */
-function lineWriter({ spec }: MachineRecord, logs: LogWriter): (data: Buffer) => void {
-  if (spec.kind !== 'vm') return () => {}
-  let rest = Buffer.alloc(0)
-  return (data) => {
-    rest = Buffer.concat([rest, data])
-    for (let end = endOfLine(rest); end >= 0; end = endOfLine(rest)) {
-      const line = rest.subarray(0, end)
-      rest = rest.subarray(rest[end] === 0x0a ? end + 1 : end)
-      logs.add(line.at(-1) === 0x0d ? line.subarray(0, -1) : line)
-    }
-  }
-}
-
-// Splits longer lines, like the agent.
-const longestLine = 16 * 1024
-
-/** Where the first line of these bytes ends; -1 if it is incomplete. */
-function endOfLine(bytes: Buffer): number {
-  const end = bytes.indexOf(0x0a)
-  if (end >= 0 && end <= longestLine) return end
-  return bytes.length > longestLine ? longestLine : -1
-}
+/** What to do with output on the serial line: a VM has no other. */
+const lineWriter = ({ spec }: MachineRecord, logs: LogWriter): ((data: Buffer) => void) =>
+  spec.kind === 'vm' ? serialLines((lines) => logs.addAll(lines)) : () => {}

@@ -10,6 +10,7 @@ import {
   stderrOf,
   until,
 } from '../system/programs.ts'
+import { confined } from '../system/confinement.ts'
 import { qemu } from './boot.ts'
 import type { MachinePlace } from './places.ts'
 import type { Counters, Launched } from './records.ts'
@@ -29,6 +30,15 @@ export async function findQemu(place: MachinePlace): Promise<number | null> {
 
 // QEMU's use besides the machine's memory: code, translated code under TCG, device queues.
 const ownMib = 256
+
+/** QEMU's threads and its children, besides a thread for each of the machine's processors. */
+const ownPids = 256
+
+/**
+ * For its children that open taps in the namespaces of VPCs, and for the folders above its files. With `-sandbox` it can
+ * mount nothing with them.
+ */
+const rights = ['sys_admin', 'net_admin', 'dac_override']
 
 // Each argument before `--` is a file through which the process enters a group; then follows the program.
 const entering = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift; exec "$@"'
@@ -56,8 +66,8 @@ export async function startQemu(
   await endQemu(place)
   await mkdir(place.run, { recursive: true, mode: 0o700 })
   const memory_mib = launched.memory_mib + kernelMib + ownMib
-  const limits = { cpu_cores: launched.cpu_cores, memory_mib }
-  const command = await inGroups(mark, place.id, limits, [qemu, ...args])
+  const limits = { cpu_cores: launched.cpu_cores, memory_mib, pids: ownPids + Math.ceil(launched.cpu_cores) }
+  const command = await inGroups(mark, place.id, limits, confined(rights, [qemu, ...args]))
   try {
     await run('sh', command)
   } catch (error) {

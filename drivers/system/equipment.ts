@@ -4,6 +4,7 @@ import { environment, run } from './programs.ts'
 
 const forDisks = ['qemu-storage-daemon', 'qemu-img', 'mkfs.xfs', 'xfs_growfs', 'losetup'].concat([
   'mount',
+  'setpriv',
   'umount',
   'fsfreeze',
   'perl',
@@ -16,7 +17,10 @@ export const missingForDisks = (): Promise<string[]> => missing(forDisks, device
 
 /** What this host lacks for microVMs. */
 export const missingForMachines = (guest: string): Promise<string[]> =>
-  missing(['qemu-system-x86_64', 'qemu-img', 'mkfs.ext4'], ['/dev/net/tun', join(guest, 'vmlinuz')])
+  missing(
+    ['qemu-system-x86_64', 'qemu-img', 'mkfs.ext4', 'setpriv'],
+    ['/dev/net/tun', join(guest, 'vmlinuz')],
+  )
 
 /** What this host lacks for VMs besides; `build` makes their images. */
 export const missingForVms = (build: string): Promise<string[]> =>

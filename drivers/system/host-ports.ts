@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto'
 import type { PublishedPort } from '../containers.ts'
-import { PortInUse } from '../errors.ts'
+import { isPublishable, type PublishablePorts } from '../../lib/port-ranges.ts'
+import { PortInUse, PortNotAllowed } from '../errors.ts'
 
 /** A published port with its host port. */
 export type BoundPort = PublishedPort & { host_port: number }
@@ -16,9 +17,15 @@ export interface HostPorts {
   addEngine(given: (exceptId: string) => Promise<string[]>): void
   /**
    * Chooses a host port for each port of an instance: the requested one, the former one (`kept_port`), or any free
-   * one. `avoid` holds `portKey`s that other programs use. Throws PortInUse(null) if no port is free.
+   * one. `avoid` holds `portKey`s that other programs use. `beyond`: ports outside the host's range that may be
+   * requested too. Throws PortInUse(null) if no port is free, PortNotAllowed.
    */
-  place(instanceId: string, asked: PublishedPort[], avoid: ReadonlySet<string>): Promise<BoundPort[]>
+  place(
+    instanceId: string,
+    asked: PublishedPort[],
+    avoid: ReadonlySet<string>,
+    beyond?: readonly number[],
+  ): Promise<BoundPort[]>
 }
 
 /** A host port as written in labels, and as compared. */
@@ -37,14 +44,14 @@ export const portsMatch = (asked: PublishedPort[], bound: BoundPort[]): boolean 
     ),
   )
 
-/** `range`: for ports without a requested host port; both ends included. */
+/** `range`: both ends included. `reserved`: ranges within it that no instance gets. */
 export function makeHostPorts({
   address,
-  range: [from, to],
-}: {
-  address: string
-  range: readonly [from: number, to: number]
-}): HostPorts {
+  range,
+  reserved = [],
+}: { address: string } & Pick<PublishablePorts, 'range'> & Partial<PublishablePorts>): HostPorts {
+  const [from, to] = range
+  const isAllowed = (port: number): boolean => isPublishable(port, { range, reserved })
   const engines: ((exceptId: string) => Promise<string[]>)[] = []
 
   // Start at random: concurrent calls would all choose the first free port, and only the kernel detects that.
@@ -53,7 +60,7 @@ export function makeHostPorts({
     const start = randomInt(count)
     for (let step = 0; step < count; step++) {
       const host_port = from + ((start + step) % count)
-      if (!taken.has(portKey({ host_port, protocol }))) return host_port
+      if (isAllowed(host_port) && !taken.has(portKey({ host_port, protocol }))) return host_port
     }
     throw new PortInUse(null)
   }
@@ -63,13 +70,17 @@ export function makeHostPorts({
 
     addEngine: (given) => void engines.push(given),
 
-    async place(instanceId, asked, avoid) {
+    async place(instanceId, asked, avoid, beyond = []) {
+      for (const { host_port } of asked)
+        if (host_port !== null && !isAllowed(host_port) && !beyond.includes(host_port))
+          throw new PortNotAllowed(host_port)
       const chooses = asked.some(({ host_port }) => host_port === null)
       const given = chooses ? await Promise.all(engines.map((engine) => engine(instanceId))) : []
       const taken = new Set([...avoid, ...given.flat()])
       return asked.map((port) => {
         const { container_port, protocol, kept_port: host_port } = port
-        const kept = host_port && !taken.has(portKey({ host_port, protocol })) ? host_port : null
+        const mayKeep = host_port && (isAllowed(host_port) || beyond.includes(host_port))
+        const kept = mayKeep && !taken.has(portKey({ host_port, protocol })) ? host_port : null
         const bound = {
           container_port,
           protocol,

@@ -38,8 +38,15 @@ export function linesOf(socket: Socket, onLine: (line: string) => void, mostByte
 
 const paceMs = 100
 
-/** Limits the average reading rate: a tenant may be the writer, and reading costs CPU that all tenants share. */
-export function pace(socket: Socket, bytesPerSec: number): void {
+/**
+ * Limits the average reading rate: a tenant may be the writer, and reading costs CPU that all tenants share. `costOf`: how
+ * many bytes a piece counts for.
+ */
+export function pace(
+  socket: Socket,
+  bytesPerSec: number,
+  costOf: (data: Buffer) => number = (data) => data.length,
+): void {
   let begun = performance.now()
   let bytes = 0
   socket.on('data', (data: Buffer) => {
@@ -48,7 +55,7 @@ export function pace(socket: Socket, bytesPerSec: number): void {
       begun += passed
       bytes = 0
     }
-    bytes += data.length
+    bytes += costOf(data)
     const neededMs = (bytes / bytesPerSec) * 1000
     if (neededMs < paceMs) return
     socket.pause()

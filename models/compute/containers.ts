@@ -15,7 +15,7 @@ import {
   type PlacedSpec,
 } from './instances.ts'
 import { type Changes, instanceVerbs, newborn, type NewInstance, takeForNew } from './instance-acceptance.ts'
-import { withKept } from './ports.ts'
+import { mustBePublished, withKept } from './ports.ts'
 import { resize } from './reservations.ts'
 
 export const containerStates = states(
@@ -129,6 +129,7 @@ export async function acceptContainer(
   by: By,
   { start, config_vars, host_id, nics, managed_by = null, machine = false, ...spec }: NewContainer,
 ): Promise<Accepted<ContainerDocument>> {
+  await mustBePublished(spec.ports, host_id)
   const fields = {
     ...spec,
     ...newborn(start, host_id),
@@ -151,18 +152,20 @@ type ContainerChanges = Changes<
 >
 
 /** Throws QuotaExceeded, and NoCapacity if the host has no room for the new size. */
-export const acceptContainerUpdate = (
+export const acceptContainerUpdate = async (
   by: By,
   id: string,
   changes: ContainerChanges,
-): Promise<Accepted<ContainerDocument>> =>
-  begin(by, containerResource, id, 'update', {
+): Promise<Accepted<ContainerDocument>> => {
+  await mustBePublished(changes.ports ?? [])
+  return begin(by, containerResource, id, 'update', {
     input: { changes },
     reserve: ({ cpu_cores, memory_mib }) => {
       const size = { cpu_cores: changes.cpu_cores ?? cpu_cores, memory_mib: changes.memory_mib ?? memory_mib }
       return resize(id, by.tenant_id, sizeOf(size))
     },
   })
+}
 
 accepts(containerResource, {
   create: acceptContainer,

@@ -6,6 +6,7 @@ import type {
   PlacedKindName,
   PublicKey,
 } from '../../lib/host-protocol.ts'
+import type { PublishablePorts } from '../../lib/port-ranges.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { accepts, begin, type By } from '../acceptance.ts'
 import { transaction } from '../database.ts'
@@ -50,6 +51,8 @@ export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates
   kinds: PlacedKindName[]
   /** The address at which other hosts reach its part of a VPC; null if they cannot. */
   underlay_address: string | null
+  /** The ports that it publishes; null until it has reported. */
+  published_ports: PublishablePorts | null
   /** Sums over the reservations on this host. */
   reserved: Size
   last_report_at: Date | null
@@ -74,6 +77,7 @@ const schema = new Schema<HostDocument>(
     machines: { type: Mixed, default: null },
     kinds: { type: [String], default: ['container'] },
     underlay_address: { type: String, default: null },
+    published_ports: { type: Mixed, default: null },
     reserved: {
       cpu_milli: { type: Number, default: 0 },
       memory_mib: { type: Number, default: 0 },

@@ -16,7 +16,7 @@ import {
   type NewMachine,
 } from './machines.ts'
 import { place } from './placement.ts'
-import { withKept } from './ports.ts'
+import { mustBePublished, withKept } from './ports.ts'
 import { resize } from './reservations.ts'
 
 /** A machine that runs the command of an OCI image. */
@@ -62,6 +62,7 @@ export async function acceptMicrovm(
   { start, config_vars, host_id, nics, ...spec }: NewMicrovm,
 ): Promise<Accepted<MicrovmDocument>> {
   mustBeReached(nics, spec.ports)
+  await mustBePublished(spec.ports, host_id)
   const fields = {
     ...spec,
     ...newborn(start, host_id),
@@ -83,12 +84,13 @@ type MicrovmChanges = Changes<
 >
 
 /** Throws InvalidInput, QuotaExceeded, and NoCapacity if the host has no room for the new size. */
-export const acceptMicrovmUpdate = (
+export const acceptMicrovmUpdate = async (
   by: By,
   id: string,
   changes: MicrovmChanges,
-): Promise<Accepted<MicrovmDocument>> =>
-  begin(by, resource, id, 'update', {
+): Promise<Accepted<MicrovmDocument>> => {
+  await mustBePublished(changes.ports ?? [])
+  return begin(by, resource, id, 'update', {
     input: { changes },
     reserve: (microvm) => {
       mustNotShrink(microvm, changes)
@@ -97,6 +99,7 @@ export const acceptMicrovmUpdate = (
       return resize(id, by.tenant_id, microvmKind.sizeOf(changed))
     },
   })
+}
 
 export interface Fork extends Pick<MicrovmDocument, 'name' | 'tags'> {
   /** For processes that start in the fork; running ones keep the source's. Default: the source's config vars. */

@@ -57,7 +57,8 @@ function parse({ schema }: Observer, things: ThingOnHost[]): unknown[] {
 }
 
 async function recordHost(hostId: string, report: HostReport): Promise<void> {
-  const { capacity, engine, machines, kinds, data_plane_url, address, underlay_address } = report
+  const { capacity, engine, machines, kinds, data_plane_url, address, underlay_address, published_ports } =
+    report
   // A host worker that has just started does not know its engine yet: the record keeps what it said before.
   const isUnknown = machines === null && kinds.includes('microvm')
   await Host.updateOne(
@@ -71,6 +72,7 @@ async function recordHost(hostId: string, report: HostReport): Promise<void> {
         data_plane_url,
         address,
         underlay_address,
+        published_ports,
         last_report_at: new Date(),
         unreachable_since: null,
       },

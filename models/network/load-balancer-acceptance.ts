@@ -2,6 +2,7 @@ import type { HealthCheckSpec, ListenerSpec } from '../../drivers/load-balancers
 import { type InputError, InvalidInput, NotFound } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import { noteFormerHost } from '../compute/log-archive.ts'
+import { notPublished } from '../compute/ports.ts'
 import { hostsOf, release, Reservation, reserve } from '../compute/reservations.ts'
 import { transaction } from '../database.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
@@ -169,11 +170,21 @@ async function check(tenantId: string, { listeners = [], health_check }: Describ
     say('/health_check/timeout_sec', 'must not be longer than interval_sec')
   if (health_check && health_check.path === null && health_check.expect_status !== null)
     say('/health_check/expect_status', 'needs a path: a TCP connection has no status')
+  errors.push(
+    ...(await notPublished(
+      listeners.flatMap(({ host_port: port }, i) =>
+        port !== null && browsersPorts.includes(port) ? [] : { pointer: `/listeners/${i}/host_port`, port },
+      ),
+    )),
+  )
   if (errors.length) throw new InvalidInput(422, errors)
   for (const [i, { certificate_ids }] of listeners.entries())
     for (const [j, id] of certificate_ids.entries())
       await referred(`/listeners/${i}/certificate_ids/${j}`, () => lockCertificate(tenantId, id))
 }
+
+/** Of HTTP and HTTPS: each host offers these to its load balancers. */
+const browsersPorts = [80, 443]
 
 const mistake = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])
 

@@ -1,7 +1,7 @@
 import { NotFound, OperationInProgress, Problem, StateConflict } from '../../lib/problem.ts'
 import type { InstanceDocument, InstanceKind } from '../compute/instances.ts'
 import { needSameManager } from '../managed.ts'
-import { Disk, type DiskDocument, type DiskMount } from './disks.ts'
+import { Disk, type DiskDocument, type DiskMount, writtenBy } from './disks.ts'
 
 // Attaches disks to instances. The disk's record is authoritative; a conditional write claims the disk.
 
@@ -9,7 +9,8 @@ type Owner = Pick<InstanceDocument, '_id' | 'tenant_id' | 'host_id' | 'operation
 
 /**
  * Claims a disk for an instance, in the transaction that accepts the operation. Throws NotFound, StateConflict,
- * OperationInProgress, ManagedResource, and 409 if the disk is on another host than the instance or its other disks.
+ * OperationInProgress, ManagedResource, and 409 if the disk is on another host than the instance or its other disks, or
+ * if a machine wrote it and the instance is a container.
  */
 export async function claimDisk(
   { kind, title }: Pick<InstanceKind, 'kind' | 'title'>,
@@ -21,14 +22,20 @@ export async function claimDisk(
   const host = (await hostOfDisks(instance)) ?? instance.host_id
   const disk = await Disk.findOneAndUpdate(
     { _id, tenant_id, status: 'available', operation_id: null, attached_to: null },
-    { $set: { status: 'attached', attached_to: { kind, id, ...at, operation_id } } },
+    { $set: { status: 'attached', attached_to: { kind, id, ...at, operation_id }, ...writtenBy(kind, at) } },
   ).lean()
   if (!disk) throw await whyNot(_id, tenant_id)
+  if (kind === 'container' && disk.written_by_machine)
+    throw new Problem(409, 'disk_written_by_machine', why, cure)
   needSameManager('disk', disk, instance)
   if (host === null || host === disk.host_id) return
   const detail = `The disk is on another host than the ${title} or its other disks: migrate the disk or reschedule the ${title}`
   throw new Problem(409, 'disk_elsewhere', 'The disk is on another host', detail)
 }
+
+const why = 'A machine wrote the disk'
+const cure =
+  'A microVM or VM had this disk, or the one that it is a copy of, writable. The host’s kernel does not mount such disks, so no container can have it: attach it to a microVM or VM, and copy the files from there'
 
 /** Claims all disks of a new instance. Throws as `claimDisk` and `needsOwnPath`. */
 export async function claimDisks(kind: InstanceKind, instance: Owner, mounts: DiskMount[]): Promise<void> {

@@ -52,9 +52,10 @@ export const acceptDisk = (
     if (source && size < source.size_gib) throw tooSmall(`its snapshot has ${source.size_gib} GiB`)
     if (source && host_id && host_id !== source.host_id)
       throw new Problem(409, 'snapshot_elsewhere', 'The snapshot is on another host')
+    const written_by_machine = source?.written_by_machine ?? false
     const unplaced = { host_id: null, attached_to: null, condition: 'sound', transfer_sealed: '-' } as const
     return create(by, diskResource, {
-      fields: { ...fields, size_gib: size, ...unplaced },
+      fields: { ...fields, size_gib: size, written_by_machine, ...unplaced },
       managed_by,
       input: { from: from && { disk_id: from.disk_id, snapshot: from.name } },
       reserve: async ({ _id, tenant_id }) => {
@@ -75,7 +76,7 @@ async function sourceOf(by: By, { disk_id, name }: { disk_id: string; name: stri
   const disk = await mine(diskResource, by, disk_id)
   const { size_gib } = await snapshotOf(disk, name)
   if (['migrating', 'deleting'].includes(disk.status)) throw new StateConflict('copy a snapshot', disk.status)
-  return { host_id: disk.host_id, size_gib }
+  return { host_id: disk.host_id, size_gib, written_by_machine: disk.written_by_machine }
 }
 
 /** Accepts a new disk with the content of the snapshot, named after the snapshot's disk. Throws as `acceptDisk`. */

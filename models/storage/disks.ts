@@ -5,6 +5,7 @@ import { defineResource, type ResourceDocument, resourceSchema } from '../resour
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
+import { everyTenant } from '../tenant-scope.ts'
 
 const changes = {
   update: 'resizing',
@@ -47,6 +48,11 @@ export interface DiskDocument extends ResourceDocument<StateOf<typeof diskStates
   host_id: string | null
   /** The one instance that has the disk. This field is authoritative. */
   attached_to: AttachedTo | null
+  /**
+   * Whether a machine ever had it writable, it or the disk of which it is a copy. A guest writes the blocks themselves, so
+   * no host's kernel may mount the disk: a file system made to break a kernel would break the host's.
+   */
+  written_by_machine: boolean
   /** The condition that its host reports. */
   condition: 'sound' | 'broken' | 'missing'
   /** During a migration: where the target host fetches the disk. Sealed (`sealSource`); `-` for none. */
@@ -59,6 +65,7 @@ const schema = resourceSchema<DiskDocument>(
     size_gib: { type: Number, required: true },
     host_id: { type: String, default: null },
     attached_to: { type: Mixed, default: null },
+    written_by_machine: { type: Boolean, default: false },
     condition: { type: String, default: 'sound' },
     transfer_sealed: { type: String, default: '-' },
   },
@@ -79,6 +86,18 @@ async function settleStatus({ _id, tenant_id }: { _id: string; tenant_id: string
     [{ $set: { status } }] as PipelineStage.Set[],
     { updatePipeline: true },
   )
+}
+
+/** What a mount by this kind of instance makes of a disk's record. */
+export const writtenBy = (kind: InstanceKindName, { read_only }: Mount): Partial<DiskDocument> =>
+  kind !== 'container' && !read_only ? { written_by_machine: true } : {}
+
+/** Marks the disks that machines had before disks were marked. */
+export async function markWrittenDisks(): Promise<void> {
+  await Disk.updateMany(
+    { 'attached_to.kind': { $in: ['microvm', 'vm'] }, 'attached_to.read_only': false },
+    { $set: { written_by_machine: true } },
+  ).setOptions({ ...everyTenant, timestamps: false })
 }
 
 const sourceOf = (tenantId: string): string => `disks.transfer:${tenantId}`

@@ -72,7 +72,7 @@ export async function wantedDisks(hostId: string, ids: string[]): Promise<Wanted
   const owners = disks.flatMap(({ attached_to }) => attached_to?.id ?? [])
   const instances = owners.length ? await findInstances({ _id: { $in: owners } }) : []
   const byId = new Map(instances.map(({ instance }) => [instance._id, instance]))
-  return disks.map(({ _id, attached_to, status, operation_id, host_id }) => {
+  return disks.map(({ _id, attached_to, status, operation_id, host_id, written_by_machine }) => {
     const instance = attached_to ? byId.get(attached_to.id) : undefined
     // A suspended machine keeps its disks as they are.
     const isHeld = Boolean(instance?.operation_id) || instance?.status === 'suspended'
@@ -84,6 +84,7 @@ export async function wantedDisks(hostId: string, ids: string[]): Promise<Wanted
       instance_id: attached_to?.id ?? null,
       mount_path: attached_to?.mount_path ?? null,
       read_only: attached_to?.read_only ?? false,
+      written_by_machine,
       moved_by: status === 'migrating' ? operation_id : null,
       state: busy ? 'as_is' : runs ? 'attached' : 'detached',
     }

@@ -5,8 +5,13 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { askControl } from './control.ts'
 import { removeDisks } from './disks.ts'
-import { hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
-import { removeHostNetworks, removeMachineNetworks } from './host-networks.ts'
+import { existingEngine, hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
+import {
+  removeHostFence,
+  removeHostNetworks,
+  removeMachineFence,
+  removeMachineNetworks,
+} from './host-networks.ts'
 import { removeLoadBalancers } from './load-balancers.ts'
 import { removeMachines } from './machines.ts'
 import { endRecorded, recordedNames, serverName } from './processes.ts'
@@ -34,10 +39,7 @@ export async function destroy(layout: Layout): Promise<void> {
   await removeMachineNetworks(layout)
   await emptyFurtherHosts(layout)
   if (hasOwnEngine(layout)) await emptyOwnEngine(layout)
-  else
-    console.log(
-      'Containers on an engine that is not ours are left: docker ps --filter label=keelson.resource',
-    )
+  else await leaveEngine(layout)
   await removeDisks(layout)
   for (const mounted of mountsUnder([layout.run, layout.state])) await run('umount', ['--lazy', mounted])
   for (const entry of existsSync(layout.state) ? readdirSync(layout.state) : []) {
@@ -54,6 +56,7 @@ async function emptyFurtherHosts(layout: Layout): Promise<void> {
     await empty(layout, furtherEngineRole(layout, host), host.socket).catch((error: Error) =>
       console.log(`What is on the engine of host ${host.index} could not be removed: ${error.message}`),
     )
+    await removeHostFence(join(layout.state, `host-${host.index}`), host.namespace)
   }
   await removeFurtherHosts(layout)
 }
@@ -61,7 +64,18 @@ async function emptyFurtherHosts(layout: Layout): Promise<void> {
 async function emptyOwnEngine(layout: Layout): Promise<void> {
   const own = await ownEngine(layout)
   await empty(layout, dockerRole(layout, own), own.socket)
+  await removeMachineFence(layout, null)
   await removeBridge(layout)
+}
+
+/** Containers that are left keep their network and its firewall. */
+async function leaveEngine(layout: Layout): Promise<void> {
+  const dockerHost = await existingEngine(layout)
+  await removeMachineFence(layout, dockerHost ?? null).catch(() =>
+    console.log(
+      'Containers on an engine that is not ours are left: docker ps --filter label=keelson.resource',
+    ),
+  )
 }
 
 /** Containers outlive their engine, so the engine has to run once more to remove them. */

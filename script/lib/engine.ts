@@ -61,7 +61,7 @@ export async function ownEngine(layout: Layout): Promise<OwnEngine> {
     ['--log-level', 'warn'],
     ['--log-opt', 'max-size=10m'],
     ['--log-opt', 'max-file=5'],
-    // Containers of several tenants share the bridge, and reach each other only by published ports.
+    // The host's rules forbid the same (drivers/linux/fences.ts), once it has started.
     ['--icc=false'],
     ['--live-restore'], // the tenants' containers outlive the engine
   ]

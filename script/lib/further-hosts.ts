@@ -32,6 +32,8 @@ const nameOf = (layout: Layout): string => `kl-${shortHash(layout.state)}`
  */
 const networkOf = (layout: Layout): string =>
   `198.18.${Number.parseInt(shortHash(layout.state).slice(0, 2), 16)}.0/24`
+/** The name that an engine gives its bridge. */
+const engineBridge = 'docker0'
 const engineFolder = (layout: Layout, index: number): string => join(layout.state, `docker-${index}`)
 const runFolder = (layout: Layout, index: number): string => join(layout.run, `docker-${index}`)
 
@@ -108,6 +110,7 @@ export function furtherHostRole(
     KEELSON_HOST_PORT: String(planePort(layout, index)),
     KEELSON_DOCKER_HOST: `unix://${socket}`,
     KEELSON_HOST_NAMESPACE: namespace,
+    KEELSON_CONTAINER_BRIDGE: engineBridge,
     // Their default route leads to the networks that the machine itself reaches.
     KEELSON_NETWORK_REFUSED: [...machinesNetworks(), process.env['KEELSON_NETWORK_REFUSED'] ?? ''].join(','),
     ...metricsSetting(layout, 'host', index - 1),

@@ -29,6 +29,8 @@ export interface Connections {
   mongodbUrl: string
   temporalAddress: string
   dockerHost: string
+  /** The bridge of the server's own engine; null on another engine. */
+  bridge: string | null
 }
 
 /** The URL of the server's own MongoDB, with the platform's user. */
@@ -63,8 +65,16 @@ export function roleEnv(
     KEELSON_TEMPORAL_NAMESPACE: layout.temporalNamespace,
     KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
     KEELSON_DOCKER_HOST: connections.dockerHost,
+    ...(connections.bridge ? { KEELSON_CONTAINER_BRIDGE: connections.bridge } : {}),
     KEELSON_HOST_PORT: String(layout.hostPort),
     KEELSON_HOST_PORT_RANGE: layout.hostPortRange,
+    KEELSON_RESERVED_PORTS: [
+      layout.mongodbPort,
+      layout.temporalPort,
+      layout.temporalUiPort,
+      layout.apiPort,
+      operatorSettings()['KEELSON_RESERVED_PORTS'] ?? '',
+    ].join(','),
     KEELSON_HOST_DISKS: join(layout.state, 'host/disks'),
     KEELSON_HOST_DISKS_RUN: disksRun(layout, 1),
     KEELSON_HOST_MACHINES: join(layout.state, 'host/machines'),

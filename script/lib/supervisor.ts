@@ -7,7 +7,7 @@ import type { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { type Logger, pino } from 'pino'
 import { type Controlled, controlSocket, serveControl, type Verb } from './control.ts'
-import { existingEngine, ownEngine } from './engine.ts'
+import { bridgeOf, existingEngine, ownEngine } from './engine.ts'
 import {
   copyImages,
   furtherEngineRole,
@@ -103,10 +103,12 @@ export class Supervisor implements Controlled {
     if (!layout.mongodbUrl) engines.push(roles.mongodbRole(layout))
     if (!layout.temporalAddress) engines.push(roles.temporalRole(layout))
     let dockerHost = await existingEngine(layout)
+    let bridge: string | null = null
     if (!dockerHost) {
       const own = await ownEngine(layout)
       engines.push(roles.dockerRole(layout, own))
       dockerHost = `unix://${own.socket}`
+      bridge = bridgeOf(layout)
     }
     const further = await makeFurtherHosts(layout, this.#counts.hosts)
     engines.push(...further.map((host) => furtherEngineRole(layout, host)))
@@ -116,6 +118,7 @@ export class Supervisor implements Controlled {
       mongodbUrl: layout.mongodbUrl ?? roles.ownMongodbUrl(layout, secrets),
       temporalAddress: layout.temporalAddress ?? `127.0.0.1:${layout.temporalPort}`,
       dockerHost,
+      bridge,
     }
     writePrivate(join(layout.state, 'mongodb.url'), `${connections.mongodbUrl}\n`)
     await this.#script('images', ['script/images'], { ...process.env, KEELSON_DOCKER_HOST: dockerHost })

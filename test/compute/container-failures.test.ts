@@ -3,12 +3,12 @@ import { expect, test } from '@jest/globals'
 import type { Json } from '../support/client.ts'
 import { shell } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
-import { facts } from '../support/stack.ts'
+import { facts, publishedPort } from '../support/stack.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
 // A container that cannot be created ends in a failed operation with a reason, and leaves nothing behind.
 
-const port = 27_333
+const port = publishedPort(0)
 const cases: { what: string; spec: Json; code: string; reason: RegExp }[] = [
   {
     what: 'an image that is nowhere',

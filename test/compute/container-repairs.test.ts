@@ -56,6 +56,7 @@ test('a report that began before its container was created does not end the cont
         machines: host.machines,
         kinds: host.kinds,
         underlay_address: host.underlay_address,
+        published_ports: host.published_ports,
         things: [],
         age_ms,
       }),
@@ -127,7 +128,7 @@ test('a container that fails its health check keeps running; the feed records fa
   const tenant = await makeTenant()
   const { id, started_at } = await tenant.containers.make({
     ...shell('touch /well; exec sleep 3600'),
-    health_check: { command: ['test', '-e', '/well'], interval_sec: 1, retries: 1 },
+    health_check: { command: ['test', '-e', '/well'], interval_sec: 5, retries: 1 },
   })
   const healthIs = (health: string) =>
     eventually(async () => (await tenant.containers.get(id))['health'] === health)

@@ -12,6 +12,7 @@ import { describeHosts, first, hosts, second, third } from '../support/describe-
 import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
 import { platform } from '../support/platform.ts'
 import { sampled } from '../support/sampled.ts'
+import { publishedPort } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Several hosts: placement, moves, loss and return. The further hosts are network namespaces, which need root.
@@ -157,7 +158,7 @@ describeHosts('reschedule', () => {
   })
 
   testDrawn('returns the container to the old host if it fails on the new one', async () => {
-    const port = 20_000 + Math.floor(Math.random() * 1_000)
+    const port = publishedPort(1 + Math.floor(Math.random() * 40))
     const ports = [{ container_port: 80, host_port: port }]
     await makeOn(second, { ports })
     const { id } = await makeOn(first, { ports })

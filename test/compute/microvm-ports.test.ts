@@ -8,6 +8,7 @@ import { eventually } from '../support/eventually.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { guests } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
+import { publishedPort } from '../support/stack.ts'
 import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
@@ -123,7 +124,10 @@ describeHosts('published ports', () => {
 
       const small = await makeTenant()
       const its = await makeSubnet(small, (await makeVpc(small)).id)
-      const fixed = { nics: [{ subnet_id: its.id }], ports: [{ container_port: 80, host_port: 27_334 }] }
+      const fixed = {
+        nics: [{ subnet_id: its.id }],
+        ports: [{ container_port: 80, host_port: publishedPort(81) }],
+      }
       const held = createServer().listen(27_334, '0.0.0.0')
       try {
         const { id, operation } = await small.microvms.create(serving(fixed))

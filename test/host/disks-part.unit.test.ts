@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals'
 import { makeHostedDisks } from '../../activities/host/disk-mounts.ts'
 import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
+import { DiskNotMountable } from '../../drivers/errors.ts'
 import type { FoundInstance } from '../../drivers/instances.ts'
 import type { WantedDisk } from '../../lib/host-protocol.ts'
 import { makeLogger } from '../../lib/log.ts'
@@ -13,9 +14,30 @@ const disk: WantedDisk = {
   instance_id: 'c1',
   mount_path: '/data',
   read_only: false,
+  written_by_machine: false,
   moved_by: null,
   state: 'attached',
 }
+
+test('a host mounts no disk that a machine wrote, whatever the record says else', async () => {
+  let mounts = 0
+  const disks = { attach: async () => void mounts++ } as unknown as Disks & DiskTransfers
+  const container = { id: 'c1', kind: 'container', state: 'running', pid: 7 } as unknown as FoundInstance
+  const hosted = makeHostedDisks({
+    disks,
+    engine: { find: async () => container },
+    machines: null,
+    wantedDisk: async () => ({ ...disk, written_by_machine: true }),
+  })
+  const mount = { disk_id: 'd1', mount_path: '/data', read_only: false }
+  for (const work of [
+    () => hosted.mountsFor('c1', [mount], 'op'),
+    () => hosted.mountLive('d1', 'c1'),
+    () => hosted.putRight('d1', () => {}),
+  ])
+    await expect(work()).rejects.toThrow(DiskNotMountable)
+  expect(mounts).toBe(0)
+})
 
 test('a disk that breaks and is repaired between two reports is reported as broken once', async () => {
   let state = 'attached'

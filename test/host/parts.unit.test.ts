@@ -11,6 +11,7 @@ const about = async () => ({
   engine: { name: 'docker', version: '1' },
   kinds: ['container' as const],
   underlay_address: null,
+  published_ports: { range: [20_000, 29_999] as const, reserved: [] },
 })
 const log = makeLogger('host', 'fatal')
 

@@ -16,6 +16,7 @@ const about = async () => ({
   engine: { name: 'docker', version: '1' },
   kinds: ['container' as const],
   underlay_address: null,
+  published_ports: { range: [20_000, 29_999] as const, reserved: [] },
 })
 
 // No periodic report during a test: each report is caused by an event.

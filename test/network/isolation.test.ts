@@ -19,8 +19,8 @@ import { layout } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member, server } from '../support/vpcs.ts'
 
-// What an instance in a subnet with `nat` can reach, tried from inside: its neighbours and the outside, but not the
-// platform, the hosts, other tenants or the surrounding cloud.
+// What an instance in a subnet with `nat`, and a container without NICs, can reach, tried from inside: its neighbours in
+// the subnet and the outside, but not the platform, the hosts, other tenants or the surrounding cloud.
 
 jest.setTimeout(600_000)
 
@@ -31,7 +31,7 @@ const furtherEngines = /^172\.31\.255\./
 /** Follows the API's ports: see startOwnApi. */
 const ownApi = layout.apiPort + 70
 
-const kinds = ['container', 'microvm'] as const
+const kinds = ['container', 'microvm', 'container without NICs'] as const
 type Kind = (typeof kinds)[number]
 
 /** All ports of the platform. The test first checks that they are open on this machine. */
@@ -160,8 +160,8 @@ describeHosts('an instance', () => {
   })
 
   async function insideOf(kind: Kind): Promise<(script: string) => Promise<string>> {
-    if (kind === 'container') {
-      const member = await makeMember(tenant, subnet)
+    if (kind !== 'microvm') {
+      const member = await makeMember(tenant, subnet, kind === 'container' ? {} : { nics: [] })
       return (script) => inside(member, ['sh', '-c', script])
     }
     const { id, operation } = await tenant.microvms.create({
@@ -173,23 +173,27 @@ describeHosts('an instance', () => {
   }
 
   const all = kinds.flatMap((kind) => [0, 1].map((index) => ({ kind, index })))
-  // Each kind and each host once; the long form combines them all.
-  test.each(isLong ? all : all.filter(({ kind, index }) => (kind === 'container') === (index === 0)))(
+  // Each kind of member and each host once; the long form combines them all.
+  const few = all.filter(
+    ({ kind, index }) => kind.endsWith('NICs') || (kind === 'container') === (index === 0),
+  )
+  test.each(isLong ? all : few)(
     'as a $kind on host $index reaches its neighbour and the outside, but no platform, host, tenant or cloud address',
     async ({ kind, index }) => {
       await open(hosts.slice(index, index + 1))
       const run = await insideOf(kind)
       // Only the further hosts have this outside.
-      const allowed = [`${addressOf(neighbour)}:80`, ...(index > 0 ? [`${outside.address}:80`] : [])]
+      const near = kind.endsWith('NICs') ? [] : [`${addressOf(neighbour)}:80`]
+      const allowed = [...near, ...(index > 0 ? [`${outside.address}:80`] : [])]
       const ours = (target: string): boolean => index > 0 || !furtherEngines.test(target)
-      const tried = [...new Set([...refused.filter(ours), ...allowed])]
+      const tried = [...new Set([...refused.filter(ours), ...allowed, `${addressOf(neighbour)}:80`])]
       expect(await connected(run, tried)).toEqual(allowed.toSorted())
       const beyond = index > 0 ? [outside.address] : []
       const told = [...new Set([...uplinks, ...outside.hostAddresses, outside.metadataAddress, ...beyond])]
       const datagrams = (as: string | null, expected: string[]) =>
         expect(arrived({ run, outside }, told, as, expected)).resolves.toEqual(expected)
       await datagrams(null, beyond)
-      if (kind === 'container') return // it may neither ping nor take another address
+      if (kind !== 'microvm') return // it may neither ping nor take another address
       await datagrams('10.0.0.200', beyond) // an address of its own subnet
       for (const strangers of ['198.51.100.9', outside.address, ...uplinks]) await datagrams(strangers, [])
       const asked = [...silent.filter(ours), addressOf(neighbour)]

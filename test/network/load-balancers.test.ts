@@ -6,6 +6,7 @@ import { type Authority, makeAuthority } from '../support/certificates.ts'
 import type { Answer, Json } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
 import { mistakeAt } from '../support/refusals.ts'
+import { publishedPort } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { uploadsOf } from '../support/uploaded-certificates.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
@@ -47,8 +48,8 @@ describe('a load balancer is refused', () => {
       'with a host port twice',
       {
         listeners: [
-          { ...http, host_port: 8080 },
-          { ...https, port: 81, protocol: 'tcp', host_port: 8080 },
+          { ...http, host_port: publishedPort(82) },
+          { ...https, port: 81, protocol: 'tcp', host_port: publishedPort(82) },
         ],
       },
       '/listeners/1/host_port',
@@ -72,6 +73,11 @@ describe('a load balancer is refused', () => {
     [
       'with a host port between those of browsers',
       { listeners: [{ ...http, host_port: 442 }] },
+      '/listeners/0/host_port',
+    ],
+    [
+      'with a host port that no host publishes',
+      { listeners: [{ ...http, host_port: 7080 }] },
       '/listeners/0/host_port',
     ],
     [

@@ -12,6 +12,7 @@ import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts
 import { runInside } from '../support/inside.ts'
 import { plantAll } from '../support/planted.ts'
 import { platform } from '../support/platform.ts'
+import { publishedPort } from '../support/stack.ts'
 import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Disks that move between hosts, alone and with their containers.
@@ -203,7 +204,7 @@ describeHosts('a container with disks', () => {
   })
 
   testDrawn('is brought back with its disks if it cannot start on the new host', async () => {
-    const port = 21_000 + Math.floor(Math.random() * 1_000)
+    const port = publishedPort(41 + Math.floor(Math.random() * 40))
     const ports = [{ container_port: 80, host_port: port }]
     await open([second])
     await tenant.containers.make({ ports })

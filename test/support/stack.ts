@@ -46,6 +46,9 @@ export function dockerOf(dockerHost: string): Docker {
   return new Docker({ host: hostname, port, protocol: 'http' })
 }
 
+/** A port that the stack's hosts publish. They take their own at random, so count from the end of the range. */
+export const publishedPort = (fromEnd: number): number => Number(layout.hostPortRange.split('-')[1]) - fromEnd
+
 /** The topic that reports on mail. Its host is a server that the tests start (test/support/topic.ts). */
 export const mailTopic = {
   arn: 'arn:aws:sns:eu-west-1:123456789012:mail-events',

@@ -1,5 +1,7 @@
+import { readFile } from 'node:fs/promises'
 import type { Settings } from '../../config.ts'
-import { makeDockerEngine } from '../../drivers/docker/engine.ts'
+import { diskOfDocker, makeDockerEngine } from '../../drivers/docker/engine.ts'
+import type { IoLimits } from '../../drivers/docker/spec.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
 import { type InstanceEngine, joinEngines, joinLogFiles } from '../../drivers/instances.ts'
 import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
@@ -10,6 +12,7 @@ import { readLogFiles } from '../../drivers/system/log-reader.ts'
 import { listenAddress } from '../../lib/addresses.ts'
 import type { Logger } from '../../lib/log.ts'
 import { metrics } from '../../lib/metrics.ts'
+import { parsePorts, platformPorts, type PublishablePorts } from '../../lib/port-ranges.ts'
 import type { InternalApi } from './internal-api.ts'
 import { makeLogShipper } from './log-shipper.ts'
 import { openLoadBalancers } from './parts/load-balancers.ts'
@@ -20,6 +23,8 @@ interface With {
   /** `logFolder` of the Docker Engine. */
   folder: string | null
   api: Pick<InternalApi, 'logPiece'>
+  /** The network of containers without NICs. */
+  network: () => Promise<string | null>
   serveOn: ServeOn
   log: Logger
 }
@@ -30,10 +35,21 @@ interface ServeOn {
   ports: [from: number, to: number]
 }
 
-/** Parses `22000-22999` into both ends. */
-export const range = (text: string): [from: number, to: number] => {
-  const [from = 0, to = 0] = text.split('-').map(Number)
-  return [from, to]
+const portOf = ({ port, protocol }: URL): string => port || (protocol === 'https:' ? '443' : '80')
+
+/** The ports that this host publishes. Its own programs' are reserved, whatever they are set to. */
+export function publishablePorts(settings: Settings<'host'>): PublishablePorts {
+  const own = [
+    settings.KEELSON_HOST_PORT,
+    settings.KEELSON_METRICS_PORT,
+    settings.KEELSON_VXLAN_PORT,
+    settings.KEELSON_HOST_DISK_PORTS,
+    portOf(new URL(settings.KEELSON_API_URL)),
+    settings.KEELSON_TEMPORAL_ADDRESS.split(':').at(-1) ?? '',
+    ...settings.KEELSON_RESERVED_PORTS,
+  ].map((text) => parsePorts(String(text)))
+  const reserved = [...platformPorts, ...own].filter(([from, to]) => from >= 1 && to >= from)
+  return { range: parsePorts(settings.KEELSON_HOST_PORT_RANGE), reserved }
 }
 
 /** The address of the data plane, and of disks and machines served to other hosts. */
@@ -42,7 +58,7 @@ export const planeAddress = (settings: Settings<'host'>): string =>
 
 export const serveOn = (settings: Settings<'host'>): ServeOn => ({
   address: planeAddress(settings),
-  ports: range(settings.KEELSON_HOST_DISK_PORTS),
+  ports: parsePorts(settings.KEELSON_HOST_DISK_PORTS),
 })
 
 const gibibyte = 1024 ** 3
@@ -66,7 +82,10 @@ export async function openDisks(settings: Settings<'host'>, log: Logger) {
 }
 
 /** Opens the engines of this host's instances and load balancers, and the archiving of their output. */
-export async function openEngines(settings: Settings<'host'>, { hostId, folder, api, log, ...of }: With) {
+export async function openEngines(
+  settings: Settings<'host'>,
+  { hostId, folder, api, network, log, ...of }: With,
+) {
   const dockerHost = settings.KEELSON_DOCKER_HOST
   const backlogMib = settings.KEELSON_LOG_BACKLOG_MIB
   const archives = folder !== null && backlogMib > 0
@@ -87,7 +106,7 @@ export async function openEngines(settings: Settings<'host'>, { hostId, folder, 
   })
   const ports = makeHostPorts({
     address: listenAddress(settings.KEELSON_HOST_ADDRESS),
-    range: range(settings.KEELSON_HOST_PORT_RANGE),
+    ...publishablePorts(settings),
   })
   const containers = makeDockerEngine({
     hostId,
@@ -95,12 +114,27 @@ export async function openEngines(settings: Settings<'host'>, { hostId, folder, 
     ports,
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
+    network,
+    mostOpenFiles: await mostOpenFiles(),
+    io: await ioLimits(settings),
     machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
   machines = await openMachines(settings, { hostId, serveOn: of.serveOn, ports, logs: archiving, log })
   balancers = await openLoadBalancers(settings, { hostId, ports, logs: archiving, log })
   return { containers, machines, balancers, engine: joinEngines(containers, machines), files, logs, archives }
+}
+
+/** Of this process: the engine's is rarely lower, and it fails starts that ask for more. */
+async function mostOpenFiles(): Promise<number> {
+  const limits = await readFile('/proc/self/limits', 'utf8')
+  return Number(/^Max open files +\d+ +(\d+)/m.exec(limits)?.[1] ?? 1024)
+}
+
+async function ioLimits(settings: Settings<'host'>): Promise<IoLimits | null> {
+  const { KEELSON_CONTAINER_IO_MIB: mib, KEELSON_CONTAINER_IOPS: operations } = settings
+  const disk = mib > 0 ? await diskOfDocker(settings.KEELSON_DOCKER_HOST) : null
+  return disk === null ? null : { disk, bytes: mib * 1024 ** 2, operations }
 }
 
 export const findLogFolder = (settings: Settings<'host'>): Promise<string | null> =>

@@ -1,7 +1,9 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from '@jest/globals'
+import { processesWith } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
+import { confinementOf, dacOverride, sysAdmin } from '../../support/confinement.ts'
 import { docker, shell, testTenant } from '../../support/containers.ts'
 import { inContainer, kernelTraces, pidOf } from '../../support/disk-hosts.ts'
 import {
@@ -28,6 +30,27 @@ withHosts('disks', () => {
       expect(made.allocated_bytes).toBeLessThan(16 * 1024 ** 2)
       expect(await here.disks.create({ id, size_gib: 2 })).toEqual(made)
       expect(await here.disks.find(newId())).toBeNull()
+    })
+
+    test('the daemon of an attached disk has the capabilities that it needs, and no way to get others', async () => {
+      const id = await newDisk(1)
+      const daemon = async () =>
+        (await processesWith(`/${id}/`)).find(({ args }) => args[0] === 'qemu-storage-daemon')?.pid ?? null
+      await here.disks.plug(id)
+      const [forMachine, forHost] = [[dacOverride], [dacOverride, sysAdmin]]
+      expect(await confinementOf(await daemon())).toMatchObject({
+        capabilities: forMachine,
+        most_capabilities: forMachine,
+        no_new_privileges: true,
+      })
+      await here.disks.detach(id)
+      await here.disks.attach(id)
+      expect(await confinementOf(await daemon())).toMatchObject({
+        capabilities: forHost,
+        most_capabilities: forHost,
+        no_new_privileges: true,
+      })
+      await here.disks.detach(id)
     })
 
     test('a detached disk grows, and never shrinks', async () => {

@@ -34,9 +34,7 @@ export async function openNetworks(
     stateFolder: await networkFolder(settings.KEELSON_NETWORK_STATE, hostId),
     ...(settings.KEELSON_HOST_NAMESPACE ? { hostNamespace: settings.KEELSON_HOST_NAMESPACE } : {}),
     underlayAddress: underlayAddress(settings),
-    resolvers: settings.KEELSON_NETWORK_RESOLVERS.length
-      ? settings.KEELSON_NETWORK_RESOLVERS
-      : await machinesResolvers(),
+    resolvers: await resolversOf(settings),
     refused: settings.KEELSON_NETWORK_REFUSED,
     vxlanPort: settings.KEELSON_VXLAN_PORT,
     mtu: settings.KEELSON_NETWORK_MTU,
@@ -51,8 +49,17 @@ async function networkFolder(above: string, hostId: string): Promise<string> {
   return folder
 }
 
-async function machinesResolvers(): Promise<string[]> {
-  const text = await readFile('/etc/resolv.conf', 'utf8').catch(() => '')
+/** The resolvers that members of subnets with `nat`, and containers without NICs, may ask. */
+export async function resolversOf(settings: Settings<'host'>): Promise<string[]> {
+  const { KEELSON_NETWORK_RESOLVERS: set } = settings
+  return set.length ? set : (await Promise.all(resolverFiles.map(resolversIn))).flat()
+}
+
+/** The second has the machine's resolvers where the first has that of systemd, at a loopback address. */
+const resolverFiles = ['/etc/resolv.conf', '/run/systemd/resolve/resolv.conf']
+
+async function resolversIn(file: string): Promise<string[]> {
+  const text = await readFile(file, 'utf8').catch(() => '')
   return [...text.matchAll(/^nameserver\s+(\S+)/gm)].flatMap(([, address]) => address ?? [])
 }
 
