@@ -144,9 +144,9 @@ describeHosts('a migration', () => {
 
   test('to the same host, to no host or to a host without room is refused at once', async () => {
     const disk = await diskOn(first)
-    const operator = await tenant.user('owner', 'operator')
+    const mover = await tenant.user('owner', 'operator')
     const ask = (target_host_id: string) =>
-      operator.ask('POST', `/api/v1/disks/${disk}/migrate`, { target_host_id })
+      mover.ask('POST', `/api/v1/disks/${disk}/migrate`, { target_host_id })
     expect(await ask(first.id)).toMatchObject({ status: 409, body: { code: 'already_there' } })
     expect(await ask(newId())).toMatchObject({ status: 404 })
     await open([first])

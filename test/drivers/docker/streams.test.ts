@@ -114,8 +114,11 @@ test('a watcher sees a kill on the engine, and no event of other containers', as
 })
 
 test('the restarts of a crash-looping container are counted', async () => {
-  const spec = shell('sleep 0.3; exit 4')
+  // Its first end waits until the start has been reported: until then, an end is a failed start.
+  const spec = shell('until [ -e /crash ]; do sleep 0.1; done; sleep 0.3; exit 4')
   await engine.run(spec, {}, newId())
+  const crash = await docker.getContainer(`keelson-${spec.id}`).exec({ Cmd: ['touch', '/crash'] })
+  await crash.start({})
   const found = await eventually(async () => {
     const now = await engine.find(spec.id)
     return now && now.restart_count > 0 && now
