@@ -73,6 +73,7 @@ const settings = {
   KEELSON_ACME_DIRECTORY: `https://localhost:${acmeServer.port}/dir`,
   KEELSON_ACME_CA: acmeServer.caFile,
   KEELSON_OUTBOUND_ALLOWED: `127.0.0.1:${eventReceiver.port},localhost:${eventReceiver.port}`,
+  KEELSON_IMAGES_PRIVATE: 'localhost:1', // where no registry is
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',
