@@ -89,6 +89,16 @@ const outbound = {
   ),
 }
 
+const images = {
+  KEELSON_IMAGES_ALLOWED: commaSeparated.describe(
+    'Registries from which tenants’ images may come, or the beginnings of repositories, such as `docker.io,ghcr.io/team`, comma separated; without it, all public ones',
+  ),
+  KEELSON_IMAGES_DENIED: commaSeparated.describe('The same for those from which they may not come'),
+  KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
+    'Registries at private addresses from which they may come, as the exact `host:port` in the names of images, comma separated; without it, none',
+  ),
+}
+
 const imageName = z.string().regex(/^[\w][\w.\-/:@]{0,254}$/)
 const image = (fallback: string, what: string) => imageName.default(fallback).describe(what)
 
@@ -147,6 +157,7 @@ const api = z.object({
   ...blobs,
   ...temporal,
   ...outbound,
+  ...images,
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
   KEELSON_API_PORT: port(7080).describe('The port the API listens on'),
   KEELSON_API_URL: z

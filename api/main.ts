@@ -4,12 +4,14 @@ import helmet from 'helmet'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
 import { serveMetrics } from '../lib/metrics.ts'
+import { makeImagePolicy } from '../lib/image-policy.ts'
 import { makeOutbound } from '../lib/outbound.ts'
 import { dataConverter, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { useOutbound } from '../models/deploy/backup-targets.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
+import { useImagePolicy } from '../models/compute/images.ts'
 import { useLinks } from '../models/identity/links.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { onAccepted } from '../models/operations.ts'
@@ -39,6 +41,13 @@ const stopping = new AbortController()
 await connectDatabase(settings)
 await useBlobStores(settings)
 useLinks(settings)
+useImagePolicy(
+  makeImagePolicy({
+    allowed: settings.KEELSON_IMAGES_ALLOWED,
+    denied: settings.KEELSON_IMAGES_DENIED,
+    private: settings.KEELSON_IMAGES_PRIVATE,
+  }),
+)
 const temporal = temporalClient(settings)
 
 onAccepted(makeStarter(temporal, log))

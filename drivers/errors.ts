@@ -7,19 +7,17 @@ export abstract class EngineError extends Error {
   abstract readonly permanent: boolean
 }
 
-/** `silent`: the registry did not answer, so the image may exist. */
+/**
+ * The registry does not have the image, refuses it or is silent. The message does not tell which: a name may lead to a
+ * private address, about which the tenant learns nothing. The cause tells.
+ */
 export class ImageNotFound extends EngineError {
   override readonly name = 'ImageNotFound'
   readonly code = 'image_not_found'
   readonly permanent = true
   readonly image: string
-  constructor(image: string, cause?: unknown, registry: 'refuses' | 'silent' = 'refuses') {
-    super(
-      registry === 'silent'
-        ? `The host does not have the image ${image}, and its registry does not answer`
-        : `The image ${image} does not exist, or access to it is denied`,
-      { cause },
-    )
+  constructor(image: string, cause?: unknown) {
+    super(`There is no image ${image}, access to it is denied, or its registry does not answer`, { cause })
     this.image = image
   }
 }
@@ -31,7 +29,7 @@ export class ImageUnavailable extends EngineError {
   readonly permanent = true
   readonly image: string
   constructor(cause: ImageNotFound) {
-    super(cause.message.replace('The host', 'The worker'), { cause })
+    super(cause.message, { cause })
     this.image = cause.image
   }
 }

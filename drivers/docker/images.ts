@@ -1,7 +1,7 @@
 import type Docker from 'dockerode'
 import { z } from 'zod'
 import type { PullOptions } from '../containers.ts'
-import { statusOf, unless, wordsOf } from './errors.ts'
+import { statusOf, unless } from './errors.ts'
 import { jsonLines, openStream } from './streams.ts'
 import { EngineUnavailable, ImageNotFound } from '../errors.ts'
 
@@ -47,7 +47,8 @@ const imageName = /^\w[\w.-]*(:\d+)?(\/\w[\w.-]*)*(:\w[\w.-]*)?(@sha256:[0-9a-f]
 
 async function findLocal(docker: Docker, image: string, digest: string | null): Promise<LocalImage | null> {
   if (!imageName.test(image)) throw new ImageNotFound(image)
-  const names = digest ? [`${repositoryOf(image)}@${digest}`, digest] : [image]
+  // With a tag, since the engine takes a bare name for the beginning of an id, too.
+  const names = digest ? [`${repositoryOf(image)}@${digest}`, digest] : [tagged(image)]
   for (const name of names) {
     // 400: not a valid image name.
     const info = await unless([400, 404], docker.getImage(name).inspect())
@@ -80,19 +81,13 @@ async function download(
   } catch (error) {
     if (options.signal?.aborted) throw error
     if (answered) throw new EngineUnavailable(`The download of the image ${image} was interrupted`, error)
-    if (silence.signal.aborted) throw new ImageNotFound(image, error, 'silent')
-    if (statusOf(error) === undefined) throw error // the engine itself does not answer
-    throw new ImageNotFound(image, error, isRefusal(error) ? 'refuses' : 'silent')
+    // Without a status the engine itself does not answer.
+    if (!silence.signal.aborted && statusOf(error) === undefined) throw error
+    throw new ImageNotFound(image, error)
   } finally {
     clearTimeout(timer)
   }
 }
-
-// If a registry is unreachable, the engine answers 500 and names the cause in the message. It does so for some
-// refusals too.
-const refusal = /not found|unknown|denied|unauthorized|authentication required|no matching manifest/i
-
-const isRefusal = (error: unknown): boolean => (statusOf(error) ?? 500) < 500 || refusal.test(wordsOf(error))
 
 /** Strips tag and digest from `host:5000/name:tag@digest`. A colon before the last slash is a port. */
 function repositoryOf(image: string): string {
@@ -100,6 +95,9 @@ function repositoryOf(image: string): string {
   const colon = name.lastIndexOf(':')
   return colon > name.lastIndexOf('/') ? name.slice(0, colon) : name
 }
+
+const tagged = (image: string): string =>
+  image.includes('@') || repositoryOf(image) !== image ? image : `${image}:latest`
 
 // The engine takes a digest instead of a tag. For a name without either, it would pull all tags.
 function nameAndTag(reference: string): { fromImage: string; tag: string } {

@@ -14,6 +14,7 @@ import {
   instanceFields,
   type PlacedSpec,
 } from './instances.ts'
+import { needAllowedImage } from './images.ts'
 import { type Changes, instanceVerbs, newborn, type NewInstance, takeForNew } from './instance-acceptance.ts'
 import { mustBePublished, withKept } from './ports.ts'
 import { resize } from './reservations.ts'
@@ -124,11 +125,12 @@ export interface NewContainer extends NewInstance, Pick<ContainerDocument, OwnFi
   machine?: boolean
 }
 
-/** Throws NameTaken, QuotaExceeded, NotFound, InvalidInput and the 409s of disks and subnets. */
+/** Throws NameTaken, QuotaExceeded, NotFound, InvalidInput, the 409s of disks and subnets, and as `needAllowedImage`. */
 export async function acceptContainer(
   by: By,
   { start, config_vars, host_id, nics, managed_by = null, machine = false, ...spec }: NewContainer,
 ): Promise<Accepted<ContainerDocument>> {
+  needAllowedImage(spec.image)
   await mustBePublished(spec.ports, host_id)
   const fields = {
     ...spec,
@@ -151,7 +153,7 @@ type ContainerChanges = Changes<
   OwnFields | 'image' | 'cpu_cores' | 'memory_mib' | 'log_cap_mib' | 'tags'
 >
 
-/** Throws QuotaExceeded, and NoCapacity if the host has no room for the new size. */
+/** Throws QuotaExceeded, NoCapacity if the host has no room for the new size, and as `needAllowedImage`. */
 export const acceptContainerUpdate = async (
   by: By,
   id: string,
@@ -160,7 +162,8 @@ export const acceptContainerUpdate = async (
   await mustBePublished(changes.ports ?? [])
   return begin(by, containerResource, id, 'update', {
     input: { changes },
-    reserve: ({ cpu_cores, memory_mib }) => {
+    reserve: async ({ cpu_cores, memory_mib }) => {
+      needAllowedImage(changes.image)
       const size = { cpu_cores: changes.cpu_cores ?? cpu_cores, memory_mib: changes.memory_mib ?? memory_mib }
       return resize(id, by.tenant_id, sizeOf(size))
     },

@@ -6,6 +6,7 @@ import { accepts, begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
 import { mine } from '../resources.ts'
+import { needAllowedImage } from './images.ts'
 import { type Changes, newborn, takeForNew } from './instance-acceptance.ts'
 import {
   defineMachine,
@@ -62,6 +63,7 @@ export async function acceptMicrovm(
   { start, config_vars, host_id, nics, ...spec }: NewMicrovm,
 ): Promise<Accepted<MicrovmDocument>> {
   mustBeReached(nics, spec.ports)
+  needAllowedImage(spec.image)
   await mustBePublished(spec.ports, host_id)
   const fields = {
     ...spec,
@@ -92,7 +94,8 @@ export const acceptMicrovmUpdate = async (
   await mustBePublished(changes.ports ?? [])
   return begin(by, resource, id, 'update', {
     input: { changes },
-    reserve: (microvm) => {
+    reserve: async (microvm) => {
+      needAllowedImage(changes.image)
       mustNotShrink(microvm, changes)
       mustBeReached(microvm.nics, changes.ports)
       const changed = { ...microvm, ...changes } as MicrovmDocument

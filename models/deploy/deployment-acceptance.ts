@@ -1,5 +1,6 @@
 import { InvalidInput, NotFound, StateConflict } from '../../lib/problem.ts'
 import { accepts, type By, create } from '../acceptance.ts'
+import { needAllowedImage } from '../compute/images.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
@@ -65,6 +66,7 @@ export const createApplication = (
 ): Promise<{ application: ApplicationDocument; deployment: Accepted<DeploymentDocument> | null }> =>
   named('application', fields.name, () =>
     transaction(async () => {
+      needAllowedImage(fields.image)
       const { tenant_id } = by
       const server = await lockParent(deployServerResource, tenant_id, deployServerId)
       if (server.status === 'creating') throw new StateConflict('create an application', server.status)
@@ -85,6 +87,7 @@ export async function changeApplication(
   { _id, tenant_id }: ApplicationDocument,
   changes: ApplicationChanges,
 ): Promise<ApplicationDocument> {
+  needAllowedImage(changes.image)
   const set = Object.fromEntries(Object.entries(changes).filter(([, value]) => value !== undefined))
   const changed = await Application.findOneAndUpdate(
     { _id, tenant_id, status: 'active' },

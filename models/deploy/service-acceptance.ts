@@ -1,6 +1,7 @@
 import { InvalidInput, StateConflict } from '../../lib/problem.ts'
 import { begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
+import { needAllowedImage } from '../compute/images.ts'
 import { urlAt } from '../network/load-balancer-endpoints.ts'
 import { LoadBalancer } from '../network/load-balancers.ts'
 import type { Accepted } from '../operations.ts'
@@ -102,6 +103,7 @@ async function revise(
     values[variable] = urls(hostPartOf(container, port ?? ports[0] ?? 80, ports))[form]
   }
   const plan = renderCompose(file, (name) => envs[name] ?? values[name])
+  for (const { image } of plan.containers) needAllowedImage(image)
   return { text, envs, generated: values, plan }
 }
 

@@ -1,7 +1,9 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { type ContainerBody, shell, sleeper } from '../support/client.ts'
-import { engine } from '../support/engine.ts'
+import { docker, engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -108,6 +110,32 @@ describe('create', () => {
       })
     expect(await small.holds()).toEqual(held)
     expect(await small.owner.get(path)).toMatchObject({ total: 1 })
+  })
+
+  test('takes no image from a private address, whatever is there, nor one by a local id', async () => {
+    const silent = createServer((socket) => void socket.unref()).listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const { port } = silent.address() as AddressInfo
+    const { id } = await tenant.containers.make({ start: false })
+    const answers = []
+    for (const image of [`127.0.0.1:${port}/app`, '127.0.0.1:2/app', '2130706433:2/app', 'localhost:2/app'])
+      for (const [method, url, body] of [
+        ['POST', path, sleeper({ image })],
+        ['PUT', `${path}/${id}`, { image }],
+      ] as const) {
+        const { status, body: said } = await tenant.owner.ask(method, url, body)
+        answers.push(JSON.stringify([status, said['code'], said['detail']]))
+      }
+    expect(new Set(answers)).toEqual(
+      new Set([JSON.stringify([422, 'image_not_allowed', 'The platform takes no images from there'])]),
+    )
+    const [{ Id: local = '' } = {}] = await docker.listImages({ filters: { reference: ['busybox'] } })
+    for (const image of [local, local.slice(7, 19), local.slice(7)])
+      expect(await tenant.owner.ask('POST', path, sleeper({ image }))).toMatchObject({
+        status: 422,
+        body: { code: 'local_image_id' },
+      })
+    silent.close()
   })
 
   test('lets only operators choose a host', async () => {

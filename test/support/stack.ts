@@ -83,6 +83,7 @@ const settings = {
     `localhost:${eventReceiver.port}`,
     `127.0.0.1:${tenantS3.port}`,
   ].join(','),
+  KEELSON_IMAGES_PRIVATE: 'localhost:1', // where no registry is
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',

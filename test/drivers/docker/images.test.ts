@@ -24,7 +24,7 @@ test('a registry without the image, or without access to it, is a refusal', asyn
   await expect(engine.pull(image)).rejects.toMatchObject({
     code: 'image_not_found',
     permanent: true,
-    message: expect.stringContaining('access to it is denied'),
+    message: wordsFor(image),
   })
 })
 
@@ -34,7 +34,7 @@ test('a registry that accepts the connection and never answers is given up withi
   const begun = Date.now()
   await expect(engine.pull(image)).rejects.toMatchObject({
     code: 'image_not_found',
-    message: expect.stringContaining('does not answer'),
+    message: wordsFor(image),
   })
   expect(Date.now() - begun).toBeLessThan(20_000)
 })
@@ -51,6 +51,10 @@ test('a cancelled pull ends at once', async () => {
 test.each(['UPPER', 'two words', '../etc', 'a//b', ''])('the image name %j is refused', async (name) => {
   await expect(engine.pull(name)).rejects.toMatchObject({ code: 'image_not_found' })
 })
+
+/** The same for all: what a private address does is not told. */
+const wordsFor = (image: string): string =>
+  `There is no image ${image}, access to it is denied, or its registry does not answer`
 
 async function listening(server: Server): Promise<string> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
