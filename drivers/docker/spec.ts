@@ -168,7 +168,8 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
     Image: image.id,
     ...(spec.command.length ? { Cmd: spec.command } : {}),
     ...(spec.entrypoint.length ? { Entrypoint: spec.entrypoint } : {}),
-    ...(isHostname(spec.name) && !joined ? { Hostname: spec.name } : {}),
+    // On a network of the host's own, the engine would answer all its containers, of any tenant, for the name.
+    ...(isHostname(spec.name) && network === null ? { Hostname: spec.name } : {}),
     Env: Object.entries(configVars).map(([key, value]) => `${key}=${value}`),
     Labels: {
       [labels.resource]: spec.id,

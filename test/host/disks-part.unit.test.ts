@@ -21,7 +21,10 @@ const disk: WantedDisk = {
 
 test('a host mounts no disk that a machine wrote, whatever the record says else', async () => {
   let mounts = 0
-  const disks = { attach: async () => void mounts++ } as unknown as Disks & DiskTransfers
+  const disks = {
+    find: async () => null,
+    attach: async () => void mounts++,
+  } as unknown as Disks & DiskTransfers
   const container = { id: 'c1', kind: 'container', state: 'running', pid: 7 } as unknown as FoundInstance
   const hosted = makeHostedDisks({
     disks,
