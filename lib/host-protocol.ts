@@ -194,6 +194,8 @@ export const LogFileHeader = z.strictObject({
 
 export const ReportAnswer = z.object({
   jwks: JsonWebKeys,
+  /** Where the platform reaches the host's data plane: only at the address that it enrolled with. */
+  data_plane_url: z.url(),
   /** Reported things that belong to another host or to none: the host removes them. */
   not_yours: z.array(z.object({ kind: z.string(), id: z.string() })),
   /** The wanted state of single things in the report, if the platform has one. */

@@ -61,10 +61,14 @@ const hopeless = (error: unknown): boolean =>
 
 const { disks, roomGib } = await openDisks(settings, log)
 
+const planeUrl = `http://${planeAddress(settings)}:${settings.KEELSON_HOST_PORT}`
+/** By the platform's last answer: it keeps to the address with which the host enrolled. */
+let reachedAt = planeUrl
+
 async function about() {
   const { name, version, ...machine } = await describeDocker(settings.KEELSON_DOCKER_HOST)
   return {
-    data_plane_url: `http://${planeAddress(settings)}:${settings.KEELSON_HOST_PORT}`,
+    data_plane_url: planeUrl,
     address: settings.KEELSON_HOST_ADDRESS,
     capacity: {
       cpu_cores: settings.KEELSON_HOST_CPU_CORES ?? machine.cpu_cores,
@@ -184,6 +188,10 @@ const reporting = keepReporting(
     send: api.report,
     onAccepted(answer) {
       tokens.trust(hostId, answer.jwks)
+      if (answer.data_plane_url !== reachedAt) {
+        reachedAt = answer.data_plane_url
+        if (reachedAt !== planeUrl) log.warn({ url: reachedAt }, 'the platform reaches this host only there')
+      }
       startedWith('reports')
     },
     log,

@@ -22,6 +22,7 @@ async function tellHost(part: string, hostId: string, url: string): Promise<void
   const answer = await fetch(new URL(`/wanted/${part}`, url), {
     method: 'POST',
     headers: { authorization },
+    redirect: 'error', // a host must not lead the platform elsewhere
     signal: AbortSignal.timeout(answersWithinMs),
   })
   await answer.body?.cancel()

@@ -107,7 +107,8 @@ const sendTo = (to: HostRequest, { method, headers, body, signal }: Streamed): P
 
 async function ask(request: Promise<HostRequest>, signal: AbortSignal): Promise<Readable> {
   const { url, headers } = await request
-  const answer = await fetch(url, { headers, signal }).catch((cause: unknown) => {
+  // A host must not lead the API elsewhere.
+  const answer = await fetch(url, { headers, signal, redirect: 'error' }).catch((cause: unknown) => {
     throw new Unavailable('The host does not answer', cause)
   })
   if (answer.ok && answer.body) return Readable.fromWeb(answer.body)
