@@ -6,5 +6,5 @@ import { isIP } from 'node:net'
  */
 export const listenAddress = (address: string): string => (isLoopback(address) ? address : '0.0.0.0')
 
-const isLoopback = (address: string): boolean =>
+export const isLoopback = (address: string): boolean =>
   (isIP(address) === 4 && address.startsWith('127.')) || address === '::1'

@@ -288,6 +288,11 @@ export type ReportAnswer = z.infer<typeof ReportAnswer>
 /** A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, 60 s. */
 export const internalAudience = 'keelson-internal'
 export const hostTokenType = 'host+jwt'
+/** For the gateway, before Temporal, hosts sign tokens that are good for longer: they go with each call. */
+export const gatewayAudience = 'keelson-gateway'
+export const gatewayTokenSec = 180
+/** Keys that seal the payloads of one host, in the format of a key file. */
+export const CodecKeys = z.object({ keys: z.string().max(10_000) })
 
 /**
  * The API signs its requests to a host: EdDSA, `typ: plane+jwt`, audience `host:<id>`, sub `<instance>:<verb>`, a

@@ -237,7 +237,8 @@ gauge('keelson_log_lag_seconds', 'For how long some output has been beyond its c
 const scraped = await serveMetrics('host', settings, log)
 
 const onStarted = (): void => startedWith('worker')
-await keepWorking(settings, { hostId, activities: activitiesOf(parts), onStarted, log }, signal)
+const working = { credential, codecKeys: api.codecKeys, activities: activitiesOf(parts), onStarted, log }
+await keepWorking(settings, working, signal)
 await Promise.all(kept)
 await plane.close()
 for (const part of parts) await part.close?.()

@@ -9,6 +9,7 @@ import { Unavailable } from '../../lib/problem.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { tellPart } from '../../models/compute/tell-part.ts'
+import { insertHost } from '../support/inserted-hosts.ts'
 
 // A host that lies about where it is must not make the platform send requests elsewhere.
 
@@ -28,16 +29,9 @@ beforeAll(async () => {
     response.writeHead(307, { location: `${urlOf(inside)}/inside` }).end(),
   )
   for (const server of [inside, host]) await once(server.listen(0, '127.0.0.1'), 'listening')
-  const made = await new Host({
-    name: `liar-${newId()}`,
-    status: 'active',
-    cordoned: true,
-    data_plane_url: urlOf(host),
-  }).save()
-  hostId = made._id
+  hostId = (await insertHost({ data_plane_url: urlOf(host) }))._id
 })
 afterAll(async () => {
-  await Host.deleteOne({ _id: hostId })
   for (const server of [inside, host]) {
     server.closeAllConnections()
     await once(server.close(), 'close')
@@ -53,18 +47,19 @@ test('the platform follows no redirect of a host', async () => {
   expect(asked).toEqual([])
 })
 
+const report = (data_plane_url: string): HostReport => ({
+  data_plane_url,
+  address: '127.0.0.1',
+  capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 0 },
+  engine: { name: 'none', version: '1' },
+  underlay_address: null,
+  machines: null,
+  kinds: [],
+  things: [],
+  age_ms: 0,
+})
+
 test('a host reports another port, and never another address', async () => {
-  const report = (data_plane_url: string): HostReport => ({
-    data_plane_url,
-    address: '127.0.0.1',
-    capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 0 },
-    engine: { name: 'none', version: '1' },
-    underlay_address: null,
-    machines: null,
-    kinds: [],
-    things: [],
-    age_ms: 0,
-  })
   const reached = async (): Promise<unknown> => (await Host.findById(hostId).orFail().lean()).data_plane_url
 
   expect(await observe(hostId, report('http://127.0.0.1:9'))).toMatchObject({
