@@ -19,7 +19,7 @@ import { withTlsFiles } from '../lib/tls-files.ts'
 import { makeCallers, makeLimits } from './callers.ts'
 import { CallRefused, serveCalls, status } from './grpc.ts'
 import { makeMethods } from './methods.ts'
-import { makeSealing } from './sealing.ts'
+import { makeSealing, type Sealing } from './sealing.ts'
 
 export type GatewaySettings = Pick<
   Settings<'gateway'>,
@@ -55,6 +55,12 @@ export async function openGateway(settings: GatewaySettings, log: Logger): Promi
   const callers = makeCallers()
   const limits = makeLimits()
   const stopping = new AbortController()
+  const sealings = new Map<string, Sealing>()
+  function sealingOf(hostId: string): Sealing {
+    const sealing = sealings.get(hostId) ?? makeSealing(ring, codec, hostId)
+    sealings.set(hostId, sealing)
+    return sealing
+  }
 
   const server = listener(settings, log)
   server.on('connection', (socket: Socket) => socket.setKeepAlive(true, probeEveryMs))
@@ -70,7 +76,7 @@ export async function openGateway(settings: GatewaySettings, log: Logger): Promi
       const method = methods.get(path)
       if (!method) throw new CallRefused(status.permissionDenied, 'Hosts may not call this')
       const hostId = await callers.authenticate(call.headers.authorization, method.isPoll)
-      const sealing = makeSealing(ring, codec, hostId)
+      const sealing = sealingOf(hostId)
       const signal = method.isPoll ? AbortSignal.any([call.signal, stopping.signal]) : call.signal
       return limits.within(hostId, method.isPoll, () =>
         method.run({ hostId, sealing, call: { ...call, signal } }),
