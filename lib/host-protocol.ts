@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { z } from 'zod'
 
 // Messages between a host and the API, outside workflows. The paths are in api/compute/host-protocol.ts.
@@ -295,8 +296,8 @@ export const gatewayTokenSec = 180
 export const CodecKeys = z.object({ keys: z.string().max(10_000) })
 
 /**
- * The API signs its requests to a host: EdDSA, `typ: plane+jwt`, audience `host:<id>`, sub `<instance>:<verb>`, a
- * single-use `jti`, 30 s.
+ * The API signs its requests to a host: EdDSA, `typ: plane+jwt`, audience `host:<id>`, sub `<instance>:<verb>`, `req`
+ * with the hash of method, path and query, a single-use `jti`, 30 s.
  */
 export const planeTokenType = 'plane+jwt'
 export const planeAudience = (hostId: string): string => `host:${hostId}`
@@ -314,6 +315,9 @@ export const registrySubject = (machineId: string, deployServerId: string): stri
 /** The subject of a token that makes a part of the host apply what is wanted. */
 export const wantedSubject = (part: string): string => `${part}:wanted`
 export const planeTokenSec = 30
+/** The claim `req`: a token is good for this request alone. `target` is path and query. */
+export const planeRequest = (method: string, target: string): string =>
+  createHash('sha256').update(`${method} ${target}`).digest('base64url')
 
 /** One line of `GET /containers/{id}/logs`. */
 export const LogLine = z.object({
