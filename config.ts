@@ -24,7 +24,7 @@ const metrics = (metricsPort: number) => ({
     .default('127.0.0.1')
     .describe('The address that serves `/metrics` for Prometheus; it has no login'),
   KEELSON_METRICS_PORT: port(metricsPort).describe(
-    'The port of `/metrics`; the worker’s default is 7086, the host’s 7087; 0 takes a free port',
+    'The port of `/metrics`; the worker’s default is 7086, the host’s 7087, the gateway’s 7089; 0 takes a free port',
   ),
 })
 const temporalMetrics = {
@@ -35,11 +35,15 @@ const temporalMetrics = {
     .describe('`address:port` that serves the Temporal SDK’s own metrics; without it they are off'),
 }
 
-const mongodb = {
+const database = {
   KEELSON_MONGODB_URL: z
     .string()
     .default('mongodb://127.0.0.1:27080/keelson?replicaSet=rs0')
     .describe('MongoDB’s URL; transactions need a replica set; writes use w=majority, journaled'),
+}
+
+const mongodb = {
+  ...database,
   KEELSON_MASTER_KEY_FILE: z
     .string()
     .default('.state/master.key')
@@ -66,9 +70,33 @@ const blobs = {
   KEELSON_S3_SECRET_KEY: z.string().optional().describe('The secret access key'),
 }
 
+const namespace = {
+  KEELSON_TEMPORAL_NAMESPACE: z.string().default('keelson').describe('The Temporal namespace'),
+}
+
 const temporal = {
   KEELSON_TEMPORAL_ADDRESS: z.string().default('127.0.0.1:7233').describe('Temporal’s gRPC address'),
-  KEELSON_TEMPORAL_NAMESPACE: z.string().default('keelson').describe('The Temporal namespace'),
+  KEELSON_TEMPORAL_TLS: z
+    .enum(['true', 'false'])
+    .optional()
+    .describe(
+      'Whether Temporal is reached by TLS; without it, only if one of the following settings is given',
+    ),
+  KEELSON_TEMPORAL_TLS_CA_FILE: z
+    .string()
+    .optional()
+    .describe('Certificate authorities for Temporal’s certificate (PEM); without it, those of the system'),
+  KEELSON_TEMPORAL_TLS_SERVER_NAME: z
+    .string()
+    .optional()
+    .describe('The name in Temporal’s certificate, if it is not that of the address'),
+  KEELSON_TEMPORAL_TLS_CERT_FILE: z
+    .string()
+    .optional()
+    .describe('The client certificate for Temporal (PEM), with KEELSON_TEMPORAL_TLS_KEY_FILE'),
+  KEELSON_TEMPORAL_TLS_KEY_FILE: z.string().optional().describe('Its private key (PEM)'),
+  KEELSON_TEMPORAL_API_KEY: z.string().optional().describe('The API key for Temporal, as a hosted one has'),
+  ...namespace,
   KEELSON_CODEC_KEY_FILE: z
     .string()
     .default('.state/codec.key')
@@ -299,12 +327,40 @@ const worker = z.object({
     .describe('The built workflow code (`script/build.ts`)'),
 })
 
+const gateway = z.object({
+  ...common,
+  ...metrics(7089),
+  ...database,
+  ...temporal,
+  KEELSON_GATEWAY_HOST: z.string().default('127.0.0.1').describe('The address the gateway listens on'),
+  KEELSON_GATEWAY_PORT: port(7088).describe('The port the gateway listens on'),
+  KEELSON_GATEWAY_TLS_CERT_FILE: z
+    .string()
+    .optional()
+    .describe(
+      'The gateway’s certificate (PEM, with its chain), reloaded when it changes. Without it, the gateway listens only on a loopback address',
+    ),
+  KEELSON_GATEWAY_TLS_KEY_FILE: z.string().optional().describe('The certificate’s private key (PEM)'),
+  KEELSON_GATEWAY_PLAINTEXT: z
+    .enum(['true', 'false'])
+    .default('false')
+    .describe('Lets the gateway listen on any address without TLS: only behind a proxy that ends TLS'),
+})
+
 const host = z.object({
   ...common,
   ...metrics(7087),
   ...temporalMetrics,
-  ...temporal,
+  ...namespace,
   KEELSON_API_URL: api.shape.KEELSON_API_URL,
+  KEELSON_GATEWAY_URL: z
+    .url({ protocol: /^https?$/ })
+    .default('http://127.0.0.1:7088')
+    .describe('The URL by which hosts reach the gateway, `https://` for TLS'),
+  KEELSON_GATEWAY_CA_FILE: z
+    .string()
+    .optional()
+    .describe('Certificate authorities for the gateway’s certificate (PEM); without it, those of the system'),
   KEELSON_HOST_NAME: z
     .string()
     .optional()
@@ -517,7 +573,7 @@ const setup = z.object({
 })
 
 /** The settings of each role. */
-export const roleSettings = { api, worker, host, setup }
+export const roleSettings = { api, worker, gateway, host, setup }
 export type Role = keyof typeof roleSettings
 export type Settings<R extends Role> = z.infer<(typeof roleSettings)[R]>
 

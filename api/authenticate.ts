@@ -1,7 +1,8 @@
 import type { IncomingMessage } from 'node:http'
-import { decodeJwt, errors, importJWK, jwtVerify } from 'jose'
-import { hostTokenType, internalAudience } from '../lib/host-protocol.ts'
+import { errors } from 'jose'
+import { internalAudience } from '../lib/host-protocol.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
+import { claimedHost, verifyHostToken } from '../models/compute/host-tokens.ts'
 import { Host } from '../models/compute/hosts.ts'
 import { machineOf } from '../models/identity/access-tokens.ts'
 import { deployIdentityOf, deployPermissions, isDeployToken } from '../models/identity/deploy-credentials.ts'
@@ -64,22 +65,13 @@ async function clientOf(token: string, issuer: string): Promise<Caller> {
 /** The calling host, by a token signed with the key that it enrolled. Throws Unauthenticated. */
 export async function authenticateHost(request: IncomingMessage): Promise<HostCaller> {
   const token = bearer(request)
-  try {
-    const host = await Host.findById(decodeJwt(token).sub ?? '').lean()
-    if (!host?.public_key) throw new Error('no such host')
-    await jwtVerify(token, await importJWK(host.public_key, 'EdDSA'), {
-      algorithms: ['EdDSA'],
-      typ: hostTokenType,
-      issuer: host._id,
-      subject: host._id,
-      audience: internalAudience,
-      maxTokenAge: '60 s',
-      clockTolerance: '5 s',
-    })
-    return { kind: 'host', id: host._id }
-  } catch (cause) {
-    throw Object.assign(new Unauthenticated('The host’s token is not valid'), { cause })
-  }
+  const id = claimedHost(token)
+  const host = await Host.findById(id, { public_key: 1 }).lean()
+  await verifyHostToken(token, host && { id, public_key: host.public_key }, {
+    audience: internalAudience,
+    maxAgeSec: 60,
+  })
+  return { kind: 'host', id }
 }
 
 /** Throws PermissionDenied if the caller lacks the permission, and `users_only` if an API client may not call. */

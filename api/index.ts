@@ -1,6 +1,6 @@
 import '../models/index.ts' // the rules by which operations are accepted
 import { containers } from './compute/containers.ts'
-import { hostProtocol } from './compute/host-protocol.ts'
+import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
 import { makeArtifacts } from './deploy/artifacts.ts'
@@ -112,7 +112,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...tenants,
   ...makeMailWebhook(context),
   ...mailSuppressions,
-  ...hostProtocol,
+  ...makeHostProtocol(context),
   ...loadBalancerProtocol,
   ...diskProtocol,
   ...deployProtocol,

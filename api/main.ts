@@ -6,7 +6,9 @@ import { makeLogger } from '../lib/log.ts'
 import { serveMetrics } from '../lib/metrics.ts'
 import { makeImagePolicy } from '../lib/image-policy.ts'
 import { makeOutbound } from '../lib/outbound.ts'
-import { dataConverter, temporalClient } from '../lib/temporal.ts'
+import { hostRing } from '../lib/payload-codec.ts'
+import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
+import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { useOutbound } from '../models/deploy/backup-targets.ts'
@@ -55,8 +57,9 @@ tellHostsOfLoadBalancers(log)
 
 const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
 useOutbound(outbound)
-
+const codecRing = readKeyRing(settings.KEELSON_CODEC_KEY_FILE)
 const operations = allOperations({
+  codecKeysOf: (hostId) => formatKeyRing(hostRing(codecRing, hostId)),
   apiUrl: settings.KEELSON_API_URL,
   appsDomain: settings.KEELSON_APPS_DOMAIN,
   machineKinds: settings.KEELSON_MACHINE_KINDS,
@@ -122,8 +125,7 @@ serveUploads(app, {
   tell: (workflowId) => tellOfUpload(temporal, workflowId),
   log,
 })
-const [codec] = dataConverter(settings).payloadCodecs ?? []
-if (codec) serveCodec(app, codec, settings.KEELSON_TEMPORAL_UI_URL)
+serveCodec(app, platformCodec(settings), settings.KEELSON_TEMPORAL_UI_URL)
 const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)
 serve(app, operations, settings, sockets, log)
 

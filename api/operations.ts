@@ -15,6 +15,8 @@ import { ProblemView } from './problems.ts'
 export interface OperationsContext {
   apiUrl: string
   cancel: (workflowId: string) => void
+  /** The keys of a host's payloads, as the text of a key file. */
+  codecKeysOf?: (hostId: string) => string
   workflowUrl: (workflowId: string) => string
   /** The domain of deploy servers' applications. Default: `localhost`. */
   appsDomain?: string

@@ -1,7 +1,7 @@
-import { readFileSync, statSync } from 'node:fs'
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { Logger } from '../lib/log.ts'
+import { withTlsFiles } from '../lib/tls-files.ts'
 import type { WebSockets } from '../lib/websockets.ts'
 
 export interface ServerSettings {
@@ -18,9 +18,6 @@ const limits = {
   // in flight would be lost.
   keepAliveTimeout: 75_000,
 }
-
-// Cheap: each look is two `stat` calls.
-const lookEveryMs = 5_000
 
 /** HTTP, or HTTPS if a certificate is set. Throws if its files cannot be read or do not match. */
 export function makeServer(
@@ -43,24 +40,6 @@ function listening(
   const { KEELSON_TLS_CERT_FILE: certFile, KEELSON_TLS_KEY_FILE: keyFile } = settings
   if (!certFile && !keyFile) return createServer(options, handler)
   if (!certFile || !keyFile) throw new Error('KEELSON_TLS_CERT_FILE and KEELSON_TLS_KEY_FILE go together')
-  const read = () => ({ cert: readFileSync(certFile), key: readFileSync(keyFile) })
-  const changed = () => statSync(certFile).mtimeMs + statSync(keyFile).mtimeMs
-  const server = createTlsServer({ ...options, minVersion: 'TLSv1.2', ...read() }, handler)
-
-  let seen = changed()
-  const look = setInterval(() => {
-    try {
-      const now = changed()
-      if (now === seen) return
-      server.setSecureContext({ minVersion: 'TLSv1.2', ...read() })
-      seen = now
-      log.info('new TLS certificate in use')
-    } catch (error) {
-      // During a renewal the two files may not match: keep the old ones until the next look.
-      log.warn({ err: error }, 'new TLS certificate not usable')
-    }
-  }, lookEveryMs)
-  look.unref()
-  server.once('close', () => clearInterval(look))
-  return server
+  const files = { certFile, keyFile }
+  return withTlsFiles(files, (tls) => createTlsServer({ ...options, ...tls }, handler), log)
 }

@@ -7,7 +7,7 @@ import ipaddr from 'ipaddr.js'
  */
 export const listenAddress = (address: string): string => (isLoopback(address) ? address : '0.0.0.0')
 
-const isLoopback = (address: string): boolean =>
+export const isLoopback = (address: string): boolean =>
   (isIP(address) === 4 && address.startsWith('127.')) || address === '::1'
 
 /** The network of a caller: of an IPv6 address its first 64 bits, which one caller has for themselves. */

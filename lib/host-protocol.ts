@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { PublishablePorts } from './port-ranges.ts'
 
@@ -198,6 +199,8 @@ export const LogFileHeader = z.strictObject({
 
 export const ReportAnswer = z.object({
   jwks: JsonWebKeys,
+  /** Where the platform reaches the host's data plane: only at the address that it enrolled with. */
+  data_plane_url: z.url(),
   /** Reported things that belong to another host or to none: the host removes them. */
   not_yours: z.array(z.object({ kind: z.string(), id: z.string() })),
   /** The wanted state of single things in the report, if the platform has one. */
@@ -290,10 +293,15 @@ export type ReportAnswer = z.infer<typeof ReportAnswer>
 /** A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, 60 s. */
 export const internalAudience = 'keelson-internal'
 export const hostTokenType = 'host+jwt'
+/** For the gateway, before Temporal, hosts sign tokens that are good for longer: they go with each call. */
+export const gatewayAudience = 'keelson-gateway'
+export const gatewayTokenSec = 180
+/** Keys that seal the payloads of one host, in the format of a key file. */
+export const CodecKeys = z.object({ keys: z.string().max(10_000) })
 
 /**
- * The API signs its requests to a host: EdDSA, `typ: plane+jwt`, audience `host:<id>`, sub `<instance>:<verb>`, a
- * single-use `jti`, 30 s.
+ * The API signs its requests to a host: EdDSA, `typ: plane+jwt`, audience `host:<id>`, sub `<instance>:<verb>`, `req`
+ * with the hash of method, path and query, a single-use `jti`, 30 s.
  */
 export const planeTokenType = 'plane+jwt'
 export const planeAudience = (hostId: string): string => `host:${hostId}`
@@ -311,6 +319,9 @@ export const registrySubject = (machineId: string, deployServerId: string): stri
 /** The subject of a token that makes a part of the host apply what is wanted. */
 export const wantedSubject = (part: string): string => `${part}:wanted`
 export const planeTokenSec = 30
+/** The claim `req`: a token is good for this request alone. `target` is path and query. */
+export const planeRequest = (method: string, target: string): string =>
+  createHash('sha256').update(`${method} ${target}`).digest('base64url')
 
 /** One line of `GET /containers/{id}/logs`. */
 export const LogLine = z.object({

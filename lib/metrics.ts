@@ -36,6 +36,11 @@ export const metrics = {
     labelNames: ['activity', 'outcome'] as const,
     buckets: seconds.short,
   }),
+  gatewayCalls: new Counter({
+    name: 'keelson_gateway_calls_total',
+    help: 'Calls of hosts to the gateway, by the gRPC status of the answer',
+    labelNames: ['method', 'status'] as const,
+  }),
   balancedRequests: new Counter({
     name: 'keelson_load_balancer_requests_total',
     help: 'Requests to the load balancers of this host, by the class of the response',

@@ -1,4 +1,11 @@
-import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
+import {
+  createCipheriv,
+  createDecipheriv,
+  createSecretKey,
+  hkdfSync,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 
 /** 256-bit keys by id. `current` seals and every key opens, so keys can be rotated while old data exists. */
@@ -37,6 +44,19 @@ export function parseKeyRing(text: string, source: string): KeyRing {
   if (current === undefined) throw new Error(`${source}: no key`)
   return { current, keys }
 }
+
+/** Keys for one purpose or one reader, made from the ring's (HKDF-SHA-256). They do not lead back to the ring's. */
+export function deriveRing(ring: KeyRing, purpose: string): KeyRing {
+  const derived = [...ring.keys].map(([id, key]): [string, KeyObject] => [
+    id,
+    createSecretKey(Buffer.from(hkdfSync('sha256', key, '', purpose, 32))),
+  ])
+  return { current: ring.current, keys: new Map(derived) }
+}
+
+/** The text of a key file, as `parseKeyRing` reads it. */
+export const formatKeyRing = ({ keys }: KeyRing): string =>
+  [...keys].map(([id, key]) => `${id}:${key.export().toString('base64')}`).join('\n')
 
 /**
  * AES-256-GCM. `context` is authenticated with the text, so a sealed value copied to another place does not open

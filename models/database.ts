@@ -27,7 +27,13 @@ export interface DatabaseSettings {
 export async function connectDatabase(settings: DatabaseSettings): Promise<void> {
   const { KEELSON_MASTER_KEY: given, KEELSON_MASTER_KEY_FILE: path } = settings
   useMasterKeys(() => (given ? parseKeyRing(given, 'KEELSON_MASTER_KEY') : readKeyRing(path)))
-  await mongoose.connect(settings.KEELSON_MONGODB_URL, {
+  await connectWithoutKeys(settings.KEELSON_MONGODB_URL)
+  await openDataKeys()
+}
+
+/** Connects a process that reads no secrets. Rejects if MongoDB does not answer within 5 s. */
+export async function connectWithoutKeys(url: string): Promise<void> {
+  await mongoose.connect(url, {
     // An acknowledged write survives kill -9 and a failover.
     writeConcern: { w: 'majority', journal: true },
     maxPoolSize: 50,
@@ -36,7 +42,6 @@ export async function connectDatabase(settings: DatabaseSettings): Promise<void>
     serverSelectionTimeoutMS: 5_000,
     appName: 'keelson',
   })
-  await openDataKeys()
 }
 
 export const disconnectDatabase = (): Promise<void> => mongoose.disconnect()

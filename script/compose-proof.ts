@@ -82,7 +82,7 @@ function up(): void {
     KEELSON_HOST_ADDRESS: gateway(),
     KEELSON_HOST_PORT: String(layout.hostPort),
     KEELSON_HOST_PORT_RANGE: layout.hostPortRange,
-    TEMPORAL_PORT: String(layout.temporalPort),
+    KEELSON_GATEWAY_PORT: String(layout.gatewayPort),
     TEMPORAL_UI_PORT: String(layout.temporalUiPort),
     KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
     DOCKER_SOCKET: String(process.env['DOCKER_HOST']).replace('unix://', ''),

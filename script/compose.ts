@@ -2,10 +2,11 @@
 // needed; `compose.ts setup` makes the first tenant and its host's enrolment token; `compose.ts worker-polls` fails
 // unless the worker in this container polls Temporal.
 import { execFileSync } from 'node:child_process'
-import { chmodSync, chownSync, copyFileSync, existsSync } from 'node:fs'
+import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { readSettings } from '../config.ts'
 import { platformQueue } from '../lib/operation-workflows.ts'
+import { temporalConnection } from '../lib/temporal.ts'
 import {
   keyLine,
   makeOnce,
@@ -22,7 +23,7 @@ const mongod = 999
 
 function makeKeys(): void {
   for (const key of ['master.key', 'codec.key']) make(`/keys/platform/${key}`, keyLine, node)
-  if (!existsSync('/keys/host/codec.key')) copyFileSync('/keys/platform/codec.key', '/keys/host/codec.key')
+  rmSync('/keys/host/codec.key', { force: true }) // hosts once had it
 
   make('/keys/mongodb/keyfile', mongodbKey, mongod)
   const { appPassword } = JSON.parse(
@@ -59,11 +60,12 @@ function setUp(): void {
 }
 
 async function workerPolls(): Promise<void> {
-  const { KEELSON_TEMPORAL_ADDRESS: address, KEELSON_TEMPORAL_NAMESPACE: namespace } = readSettings('worker')
+  const settings = readSettings('worker')
+  const namespace = settings.KEELSON_TEMPORAL_NAMESPACE
   const { Connection } = await import('@temporalio/client')
   const { temporal } = (await import('@temporalio/proto')).default
   const { DescribeTaskQueueMode, TaskQueueType } = temporal.api.enums.v1
-  const { workflowService } = await Connection.connect({ address })
+  const { workflowService } = await Connection.connect(temporalConnection(settings))
   // All partitions of the queue: with several workers, one may not poll the first, which is the default, for a minute.
   const { versionsInfo } = await workflowService.describeTaskQueue({
     namespace,

@@ -63,10 +63,14 @@ const hopeless = (error: unknown): boolean =>
 
 const { disks, roomGib } = await openDisks(settings, log)
 
+const planeUrl = `http://${planeAddress(settings)}:${settings.KEELSON_HOST_PORT}`
+/** By the platform's last answer: it keeps to the address with which the host enrolled. */
+let reachedAt = planeUrl
+
 async function about() {
   const { name, version, ...machine } = await describeDocker(settings.KEELSON_DOCKER_HOST)
   return {
-    data_plane_url: `http://${planeAddress(settings)}:${settings.KEELSON_HOST_PORT}`,
+    data_plane_url: planeUrl,
     address: settings.KEELSON_HOST_ADDRESS,
     capacity: {
       cpu_cores: settings.KEELSON_HOST_CPU_CORES ?? machine.cpu_cores,
@@ -188,6 +192,10 @@ const reporting = keepReporting(
     send: api.report,
     onAccepted(answer) {
       tokens.trust(hostId, answer.jwks)
+      if (answer.data_plane_url !== reachedAt) {
+        reachedAt = answer.data_plane_url
+        if (reachedAt !== planeUrl) log.warn({ url: reachedAt }, 'the platform reaches this host only there')
+      }
       startedWith('reports')
     },
     log,
@@ -234,7 +242,8 @@ gauge('keelson_log_lag_seconds', 'For how long some output has been beyond its c
 const scraped = await serveMetrics('host', settings, log)
 
 const onStarted = (): void => startedWith('worker')
-await keepWorking(settings, { hostId, activities: activitiesOf(parts), onStarted, log }, signal)
+const working = { credential, codecKeys: api.codecKeys, activities: activitiesOf(parts), onStarted, log }
+await keepWorking(settings, working, signal)
 await Promise.all(kept)
 await plane.close()
 for (const part of parts) await part.close?.()

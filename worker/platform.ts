@@ -30,7 +30,7 @@ import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { platformQueue } from '../lib/operation-workflows.ts'
 import { makeOutbound } from '../lib/outbound.ts'
-import { dataConverter, temporalClient } from '../lib/temporal.ts'
+import { dataConverter, platformCodec, temporalClient, temporalConnection } from '../lib/temporal.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { useOutbound } from '../models/deploy/backup-targets.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
@@ -56,7 +56,7 @@ await connectDatabase(settings)
 await useBlobStores(settings)
 const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
 useOutbound(outbound)
-const connection = await NativeConnection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
+const connection = await NativeConnection.connect(temporalConnection(settings))
 const client = temporalClient(settings)
 const authority = openAuthority({
   directory: settings.KEELSON_ACME_DIRECTORY,
@@ -92,7 +92,7 @@ const worker = await Worker.create({
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
   },
-  dataConverter: dataConverter(settings),
+  dataConverter: dataConverter(platformCodec(settings)),
   interceptors: { activity: [measured, heartbeats, failures] },
   // Each cached workflow uses memory; an evicted one is replayed from its short history.
   maxCachedWorkflows: 500,

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import {
+  CodecKeys,
   Enrolled,
   Enrolment,
   HostNetworks,
@@ -25,7 +26,8 @@ import { attachedVars } from '../../models/deploy/attachments.ts'
 import { networksOf } from '../../models/network/host-networks.ts'
 import { publicKeys } from '../../models/identity/signing-keys.ts'
 import { byId, Id } from '../fields.ts'
-import { anybody, type HostCaller, hostsOnly, operation } from '../operation.ts'
+import { anybody, type HostCaller, hostsOnly, type Operation, operation } from '../operation.ts'
+import type { OperationsContext } from '../operations.ts'
 
 // The internal API, which hosts call. A host can access only its own resources.
 
@@ -34,7 +36,21 @@ export const own = (caller: HostCaller, id: string): void => {
   if (caller.id !== id) throw new NotFound('host')
 }
 
-export const hostProtocol = [
+export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codecKeysOf'>): Operation[] => [
+  operation({
+    method: 'GET',
+    path: '/internal/v1/hosts/{id}/codec-keys',
+    permission: hostsOnly('a host gets the keys of its own payloads'),
+    summary: 'Get the keys that seal the payloads of a host’s tasks',
+    params: byId,
+    responses: { 200: CodecKeys },
+    handle: async ({ caller, params }) => {
+      own(caller, params.id)
+      if (!codecKeysOf) throw new NotFound('codec keys')
+      return { keys: codecKeysOf(params.id) }
+    },
+  }),
+
   operation({
     method: 'POST',
     path: '/internal/v1/hosts/enrol',

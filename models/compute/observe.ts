@@ -23,8 +23,8 @@ const observers: Record<string, Observer> = {
 
 /** Handles a host's report: records the host's own facts, and passes the things to the observers of their kinds. */
 export async function observe(hostId: string, report: HostReport): Promise<Omit<ReportAnswer, 'jwks'>> {
-  await recordHost(hostId, report)
-  const answer: Omit<ReportAnswer, 'jwks'> = { not_yours: [], things: [], wanted: {} }
+  const data_plane_url = await recordHost(hostId, report)
+  const answer: Omit<ReportAnswer, 'jwks'> = { data_plane_url, not_yours: [], things: [], wanted: {} }
   for (const [name, observer] of Object.entries(observers)) {
     const seen = report.things.filter(({ kind }) => observer.kinds?.includes(kind))
     const kindOf = new Map(seen.map(({ id, kind }) => [id, kind]))
@@ -56,9 +56,10 @@ function parse({ schema }: Observer, things: ThingOnHost[]): unknown[] {
   })
 }
 
-async function recordHost(hostId: string, report: HostReport): Promise<void> {
-  const { capacity, engine, machines, kinds, data_plane_url, address, underlay_address, published_ports } =
-    report
+/** Returns the URL by which the platform reaches the host. */
+async function recordHost(hostId: string, report: HostReport): Promise<string> {
+  const { capacity, engine, machines, kinds, address, underlay_address, published_ports } = report
+  const data_plane_url = await reachedAt(hostId, report.data_plane_url)
   // A host worker that has just started does not know its engine yet: the record keeps what it said before.
   const isUnknown = machines === null && kinds.includes('microvm')
   await Host.updateOne(
@@ -82,4 +83,15 @@ async function recordHost(hostId: string, report: HostReport): Promise<void> {
     { _id: hostId, status: 'unreachable', operation_id: null },
     { $set: { status: 'active' } },
   )
+  return data_plane_url
+}
+
+/**
+ * A host chooses the port of its data plane, but never another address than the one it enrolled with: the API would
+ * otherwise send requests wherever a host says.
+ */
+async function reachedAt(hostId: string, reported: string): Promise<string> {
+  const host = await Host.findById(hostId, { data_plane_url: 1 }).lean()
+  const enrolled = host?.data_plane_url
+  return !enrolled || new URL(enrolled).hostname === new URL(reported).hostname ? reported : enrolled
 }

@@ -1,12 +1,16 @@
 import { SignJWT } from 'jose'
-import { planeAudience, planeTokenSec, planeTokenType } from '../../lib/host-protocol.ts'
+import { planeAudience, planeRequest, planeTokenSec, planeTokenType } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { sign } from '../identity/signing-keys.ts'
 
 /** A token for one request to a host's data plane. */
-export const planeToken = (hostId: string, subject: string): Promise<string> =>
+export const planeToken = (
+  hostId: string,
+  subject: string,
+  { method, url }: { method: string; url: URL },
+): Promise<string> =>
   sign(
-    new SignJWT()
+    new SignJWT({ req: planeRequest(method, `${url.pathname}${url.search}`) })
       .setAudience(planeAudience(hostId))
       .setSubject(subject)
       .setJti(newId())

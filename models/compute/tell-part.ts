@@ -18,10 +18,12 @@ export async function tellPart(part: string, hostIds: string[]): Promise<void> {
 }
 
 async function tellHost(part: string, hostId: string, url: string): Promise<void> {
-  const authorization = `Bearer ${await planeToken(hostId, wantedSubject(part))}`
-  const answer = await fetch(new URL(`/wanted/${part}`, url), {
-    method: 'POST',
+  const asked = { method: 'POST', url: new URL(`/wanted/${part}`, url) }
+  const authorization = `Bearer ${await planeToken(hostId, wantedSubject(part), asked)}`
+  const answer = await fetch(asked.url, {
+    method: asked.method,
     headers: { authorization },
+    redirect: 'error', // a host must not lead the platform elsewhere
     signal: AbortSignal.timeout(answersWithinMs),
   })
   await answer.body?.cancel()

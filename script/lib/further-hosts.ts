@@ -11,7 +11,7 @@ import type { RoleSpec } from './role.ts'
 import { balancersRun, disksRun, machinesRun, type Layout, shortHash } from './settings.ts'
 
 // Hosts besides this machine, for `script/server --hosts N`: network namespaces, each with its own engine, state folder
-// and credential. The host worker itself runs on the machine, where it reaches the API and Temporal.
+// and credential. The host worker itself runs on the machine, where it reaches the API and the gateway.
 
 const run = promisify(execFile)
 

@@ -2,14 +2,14 @@ import { setTimeout } from 'node:timers/promises'
 import { Connection, isGrpcServiceError } from '@temporalio/client'
 import proto from '@temporalio/proto'
 import { searchAttributes } from '../../lib/operation-workflows.ts'
-import type { TemporalSettings } from '../../lib/temporal.ts'
+import { temporalConnection, type TemporalSettings } from '../../lib/temporal.ts'
 
 const retentionSec = 3 * 86_400
 const alreadyExists = 6 // gRPC's code
 
 /** Makes the Temporal namespace with its retention and search attributes, or sets them on an existing one. */
 export async function ensureNamespace(settings: TemporalSettings): Promise<void> {
-  const connection = await Connection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
+  const connection = await Connection.connect(temporalConnection(settings))
   const namespace = settings.KEELSON_TEMPORAL_NAMESPACE
   const config = { workflowExecutionRetentionTtl: { seconds: retentionSec as never } }
   try {

@@ -64,6 +64,8 @@ export function roleEnv(
     KEELSON_TEMPORAL_ADDRESS: connections.temporalAddress,
     KEELSON_TEMPORAL_NAMESPACE: layout.temporalNamespace,
     KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
+    KEELSON_GATEWAY_PORT: String(layout.gatewayPort),
+    KEELSON_GATEWAY_URL: layout.gatewayUrl,
     KEELSON_DOCKER_HOST: connections.dockerHost,
     ...(connections.bridge ? { KEELSON_CONTAINER_BRIDGE: connections.bridge } : {}),
     KEELSON_HOST_PORT: String(layout.hostPort),
@@ -223,6 +225,15 @@ export function workerRole(layout: Layout, connections: Connections, index: numb
   }
 }
 
+export function gatewayRole(layout: Layout, connections: Connections): RoleSpec {
+  return {
+    ...nodeRole(layout, 'gateway', 'gateway/main.ts'),
+    env: roleEnv(layout, 'gateway', connections, metricsSetting(layout, 'gateway', 0)),
+    ready: saysReady,
+    graceMs: 15_000,
+  }
+}
+
 /** `token` is for the host's first enrolment; `underlay` is its address between hosts. */
 export function hostRole(
   layout: Layout,
@@ -242,7 +253,7 @@ export function hostRole(
   }
 }
 
-const metricsOffset = { api: 5, worker: 6, host: 7 }
+const metricsOffset = { api: 5, worker: 6, host: 7, gateway: 9 }
 
 /** The metrics port of a role's n-th process; `index` counts from 0. */
 export const metricsPort = (layout: Layout, role: keyof typeof metricsOffset, index: number): number =>

@@ -18,6 +18,8 @@ export const serverSettings = z.object({
   KEELSON_API_PORT: port.describe('The port of the first API process; each further one listens 10 above'),
   KEELSON_API_URL: z.url().optional().describe('How clients reach the API'),
   KEELSON_HOST_PORT: port.describe('The port of the host’s data plane'),
+  KEELSON_GATEWAY_PORT: port.describe('The port of the gateway between hosts and Temporal'),
+  KEELSON_GATEWAY_URL: z.url().optional().describe('How hosts reach the gateway'),
   KEELSON_HOST_PORT_RANGE: z.string().optional().describe('Host ports for containers’ published ports'),
   KEELSON_VXLAN_PORT: port.describe('The UDP port of VPCs between hosts'),
   KEELSON_MONGODB_PORT: port.describe('The port of the server’s own MongoDB'),
@@ -41,6 +43,8 @@ export interface Layout {
   apiPort: number
   apiUrl: string
   hostPort: number
+  gatewayPort: number
+  gatewayUrl: string
   hostPortRange: string
   diskPorts: string
   vxlanPort: number
@@ -60,6 +64,7 @@ const defaultPorts = (base?: number) =>
     ? {
         api: 7080,
         host: 7081,
+        gateway: 7088,
         mongodb: 27080,
         temporal: 7233,
         ui: 8233,
@@ -70,6 +75,7 @@ const defaultPorts = (base?: number) =>
     : {
         api: base,
         host: base + 1,
+        gateway: base + 8,
         mongodb: base + 2,
         temporal: base + 3,
         ui: base + 4,
@@ -96,6 +102,7 @@ export function readLayout(
   const state = resolve(set.KEELSON_STATE ?? join(repository, '.state'))
   const ports = defaultPorts(set.KEELSON_PORT_BASE)
   const apiPort = set.KEELSON_API_PORT ?? ports.api
+  const gatewayPort = set.KEELSON_GATEWAY_PORT ?? ports.gateway
   const temporalUiPort = set.KEELSON_TEMPORAL_UI_PORT ?? ports.ui
   return {
     repository,
@@ -106,6 +113,8 @@ export function readLayout(
     apiPort,
     apiUrl: set.KEELSON_API_URL ?? `http://127.0.0.1:${apiPort}`,
     hostPort: set.KEELSON_HOST_PORT ?? ports.host,
+    gatewayPort,
+    gatewayUrl: set.KEELSON_GATEWAY_URL ?? `http://127.0.0.1:${gatewayPort}`,
     hostPortRange: set.KEELSON_HOST_PORT_RANGE ?? ports.range,
     diskPorts: ports.disks,
     vxlanPort: set.KEELSON_VXLAN_PORT ?? ports.vxlan,

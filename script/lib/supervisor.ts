@@ -59,7 +59,7 @@ export interface Counts {
 const rotateEveryMs = 60_000
 
 /** A role stops before the roles that it uses. */
-const stopOrder = [/^host/, /^worker/, /^api/, /^temporal/, /^mongodb/, /^docker/]
+const stopOrder = [/^host/, /^worker/, /^gateway/, /^api/, /^temporal/, /^mongodb/, /^docker/]
 
 /** Runs every role of the platform on this machine, from start to stop. */
 export class Supervisor implements Controlled {
@@ -141,6 +141,7 @@ export class Supervisor implements Controlled {
     await this.#startRoles([
       ...Array.from({ length: this.#counts.apis }, (_, i) => roles.apiRole(layout, connections, i)),
       ...Array.from({ length: this.#counts.workers }, (_, i) => roles.workerRole(layout, connections, i)),
+      roles.gatewayRole(layout, connections),
       roles.hostRole(layout, connections, first.host_token, further[0]?.machine ?? null),
       ...further.map((host) =>
         furtherHostRole(layout, connections, host, first.further_tokens[host.name] ?? null),
@@ -264,15 +265,24 @@ export class Supervisor implements Controlled {
 
   /** The ports on which our roles will listen. */
   #ports(): number[] {
-    const { apiPort, hostPort, mongodbPort, mongodbUrl, temporalPort, temporalUiPort, temporalAddress } =
-      this.#layout
+    const {
+      apiPort,
+      hostPort,
+      gatewayPort,
+      mongodbPort,
+      mongodbUrl,
+      temporalPort,
+      temporalUiPort,
+      temporalAddress,
+    } = this.#layout
     const { apis, workers, hosts } = this.#counts
-    const metricsPorts = Object.entries({ api: apis, worker: workers, host: hosts }).flatMap(
+    const metricsPorts = Object.entries({ api: apis, worker: workers, host: hosts, gateway: 1 }).flatMap(
       ([role, count]) =>
         Array.from({ length: count }, (_, i) => roles.metricsPort(this.#layout, role as 'api', i)),
     )
     return [
       hostPort,
+      gatewayPort,
       ...Array.from({ length: this.#counts.hosts - 1 }, (_, i) => planePort(this.#layout, i + 2)),
       ...Array.from({ length: this.#counts.apis }, (_, i) => roles.nthApiPort(apiPort, i)),
       ...metricsPorts,

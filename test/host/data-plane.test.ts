@@ -1,7 +1,13 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { type CryptoKey, exportJWK, generateKeyPair, SignJWT, UnsecuredJWT } from 'jose'
 import type { ContainerEngine } from '../../drivers/containers.ts'
-import { planeAudience, planeSubject, planeTokenType, wantedSubject } from '../../lib/host-protocol.ts'
+import {
+  planeAudience,
+  planeRequest,
+  planeSubject,
+  planeTokenType,
+  wantedSubject,
+} from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeLogger } from '../../lib/log.ts'
 import { type DataPlane, serveDataPlane } from '../../worker/host/data-plane.ts'
@@ -36,15 +42,20 @@ interface Claims {
   jti?: string | null
 }
 
-/** The token that the API would make for these logs, with a forger's changes. */
-function token(id: string, over: Claims & { typ?: string; key?: CryptoKey } = {}): Promise<string> {
-  const { typ = planeTokenType, key = signingKey, ...claims } = over
+/** The token that the API would make for these logs, or for the request `at`, with a forger's changes. */
+function token(
+  id: string,
+  over: Claims & { typ?: string; key?: CryptoKey; at?: string } = {},
+): Promise<string> {
+  const { typ = planeTokenType, key = signingKey, at = `GET /instances/${id}/logs`, ...claims } = over
+  const [method = '', target = ''] = at.split(' ')
   const honest = {
     sub: planeSubject(id, 'logs'),
     aud: planeAudience(hostId),
     iat: now(),
     exp: now() + 30,
     jti: newId(),
+    req: planeRequest(method, target),
   }
   const payload = Object.fromEntries(
     Object.entries({ ...honest, ...claims }).filter(([, value]) => value !== null),
@@ -70,11 +81,15 @@ const post = (part: string, bearer: string): Promise<Response> =>
   })
 
 test('a part applies what is wanted when the API says so, with a token for that', async () => {
-  expect((await post('lamps', await token(newId(), { sub: wantedSubject('lamps') }))).status).toBe(204)
+  expect(
+    (await post('lamps', await token(newId(), { sub: wantedSubject('lamps'), at: 'POST /wanted/lamps' })))
+      .status,
+  ).toBe(204)
   expect(applied).toEqual(['lamps'])
   expect((await post('lamps', await token(newId()))).status).toBe(401)
-  expect((await post('lamps', await token(newId(), { sub: wantedSubject('bells') }))).status).toBe(401)
-  expect((await post('bells', await token(newId(), { sub: wantedSubject('bells') }))).status).toBe(404)
+  const bells = { sub: wantedSubject('bells') }
+  expect((await post('lamps', await token(newId(), { ...bells, at: 'POST /wanted/lamps' }))).status).toBe(401)
+  expect((await post('bells', await token(newId(), { ...bells, at: 'POST /wanted/bells' }))).status).toBe(404)
   expect(applied).toEqual(['lamps'])
 })
 
@@ -108,6 +123,8 @@ describe('the data plane refuses a token', () => {
     ['for another host', { aud: planeAudience(newId()) }],
     ['for another instance', { sub: planeSubject(newId(), 'logs') }],
     ['for another verb', { sub: `${id}:exec` }],
+    ['for another query', { at: `GET /instances/${id}/logs?follow=true` }],
+    ['for another method', { at: `POST /instances/${id}/logs` }],
     ['that has ended', { iat: now() - 60, exp: now() - 30 }],
     ['that is good for longer than it may be', { exp: now() + 3600 }],
     ['from the future', { iat: now() + 600, exp: now() + 630 }],
@@ -127,6 +144,7 @@ describe('the data plane refuses a token', () => {
       iat: now(),
       exp: now() + 30,
       jti: newId(),
+      req: planeRequest('GET', `/instances/${id}/logs`),
     }
     await refused(new UnsecuredJWT(claims).encode())
     const header = Buffer.from(JSON.stringify({ alg: 'none', typ: planeTokenType })).toString('base64url')
@@ -136,14 +154,16 @@ describe('the data plane refuses a token', () => {
 
 test('a token for one verb opens no other', async () => {
   const id = newId()
-  expect((await ask(`/instances/${id}/console`, await token(id))).status).toBe(401)
+  const at = `GET /instances/${id}/console`
+  expect((await ask(`/instances/${id}/console`, await token(id, { at }))).status).toBe(401)
   const forConsole = { sub: planeSubject(id, 'console') }
   expect((await ask(`/instances/${id}/logs`, await token(id, forConsole))).status).toBe(401)
 })
 
 test('a console’s token works once, also if the first use failed', async () => {
   const id = newId()
-  const bearer = await token(id, { sub: planeSubject(id, 'console') })
+  const at = `GET /instances/${id}/console`
+  const bearer = await token(id, { sub: planeSubject(id, 'console'), at })
   const first = await ask(`/instances/${id}/console`, bearer)
   expect([first.status, first.headers.get('upgrade')]).toEqual([426, 'websocket'])
   expect((await ask(`/instances/${id}/console`, bearer)).status).toBe(401)
@@ -152,7 +172,10 @@ test('a console’s token works once, also if the first use failed', async () =>
 test('logs are JSON lines, with `lines` and `since` as requested', async () => {
   const id = await running('seq 1 5; sleep 600')
   const lines = async (query = ''): Promise<{ time: string; line: string }[]> => {
-    const answer = await ask(`/instances/${id}/logs${query}`, await token(id))
+    const answer = await ask(
+      `/instances/${id}/logs${query}`,
+      await token(id, { at: `GET /instances/${id}/logs${query}` }),
+    )
     expect(answer.headers.get('content-type')).toBe('application/x-ndjson')
     return (await answer.text())
       .split('\n')
@@ -190,7 +213,9 @@ test('following continues while it is read, and ends on the engine too when the 
     const id = await running('sleep 600')
     const reader = new AbortController()
     const answer = await fetch(`http://127.0.0.1:${counted.port}/instances/${id}/logs?follow=true`, {
-      headers: { authorization: `Bearer ${await token(id)}` },
+      headers: {
+        authorization: `Bearer ${await token(id, { at: `GET /instances/${id}/logs?follow=true` })}`,
+      },
       signal: reader.signal,
     })
     expect(answer.status).toBe(200) // although nothing was written yet
@@ -206,7 +231,10 @@ test.each(['?lines=x', '?lines=-1', '?since=yesterday', '?follow=maybe', '?other
   'the data plane refuses %s',
   async (query) => {
     const id = newId()
-    const answer = await ask(`/instances/${id}/logs${query}`, await token(id))
+    const answer = await ask(
+      `/instances/${id}/logs${query}`,
+      await token(id, { at: `GET /instances/${id}/logs${query}` }),
+    )
     expect(answer.status).toBe(400)
     expect(await answer.json()).toMatchObject({ code: 'invalid_input', errors: [expect.anything()] })
   },

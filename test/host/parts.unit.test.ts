@@ -51,7 +51,14 @@ async function reporting(
       throw new Error('stopped')
     }
     reports.push(report)
-    return { jwks: { keys: [] }, not_yours: [], things: [], wanted: {}, ...answers[reports.length - 1] }
+    return {
+      jwks: { keys: [] },
+      data_plane_url: 'http://127.0.0.1:1',
+      not_yours: [],
+      things: [],
+      wanted: {},
+      ...answers[reports.length - 1],
+    }
   }
   await keepReporting({ parts, about, machines, send, log, everyMs: 10 }, stop.signal)
   return reports

@@ -32,7 +32,7 @@ async function reporting(
   const send = async (report: HostReport) => {
     await accept(report)
     reports.push(report)
-    return { jwks: { keys: [] }, not_yours: [], things: [], wanted: {} }
+    return { jwks: { keys: [] }, data_plane_url: 'http://127.0.0.1:1', not_yours: [], things: [], wanted: {} }
   }
   const log = makeLogger('host', 'error')
   const running = keepReporting(

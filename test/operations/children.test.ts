@@ -7,7 +7,7 @@ import { failures } from '../../activities/failures.ts'
 import { makeOperationActivities } from '../../activities/operations.ts'
 import { newId } from '../../lib/ids.ts'
 import { startOptions } from '../../lib/operation-workflows.ts'
-import { dataConverter, temporalClient } from '../../lib/temporal.ts'
+import { dataConverter, platformCodec, temporalClient } from '../../lib/temporal.ts'
 import { acceptCreate, Operation, type OperationDocument, requestCancel } from '../../models/operations.ts'
 import { defineResource, type ResourceDocument, resourceSchema } from '../../models/resources.ts'
 import { states } from '../../models/states.ts'
@@ -46,7 +46,7 @@ beforeAll(async () => {
       logger: new DefaultLogger('ERROR'),
     }),
     activities: { ...makeOperationActivities({ client }), ...makeChildActivities({ client }) },
-    dataConverter: dataConverter(settings),
+    dataConverter: dataConverter(platformCodec(settings)),
     interceptors: { activity: [failures] },
   })
   working = worker.run()

@@ -11,7 +11,7 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 afterEach(startAll)
 
-const roles: RoleName[] = ['worker', 'host', 'temporal', 'mongodb', 'api']
+const roles: RoleName[] = ['worker', 'host', 'gateway', 'temporal', 'mongodb', 'api']
 // A killed host worker is noticed after 10 s of silence; a busy machine is slow.
 const within = 240_000
 
@@ -50,6 +50,19 @@ describe('create', () => {
     await moment(seen, accepted)
     await platform.kill(role)
     await platform.start(role)
+    expect(await accepted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    await expectOne(tenant, accepted.id, 'running')
+    expect(seen.count('create')).toBe(1)
+  })
+
+  test('completes if the gateway is killed while a host carries out a step, and the step is not repeated', async () => {
+    const tenant = await makeTenant()
+    const seen = await engine.watch(tenant.id)
+    const accepted = await tenant.containers.create()
+    await seen.next('create')
+    await platform.kill('gateway')
+    await seen.next('start') // the host goes on, and cannot say so
+    await platform.start('gateway')
     expect(await accepted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
     await expectOne(tenant, accepted.id, 'running')
     expect(seen.count('create')).toBe(1)

@@ -2,6 +2,7 @@ import { afterAll, beforeAll } from '@jest/globals'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import '../../models/index.ts'
 import { engine } from './engine.ts'
+import { removeInsertedHosts } from './inserted-hosts.ts'
 import { startAll } from './platform.ts'
 import { removeRows } from './rows.ts'
 import { stackSettings } from './stack.ts'
@@ -16,6 +17,7 @@ afterAll(async () => {
   try {
     await startAll()
     await removeRows()
+    await removeInsertedHosts()
     await removeTenants()
   } finally {
     await disconnectDatabase()

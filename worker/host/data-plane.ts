@@ -105,7 +105,7 @@ async function answer(
   const url = new URL(request.url ?? '/', 'http://host')
   const [, part] = /^\/wanted\/([a-z_]{1,32})$/.exec(url.pathname) ?? []
   if (request.method === 'POST' && part !== undefined) {
-    await tokens.redeem(request.headers.authorization, wantedSubject(part))
+    await tokens.redeem(request, wantedSubject(part))
     if (!applyWanted?.(part)) throw new NotFound('part of the host')
     response.writeHead(204).end()
     return
@@ -113,7 +113,7 @@ async function answer(
   const [, holder, deployServerId, path] =
     /^\/machines\/([\w-]{1,64})\/registry\/([\w-]{1,64})(\/v2\/.*)$/.exec(url.pathname) ?? []
   if (registries && holder !== undefined && deployServerId !== undefined) {
-    await tokens.redeem(request.headers.authorization, registrySubject(holder, deployServerId))
+    await tokens.redeem(request, registrySubject(holder, deployServerId))
     const { [pushesHeader]: image, [lastHeader]: last } = request.headers
     const pushes = typeof image === 'string' ? { image, last: last === 'true' } : null
     const where = { machineId: holder, deployServerId }
@@ -121,7 +121,7 @@ async function answer(
   }
   const [, receiver, archive] = /^\/machines\/([\w-]{1,64})\/uploads\/([\w-]{1,64})$/.exec(url.pathname) ?? []
   if (uploads && receiver !== undefined && archive !== undefined) {
-    await tokens.redeem(request.headers.authorization, uploadSubject(receiver, archive))
+    await tokens.redeem(request, uploadSubject(receiver, archive))
     const query = Object.fromEntries(url.searchParams)
     const offset =
       request.method === 'PATCH'
@@ -136,7 +136,7 @@ async function answer(
   const [, machine, service] =
     /^\/machines\/([\w-]{1,64})\/services\/([\w-]{1,64})\/logs$/.exec(url.pathname) ?? []
   if (services && machine !== undefined && service !== undefined) {
-    await tokens.redeem(request.headers.authorization, serviceSubject(machine, service))
+    await tokens.redeem(request, serviceSubject(machine, service))
     const query = read(LogQuery, Object.fromEntries(url.searchParams))
     await sendEntries((options) => services(machine, service, options), query, response)
     return
@@ -145,7 +145,7 @@ async function answer(
   const [, id, verb] =
     /^\/instances\/([\w-]{1,64})\/(logs|archive|console|counters)$/.exec(url.pathname) ?? []
   if (id === undefined) throw new NotFound('operation')
-  await tokens.redeem(request.headers.authorization, planeSubject(id, verb as PlaneVerb))
+  await tokens.redeem(request, planeSubject(id, verb as PlaneVerb))
   if (verb === 'logs') {
     await sendLogs(engine, id, read(LogQuery, Object.fromEntries(url.searchParams)), response)
     return

@@ -45,7 +45,7 @@ export function publishablePorts(settings: Settings<'host'>): PublishablePorts {
     settings.KEELSON_VXLAN_PORT,
     settings.KEELSON_HOST_DISK_PORTS,
     portOf(new URL(settings.KEELSON_API_URL)),
-    settings.KEELSON_TEMPORAL_ADDRESS.split(':').at(-1) ?? '',
+    portOf(new URL(settings.KEELSON_GATEWAY_URL)),
     ...settings.KEELSON_RESERVED_PORTS,
   ].map((text) => parsePorts(String(text)))
   const reserved = [...platformPorts, ...own].filter(([from, to]) => from >= 1 && to >= from)

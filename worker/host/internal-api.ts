@@ -2,6 +2,7 @@ import { Readable } from 'node:stream'
 import { SignJWT } from 'jose'
 import { z } from 'zod'
 import {
+  CodecKeys,
   DiskTransfer,
   WantedDisk,
   Enrolled,
@@ -37,6 +38,7 @@ import {
   targetFailedCode,
 } from '../../lib/backup-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
+import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import type { Credential } from './enrolment.ts'
 
 const answersWithinMs = 10_000
@@ -87,6 +89,13 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     samples: async (samples: HostSamples): Promise<void> => {
       await call(at('samples'), z.undefined(), post(samples), await token())
     },
+
+    /** The keys of the payloads that this host gets and sends. */
+    codecKeys: async (): Promise<KeyRing> =>
+      parseKeyRing(
+        (await call(at('codec-keys'), CodecKeys, {}, await token())).keys,
+        'the host’s codec keys',
+      ),
 
     /** Null if the disk is not this host's. */
     wantedDisk: async (diskId: string): Promise<WantedDisk | null> =>

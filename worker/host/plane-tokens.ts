@@ -1,5 +1,12 @@
+import type { IncomingMessage } from 'node:http'
 import { createLocalJWKSet, jwtVerify } from 'jose'
-import { type ReportAnswer, planeAudience, planeTokenSec, planeTokenType } from '../../lib/host-protocol.ts'
+import {
+  type ReportAnswer,
+  planeAudience,
+  planeRequest,
+  planeTokenSec,
+  planeTokenType,
+} from '../../lib/host-protocol.ts'
 import { Unauthenticated, Unavailable } from '../../lib/problem.ts'
 
 const clockToleranceSec = 5
@@ -9,7 +16,7 @@ const longestToken = 4096
 
 export type PlaneTokens = ReturnType<typeof makePlaneTokens>
 
-/** Verifies the API's tokens for the data plane. Each is valid once, for one instance and verb. */
+/** Verifies the API's tokens for the data plane. Each is valid once, for one request. */
 export function makePlaneTokens() {
   let trusted: { hostId: string; keys: ReturnType<typeof createLocalJWKSet> } | undefined
   const used = new Map<string, number>() // jti and expiry, roughly ordered by expiry
@@ -31,9 +38,9 @@ export function makePlaneTokens() {
       trusted = { hostId, keys: createLocalJWKSet(jwks) }
     },
 
-    /** Consumes the token. Throws Unauthenticated unless it is valid for this subject. */
-    async redeem(authorization: string | undefined, subject: string): Promise<void> {
-      const [, token] = /^Bearer +(\S+)$/i.exec(authorization ?? '') ?? []
+    /** Consumes the request's token. Throws Unauthenticated unless it is valid for this subject and request. */
+    async redeem({ headers, method = '', url = '' }: IncomingMessage, subject: string): Promise<void> {
+      const [, token] = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '') ?? []
       if (!trusted || !token || token.length > longestToken) throw new Unauthenticated('A token is needed')
       const { payload } = await jwtVerify(token, trusted.keys, {
         algorithms: ['EdDSA'],
@@ -46,7 +53,8 @@ export function makePlaneTokens() {
       }).catch((cause: unknown) => {
         throw Object.assign(new Unauthenticated('The token is not valid'), { cause })
       })
-      const { exp = 0, iat = 0, jti = '' } = payload
+      const { exp = 0, iat = 0, jti = '', req } = payload
+      if (req !== planeRequest(method, url)) throw new Unauthenticated('The token is for another request')
       if (exp - iat > planeTokenSec) throw new Unauthenticated('The token is valid for too long')
       remember(jti, exp)
     },

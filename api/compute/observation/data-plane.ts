@@ -41,7 +41,7 @@ export const askService = (
   signal: AbortSignal,
 ): Promise<Readable> => {
   const path = `/machines/${machine_id}/services/${service_id}/logs?${query.toString()}`
-  return ask(requestAt(hostId, path, serviceSubject(machine_id, service_id)), signal)
+  return ask(requestAt(hostId, 'GET', path, serviceSubject(machine_id, service_id)), signal)
 }
 
 /**
@@ -54,7 +54,10 @@ export async function askRegistry(
   asked: Streamed & { path: string },
 ): Promise<IncomingMessage> {
   const at = `/machines/${machine_id}/registry/${deployServerId}${asked.path}`
-  return sendTo(await requestAt(host_id, at, registrySubject(machine_id, deployServerId)), asked)
+  return sendTo(
+    await requestAt(host_id, asked.method, at, registrySubject(machine_id, deployServerId)),
+    asked,
+  )
 }
 
 interface MachineOnHost {
@@ -74,8 +77,8 @@ export async function askUpload(
 ): Promise<number> {
   const query = part ? `?offset=${part.offset}&at_most=${part.atMost}` : ''
   const at = `/machines/${machine_id}/uploads/${artifactId}${query}`
-  const to = await requestAt(host_id, at, uploadSubject(machine_id, artifactId))
   const method = part ? 'PATCH' : 'GET'
+  const to = await requestAt(host_id, method, at, uploadSubject(machine_id, artifactId))
   const answer = await sendTo(to, { method, headers: {}, body: part?.bytes ?? Readable.from([]), signal })
   const said: unknown = await json(answer).catch(() => null)
   if (answer.statusCode === 507) throw new Problem(507, 'worker_disk_full', 'The disk of the worker is full')
@@ -107,7 +110,8 @@ const sendTo = (to: HostRequest, { method, headers, body, signal }: Streamed): P
 
 async function ask(request: Promise<HostRequest>, signal: AbortSignal): Promise<Readable> {
   const { url, headers } = await request
-  const answer = await fetch(url, { headers, signal }).catch((cause: unknown) => {
+  // A host must not lead the API elsewhere.
+  const answer = await fetch(url, { headers, signal, redirect: 'error' }).catch((cause: unknown) => {
     throw new Unavailable('The host does not answer', cause)
   })
   if (answer.ok && answer.body) return Readable.fromWeb(answer.body)
@@ -154,13 +158,23 @@ const requestTo = (
   verb: PlaneVerb,
   query: URLSearchParams,
 ): Promise<HostRequest> =>
-  requestAt(hostId, `/instances/${instanceId}/${verb}?${query.toString()}`, planeSubject(instanceId, verb))
+  requestAt(
+    hostId,
+    'GET',
+    `/instances/${instanceId}/${verb}?${query.toString()}`,
+    planeSubject(instanceId, verb),
+  )
 
-async function requestAt(hostId: string, path: string, subject: string): Promise<HostRequest> {
+async function requestAt(
+  hostId: string,
+  method: string,
+  path: string,
+  subject: string,
+): Promise<HostRequest> {
   const host = await Host.findById(hostId).lean()
   if (!host?.data_plane_url) throw new Unavailable('The host is not there')
-  const token = await planeToken(hostId, subject)
   const url = new URL(path, host.data_plane_url)
+  const token = await planeToken(hostId, subject, { method, url })
   return { url, headers: { authorization: `Bearer ${token}` } }
 }
 
