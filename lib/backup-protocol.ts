@@ -11,7 +11,7 @@ const sealBytes = 64
 export const partAtMostKib = (partBytes + sealBytes) / 1024 + 1
 export const partType = 'application/octet-stream'
 
-/** The bucket of a tenant refuses, or has been away for too long. The title says what happened, for people. */
+/** The bucket of a tenant refuses (409) or is away (503). The title says what happened, for people. */
 export const targetFailedCode = 'backup_target_failed'
 /** A part was removed from its store by hand. */
 export const partMissingCode = 'part_missing'

@@ -1,5 +1,4 @@
 import { Readable } from 'node:stream'
-import { setTimeout as delay } from 'node:timers/promises'
 import type { S3ClientConfig } from '@aws-sdk/client-s3'
 import { type BlobStore, BlobMissing, openBucket } from './blob-store.ts'
 import { AddressNotAllowed, NoAnswer, type Outbound } from './outbound.ts'
@@ -58,7 +57,7 @@ export async function openTenantBucket(
     forcePathStyle: path_style,
     credentials: { accessKeyId: access_key_id, secretAccessKey: secret_access_key },
     requestHandler: handlerOf(outbound, withinMs),
-    // `patient` repeats.
+    // Whoever asks decides whether to wait.
     maxAttempts: 1,
     // Other servers do not know the newer checksums.
     requestChecksumCalculation: 'WHEN_REQUIRED',
@@ -66,28 +65,16 @@ export async function openTenantBucket(
     // undici refuses the header.
     expectContinueHeader: false,
   })
-  return mapped(store, (work) =>
-    work().catch((error: unknown) => {
-      throw error instanceof BlobMissing ? error : faultOf(error)
-    }),
-  )
+  return {
+    put: (key, bytes) => explained(store.put(key, bytes)),
+    get: (key) => explained(store.get(key)),
+    remove: (key) => explained(store.remove(key)),
+  }
 }
 
-/** After faults that pass, a request is made again, after these times. */
-const waitsMs = [1_000, 5_000, 15_000, 30_000, 60_000]
-
-/** Outlasts a bucket that is away for a minute or two. */
-export const patient = (store: BlobStore, waits: readonly number[] = waitsMs): BlobStore =>
-  mapped(store, async (work) => {
-    for (const waitMs of waits) {
-      try {
-        return await work()
-      } catch (error) {
-        if (!(error instanceof BucketFault) || !error.passes) throw error
-        await delay(waitMs)
-      }
-    }
-    return work()
+const explained = <T>(answer: Promise<T>): Promise<T> =>
+  answer.catch((error: unknown) => {
+    throw error instanceof BlobMissing ? error : faultOf(error)
   })
 
 /** What failed, when an object was written, read and removed. */
@@ -122,12 +109,6 @@ export async function checkBucket(store: BlobStore, key: string): Promise<Bucket
     }
   return null
 }
-
-const mapped = (store: BlobStore, by: <T>(work: () => Promise<T>) => Promise<T>): BlobStore => ({
-  put: (key, bytes) => by(() => store.put(key, bytes)),
-  get: (key) => by(() => store.get(key)),
-  remove: (key) => by(() => store.remove(key)),
-})
 
 /** A request of the SDK. */
 interface Asked {

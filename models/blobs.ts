@@ -3,7 +3,7 @@ import { buffer } from 'node:stream/consumers'
 import { type BlobStore, BlobMissing, makeS3Store, type S3Settings } from '../lib/blob-store.ts'
 import { newId } from '../lib/ids.ts'
 import { mapAtOnce } from '../lib/queue.ts'
-import { BucketFault, patient } from '../lib/tenant-buckets.ts'
+import { BucketFault } from '../lib/tenant-buckets.ts'
 import { schemaOptions } from './schemas.ts'
 
 // Data too large for a document: in an S3 bucket if one is configured, else in GridFS. A reference to a blob names its
@@ -181,7 +181,7 @@ async function storeOf({ store, target_id }: BlobName): Promise<BlobStore> {
   if (store !== 'target') return storeNamed(store)
   const target = await openTarget(target_id ?? '')
   if (!target) throw new Error('a blob is in a bucket that the platform no longer knows')
-  return patient(target)
+  return target
 }
 
 function storeNamed(name: Exclude<StoreName, 'target'>): BlobStore {

@@ -27,6 +27,7 @@ import {
 } from '../../lib/backup-protocol.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import { compared, inParts, parseCounts, parseFound, sumOf } from './backup-counts.ts'
+import { patiently } from './patience.ts'
 
 interface Parts {
   scripts: ContainerScripts
@@ -71,7 +72,9 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
   /** The dump of a copy. Fails with BackupDamaged where a part is not as it was written. */
   async function* dumpOf(server: string, id: string, databaseId: string | null, { key, parts }: CopyOrder) {
     for (let index = 0; index < parts; index++) {
-      const sealed = await api.part(server, id, databaseId, index).then(buffer, (error: unknown) => {
+      const signal = cancellationSignal()
+      const asked = patiently(() => api.part(server, id, databaseId, index), { signal })
+      const sealed = await asked.then(buffer, (error: unknown) => {
         if (error instanceof Error && Reflect.get(error, 'code') === partMissingCode)
           throw new BackupDamaged(`part ${index + 1} of ${parts} is no longer stored`, error)
         throw error
@@ -185,7 +188,8 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
             const index = report.parts++
             const sealed = sealPart(key, executionId, index, part)
             report.stored_bytes += sealed.length
-            const sent = send(() => api.keepPart(deployServerId, executionId, { attempt, index }, sealed))
+            const keepPart = () => api.keepPart(deployServerId, executionId, { attempt, index }, sealed)
+            const sent = send(() => patiently(keepPart, { signal }))
             sent.catch(() => {}) // awaited below, unless another one fails first
             waiting.push(sent)
             if (waiting.length < sentAtOnce) continue

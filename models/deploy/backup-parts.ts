@@ -82,11 +82,11 @@ export async function readPart({ _id, tenant_id, attempt }: Of, index: number): 
 /** `s3://bucket/` is followed by the prefix of the names of the objects. */
 const prefixIn = (location: string): string => location.replace(/^s3:\/\/[^/]*\//, '')
 
-/** To the host, it is an end: it has been tried long enough. The title becomes the reason of the backup. */
+/** The host tries again after a 503. The title becomes the reason of a backup that fails. */
 function targetFailed(error: unknown): never {
   if (!(error instanceof BucketFault)) throw error
   const title = `The backup target failed: ${error.message}`
-  throw new Problem(409, targetFailedCode, title, undefined, { cause: error })
+  throw new Problem(error.passes ? 503 : 409, targetFailedCode, title, undefined, { cause: error })
 }
 
 const batch = 500

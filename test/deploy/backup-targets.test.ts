@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import mongoose from 'mongoose'
+import { UnwantedBlob } from '../../models/blobs.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
 import { BackupTarget } from '../../models/deploy/backup-targets.ts'
 import { Backup } from '../../models/deploy/backups.ts'
@@ -208,7 +209,8 @@ describeTargets('a backup in a bucket of the tenant', () => {
     const target = await makeTarget('away')
     await s3.stop()
     const { id, operation } = await databases.backUp(database, { target_id: target })
-    await eventually(async () => (await operation.now()).step?.startsWith('copying'))
+    // Noted just before the first attempt to write it.
+    await eventually(() => UnwantedBlob.exists({ target_id: target }))
     await s3.start()
     await operation.success()
     expect(await databases.execution(id)).toMatchObject({ status: 'succeeded' })
