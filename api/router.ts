@@ -168,7 +168,7 @@ function handlerOf(
       : parseNothing(request.query, 'query', 400)
     const reading = readInput(operation, request, response, readBody)
     // Counted before the answer to a body that is refused, too.
-    if (operation.spares && !(await reading.then(operation.spares as Spares, () => false)))
+    if (operation.spares && !(await reading.then(operation.spares, () => false)))
       await limitAttempts?.(address, response)
     const body = await reading
 
@@ -190,8 +190,6 @@ function lastingOf(operation: Operation): Lasting | null {
   if (isSocket(body)) return 'socket'
   return isStream(body) ? 'stream' : null
 }
-
-type Spares = (body: unknown) => Promise<boolean>
 
 async function callerOf(
   { permission }: Operation,

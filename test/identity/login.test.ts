@@ -271,20 +271,20 @@ describe('the list of sessions', () => {
   })
 })
 
-describe('failed logins', () => {
-  /** Fails from networks that nobody has logged in from. This process acts as another replica. */
-  async function failFrom(addresses: string[], email: string): Promise<void> {
-    const wrong = new Error('wrong')
-    for (const address of addresses) {
-      const failing = attempt({ account: email, address }, () => Promise.reject(wrong))
-      await failing.catch((error: unknown) => error)
-    }
+/** Fails from networks that nobody has logged in from. This process acts as another replica. */
+async function failFrom(addresses: string[], email: string): Promise<void> {
+  const wrong = new Error('wrong')
+  for (const address of addresses) {
+    const failing = attempt({ account: email, address }, () => Promise.reject(wrong))
+    await failing.catch((error: unknown) => error)
   }
-  const networks = (count: number) => Array.from({ length: count }, (_, i) => `192.0.2.${i + 1}`)
-  /** Makes the pauses under way end now. */
-  const passTime = () => Attempt.updateMany({}, { $set: { free_at: new Date(0) } })
-  const pauseOf = ({ headers }: Answer): number => Number(headers.get('retry-after'))
+}
+const networks = (count: number) => Array.from({ length: count }, (_, i) => `192.0.2.${i + 1}`)
+/** Makes the pauses under way end now. */
+const passTime = () => Attempt.updateMany({}, { $set: { free_at: new Date(0) } })
+const pauseOf = ({ headers }: Answer): number => Number(headers.get('retry-after'))
 
+describe('failed logins', () => {
   test('delay the next login to the account from there, longer each time, known or unknown, in parallel or not', async () => {
     const { email } = await makePerson()
     for (const address of [email, `${newId()}@example.com`]) {
@@ -381,6 +381,9 @@ test('wrong secrets of API clients from one address do not keep others there fro
   expect(await requestToken(machine)).toMatchObject({ status: 200 })
 })
 
+const decode = (headers: Record<string, string>) =>
+  ask('POST', '/codec/decode', { body: { payloads: [] }, headers })
+
 describe('the codec’s page', () => {
   test('opens an audited session of its own, in a cookie for an hour that is good for nothing else', async () => {
     const { email } = await makePerson()
@@ -395,8 +398,6 @@ describe('the codec’s page', () => {
     const [, expires = ''] = /Expires=([^;]+)/.exec(cookie) ?? []
     expect(Date.parse(expires) - Date.now()).toBeLessThanOrEqual(3_600_000)
     const [, token = ''] = /^keelson_codec=([^;]+)/.exec(cookie) ?? []
-    const decode = (headers: Record<string, string>) =>
-      ask('POST', '/codec/decode', { body: { payloads: [] }, headers })
     expect(await decode({ cookie: `keelson_codec=${token}` })).toMatchObject({ status: 200 })
     expect(await ask('GET', '/api/v1/account', { token })).toMatchObject({ status: 401 })
     const { body } = await login({ email, password })
