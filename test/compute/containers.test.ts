@@ -129,7 +129,7 @@ describe('create', () => {
     expect(new Set(answers)).toEqual(
       new Set([JSON.stringify([422, 'image_not_allowed', 'The platform takes no images from there'])]),
     )
-    const [{ Id: local = '' } = {}] = await docker.listImages({ filters: { reference: ['busybox'] } })
+    const [{ Id: local } = { Id: '' }] = await docker.listImages({ filters: { reference: ['busybox'] } })
     for (const image of [local, local.slice(7, 19), local.slice(7)])
       expect(await tenant.owner.ask('POST', path, sleeper({ image }))).toMatchObject({
         status: 422,
