@@ -39,6 +39,7 @@ import { startDispatcher } from './dispatcher.ts'
 import { startEventSender } from './event-sender.ts'
 import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
+import { startOperationKeeper } from './operation-keeper.ts'
 import { startMailer } from './mailer.ts'
 import { keepSchedules } from './schedules.ts'
 import { startTaskClock } from './task-clock.ts'
@@ -105,6 +106,7 @@ const events = startEventSender(makeOutbound({ allowed: settings.KEELSON_OUTBOUN
 const hosts = watchHosts(log)
 const schedules = keepSchedules(client, settings, log)
 const logs = startLogKeeper(settings, log)
+const oldOperations = startOperationKeeper(settings, log)
 gauge(
   'keelson_operations_waiting',
   'Operations that are accepted and not handed to Temporal yet',
@@ -122,6 +124,7 @@ await tasks.stop()
 await events.stop()
 await hosts.stop()
 await schedules.stop()
+await oldOperations.stop()
 await logs.stop()
 await client.connection.close()
 await connection.close()
