@@ -274,6 +274,12 @@ const worker = z.object({
   ...blobs,
   ...temporal,
   ...outbound,
+  KEELSON_OPERATION_DAYS: z.coerce
+    .number()
+    .positive()
+    .max(20_000)
+    .default(400)
+    .describe('Days to keep the records of operations that have ended'),
   KEELSON_LOG_ARCHIVE_DAYS: z.coerce
     .number()
     .positive()

@@ -1,4 +1,5 @@
 import { transaction } from './database.ts'
+import { needFewFailed } from './failed-resources.ts'
 import { auditOperation } from './identity/operation-audit.ts'
 import { type Accepted, acceptCreate, acceptVerb } from './operations.ts'
 import { type Resource, type ResourceDocument, resourceOf } from './resources.ts'
@@ -60,7 +61,7 @@ export function acceptanceOf(kind: string, verb: string): Accept {
   }
 }
 
-/** Accepts a new resource. Throws NameTaken, and what `reserve` throws. */
+/** Accepts a new resource. Throws NameTaken, `too_many_failed` for a request, and what `reserve` throws. */
 export const create = <D extends ResourceDocument, Verb extends string>(
   by: By,
   resource: Resource<D, Verb>,
@@ -79,6 +80,8 @@ export const create = <D extends ResourceDocument, Verb extends string>(
   },
 ): Promise<Accepted<D>> =>
   accepting(by, async () => {
+    // The platform's own, such as scheduled backups, go on.
+    if (by.over_http) await needFewFailed(resource, by.tenant_id)
     const verb = of.verb === undefined ? {} : { verb: of.verb }
     const accepted = await acceptCreate({
       ...requestOf(by, resource, of.input),

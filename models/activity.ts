@@ -28,6 +28,7 @@ const schema = new Schema<ActivityDocument>(
 )
 tenantScoped(schema)
 schema.index({ tenant_id: 1, resource_id: 1, time: -1 })
+schema.index({ time: 1 }, { expireAfterSeconds: 400 * 86_400 })
 export const Activity = mongoose.model<ActivityDocument>('Activity', schema)
 
 /** Adds an event to the activity feed of a resource. */

@@ -244,6 +244,9 @@ async function supersede<D extends ResourceDocument, Verb extends string>(
   return open
 }
 
+// What the API accepts is smaller: its fields have bounds of their own.
+const mostInputBytes = 1024 * 1024
+
 function newOperation<D extends ResourceDocument, Verb extends string>(
   request: Request<D, Verb>,
   resourceId: string,
@@ -251,7 +254,9 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
 ): OperationDocument {
   const id = newId()
   const now = new Date()
-  const { parent } = request
+  const { parent, input = {} } = request
+  if (Buffer.byteLength(JSON.stringify(input)) > mostInputBytes)
+    throw new Problem(422, 'too_large', 'The input of the operation is too large', 'At most 1 MiB')
   return {
     _id: id,
     tenant_id: request.tenantId,
@@ -259,7 +264,7 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
     resource_id: resourceId,
     resource_name: '',
     verb,
-    input: request.input ?? {},
+    input,
     state: 'pending',
     open: true,
     // The parent's workflow starts the child's.

@@ -156,5 +156,6 @@ export function resourceSchema<D extends ResourceDocument>(
   countedByTenant(schema, collection)
   schema.index({ tenant_id: 1, [within]: 1, name: 1 }, { unique: true }) // a deletion frees the name
   schema.index({ tenant_id: 1, created_at: -1, _id: -1 }) // the default order of lists
+  schema.index({ tenant_id: 1, status: 1 }, { name: 'failed', partialFilterExpression: { status: 'error' } })
   return schema
 }

@@ -33,11 +33,20 @@ export const shownAs = (kind: InstanceKind) => ({
   deletion: `Delete a ${kind.title}, whatever is being done with it`,
 })
 
-export const Arguments = z.array(z.string().max(4096)).max(256)
+const mostArgumentsBytes = 64 * 1024
+const mostConfigVarsBytes = 256 * 1024
+const bytesOf = (value: unknown): number => Buffer.byteLength(JSON.stringify(value))
+
+// Bounds of the whole, too: lists have up to 100 of them in memory.
+export const Arguments = z
+  .array(z.string().max(4096))
+  .max(256)
+  .refine((words) => bytesOf(words) <= mostArgumentsBytes, 'at most 64 KiB together')
 export const ConfigVarName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/)
 export const ConfigVars = z
   .record(ConfigVarName, z.string().max(32_768))
   .refine((vars) => Object.keys(vars).length <= 200, 'at most 200 config vars')
+  .refine((vars) => bytesOf(vars) <= mostConfigVarsBytes, 'at most 256 KiB together')
 export const Grace = z.int().min(0).max(600).default(10).describe('Seconds to wait before it is killed')
 
 /** The fields that an update can change. */

@@ -56,6 +56,11 @@ test.each([
   ['an image', { image: undefined }],
   ['an image reference', { image: 'not an image' }],
   ['a port published once', { ports: [{ container_port: 80 }, { container_port: 80 }] }],
+  ['64 KiB of arguments at most', { command: Array.from({ length: 17 }, () => 'x'.repeat(4000)) }],
+  [
+    '256 KiB of config vars at most',
+    { config_vars: Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`V${i}`, 'x'.repeat(30_000)])) },
+  ],
   ['names of config vars', { config_vars: { 'NOT-A-NAME': 'x' } }],
   ['50 tags at most', { tags: Object.fromEntries(Array.from({ length: 51 }, (_, i) => [`t${i}`, 'x'])) }],
   ['at least 0.1 cpu cores', { cpu_cores: 0.01 }],

@@ -116,12 +116,12 @@ describe('create', () => {
     const silent = createServer((socket) => void socket.unref()).listen(0, '127.0.0.1')
     await once(silent, 'listening')
     const { port } = silent.address() as AddressInfo
-    const { id } = await tenant.containers.make({ start: false })
+    const { id: its } = await tenant.containers.make({ start: false })
     const answers = []
     for (const image of [`127.0.0.1:${port}/app`, '127.0.0.1:2/app', '2130706433:2/app', 'localhost:2/app'])
       for (const [method, url, body] of [
         ['POST', path, sleeper({ image })],
-        ['PUT', `${path}/${id}`, { image }],
+        ['PUT', `${path}/${its}`, { image }],
       ] as const) {
         const { status, body: said } = await tenant.owner.ask(method, url, body)
         answers.push(JSON.stringify([status, said['code'], said['detail']]))
@@ -129,9 +129,10 @@ describe('create', () => {
     expect(new Set(answers)).toEqual(
       new Set([JSON.stringify([422, 'image_not_allowed', 'The platform takes no images from there'])]),
     )
-    const [{ Id: local } = { Id: '' }] = await docker.listImages({ filters: { reference: ['busybox'] } })
-    for (const image of [local, local.slice(7, 19), local.slice(7)])
-      expect(await tenant.owner.ask('POST', path, sleeper({ image }))).toMatchObject({
+    const [found] = await docker.listImages({ filters: { reference: ['busybox'] } })
+    const local = found?.Id ?? ''
+    for (const id of [local, local.slice(7, 19), local.slice(7)])
+      expect(await tenant.owner.ask('POST', path, sleeper({ image: id }))).toMatchObject({
         status: 422,
         body: { code: 'local_image_id' },
       })

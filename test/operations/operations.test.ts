@@ -1,6 +1,10 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import mongoose from 'mongoose'
 import { newId } from '../../lib/ids.ts'
-import { type Client, type Operation, shell } from '../support/client.ts'
+import { Container } from '../../models/compute/containers.ts'
+import { removeOldOperations } from '../../models/operation-retention.ts'
+import { type Client, type Operation, shell, sleeper } from '../support/client.ts'
+import { endlessOperation } from '../support/endless.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
@@ -181,6 +185,40 @@ test('a delete cancels a create at the moment its container is made', async () =
   await (await other.containers.delete(id)).operation.success()
   expect(await engine.withLabel('keelson.resource', id)).toEqual([])
   expect(await other.holds()).toEqual(holdsNothing)
+})
+
+test('operations are removed after their lifetime, open ones are not, and the count of lists follows', async () => {
+  const own = await makeTenant()
+  const ended = await (await own.containers.create({ start: false })).operation.success()
+  const open = await endlessOperation(own.id)
+  const created_at = new Date(Date.now() - 3 * 86_400_000)
+  await mongoose.connection
+    .collection('operations')
+    .updateMany({ tenant_id: own.id }, { $set: { created_at } })
+  expect(await own.owner.get('/api/v1/operations')).toMatchObject({ total: 2 })
+  while (await removeOldOperations(2)) {} // as a worker does
+  expect(await own.owner.get('/api/v1/operations')).toMatchObject({ total: 1, items: [{ id: open }] })
+  expect(await own.owner.ask('GET', `/api/v1/operations/${ended.id}`)).toMatchObject({ status: 404 })
+})
+
+test('what has failed is limited by tenant: more is refused until some is deleted', async () => {
+  const own = await makeTenant()
+  const { id } = await own.containers.make({ start: false })
+  const kept = await Container.findOne({ _id: id, tenant_id: own.id }).lean()
+  const copies = Array.from({ length: 200 }, (_, i) => ({
+    ...kept,
+    _id: newId(),
+    name: `failed-${i}`,
+    status: 'error',
+  }))
+  await Container.collection.insertMany(copies as never)
+  const create = () => own.owner.ask('POST', '/api/v1/containers', sleeper({ start: false }))
+  expect(await create()).toMatchObject({ status: 409, body: { code: 'too_many_failed' } })
+  expect(await own.owner.ask('POST', '/api/v1/disks', { name: 'd', size_gib: 1 })).toMatchObject({
+    status: 202,
+  })
+  await Container.collection.deleteMany({ tenant_id: own.id, status: 'error' } as never)
+  expect(await create()).toMatchObject({ status: 202 })
 })
 
 test('another tenant’s operation is answered with 404', async () => {
