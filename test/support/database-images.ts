@@ -60,6 +60,7 @@ async function postgresql(): Promise<void> {
   const modules = (await allBelow(`${at}/lib`)).filter((path) => /\/(plpgsql|dict_snowball)\.so$/.test(path))
   const share = (await allBelow(`usr/share/postgresql/${version}`)).filter((path) => !/\/man\//.test(path))
   const script = `
+[ "$1" = postgres ] || exec "$@"
 if [ "$(id -u)" = 0 ]; then
   chown -R postgres "$PGDATA"
   quoted=
@@ -92,6 +93,7 @@ async function mariadb(): Promise<void> {
     /mysql_(system_tables|system_tables_data|performance_tables)\.sql$|english\/|charsets\//.test(path),
   )
   const script = `
+[ "$1" = mariadbd ] || exec "$@"
 shift
 if [ ! -d /var/lib/mysql/mysql ]; then
   { echo 'CREATE DATABASE mysql;'; echo 'USE mysql;'; cd /usr/share/mysql

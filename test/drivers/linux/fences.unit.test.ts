@@ -23,6 +23,9 @@ const fenceOf = (host: NetworkHost): Fence => ({
   vxlanPort: 4789,
 })
 
+/** Names of links are used once: a container's link ends some time after its process. */
+let links = 0
+
 /** An engine's bridge with containers at these addresses, and the rules of an engine that lets everything through. */
 async function makeContainers(host: NetworkHost, addresses: string[]): Promise<Member[]> {
   await batch('ip', host.namespace, [
@@ -35,9 +38,10 @@ async function makeContainers(host: NetworkHost, addresses: string[]): Promise<M
   return Promise.all(
     addresses.map(async (address, i) => {
       const member = await fabric.member(`container ${i}`)
+      const port = `port${links++}`
       await batch('ip', host.namespace, [
-        ['link', 'add', `port${i}`, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', member.pid],
-        ['link', 'set', `port${i}`, 'master', bridge, 'up'],
+        ['link', 'add', port, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', member.pid],
+        ['link', 'set', port, 'master', bridge, 'up'],
       ])
       await batch('ip', member, [
         ['address', 'add', `${address}/24`, 'dev', 'eth0'],
