@@ -114,7 +114,7 @@ describeHosts('a migration', () => {
     async () => {
       const disk = await diskOn(first)
       const { container, noise } = await withNoise(first, disk)
-      const refused = await tenant.owner.ask('POST', `/api/v1/disks/${disk}/migrate`)
+      const refused = await tenant.owner.ask('POST', `/api/v1/disks/${disk}/migrate`, {})
       expect(refused).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
       expect(refused.body['detail']).toMatch(/stop it first/)
       await stop(container.id)

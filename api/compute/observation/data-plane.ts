@@ -174,6 +174,8 @@ async function requestAt(
   const host = await Host.findById(hostId).lean()
   if (!host?.data_plane_url) throw new Unavailable('The host is not there')
   const url = new URL(path, host.data_plane_url)
+  // Without the `?` of an empty query, which `fetch` would send and the token does not have.
+  if (url.search === '') url.search = ''
   const token = await planeToken(hostId, subject, { method, url })
   return { url, headers: { authorization: `Bearer ${token}` } }
 }
