@@ -154,6 +154,7 @@ describe('a route', () => {
       status_reason: null,
       priority: 100,
       host_match: expect.any(String),
+      listener_port: null,
       path_match: null,
       path_match_type: 'prefix',
       method: null,

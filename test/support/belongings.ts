@@ -18,6 +18,25 @@ import { makeMachine } from './api-clients.ts'
 import type { TestTenant } from './tenants.ts'
 import { makeSubnet, makeVpc, type Member } from './vpcs.ts'
 
+/**
+ * A service that was stopped as soon as it had its container: there is no such image. Null if that was noticed first, since
+ * then it has none.
+ */
+async function stoppedService(
+  tenant: TestTenant,
+  services: ReturnType<typeof servicesOf>,
+): Promise<string | null> {
+  const { id, operation } = await services.create({
+    docker_compose: 'services: { web: { image: "none:1" } }',
+  })
+  await eventually(
+    async () => (await services.get(id)).containers.length || (await operation.now()).ended_at !== null,
+  )
+  await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
+  await operation.end()
+  return (await services.get(id)).containers.length ? id : null
+}
+
 /** Path parameters by the collection at the start of a path: `containers` → `{ id }`. */
 export type Belongings = Record<string, Record<string, string>>
 
@@ -89,11 +108,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     volume_node: 'w1',
   }).save()
   const services = servicesOf(tenant.owner, server.id)
-  // Stopped as soon as it has its container: there is no such image.
-  const service = await services.create({ docker_compose: 'services: { web: { image: "none:1" } }' })
-  await eventually(async () => (await services.get(service.id)).containers.length)
-  await tenant.owner.ask('POST', `/api/v1/operations/${service.operation.id}/cancel`)
-  await service.operation.end()
+  const service = { id: await eventually(() => stoppedService(tenant, services)) }
   const its = { container: 'web' }
   const { body: serviceTask } = await services.addTask(service.id, { ...its, command: 'true' })
   const { body: serviceStorage } = await tenant.owner.ask('POST', `${services.path}/${service.id}/storages`, {

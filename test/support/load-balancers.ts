@@ -31,6 +31,8 @@ import { foldersBegin, namespacesOf } from './load-balancer-names.ts'
 export let settings: HaproxySettings
 export let balancers: LoadBalancerEngine
 export let authority: Authority
+/** The last port of the range that the engine publishes. */
+export let lastPort: number
 
 const unique = String(process.pid % 100_000)
 const namespaces = namespacesOf(unique)
@@ -90,11 +92,12 @@ export const withLoadBalancers = (name: string, tests: () => void): void =>
       // Files run side by side, and HAProxy would share a port with another HAProxy.
       const worker = Number(process.env['JEST_WORKER_ID'] ?? '1')
       const base = Number(process.env['KEELSON_TEST_PORT_BASE'] ?? '25000') + 800 + 50 * ((worker - 1) % 2)
+      lastPort = base + 49
       settings = {
         hostId: newId(),
         folder: join(folder, 'kept'),
         run: join(folder, 'run'),
-        ports: makeHostPorts({ address: '127.0.0.1', range: [base, base + 49] }),
+        ports: makeHostPorts({ address: '127.0.0.1', range: [base, lastPort] }),
       }
       balancers = await openHaproxy(settings)
     })

@@ -17,6 +17,7 @@ import {
   balancer,
   balancers,
   certificateFor,
+  lastPort,
   noTarget,
   portOf,
   route,
@@ -279,9 +280,9 @@ withLoadBalancers('a load balancer’s process', () => {
   })
 
   test('keeps its host ports, and refuses one that another program uses', async () => {
-    const other = createServer().listen(0, '127.0.0.1')
+    const inUse = lastPort
+    const other = createServer().listen(inUse, '127.0.0.1')
     await once(other, 'listening')
-    const { port: inUse } = other.address() as { port: number }
     const spec = balancer({ routes: [route()] })
     const listening = (host_port: number | null) => [
       { ...(spec.listeners[0] as LoadBalancerSpec['listeners'][number]), host_port },
