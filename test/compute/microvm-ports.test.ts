@@ -128,7 +128,7 @@ describeHosts('published ports', () => {
         nics: [{ subnet_id: its.id }],
         ports: [{ container_port: 80, host_port: publishedPort(81) }],
       }
-      const held = createServer().listen(27_334, '0.0.0.0')
+      const held = createServer().listen(publishedPort(81), '0.0.0.0')
       try {
         const { id, operation } = await small.microvms.create(serving(fixed))
         expect(await operation.end()).toMatchObject({
