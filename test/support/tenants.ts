@@ -117,7 +117,12 @@ export async function removeTenants(): Promise<void> {
     const removals = await Promise.all(there.map(({ _id }) => tenant.disks.delete(_id)))
     await Promise.all(removals.map(({ operation }) => operation.end()))
     await eventually(async () => (await Disk.countDocuments({ tenant_id: tenant.id })) === 0)
-    const left = await engine.withLabel('keelson.tenant', tenant.id)
-    if (left.length) throw new Error(`left on the engine: ${left.map(({ Names }) => Names.join()).join(' ')}`)
+    // A host removes what has moved away with its next report.
+    await eventually(async () => {
+      const left = await engine.withLabel('keelson.tenant', tenant.id)
+      if (left.length)
+        throw new Error(`left on the engine: ${left.map(({ Names }) => Names.join()).join(' ')}`)
+      return true
+    })
   }
 }

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { pipeline } from 'node:stream/promises'
+import { finished, pipeline } from 'node:stream/promises'
 import type { MachineRegistries, RegistryRequest, RegistrySpec } from '../../drivers/image-builds.ts'
 import { relayed } from '../../lib/registry-relay.ts'
 
@@ -11,6 +11,9 @@ interface Parts {
 }
 
 export type RegistryRelay = ReturnType<typeof makeRegistryRelay>
+
+/** The sender has the answer within that time, and then ends the connection itself. */
+const lingerMs = 30_000
 
 /** A push is many requests: not each looks whether the registry runs. */
 const believedMs = 30_000
@@ -49,10 +52,22 @@ export function makeRegistryRelay({ registries, registry }: Parts) {
       const from = { method, path, headers, body: request, signal: gone.signal, pushes }
       const answer = await registries.relay(machineId, spec, from)
       response.writeHead(answer.statusCode ?? 502, relayed.response(answer.headers))
-      await pipeline(answer, response)
+      await pipeline(answer, response, { end: false })
+      await readRest(request)
+      response.end()
     } catch (error) {
       running.delete(machineId)
       throw error
     }
   }
+}
+
+/**
+ * Reads what is left of a request that is answered early, as one for a full disk is. The answer may be lost on a
+ * connection that ends with bytes unread.
+ */
+async function readRest(request: IncomingMessage): Promise<void> {
+  request.unpipe()
+  request.resume()
+  await finished(request, { signal: AbortSignal.timeout(lingerMs) }).catch(() => {})
 }
