@@ -3,24 +3,54 @@ import PQueue from 'p-queue'
 /**
  * Runs work in the order it was added. If the signal aborts while the work waits, the work leaves the queue and the
  * call rejects at once with the signal's reason. Work that has begun always completes, so an undo never overtakes it.
+ * Parties take turns: of each other party, work waits for no more pieces than its own party had added before it.
  */
-export type Queue = <T>(work: () => Promise<T>, signal?: AbortSignal) => Promise<T>
+export type Queue = <T>(work: () => Promise<T>, signal?: AbortSignal, party?: string) => Promise<T>
 
 /** Runs at most `width` at once. */
 export function makeQueue(width = 1): Queue {
   const queue = new PQueue({ concurrency: width })
-  return (work, signal) => {
-    if (!signal) return queue.add(work)
+  const rounds = makeRounds()
+  return (work, signal, party = '') => {
+    const round = rounds.join(party)
     // p-queue would let the signal abort work that has begun, so give it a signal that covers only the wait.
     const waiting = new AbortController()
-    const leave = (): void => waiting.abort(signal.reason)
-    if (signal.aborted) leave()
-    else signal.addEventListener('abort', leave, { once: true })
+    const leave = (): void => {
+      rounds.leave(party)
+      waiting.abort(signal?.reason)
+    }
     const begin = () => {
-      signal.removeEventListener('abort', leave)
+      signal?.removeEventListener('abort', leave)
+      rounds.begin(party, round)
       return work()
     }
-    return queue.add(begin, { signal: waiting.signal })
+    if (signal?.aborted) leave()
+    else signal?.addEventListener('abort', leave, { once: true })
+    return queue.add(begin, { signal: waiting.signal, priority: -round })
+  }
+}
+
+/** The rounds in which parties take turns: each has one piece of work in a round, and joins after the present one. */
+function makeRounds() {
+  let present = 0
+  const parties = new Map<string, { waiting: number; last: number }>()
+  function leave(party: string): void {
+    const its = parties.get(party)
+    if (its && --its.waiting === 0) parties.delete(party)
+  }
+  return {
+    join(party: string): number {
+      const its = parties.get(party) ?? { waiting: 0, last: present }
+      parties.set(party, its)
+      its.waiting++
+      its.last = Math.max(present, its.last) + 1
+      return its.last
+    },
+    leave,
+    begin(party: string, round: number): void {
+      present = Math.max(present, round)
+      leave(party)
+    },
   }
 }
 

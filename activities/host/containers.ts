@@ -4,6 +4,7 @@ import type { ContainerEngine, ContainerSpec, FoundContainer } from '../../drive
 import { makeQueue } from '../../lib/queue.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
+import { turn } from './turns.ts'
 
 interface Parts {
   engine: ContainerEngine
@@ -44,10 +45,13 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
         spec.network ? networks.ready(spec.id) : undefined,
       ])
       const onNetwork = (pid: number): Promise<void> => networks.attachTo(spec.id, pid)
-      return inSlot(async () => {
-        const mounts = await hosted.mountsFor(spec.id, disks, operationId)
-        return engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork)
-      }, cancellationSignal())
+      return inSlot(
+        async () => {
+          const mounts = await hosted.mountsFor(spec.id, disks, operationId)
+          return engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork)
+        },
+        ...turn(),
+      )
     },
 
     /**
@@ -72,7 +76,7 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
       options: { discard?: boolean; disk_ids?: string[] } = {},
     ): Promise<void> {
       const { discard = false, disk_ids = [] } = options
-      await inSlot(() => engine.remove(id, { discard }), cancellationSignal())
+      await inSlot(() => engine.remove(id, { discard }), ...turn())
       await hosted.detachAll(disk_ids)
     },
 

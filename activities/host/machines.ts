@@ -14,6 +14,7 @@ import type {
 import { makeQueue } from '../../lib/queue.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
+import { turn } from './turns.ts'
 
 /** API calls of a host about its machines. */
 export interface MachineApi {
@@ -78,10 +79,13 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
       prepare(ordered.kind, ordered.image, ordered.image_digest),
       api.secretsOf(ordered.id),
     ])
-    return inSlot(async () => {
-      const spec = await whole({ ...ordered, image_digest }, operationId)
-      return start({ ...spec, user_data }, config_vars)
-    }, cancellationSignal())
+    return inSlot(
+      async () => {
+        const spec = await whole({ ...ordered, image_digest }, operationId)
+        return start({ ...spec, user_data }, config_vars)
+      },
+      ...turn(),
+    )
   }
 
   return {
@@ -102,7 +106,7 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
     suspendMachineOnHost: (id: string): Promise<FoundMachine> => engine().suspend(id),
 
     resumeMachineOnHost: (ordered: Ordered, operationId: string): Promise<FoundMachine> =>
-      inSlot(async () => engine().resume(await whole(ordered, operationId)), cancellationSignal()),
+      inSlot(async () => engine().resume(await whole(ordered, operationId)), ...turn()),
 
     /**
      * Stops the machine, detaches its disks and returns its exit code; null if it is gone. A cancelled call stops

@@ -74,6 +74,24 @@ describe('a queue', () => {
   })
 })
 
+test('the parties of a queue take turns, however much each has added, and each keeps its order', async () => {
+  const queue = makeQueue(1)
+  const begun: string[] = []
+  const add = (name: string, signal?: AbortSignal): Promise<unknown> =>
+    queue(async () => void begun.push(name), signal, name[0])
+  const { step, end } = steps()
+  const running = queue(step(0))
+  const leaving = new AbortController()
+  const left = ['d1', 'd2', 'd3'].map((name) => expect(add(name, leaving.signal)).rejects.toThrow())
+  const waiting = ['a1', 'a2', 'a3', 'a4', 'b1', 'c1', 'b2'].map((name) => add(name))
+  leaving.abort(new Error('called off'))
+  await Promise.all(left)
+  const late = add('d4') // what has left costs its party no turn
+  end(0)
+  await Promise.all([running, ...waiting, late])
+  expect(begun).toEqual(['a1', 'b1', 'c1', 'd4', 'a2', 'b2', 'a3', 'a4'])
+})
+
 test('named queues run work of one name in order, and work of different names in parallel', async () => {
   const inTurn = makeNamedQueues()
   const { begun, step, end } = steps()
