@@ -15,4 +15,6 @@ export interface Host {
   mtu: number
   /** Queues by VPC, by NIC, by member, and for the whole host. */
   inTurn: NamedQueues
+  /** Subnets whose VPC has left the host, but for their record. */
+  left: Set<string>
 }

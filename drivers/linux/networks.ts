@@ -61,6 +61,7 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
     vxlanPort: settings.vxlanPort ?? 4789,
     mtu: settings.mtu ?? 1450,
     inTurn: makeNamedQueues(),
+    left: new Set(),
   }
 
   return {

@@ -43,6 +43,14 @@ export async function applySubnet(host: Host, spec: SubnetSpec): Promise<void> {
 
 /** See NetworkDriver.removeSubnet. The record is removed last, so that a repeated call finds what is left. */
 export async function removeSubnet(host: Host, id: string): Promise<void> {
+  try {
+    await removeWithRecord(host, id)
+  } finally {
+    host.left.delete(id)
+  }
+}
+
+async function removeWithRecord(host: Host, id: string): Promise<void> {
   const { names, records } = host
   const spec = await records.subnet(id)
   const vpcId = spec?.vpc_id ?? (await vpcOfBridge(host, id))

@@ -71,7 +71,7 @@ async function applyHostRules(
   { links, routes, refused, gone, uplink }: HostState,
 ): Promise<void> {
   const { names } = host
-  const subnets = (await host.records.subnets()).filter(({ id }) => id !== gone)
+  const subnets = (await host.records.subnets()).filter(({ id }) => id !== gone && !host.left.has(id))
   // The uplinks in the kernel, except this VPC's, which is about to be set.
   const others = [...links.values()]
     .filter(({ ifname }) => ifname.startsWith(names.prefix) && ifname !== names.uplink(uplink.vpcId))
@@ -104,11 +104,13 @@ export async function removeVpc(host: Host, vpcId: string, lastSubnet: string): 
     const { links, routes } = await lookAt(host.namespace)
     const uplink = names.uplink(vpcId)
     if (links.has(uplink)) await batch('ip', host.namespace, [['link', 'delete', uplink]])
-    const others = (await host.records.subnets()).some(({ id }) => id !== lastSubnet)
+    // Of several VPCs that leave at once, the last one takes the rules away.
+    host.left.add(lastSubnet)
+    const others = (await host.records.subnets()).some(({ id }) => !host.left.has(id))
     const refused = refusedBy(host, links)
     if (others) {
-      const gone = { vpcId, place: null }
-      await applyHostRules(host, { links, routes, refused, gone: lastSubnet, uplink: gone })
+      const uplinkGone = { vpcId, place: null }
+      await applyHostRules(host, { links, routes, refused, gone: undefined, uplink: uplinkGone })
     } else await removeHostRules(host.namespace, names)
   })
   await removeNamespace(namespace)
