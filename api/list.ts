@@ -1,4 +1,4 @@
-import type { Model, QueryFilter } from 'mongoose'
+import type { Model, QueryFilter, Schema } from 'mongoose'
 import { z } from 'zod'
 import { countOf } from '../models/counters.ts'
 import type { Permission } from '../models/identity/roles.ts'
@@ -30,7 +30,7 @@ const controls = {
 }
 
 /**
- * Declares a list with paging, sorting, `q` and a typed exact filter for each field of the view. `scope` always limits
+ * Declares a list with paging, sorting, `q` and a typed exact filter for each stored field of the view. `scope` always limits
  * the list: to the caller's tenant, and to the parent's id.
  */
 export function list<
@@ -60,13 +60,15 @@ export function list<
   const pathOf = (field: string): string => of.stored?.[field] ?? (field === 'id' ? '_id' : field)
   const typeAt = (path: string): string | undefined => of.model.schema.path(path)?.instance
   const typeOf = (field: string): string | undefined => typeAt(pathOf(field))
+  // What a view computes is in no document.
+  const filterable = fields.filter((field) => isStored(of.model, pathOf(field)))
   const sortable = fields.filter((field) =>
     ['String', 'Number', 'Date', 'Boolean'].includes(typeOf(field) ?? ''),
   )
 
   const query = z.strictObject({
     ...Object.fromEntries(
-      fields.map((field) => [field, exactly(of.view.shape[field] as z.ZodType).optional()]),
+      filterable.map((field) => [field, exactly(of.view.shape[field] as z.ZodType).optional()]),
     ),
     ...controls,
     sort_by: z.enum(sortable as [string, ...string[]]).default(of.sortBy ?? 'created_at'),
@@ -74,7 +76,7 @@ export function list<
 
   const filterOf = (asked: Filter): Filter[] =>
     Object.entries(asked)
-      .filter(([field, value]) => fields.includes(field) && !(field in controls) && value !== undefined)
+      .filter(([field, value]) => filterable.includes(field) && !(field in controls) && value !== undefined)
       .map(([field, value]) => ({
         [pathOf(field)]: {
           $eq: typeOf(field) === 'Date' && value !== null ? new Date(value as string) : value,
@@ -122,6 +124,9 @@ export function list<
       }),
   })
 }
+
+const isStored = (model: { schema: Pick<Schema, 'pathType'> }, path: string): boolean =>
+  ['real', 'nested'].includes(model.schema.pathType(path))
 
 function noView(): never {
   throw new Error('a list needs toView or toViews')
