@@ -91,6 +91,11 @@ export interface AttachedNic {
   device: string
 }
 
+export interface KnownInVpc {
+  id: string
+  vpc_id: string
+}
+
 /** A thing the driver made, and its owner. */
 export interface NetworkThing {
   kind: 'namespace' | 'link' | 'process' | 'rules' | 'file'
@@ -127,8 +132,11 @@ export interface NetworkDriver {
   removePath(id: string): Promise<void>
   /** Whether the target takes connections that come along the path. False if there is no such path. */
   pathReaches(id: string): Promise<boolean>
-  /** Ids that were applied or attached and not removed since, whether or not the call completed. Runs no program. */
-  known(): Promise<{ subnets: string[]; nics: string[]; paths: string[] }>
+  /**
+   * What was applied or attached and not removed since, whether or not the call completed. The VPC is an empty string for a
+   * NIC whose subnet is gone. Runs no program.
+   */
+  known(): Promise<{ subnets: KnownInVpc[]; nics: KnownInVpc[]; paths: string[] }>
   /** Everything the driver made on this host, including leftovers of a killed process. */
   list(): Promise<NetworkThing[]>
 }

@@ -6,7 +6,7 @@ import type { MachineAttachments, MachineLifecycle, MachineNic } from '../../dri
 import type { AttachedNic, NetworkDriver, NicSpec } from '../../drivers/networks.ts'
 import type { HostNetworks } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
-import { makeQueue, mapAtOnce } from '../../lib/queue.ts'
+import { makeNamedQueues, makeQueue, mapAtOnce } from '../../lib/queue.ts'
 
 interface Parts {
   driver: NetworkDriver
@@ -18,131 +18,209 @@ interface Parts {
 
 type HostNic = HostNetworks['nics'][number]
 
-// Each VPC runs programs one after another, so more than this would only share the cores.
-const vpcsAtOnce = 2 * availableParallelism()
+/** A run brings the networks to one state of the platform. */
+interface Run {
+  /** Resolves when all is done, with the errors: by VPC id, and by id of a path and of what could not be removed. */
+  whole: Promise<Map<string, unknown>>
+  /** Resolves when this VPC is done. Throws the error with this id: the VPC, or what was to be removed from it. */
+  done(vpcId: string, id?: string): Promise<void>
+  /** Throws the path's error. */
+  pathDone(id: string): Promise<void>
+}
+
+/** What was applied: `text` is its description, empty while that is under way and after it has failed. */
+interface Applied {
+  vpc_id: string
+  text: string
+}
+
+// Each step runs programs one after another, so more than this would only share the cores.
+const stepsAtOnce = 2 * availableParallelism()
 
 /** The VPCs, subnets and NICs of one host. */
 export type Networks = ReturnType<typeof makeNetworks>
 
 /**
  * Reconciles a host's networks with the platform. Each run fetches the complete wanted state and changes what differs.
- * Runs go one after another, so an older state never overwrites a newer one.
+ * Each VPC has a queue of its own, in which older states never follow newer ones, and VPCs take turns: a VPC with
+ * thousands of subnets does not delay the start of an instance in another one.
  */
 export function makeNetworks({ driver, wanted, engine, log }: Parts) {
   let now: HostNetworks = { version: '', subnets: [], nics: [], paths: [] }
-  /** What was applied here: the descriptions of each subnet and path, and the namespace's process of each NIC. */
-  const done = new Map<string, string>()
+  let known: Awaited<ReturnType<NetworkDriver['known']>> = { subnets: [], nics: [], paths: [] }
+  const subnets = new Map<string, Applied>()
+  const nics = new Map<string, Applied>()
+  const paths = new Map<string, string>()
   let seen = new Map<string, FoundInstance>()
   let version: string | null = null
-  const inTurn = makeQueue()
-  let next: Promise<Map<string, unknown>> | null = null
+  let runs = 0
+  const fetching = makeQueue()
+  const inVpc = makeNamedQueues()
+  const inPath = makeNamedQueues()
+  const slots = makeQueue(stepsAtOnce)
+  const inSlot = <T>(vpcId: string, step: () => Promise<T>): Promise<T> => slots(step, undefined, vpcId)
+  let next: Promise<Run> | null = null
   let mendNext = false
 
-  /**
-   * Resolves with the errors, by VPC id and by id of what could not be removed. Calls share the next run if it has not
-   * begun.
-   */
-  function apply({ mend = false } = {}): Promise<Map<string, unknown>> {
+  /** Calls share the next run if it has not begun. */
+  function begin({ mend = false } = {}): Promise<Run> {
     mendNext ||= mend
-    next ??= inTurn(async () => {
+    next ??= fetching(async () => {
       await Promise.resolve() // an idle queue would begin at once, before `next` is set
       next = null
       const all = mendNext
       mendNext = false
-      return bring(all)
+      return run(all)
     })
     return next
   }
 
+  const apply = async (options = {}): Promise<Map<string, unknown>> => (await begin(options)).whole
+
   /** `all`: also check things that are already recorded as applied. */
-  async function bring(all: boolean): Promise<Map<string, unknown>> {
+  async function run(all: boolean): Promise<Run> {
     version = null
+    const number = ++runs
     now = await wanted()
+    known = await driver.known()
     const faults = new Map<string, unknown>()
-    const known = await driver.known()
-    const paths = new Set(now.paths.map(({ id }) => id))
-    const ends = now.paths.flatMap(({ near, far }) => [near, far])
-    const nics = new Set([...now.nics, ...ends].map(({ id }) => id))
-    const subnets = new Set(now.subnets.map(({ id }) => id))
+    const attempt = (id: string, work: () => Promise<void>): Promise<void> =>
+      work().catch((error: unknown) => void faults.set(id, error))
     // Remove first: the addresses may belong to other instances now.
-    const drop = async (id: string, work: () => Promise<void>) => {
-      done.delete(id)
-      await work().catch((error: unknown) => faults.set(id, error))
-    }
-    for (const id of known.paths.filter((one) => !paths.has(one))) await drop(id, () => driver.removePath(id))
-    for (const id of known.nics.filter((one) => !nics.has(one))) await drop(id, () => driver.detachNic(id))
-    for (const id of known.subnets.filter((one) => !subnets.has(one)))
-      await drop(id, () => driver.removeSubnet(id))
+    const wantedPaths = new Set(now.paths.map(({ id }) => id))
+    for (const id of known.paths.filter((one) => !wantedPaths.has(one)))
+      await attempt(id, () =>
+        inPath(id, () => {
+          paths.delete(id)
+          return driver.removePath(id)
+        }),
+      )
+    const present = [...known.subnets, ...known.nics, ...subnets.values(), ...nics.values(), ...now.subnets]
+    const vpcs = new Map(
+      [...new Set(present.map(({ vpc_id }) => vpc_id))].map((id) => [
+        id,
+        inVpc(id, () => bringVpc(id, all, attempt)),
+      ]),
+    )
+    const vpcOf = new Map(now.subnets.map(({ id, vpc_id }) => [id, vpc_id]))
+    const along = new Map(
+      now.paths.map(({ id, near, far }) => [
+        id,
+        attempt(id, async () => {
+          const its = [near, far].map(({ subnet_id }) => vpcOf.get(subnet_id) ?? '')
+          for (const vpcId of its) await vpcs.get(vpcId)
+          await inPath(id, () => inSlot(its.join(), () => applyPath(id, all)))
+        }),
+      ]),
+    )
 
-    const vpcs = Map.groupBy(now.subnets, ({ vpc_id }) => vpc_id)
-    const applyVpc = async (vpcId: string, its: HostNetworks['subnets']): Promise<void> => {
-      try {
-        for (const subnet of its) {
-          const text = JSON.stringify(subnet)
-          if (!all && done.get(subnet.id) === text) continue
-          done.delete(subnet.id)
-          await driver.applySubnet(subnet)
-          done.set(subnet.id, text)
-        }
-      } catch (error) {
-        faults.set(vpcId, error)
+    async function end(): Promise<Map<string, unknown>> {
+      await Promise.all([...vpcs.values(), ...along.values()])
+      if (faults.size === 0 && number === runs) version = now.version
+      for (const [id, err] of faults) log.warn({ err, id }, 'a network is not as it should be')
+      return faults
+    }
+    const fail = (id: string): void => {
+      if (faults.has(id)) throw faults.get(id)
+    }
+    return {
+      whole: end(),
+      async done(vpcId, id = vpcId) {
+        await vpcs.get(vpcId)
+        fail(id)
+      },
+      async pathDone(id) {
+        await along.get(id)
+        fail(id)
+      },
+    }
+  }
+
+  /** Brings one VPC to the newest state. */
+  async function bringVpc(
+    vpcId: string,
+    all: boolean,
+    attempt: (id: string, work: () => Promise<void>) => Promise<void>,
+  ): Promise<void> {
+    const its = now.subnets.filter(({ vpc_id }) => vpc_id === vpcId)
+    const ends = now.paths.flatMap(({ near, far }) => [near, far])
+    await drop('nics', new Set([...now.nics, ...ends].map(({ id }) => id)))
+    await drop('subnets', new Set(its.map(({ id }) => id)))
+    await attempt(vpcId, async () => {
+      for (const subnet of its) {
+        const text = JSON.stringify(subnet)
+        if (!all && subnets.get(subnet.id)?.text === text) continue
+        subnets.set(subnet.id, { vpc_id: vpcId, text: '' })
+        await inSlot(vpcId, () => driver.applySubnet(subnet))
+        subnets.set(subnet.id, { vpc_id: vpcId, text })
       }
+    })
+    await reattach(vpcId, all)
+
+    async function drop(kind: 'nics' | 'subnets', kept: Set<string>): Promise<void> {
+      const applied = kind === 'nics' ? nics : subnets
+      const here = [...known[kind], ...[...applied].map(([id, { vpc_id }]) => ({ id, vpc_id }))]
+      const ids = here.filter(({ id, vpc_id }) => vpc_id === vpcId && !kept.has(id)).map(({ id }) => id)
+      for (const id of new Set(ids))
+        await attempt(id, async () => {
+          applied.set(id, { vpc_id: vpcId, text: '' })
+          await inSlot(vpcId, () => (kind === 'nics' ? driver.detachNic(id) : driver.removeSubnet(id)))
+          applied.delete(id)
+        })
     }
-    await mapAtOnce([...vpcs], vpcsAtOnce, ([vpcId, its]) => applyVpc(vpcId, its))
-    await reattach(all)
-    for (const path of now.paths)
-      await applyPath(path, all).catch((error: unknown) => faults.set(path.id, error))
-    if (faults.size === 0) version = now.version
-    for (const [id, err] of faults) log.warn({ err, id }, 'a network is not as it should be')
-    return faults
   }
 
-  async function applyPath(path: HostNetworks['paths'][number], all: boolean): Promise<void> {
+  /** Applies the path, unless a newer state has none. */
+  async function applyPath(id: string, all: boolean): Promise<void> {
+    const path = now.paths.find((one) => one.id === id)
     const text = JSON.stringify(path)
-    if (!all && done.get(path.id) === text) return
-    done.delete(path.id)
+    if (!path || (!all && paths.get(id) === text)) return
+    paths.delete(id)
     await driver.applyPath(path)
-    done.set(path.id, text)
+    paths.set(id, text)
   }
 
-  /** Attaches the NICs of running instances. Failures are retried at the next report. */
-  async function reattach(all: boolean): Promise<void> {
-    for (const [instanceId, nics] of Map.groupBy(now.nics, ({ instance_id }) => instance_id)) {
+  /** Attaches the NICs that running instances have in this VPC. Failures are retried at the next report. */
+  async function reattach(vpcId: string, all: boolean): Promise<void> {
+    const its = now.nics.filter(({ vpc_id }) => vpc_id === vpcId)
+    for (const [instanceId, ofInstance] of Map.groupBy(its, ({ instance_id }) => instance_id)) {
       try {
         const found = seen.get(instanceId)
         if (!found) continue
         const { pid, engine_id } = found
-        if (isMachine(found)) await attachAll(nics, 'tap', all)
+        if (isMachine(found)) await attachAll(ofInstance, 'tap', all)
         // The pid may have been reused by another process.
-        else if (pid !== null && (await isProcessOf(pid, engine_id))) await attachAll(nics, { pid }, all)
+        else if (pid !== null && (await isProcessOf(pid, engine_id)))
+          await attachAll(ofInstance, { pid }, all)
       } catch (err) {
         log.warn({ err, instance_id: instanceId }, 'NICs are not attached')
       }
     }
   }
 
-  async function attachAll(nics: HostNic[], into: NicSpec['into'], all: boolean): Promise<void> {
-    for (const nic of nics) {
+  async function attachAll(wantedNics: HostNic[], into: NicSpec['into'], all: boolean): Promise<void> {
+    for (const nic of wantedNics) {
       const text = JSON.stringify(specOf(nic, into))
-      if (!all && done.get(nic.id) === text) continue
+      if (!all && nics.get(nic.id)?.text === text) continue
       await attach(nic, into)
     }
   }
 
   async function attach(nic: HostNic, into: NicSpec['into']): Promise<AttachedNic> {
     const spec = specOf(nic, into)
-    done.delete(nic.id)
-    const attached = await driver.attachNic(spec)
-    done.set(nic.id, JSON.stringify(spec))
+    const { vpc_id } = nic
+    nics.set(nic.id, { vpc_id, text: '' })
+    const attached = await inSlot(vpc_id, () => driver.attachNic(spec))
+    nics.set(nic.id, { vpc_id, text: JSON.stringify(spec) })
     return attached
   }
 
   const ofInstance = (id: string): HostNic[] => now.nics.filter(({ instance_id }) => instance_id === id)
 
-  /** Applies the networks. Throws the error of a VPC of this instance. */
+  /** Applies the networks. Throws the error of a VPC of this instance, and does not wait for others. */
   async function ready(instanceId: string): Promise<void> {
-    const faults = await apply()
-    for (const { vpc_id } of ofInstance(instanceId)) if (faults.has(vpc_id)) throw faults.get(vpc_id)
+    const begun = await begin()
+    for (const { vpc_id } of ofInstance(instanceId)) await begun.done(vpc_id)
   }
 
   return {
@@ -182,24 +260,23 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
 
     /** Removes a NIC that is no longer wanted. */
     async detach(nicId: string): Promise<void> {
-      const faults = await apply()
-      if (faults.has(nicId)) throw faults.get(nicId)
+      const begun = await begin()
+      const vpcId = nics.get(nicId)?.vpc_id ?? known.nics.find(({ id }) => id === nicId)?.vpc_id
+      if (vpcId !== undefined) await begun.done(vpcId, nicId)
     },
 
     /** Applies the networks. Throws the error of this path. */
-    async pathReady(id: string): Promise<void> {
-      const faults = await apply()
-      if (faults.has(id)) throw faults.get(id)
-    },
+    pathReady: async (id: string): Promise<void> => (await begin()).pathDone(id),
 
     /** Which paths of this host reach their targets. */
     lookAlongPaths: (): Promise<{ id: string; reaches: boolean }[]> =>
-      mapAtOnce(now.paths, vpcsAtOnce, async ({ id }) => ({ id, reaches: await driver.pathReaches(id) })),
+      mapAtOnce(now.paths, stepsAtOnce, async ({ id }) => ({ id, reaches: await driver.pathReaches(id) })),
 
     /** Takes the instances that run here, and moves NICs to the namespaces of restarted ones. */
     async look(found: FoundInstance[]): Promise<void> {
       seen = new Map(found.map((instance) => [instance.id, instance]))
-      await inTurn(() => reattach(false))
+      const vpcs = [...new Set(now.nics.map(({ vpc_id }) => vpc_id))]
+      await Promise.all(vpcs.map((id) => inVpc(id, () => reattach(id, false))))
     },
   }
 }

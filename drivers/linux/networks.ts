@@ -102,9 +102,13 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
 
     async known() {
       const { records } = host
-      const found = await Promise.all([records.subnets(), records.nics(), records.paths()])
-      const [subnets, nics, paths] = found.map((all) => all.map(({ id }) => id))
-      return { subnets: subnets ?? [], nics: nics ?? [], paths: paths ?? [] }
+      const [subnets, nics, paths] = await Promise.all([records.subnets(), records.nics(), records.paths()])
+      const vpcs = new Map(subnets.map(({ id, vpc_id }) => [id, vpc_id]))
+      return {
+        subnets: subnets.map(({ id, vpc_id }) => ({ id, vpc_id })),
+        nics: nics.map(({ id, subnet_id }) => ({ id, vpc_id: vpcs.get(subnet_id) ?? '' })),
+        paths: paths.map(({ id }) => id),
+      }
     },
 
     list: () => list(host),

@@ -27,7 +27,7 @@ export async function removeHostNetworks(folder: string, namespace: string | nul
     refused: [],
   })
   const { subnets } = await networks.known()
-  for (const id of subnets) await networks.removeSubnet(id)
+  for (const { id } of subnets) await networks.removeSubnet(id)
   await rm(stateFolder, { recursive: true, force: true })
 }
 
