@@ -24,8 +24,10 @@ const alone = /support\/(exclusive|platform|hosts|describe-hosts|topic)\.ts'/
 
 const ends = (suffix, files) =>
   files.map((file) => `<rootDir>/${file}`).filter((file) => file.endsWith(suffix))
-// A run of all files has half of the kill tests of single areas, drawn by its seed; a run of areas and the long form have all.
-const isLeftOut = (file) => process.env.KEELSON_TEST_DRAWS && file.endsWith('kills.test.ts') && !isDrawn(file)
+// A run of all files has half of those that kill processes or lose hosts of a single area, drawn by its seed; a run of areas
+// and the long form have all.
+const kills = /(kills|lost-hosts|lost-machines|image-copies)\.test\.ts$/
+const isLeftOut = (file) => process.env.KEELSON_TEST_DRAWS && kills.test(file) && !isDrawn(file)
 const stackFiles = globSync('test/**/*.test.ts', { cwd: import.meta.dirname }).filter(
   (file) => !file.endsWith('.unit.test.ts') && !isLeftOut(file),
 )

@@ -143,7 +143,7 @@ describe('an application', () => {
     expect((await told(app)).slice(1)).toEqual([reason, reason])
   })
 
-  test('keeps serving when a deployment is cancelled', async () => {
+  testDrawn('keeps serving when a deployment is cancelled', async () => {
     const app = await apps.make()
     const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
     await eventually(async () => (await apps.deployment(id)).phases.some(({ phase }) => phase === 'checking'))
@@ -155,26 +155,29 @@ describe('an application', () => {
     expect(await apps.cancel(id)).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
   })
 
-  test('releases the newest of several deployments; those that waited say that they were superseded', async () => {
-    const app = await apps.make()
-    const slow = await apps.deploy(app.id, { tag: 'silent' })
-    await eventually(async () => (await apps.deployment(slow.id)).status === 'deploying')
-    const waiting = [await apps.deploy(app.id, { tag: 'v2' }), await apps.deploy(app.id, { tag: 'crash' })]
-    const newest = await apps.deploy(app.id, { tag: 'v3' })
-    await apps.cancel(slow.id)
-    await newest.operation.success()
-    for (const { id, operation } of waiting) {
-      expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'superseded' } })
-      expect(await apps.deployment(id)).toMatchObject({ status: 'superseded' })
-    }
-    expect(await saysOf(app.url)).toBe('v3')
-    expect((await told(app)).map((one) => one.split(':')[0])).toEqual([
-      'application.deployed',
-      'application.deployed',
-    ])
-  })
+  testDrawn(
+    'releases the newest of several deployments; those that waited say that they were superseded',
+    async () => {
+      const app = await apps.make()
+      const slow = await apps.deploy(app.id, { tag: 'silent' })
+      await eventually(async () => (await apps.deployment(slow.id)).status === 'deploying')
+      const waiting = [await apps.deploy(app.id, { tag: 'v2' }), await apps.deploy(app.id, { tag: 'crash' })]
+      const newest = await apps.deploy(app.id, { tag: 'v3' })
+      await apps.cancel(slow.id)
+      await newest.operation.success()
+      for (const { id, operation } of waiting) {
+        expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'superseded' } })
+        expect(await apps.deployment(id)).toMatchObject({ status: 'superseded' })
+      }
+      expect(await saysOf(app.url)).toBe('v3')
+      expect((await told(app)).map((one) => one.split(':')[0])).toEqual([
+        'application.deployed',
+        'application.deployed',
+      ])
+    },
+  )
 
-  test('gets its environment by a deployment, and has that of then when one is promoted', async () => {
+  testDrawn('gets its environment by a deployment, and has that of then when one is promoted', async () => {
     const app = await apps.make({ envs: { GREETING: 'one', OTHER: 'x' } })
     const [first] = await apps.deployments(`&app_id=${app.id}`)
     expect(await apps.setEnvs(app.id, { GREETING: 'two' })).toMatchObject({
@@ -251,7 +254,7 @@ testDrawn('applications run on while the engines of all machines stand still', a
   await (await apps.delete(other.id)).operation.success()
 })
 
-test('applications leave a worker that is removed, without a failed request', async () => {
+testDrawn('applications leave a worker that is removed, without a failed request', async () => {
   const app = await apps.make({ replicas: 2 })
   const load = visitors(app.url)
   await (await tenant.owner.deployServers.update(server.id, { worker_count: 1 })).operation.success()
