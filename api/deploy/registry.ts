@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Express, Request, Response } from 'express'
+import { readOn } from '../../lib/early-answers.ts'
 import { newId } from '../../lib/ids.ts'
 import type { Logger } from '../../lib/log.ts'
 import { lastHeader, pushesHeader, relayed } from '../../lib/registry-relay.ts'
@@ -271,8 +272,7 @@ function refuse(error: unknown, request: Request, response: ServerResponse, log:
   if (response.headersSent || response.destroyed) return void response.destroy()
   const { status, code, message, headers } = error instanceof Refusal ? error : refusalOf(error)
   if (status >= 500) log.error({ err: error, method: request.method, path: request.path }, 'request failed')
-  // A body that nobody reads would be taken for the next request.
-  if (!request.complete) response.setHeader('Connection', 'close')
+  readOn(request)
   response.writeHead(status, { 'Content-Type': 'application/json', ...headers })
   response.end(request.method === 'HEAD' ? '' : JSON.stringify({ errors: [{ code, message }] }))
 }

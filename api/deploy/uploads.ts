@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { Transform } from 'node:stream'
 import type { Express, Request, RequestHandler, Response } from 'express'
+import { readOn } from '../../lib/early-answers.ts'
 import type { Logger } from '../../lib/log.ts'
 import { InvalidInput, NotFound, Problem, Unavailable } from '../../lib/problem.ts'
 import { type ArtifactDocument, builder } from '../../models/deploy/artifacts.ts'
@@ -83,8 +84,7 @@ export function serveUploads(app: Express, { ratePerSec, tell, log }: Parts): vo
       await answer(request, response)
     } catch (error) {
       if (response.destroyed) return // the client has left, and goes on later
-      // A body that nobody reads would be taken for the next request.
-      if (!request.complete && !response.headersSent) response.set('Connection', 'close')
+      readOn(request)
       throw error
     }
   }

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { finished, pipeline } from 'node:stream/promises'
+import { pipeline } from 'node:stream/promises'
 import type { MachineRegistries, RegistryRequest, RegistrySpec } from '../../drivers/image-builds.ts'
+import { readRest } from '../../lib/early-answers.ts'
 import { relayed } from '../../lib/registry-relay.ts'
 
 // The registries of deploy servers, for the API: it passes on what comes from outside, with the login of the platform.
@@ -11,9 +12,6 @@ interface Parts {
 }
 
 export type RegistryRelay = ReturnType<typeof makeRegistryRelay>
-
-/** The sender has the answer within that time, and then ends the connection itself. */
-const lingerMs = 30_000
 
 /** A push is many requests: not each looks whether the registry runs. */
 const believedMs = 30_000
@@ -60,14 +58,4 @@ export function makeRegistryRelay({ registries, registry }: Parts) {
       throw error
     }
   }
-}
-
-/**
- * Reads what is left of a request that is answered early, as one for a full disk is. The answer may be lost on a
- * connection that ends with bytes unread.
- */
-async function readRest(request: IncomingMessage): Promise<void> {
-  request.unpipe()
-  request.resume()
-  await finished(request, { signal: AbortSignal.timeout(lingerMs) }).catch(() => {})
 }
