@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { createHash, X509Certificate } from 'node:crypto'
 import { z } from 'zod'
 import { PublishablePorts } from './port-ranges.ts'
 
@@ -17,13 +17,26 @@ export const Capacity = z.strictObject({
   disk_gib: z.int().nonnegative(),
 })
 
+/** Where the API connects to a host's data plane. */
+const PlaneUrl = z.url({ protocol: /^https$/ })
+/** The certificate of a host's data plane, PEM. The API talks to no other, whatever answers at the address. */
+const PlaneCertificate = z.string().max(4096).refine(isCertificate, 'must be a certificate (PEM)')
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0
+  } catch {
+    return false
+  }
+}
+
 /** A host may repeat its enrolment with the same token and key, so a host that was killed half-way can retry. */
 export const Enrolment = z.strictObject({
   token: z.string().max(200),
   public_key: PublicKey,
   name: z.string().max(63),
-  /** Where the API connects to this host's data plane. */
-  data_plane_url: z.url(),
+  data_plane_url: PlaneUrl,
+  data_plane_certificate: PlaneCertificate,
   /** Where clients connect to published ports. */
   address: z.string().max(255),
   capacity: Capacity,
@@ -123,7 +136,9 @@ export const ThingOnHost = z.looseObject({ kind: z.string(), id: z.string(), sta
 
 /** Complete: a thing that is not listed is not on the host. */
 export const HostReport = z.strictObject({
-  data_plane_url: z.url(),
+  data_plane_url: PlaneUrl,
+  /** A new one replaces the former. */
+  data_plane_certificate: PlaneCertificate,
   address: z.string().max(255),
   capacity: Capacity,
   engine: z.strictObject({ name: z.string(), version: z.string() }),
@@ -290,8 +305,16 @@ export type ThingOnHost = z.infer<typeof ThingOnHost>
 export type HostReport = z.infer<typeof HostReport>
 export type ReportAnswer = z.infer<typeof ReportAnswer>
 
-/** A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, 60 s. */
+/** The claim `req`: the token is good for this request alone. `target` is path and query. */
+export const requestHash = (method: string, target: string): string =>
+  createHash('sha256').update(`${method} ${target}`).digest('base64url')
+
+/**
+ * A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, `req` with the hash of method,
+ * path and query, a single-use `jti`, 60 s.
+ */
 export const internalAudience = 'keelson-internal'
+export const internalTokenSec = 60
 export const hostTokenType = 'host+jwt'
 /** For the gateway, before Temporal, hosts sign tokens that are good for longer: they go with each call. */
 export const gatewayAudience = 'keelson-gateway'
@@ -319,9 +342,6 @@ export const registrySubject = (machineId: string, deployServerId: string): stri
 /** The subject of a token that makes a part of the host apply what is wanted. */
 export const wantedSubject = (part: string): string => `${part}:wanted`
 export const planeTokenSec = 30
-/** The claim `req`: a token is good for this request alone. `target` is path and query. */
-export const planeRequest = (method: string, target: string): string =>
-  createHash('sha256').update(`${method} ${target}`).digest('base64url')
 
 /** One line of `GET /containers/{id}/logs`. */
 export const LogLine = z.object({
