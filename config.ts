@@ -70,6 +70,16 @@ const blobs = {
   KEELSON_S3_SECRET_KEY: z.string().optional().describe('The secret access key'),
 }
 
+const storeRoom = {
+  KEELSON_STORE_FREE_GIB: z.coerce
+    .number()
+    .nonnegative()
+    .default(5)
+    .describe(
+      'Space that stays free on MongoDB’s disk: below it, output, artifacts and backups in GridFS are refused, and everything else goes on; 0: no such limit',
+    ),
+}
+
 const namespace = {
   KEELSON_TEMPORAL_NAMESPACE: z.string().default('keelson').describe('The Temporal namespace'),
 }
@@ -183,6 +193,7 @@ const api = z.object({
   ...metrics(7085),
   ...mongodb,
   ...blobs,
+  ...storeRoom,
   ...temporal,
   ...outbound,
   ...images,
