@@ -70,6 +70,16 @@ const blobs = {
   KEELSON_S3_SECRET_KEY: z.string().optional().describe('The secret access key'),
 }
 
+const storeRoom = {
+  KEELSON_STORE_FREE_GIB: z.coerce
+    .number()
+    .nonnegative()
+    .default(5)
+    .describe(
+      'Space that stays free on MongoDB’s disk: below it, output, artifacts and backups in GridFS are refused, and everything else goes on; 0: no such limit',
+    ),
+}
+
 const namespace = {
   KEELSON_TEMPORAL_NAMESPACE: z.string().default('keelson').describe('The Temporal namespace'),
 }
@@ -183,6 +193,7 @@ const api = z.object({
   ...metrics(7085),
   ...mongodb,
   ...blobs,
+  ...storeRoom,
   ...temporal,
   ...outbound,
   ...images,
@@ -499,6 +510,23 @@ const host = z.object({
     .positive()
     .default(8_192)
     .describe('The same in operations a second'),
+  KEELSON_IMAGE_GIB: z.coerce
+    .number()
+    .positive()
+    .default(20)
+    .describe('The largest image that the host pulls, unpacked; a larger one is `image_too_large`'),
+  KEELSON_IMAGES_FREE_GIB: z.coerce
+    .number()
+    .nonnegative()
+    .default(5)
+    .describe(
+      'Space that images leave free on the disk with the engine’s files: below it, unused ones go, the longest unused first, and no others come',
+    ),
+  KEELSON_IMAGES_UNUSED_DAYS: z.coerce
+    .number()
+    .positive()
+    .default(7)
+    .describe('Days after which an image that the host pulled and nothing uses is removed'),
   KEELSON_HOST_CONTAINER_MACHINES: z
     .enum(['true', 'false'])
     .default('false')

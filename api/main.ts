@@ -17,6 +17,7 @@ import { useImagePolicy } from '../models/compute/images.ts'
 import { useLinks } from '../models/identity/links.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { onAccepted } from '../models/operations.ts'
+import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
 import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
@@ -42,6 +43,8 @@ const stopping = new AbortController()
 
 await connectDatabase(settings)
 await useBlobStores(settings)
+keepStoreRoom(settings, log)
+showStoreRoom()
 useLinks(settings)
 useImagePolicy(
   makeImagePolicy({

@@ -154,7 +154,7 @@ export interface EngineDescription {
 export interface ContainerEngine {
   /**
    * Makes the image present and returns its digest. Asks the registry only if the host does not have the image. Throws
-   * ImageNotFound, EngineUnavailable.
+   * ImageNotFound, ImageTooLarge, HostDiskFull, EngineUnavailable.
    */
   pull(image: string, options?: PullOptions): Promise<{ image_digest: string }>
   /**

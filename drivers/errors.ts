@@ -22,6 +22,18 @@ export class ImageNotFound extends EngineError {
   }
 }
 
+/** The image has more bytes than the host takes. */
+export class ImageTooLarge extends EngineError {
+  override readonly name = 'ImageTooLarge'
+  readonly code = 'image_too_large'
+  readonly permanent = true
+  readonly image: string
+  constructor(image: string, mostBytes: number) {
+    super(`The image ${image} is larger than ${Math.round((mostBytes / 1024 ** 3) * 100) / 100} GiB`)
+    this.image = image
+  }
+}
+
 /** The image of something that the platform offers cannot be had. The message of the cause says why. */
 export class ImageUnavailable extends EngineError {
   override readonly name = 'ImageUnavailable'
@@ -322,7 +334,7 @@ export class DiskInUse extends EngineError {
 
 /**
  * The host cannot guarantee the space: all its disks, filled to their sizes, would not fit with the new one. Also
- * thrown for a machine's memory.
+ * thrown for a machine's memory, and for an image.
  */
 export class HostDiskFull extends EngineError {
   override readonly name = 'HostDiskFull'

@@ -204,6 +204,8 @@ export const logPieceBytes = 4 * 1024 * 1024
 /** Incompressible data grows by a thousandth. */
 export const logPieceBodyKib = 4 * 1024 + 64
 export const logPieceType = 'application/gzip'
+/** The code of the refusal if the platform's store has no room. */
+export const storeFullCode = 'store_full'
 
 /** One line before the bytes of each file, in a host's answer with the output it still has of a container. */
 export const LogFileHeader = z.strictObject({

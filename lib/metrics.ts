@@ -63,6 +63,10 @@ export const metrics = {
     name: 'keelson_log_archived_pieces_total',
     help: 'In how many pieces',
   }),
+  storeRefused: new Counter({
+    name: 'keelson_store_refused_total',
+    help: 'Parts of output, artifacts and backups that were refused because MongoDB’s disk is too full',
+  }),
 }
 
 /**

@@ -5,6 +5,7 @@ import { newId } from '../lib/ids.ts'
 import { mapAtOnce } from '../lib/queue.ts'
 import { BucketFault } from '../lib/tenant-buckets.ts'
 import { schemaOptions } from './schemas.ts'
+import { needStoreRoom } from './store-room.ts'
 
 // Data too large for a document: in an S3 bucket if one is configured, else in GridFS. A reference to a blob names its
 // store, so that the setting can change. Backups may be in buckets of tenants.
@@ -64,9 +65,12 @@ export function storesOfTargets(open: OpenTarget): void {
 // Longer than it takes to store a blob and to commit a reference to it.
 const unfinishedMs = 3_600_000
 
+// Like a record, of which a full store takes some more.
+const smallBytes = 1024
+
 /**
  * Stores bytes, in the bucket of a tenant if one is given. They are removed after an hour unless a transaction with a
- * reference to them calls `keepBlob`.
+ * reference to them calls `keepBlob`. Throws StoreFull.
  */
 export async function storeBlob(
   bytes: Uint8Array,
@@ -76,6 +80,7 @@ export async function storeBlob(
   const name: BlobName = within
     ? { key: `${within.prefix}${key}`, store: 'target', target_id: within.target_id }
     : { key, store: stores.s3 ? 's3' : 'gridfs' }
+  if (name.store === 'gridfs' && bytes.length > smallBytes) await needStoreRoom()
   await new UnwantedBlob(unwanted(name, new Date(Date.now() + unfinishedMs))).save()
   try {
     await (await storeOf(name)).put(name.key, bytes)

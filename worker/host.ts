@@ -100,7 +100,10 @@ const api = makeInternalApi(settings.KEELSON_API_URL, credential)
 const folder = await untilItWorks('looking for the engine’s files', () => findLogFolder(settings), insisting)
 const fence = await openFence(settings, hostId, insisting)
 const opened = { hostId, folder, api, network: fence.network, serveOn: serveOn(settings), log }
-const { containers, machines, balancers, engine, files, logs, archives } = await openEngines(settings, opened)
+const { containers, machines, balancers, images, engine, files, logs, archives } = await openEngines(
+  settings,
+  opened,
+)
 const machinesOfHost = lookIntoMachines(machines, log, signal)
 const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wantedDisk })
 const networks = await openNetworks(settings, { hostId, engine, wanted: api.networks, log })
@@ -137,7 +140,15 @@ const watchedMachines = (): string[] =>
   })
 
 const parts: HostPart[] = [
-  containersPart({ engine: containers, instances: seen.containers, configVars, hosted, networks }),
+  containersPart({
+    engine: containers,
+    instances: seen.containers,
+    images,
+    configVars,
+    hosted,
+    networks,
+    log,
+  }),
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),

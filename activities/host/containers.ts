@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { cancellationSignal, heartbeat } from '@temporalio/activity'
 import type { ContainerEngine, ContainerSpec, FoundContainer } from '../../drivers/containers.ts'
+import { ImageNotFound } from '../../drivers/errors.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
@@ -48,7 +49,13 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
       return inSlot(
         async () => {
           const mounts = await hosted.mountsFor(spec.id, disks, operationId)
-          return engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork)
+          const run = () => engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork)
+          return run().catch(async (error: unknown) => {
+            // It went since it was pulled: somebody removed it, or another host of the same engine.
+            if (!(error instanceof ImageNotFound)) throw error
+            await pull(spec.image, image_digest)
+            return run()
+          })
         },
         ...turn(),
       )

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { forEachLimit } from '../../models/identity/limits.ts'
-import { type TenantDocument, tenantOf } from '../../models/identity/tenants.ts'
+import { limitOf, type TenantDocument, tenantOf } from '../../models/identity/tenants.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 import { operation } from '../operation.ts'
 
@@ -12,7 +12,7 @@ export const LimitsView = z
   .meta({ id: 'Limits' })
 
 /** The limits by name, without the record's other fields. */
-export const limitsOf = ({ limits }: TenantDocument) => forEachLimit((name) => limits[name])
+export const limitsOf = (tenant: TenantDocument) => forEachLimit((name) => limitOf(tenant, name))
 
 export const toLimitsView = (tenant: TenantDocument): z.output<typeof LimitsView> => ({
   ...limitsOf(tenant),

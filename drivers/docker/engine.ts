@@ -6,6 +6,7 @@ import { connection } from './connection.ts'
 import { asEngineError, asking, unless, wordsOf } from './errors.ts'
 import { watchContainers } from './events.ts'
 import { openTerminal } from './exec.ts'
+import type { HostImages } from './host-images.ts'
 import { pullImage } from './images.ts'
 import { readLogs } from './logs.ts'
 import { isJoined, lookAtPause, pair, removeAny, stopPause, toFoundAlone, toFoundWith } from './pause.ts'
@@ -25,6 +26,8 @@ export interface DockerSettings {
   dockerHost: string
   /** The host ports that containers can publish. */
   ports: HostPorts
+  /** How images are pulled; by default without limits. */
+  images?: Pick<HostImages, 'pull'>
   /** Output beyond a container's cap that may wait on the host for archiving. 0: the engine drops it at once. */
   logBacklogMib?: number
   beforeRemoval?: BeforeRemoval
@@ -51,6 +54,7 @@ export function makeDockerEngine({
   hostId,
   dockerHost,
   ports,
+  images,
   logBacklogMib = 0,
   beforeRemoval = async () => {},
   pauseImage = 'busybox:latest',
@@ -72,7 +76,7 @@ export function makeDockerEngine({
   return {
     pull: (image, options = {}) =>
       asking(async () => {
-        const { digest } = await pullImage(docker, image, options)
+        const { digest } = await (images ? images.pull(image, options) : pullImage(docker, image, options))
         return { image_digest: digest }
       }, options.signal),
 

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { PullOptions } from '../containers.ts'
 import { statusOf, unless } from './errors.ts'
 import { jsonLines, openStream } from './streams.ts'
-import { EngineUnavailable, ImageNotFound } from '../errors.ts'
+import { EngineError, EngineUnavailable, ImageNotFound } from '../errors.ts'
 
 /** An image on this engine: its local id, and the digest that identifies the same bytes everywhere. */
 export interface LocalImage {
@@ -15,6 +15,7 @@ const PullNews = z.object({
   id: z.string().optional(),
   status: z.string().optional(),
   progress: z.string().optional(),
+  progressDetail: z.object({ total: z.number().optional() }).optional(),
   error: z.string().optional(),
 })
 
@@ -33,19 +34,36 @@ export async function localImage(docker: Docker, image: string, digest: string |
   return found
 }
 
-/** Makes the image present. Throws ImageNotFound, EngineUnavailable. */
-export async function pullImage(docker: Docker, image: string, options: PullOptions): Promise<LocalImage> {
+/** Called during a download, with the size of the layers as far as it is known. If it throws, the download ends. */
+export type OnLayers = (bytes: number) => Promise<void>
+
+/** Makes the image present. Throws ImageNotFound, EngineUnavailable, and what `onLayers` throws. */
+export async function pullImage(
+  docker: Docker,
+  image: string,
+  options: PullOptions,
+  onLayers: OnLayers = async () => {},
+): Promise<LocalImage> {
   const digest = options.digest ?? null
   const there = await findLocal(docker, image, digest)
   if (there) return there
-  await download(docker, digest ? `${repositoryOf(image)}@${digest}` : image, image, options)
+  await download(docker, image, options, onLayers)
   return localImage(docker, image, digest)
 }
+
+/** The name by which the engine gets and has an image. */
+export const referenceOf = (image: string, digest: string | null): string =>
+  digest ? `${repositoryOf(image)}@${digest}` : tagged(image)
 
 // The shape of a reference: host, path, tag, digest. Nothing else may enter the engine's URLs.
 const imageName = /^\w[\w.-]*(:\d+)?(\/\w[\w.-]*)*(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?$/
 
-async function findLocal(docker: Docker, image: string, digest: string | null): Promise<LocalImage | null> {
+/** Null if the engine does not have it. */
+export async function findLocal(
+  docker: Docker,
+  image: string,
+  digest: string | null,
+): Promise<LocalImage | null> {
   if (!imageName.test(image)) throw new ImageNotFound(image)
   // With a tag, since the engine takes a bare name for the beginning of an id, too.
   const names = digest ? [`${repositoryOf(image)}@${digest}`, digest] : [tagged(image)]
@@ -61,10 +79,12 @@ async function findLocal(docker: Docker, image: string, digest: string | null): 
 
 async function download(
   docker: Docker,
-  reference: string,
   image: string,
   options: PullOptions,
+  onLayers: OnLayers,
 ): Promise<void> {
+  const reference = referenceOf(image, options.digest ?? null)
+  const layers = new Map<string, number>()
   const silence = new AbortController()
   const signal = options.signal ? AbortSignal.any([options.signal, silence.signal]) : silence.signal
   let timer = setTimeout(() => silence.abort(), registryAnswersMs)
@@ -76,10 +96,13 @@ async function download(
       answered = true
       clearTimeout(timer)
       timer = setTimeout(() => silence.abort(), silenceMs)
+      const total = said.progressDetail?.total
+      if (said.id && total) layers.set(said.id, Math.max(layers.get(said.id) ?? 0, total))
+      await onLayers([...layers.values()].reduce((sum, bytes) => sum + bytes, 0))
       options.onProgress?.([said.id, said.status, said.progress].filter(Boolean).join(' '))
     }
   } catch (error) {
-    if (options.signal?.aborted) throw error
+    if (options.signal?.aborted || error instanceof EngineError) throw error
     if (answered) throw new EngineUnavailable(`The download of the image ${image} was interrupted`, error)
     // Without a status the engine itself does not answer.
     if (!silence.signal.aborted && statusOf(error) === undefined) throw error

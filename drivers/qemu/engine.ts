@@ -42,6 +42,7 @@ export async function openQemuMachines(
     logBacklogMib: 0,
     serveOn: null,
     ports: null,
+    pulls: null,
     hostNamespace: null,
     vmBuild: null,
     beforeRemoval: async () => {},

@@ -3,7 +3,7 @@ import { makeNamedQueues } from '../../lib/queue.ts'
 import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
 import type { FoundMachine, MachineSpec } from '../machines.ts'
 import type { HostBoot } from './boot.ts'
-import { machineImage, type makeRootImages } from './images.ts'
+import { type ImagePulls, machineImage, type makeRootImages } from './images.ts'
 import { Link } from './links.ts'
 import { LogWriter } from './logs.ts'
 import { hasMemory, type PromisedRoom } from './memory.ts'
@@ -19,8 +19,10 @@ import type { ServeOn } from '../qcow2/transfers.ts'
 export interface QemuSettings {
   /** The host that owns these machines. */
   hostId: string
-  /** Pulls and unpacks images, see DockerSettings. */
+  /** Unpacks images, see DockerSettings. */
   dockerHost: string
+  /** How images are pulled; by default without limits. */
+  pulls?: ImagePulls | null
   /** Holds the machines and the images' root disks. */
   folder: string
   /** For sockets and pid files: a short path, preferably one that is emptied at boot (`/run/…`). */

@@ -8,6 +8,7 @@ import Docker from 'dockerode'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import { connection } from '../docker/connection.ts'
 import { asking, unless } from '../docker/errors.ts'
+import type { HostImages } from '../docker/host-images.ts'
 import { pullImage } from '../docker/images.ts'
 import type { PullOptions } from '../containers.ts'
 import { EngineUnavailable } from '../errors.ts'
@@ -54,8 +55,14 @@ const host = 'keelson.host'
 
 const nameOf = (digest: string): string => digest.replace(/[^a-zA-Z0-9]/g, '-')
 
+/** How images come to the Docker Engine. */
+export type ImagePulls = Pick<HostImages, 'pull'>
+
 /** Builds them with a Docker Engine, which pulls images and merges their layers. */
-export function makeRootImages(folder: string, docker: { hostId: string; dockerHost: string }) {
+export function makeRootImages(
+  folder: string,
+  docker: { hostId: string; dockerHost: string; pulls: ImagePulls | null },
+) {
   const engine = new Docker(connection(docker.dockerHost))
   const mine = new Set<string>()
   const folderOf = (digest: string): string => join(folder, nameOf(digest))
@@ -108,7 +115,8 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
   async function prepare(image: string, options: PullOptions): Promise<BaseImage> {
     const known = options.digest ? await find(options.digest) : null
     if (known) return known
-    const { id, digest } = await asking(() => pullImage(engine, image, options), options.signal)
+    const pulled = docker.pulls?.pull(image, options) ?? pullImage(engine, image, options)
+    const { id, digest } = await asking(() => pulled, options.signal)
     // Many machines may request a new image at once: the first makes it, the others find it.
     return makingInTurn(digest, async () => {
       const there = await find(digest)

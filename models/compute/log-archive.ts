@@ -5,10 +5,13 @@ import type { LogPiece as SentPiece } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { type BlobName, dropBlobs, dropUnkept, keepBlob, readBlob, storeBlob } from '../blobs.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
+import { limitOf, Tenant } from '../identity/tenants.ts'
 import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { noteCut } from './log-gaps.ts'
+import { addToTotal, totalTurn } from './log-totals.ts'
 
 /** The archive of the output of one instance, or of one load balancer (log-owners.ts). */
 export interface LogArchiveDocument {
@@ -23,6 +26,8 @@ export interface LogArchiveDocument {
   stored_bytes: number
   /** Former hosts, which may have output that is not archived yet. */
   former_hosts: { host_id: string; left_at: Date }[]
+  /** The newest of the pieces that were dropped to keep the tenant within its limit. */
+  cut?: { seq: number; created_at: Date }
 }
 
 const text = { type: String, required: true } as const
@@ -35,6 +40,7 @@ const archiveSchema = new Schema<LogArchiveDocument>(
     key_sealed: text,
     stored_bytes: { type: Number, default: 0 },
     former_hosts: [{ _id: false, host_id: text, left_at: { type: Date, required: true } }],
+    cut: new Schema({ seq: number, created_at: { type: Date, required: true } }, { _id: false }),
   },
   { ...schemaOptions, collection: 'log_archives' },
 )
@@ -43,6 +49,7 @@ archiveSchema.index({ tenant_id: 1 })
 archiveSchema.index({ stored_bytes: 1 })
 archiveSchema.index({ 'former_hosts.host_id': 1 })
 archiveSchema.index({ 'former_hosts.left_at': 1 })
+archiveSchema.index({ 'cut.created_at': 1 }, { sparse: true })
 export const LogArchive = mongoose.model<LogArchiveDocument>('LogArchive', archiveSchema)
 sealedField(LogArchive, 'key_sealed')
 
@@ -92,6 +99,7 @@ const inOrder = { engine_created_at: 1, engine_id: 1, seq: 1 } as const
 pieceSchema.index({ tenant_id: 1, instance_id: 1, ...inOrder }, { unique: true })
 pieceSchema.index({ instance_id: 1, engine_id: 1, file: 1, to: -1 })
 pieceSchema.index({ created_at: 1 })
+pieceSchema.index({ tenant_id: 1, created_at: 1 })
 export const LogPiece = mongoose.model<LogPieceDocument>('LogPiece', pieceSchema)
 
 /** The instance of a piece, and the host that sends it. */
@@ -101,19 +109,25 @@ export interface Written {
   host_id: string
 }
 
+// What MongoDB keeps of a piece beside its content: output of zeros would otherwise be a great many records for nothing.
+const recordBytes = 1024
+
 /**
  * Archives a piece that continues its file, and returns up to where the file is archived. Ignores a piece that is
- * archived already or leaves a gap. A piece that is sent twice, even in parallel, is archived once. Throws NotFound if
- * the instance is being deleted.
+ * archived already or leaves a gap. A piece that is sent twice, even in parallel, is archived once. The tenant's oldest
+ * pieces make room for it (`max_archive_gib`). Throws NotFound if the instance is being deleted, and StoreFull.
  */
 export async function keepPiece(written: Written, sent: SentPiece, compressed: Buffer): Promise<number> {
   const to = await keptTo(written, sent)
   if (to !== sent.from) return to
+  const most = await mostBytesOf(written.tenant_id)
   const archive = await openArchive(written)
   const { sealed } = seal(await ringOf(archive), compressed, contextOf(archive._id))
   const blob = await storeBlob(sealed)
   try {
-    const kept = await transaction(() => commit(written, sent, blob, sealed.length))
+    const turn = totalTurn(written.tenant_id)
+    const bytes = sealed.length + recordBytes
+    const kept = await transaction(() => commit(written, sent, { blob, bytes, most }), turn)
     if (!kept) await dropUnkept(blob)
   } catch (error) {
     await dropUnkept(blob)
@@ -126,17 +140,16 @@ export async function keepPiece(written: Written, sent: SentPiece, compressed: B
 async function commit(
   written: Written,
   { bytes, from, after_gap, ...sent }: SentPiece,
-  blob: BlobName,
-  stored_bytes: number,
+  { blob, bytes: stored_bytes, most }: { blob: BlobName; bytes: number; most: number },
 ): Promise<boolean> {
   const { tenant_id, instance_id } = written
   if ((await keptTo(written, sent)) !== from) return false
   // This write also serializes the commits for one instance, and its deletion.
-  const { matchedCount } = await LogArchive.updateOne(
+  const archive = await LogArchive.findOneAndUpdate(
     { _id: instance_id, tenant_id },
     { $inc: { stored_bytes } },
   )
-  if (!matchedCount) throw new NotFound('instance')
+  if (!archive) throw new NotFound('instance')
   const { engine_id, engine_created_at } = sent
   const last = await LogPiece.findOne({ tenant_id, instance_id, engine_created_at, engine_id }, { seq: 1 })
     .sort({ seq: -1 })
@@ -145,7 +158,8 @@ async function commit(
     _id: blob.key,
     ...written,
     ...sent,
-    seq: (last?.seq ?? 0) + 1,
+    // Never one that a reader of dropped pieces has passed.
+    seq: (last?.seq ?? archive.cut?.seq ?? 0) + 1,
     from,
     to: from + bytes,
     after_gap: after_gap === 'true',
@@ -154,7 +168,15 @@ async function commit(
     created_at: new Date(),
   })
   await keepBlob(blob)
+  const total = await addToTotal(tenant_id, stored_bytes, () => sumOfPieces(tenant_id))
+  if (total > most) await cut(tenant_id, total - most, blob.key)
   return true
+}
+
+/** In bytes. */
+async function mostBytesOf(tenantId: string): Promise<number> {
+  const tenant = await Tenant.findById(tenantId, { limits: 1 }).lean()
+  return limitOf(tenant ?? { limits: {} }, 'max_archive_gib') * 1024 ** 3
 }
 
 async function keptTo(
@@ -223,6 +245,10 @@ const afterwards = ({ engine_created_at, engine_id, seq }: Pick<LogPieceDocument
   ],
 })
 
+/** Whether a piece was not dropped since it was read. */
+export const isThere = async ({ _id, tenant_id }: LogPieceDocument): Promise<boolean> =>
+  (await LogPiece.exists({ _id, tenant_id })) !== null
+
 /** Decrypts a piece: lines, compressed with gzip. */
 export async function readPiece({ blob }: LogPieceDocument, archive: LogArchiveDocument): Promise<Buffer> {
   return unseal(await ringOf(archive), archiveKey, await readBlob(blob), contextOf(archive._id))
@@ -266,15 +292,64 @@ export async function dropPieces(filter: object, limit = piecesAtOnce): Promise<
       .sort({ created_at: 1 })
       .limit(Math.min(limit, piecesAtOnce))
       .lean()
-    if (!pieces.length) return 0
-    await dropBlobs(pieces.map(({ blob }) => blob))
-    await LogPiece.deleteMany({ _id: { $in: pieces.map(({ _id }) => _id) } }).setOptions(everyTenant)
-    for (const [id, of] of Map.groupBy(pieces, ({ instance_id }) => instance_id)) {
-      const stored_bytes = -of.reduce((sum, piece) => sum + piece.stored_bytes, 0)
-      await LogArchive.updateOne({ _id: id }, { $inc: { stored_bytes } }).setOptions(everyTenant)
-    }
+    await drop(pieces)
     return pieces.length
   })
+}
+
+async function drop(pieces: LogPieceDocument[]): Promise<void> {
+  if (!pieces.length) return
+  await dropBlobs(pieces.map(({ blob }) => blob))
+  await LogPiece.deleteMany({ _id: { $in: pieces.map(({ _id }) => _id) } }).setOptions(everyTenant)
+  for (const [id, of] of Map.groupBy(pieces, ({ instance_id }) => instance_id)) {
+    await LogArchive.updateOne({ _id: id }, { $inc: { stored_bytes: -bytesOf(of) } }).setOptions(everyTenant)
+  }
+  for (const [tenant, of] of Map.groupBy(pieces, ({ tenant_id }) => tenant_id))
+    await addToTotal(tenant, -bytesOf(of), () => sumOfPieces(tenant))
+}
+
+const bytesOf = (pieces: Pick<LogPieceDocument, 'stored_bytes'>[]): number =>
+  pieces.reduce((sum, { stored_bytes }) => sum + stored_bytes, 0)
+
+async function sumOfPieces(tenant_id: string): Promise<number> {
+  const [all] = await LogPiece.aggregate<{ bytes: number }>([
+    { $match: { tenant_id } },
+    { $group: { _id: null, bytes: { $sum: '$stored_bytes' } } },
+  ])
+  return all?.bytes ?? 0
+}
+
+const cutAtOnce = 20
+
+/**
+ * Drops a tenant's oldest pieces until at least `excess` bytes are gone or 500 pieces are; the next piece drops more.
+ * `kept` stays. The archives remember that they are cut.
+ */
+async function cut(tenant_id: string, excess: number, kept: string): Promise<void> {
+  let left = excess
+  for (let count = 0; left > 0 && count < piecesAtOnce; count += cutAtOnce) {
+    const oldest = await LogPiece.find({ tenant_id, _id: { $ne: kept } })
+      .sort({ created_at: 1 })
+      .limit(cutAtOnce)
+      .lean()
+    if (!oldest.length) return
+    const goes: LogPieceDocument[] = []
+    for (const piece of oldest) {
+      if (left <= 0) break
+      goes.push(piece)
+      left -= piece.stored_bytes
+    }
+    await drop(goes)
+    for (const [_id, of] of Map.groupBy(goes, ({ instance_id }) => instance_id)) {
+      const seq = Math.max(...of.map((piece) => piece.seq))
+      const created_at = of.at(-1)?.created_at
+      await LogArchive.updateOne(
+        { _id, tenant_id },
+        { $max: { 'cut.seq': seq, 'cut.created_at': created_at } },
+      )
+      await noteCut({ _id, tenant_id })
+    }
+  }
 }
 
 // Each archive has one key, which is never replaced and is deleted with the archive.

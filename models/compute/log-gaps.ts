@@ -1,15 +1,39 @@
 import { Activity, noteActivity } from '../activity.ts'
-import type { LogOwner } from './log-owners.ts'
 
-const kind = 'output_dropped'
-// While output is being dropped, every file arrives with a gap before it.
-const saidEveryMs = 600_000
+// While output is lost, every piece tells of it. An owner's feed tells every ten minutes, or every day.
+const sometimesMs = 600_000
+const dailyMs = 86_400_000
+
+interface Owner {
+  _id: string
+  tenant_id: string
+}
 
 /** Notes in the owner's activity feed that its host dropped output, at most every ten minutes. */
-export async function noteGap({ _id, tenant_id }: LogOwner): Promise<void> {
-  const recent = { time: { $gt: new Date(Date.now() - saidEveryMs) } }
+export const noteGap = (owner: Owner): Promise<void> =>
+  noteOnceIn(
+    sometimesMs,
+    owner,
+    'output_dropped',
+    'Output came faster than it could be archived, or the archive was away or full for too long: some may be lost',
+  )
+
+/** Notes there that archived output was dropped for the tenant's limit, at most once a day. */
+export const noteCut = (owner: Owner): Promise<void> =>
+  noteOnceIn(
+    dailyMs,
+    owner,
+    'archive_cut',
+    'The tenant’s archived output has reached max_archive_gib: the oldest is removed, some of this resource’s too',
+  )
+
+async function noteOnceIn(
+  periodMs: number,
+  { _id, tenant_id }: Owner,
+  kind: string,
+  message: string,
+): Promise<void> {
+  const recent = { time: { $gt: new Date(Date.now() - periodMs) } }
   if (await Activity.exists({ tenant_id, resource_id: _id, kind, ...recent })) return
-  const message =
-    'Output came faster than it could be archived, or the archive was away for too long: some may be lost'
   await noteActivity({ tenant_id, resource_id: _id, kind, message, data: {} })
 }

@@ -14,6 +14,10 @@ export async function trimArchives({ days, bytes }: { days: number; bytes: numbe
     { 'former_hosts.left_at': { $lt: before } },
     { $pull: { former_hosts: { left_at: { $lt: before } } } },
   ).setOptions(everyTenant)
+  // So would what was cut.
+  await LogArchive.updateMany({ 'cut.created_at': { $lt: before } }, { $unset: { cut: 1 } }).setOptions(
+    everyTenant,
+  )
   const large = await LogArchive.find({ stored_bytes: { $gt: bytes } }, { stored_bytes: 1 })
     .setOptions(everyTenant)
     .limit(atOnce)

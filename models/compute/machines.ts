@@ -3,7 +3,7 @@ import type { MachineKind, MachineSource, MachineSpec } from '../../drivers/mach
 import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import { InvalidInput } from '../../lib/problem.ts'
 import type { By } from '../acceptance.ts'
-import { type Size, sizeOf } from '../identity/tenants.ts'
+import { diskSize, type Size, sizeOf } from '../identity/tenants.ts'
 import { defineResource, type Resource, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
@@ -21,7 +21,7 @@ import {
   constraintsOf,
 } from './instances.ts'
 import { needRoomElsewhere } from './placement.ts'
-import { reserve, reserveIfRoom, shrink } from './reservations.ts'
+import { reserve, reserveAlso, reserveIfRoom, shrink } from './reservations.ts'
 
 // MicroVMs and VMs: instances with their own kernel, which can be suspended.
 
@@ -122,11 +122,12 @@ export function defineMachine<D extends MachineDocument, Verb extends string>(
 
 /**
  * The larger of the present size and the size at the next start. A machine whose desired state is suspended reserves
- * only its root disk.
+ * only disk: for its root disk, and for the file with its memory.
  */
 function sizeOfMachine(machine: MachineDocument): Size {
   const { desired_state, cpu_cores, memory_mib, runs_with, root_disk_gib: disk_gib } = machine
-  if (desired_state === 'suspended') return { cpu_milli: 0, memory_mib: 0, disk_gib }
+  if (desired_state === 'suspended')
+    return diskSize(disk_gib + Math.ceil((runs_with?.memory_mib ?? memory_mib) / 1024))
   const largest = {
     cpu_cores: Math.max(cpu_cores, runs_with?.cpu_cores ?? 0),
     memory_mib: Math.max(memory_mib, runs_with?.memory_mib ?? 0),
@@ -185,8 +186,12 @@ export function mustNotShrink(
   throw new InvalidInput(422, [{ pointer: '/root_disk_gib', message }])
 }
 
+/** Throws QuotaExceeded, and NoCapacity if the host has no disk room for the memory. CPU and memory stay reserved. */
 export const acceptSuspend = (kind: SuspendableKind, by: By, id: string): AcceptedInstance =>
-  begin(kind, by, id, 'suspend', { set: { desired_state: 'suspended' } })
+  begin(kind, by, id, 'suspend', {
+    set: { desired_state: 'suspended' },
+    reserve: (machine) => reserveAlso(id, by.tenant_id, kind.sizeOf(machine)),
+  })
 
 /** Throws QuotaExceeded, and NoCapacity if no host has room to run the machine. */
 export const acceptResume = (kind: SuspendableKind, by: By, id: string): AcceptedInstance =>
@@ -195,7 +200,7 @@ export const acceptResume = (kind: SuspendableKind, by: By, id: string): Accepte
     reserve: (machine) => takeRoomToRun(kind, machine),
   })
 
-/** Reserves room on the present host. If that is full, another host must have room: the operation moves the machine. */
+/** Reserves room on the present host, beside that of its memory's file. If that is full, another host must have room: the operation moves the machine. */
 async function takeRoomToRun(kind: InstanceKind, machine: InstanceDocument): Promise<void> {
   const { _id, tenant_id } = machine
   if (await reserveIfRoom(_id, tenant_id, kind.sizeOf(machine))) return

@@ -1,5 +1,5 @@
 import { instanceKindNames, ObservedInstance } from '../../lib/host-protocol.ts'
-import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
+import { OperationInProgress, QuotaExceeded, StateConflict } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
 import { transaction } from '../database.ts'
 import { acceptVerb } from '../operations.ts'
@@ -7,7 +7,7 @@ import { findInstances, type Instance } from './instance-kinds.ts'
 import type { InstanceDocument } from './instances.ts'
 import { observer } from './observer.ts'
 import { markReachable } from './reachability.ts'
-import { resize, strangersOn } from './reservations.ts'
+import { NoCapacity, resize, shrink, strangersOn } from './reservations.ts'
 
 // A report may be older than the end of an operation. A record that changed after the report was begun, or less than
 // this before, is left to the next report, 10 s later.
@@ -57,13 +57,21 @@ async function compareSuspended(one: Instance, seen: ObservedInstance | undefine
   if (status === seen?.state || updated_at.getTime() > Date.now() - reportedMs) return
   const is = seen?.state === 'running' || seen?.state === 'suspended' ? seen.state : 'stopped'
   const message = `The ${kind.title} is ${is} on its host, but was recorded as ${status}`
+  const size = kind.sizeOf({ ...instance, desired_state: is })
   const recorded = await transaction(async () => {
     const set = { status: is, desired_state: is, ...(is === 'stopped' ? { runs_with: null } : {}) }
     if (!(await record(one, set))) return false
-    await resize(_id, tenant_id, kind.sizeOf({ ...instance, desired_state: is }))
+    // It is suspended, whether or not there is room for its memory's file.
+    if (is === 'suspended') await shrink(_id, tenant_id, size)
+    else await resize(_id, tenant_id, size)
     return true
   }, tenant_id)
+  if (recorded && is === 'suspended') await resize(_id, tenant_id, size).catch(unlessFull)
   if (recorded) await note(instance, is, message, seen)
+}
+
+function unlessFull(error: unknown): void {
+  if (!(error instanceof NoCapacity || error instanceof QuotaExceeded)) throw error
 }
 
 /** Whether the restart policy lets an exited instance stay stopped. */

@@ -61,13 +61,18 @@ export const reserve = (
   { ownerId = instanceId } = {},
 ): Promise<void> => hold(instanceId, tenantId, size, { owner_id: ownerId })
 
+/** Reserves this size beside what is reserved already: the larger of both for each amount. Throws as `reserve`. */
+export const reserveAlso = (instanceId: string, tenantId: string, asked: Size): Promise<void> =>
+  transaction(async () => reserve(instanceId, tenantId, largest(asked, await heldBy(instanceId))), tenantId)
+
 /**
- * As `reserve`, but returns false and reserves nothing if the host has no room: it may have given the room to others.
- * Throws QuotaExceeded.
+ * As `reserveAlso`, but returns false and reserves nothing if the host has no room: it may have given the room to
+ * others. Throws QuotaExceeded.
  */
-export async function reserveIfRoom(instanceId: string, tenantId: string, size: Size): Promise<boolean> {
+export async function reserveIfRoom(instanceId: string, tenantId: string, asked: Size): Promise<boolean> {
   return transaction(async () => {
     const held = await heldBy(instanceId)
+    const size = largest(asked, held)
     const more = difference(size, held)
     for (const hostId of hostsOf(held)) {
       // A check only: `reserve` takes the room.
@@ -223,6 +228,7 @@ const combined = (of: (amount: keyof Size) => number): Size => ({
   memory_mib: of('memory_mib'),
   disk_gib: of('disk_gib'),
 })
+const largest = (one: Size, other: Size): Size => combined((amount) => Math.max(one[amount], other[amount]))
 const difference = (size: Size, held: Size | null): Size =>
   combined((amount) => size[amount] - (held?.[amount] ?? 0))
 const negative = (size: Size): Size => difference(diskSize(0), size)

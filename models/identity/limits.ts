@@ -10,6 +10,7 @@ interface Limit {
  * limit without a sum is checked by `needQuota`, where its resources are counted.
  */
 export const limits = {
+  max_archive_gib: { usual: 100 },
   max_backup_gib: { usual: 500 },
   max_certificates: { usual: 100 },
   max_cpu_cores: { usual: 64, sum: { of: 'cpu_milli', units: 1000 } },

@@ -130,6 +130,12 @@ export async function tenantOf(id: string): Promise<TenantDocument> {
   return there(await Tenant.findById(id).lean())
 }
 
+/** A limit of a tenant. One that is newer than the tenant has its default. */
+export const limitOf = ({ limits }: { limits: SomeLimits }, name: LimitName): number =>
+  limits[name] ?? usualLimits[name]
+
+const usualLimits: Limits = forEachLimit((_, { usual }) => usual)
+
 /** Throws NotFound. */
 export const renameTenant = (id: string, name: string): Promise<TenantDocument> => change(id, { name })
 
@@ -196,9 +202,8 @@ export async function takeQuota(tenantId: string, size: Size, { isNew = false } 
  * transaction that adds it, under a lock (`lockParent`). Counted resources need no release.
  */
 export async function needQuota(tenantId: string, name: LimitName, used: number, asked = 1): Promise<void> {
-  const { limits } = await tenantOf(tenantId)
-  if (used >= limits[name] || used + asked > limits[name])
-    throw new QuotaExceeded(name, limits[name], used, asked)
+  const allowed = limitOf(await tenantOf(tenantId), name)
+  if (used >= allowed || used + asked > allowed) throw new QuotaExceeded(name, allowed, used, asked)
 }
 
 /** An aggregation expression: whether `asked` more fits into `allowed`. Releasing always fits. */

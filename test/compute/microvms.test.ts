@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { setLimits } from '../../models/identity/tenants.ts'
 import { clockErrorMs } from '../support/clocks.ts'
 import type { Json } from '../support/client.ts'
 import { closeConsoles } from '../support/console.ts'
@@ -80,7 +81,7 @@ describe('a suspended microVM', () => {
     expect(await tenant.microvms.get(id)).toMatchObject({ status: 'suspended', desired_state: 'suspended' })
     expect(await guests(id)).toEqual([])
     expect(await tenant.holds()).toMatchObject({ cpu_milli: 0, memory_mib: 0 })
-    expect((await tenant.storage()).disk_gib).toBe(1)
+    expect((await tenant.storage()).disk_gib).toBe(2) // with its memory's file
     for (const verb of ['suspend', 'start', 'reboot'])
       expect(await ask(verb, id)).toMatchObject(conflict('suspended'))
 
@@ -113,7 +114,29 @@ describe('a suspended microVM', () => {
     expect(await ask('resume', id)).toMatchObject(conflict('running'))
     expect(await ask('fork', id, { name: 'never' })).toMatchObject(conflict('running'))
     expect(await tenant.holds()).toMatchObject({ cpu_milli: 2000, memory_mib: 128 })
+    expect((await tenant.storage()).disk_gib).toBe(2) // of both root disks
   })
+
+  testDrawn(
+    'takes storage for its memory: beyond the limit it is refused, and the microVM runs on',
+    async () => {
+      const small = await makeTenant({ max_storage_gib: 2 })
+      const { id } = await small.microvms.make()
+      await setLimits(small.id, { max_storage_gib: 1 })
+      const refused = await small.owner.ask('POST', `${path}/${id}/suspend`)
+      expect(refused).toMatchObject({
+        status: 409,
+        body: { code: 'quota_exceeded', limit: 'max_storage_gib' },
+      })
+      expect(await small.microvms.get(id)).toMatchObject({ status: 'running', operation_id: null })
+      expect(await guests(id)).toHaveLength(1)
+      await setLimits(small.id, { max_storage_gib: 2 })
+      await (await small.microvms.suspend(id)).operation.success()
+      expect((await small.storage()).disk_gib).toBe(2)
+      await (await small.microvms.stop(id)).operation.success()
+      expect((await small.storage()).disk_gib).toBe(1)
+    },
+  )
 
   testDrawn('stays suspended if the quota has no room to resume it; a stop discards its memory', async () => {
     const small = await makeTenant({ max_cpu_cores: 1 })

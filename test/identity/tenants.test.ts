@@ -108,6 +108,7 @@ describe('a tenant’s limits', () => {
     const { id, owner } = await makeTenant()
     const before = await owner.get('/api/v1/limits')
     expect(before).toEqual({
+      max_archive_gib: 100,
       max_backup_gib: 500,
       max_certificates: 100,
       max_cpu_cores: 64,

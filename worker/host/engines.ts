@@ -1,6 +1,8 @@
 import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { Settings } from '../../config.ts'
 import { diskOfDocker, makeDockerEngine } from '../../drivers/docker/engine.ts'
+import { type HostImages, makeHostImages } from '../../drivers/docker/host-images.ts'
 import type { IoLimits } from '../../drivers/docker/spec.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
 import { type InstanceEngine, joinEngines, joinLogFiles } from '../../drivers/instances.ts'
@@ -108,10 +110,12 @@ export async function openEngines(
     address: listenAddress(settings.KEELSON_HOST_ADDRESS),
     ...publishablePorts(settings),
   })
+  const images = openImages(settings)
   const containers = makeDockerEngine({
     hostId,
     dockerHost,
     ports,
+    images,
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
     network,
@@ -120,10 +124,28 @@ export async function openEngines(
     machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
-  machines = await openMachines(settings, { hostId, serveOn: of.serveOn, ports, logs: archiving, log })
+  machines = await openMachines(settings, {
+    hostId,
+    serveOn: of.serveOn,
+    ports,
+    pulls: images,
+    logs: archiving,
+    log,
+  })
   balancers = await openLoadBalancers(settings, { hostId, ports, logs: archiving, log })
-  return { containers, machines, balancers, engine: joinEngines(containers, machines), files, logs, archives }
+  const engine = joinEngines(containers, machines)
+  return { containers, machines, balancers, images, engine, files, logs, archives }
 }
+
+/** The images that this host pulls. Its records of them outlive its program. */
+const openImages = (settings: Settings<'host'>): HostImages =>
+  makeHostImages({
+    dockerHost: settings.KEELSON_DOCKER_HOST,
+    folder: join(settings.KEELSON_HOST_STATE, 'images'),
+    mostBytes: settings.KEELSON_IMAGE_GIB * gibibyte,
+    freeBytes: settings.KEELSON_IMAGES_FREE_GIB * gibibyte,
+    unusedMs: settings.KEELSON_IMAGES_UNUSED_DAYS * 86_400_000,
+  })
 
 /** Of this process: the engine's is rarely lower, and it fails starts that ask for more. */
 async function mostOpenFiles(): Promise<number> {

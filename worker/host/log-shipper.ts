@@ -2,9 +2,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { LogFile, LogFiles, LogSource } from '../../drivers/log-files.ts'
-import { type LogPiece, logPieceBytes } from '../../lib/host-protocol.ts'
+import { type LogPiece, logPieceBytes, storeFullCode } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeNamedQueues, makeQueue } from '../../lib/queue.ts'
+import { InternalApiFault } from './internal-api.ts'
 
 const compress = promisify(gzip)
 
@@ -63,6 +64,18 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     return true
   }
 
+  /** Archives, in place of the rest of a file, that it is missing. */
+  async function leaveOut({ id, engine_id, engine_created_at }: LogSource, file: LogFile): Promise<void> {
+    let at = 0
+    while (at < file.bytes) {
+      const piece = { engine_id, engine_created_at, file: file.key, from: at, bytes: file.bytes - at }
+      const kept = await send(id, { ...piece, after_gap: 'true' }, await compress(''))
+      if (kept === null) return
+      if (kept <= at) throw new Error(`the archive has less than it was given: ${kept} of ${at}`)
+      at = kept
+    }
+  }
+
   async function shipBacklog(source: LogSource, signal: AbortSignal): Promise<void> {
     const backlog = files.open(source, 'over_cap')
     try {
@@ -119,14 +132,25 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
       await Promise.all(busy.values())
     },
 
-    /** Archives all output of an ended instance. Throws if the archive cannot be reached. */
+    /**
+     * Archives all output of an ended instance. Throws if the archive cannot be reached. If the platform's store is
+     * full, the output is lost, and the archive says so: what waits for this call must not wait for an operator.
+     */
     shipAll: async (id: string): Promise<void> => {
       const source = await files.sourceOf(id)
       if (!source) return
       await inTurn(source.engine_id, async () => {
         const all = files.open(source, 'all')
         try {
-          for (const file of all) if (!(await ship(source, file))) return
+          for (const file of all) {
+            const wanted = await ship(source, file).catch(async (error: unknown) => {
+              if (!isStoreFull(error)) throw error
+              log.error({ err: error, instance_id: id }, 'output is lost: the platform’s store is full')
+              await leaveOut(source, file)
+              return true
+            })
+            if (!wanted) return
+          }
         } finally {
           for (const file of all) file.close()
         }
@@ -134,5 +158,8 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     },
   }
 }
+
+const isStoreFull = (error: unknown): boolean =>
+  error instanceof InternalApiFault && error.code === storeFullCode
 
 const nameOf = ({ engine_id, cap_mib }: WithOutput): string => `${engine_id} ${cap_mib ?? ''}`

@@ -3,11 +3,13 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
 import { createGzip, gunzip } from 'node:zlib'
+import { BlobMissing } from '../../../lib/blob-store.ts'
 import { logPieceBytes } from '../../../lib/host-protocol.ts'
 import { NotFound, Unavailable } from '../../../lib/problem.ts'
 import type { InstanceDocument } from '../../../models/compute/instances.ts'
 import {
   archivedPieces,
+  isThere,
   lastPieceBefore,
   lastPieceOf,
   LogArchive,
@@ -26,6 +28,7 @@ const expand = promisify(gunzip)
 const mostFiles = 10_000
 
 const dropped = 'output may be missing here: its host had to drop some before it could be archived'
+const cut = 'output is missing here: it was removed since the tenant’s archive is full (max_archive_gib)'
 export const away = 'output is missing here: the host that has it does not answer'
 
 /** Whether the output is complete. A trailer, since this is known only at the end. */
@@ -72,6 +75,7 @@ export async function* outputOf(
   const scope = { tenant_id, instance_id: _id }
   const reader = makeReader(scope, archive, makeLineJoiner(), onMissing)
   const former = new Set((archive?.former_hosts ?? []).map((stay) => stay.host_id))
+  if (archive?.cut) yield* reader.cut()
 
   for (const hostId of former) {
     if (hostId === host_id) continue
@@ -96,6 +100,7 @@ export async function* outputOnHost<T>(
   const archive = await LogArchive.findOne({ _id, tenant_id }).lean()
   const before = since === undefined ? null : await lastPieceBefore(scope, new Date(since - clocksDifferMs))
   const reader = makeReader(scope, archive, joiner, onMissing, before)
+  if (cutTo(archive) > Math.max(0, (since ?? 0) - clocksDifferMs)) yield* reader.cut()
   yield* toTheEnd(reader, _id, isAsked ? host_id : null, signal)
 }
 
@@ -125,6 +130,7 @@ async function* toTheEnd<T>(
   else yield* reader.missing()
   // Read what was archived meanwhile, also if the host had nothing left.
   yield* reader.archived()
+  yield* reader.cutMeanwhile()
   yield* reader.rest()
 }
 
@@ -149,6 +155,8 @@ function makeReader<T>(
   const readTo = new Map<string, number>()
   let last = after
   let engineId = ''
+  let saidCut = false
+  const cutBefore = cutTo(archive)
 
   /** Ends an unfinished line of one engine's container, so that it does not run into the next one's output. */
   function* of(engine: string, bytes: Buffer): Generator<T> {
@@ -162,6 +170,13 @@ function makeReader<T>(
     yield joiner.end()
     yield joiner.remark(words)
   }
+
+  function* cutHere(): Generator<T> {
+    saidCut = true
+    yield* missing(cut)
+  }
+
+  const archiveNow = () => LogArchive.findOne({ _id: scope.instance_id, tenant_id: scope.tenant_id }).lean()
 
   /** The part of these bytes that is unread, also if they were read from a host and archived since. */
   function unread(file: string, from: number, bytes: Buffer): Buffer {
@@ -181,14 +196,16 @@ function makeReader<T>(
     if (newest?._id === last?._id) return
     for await (const piece of archivedPieces(scope, last)) {
       if (until && piece.engine_created_at > until.engine_created_at) return
-      archive ??= await LogArchive.findOne({ _id: scope.instance_id, tenant_id: scope.tenant_id }).lean()
+      archive ??= await archiveNow()
       if (!archive) throw new NotFound('instance') // deleted meanwhile
       if (piece.after_gap) yield* missing(dropped)
+      const isNext = last?.engine_id !== piece.engine_id || piece.seq === last.seq + 1
+      if (!isNext && scope.host_id === undefined) yield* cutHere()
       last = piece
       if ((readTo.get(piece.file) ?? 0) < piece.to) {
-        const compressed = await readPiece(piece, archive)
-        const bytes = await expand(compressed, { maxOutputLength: 2 * logPieceBytes })
-        yield* of(piece.engine_id, unread(piece.file, piece.from, bytes))
+        const bytes = await contentOf(piece, archive)
+        if (bytes) yield* of(piece.engine_id, unread(piece.file, piece.from, bytes))
+        else yield* cutHere()
       }
       if (piece._id === newest?._id) return
     }
@@ -213,15 +230,38 @@ function makeReader<T>(
 
     missing: () => missing(away),
 
+    cut: cutHere,
+
+    /** Pieces may have come from the host and been dropped since the archive was read. */
+    async *cutMeanwhile() {
+      if (!saidCut && cutTo(await archiveNow()) > cutBefore) yield* cutHere()
+    },
+
     *rest() {
       yield joiner.end()
     },
   }
 }
 
+/** Null if the piece was dropped since it was found. */
+async function contentOf(piece: LogPieceDocument, archive: LogArchiveDocument): Promise<Buffer | null> {
+  try {
+    return await expand(await readPiece(piece, archive), { maxOutputLength: 2 * logPieceBytes })
+  } catch (error) {
+    if (!(error instanceof BlobMissing) || (await isThere(piece))) throw error
+    return null
+  }
+}
+
+/** The time of the newest piece that was cut. */
+const cutTo = (archive: LogArchiveDocument | null): number => archive?.cut?.created_at.getTime() ?? 0
+
 interface Reader<T> {
   archived(until?: { engine_created_at: string }): AsyncIterable<T>
   left(files: AsyncIterable<FileLeft> | FileLeft[]): AsyncIterable<T>
   missing(): Iterable<T>
+  /** Says that pieces were dropped for the tenant's limit. */
+  cut(): Iterable<T>
+  cutMeanwhile(): AsyncIterable<T>
   rest(): Iterable<T>
 }
