@@ -1,6 +1,6 @@
 import type Docker from 'dockerode'
 import { z } from 'zod'
-import type { PullOptions } from '../containers.ts'
+import type { MayAsk, PullOptions } from '../containers.ts'
 import { statusOf, unless } from './errors.ts'
 import { jsonLines, openStream } from './streams.ts'
 import { EngineUnavailable, ImageNotFound } from '../errors.ts'
@@ -33,11 +33,19 @@ export async function localImage(docker: Docker, image: string, digest: string |
   return found
 }
 
-/** Makes the image present. Throws ImageNotFound, EngineUnavailable. */
-export async function pullImage(docker: Docker, image: string, options: PullOptions): Promise<LocalImage> {
+/**
+ * Makes the image present. Throws ImageNotFound, EngineUnavailable. `mayAsk`: of images that tenants name; without it,
+ * any registry is asked.
+ */
+export async function pullImage(
+  docker: Docker,
+  image: string,
+  options: PullOptions & { mayAsk?: MayAsk },
+): Promise<LocalImage> {
   const digest = options.digest ?? null
   const there = await findLocal(docker, image, digest)
   if (there) return there
+  if (options.mayAsk && !(await options.mayAsk(image))) throw new ImageNotFound(image)
   await download(docker, digest ? `${repositoryOf(image)}@${digest}` : image, image, options)
   return localImage(docker, image, digest)
 }

@@ -45,6 +45,7 @@ export async function openQemuMachines(
     hostNamespace: null,
     vmBuild: null,
     beforeRemoval: async () => {},
+    mayAsk: async () => true,
     ...settings,
     folder,
     run: resolve(settings.run),

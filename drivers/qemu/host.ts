@@ -1,5 +1,6 @@
 import { readdir, rm, stat } from 'node:fs/promises'
 import { makeNamedQueues } from '../../lib/queue.ts'
+import type { MayAsk } from '../containers.ts'
 import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
 import type { FoundMachine, MachineSpec } from '../machines.ts'
 import type { HostBoot } from './boot.ts'
@@ -39,6 +40,8 @@ export interface QemuSettings {
   hostNamespace?: string | null
   /** Called before an ended machine is removed. If it throws, the machine stays. */
   beforeRemoval?: (id: string) => Promise<void>
+  /** Asked before a registry is. An image that the engine has needs none. */
+  mayAsk?: MayAsk
 }
 
 /** Marks what the engine with this folder has made on its host. */

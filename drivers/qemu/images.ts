@@ -9,7 +9,7 @@ import { makeNamedQueues } from '../../lib/queue.ts'
 import { connection } from '../docker/connection.ts'
 import { asking, unless } from '../docker/errors.ts'
 import { pullImage } from '../docker/images.ts'
-import type { PullOptions } from '../containers.ts'
+import type { MayAsk, PullOptions } from '../containers.ts'
 import { EngineUnavailable } from '../errors.ts'
 import { copyImage, imageSize } from '../qcow2/images.ts'
 import { environment, processesWith, run } from '../system/programs.ts'
@@ -55,7 +55,10 @@ const host = 'keelson.host'
 const nameOf = (digest: string): string => digest.replace(/[^a-zA-Z0-9]/g, '-')
 
 /** Builds them with a Docker Engine, which pulls images and merges their layers. */
-export function makeRootImages(folder: string, docker: { hostId: string; dockerHost: string }) {
+export function makeRootImages(
+  folder: string,
+  docker: { hostId: string; dockerHost: string; mayAsk: MayAsk },
+) {
   const engine = new Docker(connection(docker.dockerHost))
   const mine = new Set<string>()
   const folderOf = (digest: string): string => join(folder, nameOf(digest))
@@ -108,7 +111,10 @@ export function makeRootImages(folder: string, docker: { hostId: string; dockerH
   async function prepare(image: string, options: PullOptions): Promise<BaseImage> {
     const known = options.digest ? await find(options.digest) : null
     if (known) return known
-    const { id, digest } = await asking(() => pullImage(engine, image, options), options.signal)
+    const { id, digest } = await asking(
+      () => pullImage(engine, image, { ...options, mayAsk: docker.mayAsk }),
+      options.signal,
+    )
     // Many machines may request a new image at once: the first makes it, the others find it.
     return makingInTurn(digest, async () => {
       const there = await find(digest)

@@ -13,6 +13,7 @@ import { listenAddress } from '../../lib/addresses.ts'
 import type { Logger } from '../../lib/log.ts'
 import { metrics } from '../../lib/metrics.ts'
 import { parsePorts, platformPorts, type PublishablePorts } from '../../lib/port-ranges.ts'
+import { makeRegistryGuard } from '../../lib/registry-guard.ts'
 import type { InternalApi } from './internal-api.ts'
 import { makeLogShipper } from './log-shipper.ts'
 import { openLoadBalancers } from './parts/load-balancers.ts'
@@ -108,10 +109,12 @@ export async function openEngines(
     address: listenAddress(settings.KEELSON_HOST_ADDRESS),
     ...publishablePorts(settings),
   })
+  const mayAsk = makeRegistryGuard({ private: settings.KEELSON_IMAGES_PRIVATE })
   const containers = makeDockerEngine({
     hostId,
     dockerHost,
     ports,
+    mayAsk,
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
     network,
@@ -120,7 +123,14 @@ export async function openEngines(
     machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
-  machines = await openMachines(settings, { hostId, serveOn: of.serveOn, ports, logs: archiving, log })
+  machines = await openMachines(settings, {
+    hostId,
+    serveOn: of.serveOn,
+    ports,
+    mayAsk,
+    logs: archiving,
+    log,
+  })
   balancers = await openLoadBalancers(settings, { hostId, ports, logs: archiving, log })
   return { containers, machines, balancers, engine: joinEngines(containers, machines), files, logs, archives }
 }

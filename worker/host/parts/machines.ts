@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { makeMachinesOnHost } from '../../../activities/host/machines.ts'
 import type { Settings } from '../../../config.ts'
+import type { MayAsk } from '../../../drivers/containers.ts'
 import { missingForMachines, missingForVms } from '../../../drivers/system/equipment.ts'
 import type { LogFiles } from '../../../drivers/log-files.ts'
 import type { MachineEngine, MachineMaintenance, MachineTransfers } from '../../../drivers/machines.ts'
@@ -23,6 +24,7 @@ interface Parts {
   /** Where other hosts fetch machines. */
   serveOn: { address: string; ports: [from: number, to: number] }
   ports: HostPorts
+  mayAsk: MayAsk
   logs: { backlogMib: number; beforeRemoval: (id: string) => Promise<void> } | null
   log: Logger
 }
@@ -30,7 +32,7 @@ interface Parts {
 /** Opens this host's microVMs and VMs and connects to running ones. Null if the host lacks what they need. */
 export async function openMachines(
   settings: Settings<'host'>,
-  { hostId, serveOn, ports, logs, log }: Parts,
+  { hostId, serveOn, ports, mayAsk, logs, log }: Parts,
 ): Promise<Machines | null> {
   const lacking = await missingForMachines(settings.KEELSON_HOST_GUEST)
   if (lacking.length) {
@@ -43,6 +45,7 @@ export async function openMachines(
     hostId,
     serveOn,
     ports,
+    mayAsk,
     hostNamespace: settings.KEELSON_HOST_NAMESPACE ?? null,
     dockerHost: settings.KEELSON_DOCKER_HOST,
     folder: settings.KEELSON_HOST_MACHINES,
