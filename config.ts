@@ -127,14 +127,18 @@ const outbound = {
   ),
 }
 
+const privateRegistries = {
+  KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
+    'Registries at private addresses from which they may come, or with names that lead there, as the exact `host:port` in the names of images, comma separated; without it, none',
+  ),
+}
+
 const images = {
   KEELSON_IMAGES_ALLOWED: commaSeparated.describe(
     'Registries from which tenants’ images may come, or the beginnings of repositories, such as `docker.io,ghcr.io/team`, comma separated; without it, all public ones',
   ),
   KEELSON_IMAGES_DENIED: commaSeparated.describe('The same for those from which they may not come'),
-  KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
-    'Registries at private addresses from which they may come, as the exact `host:port` in the names of images, comma separated; without it, none',
-  ),
+  ...privateRegistries,
 }
 
 const imageName = z.string().regex(/^[\w][\w.\-/:@]{0,254}$/)
@@ -369,6 +373,7 @@ const host = z.object({
   ...metrics(7087),
   ...temporalMetrics,
   ...namespace,
+  ...privateRegistries,
   KEELSON_API_URL: api.shape.KEELSON_API_URL,
   KEELSON_GATEWAY_URL: z
     .url({ protocol: /^https?$/ })

@@ -108,6 +108,9 @@ export interface LogEntry {
   line: string
 }
 
+/** Whether this host may ask the registry of an image. */
+export type MayAsk = (image: string) => Promise<boolean>
+
 export interface PullOptions {
   /** Pull these bytes instead of what the name points to now; null pulls what it points to now. */
   digest?: string | null

@@ -17,7 +17,7 @@ export interface ImagePolicySettings {
 export type ImageFault = 'local_image_id' | 'image_not_allowed'
 export type ImagePolicy = (reference: string) => ImageFault | null
 
-const dockerHub = 'docker.io'
+export const dockerHub = 'docker.io'
 
 export function makeImagePolicy({
   allowed = [],
@@ -37,6 +37,9 @@ export function makeImagePolicy({
 /** An engine takes these for the id of an image that it has, of whomever. */
 const isLocalId = (reference: string): boolean => /^(sha256:.*|[0-9a-f]{12}|[0-9a-f]{64})$/i.test(reference)
 
+/** `host` or `host:port`; `docker.io` for a reference without. */
+export const registryOf = (reference: string): string => partsOf(reference).registry
+
 /** The registry, and the repository with it, without tag and digest. */
 function partsOf(reference: string): { registry: string; repository: string } {
   const [name = ''] = reference.toLowerCase().split('@')
@@ -54,8 +57,8 @@ function partsOf(reference: string): { registry: string; repository: string } {
 const begins = (repository: string, entry: string): boolean =>
   `${repository}/`.startsWith(`${entry.toLowerCase().replace(/\/$/, '')}/`)
 
-/** Decimal, octal and hexadecimal addresses too: the URL makes them dotted ones. */
-function isPrivate(registry: string): boolean {
+/** By its name alone. Decimal, octal and hexadecimal addresses too: the URL makes them dotted ones. */
+export function isPrivate(registry: string): boolean {
   const { hostname = '' } = URL.parse(`http://${registry}`) ?? {}
   if (isIP(hostname) !== 0) return !isPublic(hostname)
   return !hostname.includes('.') || /(^|\.)(localhost|local|internal|home\.arpa)\.?$/.test(hostname)

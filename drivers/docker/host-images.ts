@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import Docker from 'dockerode'
 import { z } from 'zod'
 import { makeNamedQueues } from '../../lib/queue.ts'
-import type { PullOptions } from '../containers.ts'
+import type { MayAsk, PullOptions } from '../containers.ts'
 import { HostDiskFull, ImageTooLarge } from '../errors.ts'
 import { digest as digestOf } from '../system/digest.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
@@ -23,6 +23,7 @@ export interface HostImages {
 
 interface Settings {
   dockerHost: string
+  mayAsk: MayAsk
   /** For the records. */
   folder: string
   /** The largest image, unpacked. */
@@ -48,7 +49,14 @@ export const isDue = (idleMs: number, unusedMs: number, lacksRoom: boolean): boo
 const ImageRecord = z.object({ id: z.string().nullable(), references: z.array(z.string()) })
 type ImageRecord = z.infer<typeof ImageRecord>
 
-export function makeHostImages({ dockerHost, folder, mostBytes, freeBytes, unusedMs }: Settings): HostImages {
+export function makeHostImages({
+  dockerHost,
+  mayAsk,
+  folder,
+  mostBytes,
+  freeBytes,
+  unusedMs,
+}: Settings): HostImages {
   const docker = new Docker(connection(dockerHost))
   const inTurn = makeNamedQueues()
   /** How many calls download each reference. */
@@ -87,7 +95,7 @@ export function makeHostImages({ dockerHost, folder, mostBytes, freeBytes, unuse
     try {
       await publishText(fileOf(reference), JSON.stringify({ id: null, references: [reference] }))
       let lookedAt = Date.now()
-      const found = await pullImage(docker, image, options, async (bytes) => {
+      const found = await pullImage(docker, image, { ...options, mayAsk }, async (bytes) => {
         if (bytes > mostBytes) throw new ImageTooLarge(image, mostBytes)
         // A small layer may unpack to a large one.
         if (Date.now() - lookedAt < lookEveryMs) return

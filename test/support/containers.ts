@@ -9,7 +9,7 @@ import { newId } from '../../lib/ids.ts'
 
 // The real engine, through the driver and directly.
 
-const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
+export const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
 export const testPorts = [22000, 22999] as const
 export const testHost = newId()
 

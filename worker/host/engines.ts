@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Settings } from '../../config.ts'
 import { diskOfDocker, makeDockerEngine } from '../../drivers/docker/engine.ts'
+import type { MayAsk } from '../../drivers/containers.ts'
 import { type HostImages, makeHostImages } from '../../drivers/docker/host-images.ts'
 import type { IoLimits } from '../../drivers/docker/spec.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
@@ -15,6 +16,7 @@ import { listenAddress } from '../../lib/addresses.ts'
 import type { Logger } from '../../lib/log.ts'
 import { metrics } from '../../lib/metrics.ts'
 import { parsePorts, platformPorts, type PublishablePorts } from '../../lib/port-ranges.ts'
+import { makeRegistryGuard } from '../../lib/registry-guard.ts'
 import type { InternalApi } from './internal-api.ts'
 import { makeLogShipper } from './log-shipper.ts'
 import { openLoadBalancers } from './parts/load-balancers.ts'
@@ -110,7 +112,7 @@ export async function openEngines(
     address: listenAddress(settings.KEELSON_HOST_ADDRESS),
     ...publishablePorts(settings),
   })
-  const images = openImages(settings)
+  const images = openImages(settings, makeRegistryGuard({ private: settings.KEELSON_IMAGES_PRIVATE }))
   const containers = makeDockerEngine({
     hostId,
     dockerHost,
@@ -138,8 +140,9 @@ export async function openEngines(
 }
 
 /** The images that this host pulls. Its records of them outlive its program. */
-const openImages = (settings: Settings<'host'>): HostImages =>
+const openImages = (settings: Settings<'host'>, mayAsk: MayAsk): HostImages =>
   makeHostImages({
+    mayAsk,
     dockerHost: settings.KEELSON_DOCKER_HOST,
     folder: join(settings.KEELSON_HOST_STATE, 'images'),
     mostBytes: settings.KEELSON_IMAGE_GIB * gibibyte,

@@ -37,6 +37,7 @@ afterEach(async () => {
 
 const images = (over: { mostBytes?: number; freeBytes?: number } = {}) =>
   makeHostImages({
+    mayAsk: async () => true,
     dockerHost: readSettings('host').KEELSON_DOCKER_HOST,
     folder,
     mostBytes: gibibyte,

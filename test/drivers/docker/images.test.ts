@@ -1,7 +1,9 @@
 import { createServer as createHttpServer } from 'node:http'
 import { createServer, type Server } from 'node:net'
 import { afterEach, expect, test } from '@jest/globals'
-import { docker, engine } from '../../support/containers.ts'
+import { makeDockerEngine } from '../../../drivers/docker/engine.ts'
+import { makeHostPorts } from '../../../drivers/system/host-ports.ts'
+import { docker, dockerHost, engine, testHost, testPorts } from '../../support/containers.ts'
 
 let registry: Server | undefined
 afterEach(() => {
@@ -37,6 +39,33 @@ test('a registry that accepts the connection and never answers is given up withi
     message: wordsFor(image),
   })
   expect(Date.now() - begun).toBeLessThan(20_000)
+})
+
+test('a registry that the host may not ask gets no connection, and the refusal says the same', async () => {
+  let connections = 0
+  registry = createServer((socket) => {
+    connections++
+    socket.destroy()
+  })
+  const image = await listening(registry)
+  const asked: string[] = []
+  const guarded = makeDockerEngine({
+    hostId: testHost,
+    dockerHost,
+    ports: makeHostPorts({ address: '127.0.0.1', range: testPorts }),
+    async mayAsk(reference) {
+      asked.push(reference)
+      return false
+    },
+  })
+  await expect(guarded.pull(image)).rejects.toMatchObject({
+    code: 'image_not_found',
+    permanent: true,
+    message: wordsFor(image),
+  })
+  expect(await guarded.pull('busybox')).toEqual(await engine.pull('busybox'))
+  expect(asked).toEqual([image]) // what the engine has needs no registry
+  expect(connections).toBe(0)
 })
 
 test('a cancelled pull ends at once', async () => {
