@@ -16,9 +16,5 @@ export async function readRest(request: IncomingMessage): Promise<void> {
 
 /** The same for a connection that stays: what is left would be taken for the next request. Does not wait. */
 export function readOn(request: IncomingMessage): void {
-  readRest(request)
-    .then(() => {
-      if (!request.complete) request.destroy()
-    })
-    .catch(() => {})
+  void readRest(request).then(() => (request.complete ? undefined : request.destroy()))
 }
