@@ -50,6 +50,10 @@ export async function spendHostToken(
  * The write waits for the primary's memory alone, not for its journal or a majority. Only a primary that is killed within
  * moments of it, without having passed it on, forgets it, and then a request that was captured in just these moments can be
  * repeated until its token is a minute old. All requests waiting for a disk is no fair price for that.
+ *
+ * Measured on two busy cores, 2026-11-25: 0.5 ms (0.9 ms with journal and majority), 0.4 ms of MongoDB's processor time (0.7 ms)
+ * and 0.25 ms of the api's, where a report takes 7 and 10 ms. 500 hosts with four requests in 10 s each: a tenth of a core of
+ * MongoDB, and 45,000 tokens of 230 bytes with their indexes.
  */
 async function spend(_id: string): Promise<void> {
   const writeConcern = { w: 1, journal: false } as const
