@@ -1,9 +1,10 @@
 import type { IncomingMessage } from 'node:http'
+import type { Request } from 'express'
 import { errors } from 'jose'
-import { internalAudience } from '../lib/host-protocol.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
-import { claimedHost, verifyHostToken } from '../models/compute/host-tokens.ts'
+import { claimedHost } from '../models/compute/host-tokens.ts'
 import { Host } from '../models/compute/hosts.ts'
+import { spendHostToken } from '../models/compute/spent-tokens.ts'
 import { machineOf } from '../models/identity/access-tokens.ts'
 import { deployIdentityOf, deployPermissions, isDeployToken } from '../models/identity/deploy-credentials.ts'
 import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
@@ -62,15 +63,13 @@ async function clientOf(token: string, issuer: string): Promise<Caller> {
   }
 }
 
-/** The calling host, by a token signed with the key that it enrolled. Throws Unauthenticated. */
-export async function authenticateHost(request: IncomingMessage): Promise<HostCaller> {
+/** The calling host, by a token that it signed for this one request. Throws Unauthenticated. */
+export async function authenticateHost(request: Request): Promise<HostCaller> {
   const token = bearer(request)
   const id = claimedHost(token)
   const host = await Host.findById(id, { public_key: 1 }).lean()
-  await verifyHostToken(token, host && { id, public_key: host.public_key }, {
-    audience: internalAudience,
-    maxAgeSec: 60,
-  })
+  const { method, originalUrl: target } = request
+  await spendHostToken(token, host && { id, public_key: host.public_key }, { method, target })
   return { kind: 'host', id }
 }
 

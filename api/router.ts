@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import express, { type Express, type Request, type Response, Router } from 'express'
 import { newId } from '../lib/ids.ts'
@@ -193,7 +192,7 @@ function lastingOf(operation: Operation): Lasting | null {
 
 async function callerOf(
   { permission }: Operation,
-  request: IncomingMessage,
+  request: Request,
   issuer: string,
 ): Promise<Caller | HostCaller | null> {
   if (typeof permission === 'object' && permission.for === 'anybody') return null

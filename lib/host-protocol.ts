@@ -290,8 +290,16 @@ export type ThingOnHost = z.infer<typeof ThingOnHost>
 export type HostReport = z.infer<typeof HostReport>
 export type ReportAnswer = z.infer<typeof ReportAnswer>
 
-/** A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, 60 s. */
+/** The claim `req`: the token is good for this request alone. `target` is path and query. */
+export const requestHash = (method: string, target: string): string =>
+  createHash('sha256').update(`${method} ${target}`).digest('base64url')
+
+/**
+ * A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, `req` with the hash of method,
+ * path and query, a single-use `jti`, 60 s.
+ */
 export const internalAudience = 'keelson-internal'
+export const internalTokenSec = 60
 export const hostTokenType = 'host+jwt'
 /** For the gateway, before Temporal, hosts sign tokens that are good for longer: they go with each call. */
 export const gatewayAudience = 'keelson-gateway'
@@ -319,9 +327,6 @@ export const registrySubject = (machineId: string, deployServerId: string): stri
 /** The subject of a token that makes a part of the host apply what is wanted. */
 export const wantedSubject = (part: string): string => `${part}:wanted`
 export const planeTokenSec = 30
-/** The claim `req`: a token is good for this request alone. `target` is path and query. */
-export const planeRequest = (method: string, target: string): string =>
-  createHash('sha256').update(`${method} ${target}`).digest('base64url')
 
 /** One line of `GET /containers/{id}/logs`. */
 export const LogLine = z.object({

@@ -1,4 +1,4 @@
-import { decodeJwt, importJWK, jwtVerify } from 'jose'
+import { decodeJwt, importJWK, type JWTPayload, jwtVerify } from 'jose'
 import { hostTokenType, type PublicKey } from '../../lib/host-protocol.ts'
 import { Unauthenticated } from '../../lib/problem.ts'
 
@@ -14,14 +14,14 @@ export function claimedHost(token: string): string {
   }
 }
 
-/** Verifies that the host signed the token, with the key that it enrolled. Throws Unauthenticated. */
+/** The claims of a token that the host signed with the key that it enrolled. Throws Unauthenticated. */
 export async function verifyHostToken(
   token: string,
   host: { id: string; public_key: PublicKey | null } | null,
   { audience, maxAgeSec }: { audience: string; maxAgeSec: number },
-): Promise<void> {
+): Promise<JWTPayload> {
   if (!host?.public_key) throw refused(new Error('no such host'))
-  await jwtVerify(token, await importJWK(host.public_key, 'EdDSA'), {
+  const { payload } = await jwtVerify(token, await importJWK(host.public_key, 'EdDSA'), {
     algorithms: ['EdDSA'],
     typ: hostTokenType,
     issuer: host.id,
@@ -32,6 +32,7 @@ export async function verifyHostToken(
   }).catch((cause: unknown) => {
     throw refused(cause)
   })
+  return payload
 }
 
 const refused = (cause: unknown): Unauthenticated =>

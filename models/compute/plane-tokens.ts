@@ -1,5 +1,5 @@
 import { SignJWT } from 'jose'
-import { planeAudience, planeRequest, planeTokenSec, planeTokenType } from '../../lib/host-protocol.ts'
+import { planeAudience, requestHash, planeTokenSec, planeTokenType } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { sign } from '../identity/signing-keys.ts'
 
@@ -10,7 +10,7 @@ export const planeToken = (
   { method, url }: { method: string; url: URL },
 ): Promise<string> =>
   sign(
-    new SignJWT({ req: planeRequest(method, `${url.pathname}${url.search}`) })
+    new SignJWT({ req: requestHash(method, `${url.pathname}${url.search}`) })
       .setAudience(planeAudience(hostId))
       .setSubject(subject)
       .setJti(newId())

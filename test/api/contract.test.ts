@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { generateKeyPair, SignJWT } from 'jose'
 import { allOperations } from '../../api/index.ts'
-import { hostTokenType, internalAudience } from '../../lib/host-protocol.ts'
+import { hostTokenType, internalAudience, requestHash } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { identityOf } from '../../models/identity/session-tokens.ts'
@@ -122,15 +122,16 @@ describe('a token', () => {
   test('of a host is refused if another key signed it', async () => {
     const host = await Host.findOne({ status: 'active' }).lean()
     const { privateKey } = await generateKeyPair('EdDSA')
-    const token = await new SignJWT()
+    const report = `/internal/v1/hosts/${host?._id}/reports`
+    const token = await new SignJWT({ req: requestHash('POST', report) })
       .setProtectedHeader({ alg: 'EdDSA', typ: hostTokenType })
       .setIssuer(host?._id ?? '')
       .setSubject(host?._id ?? '')
       .setAudience(internalAudience)
+      .setJti(newId())
       .setIssuedAt()
       .setExpirationTime('60 s')
       .sign(privateKey)
-    const report = `/internal/v1/hosts/${host?._id}/reports`
     expect(await refused(() => ask('POST', report, { token, body: {} }))).toMatchObject({ status: 401 })
   })
 })

@@ -3,7 +3,7 @@ import { type CryptoKey, exportJWK, generateKeyPair, SignJWT, UnsecuredJWT } fro
 import type { ContainerEngine } from '../../drivers/containers.ts'
 import {
   planeAudience,
-  planeRequest,
+  requestHash,
   planeSubject,
   planeTokenType,
   wantedSubject,
@@ -55,7 +55,7 @@ function token(
     iat: now(),
     exp: now() + 30,
     jti: newId(),
-    req: planeRequest(method, target),
+    req: requestHash(method, target),
   }
   const payload = Object.fromEntries(
     Object.entries({ ...honest, ...claims }).filter(([, value]) => value !== null),
@@ -144,7 +144,7 @@ describe('the data plane refuses a token', () => {
       iat: now(),
       exp: now() + 30,
       jti: newId(),
-      req: planeRequest('GET', `/instances/${id}/logs`),
+      req: requestHash('GET', `/instances/${id}/logs`),
     }
     await refused(new UnsecuredJWT(claims).encode())
     const header = Buffer.from(JSON.stringify({ alg: 'none', typ: planeTokenType })).toString('base64url')

@@ -10,6 +10,7 @@ import { Host } from '../../models/compute/hosts.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { tellPart } from '../../models/compute/tell-part.ts'
 import { insertHost } from '../support/inserted-hosts.ts'
+import { emptyReport } from '../support/reports.ts'
 
 // A host that lies about where it is must not make the platform send requests elsewhere.
 
@@ -47,18 +48,7 @@ test('the platform follows no redirect of a host', async () => {
   expect(asked).toEqual([])
 })
 
-const report = (data_plane_url: string): HostReport => ({
-  data_plane_url,
-  address: '127.0.0.1',
-  capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 0 },
-  engine: { name: 'none', version: '1' },
-  underlay_address: null,
-  published_ports: { range: [20_000, 29_999], reserved: [] },
-  machines: null,
-  kinds: [],
-  things: [],
-  age_ms: 0,
-})
+const report = (data_plane_url: string): HostReport => emptyReport({ data_plane_url })
 
 test('a host reports another port, and never another address', async () => {
   const reached = async (): Promise<unknown> => (await Host.findById(hostId).orFail().lean()).data_plane_url

@@ -18,6 +18,7 @@ const platforms = [
   'MailSuppression',
   'NetworkCounter',
   'SigningKey',
+  'SpentToken',
   'UnwantedBlob',
 ]
 /** Kept after the tenant is deleted: the audit trail, and records that only list its operations. */

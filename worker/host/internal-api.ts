@@ -12,11 +12,13 @@ import {
   type HostSamples,
   hostTokenType,
   internalAudience,
+  internalTokenSec,
   type LogPiece,
   LogPieceTaken,
   logPieceType,
   MachineTransfer,
   ReportAnswer,
+  requestHash,
 } from '../../lib/host-protocol.ts'
 import {
   type BuildLogPart,
@@ -37,6 +39,7 @@ import {
   partType,
   targetFailedCode,
 } from '../../lib/backup-protocol.ts'
+import { newId } from '../../lib/ids.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import type { Credential } from './enrolment.ts'
@@ -44,7 +47,6 @@ import type { Credential } from './enrolment.ts'
 const answersWithinMs = 10_000
 /** A large file, over a slow line. */
 const readsWithinMs = 15 * 60_000
-const tokenSec = 60
 
 /** The API refused (`status`), or did not answer (no status). */
 export class InternalApiFault extends Error {
@@ -64,53 +66,68 @@ export class InternalApiFault extends Error {
 
 /** Enrols the host. May be repeated with the same token and key. Throws InternalApiFault. */
 export const enrol = (apiUrl: string, enrolment: Enrolment): Promise<Enrolled> =>
-  call(new URL('/internal/v1/hosts/enrol', apiUrl), Enrolled, post(enrolment))
+  read(send(new URL('/internal/v1/hosts/enrol', apiUrl), post(enrolment)), Enrolled)
 
 export type InternalApi = ReturnType<typeof makeInternalApi>
 
 /** API calls of a host, signed with its key. All throw InternalApiFault. */
 export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential, 'hostId' | 'key'>) {
-  const at = (path: string): URL => new URL(`/internal/v1/hosts/${hostId}/${path}`, apiUrl)
-
-  const token = (): Promise<string> =>
-    new SignJWT()
+  /** Each request has a token of its own, also one that is sent again: the API takes a token once. */
+  async function ask(path: string, init: RequestInit, withinMs: number): Promise<Response> {
+    const url = new URL(`/internal/v1/hosts/${hostId}/${path}`, apiUrl)
+    const token = await new SignJWT({
+      req: requestHash(init.method ?? 'GET', `${url.pathname}${url.search}`),
+    })
       .setProtectedHeader({ alg: 'EdDSA', typ: hostTokenType })
       .setIssuer(hostId)
       .setSubject(hostId)
       .setAudience(internalAudience)
+      .setJti(newId())
       .setIssuedAt()
-      .setExpirationTime(`${tokenSec} s`)
+      .setExpirationTime(`${internalTokenSec} s`)
       .sign(key)
+    return send(url, init, { token, withinMs })
+  }
+
+  const call = <S extends z.ZodType>(
+    path: string,
+    schema: S,
+    init: RequestInit = {},
+    withinMs = answersWithinMs,
+  ): Promise<z.infer<S>> => read(ask(path, init, withinMs), schema)
+
+  /** The bytes of an answer. */
+  async function open(path: string): Promise<Readable> {
+    const response = await ask(path, {}, readsWithinMs)
+    if (response.ok && response.body) return Readable.fromWeb(response.body)
+    throw await refusalOf(response)
+  }
 
   return {
-    report: async (report: HostReport): Promise<ReportAnswer> =>
-      call(at('reports'), ReportAnswer, post(report), await token()),
+    report: async (report: HostReport): Promise<ReportAnswer> => call('reports', ReportAnswer, post(report)),
 
     samples: async (samples: HostSamples): Promise<void> => {
-      await call(at('samples'), z.undefined(), post(samples), await token())
+      await call('samples', z.undefined(), post(samples))
     },
 
     /** The keys of the payloads that this host gets and sends. */
     codecKeys: async (): Promise<KeyRing> =>
-      parseKeyRing(
-        (await call(at('codec-keys'), CodecKeys, {}, await token())).keys,
-        'the host’s codec keys',
-      ),
+      parseKeyRing((await call('codec-keys', CodecKeys)).keys, 'the host’s codec keys'),
 
     /** Null if the disk is not this host's. */
     wantedDisk: async (diskId: string): Promise<WantedDisk | null> =>
-      (await call(at(disk(diskId)), Wanted, {}, await token())).wanted,
+      (await call(disk(diskId), Wanted)).wanted,
 
     offer: async (diskId: string, transfer: DiskTransfer): Promise<void> => {
       const put = { ...post(transfer), method: 'PUT' }
-      await call(at(`${disk(diskId)}/transfer`), z.undefined(), put, await token())
+      await call(`${disk(diskId)}/transfer`, z.undefined(), put)
     },
 
     transferOf: async (diskId: string): Promise<DiskTransfer> =>
-      call(at(`${disk(diskId)}/transfer`), DiskTransfer, {}, await token()),
+      call(`${disk(diskId)}/transfer`, DiskTransfer),
 
     progress: async (diskId: string, percent: number): Promise<void> => {
-      await call(at(`${disk(diskId)}/progress`), z.undefined(), post({ percent }), await token())
+      await call(`${disk(diskId)}/progress`, z.undefined(), post({ percent }))
     },
 
     /** Returns the offset up to which the archive has the file; null if the output is no longer wanted. */
@@ -121,90 +138,69 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       )
       const init = { method: 'POST', headers: { 'content-type': logPieceType }, body: new Uint8Array(body) }
       try {
-        return (await call(at(`${path}?${query.toString()}`), LogPieceTaken, init, await token())).kept_to
+        return (await call(`${path}?${query.toString()}`, LogPieceTaken, init)).kept_to
       } catch (error) {
         if (error instanceof InternalApiFault && error.status === 404) return null
         throw error
       }
     },
-    networks: async (): Promise<HostNetworks> => call(at('networks'), HostNetworks, {}, await token()),
+    networks: async (): Promise<HostNetworks> => call('networks', HostNetworks),
 
-    loadBalancers: async (): Promise<HostLoadBalancers> =>
-      call(at('load-balancers'), HostLoadBalancers, {}, await token()),
+    loadBalancers: async (): Promise<HostLoadBalancers> => call('load-balancers', HostLoadBalancers),
 
     loadBalancerSamples: async (samples: HostLoadBalancerSamples): Promise<void> => {
-      await call(at('load-balancer-samples'), z.undefined(), post(samples), await token())
+      await call('load-balancer-samples', z.undefined(), post(samples))
     },
 
     replicas: async (report: ReplicaReport): Promise<void> => {
-      await call(at('replicas'), z.undefined(), post(report), await token())
+      await call('replicas', z.undefined(), post(report))
     },
 
     secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>
-      call(at(`${instance(instanceId)}/config-vars`), Secrets, {}, await token()),
+      call(`${instance(instanceId)}/config-vars`, Secrets),
 
     keepJoining: async (deployServerId: string, joining: Joining): Promise<void> => {
       const put = { ...post(joining), method: 'PUT' }
-      await call(at(joinToken(deployServerId)), z.undefined(), put, await token())
+      await call(joinToken(deployServerId), z.undefined(), put)
     },
 
     deployServices: async (deployServerId: string): Promise<DeployServices> =>
-      call(at(`${deployServer(deployServerId)}/services`), DeployServices, {}, await token()),
+      call(`${deployServer(deployServerId)}/services`, DeployServices),
 
-    databaseUsers: async (): Promise<DatabaseUsersOnHost> =>
-      call(at('database-users'), DatabaseUsersOnHost, {}, await token()),
+    databaseUsers: async (): Promise<DatabaseUsersOnHost> => call('database-users', DatabaseUsersOnHost),
 
     databaseMetrics: async (): Promise<DatabaseMetricsOnHost> =>
-      call(at('database-metrics'), DatabaseMetricsOnHost, {}, await token()),
+      call('database-metrics', DatabaseMetricsOnHost),
 
     artifact: async (deployServerId: string, artifactId: string): Promise<Readable> =>
-      open(
-        at(`${deployServer(deployServerId)}/artifacts/${encodeURIComponent(artifactId)}/archive`),
-        await token(),
-      ),
+      open(`${deployServer(deployServerId)}/artifacts/${encodeURIComponent(artifactId)}/archive`),
 
     builds: {
       build: async (deployServerId: string, buildId: string): Promise<BuildOnHost> =>
-        call(at(build(deployServerId, buildId)), BuildOnHost, {}, await token()),
+        call(build(deployServerId, buildId), BuildOnHost),
 
       logPart: async (deployServerId: string, buildId: string, part: BuildLogPart): Promise<void> => {
-        await call(
-          at(`${build(deployServerId, buildId)}/log-parts`),
-          z.undefined(),
-          post(part),
-          await token(),
-        )
+        await call(`${build(deployServerId, buildId)}/log-parts`, z.undefined(), post(part))
       },
 
       /** Without a machine, that of the worker that builds. */
       registry: async (deployServerId: string, machineId?: string): Promise<RegistryOnHost> =>
-        call(
-          at(`${deployServer(deployServerId)}/registry${onMachine(machineId)}`),
-          RegistryOnHost,
-          {},
-          await token(),
-        ),
+        call(`${deployServer(deployServerId)}/registry${onMachine(machineId)}`, RegistryOnHost),
 
       imagesToRemove: async (deployServerId: string, machineId: string): Promise<ImagesToRemove> =>
         call(
-          at(`${deployServer(deployServerId)}/images-to-remove${onMachine(machineId)}`),
+          `${deployServer(deployServerId)}/images-to-remove${onMachine(machineId)}`,
           ImagesToRemove,
           post({}),
-          await token(),
         ),
 
       imagesToCopy: async (deployServerId: string, machineId: string): Promise<ImagesToCopy> =>
-        call(
-          at(`${deployServer(deployServerId)}/images-to-copy${onMachine(machineId)}`),
-          ImagesToCopy,
-          {},
-          await token(),
-        ),
+        call(`${deployServer(deployServerId)}/images-to-copy${onMachine(machineId)}`, ImagesToCopy),
     },
 
     backups: {
       begin: async (deployServerId: string, executionId: string): Promise<DumpOrder> =>
-        call(at(`${execution(deployServerId, executionId)}/attempts`), DumpOrder, post({}), await token()),
+        call(`${execution(deployServerId, executionId)}/attempts`, DumpOrder, post({})),
 
       keepPart: async (
         deployServerId: string,
@@ -215,12 +211,12 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         const path = `${execution(deployServerId, executionId)}/parts?attempt=${attempt}&index=${index}`
         const body = new Uint8Array(part)
         const init = { method: 'POST', headers: { 'content-type': partType }, body }
-        await call(at(path), z.undefined(), init, await token(), readsWithinMs)
+        await call(path, z.undefined(), init, readsWithinMs)
       },
 
       finish: async (deployServerId: string, executionId: string, report: DumpReport): Promise<void> => {
         const put = { ...post(report), method: 'PUT' }
-        await call(at(`${execution(deployServerId, executionId)}/copy`), z.undefined(), put, await token())
+        await call(`${execution(deployServerId, executionId)}/copy`, z.undefined(), put)
       },
 
       copy: async (
@@ -228,12 +224,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         executionId: string,
         databaseId: string | null,
       ): Promise<CopyOrder> =>
-        call(
-          at(`${execution(deployServerId, executionId)}/copy${forDatabase(databaseId)}`),
-          CopyOrder,
-          {},
-          await token(),
-        ),
+        call(`${execution(deployServerId, executionId)}/copy${forDatabase(databaseId)}`, CopyOrder),
 
       part: async (
         deployServerId: string,
@@ -241,22 +232,18 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         databaseId: string | null,
         index: number,
       ): Promise<Readable> =>
-        open(
-          at(`${execution(deployServerId, executionId)}/parts/${index}${forDatabase(databaseId)}`),
-          await token(),
-        ),
+        open(`${execution(deployServerId, executionId)}/parts/${index}${forDatabase(databaseId)}`),
     },
 
-    joiningOf: async (deployServerId: string): Promise<Joining> =>
-      call(at(joinToken(deployServerId)), Joining, {}, await token()),
+    joiningOf: async (deployServerId: string): Promise<Joining> => call(joinToken(deployServerId), Joining),
 
     offerMachine: async (instanceId: string, source: MachineTransfer): Promise<void> => {
       const put = { ...post(source), method: 'PUT' }
-      await call(at(`${instance(instanceId)}/transfer`), z.undefined(), put, await token())
+      await call(`${instance(instanceId)}/transfer`, z.undefined(), put)
     },
 
     sourceOfMachine: async (instanceId: string): Promise<MachineTransfer> =>
-      call(at(`${instance(instanceId)}/transfer`), MachineTransfer, {}, await token()),
+      call(`${instance(instanceId)}/transfer`, MachineTransfer),
   }
 }
 
@@ -285,21 +272,8 @@ const post = (body: unknown): RequestInit => ({
   body: JSON.stringify(body),
 })
 
-/** The bytes of an answer. */
-async function open(url: URL, token: string): Promise<Readable> {
-  const response = await send(url, {}, token, AbortSignal.timeout(readsWithinMs))
-  if (response.ok && response.body) return Readable.fromWeb(response.body)
-  throw await refusalOf(response)
-}
-
-async function call<S extends z.ZodType>(
-  url: URL,
-  schema: S,
-  init: RequestInit,
-  token?: string,
-  withinMs = answersWithinMs,
-): Promise<z.infer<S>> {
-  const response = await send(url, init, token, AbortSignal.timeout(withinMs))
+async function read<S extends z.ZodType>(asked: Promise<Response>, schema: S): Promise<z.infer<S>> {
+  const response = await asked
   if (!response.ok) throw await refusalOf(response)
   return schema.parse(response.status === 204 ? undefined : await response.json().catch(away))
 }
@@ -307,12 +281,11 @@ async function call<S extends z.ZodType>(
 function send(
   url: URL,
   init: RequestInit,
-  token: string | undefined,
-  signal: AbortSignal,
+  { token, withinMs = answersWithinMs }: { token?: string; withinMs?: number } = {},
 ): Promise<Response> {
   const headers = new Headers(init.headers)
   if (token) headers.set('authorization', `Bearer ${token}`)
-  return fetch(url, { ...init, headers, signal }).catch(away)
+  return fetch(url, { ...init, headers, signal: AbortSignal.timeout(withinMs) }).catch(away)
 }
 
 function away(cause: unknown): never {

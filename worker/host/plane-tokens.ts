@@ -3,7 +3,7 @@ import { createLocalJWKSet, jwtVerify } from 'jose'
 import {
   type ReportAnswer,
   planeAudience,
-  planeRequest,
+  requestHash,
   planeTokenSec,
   planeTokenType,
 } from '../../lib/host-protocol.ts'
@@ -54,7 +54,7 @@ export function makePlaneTokens() {
         throw Object.assign(new Unauthenticated('The token is not valid'), { cause })
       })
       const { exp = 0, iat = 0, jti = '', req } = payload
-      if (req !== planeRequest(method, url)) throw new Unauthenticated('The token is for another request')
+      if (req !== requestHash(method, url)) throw new Unauthenticated('The token is for another request')
       if (exp - iat > planeTokenSec) throw new Unauthenticated('The token is valid for too long')
       remember(jti, exp)
     },

@@ -1,0 +1,16 @@
+import type { HostReport } from '../../lib/host-protocol.ts'
+
+/** The report of a host that has nothing. */
+export const emptyReport = (over: Partial<HostReport> = {}): HostReport => ({
+  data_plane_url: 'http://127.0.0.1:9',
+  address: '127.0.0.1',
+  capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 0 },
+  engine: { name: 'none', version: '1' },
+  underlay_address: null,
+  published_ports: { range: [20_000, 29_999], reserved: [] },
+  machines: null,
+  kinds: [],
+  things: [],
+  age_ms: 0,
+  ...over,
+})
