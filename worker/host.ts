@@ -41,6 +41,7 @@ import { keepSampling, sampleInstances } from './host/sampler.ts'
 import { keepWorking } from './host/work.ts'
 import { untilItWorks } from './retry.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
+import { endsWithin } from './within.ts'
 
 // The host worker: runs the activities of its queue on this host's engines, reports what it observes, and serves the
 // data plane. It has no database access; the enrolled key is its only credential.
@@ -56,6 +57,9 @@ const stopping = new AbortController()
 const { signal } = stopping
 for (const name of ['SIGTERM', 'SIGINT'] as const) process.once(name, () => stopping.abort())
 const insisting = { signal, log }
+
+// Each of its pieces of work is done again by the next worker.
+const keptEndMs = 5_000
 
 /** Errors that no retry can fix. A 401 is one here: a rejected token stays invalid. */
 const hopeless = (error: unknown): boolean =>
@@ -181,6 +185,9 @@ const plane = await serveDataPlane(
   { address: planeAddress(settings), port: settings.KEELSON_HOST_PORT, tls },
 )
 
+// At once: the worker below takes seconds to end its activities.
+signal.addEventListener('abort', () => void plane.closeConsoles())
+
 const started = new Set<string>()
 function startedWith(what: 'worker' | 'reports'): void {
   if (started.has(what)) return
@@ -257,8 +264,10 @@ const scraped = await serveMetrics('host', settings, log)
 const onStarted = (): void => startedWith('worker')
 const working = { credential, codecKeys: api.codecKeys, activities: activitiesOf(parts), onStarted, log }
 await keepWorking(settings, working, signal)
-await Promise.all(kept)
+// What looks into instances may wait for an answer of a tenant's program, which may never come.
+if (!(await endsWithin(keptEndMs, Promise.all(kept)))) log.warn('some work in the background is cut off')
 await plane.close()
 for (const part of parts) await part.close?.()
 await scraped.close()
 log.info('stopped')
+process.exit()

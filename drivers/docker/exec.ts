@@ -14,6 +14,9 @@ const markName = 'KEELSON_CONSOLE'
 const attempts = 20
 const pauseMs = 100
 
+// What ends a command runs in its container, and takes a second there; a tenant's own /bin/sh may never end.
+const scriptEndsMs = 5_000
+
 /** Runs a command with a terminal in the container with this engine id. Throws InstanceNotRunning. */
 export async function openTerminal(
   docker: Docker,
@@ -59,14 +62,15 @@ export async function openTerminal(
       asking(async () => {
         stream.destroy()
         // A command that is starting counts as running for the engine, but has no mark yet.
-        for (let attempt = 1; attempt <= attempts; attempt++) {
+        const late = Date.now() + scriptEndsMs
+        for (let attempt = 1; attempt <= attempts && Date.now() < late; attempt++) {
           const now = await lookAt(exec)
           if (!now || now.ended) return
           if (now.running) await unless([404, 409], endMarked(container, `${markName}=${mark}`))
           await delay(pauseMs)
         }
         throw new EngineRefused(
-          'The command could not be ended: its image has no /bin/sh, or it runs as another user',
+          'The command could not be ended: its image has no working /bin/sh, or it runs as another user',
         )
       }),
   }
@@ -120,7 +124,7 @@ exit 0
 
 /**
  * Ends a command, with all of its session, by a variable of its environment: `NAME=value`. Needs /bin/sh in the image,
- * and that the container's user may signal the command.
+ * and that the container's user may signal the command. Gives up after some seconds.
  */
 export async function endMarked(container: Docker.Container, variable: string): Promise<void> {
   const exec = await container.exec({
@@ -130,5 +134,7 @@ export async function endMarked(container: Docker.Container, variable: string): 
   })
   const output = await exec.start({})
   output.resume()
+  const late = setTimeout(() => output.destroy(), scriptEndsMs)
   await new Promise((resolve) => output.once('close', resolve))
+  clearTimeout(late)
 }

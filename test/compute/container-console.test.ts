@@ -35,6 +35,9 @@ const refused = (options: ConsoleOptions = {}, id = container.id) =>
 const running = (...command: string[]) =>
   `?${new URLSearchParams(command.map((word): [string, string] => ['command', word])).toString()}`
 
+/** How often the host's worker has ended by itself. */
+const stops = (): number => platform.logs('host').split('"msg":"stopped"').length
+
 const sha256 = (of: Buffer): string => createHash('sha256').update(of).digest('hex')
 
 /** The commands that run in the container, according to the engine. */
@@ -205,6 +208,21 @@ describe('the close code is', () => {
     await platform.stop('host')
     expect(await terminal.closed).toEqual({ code: 1001, reason: 'the host is stopping' })
     await nothingLeft()
+  })
+
+  test('1001 when the host worker stops, which waits for no shell of the tenant', async () => {
+    const { id } = await tenant.containers.make()
+    const terminal = await open({}, id)
+    // What ends the command runs in the container, and never ends there.
+    const endless = '#!/bin/busybox yes'
+    terminal.type(`rm /bin/sh; echo '${endless}' >/bin/sh; chmod +x /bin/sh; echo now $((40+2)); sleep 999\n`)
+    await terminal.shows('now 42')
+    const before = stops()
+    await platform.stop('host')
+    expect(await terminal.closed).toEqual({ code: 1001, reason: 'the host is stopping' })
+    expect(stops()).toBe(before + 1) // by itself, not by a kill
+    await platform.start('host')
+    await (await tenant.containers.delete(id)).operation.success()
   })
 
   test('1011 when the host worker is killed; a new console gets 503 while it is away', async () => {

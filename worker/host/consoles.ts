@@ -7,13 +7,19 @@ import { InstanceNotFound, InstanceNotRunning } from '../../drivers/errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
 import { ConsoleMessage, ConsoleSize } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
-import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
+import { NotFound, Problem, StateConflict, Unavailable } from '../../lib/problem.ts'
 import { closeCodes, sendWhole, type WebSockets } from '../../lib/websockets.ts'
+import { endsWithin } from '../within.ts'
 
 // Enough for a team on one instance; each console is a process in it.
 const mostPerInstance = 10
 
 const pingEveryMs = 30_000
+
+// When the host stops. A client that does not read does not answer the close; a command may ignore that its terminal is
+// gone, and what ends it runs in the tenant's container.
+const clientsAnswerMs = 500
+const commandsEndMs = 3_000
 
 /** The command and the terminal size. Without a command, opens the serial console. */
 export const ConsoleQuery = z.strictObject({ ...ConsoleSize.shape, command: z.array(z.string()) })
@@ -30,6 +36,7 @@ export type Consoles = ReturnType<typeof makeConsoles>
 export function makeConsoles({ engine, sockets, log }: Parts) {
   const open = new Map<string, number>()
   const sessions = new Set<Promise<void>>()
+  let closing: Promise<void> | null = null
 
   const count = (id: string, by: 1 | -1): void => {
     const now = (open.get(id) ?? 0) + by
@@ -73,6 +80,14 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
     void session.finally(() => sessions.delete(session))
   }
 
+  async function end(): Promise<void> {
+    sockets.close('the host is stopping')
+    await endsWithin(clientsAnswerMs, Promise.all(sessions))
+    sockets.terminate()
+    if (!(await endsWithin(commandsEndMs, Promise.all(sessions))))
+      log.warn({ consoles: sessions.size }, 'commands of consoles do not end: they may live on')
+  }
+
   return {
     /**
      * Opens a console and answers with the WebSocket. Throws NotFound, StateConflict, and a Problem if there are too
@@ -84,6 +99,7 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
       request: IncomingMessage,
       response: ServerResponse,
     ): Promise<void> {
+      if (closing) throw new Unavailable('The host is stopping')
       if ((open.get(id) ?? 0) >= mostPerInstance) {
         const detail = `At most ${mostPerInstance} at once in one instance`
         throw new Problem(409, 'too_many_consoles', 'Too many consoles', detail)
@@ -98,6 +114,10 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
         if (error instanceof InstanceNotRunning) throw new StateConflict('open a console', 'stopped')
         throw error
       }
+      if (closing) {
+        keep(hangUp(id, terminal))
+        throw new Unavailable('The host is stopping')
+      }
       let accepted = false
       sockets.accept(request, response, (socket) => {
         accepted = true
@@ -106,10 +126,10 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
       if (!accepted) keep(hangUp(id, terminal))
     },
 
-    /** Ends all consoles and their commands. */
-    async close(): Promise<void> {
-      sockets.close('the host is stopping')
-      await Promise.all(sessions)
+    /** Ends all consoles at once, and takes no others. Their commands get some seconds to end, and may live on. */
+    close(): Promise<void> {
+      closing ??= end()
+      return closing
     },
   }
 }

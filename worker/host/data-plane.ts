@@ -57,6 +57,8 @@ type Outputs = Pick<InstanceEngine, 'logs'> & { find(id: string): Promise<object
 
 export interface DataPlane {
   port: number
+  /** Ends all consoles, and takes no others. */
+  closeConsoles(): Promise<void>
   /** Closes all streams and consoles. */
   close(): Promise<void>
 }
@@ -101,8 +103,9 @@ export async function serveDataPlane(
   const bound = server.address()
   return {
     port: typeof bound === 'object' && bound ? bound.port : port,
+    closeConsoles: () => consoles.close(),
     async close() {
-      const closed = once(server, 'close')
+      const closed = once(server, 'close') // it may come while consoles end
       server.close()
       server.closeAllConnections()
       await consoles.close()
