@@ -76,7 +76,7 @@ describeEngines('a database', () => {
   test('is reached by containers of the deploy server with its password alone', async () => {
     const { id, connection_string: url } = await databases.make()
     const client = 'docker run --rm keelson/test-redis:8.2.1 redis-cli'
-    expect(await inside.run(`${client} -u ${url} ping`)).toMatch(/PONG$/)
+    expect(await inside.run(`${client} -u ${url} ping`)).toMatch(/^PONG$/m)
     const without = String(url).replace(/:\w+@/, ':wrong@')
     expect(await inside.run(`${client} -u ${without} ping`)).toMatch(/NOAUTH|WRONGPASS/)
     await (await databases.delete(id)).operation.success()
