@@ -79,6 +79,7 @@ export const sendPinned = (asked: PinnedRequest): Promise<IncomingMessage> =>
     const waiting = body ? signal : AbortSignal.any([signal, AbortSignal.timeout(answersWithinMs)])
     const sent = request(url, { method, headers, ca, agent }, (answer) => {
       waiting.removeEventListener('abort', giveUp)
+      answer.on('error', () => {}) // whoever reads it gets the error, which Node drops while nobody listens
       resolve(addAbortSignal(signal, answer))
     })
     const end = (error: Error): void => {

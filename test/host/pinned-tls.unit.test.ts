@@ -9,6 +9,7 @@ import { afterEach, beforeAll, expect, test } from '@jest/globals'
 import { WebSocket } from 'ws'
 import { type PinnedRequest, pinnedSocket, pinnedTls, sendPinned } from '../../lib/pinned-tls.ts'
 import { makeSelfSigned, type SelfSigned } from '../../lib/self-signed.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeAuthority } from '../support/certificates.ts'
 
 // Whether a server gets anything that does not show the one certificate. Each impostor has the host's address.
@@ -132,7 +133,16 @@ test('a request ends when its signal does: before there is a connection, and whi
   await once(answer, 'readable')
   reading.abort()
   await expect(text(answer)).rejects.toMatchObject({ name: 'AbortError' })
-  await once(connections.at(-1) as Socket, 'close')
+  await eventually(() => connections.at(-1)?.destroyed)
+})
+
+test('an answer that breaks off is an error, also for who reads it later', async () => {
+  const breaking = createServer({ ...pinnedTls, ...pem(host) }, (_request, response) => {
+    response.write('the beginning', () => response.destroy())
+  })
+  const answer = await sendPinned(asked(await listening(breaking)))
+  await eventually(() => answer.destroyed)
+  await expect(text(answer)).rejects.toMatchObject({ code: 'ECONNRESET' })
 })
 
 const mute = (connection: Socket): void => void connection.pause()
