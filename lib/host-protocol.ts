@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { createHash, X509Certificate } from 'node:crypto'
 import { z } from 'zod'
 import { PublishablePorts } from './port-ranges.ts'
 
@@ -17,13 +17,26 @@ export const Capacity = z.strictObject({
   disk_gib: z.int().nonnegative(),
 })
 
+/** Where the API connects to a host's data plane. */
+const PlaneUrl = z.url({ protocol: /^https$/ })
+/** The certificate of a host's data plane, PEM. The API talks to no other, whatever answers at the address. */
+const PlaneCertificate = z.string().max(4096).refine(isCertificate, 'must be a certificate (PEM)')
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0
+  } catch {
+    return false
+  }
+}
+
 /** A host may repeat its enrolment with the same token and key, so a host that was killed half-way can retry. */
 export const Enrolment = z.strictObject({
   token: z.string().max(200),
   public_key: PublicKey,
   name: z.string().max(63),
-  /** Where the API connects to this host's data plane. */
-  data_plane_url: z.url(),
+  data_plane_url: PlaneUrl,
+  data_plane_certificate: PlaneCertificate,
   /** Where clients connect to published ports. */
   address: z.string().max(255),
   capacity: Capacity,
@@ -123,7 +136,9 @@ export const ThingOnHost = z.looseObject({ kind: z.string(), id: z.string(), sta
 
 /** Complete: a thing that is not listed is not on the host. */
 export const HostReport = z.strictObject({
-  data_plane_url: z.url(),
+  data_plane_url: PlaneUrl,
+  /** A new one replaces the former. */
+  data_plane_certificate: PlaneCertificate,
   address: z.string().max(255),
   capacity: Capacity,
   engine: z.strictObject({ name: z.string(), version: z.string() }),

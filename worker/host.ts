@@ -18,7 +18,7 @@ import {
   serveOn,
   withAccessLogs,
 } from './host/engines.ts'
-import { enrolled } from './host/enrolment.ts'
+import { enrolled, planeIdentity } from './host/enrolment.ts'
 import { observeInstances } from './host/instances.ts'
 import { openFence } from './host/fence.ts'
 import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts'
@@ -63,7 +63,7 @@ const hopeless = (error: unknown): boolean =>
 
 const { disks, roomGib } = await openDisks(settings, log)
 
-const planeUrl = `http://${planeAddress(settings)}:${settings.KEELSON_HOST_PORT}`
+const planeUrl = `https://${planeAddress(settings)}:${settings.KEELSON_HOST_PORT}`
 /** By the platform's last answer: it keeps to the address with which the host enrolled. */
 let reachedAt = planeUrl
 
@@ -71,6 +71,7 @@ async function about() {
   const { name, version, ...machine } = await describeDocker(settings.KEELSON_DOCKER_HOST)
   return {
     data_plane_url: planeUrl,
+    data_plane_certificate: tls.certificate,
     address: settings.KEELSON_HOST_ADDRESS,
     capacity: {
       cpu_cores: settings.KEELSON_HOST_CPU_CORES ?? machine.cpu_cores,
@@ -83,6 +84,7 @@ async function about() {
 }
 
 await untilItWorks('having the state folder alone', () => haveAlone(settings.KEELSON_HOST_STATE), insisting)
+const tls = await planeIdentity(settings.KEELSON_HOST_STATE)
 const credential = await enrolled(settings.KEELSON_HOST_STATE, async (public_key) => {
   const token = settings.KEELSON_HOST_TOKEN
   if (!token) throw new Error('this host has not enrolled: it needs KEELSON_HOST_TOKEN')
@@ -165,7 +167,7 @@ const plane = await serveDataPlane(
     applyWanted,
     log,
   },
-  { address: planeAddress(settings), port: settings.KEELSON_HOST_PORT },
+  { address: planeAddress(settings), port: settings.KEELSON_HOST_PORT, tls },
 )
 
 const started = new Set<string>()

@@ -42,6 +42,8 @@ export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates
   token_expires_at: Date | null
   public_key: PublicKey | null
   data_plane_url: string | null
+  /** The only certificate by which the platform knows the data plane, PEM. */
+  data_plane_certificate: string | null
   address: string | null
   capacity: Capacity | null
   engine: { name: string; version: string } | null
@@ -71,6 +73,7 @@ const schema = new Schema<HostDocument>(
     token_expires_at: { type: Date, default: null },
     public_key: { type: Mixed, default: null },
     data_plane_url: { type: String, default: null },
+    data_plane_certificate: { type: String, default: null },
     address: { type: String, default: null },
     capacity: { type: Mixed, default: null },
     engine: { type: Mixed, default: null },
@@ -122,14 +125,15 @@ export async function hostOf(id: string): Promise<HostDocument> {
  * unknown or expired token, and for a token that was used with another key.
  */
 export async function enrolHost(enrolment: Enrolment): Promise<HostDocument | null> {
-  const { token, public_key, capacity, data_plane_url, address } = enrolment
+  const { token, public_key, capacity, data_plane_url, data_plane_certificate, address } = enrolment
+  const facts = { public_key, capacity, data_plane_url, data_plane_certificate, address }
   return Host.findOneAndUpdate(
     {
       token_hash: hashToken(token),
       token_expires_at: { $gt: new Date() },
       $or: [{ public_key: null }, { 'public_key.x': public_key.x }],
     },
-    { $set: { status: 'active', public_key, capacity, data_plane_url, address } },
+    { $set: { status: 'active', ...facts } },
     { returnDocument: 'after' },
   ).lean()
 }

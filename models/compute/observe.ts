@@ -59,6 +59,7 @@ function parse({ schema }: Observer, things: ThingOnHost[]): unknown[] {
 /** Returns the URL by which the platform reaches the host. */
 async function recordHost(hostId: string, report: HostReport): Promise<string> {
   const { capacity, engine, machines, kinds, address, underlay_address, published_ports } = report
+  const { data_plane_certificate } = report
   const data_plane_url = await reachedAt(hostId, report.data_plane_url)
   // A host worker that has just started does not know its engine yet: the record keeps what it said before.
   const isUnknown = machines === null && kinds.includes('microvm')
@@ -71,6 +72,7 @@ async function recordHost(hostId: string, report: HostReport): Promise<string> {
         ...(isUnknown ? {} : { machines }),
         kinds,
         data_plane_url,
+        data_plane_certificate,
         address,
         underlay_address,
         published_ports,

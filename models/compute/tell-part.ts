@@ -1,6 +1,7 @@
 import { wantedSubject } from '../../lib/host-protocol.ts'
+import { sendPinned } from '../../lib/pinned-tls.ts'
 import { Host } from './hosts.ts'
-import { planeToken } from './plane-tokens.ts'
+import { planeFields, planeRequest } from './plane-requests.ts'
 
 // A host that does not answer by then asks after its next report anyway.
 const answersWithinMs = 2_000
@@ -12,20 +13,18 @@ const answersWithinMs = 2_000
 export async function tellPart(part: string, hostIds: string[]): Promise<void> {
   const hosts = await Host.find(
     { _id: { $in: hostIds }, unreachable_since: null, data_plane_url: { $ne: null } },
-    { data_plane_url: 1 },
+    planeFields,
   ).lean()
-  await Promise.all(hosts.map(({ _id, data_plane_url }) => tellHost(part, _id, data_plane_url ?? '')))
+  await Promise.all(hosts.map((host) => tellHost(part, host)))
 }
 
-async function tellHost(part: string, hostId: string, url: string): Promise<void> {
-  const asked = { method: 'POST', url: new URL(`/wanted/${part}`, url) }
-  const authorization = `Bearer ${await planeToken(hostId, wantedSubject(part), asked)}`
-  const answer = await fetch(asked.url, {
-    method: asked.method,
-    headers: { authorization },
-    redirect: 'error', // a host must not lead the platform elsewhere
-    signal: AbortSignal.timeout(answersWithinMs),
-  })
-  await answer.body?.cancel()
-  if (!answer.ok) throw new Error(`the host answered ${answer.status}`)
+async function tellHost(part: string, host: Parameters<typeof planeRequest>[0]): Promise<void> {
+  const asked = await planeRequest(host, wantedSubject(part), { method: 'POST', target: `/wanted/${part}` })
+  const answer = await sendPinned({ ...asked, signal: AbortSignal.timeout(answersWithinMs) })
+  if (answer.statusCode === 204)
+    answer.resume() // frees the connection for the next request
+  else {
+    answer.destroy()
+    throw new Error(`the host answered ${answer.statusCode}`)
+  }
 }

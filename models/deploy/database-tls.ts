@@ -1,6 +1,4 @@
-import 'reflect-metadata' // required by @peculiar/x509, which does not import it
-import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
-import { SubjectAlternativeNameExtension, X509CertificateGenerator } from '@peculiar/x509'
+import { makeSelfSigned } from '../../lib/self-signed.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type DatabaseDocument, tlsContext } from './databases.ts'
 
@@ -9,7 +7,6 @@ import { type DatabaseDocument, tlsContext } from './databases.ts'
 
 /** Longer than any version of an engine is kept, because clients hold it as their authority. */
 const years = 10
-const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' }
 
 type Tls = Pick<DatabaseDocument, 'tls_certificate' | 'tls_key_sealed'>
 
@@ -18,25 +15,8 @@ export const tlsNameOf = (id: string): string => `${id.slice(-12)}.databases.int
 
 /** A new certificate and its key, sealed. */
 export async function makeTls(id: string): Promise<Tls> {
-  const name = tlsNameOf(id)
-  const keys = await webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])
-  const from = new Date()
-  const until = new Date(from)
-  until.setFullYear(until.getFullYear() + years)
-  const certificate = await X509CertificateGenerator.createSelfSigned({
-    serialNumber: `01${randomBytes(15).toString('hex')}`,
-    name: `CN=${name}`,
-    notBefore: from,
-    notAfter: until,
-    keys,
-    signingAlgorithm: algorithm,
-    extensions: [new SubjectAlternativeNameExtension([{ type: 'dns', value: name }])],
-  })
-  const key = KeyObject.from(keys.privateKey).export({ type: 'pkcs8', format: 'pem' })
-  return {
-    tls_certificate: `${certificate.toString('pem').trimEnd()}\n`,
-    tls_key_sealed: await sealSecret(String(key), tlsContext(id)),
-  }
+  const { certificate, key } = await makeSelfSigned({ name: tlsNameOf(id), years })
+  return { tls_certificate: certificate, tls_key_sealed: await sealSecret(key, tlsContext(id)) }
 }
 
 /** The private key. Secret. */

@@ -50,6 +50,7 @@ test('a report that began before its container was created does not end the cont
       host._id,
       HostReport.parse({
         data_plane_url: host.data_plane_url,
+        data_plane_certificate: host.data_plane_certificate,
         address: host.address,
         capacity: host.capacity,
         engine: host.engine,

@@ -1,5 +1,8 @@
+import { once } from 'node:events'
+import { connect as connectTls } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { type CryptoKey, exportJWK, generateKeyPair, SignJWT, UnsecuredJWT } from 'jose'
+import { Agent, fetch, type Response } from 'undici'
 import type { ContainerEngine } from '../../drivers/containers.ts'
 import {
   planeAudience,
@@ -10,6 +13,7 @@ import {
 } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeLogger } from '../../lib/log.ts'
+import { makeSelfSigned } from '../../lib/self-signed.ts'
 import { type DataPlane, serveDataPlane } from '../../worker/host/data-plane.ts'
 import { makePlaneTokens } from '../../worker/host/plane-tokens.ts'
 import { engine, files, removeTestContainers, shell } from '../support/containers.ts'
@@ -23,15 +27,21 @@ const applied: string[] = []
 const applyWanted = (part: string): boolean => part === 'lamps' && applied.push(part) > 0
 let signingKey: CryptoKey
 const tokens = makePlaneTokens()
+const tls = await makeSelfSigned({ name: 'host.keelson.internal', years: 1 })
+const dispatcher = new Agent({ connect: { ca: tls.certificate, servername: 'host.keelson.internal' } })
+const address = { address: '127.0.0.1', port: 0, tls }
 
 beforeAll(async () => {
   const pair = await generateKeyPair('EdDSA', { crv: 'Ed25519' })
   signingKey = pair.privateKey
   tokens.trust(hostId, { keys: [{ ...(await exportJWK(pair.publicKey)), kid: 'one', alg: 'EdDSA' }] })
   const log = makeLogger('host', 'error')
-  plane = await serveDataPlane({ engine, files, tokens, applyWanted, log }, { address: '127.0.0.1', port: 0 })
+  plane = await serveDataPlane({ engine, files, tokens, applyWanted, log }, address)
 })
-afterAll(() => plane.close())
+afterAll(async () => {
+  await plane.close()
+  await dispatcher.close()
+})
 afterEach(removeTestContainers)
 
 interface Claims {
@@ -64,7 +74,8 @@ function token(
 }
 
 const ask = (path: string, bearer?: string, signal?: AbortSignal): Promise<Response> =>
-  fetch(`http://127.0.0.1:${plane.port}${path}`, {
+  fetch(`https://127.0.0.1:${plane.port}${path}`, {
+    dispatcher,
     ...(bearer === undefined ? {} : { headers: { authorization: `Bearer ${bearer}` } }),
     ...(signal ? { signal } : {}),
   })
@@ -75,7 +86,8 @@ async function running(script: string): Promise<string> {
 }
 
 const post = (part: string, bearer: string): Promise<Response> =>
-  fetch(`http://127.0.0.1:${plane.port}/wanted/${part}`, {
+  fetch(`https://127.0.0.1:${plane.port}/wanted/${part}`, {
+    dispatcher,
     method: 'POST',
     headers: { authorization: `Bearer ${bearer}` },
   })
@@ -111,9 +123,9 @@ describe('the data plane refuses a token', () => {
   })
 
   test('that is used a second time', async () => {
-    const once = await token(id)
-    expect((await ask(`/instances/${id}/logs`, once)).status).toBe(404)
-    await refused(once)
+    const first = await token(id)
+    expect((await ask(`/instances/${id}/logs`, first)).status).toBe(404)
+    await refused(first)
     const raced = await token(id)
     const answers = await Promise.all(Array.from({ length: 10 }, () => ask(`/instances/${id}/logs`, raced)))
     expect(answers.filter(({ status }) => status !== 401)).toHaveLength(1)
@@ -205,14 +217,12 @@ test('following continues while it is read, and ends on the engine too when the 
     },
   }
   const log = makeLogger('host', 'error')
-  const counted = await serveDataPlane(
-    { engine: counting, files, tokens, log },
-    { address: '127.0.0.1', port: 0 },
-  )
+  const counted = await serveDataPlane({ engine: counting, files, tokens, log }, address)
   try {
     const id = await running('sleep 600')
     const reader = new AbortController()
-    const answer = await fetch(`http://127.0.0.1:${counted.port}/instances/${id}/logs?follow=true`, {
+    const answer = await fetch(`https://127.0.0.1:${counted.port}/instances/${id}/logs?follow=true`, {
+      dispatcher,
       headers: {
         authorization: `Bearer ${await token(id, { at: `GET /instances/${id}/logs?follow=true` })}`,
       },
@@ -244,4 +254,10 @@ test('the data plane answers 404 for unknown paths, and serves its health withou
   expect((await ask('/')).status).toBe(404)
   expect((await ask(`/instances/${encodeURIComponent('../../info')}/logs`)).status).toBe(404)
   expect((await ask('/healthz')).status).toBe(200)
+})
+
+test('the data plane answers neither plain HTTP nor an older TLS', async () => {
+  await expect(fetch(`http://127.0.0.1:${plane.port}/healthz`)).rejects.toThrow()
+  const older = connectTls({ port: plane.port, ca: tls.certificate, maxVersion: 'TLSv1.2' })
+  await expect(once(older, 'secureConnect')).rejects.toThrow(/version/)
 })

@@ -1,9 +1,10 @@
+import { X509Certificate } from 'node:crypto'
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
 import type { PublicKey } from '../../lib/host-protocol.ts'
-import { enrolled } from '../../worker/host/enrolment.ts'
+import { enrolled, planeIdentity } from '../../worker/host/enrolment.ts'
 
 let folder: string
 beforeEach(async () => {
@@ -46,4 +47,16 @@ test('a host’s private key is readable by its user alone, and is not sent', as
   const path = join(state(), 'key.json')
   expect((await stat(path)).mode & 0o777).toBe(0o600)
   expect(JSON.parse(await readFile(path, 'utf8'))).toMatchObject({ kty: 'OKP', d: expect.any(String) })
+})
+
+test('a host makes its certificate once, for its user alone, and a new one if the file is removed', async () => {
+  const first = await planeIdentity(state())
+  expect(await planeIdentity(state())).toEqual(first)
+  const path = join(state(), 'data-plane.json')
+  expect((await stat(path)).mode & 0o777).toBe(0o600)
+  const { validFromDate, validToDate } = new X509Certificate(first.certificate)
+  expect(validFromDate.getTime()).toBeLessThan(Date.now() - 3_600_000) // the API's clock may be behind
+  expect(validToDate.getFullYear() - new Date().getFullYear()).toBe(100)
+  await rm(path)
+  expect((await planeIdentity(state())).certificate).not.toBe(first.certificate)
 })

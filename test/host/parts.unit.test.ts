@@ -5,7 +5,8 @@ import { activitiesOf, type HostPart } from '../../worker/host/part.ts'
 import { keepReporting } from '../../worker/host/reporter.ts'
 
 const about = async () => ({
-  data_plane_url: 'http://127.0.0.1:1',
+  data_plane_url: 'https://127.0.0.1:1',
+  data_plane_certificate: '-',
   address: '127.0.0.1',
   capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 1 },
   engine: { name: 'docker', version: '1' },
@@ -53,7 +54,7 @@ async function reporting(
     reports.push(report)
     return {
       jwks: { keys: [] },
-      data_plane_url: 'http://127.0.0.1:1',
+      data_plane_url: 'https://127.0.0.1:1',
       not_yours: [],
       things: [],
       wanted: {},

@@ -10,7 +10,8 @@ import { eventually } from '../support/eventually.ts'
 afterEach(removeTestContainers)
 
 const about = async () => ({
-  data_plane_url: 'http://127.0.0.1:1',
+  data_plane_url: 'https://127.0.0.1:1',
+  data_plane_certificate: '-',
   address: '127.0.0.1',
   capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 1 },
   engine: { name: 'docker', version: '1' },
@@ -32,7 +33,13 @@ async function reporting(
   const send = async (report: HostReport) => {
     await accept(report)
     reports.push(report)
-    return { jwks: { keys: [] }, data_plane_url: 'http://127.0.0.1:1', not_yours: [], things: [], wanted: {} }
+    return {
+      jwks: { keys: [] },
+      data_plane_url: 'https://127.0.0.1:1',
+      not_yours: [],
+      things: [],
+      wanted: {},
+    }
   }
   const log = makeLogger('host', 'error')
   const running = keepReporting(

@@ -1,5 +1,7 @@
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { createServer } from 'node:https'
+import type { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
@@ -19,7 +21,9 @@ import {
   wantedSubject,
 } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
+import { pinnedTls } from '../../lib/pinned-tls.ts'
 import { InvalidInput, NotFound, Problem, Unavailable, UpgradeRequired } from '../../lib/problem.ts'
+import type { SelfSigned } from '../../lib/self-signed.ts'
 import { asksForWebSocket, makeWebSockets } from '../../lib/websockets.ts'
 import { ConsoleQuery, type Consoles, makeConsoles } from './consoles.ts'
 import { lastHeader, pushesHeader } from '../../lib/registry-relay.ts'
@@ -29,6 +33,7 @@ import type { RegistryRelay } from './registry-relay.ts'
 
 // Node's default keep-alive interval is two hours, so a vanished reader would be served that long.
 const probeEveryMs = 30_000
+const handshakeTimeoutMs = 10_000
 
 interface Parts {
   engine: Pick<InstanceEngine, 'exec' | 'console'> & Outputs
@@ -56,10 +61,13 @@ export interface DataPlane {
   close(): Promise<void>
 }
 
-/** Serves logs and consoles of this host's instances, logs and counters of its load balancers, registries and uploads. Takes news of what is wanted. Only the API connects, with a token. */
+/**
+ * Serves logs and consoles of this host's instances, logs and counters of its load balancers, registries and uploads, by
+ * HTTPS. Takes news of what is wanted. Only the API connects, with a token, and knows the server by its certificate.
+ */
 export async function serveDataPlane(
   parts: Parts,
-  { address, port }: { address: string; port: number },
+  { address, port, tls }: { address: string; port: number; tls: SelfSigned },
 ): Promise<DataPlane> {
   const sockets = makeWebSockets(() => true)
   const consoles = makeConsoles({ engine: parts.engine, log: parts.log, sockets })
@@ -68,21 +76,39 @@ export async function serveDataPlane(
       refuse(parts.log, error, response),
     )
   }
-  const keepAlive = { keepAlive: true, keepAliveInitialDelay: probeEveryMs }
-  // The layers of an image may take long: only the time for headers is limited.
-  const server = createServer({ ...keepAlive, requestTimeout: 0, ...sockets.serverOptions }, handler)
+  const server = createServer(
+    {
+      ...pinnedTls,
+      cert: tls.certificate,
+      key: tls.key,
+      handshakeTimeout: handshakeTimeoutMs,
+      keepAlive: true,
+      keepAliveInitialDelay: probeEveryMs,
+      // The layers of an image may take long: only the time for headers is limited.
+      requestTimeout: 0,
+      ...sockets.serverOptions,
+    },
+    handler,
+  )
   sockets.attach(server, handler)
+  const connections = new Set<Socket>()
+  server.on('connection', (connection: Socket) => {
+    connections.add(connection)
+    connection.once('close', () => connections.delete(connection))
+  })
   server.listen(port, listenAddress(address))
   await once(server, 'listening')
   const bound = server.address()
   return {
     port: typeof bound === 'object' && bound ? bound.port : port,
     async close() {
+      const closed = once(server, 'close')
       server.close()
       server.closeAllConnections()
       await consoles.close()
       sockets.terminate()
-      await once(server, 'close')
+      for (const connection of connections) connection.destroy() // in their handshake
+      await closed
     },
   }
 }

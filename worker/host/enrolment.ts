@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK } from 'jose'
 import { z } from 'zod'
 import { Enrolled, PublicKey } from '../../lib/host-protocol.ts'
+import type { SelfSigned } from '../../lib/self-signed.ts'
 
 /** A host's identity. */
 export interface Credential {
@@ -27,6 +28,20 @@ export async function enrolled(
     ask(PublicKey.strip().parse(jwk)),
   )
   return { hostId: host_id, key: await importJWK(jwk, 'EdDSA'), jwks }
+}
+
+// Its files are replaced by removing them; it should not end before.
+const certificateYears = 100
+const Identity = z.object({ certificate: z.string(), key: z.string() })
+
+/** Reads the certificate of the data plane and its key from the state folder, or makes them. */
+export async function planeIdentity(folder: string): Promise<SelfSigned> {
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  return kept(join(folder, 'data-plane.json'), Identity, async () => {
+    // Loaded when it is needed, once in a host's life: the library would add to the memory of every host.
+    const { makeSelfSigned } = await import('../../lib/self-signed.ts')
+    return makeSelfSigned({ name: 'host.keelson.internal', years: certificateYears })
+  })
 }
 
 const PrivateKey = z.looseObject({ ...PublicKey.shape, d: z.string() })

@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream'
-import { type IncomingMessage, request as send } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { json } from 'node:stream/consumers'
 import { WebSocket } from 'ws'
 import { z } from 'zod'
@@ -10,17 +10,16 @@ import {
   serviceSubject,
   uploadSubject,
 } from '../../../lib/host-protocol.ts'
+import { pinnedSocket, sendPinned } from '../../../lib/pinned-tls.ts'
 import { NotFound, Problem, type ProblemDocument, Unavailable } from '../../../lib/problem.ts'
 import { socketOptions } from '../../../lib/websockets.ts'
 import { Host } from '../../../models/compute/hosts.ts'
-import { planeToken } from '../../../models/compute/plane-tokens.ts'
+import { planeFields, planeRequest } from '../../../models/compute/plane-requests.ts'
 
-// Clients never connect to a host: the API does, with a single-use token for one instance and verb.
+// Clients never connect to a host: the API does, by its certificate, with a single-use token for one instance and verb.
 
 // A host answers only after its engine has.
 const handshakeTimeoutMs = 30_000
-// Detects that a host has vanished from an idle connection.
-const probeEveryMs = 30_000
 // A problem document is smaller.
 const maxRefusalBytes = 64 * 1024
 
@@ -51,13 +50,11 @@ export const askService = (
 export async function askRegistry(
   { host_id, machine_id }: { host_id: string; machine_id: string },
   deployServerId: string,
-  asked: Streamed & { path: string },
+  asked: Streamed & { method: string; path: string },
 ): Promise<IncomingMessage> {
   const at = `/machines/${machine_id}/registry/${deployServerId}${asked.path}`
-  return sendTo(
-    await requestAt(host_id, asked.method, at, registrySubject(machine_id, deployServerId)),
-    asked,
-  )
+  const to = await requestAt(host_id, asked.method, at, registrySubject(machine_id, deployServerId))
+  return sendTo(to, asked)
 }
 
 interface MachineOnHost {
@@ -79,7 +76,7 @@ export async function askUpload(
   const at = `/machines/${machine_id}/uploads/${artifactId}${query}`
   const method = part ? 'PATCH' : 'GET'
   const to = await requestAt(host_id, method, at, uploadSubject(machine_id, artifactId))
-  const answer = await sendTo(to, { method, headers: {}, body: part?.bytes ?? Readable.from([]), signal })
+  const answer = await sendTo(to, { headers: {}, body: part?.bytes ?? Readable.from([]), signal })
   const said: unknown = await json(answer).catch(() => null)
   if (answer.statusCode === 507) throw new Problem(507, 'worker_disk_full', 'The disk of the worker is full')
   const { data } = Offset.safeParse(said)
@@ -89,34 +86,28 @@ export async function askUpload(
 const Offset = z.object({ offset: z.int() })
 
 interface Streamed {
-  method: string
   headers: Record<string, string>
   body: Readable
   signal: AbortSignal
 }
 
-/** A connection of its own: a request whose body is a stream cannot be sent again. */
-const sendTo = (to: HostRequest, { method, headers, body, signal }: Streamed): Promise<IncomingMessage> =>
-  new Promise((resolve, reject) => {
-    const options = { method, agent: false, signal, headers: { ...headers, ...to.headers } }
-    const sent = send(to.url, options, resolve)
-    sent.on('error', (cause) => reject(new Unavailable('The host does not answer', cause)))
-    body.on('error', (cause) => {
-      reject(cause)
-      sent.destroy()
-    })
-    body.pipe(sent)
-  })
+type HostRequest = Awaited<ReturnType<typeof planeRequest>>
+
+async function sendTo(to: HostRequest, { headers, body, signal }: Streamed): Promise<IncomingMessage> {
+  return sendPinned({ ...to, headers: { ...headers, ...to.headers }, body, signal }).catch(
+    (cause: unknown) => {
+      throw cause === body.errored ? cause : new Unavailable('The host does not answer', cause)
+    },
+  )
+}
 
 async function ask(request: Promise<HostRequest>, signal: AbortSignal): Promise<Readable> {
-  const { url, headers } = await request
-  // A host must not lead the API elsewhere.
-  const answer = await fetch(url, { headers, signal, redirect: 'error' }).catch((cause: unknown) => {
+  const answer = await sendPinned({ ...(await request), signal }).catch((cause: unknown) => {
     throw new Unavailable('The host does not answer', cause)
   })
-  if (answer.ok && answer.body) return Readable.fromWeb(answer.body)
-  await answer.body?.cancel()
-  if (answer.status === 404) throw new NotFound('instance on its host')
+  if (answer.statusCode === 200) return answer
+  answer.destroy()
+  if (answer.statusCode === 404) throw new NotFound('instance on its host')
   throw new Unavailable('The host refused the request')
 }
 
@@ -130,10 +121,15 @@ export async function connectHost(
   verb: 'console',
   query: URLSearchParams,
 ): Promise<WebSocket> {
-  const { url, headers } = await requestTo(hostId, instanceId, verb, query)
-  const socket = new WebSocket(url, { headers, handshakeTimeout: handshakeTimeoutMs, ...socketOptions })
+  const { url, certificate, headers } = await requestTo(hostId, instanceId, verb, query)
+  const handshakeTimeout = handshakeTimeoutMs
+  const socket = new WebSocket(url, {
+    headers,
+    handshakeTimeout,
+    ...socketOptions,
+    ...pinnedSocket(certificate),
+  })
   const { promise, resolve, reject } = Promise.withResolvers<WebSocket>()
-  socket.once('upgrade', (answer: IncomingMessage) => answer.socket.setKeepAlive(true, probeEveryMs))
   socket.once('open', () => {
     socket.pause()
     resolve(socket)
@@ -145,11 +141,6 @@ export async function connectHost(
   })
   socket.on('error', (cause) => reject(new Unavailable('The host does not answer', cause)))
   return promise
-}
-
-interface HostRequest {
-  url: URL
-  headers: { authorization: string }
 }
 
 const requestTo = (
@@ -168,16 +159,11 @@ const requestTo = (
 async function requestAt(
   hostId: string,
   method: string,
-  path: string,
+  target: string,
   subject: string,
 ): Promise<HostRequest> {
-  const host = await Host.findById(hostId).lean()
-  if (!host?.data_plane_url) throw new Unavailable('The host is not there')
-  const url = new URL(path, host.data_plane_url)
-  // Without the `?` of an empty query, which `fetch` would send and the token does not have.
-  if (url.search === '') url.search = ''
-  const token = await planeToken(hostId, subject, { method, url })
-  return { url, headers: { authorization: `Bearer ${token}` } }
+  const host = await Host.findById(hostId, planeFields).lean()
+  return planeRequest(host, subject, { method, target })
 }
 
 async function refusalOf(answer: IncomingMessage): Promise<Problem> {

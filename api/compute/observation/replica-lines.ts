@@ -216,5 +216,6 @@ async function* followed(
   yield* lines as AsyncIterable<TimedLine[]>
 }
 
-/** As `fetch` says that the other side has closed the connection. */
-const isBrokenOff = (error: unknown): boolean => isNativeError(error) && error.message === 'terminated'
+/** As Node says that the other side has closed the connection before the end of its answer. */
+const isBrokenOff = (error: unknown): boolean =>
+  isNativeError(error) && (error as NodeJS.ErrnoException).code === 'ECONNRESET'

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
 import { type CryptoKey, exportJWK, generateKeyPair } from 'jose'
 import { Enrolled, type HostReport, PublicKey } from '../../../lib/host-protocol.ts'
+import { makeSelfSigned } from '../../../lib/self-signed.ts'
 import { makeInternalApi } from '../../../worker/host/internal-api.ts'
 import type { Stack } from '../stack.ts'
 
@@ -20,8 +21,10 @@ export interface SimulatedHost {
 // The start time of every simulated container.
 export const startedAt = new Date('2026-01-01T00:00:00.000Z')
 
+const { certificate } = await makeSelfSigned({ name: 'host.keelson.internal', years: 1 })
 const about = {
-  data_plane_url: 'http://127.0.0.1:9',
+  data_plane_url: 'https://127.0.0.1:9',
+  data_plane_certificate: certificate,
   address: '127.0.0.1',
   capacity: { cpu_cores: 1000, memory_mib: 1_000_000, disk_gib: 0 },
 }
