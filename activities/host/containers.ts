@@ -49,13 +49,10 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
       return inSlot(
         async () => {
           const mounts = await hosted.mountsFor(spec.id, disks, operationId)
-          const run = () => engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork)
-          return run().catch(async (error: unknown) => {
-            // It went since it was pulled: somebody removed it, or another host of the same engine.
-            if (!(error instanceof ImageNotFound)) throw error
-            await pull(spec.image, image_digest)
-            return run()
-          })
+          return withImage(
+            () => engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork),
+            () => pull(spec.image, image_digest),
+          )
         },
         ...turn(),
       )
@@ -88,5 +85,19 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
     },
 
     findContainerOnHost: (id: string): Promise<FoundContainer | null> => engine.find(id),
+  }
+}
+
+/**
+ * Runs what needs an image that was pulled before. If the image has gone since (somebody removed it, or another host of
+ * the same engine), pulls it and runs once more.
+ */
+export async function withImage<T>(run: () => Promise<T>, pull: () => Promise<unknown>): Promise<T> {
+  try {
+    return await run()
+  } catch (error) {
+    if (!(error instanceof ImageNotFound)) throw error
+    await pull()
+    return run()
   }
 }

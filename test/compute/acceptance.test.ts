@@ -4,10 +4,20 @@ import { acceptanceOf, type By } from '../../models/acceptance.ts'
 import { acceptContainer } from '../../models/compute/containers.ts'
 import { acceptResume, acceptSuspend } from '../../models/compute/machines.ts'
 import { acceptMicrovm, microvmKind } from '../../models/compute/microvms.ts'
+import { Host } from '../../models/compute/hosts.ts'
+import {
+  heldBy,
+  release,
+  Reservation,
+  reserve,
+  reserveAlso,
+  shrink,
+} from '../../models/compute/reservations.ts'
 import { AuditEvent } from '../../models/identity/audit.ts'
 import { type Accepted, Operation } from '../../models/operations.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { insertHost } from '../support/inserted-hosts.ts'
 import { newContainer as container, newInstance as instance } from '../support/new-instances.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
@@ -95,4 +105,37 @@ test('a microVM without an HTTP request is suspended and resumed', async () => {
   expect(await tenant.microvms.get(id)).toMatchObject({ status: 'running', desired_state: 'running' })
   const actions = (await eventsOf(id)).map(({ action }) => action)
   expect(actions).toEqual(['create microvm', 'suspend microvm', 'resume microvm'])
+})
+
+test('a suspension that its host’s disk has no room for is refused, and changes nothing', async () => {
+  const running = { cpu_milli: 1000, memory_mib: 64, disk_gib: 1 }
+  const capacity = { cpu_cores: 1, memory_mib: 64, disk_gib: 3 }
+  const { _id: host_id } = await insertHost({ capacity, reserved: running })
+  const of = { tenant_id: tenant.id, name: 'large', host_id, transfer_sealed: '-', config_vars_sealed: '-' }
+  const now = { status: 'running', desired_state: 'running', cpu_cores: 1, root_disk_gib: 1 } as const
+  const { image, restart_policy, log_cap_mib } = instance
+  const kept = { image, restart_policy, log_cap_mib, memory_mib: 2049 } // in a file of 3 GiB
+  const { _id: id } = await new microvmKind.model({ ...of, ...now, ...kept }).save()
+  await reserve(id, tenant.id, running)
+  await Reservation.updateOne({ _id: id, tenant_id: tenant.id }, { $set: { host_id } })
+  try {
+    await expect(acceptSuspend(microvmKind, by, id)).rejects.toMatchObject({ code: 'no_capacity' })
+    expect(await heldBy(id)).toMatchObject(running)
+    expect(await microvmKind.model.findOne({ _id: id, tenant_id: tenant.id }).lean()).toMatchObject({
+      ...now,
+      operation_id: null,
+    })
+    // What a smaller one takes, and what is left of it when it is suspended.
+    await reserveAlso(id, tenant.id, { cpu_milli: 0, memory_mib: 0, disk_gib: 3 })
+    expect(await heldBy(id)).toMatchObject({ ...running, disk_gib: 3 })
+    await shrink(id, tenant.id, { cpu_milli: 0, memory_mib: 0, disk_gib: 3 })
+    expect((await Host.findById(host_id).lean())?.reserved).toEqual({
+      cpu_milli: 0,
+      memory_mib: 0,
+      disk_gib: 3,
+    })
+  } finally {
+    await microvmKind.model.deleteOne({ _id: id, tenant_id: tenant.id })
+    await release(id)
+  }
 })

@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals'
 import { failureOf } from '../../activities/failures.ts'
-import { EngineUnavailable, PortInUse } from '../../drivers/errors.ts'
+import { withImage } from '../../activities/host/containers.ts'
+import { EngineUnavailable, ImageNotFound, PortInUse } from '../../drivers/errors.ts'
 
 test('a permanent fault is not retried and has a code; other faults are retried; other values pass unchanged', () => {
   const cause = new Error('bind: address already in use')
@@ -15,4 +16,23 @@ test('a permanent fault is not retried and has a code; other faults are retried;
     nonRetryable: false,
   })
   expect(failureOf(cause)).toBe(cause)
+})
+
+test('a start whose image has gone since it was pulled pulls it again, once', async () => {
+  const gone = new ImageNotFound('some/image')
+  const said: string[] = []
+  const running = (failures: Error[]) =>
+    withImage(
+      async () => {
+        said.push('run')
+        const failure = failures.shift()
+        if (failure) throw failure
+        return 'running'
+      },
+      async () => said.push('pull'),
+    )
+  expect(await running([gone])).toBe('running')
+  await expect(running([gone, gone])).rejects.toBe(gone)
+  await expect(running([new PortInUse(80)])).rejects.toMatchObject({ code: 'port_in_use' })
+  expect(said).toEqual(['run', 'pull', 'run', 'run', 'pull', 'run', 'run'])
 })
