@@ -30,7 +30,7 @@ const controls = {
 }
 
 /**
- * Declares a list with paging, sorting, `q` and a typed exact filter for each field of the view. `scope` always limits
+ * Declares a list with paging, sorting, `q` and a typed exact filter for each field of the view that documents have. `scope` always limits
  * the list: to the caller's tenant, and to the parent's id.
  */
 export function list<
@@ -64,9 +64,12 @@ export function list<
     ['String', 'Number', 'Date', 'Boolean'].includes(typeOf(field) ?? ''),
   )
 
+  // What a view makes of several fields, or of other records, is in no document.
+  const filterable = fields.filter((field) => of.model.schema.pathType(pathOf(field)) !== 'adhocOrUndefined')
+
   const query = z.strictObject({
     ...Object.fromEntries(
-      fields.map((field) => [field, exactly(of.view.shape[field] as z.ZodType).optional()]),
+      filterable.map((field) => [field, exactly(of.view.shape[field] as z.ZodType).optional()]),
     ),
     ...controls,
     sort_by: z.enum(sortable as [string, ...string[]]).default(of.sortBy ?? 'created_at'),
@@ -74,7 +77,7 @@ export function list<
 
   const filterOf = (asked: Filter): Filter[] =>
     Object.entries(asked)
-      .filter(([field, value]) => fields.includes(field) && !(field in controls) && value !== undefined)
+      .filter(([field, value]) => filterable.includes(field) && !(field in controls) && value !== undefined)
       .map(([field, value]) => ({
         [pathOf(field)]: {
           $eq: typeOf(field) === 'Date' && value !== null ? new Date(value as string) : value,
