@@ -143,6 +143,18 @@ export class MemoryUnusable extends EngineError {
   }
 }
 
+/** The host has not the kernel with which a machine was made, or its bytes have changed. No other kernel starts it. */
+export class KernelMissing extends EngineError {
+  override readonly name = 'KernelMissing'
+  readonly code = 'kernel_missing'
+  readonly permanent = true
+  readonly digest: string
+  constructor(digest: string) {
+    super(`The host lacks the kernel ${digest}, with which the machine was made`)
+    this.digest = digest
+  }
+}
+
 /** The engine understood the request and refused it. The cause has its answer. */
 export class EngineRefused extends EngineError {
   override readonly name = 'EngineRefused'

@@ -6,14 +6,16 @@ import { HostNotEquipped } from '../errors.ts'
 import type { MachineEngineDescription } from '../machines.ts'
 import { run } from '../system/programs.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
+import type { makeKernels } from './kernels.ts'
 
-/** Files and settings with which this host's machines boot. */
+/** Files and settings with which this host's machines boot. The kernel is that of new ones. */
 export interface HostBoot {
   kernel: string
   initramfs: string
   /** Opens taps for QEMU. */
   helper: string
   kernelVersion: string
+  kernelDigest: string
   accelerator: 'kvm' | 'tcg'
   qemuVersion: string
   tscKhz: number
@@ -21,15 +23,26 @@ export interface HostBoot {
 
 export const qemu = 'qemu-system-x86_64'
 
-/** Finds what guests boot with; images/guest/build makes the files in `guest`. Throws HostNotEquipped. */
-export async function findBoot(guest: string, folder: string): Promise<HostBoot> {
-  const kernel = join(guest, 'vmlinuz')
+/**
+ * Finds what guests boot with, and keeps a copy of the kernel; images/guest/build makes the files in `guest`. Throws
+ * HostNotEquipped.
+ */
+export async function findBoot(
+  guest: string,
+  folder: string,
+  kernels: ReturnType<typeof makeKernels>,
+): Promise<HostBoot> {
   const kernelVersion = (await readFile(join(guest, 'version'), 'utf8').catch(nullIfMissing))?.trim()
   if (!kernelVersion) throw new HostNotEquipped('the guest kernel (script/bootstrap)')
   const [, qemuVersion = ''] = /version ([\d.]+)/.exec(await run(qemu, ['--version'])) ?? []
+  const { kernel, initramfs, digest } = await kernels.keep({
+    kernel: join(guest, 'vmlinuz'),
+    initramfs: join(guest, 'initramfs'),
+  })
   const files = {
     kernel,
-    initramfs: join(guest, 'initramfs'),
+    initramfs,
+    kernelDigest: digest,
     helper: join(guest, 'helper'),
     kernelVersion,
     qemuVersion,

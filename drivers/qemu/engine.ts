@@ -17,6 +17,7 @@ import { describeQemu, findBoot, type HostBoot } from './boot.ts'
 import { keepChecking } from './health.ts'
 import { MachineHost, type QemuSettings } from './host.ts'
 import { makeRootImages } from './images.ts'
+import { makeKernels } from './kernels.ts'
 import { readMachineLogs } from './log-reader.ts'
 import { logSource, makeMachineLogFiles } from './logs.ts'
 import { publishPorts } from './ports.ts'
@@ -54,15 +55,16 @@ export async function openQemuMachines(
   }
   await mkdir(folder, { recursive: true })
   const images = makeRootImages(join(folder, 'images'), known)
+  const kernels = makeKernels(join(folder, '.kernels'))
   let boot: Promise<HostBoot> | null = null
   const findOnce = (): Promise<HostBoot> => {
-    boot ??= findBoot(known.guest, folder).catch((error: unknown) => {
+    boot ??= findBoot(known.guest, folder, kernels).catch((error: unknown) => {
       boot = null // retry next time: it may be installed by then
       throw error
     })
     return boot
   }
-  const host = new MachineHost(known, findOnce, images)
+  const host = new MachineHost(known, findOnce, images, kernels)
   const doing = <T>(id: string, work: () => Promise<T>): Promise<T> => host.inTurn(id, work)
   const quietly = (id: string, work: () => Promise<unknown>): void =>
     void doing(id, work)
@@ -82,6 +84,8 @@ export async function openQemuMachines(
   await Promise.all(recovering)
 
   const records = async () => Promise.all((await host.ids()).map((id) => host.record(id)))
+  const used = async (of: 'image_digest' | 'kernel') =>
+    (await records()).flatMap((record) => record?.[of] ?? [])
   known.ports?.addEngine(async (exceptId) => {
     const others = (await records()).filter((record) => record?.spec.id !== exceptId)
     return others.flatMap((record) => record?.ports ?? []).map(portKey)
@@ -239,11 +243,14 @@ export async function openQemuMachines(
       await Promise.all(mended)
     },
 
-    removeUnusedImages: (unusedMs) =>
-      images.removeUnused(
-        async () => (await records()).flatMap((record) => record?.image_digest ?? []),
-        unusedMs,
-      ),
+    removeUnusedImages: async (unusedMs) => {
+      const removed = await images.removeUnused(() => used('image_digest'), unusedMs)
+      const { kernelDigest } = await findOnce()
+      return [
+        ...removed,
+        ...(await kernels.removeUnused([kernelDigest, ...(await used('kernel'))], unusedMs)),
+      ]
+    },
 
     close: async () => host.close(),
   }

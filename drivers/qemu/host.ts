@@ -4,6 +4,7 @@ import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../erro
 import type { FoundMachine, MachineSpec } from '../machines.ts'
 import type { HostBoot } from './boot.ts'
 import { type ImagePulls, machineImage, type makeRootImages } from './images.ts'
+import type { makeKernels } from './kernels.ts'
 import { Link } from './links.ts'
 import { LogWriter } from './logs.ts'
 import { hasMemory, type PromisedRoom } from './memory.ts'
@@ -51,6 +52,7 @@ export class MachineHost implements PromisedRoom {
   readonly settings: Required<QemuSettings>
   readonly boot: () => Promise<HostBoot>
   readonly images: ReturnType<typeof makeRootImages>
+  readonly kernels: ReturnType<typeof makeKernels>
   readonly placeOf: (id: string) => MachinePlace
   /** Part of the names of kernel objects, which all hosts of this machine share. */
   readonly mark: string
@@ -72,10 +74,12 @@ export class MachineHost implements PromisedRoom {
     settings: Required<QemuSettings>,
     boot: () => Promise<HostBoot>,
     images: ReturnType<typeof makeRootImages>,
+    kernels: ReturnType<typeof makeKernels>,
   ) {
     this.settings = settings
     this.boot = boot
     this.images = images
+    this.kernels = kernels
     this.placeOf = makeMachinePlaces(settings.folder, settings.run)
     this.mark = markOf(settings.folder)
   }

@@ -23,6 +23,8 @@ export interface MachineRecord {
   spec: MachineSpec
   engine_id: string
   image_digest: string
+  /** The digest of the kernel with which it was made. Null until its next start, if it is older than this rule. */
+  kernel: string | null
   created_at: string
   /** The operation that made the machine: only its failure removes the machine. */
   made_by: string
@@ -75,7 +77,7 @@ export const noCounters: Counters = { cpu_ms: 0, disk_read_bytes: 0, disk_write_
 
 /** The record of a new machine of which nothing exists yet. */
 export const newRecord = (
-  of: Pick<MachineRecord, 'spec' | 'image_digest' | 'operation_id' | 'launched'>,
+  of: Pick<MachineRecord, 'spec' | 'image_digest' | 'kernel' | 'operation_id' | 'launched'>,
 ): MachineRecord => ({
   ...of,
   engine_id: randomUUID(),

@@ -62,6 +62,7 @@ export async function runMachine(
     ...newRecord({
       spec,
       image_digest: base.config.digest,
+      kernel: (keepsRoot ? before?.kernel : null) ?? (await host.boot()).kernelDigest,
       operation_id: operationId,
       launched: launchedFor(spec),
     }),
@@ -117,7 +118,7 @@ export function launchedFor(spec: MachineSpec): Launched {
   }
 }
 
-/** Starts QEMU with the devices of the launch, and opens its ports. Throws PortInUse. */
+/** Starts QEMU with the devices of the launch and the machine's own kernel, and opens its ports. Throws PortInUse, KernelMissing. */
 export async function launch(host: MachineHost, record: MachineRecord, incoming: boolean): Promise<Link> {
   const { spec, launched } = record
   if (!launched) throw new EngineUnavailable('The machine was never started')
@@ -129,7 +130,7 @@ export async function launch(host: MachineHost, record: MachineRecord, incoming:
     kind: spec.kind,
     launched,
     place,
-    boot: await host.boot(),
+    boot: { ...(await host.boot()), ...(record.kernel && (await host.kernels.find(record.kernel))) },
     incoming,
   })
   await startQemu(place, host.mark, launched, args)

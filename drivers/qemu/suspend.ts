@@ -134,6 +134,7 @@ export async function forkMachine(
   const fresh = newRecord({
     spec: { ...spec, cpu_cores, memory_mib, disks: [] },
     image_digest: from.image_digest,
+    kernel: from.kernel,
     operation_id: operationId,
     launched: { ...from.launched, nics },
   })

@@ -27,10 +27,10 @@ export let machines: Machines
 /** The output of images/guest/build. */
 export const guest = join(process.env['KEELSON_TOOLS'] ?? resolve(stateFolder(), 'tools'), 'guest')
 
-/** Ends the worker and starts the next one. */
-export async function anotherWorker(): Promise<void> {
+/** Ends the worker and starts the next one, with the files of another build of the guest if there is one. */
+export async function anotherWorker(built: string = settings.guest): Promise<void> {
   await machines.close()
-  machines = await openQemuMachines(settings)
+  machines = await openQemuMachines({ ...settings, guest: built })
 }
 
 const settingsIn = (folder: string): QemuSettings => ({
@@ -101,13 +101,13 @@ export async function traces(id = ''): Promise<string[]> {
   const of = (names: string[]): string[] => names.filter((name) => name.includes(id))
   const files = await readdir(settings.folder)
   const running = await readdir(settings.run).catch(() => [])
-  const { mark } = new MachineHost(settings as never, null as never, null as never)
+  const { mark } = new MachineHost(settings as never, null as never, null as never, null as never)
   const found = async (): Promise<string[]> => {
     const processes = await processesWith(`${settings.run}/${id}`)
     return processes.map(({ args }) => args.join(' ').slice(0, 80))
   }
   return [
-    ...of(files.filter((name) => !['images', '.probed.json', '.transfers'].includes(name))),
+    ...of(files.filter((name) => !['images', '.kernels', '.probed.json', '.transfers'].includes(name))),
     ...of(running.filter((name) => name !== 't')),
     ...(await readdir(join(settings.folder, '.transfers')).catch(() => [])),
     ...(await found()),

@@ -16,7 +16,7 @@ afterEach(() => rm(folder, { recursive: true }))
 
 test('a report that arrives while its machine is removed leaves nothing, and breaks nothing', async () => {
   const settings = { folder, run: join(folder, 'run') } as Required<QemuSettings>
-  const host = new MachineHost(settings, null as never, null as never)
+  const host = new MachineHost(settings, null as never, null as never, null as never)
   const outcomes = await Promise.all(
     Array.from({ length: 50 }, async () => {
       const id = newId()
@@ -25,6 +25,7 @@ test('a report that arrives while its machine is removed leaves nothing, and bre
         image_digest: newId(),
         operation_id: newId(),
         launched: null,
+        kernel: null,
       })
       await writeRecord(host.placeOf(id), record)
       const reports = Promise.allSettled(

@@ -51,7 +51,7 @@ test('a host reads a flood of empty lines slowly, and does other work in between
 test('all lines of a piece are logged at once, in order and numbered', async () => {
   const place = makeMachinePlaces(folder, folder)('one')
   const spec = { id: 'one', log_cap_mib: 1 } as MachineSpec
-  const of = { spec, image_digest: '', operation_id: 'op', launched: null }
+  const of = { spec, image_digest: '', operation_id: 'op', launched: null, kernel: null }
   const logs = new LogWriter(place, newRecord(of), 0)
   const calls: number[] = []
   const take = serialLines((lines) => {

@@ -1,8 +1,9 @@
-import { readFile, stat, statfs, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { appendFile, cp, mkdtemp, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join } from 'node:path'
 import { expect, test } from '@jest/globals'
 import { clockErrorMs } from '../../support/clocks.ts'
-import { run } from '../../../drivers/system/programs.ts'
+import { processesWith, run } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
 import { testDrawn } from '../../support/drawn.ts'
 import { isLong } from '../../support/long.ts'
@@ -10,6 +11,7 @@ import { eventually } from '../../support/eventually.ts'
 import {
   anotherWorker,
   clockOff,
+  guest,
   inMachine,
   linesOf,
   machines,
@@ -27,6 +29,13 @@ import {
 const counter = 'i=0; while :; do i=$((i+1)); echo $i >> /numbers; sync; echo $i; sleep 0.05; done'
 const oneAfterTheOther = (count: number): string[] =>
   Array.from({ length: count }, (_, index) => String(index + 1))
+
+/** The digest of the kernel that a running machine has booted, from its process. */
+async function kernelOf(id: string): Promise<string> {
+  const [qemu] = await processesWith(`guest=${id}`)
+  const at = qemu?.args.indexOf('-kernel') ?? -1
+  return basename(dirname(qemu?.args[at + 1] ?? ''))
+}
 
 withMachines('suspended machines', () => {
   test('continue their count with a correct clock, across worker restarts, twice', async () => {
@@ -124,6 +133,48 @@ withMachines('suspended machines', () => {
       const written = (await inMachine(spec.id, 'cat /numbers', there)).split('\n')
       expect(written).toEqual(oneAfterTheOther(written.length))
     })
+  })
+
+  test('keep the kernel with which they were made: started again, resumed, moved, or not at all', async () => {
+    const built = await mkdtemp(join(tmpdir(), 'guest-'))
+    await cp(guest, built, { recursive: true })
+    await appendFile(join(built, 'initramfs'), Buffer.alloc(512)) // which a kernel ignores
+    const [older, newer] = [machineSpec(), machineSpec()]
+    await start(older)
+    const first = await kernelOf(older.id)
+    try {
+      await anotherWorker(built)
+      await start(newer)
+      const second = await kernelOf(newer.id)
+      expect(second).not.toBe(first)
+      await machines.stop(older.id, 0)
+      await start(older)
+      expect(await kernelOf(older.id)).toBe(first)
+      await machines.suspend(older.id)
+      await machines.resume(older)
+      expect(await kernelOf(older.id)).toBe(first)
+
+      await machines.stop(newer.id, 0)
+      const source = await machines.serve(newer.id, 60)
+      await withOtherHost(async (there) => {
+        expect((await there.describe()).kernel).toBe((await machines.describe()).kernel)
+        await there.pull(newer.id, source) // that host was installed with the first one
+        await there.run(newer, {}, newId())
+        expect(await kernelOf(newer.id)).toBe(second)
+      })
+
+      await machines.stop(older.id, 0)
+      await rm(join(settings.folder, '.kernels', first), { recursive: true })
+      await anotherWorker(built)
+      await expect(start(older)).rejects.toMatchObject({
+        code: 'kernel_missing',
+        permanent: true,
+        message: `The host lacks the kernel ${first.replace('-', ':')}, with which the machine was made`,
+      })
+    } finally {
+      await anotherWorker()
+      await rm(built, { recursive: true })
+    }
   })
 
   testDrawn('can be forked: the fork continues independently, and the original is unaffected', async () => {
