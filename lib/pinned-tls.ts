@@ -79,7 +79,7 @@ export const sendPinned = (asked: PinnedRequest): Promise<IncomingMessage> =>
     const waiting = body ? signal : AbortSignal.any([signal, AbortSignal.timeout(answersWithinMs)])
     const sent = request(url, { method, headers, ca, agent }, (answer) => {
       waiting.removeEventListener('abort', giveUp)
-      answer.on('error', () => {}) // whoever reads it gets the error, which Node drops while nobody listens
+      answer.on('error', () => {}) // Node drops an error to which nobody listens, and a later reader would miss it
       resolve(addAbortSignal(signal, answer))
     })
     const end = (error: Error): void => {
