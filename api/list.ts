@@ -60,7 +60,7 @@ export function list<
   const pathOf = (field: string): string => of.stored?.[field] ?? (field === 'id' ? '_id' : field)
   const typeAt = (path: string): string | undefined => of.model.schema.path(path)?.instance
   const typeOf = (field: string): string | undefined => typeAt(pathOf(field))
-  // What a view computes is in no document.
+  // No document has what the view computes.
   const filterable = fields.filter((field) => isStored(of.model, pathOf(field)))
   const sortable = fields.filter((field) =>
     ['String', 'Number', 'Date', 'Boolean'].includes(typeOf(field) ?? ''),

@@ -143,7 +143,7 @@ export class MemoryUnusable extends EngineError {
   }
 }
 
-/** The host has not the kernel with which a machine was made, or its bytes have changed. No other kernel starts it. */
+/** The host lacks the kernel with which the machine was made, or the kernel's bytes have changed. */
 export class KernelMissing extends EngineError {
   override readonly name = 'KernelMissing'
   readonly code = 'kernel_missing'

@@ -1,7 +1,7 @@
 import { statfs } from 'node:fs/promises'
 import Docker from 'dockerode'
 import { mapAtOnce } from '../../lib/queue.ts'
-import type { ContainerEngine, EngineDescription, FoundContainer, MayAsk } from '../containers.ts'
+import type { ContainerEngine, EngineDescription, FoundContainer } from '../containers.ts'
 import { connection } from './connection.ts'
 import { asEngineError, asking, unless, wordsOf } from './errors.ts'
 import { watchContainers } from './events.ts'
@@ -31,8 +31,6 @@ export interface DockerSettings {
   /** Output beyond a container's cap that may wait on the host for archiving. 0: the engine drops it at once. */
   logBacklogMib?: number
   beforeRemoval?: BeforeRemoval
-  /** Asked before a registry is. An image that the engine has needs none. */
-  mayAsk?: MayAsk
   /** An image with `sleep`, for pause containers. */
   pauseImage?: string
   /** The network of containers without NICs; null for the engine's default. */
@@ -59,7 +57,6 @@ export function makeDockerEngine({
   images,
   logBacklogMib = 0,
   beforeRemoval = async () => {},
-  mayAsk = async () => true,
   pauseImage = 'busybox:latest',
   network = async () => null,
   mostOpenFiles = 1024,
@@ -79,9 +76,7 @@ export function makeDockerEngine({
   return {
     pull: (image, options = {}) =>
       asking(async () => {
-        const { digest } = await (images
-          ? images.pull(image, options)
-          : pullImage(docker, image, { ...options, mayAsk }))
+        const { digest } = await (images ? images.pull(image, options) : pullImage(docker, image, options))
         return { image_digest: digest }
       }, options.signal),
 

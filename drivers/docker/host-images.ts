@@ -4,7 +4,7 @@ import Docker from 'dockerode'
 import { z } from 'zod'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import type { MayAsk, PullOptions } from '../containers.ts'
-import { HostDiskFull, ImageTooLarge } from '../errors.ts'
+import { HostDiskFull, ImageNotFound, ImageTooLarge } from '../errors.ts'
 import { digest as digestOf } from '../system/digest.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 import { connection } from './connection.ts'
@@ -15,7 +15,7 @@ import { findLocal, type LocalImage, pullImage, referenceOf } from './images.ts'
 // of each, so images that somebody else brought to the engine (`docker load`, `docker pull`, builds) are never removed.
 
 export interface HostImages {
-  /** As ContainerEngine.pull. Throws ImageTooLarge, HostDiskFull. */
+  /** As ContainerEngine.pull. Throws ImageNotFound, ImageTooLarge, HostDiskFull. */
   pull(image: string, options?: PullOptions): Promise<LocalImage>
   /** Removes what is due, and returns the names. */
   collect(): Promise<string[]>
@@ -23,6 +23,7 @@ export interface HostImages {
 
 interface Settings {
   dockerHost: string
+  /** Asked before a registry is. An image that the engine has needs none. */
   mayAsk: MayAsk
   /** For the records. */
   folder: string
@@ -90,12 +91,13 @@ export function makeHostImages({
     })
 
   async function download(image: string, reference: string, options: PullOptions): Promise<LocalImage> {
+    if (!(await mayAsk(image))) throw new ImageNotFound(image)
     await needRoom()
     downloads.set(reference, (downloads.get(reference) ?? 0) + 1)
     try {
       await publishText(fileOf(reference), JSON.stringify({ id: null, references: [reference] }))
       let lookedAt = Date.now()
-      const found = await pullImage(docker, image, { ...options, mayAsk }, async (bytes) => {
+      const found = await pullImage(docker, image, options, async (bytes) => {
         if (bytes > mostBytes) throw new ImageTooLarge(image, mostBytes)
         // A small layer may unpack to a large one.
         if (Date.now() - lookedAt < lookEveryMs) return

@@ -1,6 +1,6 @@
 import type Docker from 'dockerode'
 import { z } from 'zod'
-import type { MayAsk, PullOptions } from '../containers.ts'
+import type { PullOptions } from '../containers.ts'
 import { statusOf, unless } from './errors.ts'
 import { jsonLines, openStream } from './streams.ts'
 import { EngineError, EngineUnavailable, ImageNotFound } from '../errors.ts'
@@ -37,20 +37,16 @@ export async function localImage(docker: Docker, image: string, digest: string |
 /** Called during a download, with the size of the layers as far as it is known. If it throws, the download ends. */
 export type OnLayers = (bytes: number) => Promise<void>
 
-/**
- * Makes the image present. Throws ImageNotFound, EngineUnavailable, and what `onLayers` throws. `mayAsk`: of images that
- * tenants name; without it, any registry is asked.
- */
+/** Makes the image present. Throws ImageNotFound, EngineUnavailable, and what `onLayers` throws. */
 export async function pullImage(
   docker: Docker,
   image: string,
-  options: PullOptions & { mayAsk?: MayAsk },
+  options: PullOptions,
   onLayers: OnLayers = async () => {},
 ): Promise<LocalImage> {
   const digest = options.digest ?? null
   const there = await findLocal(docker, image, digest)
   if (there) return there
-  if (options.mayAsk && !(await options.mayAsk(image))) throw new ImageNotFound(image)
   await download(docker, image, options, onLayers)
   return localImage(docker, image, digest)
 }

@@ -3,8 +3,8 @@ import { schemaOptions } from '../schemas.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 
 /**
- * The size of all archived output of a tenant. It changes in the transactions that add and remove pieces, so it is always
- * their sum, whichever process is killed.
+ * The size of all archived output of a tenant. It changes in the transactions that add and remove pieces, so a killed
+ * process cannot make it differ from their sum.
  */
 interface LogTotalDocument {
   /** The tenant's id. */

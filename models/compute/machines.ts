@@ -200,7 +200,10 @@ export const acceptResume = (kind: SuspendableKind, by: By, id: string): Accepte
     reserve: (machine) => takeRoomToRun(kind, machine),
   })
 
-/** Reserves room on the present host, beside that of its memory's file. If that is full, another host must have room: the operation moves the machine. */
+/**
+ * Reserves room on the present host, beside that of the memory's file. If that host is full, another one must have room:
+ * the operation moves the machine.
+ */
 async function takeRoomToRun(kind: InstanceKind, machine: InstanceDocument): Promise<void> {
   const { _id, tenant_id } = machine
   if (await reserveIfRoom(_id, tenant_id, kind.sizeOf(machine))) return

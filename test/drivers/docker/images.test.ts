@@ -1,9 +1,11 @@
+import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer as createHttpServer } from 'node:http'
 import { createServer, type Server } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterEach, expect, test } from '@jest/globals'
-import { makeDockerEngine } from '../../../drivers/docker/engine.ts'
-import { makeHostPorts } from '../../../drivers/system/host-ports.ts'
-import { docker, dockerHost, engine, testHost, testPorts } from '../../support/containers.ts'
+import { makeHostImages } from '../../../drivers/docker/host-images.ts'
+import { docker, dockerHost, engine } from '../../support/containers.ts'
 
 let registry: Server | undefined
 afterEach(() => {
@@ -49,10 +51,12 @@ test('a registry that the host may not ask gets no connection, and the refusal s
   })
   const image = await listening(registry)
   const asked: string[] = []
-  const guarded = makeDockerEngine({
-    hostId: testHost,
+  const folder = await mkdtemp(join(tmpdir(), 'keelson-images-'))
+  const limits = { mostBytes: Infinity, freeBytes: 0, unusedMs: Infinity }
+  const guarded = makeHostImages({
     dockerHost,
-    ports: makeHostPorts({ address: '127.0.0.1', range: testPorts }),
+    folder,
+    ...limits,
     async mayAsk(reference) {
       asked.push(reference)
       return false
@@ -63,9 +67,11 @@ test('a registry that the host may not ask gets no connection, and the refusal s
     permanent: true,
     message: wordsFor(image),
   })
-  expect(await guarded.pull('busybox')).toEqual(await engine.pull('busybox'))
+  const { digest } = await guarded.pull('busybox')
+  expect({ image_digest: digest }).toEqual(await engine.pull('busybox'))
   expect(asked).toEqual([image]) // what the engine has needs no registry
   expect(connections).toBe(0)
+  await rm(folder, { recursive: true })
 })
 
 test('a cancelled pull ends at once', async () => {
