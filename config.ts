@@ -507,7 +507,7 @@ const host = z.object({
     .nonnegative()
     .default(256)
     .describe(
-      'What each container may read, and write, in MiB a second on the disk with the engine’s files; 0: unlimited',
+      'What each container may read, and write, in MiB a second on the disk with the engine’s files, and each machine and each of its disks on theirs; 0: unlimited',
     ),
   KEELSON_CONTAINER_IOPS: z.coerce
     .number()

@@ -89,11 +89,11 @@ export interface Disks {
    */
   attach(id: string, to?: AttachedTo): Promise<{ host_path: string }>
   /**
-   * Serves the disk to a machine on this host over a unix socket (NBD, export `disk`) until `detach`. If the serving
+   * Serves the disk to one machine on this host over a unix socket (NBD, export `disk`) until `detach`. If the serving
    * process was killed, it is restarted and the machine reconnects. Throws DiskNotFound, DiskMigrating; DiskAttached
    * if the disk is mounted.
    */
-  plug(id: string): Promise<{ socket: string }>
+  plug(id: string, machineId: string): Promise<{ socket: string }>
   /**
    * Unmounts the disk everywhere, or stops serving it. Succeeds if it is not attached. Throws DiskInUse, and then it
    * is still attached.

@@ -43,12 +43,16 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
     if (!isMachine(found)) {
       if (wanted.written_by_machine) throw new DiskNotMountable(disk_id)
       await disks.attach(disk_id, { pid: found.pid, mount_path, read_only })
-    } else await machines?.attachDisk(found.id, { mount_path, read_only, ...(await plugged(disk_id)) })
+    } else
+      await machines?.attachDisk(found.id, { mount_path, read_only, ...(await plugged(disk_id, found.id)) })
   }
 
-  const plugged = async (disk_id: string): Promise<Pick<MachineDisk, 'disk_id' | 'socket'>> => ({
+  const plugged = async (
+    disk_id: string,
+    machineId: string,
+  ): Promise<Pick<MachineDisk, 'disk_id' | 'socket'>> => ({
     disk_id,
-    ...(await disks.plug(disk_id)),
+    ...(await disks.plug(disk_id, machineId)),
   })
 
   /** Detaches the disk from the machine that uses it, if any, and from the host. */
@@ -88,7 +92,7 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
         mounts.map(({ disk_id, mount_path, read_only }) =>
           inTurn(disk_id, async () => {
             await needs(disk_id, instanceId, operationId)
-            return { mount_path, read_only, ...(await plugged(disk_id)) }
+            return { mount_path, read_only, ...(await plugged(disk_id, instanceId)) }
           }),
         ),
       ),

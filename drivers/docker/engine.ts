@@ -14,9 +14,9 @@ import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './run.ts'
 import { openPipe } from './pipe.ts'
 import { portsGiven } from './ports.ts'
 import { makeSampler } from './samples.ts'
-import { type IoLimits, labels, ours, restartPolicy, sizeLimits } from './spec.ts'
+import { labels, ours, restartPolicy, sizeLimits } from './spec.ts'
 import { EngineRefused, InstanceNotFound } from '../errors.ts'
-import { diskBelow } from '../linux/block-devices.ts'
+import { diskBelow, type IoLimits } from '../linux/block-devices.ts'
 import type { HostPorts } from '../system/host-ports.ts'
 
 export interface DockerSettings {

@@ -1,3 +1,4 @@
+import type { IoLimits } from '../linux/block-devices.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import type Docker from 'dockerode'
 import type { ContainerInspectInfo } from 'dockerode'
@@ -12,7 +13,6 @@ import {
   createOptions,
   engineName,
   hasRun,
-  type IoLimits,
   isOurs,
   labels,
   restartPolicy,

@@ -1,3 +1,4 @@
+import type { IoLimits } from '../linux/block-devices.ts'
 import { createHash } from 'node:crypto'
 import type { ContainerCreateOptions, ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec, FoundContainer } from '../containers.ts'
@@ -72,12 +73,6 @@ const machineCapabilities = [
 const openFiles = 65_536
 
 /** Each container's share of the disk with the engine's files: `bytes` and `operations` a second, each way. */
-export interface IoLimits {
-  disk: string
-  bytes: number
-  operations: number
-}
-
 const limitTo = (Name: string, most: number) => ({ Name, Soft: most, Hard: most })
 
 const ioLimits = ({ disk, bytes, operations }: IoLimits) => ({

@@ -1,5 +1,17 @@
-import { access, readlink, stat } from 'node:fs/promises'
+import { access, readFile, readlink, stat } from 'node:fs/promises'
 import { basename, dirname } from 'node:path'
+
+/** What a process or its group may read, and write, each second, on a disk. */
+export interface IoLimits {
+  /** As `/dev/…`. */
+  disk: string
+  bytes: number
+  operations: number
+}
+
+/** The kernel's numbers of a disk: `254:0`. */
+export const numbersOf = async (disk: string): Promise<string> =>
+  (await readFile(`/sys/class/block/${basename(disk)}/dev`, 'utf8')).trim()
 
 /**
  * The disk on which this path's file system is, as `/dev/…`: the whole disk of a partition, because only whole disks can

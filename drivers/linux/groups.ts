@@ -2,8 +2,10 @@ import { mkdir, readdir, rmdir, stat, writeFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { HostNotEquipped } from '../errors.ts'
+import { digest } from '../system/digest.ts'
 import { nullIfMissing } from '../system/files.ts'
 import { until } from '../system/programs.ts'
+import { type IoLimits, numbersOf } from './block-devices.ts'
 
 // Control groups for a driver's own processes: `keelson/<mark>/<id>`, in version 1 (a hierarchy per controller) or
 // version 2.
@@ -15,11 +17,16 @@ const periodUs = 100_000
 const share = 4 * availableParallelism()
 const mebibyte = 1024 ** 2
 
+/** Marks the groups of the driver with this folder. */
+export const markOf = (folder: string): string => digest(folder, 12)
+
 export interface Limits {
   cpu_cores: number
   memory_mib: number
   /** Processes and threads; without it, as many as the host has. */
   pids?: number
+  /** Without it, as much as the disk gives. Version 1 limits no writes that wait in memory. */
+  io?: IoLimits | null
 }
 
 const isVersion2 = async (): Promise<boolean> =>
@@ -31,14 +38,14 @@ const isVersion2 = async (): Promise<boolean> =>
 async function parents(mark: string): Promise<string[]> {
   return (await isVersion2())
     ? [join(root, 'keelson', mark)]
-    : ['cpu', 'memory', 'pids'].map((controller) => join(root, controller, 'keelson', mark))
+    : ['cpu', 'memory', 'pids', 'blkio'].map((controller) => join(root, controller, 'keelson', mark))
 }
 
 /** Makes the groups, or updates their limits. Returns the files through which a process enters them. */
 export async function makeGroups(mark: string, id: string, limits: Limits): Promise<string[]> {
   const quota = Math.round(limits.cpu_cores * periodUs)
   const bytes = String(limits.memory_mib * mebibyte)
-  const { pids = 'max' } = limits
+  const { pids = 'max', io = null } = limits
   try {
     const entries: string[] = []
     for (const parent of await parents(mark)) {
@@ -48,12 +55,15 @@ export async function makeGroups(mark: string, id: string, limits: Limits): Prom
       entries.push(join(group, 'cgroup.procs'))
       if (await isVersion2()) {
         for (const path of [root, join(root, 'keelson'), parent])
-          await writeFile(join(path, 'cgroup.subtree_control'), '+cpu +memory +pids')
+          await writeFile(join(path, 'cgroup.subtree_control'), '+cpu +memory +pids +io')
         for (const path of [dirname(parent), parent])
           await writeFile(join(path, 'cpu.weight'), String(Math.min(10_000, 100 * share)))
         await writeFile(join(group, 'cpu.max'), `${quota} ${periodUs}`)
         await writeFile(join(group, 'memory.max'), bytes)
         await writeFile(join(group, 'pids.max'), String(pids))
+        if (io) await writeFile(join(group, 'io.max'), await ioLine(io))
+      } else if (parent.startsWith(join(root, 'blkio/'))) {
+        if (io) await limitIo(group, io)
       } else if (parent.startsWith(join(root, 'cpu/'))) {
         await writeFile(join(group, 'cpu.cfs_quota_us'), String(quota))
       } else if (parent.startsWith(join(root, 'pids/'))) {
@@ -65,6 +75,19 @@ export async function makeGroups(mark: string, id: string, limits: Limits): Prom
     return entries
   } catch (error) {
     throw new HostNotEquipped('writable control groups', error)
+  }
+}
+
+async function ioLine({ disk, bytes, operations }: IoLimits): Promise<string> {
+  const each = ['r', 'w'].flatMap((way) => [`${way}bps=${bytes}`, `${way}iops=${operations}`])
+  return [await numbersOf(disk), ...each].join(' ')
+}
+
+async function limitIo(group: string, { disk, bytes, operations }: IoLimits): Promise<void> {
+  const numbers = await numbersOf(disk)
+  for (const way of ['read', 'write']) {
+    await writeFile(join(group, `blkio.throttle.${way}_bps_device`), `${numbers} ${bytes}`)
+    await writeFile(join(group, `blkio.throttle.${way}_iops_device`), `${numbers} ${operations}`)
   }
 }
 

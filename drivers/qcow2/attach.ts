@@ -1,7 +1,7 @@
 import { mkdir, rm, stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import type { AttachedTo } from '../disks.ts'
-import { DiskAttached, DiskInUse, EngineUnavailable } from '../errors.ts'
+import { DiskAttached, DiskInUse, EngineUnavailable, HostNotEquipped } from '../errors.ts'
 import { thaw } from '../linux/freezing.ts'
 import {
   freeLoop,
@@ -16,14 +16,18 @@ import {
   needsContainer,
   unmount,
 } from '../linux/mounts.ts'
+import { userOf } from '../system/confinement.ts'
 import { processesWith, run, until } from '../system/programs.ts'
 import {
+  admits,
   endDaemons,
   findDaemon,
   needsDevice,
   offer,
+  type ServingMachines,
   resizeNode,
   servedTo,
+  startConfinedDaemon,
   startDaemon,
   stopDaemon,
   withhold,
@@ -73,7 +77,7 @@ export async function attach(place: Place, to?: AttachedTo): Promise<void> {
   if (served === null) {
     await endDaemons(place)
     lost = await clearAway(place)
-    await startDaemon(place, 'host')
+    await startDaemon(place)
   }
   await mountOnHost(place)
   for (const { pid, path, read_only } of lost) {
@@ -84,12 +88,14 @@ export async function attach(place: Place, to?: AttachedTo): Promise<void> {
 }
 
 /** See Disks.plug. The machine mounts the file system, so the host does not. */
-export async function plug(place: Place): Promise<void> {
+export async function plug(place: Place, how: ServingMachines | null, machineId: string): Promise<void> {
+  if (!how) throw new HostNotEquipped('the helper of machines (KEELSON_HOST_GUEST)')
   await earlierProgramsEnd(place)
-  if ((await servedTo(place)) !== 'machine') {
+  const group = userOf(machineId)
+  if ((await servedTo(place)) !== 'machine' || !(await admits(place, group))) {
     await endDaemons(place)
     await clearAway(place)
-    await startDaemon(place, 'machine')
+    await startConfinedDaemon(place, how, group)
   }
   await offer(place)
 }

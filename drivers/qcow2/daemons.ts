@@ -1,6 +1,10 @@
-import { mkdir, open, readFile, rm, stat } from 'node:fs/promises'
+import { chmod, chown, mkdir, open, readFile, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
 import { EngineUnavailable, HostNotEquipped } from '../errors.ts'
-import { confined } from '../system/confinement.ts'
+import { confine, confined, firstHandle, giveFile } from '../system/confinement.ts'
+import type { IoLimits } from '../linux/block-devices.ts'
+import { makeGroups, removeGroups } from '../linux/groups.ts'
+import { nullIfMissing } from '../system/files.ts'
 import { killProcesses, livingProcess, type Process, processesWith, run, until } from '../system/programs.ts'
 import { Qmp, QmpError } from '../system/qmp.ts'
 import { imageNode } from './images.ts'
@@ -31,19 +35,8 @@ const bears = ({ args }: Process, place: Place): boolean => args.some((arg) => a
 /** The user of a daemon: the host, which mounts the disk for containers, or a machine. */
 export type ServedTo = 'host' | 'machine'
 
-/** FUSE mounts the plain file. Both pass the folders above the disk's files. */
-const rightsOf: Record<ServedTo, string[]> = {
-  host: ['sys_admin', 'dac_override'],
-  machine: ['dac_override'],
-}
-
-/** Starts a daemon. There must be none, see endDaemons. Throws HostNotEquipped. */
-export async function startDaemon(place: Place, to: ServedTo): Promise<void> {
-  if (to === 'host') await needsDevice('/dev/fuse')
-  await mkdir(place.run, { recursive: true, mode: 0o700 })
-  if (to === 'host') await (await open(place.raw, 'w', 0o600)).close() // FUSE mounts over an existing file
-
-  // Blocks that the file system frees or zeroes take no space on the host.
+/** The disk's image. Blocks that the file system frees or zeroes take no space on the host. */
+function imageArguments(place: Place): string[] {
   const image = imageNode(place.image)
   const blockdev = {
     ...image,
@@ -52,19 +45,81 @@ export async function startDaemon(place: Place, to: ServedTo): Promise<void> {
     'detect-zeroes': 'unmap',
     file: { ...image.file, discard: 'unmap' },
   }
+  return ['--blockdev', JSON.stringify(blockdev)]
+}
+
+const program = 'qemu-storage-daemon'
+// FUSE mounts the plain file, and the folders above the disk's files may be closed.
+const rights = ['sys_admin', 'dac_override']
+
+/** Starts a daemon for the host. There must be none, see endDaemons. Throws HostNotEquipped. */
+export async function startDaemon(place: Place): Promise<void> {
+  await needsDevice('/dev/fuse')
+  await mkdir(place.run, { recursive: true })
+  await (await open(place.raw, 'w', 0o600)).close() // FUSE mounts over an existing file
   const fuse = { type: 'fuse', id: 'fuse', 'node-name': node, mountpoint: place.raw, writable: true }
   const monitor = `socket,id=monitor,server=on,wait=off,path=${place.monitor.replaceAll(',', ',,')}`
   // Returns when the file exists.
   const args = [
     ['--daemonize', '--pidfile', place.pidFile],
-    ['--blockdev', JSON.stringify(blockdev)],
+    imageArguments(place),
     ['--chardev', monitor],
     ['--monitor', 'chardev=monitor'],
-    to === 'host' ? ['--export', JSON.stringify(fuse)] : [],
+    ['--export', JSON.stringify(fuse)],
   ]
-  const [program = '', ...words] = confined(rightsOf[to], ['qemu-storage-daemon', ...args.flat()])
-  await run(program, words)
+  const [first = '', ...words] = confined(rights, [program, ...args.flat()])
+  await run(first, words)
 }
+
+/** How daemons that serve machines are started. */
+export interface ServingMachines {
+  /** Made of images/guest/helper. */
+  helper: string
+  /** Of each daemon, on the disk below the disks' folder. */
+  io: IoLimits | null
+}
+
+// It holds what a machine has asked for and not yet got, and the kernel counts its cache too.
+const limits = { cpu_cores: 2, memory_mib: 512, pids: 128 }
+
+/** Starts a daemon for a machine. There must be none. `group` may connect to `plug`. */
+export async function startConfinedDaemon(
+  place: Place,
+  { helper, io }: ServingMachines,
+  group: number,
+): Promise<void> {
+  for (const folder of [place.run, place.plugFolder]) await mkdir(folder, { recursive: true })
+  for (const folder of [place.run, place.folder]) await chmod(folder, 0o711)
+  await chown(place.plugFolder, place.user, group)
+  await chmod(place.plugFolder, 0o710)
+  await giveFile(place.user, place.image)
+  await confine(helper, `${place.run}/`, {
+    program,
+    arguments: [
+      ...imageArguments(place),
+      '--chardev',
+      `socket,id=monitor,fd=${firstHandle},server=on,wait=off`,
+      '--monitor',
+      'chardev=monitor',
+      // Only for the path in its arguments: this file is not read.
+      '--pidfile',
+      join(place.plugFolder, 'pid'),
+    ],
+    user: place.user,
+    group,
+    writable: [place.folder, place.plugFolder],
+    readable: [],
+    root: place.view,
+    control_groups: await makeGroups(place.mark, place.id, { ...limits, io }),
+    handles: [{ listen: place.monitor }],
+    monitor: place.monitor,
+    pid_file: place.pidFile,
+  })
+}
+
+/** Whether the running daemon lets `group` connect. */
+export const admits = async ({ plugFolder }: Place, group: number): Promise<boolean> =>
+  (await stat(plugFolder).catch(nullIfMissing))?.gid === group
 
 /** Makes the daemon flush its data and waits until it ends. */
 export async function stopDaemon(place: Place): Promise<void> {
@@ -84,6 +139,7 @@ export async function endDaemons(place: Place): Promise<void> {
     left.map(({ pid }) => pid),
     text,
   )
+  await removeGroups(place.mark, place.id)
   for (const file of [place.pidFile, place.monitor, place.plug]) await rm(file, { force: true })
 }
 

@@ -12,10 +12,11 @@ import {
 } from '../errors.ts'
 import { whileFrozen } from '../linux/freezing.ts'
 import { loopsBelow, mountsOf } from '../linux/mounts.ts'
+import { giveFile } from '../system/confinement.ts'
 import { nullIfMissing, publish } from '../system/files.ts'
 import { processesWith, run } from '../system/programs.ts'
 import { attach, attachment, detach, growAttached, isMounted, plug } from './attach.ts'
-import { copyOf } from './daemons.ts'
+import { copyOf, type ServingMachines } from './daemons.ts'
 import {
   allocatedBytes,
   beginWriting,
@@ -36,6 +37,8 @@ export interface Qcow2Settings {
   /** For sockets, pid files and mount points: a short path, preferably one that is emptied at boot (`/run/…`). */
   run: string
   serveOn: ServeOn
+  /** Without it, no machines are served. */
+  machines?: ServingMachines | null
 }
 
 const gibibyte = 1024 ** 3
@@ -126,12 +129,12 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
         return { host_path: place.mount }
       }),
 
-    plug: (id) =>
+    plug: (id, machineId) =>
       doing(id, async (place) => {
         const { state } = await present(place)
         if (state === 'migrating') throw new DiskMigrating(id)
         if (await isMounted(place)) throw new DiskAttached(id)
-        await plug(place)
+        await plug(place, settings.machines ?? null, machineId)
         return { socket: place.plug }
       }),
 
@@ -150,7 +153,9 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
             await copyImage(imageNode(place.image), file)
           } else {
             await run('qemu-img', ['create', '-q', '-f', 'qcow2', file, String(size_bytes)])
+            await giveFile(place.user, file)
             await copyOf(place, file, (fix) => whileFrozen(place.mount, fix))
+            await giveFile(0, file)
           }
           await publish(file, place.snapshot(name))
         })

@@ -1,9 +1,13 @@
 import { join } from 'node:path'
 import { EngineRefused } from '../errors.ts'
+import { markOf } from '../linux/groups.ts'
+import { userOf } from '../system/confinement.ts'
 
 /** Paths of one disk. Each contains the disk's id between slashes, so that traces are found by id. */
 export interface Place {
   id: string
+  /** Of its daemon's control groups. */
+  mark: string
   folder: string
   image: string
   snapshots: string
@@ -16,15 +20,20 @@ export interface Place {
   raw: string
   mount: string
   monitor: string
-  /** The socket where a machine's QEMU connects to the disk's daemon. */
+  /** The socket where a machine's QEMU connects to the disk's daemon, and the folder in which the daemon makes it. */
   plug: string
+  plugFolder: string
+  /** The user of a daemon that serves a machine. */
+  user: number
+  /** Where that daemon's view of the files is mounted. */
+  view: string
   pidFile: string
   tls: string
   servingPidFile: string
 }
 
-// The kernel limits a unix socket's path to 107 bytes; an id takes 36, the socket's name 10.
-const runLimit = 107 - 36 - 10
+// The kernel limits a unix socket's path to 107 bytes; an id takes 36, the socket's name 15.
+const runLimit = 107 - 36 - 15
 
 /** `folder` holds the disks; `run` holds sockets, pid files and mount points, and may be empty after a boot. */
 export function makePlaces(folder: string, run: string): (id: string) => Place {
@@ -34,6 +43,7 @@ export function makePlaces(folder: string, run: string): (id: string) => Place {
     const [kept, running] = [join(folder, id), join(run, id)]
     return {
       id,
+      mark: markOf(folder),
       folder: kept,
       image: join(kept, 'disk.qcow2'),
       snapshots: join(kept, 'snapshots'),
@@ -47,7 +57,10 @@ export function makePlaces(folder: string, run: string): (id: string) => Place {
       raw: join(running, 'raw'),
       mount: join(running, 'files'),
       monitor: join(running, 'qmp.sock'),
-      plug: join(running, 'nbd.sock'),
+      plug: join(running, 'plug', 'nbd.sock'),
+      plugFolder: join(running, 'plug'),
+      user: userOf(id),
+      view: join(running, 'view'),
       pidFile: join(running, 'pid'),
       tls: join(running, 'tls'),
       servingPidFile: join(running, 'serving'),

@@ -1,4 +1,5 @@
 import type { MachineKind, MachineNic } from '../machines.ts'
+import { firstHandle, type Handle } from '../system/confinement.ts'
 import type { HostBoot } from './boot.ts'
 import type { MachinePlace } from './places.ts'
 import type { Launched } from './records.ts'
@@ -21,18 +22,14 @@ const translationMib = { microvm: 32, vm: 128 }
 export const diskDevice = (diskId: string): string => `disk-${diskId}`
 export const nicDevice = (port: number): string => `nic${port}`
 
-/** The helper opens the tap in its namespace. */
-export const netdev = (boot: HostBoot, port: number, nic: MachineNic): Record<string, unknown> => ({
-  type: 'tap',
-  id: `net${port}`,
-  br: `${nic.namespace}/${nic.device}`,
-  helper: boot.helper,
-})
+export const backend = (port: number): string => `net${port}`
+
+export const tapOf = ({ namespace, device }: MachineNic): Handle => ({ tap: { namespace, device } })
 
 export const nicProperties = (port: number, nic: MachineNic): Record<string, unknown> => ({
   driver: 'virtio-net-pci',
   id: nicDevice(port),
-  netdev: `net${port}`,
+  netdev: backend(port),
   mac: nic.mac_address,
   bus: `port${port}`,
   romfile: '',
@@ -72,16 +69,31 @@ interface Launch {
   launched: Launched
   place: MachinePlace
   boot: HostBoot
-  /** Start without memory and wait for a migration. */
-  incoming: boolean
+  /** Start without memory, and wait for the order to load this file. */
+  memory: string | null
 }
+
+/** Where a QEMU finds its memory file: its first handle. */
+export const memoryHandle = `fd:${firstHandle}`
+
+/** By which a process is recognised as this machine's. */
+export const nameOf = ({ run }: MachinePlace): string => `guest=${run.replaceAll(',', ',,')}/machine`
 
 const consoleLine = 'console=ttyS0 quiet loglevel=3 panic=-1 reboot=t'
 
 const json = (value: object): string => JSON.stringify(value)
-const listen = (path: string): string => `path=${path.replaceAll(',', ',,')},server=on,wait=off`
 
-export function qemuArguments({ id, kind, launched, place, boot, incoming }: Launch): string[] {
+/** The arguments, and what QEMU starts with. */
+export function qemuArguments({ id, kind, launched, place, boot, memory: file }: Launch): {
+  args: string[]
+  handles: Handle[]
+} {
+  const handles: Handle[] = file === null ? [] : [{ read: file }]
+  const opened = (handle: Handle): string => String(firstHandle + handles.push(handle) - 1)
+  const socket = (name: string, listen: string): string[] => [
+    '-chardev',
+    `socket,id=${name},fd=${opened({ listen })},server=on,wait=off`,
+  ]
   const { accelerator } = boot
   // A versioned q35, so that a suspended machine finds the same hardware. microvm has no versions.
   const machine = kind === 'microvm' ? 'microvm,acpi=on,pcie=on,rtc=on' : 'pc-q35-7.2'
@@ -107,7 +119,13 @@ export function qemuArguments({ id, kind, launched, place, boot, incoming }: Lau
     }),
   )
   const nics = launched.nics.flatMap((nic, port) =>
-    nic ? ['-netdev', json(netdev(boot, port, nic)), ...device(nicProperties(port, nic))] : [],
+    nic
+      ? [
+          '-netdev',
+          json({ type: 'tap', id: backend(port), fd: opened(tapOf(nic)) }),
+          ...device(nicProperties(port, nic)),
+        ]
+      : [],
   )
   const root = {
     driver: 'qcow2',
@@ -122,14 +140,13 @@ export function qemuArguments({ id, kind, launched, place, boot, incoming }: Lau
     'read-only': true,
     file: { driver: 'file', filename: place.seed },
   }
-  return [
-    ['-name', `guest=${id}`, '-uuid', id],
+  const args = [
+    ['-name', nameOf(place), '-uuid', id],
     ['-machine', machine],
     ['-accel', accelerator === 'tcg' ? `tcg,tb-size=${translationMib[kind]}` : 'kvm'],
     ['-cpu', accelerator === 'tcg' ? 'max' : 'host'],
     ['-m', String(memory), '-smp', String(launched.cpu_cores)],
-    // Not `elevateprivileges` and `spawn`: it makes itself a daemon, and starts the helper for taps.
-    ['-sandbox', 'on,obsolete=deny,resourcecontrol=deny'],
+    ['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
     ['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
     ['-kernel', boot.kernel, '-initrd', boot.initramfs, '-append', append.join(' ')],
     ['-rtc', 'base=utc,clock=host'],
@@ -144,7 +161,7 @@ export function qemuArguments({ id, kind, launched, place, boot, incoming }: Lau
       addr: '0x2',
     }),
     device({ driver: 'virtio-serial-pci', id: 'serial', bus: 'pcie.0', addr: '0x4' }),
-    ['-chardev', `socket,id=agent,${listen(place.agent)}`],
+    socket('agent', place.agent),
     device({ driver: 'virtserialport', bus: 'serial.0', nr: 1, chardev: 'agent', name: 'keelson.agent' }),
     ['-object', json({ 'qom-type': 'rng-random', id: 'random', filename: '/dev/urandom' })],
     device({ driver: 'virtio-rng-pci', rng: 'random', bus: 'pcie.0', addr: '0x5' }),
@@ -156,10 +173,13 @@ export function qemuArguments({ id, kind, launched, place, boot, incoming }: Lau
         ].flat()
       : [],
     nics,
-    ['-chardev', `socket,id=console,${listen(place.console)}`, '-serial', 'chardev:console'],
-    ['-chardev', `socket,id=monitor,${listen(place.monitor)}`, '-mon', 'chardev=monitor,mode=control'],
-    ['-chardev', `socket,id=orders,${listen(place.orders)}`, '-mon', 'chardev=orders,mode=control'],
-    incoming ? ['-incoming', 'defer'] : [],
-    ['-pidfile', place.pidFile, '-daemonize'],
+    socket('console', place.console),
+    ['-serial', 'chardev:console'],
+    socket('monitor', place.monitor),
+    ['-mon', 'chardev=monitor,mode=control'],
+    socket('orders', place.orders),
+    ['-mon', 'chardev=orders,mode=control'],
+    file === null ? [] : ['-incoming', 'defer'],
   ].flat()
+  return { args, handles }
 }

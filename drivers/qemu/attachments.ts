@@ -101,7 +101,8 @@ export async function attachNic(host: MachineHost, id: string, nic: MachineNic):
   await host.change(id, { spec: { ...spec, nics }, launched: { ...launched, nics: slots } })
   const { monitor } = await host.link(id)
   try {
-    await plugNic(monitor, await host.boot(), port, nic)
+    const { helper } = await host.boot()
+    await plugNic(monitor, { helper, orders: host.placeOf(id).orders }, port, nic)
     if (spec.kind === 'microvm') await askAgent(host, id, 'nic', await forAgent(nic))
     await publishPorts(host, id, { atStart: false })
   } catch (error) {

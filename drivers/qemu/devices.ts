@@ -2,15 +2,15 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { EngineUnavailable } from '../errors.ts'
 import type { MachineDisk, MachineNic } from '../machines.ts'
 import {
+  backend,
   diskDevice,
   diskNode,
   diskProperties,
-  netdev,
   nicDevice,
   nicProperties,
   nodeName,
 } from './arguments.ts'
-import type { HostBoot } from './boot.ts'
+import { run } from '../system/programs.ts'
 import { type Qmp, QmpError } from '../system/qmp.ts'
 
 // Hotplugs disks and NICs. Each call checks the present state: an earlier call may have been killed halfway.
@@ -39,16 +39,22 @@ export async function unplugDisk(qmp: Qmp, diskId: string): Promise<void> {
     await patiently(() => qmp.execute('blockdev-del', { 'node-name': nodeName(diskId) }))
 }
 
-export async function plugNic(qmp: Qmp, boot: HostBoot, port: number, nic: MachineNic): Promise<void> {
+/** The helper opens the tap and gives it to QEMU over the machine's second monitor, `orders`. */
+export async function plugNic(
+  qmp: Qmp,
+  { helper, orders }: { helper: string; orders: string },
+  port: number,
+  nic: MachineNic,
+): Promise<void> {
   if (await hasDevice(qmp, nicDevice(port))) return
-  await qmp.execute('netdev_del', { id: `net${port}` }).catch(isRefusal)
-  await qmp.execute('netdev_add', netdev(boot, port, nic))
+  await qmp.execute('netdev_del', { id: backend(port) }).catch(isRefusal)
+  await run(helper, ['plug', orders, nic.namespace, nic.device, backend(port)])
   await qmp.execute('device_add', nicProperties(port, nic))
 }
 
 export async function unplugNic(qmp: Qmp, port: number): Promise<void> {
   await unplug(qmp, nicDevice(port))
-  await qmp.execute('netdev_del', { id: `net${port}` }).catch(isRefusal)
+  await qmp.execute('netdev_del', { id: backend(port) }).catch(isRefusal)
 }
 
 export const setLink = (qmp: Qmp, port: number, up: boolean): Promise<unknown> =>

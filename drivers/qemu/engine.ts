@@ -45,6 +45,8 @@ export async function openQemuMachines(
     ports: null,
     pulls: null,
     hostNamespace: null,
+    plugs: null,
+    io: null,
     vmBuild: null,
     beforeRemoval: async () => {},
     ...settings,

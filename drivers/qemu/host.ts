@@ -1,5 +1,7 @@
 import { readdir, rm, stat } from 'node:fs/promises'
 import { makeNamedQueues } from '../../lib/queue.ts'
+import type { IoLimits } from '../linux/block-devices.ts'
+import { markOf } from '../linux/groups.ts'
 import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
 import type { FoundMachine, MachineSpec } from '../machines.ts'
 import type { HostBoot } from './boot.ts'
@@ -12,7 +14,6 @@ import type { CommandStatus } from './messages.ts'
 import { makeMachinePlaces, type MachinePlace } from './places.ts'
 import { cpuMsOf, findQemu } from './processes.ts'
 import { healthOf, type MachineRecord, readRecord, writeRecord } from './records.ts'
-import { digest } from '../system/digest.ts'
 import { nullIfMissing } from '../system/files.ts'
 import type { HostPorts } from '../system/host-ports.ts'
 import type { ServeOn } from '../qcow2/transfers.ts'
@@ -40,12 +41,13 @@ export interface QemuSettings {
   ports?: HostPorts | null
   /** The host's namespace in /run/netns; by default this process's. */
   hostNamespace?: string | null
+  /** The run folder of the disks that machines use, see Qcow2Settings. Without it, machines have no disks. */
+  plugs?: string | null
+  /** Of each machine, on the disk below `folder`; by default none. */
+  io?: IoLimits | null
   /** Called before an ended machine is removed. If it throws, the machine stays. */
   beforeRemoval?: (id: string) => Promise<void>
 }
-
-/** Marks what the engine with this folder has made on its host. */
-export const markOf = (folder: string): string => digest(folder, 12)
 
 /** Machines of a host: state shared by the parts of the driver. */
 export class MachineHost implements PromisedRoom {

@@ -1,5 +1,16 @@
 import { randomUUID } from 'node:crypto'
-import { mkdir, readdir, readFile, rename, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises'
+import {
+  chmod,
+  mkdir,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { spawn } from 'node:child_process'
@@ -148,6 +159,7 @@ export function makeRootImages(
 
   /** Moves a complete root disk to its place. */
   async function keep(file: string, config: ImageConfig): Promise<BaseImage> {
+    await chmod(file, 0o644) // each machine's user reads it
     await publish(file, join(folderOf(config.digest), 'root.qcow2'))
     await publishText(join(folderOf(config.digest), 'image.json'), JSON.stringify(config))
     const made = await find(config.digest)
@@ -234,9 +246,4 @@ async function makeRoot(
 export async function makeOverlay(base: string, file: string, bytes: number): Promise<void> {
   await rm(file, { force: true })
   await run('qemu-img', ['create', '-q', '-f', 'qcow2', '-F', 'qcow2', '-b', base, file, String(bytes)])
-}
-
-export const growOverlay = async (file: string, bytes: number): Promise<void> => {
-  if (((await imageSize(file)) ?? bytes) < bytes)
-    await run('qemu-img', ['resize', '-q', '-f', 'qcow2', file, String(bytes)])
 }

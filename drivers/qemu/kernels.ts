@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { constants, copyFile, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
+import { chmod, constants, copyFile, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { makeNamedQueues } from '../../lib/queue.ts'
@@ -68,6 +68,7 @@ export function makeKernels(folder: string) {
       await mkdir(unfinished, { recursive: true })
       for (const part of ['kernel', 'initramfs'] as const) {
         await copyFile(files[part], copy[part], constants.COPYFILE_FICLONE)
+        await chmod(copy[part], 0o644) // each machine's user reads it
         await sync(copy[part])
       }
       // Of the copy: a build may be writing the files.

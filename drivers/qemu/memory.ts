@@ -1,18 +1,17 @@
-import { createReadStream, createWriteStream } from 'node:fs'
-import { rename, rm, stat, statfs } from 'node:fs/promises'
-import { createConnection, createServer, type Socket } from 'node:net'
+import { createWriteStream } from 'node:fs'
+import { chown, rename, rm, stat, statfs } from 'node:fs/promises'
+import { createServer, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { EngineUnavailable, HostDiskFull } from '../errors.ts'
-import { kernelMib } from './arguments.ts'
+import { kernelMib, memoryHandle } from './arguments.ts'
 import type { MachinePlace } from './places.ts'
 import type { MachineRecord } from './records.ts'
 import { nullIfMissing, sync } from '../system/files.ts'
 import type { Qmp } from '../system/qmp.ts'
 
-// Saves a machine's memory to a file and loads it, through a socket and this process: QEMU's own file target is a
-// shell command line.
+// Saves a machine's memory to a file, through a socket and this process, which looks after the room. QEMU loads it itself.
 
 interface Migration {
   status?: string
@@ -70,6 +69,7 @@ export async function saveMemory(qmp: Qmp, place: MachinePlace, signal?: AbortSi
     server.listen(path, resolve)
   })
   try {
+    await chown(path, place.user, place.user)
     await qmp.execute('stop')
     await qmp.execute('migrate-set-parameters', noThrottle)
     await qmp.execute('migrate', { uri: `unix:${path}` })
@@ -121,29 +121,13 @@ export async function goOn(qmp: Qmp, place: MachinePlace): Promise<void> {
   await rm(place.unfinishedMemory, { force: true })
 }
 
-/** Loads a memory file into a waiting QEMU. The machine stays stopped. */
-export async function loadMemory(qmp: Qmp, place: MachinePlace, file: string): Promise<void> {
-  const path = join(place.run, 'memory.sock')
-  await rm(path, { force: true })
-  const source = createReadStream(file, { highWaterMark: 1024 ** 2 })
-  const broken = Promise.withResolvers<never>()
-  broken.promise.catch(() => {})
-  source.on('error', broken.reject)
-  let socket: Socket | null = null
+/** Has a waiting QEMU load the memory file that it was started with, and close it. The machine stays stopped. */
+export async function loadMemory(qmp: Qmp): Promise<void> {
   try {
-    await qmp.execute('migrate-incoming', { uri: `unix:${path}` })
-    socket = createConnection(path)
-    // QEMU closes the connection when it has everything, so a close is no error.
-    socket.on('error', () => {})
-    source.pipe(socket)
-    while ((await Promise.race([statusOf(qmp), broken.promise])) === 'inmigrate') await delay(lookEveryMs)
+    await qmp.execute('migrate-incoming', { uri: memoryHandle })
+    while ((await statusOf(qmp)) === 'inmigrate') await delay(lookEveryMs)
   } catch (error) {
     throw new EngineUnavailable('The machine’s memory could not be read', error)
-  } finally {
-    // If QEMU closes early, the file would stay open, and a deleted open file keeps its disk space.
-    source.destroy()
-    socket?.destroy()
-    await rm(path, { force: true })
   }
 }
 

@@ -1,9 +1,12 @@
 import { join } from 'node:path'
 import { EngineRefused } from '../errors.ts'
+import { userOf } from '../system/confinement.ts'
 
 /** Paths of one machine. Each contains the machine's id between slashes, so that traces are found by id. */
 export interface MachinePlace {
   id: string
+  /** The user and group of its QEMU. */
+  user: number
   folder: string
   record: string
   /** The machine's overlay of its shared base image. */
@@ -16,12 +19,14 @@ export interface MachinePlace {
   pidFile: string
   /** Held open for events while the machine runs. */
   monitor: string
-  /** A second monitor, for commands that must not wait for the first. */
+  /** A second monitor, for the helper. */
   orders: string
   agent: string
   console: string
   /** The published ports, for the helper. */
   ports: string
+  /** Where QEMU's view of the files is mounted. */
+  view: string
   /** A VM's cloud-init settings. */
   seed: string
 }
@@ -37,6 +42,7 @@ export function makeMachinePlaces(folder: string, run: string): (id: string) => 
     const [kept, running] = [join(folder, id), join(run, id)]
     return {
       id,
+      user: userOf(id),
       folder: kept,
       record: join(kept, 'machine.json'),
       root: join(kept, 'root.qcow2'),
@@ -50,6 +56,7 @@ export function makeMachinePlaces(folder: string, run: string): (id: string) => 
       agent: join(running, 'agent.sock'),
       console: join(running, 'console.sock'),
       ports: join(running, 'ports.json'),
+      view: join(running, 'view'),
       seed: join(kept, 'seed.qcow2'),
     }
   }

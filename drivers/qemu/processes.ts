@@ -1,25 +1,25 @@
-import { mkdir, readFile, rm } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rm } from 'node:fs/promises'
 import { EngineUnavailable } from '../errors.ts'
+import type { IoLimits } from '../linux/block-devices.ts'
 import { type Limits, makeGroups, removeGroups } from '../linux/groups.ts'
 import {
   killProcesses,
   livingProcess,
   type Process,
   processesWith,
-  run,
   stderrOf,
   until,
 } from '../system/programs.ts'
-import { confined } from '../system/confinement.ts'
+import { confine, giveFile, type Handle } from '../system/confinement.ts'
 import { qemu } from './boot.ts'
 import type { MachinePlace } from './places.ts'
 import type { Counters, Launched } from './records.ts'
-import { kernelMib } from './arguments.ts'
+import { kernelMib, nameOf } from './arguments.ts'
 
-// One QEMU per running machine. It outlives the worker and is identified by the id and paths in its arguments.
+// One QEMU per running machine. It outlives the worker and is identified by its name, which contains a path of the machine.
 
 const isQemu = ({ args }: Process, place: MachinePlace): boolean =>
-  args[0]?.endsWith(qemu) === true && args.includes(place.id) && args.includes(place.pidFile)
+  args[0]?.endsWith(qemu) === true && args.includes(nameOf(place))
 
 /** The pid of the machine's running QEMU; null if there is none. */
 export async function findQemu(place: MachinePlace): Promise<number | null> {
@@ -31,14 +31,8 @@ export async function findQemu(place: MachinePlace): Promise<number | null> {
 // QEMU's use besides the machine's memory: code, translated code under TCG, device queues.
 const ownMib = 256
 
-/** QEMU's threads and its children, besides a thread for each of the machine's processors. */
+/** QEMU's threads, besides a thread for each of the machine's processors. */
 const ownPids = 256
-
-/**
- * For its children that open taps in the namespaces of VPCs, and for the folders above its files. With `-sandbox` it can
- * mount nothing with them.
- */
-const rights = ['sys_admin', 'net_admin', 'dac_override']
 
 // Each argument before `--` is a file through which the process enters a group; then follows the program.
 const entering = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift; exec "$@"'
@@ -56,20 +50,52 @@ export async function inGroups(
 /** The control group of the port helper. */
 export const portsGroup = (id: string): string => `${id}-ports`
 
-/** Starts QEMU, and returns when all its sockets exist. */
-export async function startQemu(
-  place: MachinePlace,
-  mark: string,
-  launched: Launched,
-  args: string[],
-): Promise<void> {
+export interface QemuOrder {
+  helper: string
+  mark: string
+  io: IoLimits | null
+  launched: Launched
+  args: string[]
+  handles: Handle[]
+  /** Files and folders that it reads, besides its run folder. */
+  readable: string[]
+  /** `/dev/kvm`, with hardware virtualization. */
+  devices: string[]
+}
+
+/**
+ * Starts QEMU, and returns when it takes commands. Its user owns its root disk and its seed, and nothing else: its sockets
+ * are opened for it.
+ */
+export async function startQemu(place: MachinePlace, order: QemuOrder): Promise<void> {
+  const { helper, mark, io, launched, args, handles, readable, devices } = order
   await endQemu(place)
-  await mkdir(place.run, { recursive: true, mode: 0o700 })
+  await mkdir(place.run, { recursive: true })
+  await chmod(place.run, 0o711)
+  await giveFile(place.user, place.root)
+  if (readable.includes(place.seed)) await giveFile(place.user, place.seed)
   const memory_mib = launched.memory_mib + kernelMib + ownMib
-  const limits = { cpu_cores: launched.cpu_cores, memory_mib, pids: ownPids + Math.ceil(launched.cpu_cores) }
-  const command = await inGroups(mark, place.id, limits, confined(rights, [qemu, ...args]))
+  const limits = {
+    cpu_cores: launched.cpu_cores,
+    memory_mib,
+    pids: ownPids + Math.ceil(launched.cpu_cores),
+    io,
+  }
   try {
-    await run('sh', command)
+    await confine(helper, `${place.run}/`, {
+      program: qemu,
+      arguments: args,
+      user: place.user,
+      group: place.user,
+      writable: [place.root],
+      readable: [place.run, ...readable],
+      devices,
+      root: place.view,
+      control_groups: await makeGroups(mark, place.id, limits),
+      handles,
+      monitor: place.monitor,
+      pid_file: place.pidFile,
+    })
   } catch (error) {
     throw new EngineUnavailable(`The machine could not be started: ${stderrOf(error).slice(0, 300)}`, error)
   }

@@ -7,7 +7,8 @@ import { AgentFault, type Agent } from './agent.ts'
 import { nicPorts, qemuArguments } from './arguments.ts'
 import { plugDisk } from './devices.ts'
 import type { MachineHost } from './host.ts'
-import { type BaseImage, growOverlay, makeOverlay } from './images.ts'
+import { growRoot } from './guest-images.ts'
+import { type BaseImage, makeOverlay } from './images.ts'
 import type { Link } from './links.ts'
 import { readMachineLogs } from './log-reader.ts'
 import { CommandStatus, WatchedStatus } from './messages.ts'
@@ -77,9 +78,9 @@ export async function runMachine(
     if ((await imageSize(place.root)) === null) {
       await makeOverlay(base.file, `${place.root}.new`, bytes)
       await publish(`${place.root}.new`, place.root)
-    } else await growOverlay(place.root, bytes)
+    } else await growRoot(host, place, base, bytes)
     if (spec.kind === 'vm') await writeSeed(place, record, spec.user_data ?? null)
-    await launch(host, record, false)
+    await launch(host, record, null)
     await begin(host, record, configVars, operationId)
   } catch (error) {
     await withdraw(host, record, operationId)
@@ -118,22 +119,36 @@ export function launchedFor(spec: MachineSpec): Launched {
   }
 }
 
-/** Starts QEMU with the devices of the launch and the machine's own kernel, and opens its ports. Throws PortInUse, KernelMissing. */
-export async function launch(host: MachineHost, record: MachineRecord, incoming: boolean): Promise<Link> {
+/**
+ * Starts QEMU with the devices of the launch and the machine's own kernel, and opens its ports. With `memory`, a file, QEMU
+ * waits for `loadMemory`. Throws PortInUse, KernelMissing.
+ */
+export async function launch(host: MachineHost, record: MachineRecord, memory: string | null): Promise<Link> {
   const { spec, launched } = record
   if (!launched) throw new EngineUnavailable('The machine was never started')
   const place = host.placeOf(spec.id)
   host.drop(spec.id)
   if (record.ended_by) await host.change(spec.id, { ended_by: null })
-  const args = qemuArguments({
-    id: spec.id,
-    kind: spec.kind,
+  const boot = { ...(await host.boot()), ...(record.kernel && (await host.kernels.find(record.kernel))) }
+  const { id, kind } = spec
+  const base = await host.images.find(record.image_digest)
+  const { plugs } = host.settings
+  if (plugs) await mkdir(plugs, { recursive: true })
+  await startQemu(place, {
+    ...qemuArguments({ id, kind, launched, place, boot, memory }),
+    helper: boot.helper,
+    mark: host.mark,
+    io: host.settings.io,
     launched,
-    place,
-    boot: { ...(await host.boot()), ...(record.kernel && (await host.kernels.find(record.kernel))) },
-    incoming,
+    readable: [
+      boot.kernel,
+      boot.initramfs,
+      ...(base ? [base.file] : []),
+      ...(kind === 'vm' ? [place.seed] : []),
+      ...(plugs ? [plugs] : []),
+    ],
+    devices: boot.accelerator === 'kvm' ? ['/dev/kvm'] : [],
   })
-  await startQemu(place, host.mark, launched, args)
   const link = await host.link(spec.id)
   for (const [lun, diskId] of launched.disks.entries()) {
     const disk = spec.disks.find(({ disk_id }) => disk_id === diskId)

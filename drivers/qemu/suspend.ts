@@ -92,8 +92,8 @@ export async function resumeMachine(host: MachineHost, spec: MachineSpec): Promi
   }
   const present = await host.change(id, { spec, launched })
   try {
-    const { monitor } = await launch(host, present, true)
-    await loadMemory(monitor, place, place.memory)
+    const { monitor } = await launch(host, present, place.memory)
+    await loadMemory(monitor)
     await host.change(id, { resumed_over: await rootState(place) })
     await monitor.execute('cont')
     await finishResume(host, id)
@@ -151,8 +151,8 @@ export async function forkMachine(
     await copyFile(fromPlace.root, place.root, constants.COPYFILE_FICLONE)
     await sync(place.root)
     if (spec.kind === 'vm') await writeSeed(place, record, spec.user_data ?? null)
-    const { monitor } = await launch(host, record, true)
-    await loadMemory(monitor, place, fromPlace.memory)
+    const { monitor } = await launch(host, record, fromPlace.memory)
+    await loadMemory(monitor)
     const ports = nics.flatMap((nic, port) => (nic ? [port] : []))
     // The fork must not receive packets for the original's addresses.
     for (const port of ports) await setLink(monitor, port, false)

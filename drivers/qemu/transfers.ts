@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import type { DiskSource } from '../disks.ts'
 import { EngineRefused, InstanceNotFound, KernelMissing } from '../errors.ts'
 import type { FoundMachine, MachineSource } from '../machines.ts'
+import { mergeRoot } from './guest-images.ts'
 import type { MachineHost } from './host.ts'
 import { publishMemory } from './memory.ts'
 import { findQemu, forgetProcess } from './processes.ts'
@@ -54,9 +55,9 @@ export async function serveMachine(
   if ((await findQemu(place)) !== null) throw new EngineRefused('A running machine cannot be moved')
   const its = transferPlace(host, id)
   await clear(its)
-  await mkdir(its.snapshots, { recursive: true })
   // Includes the base image, so that the other host needs nothing else.
-  await run('qemu-img', ['convert', '-f', 'qcow2', '-O', 'qcow2', place.root, its.image], { signal })
+  await mergeRoot(host, place, its.image, { base: await host.images.find(record.image_digest), signal })
+  await mkdir(its.snapshots, { recursive: true })
   if (record.suspended)
     await run('qemu-img', ['convert', '-f', 'raw', '-O', 'qcow2', place.memory, its.snapshot(memory)], {
       signal,

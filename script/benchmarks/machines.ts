@@ -1,14 +1,15 @@
 import { randomUUID } from 'node:crypto'
-import { copyFile, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { copyFile, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { stateFolder } from '../../config.ts'
 import type { MachineEngine, MachineSpec } from '../../drivers/machines.ts'
-import { livingProcess } from '../../drivers/system/programs.ts'
+import { livingProcess, run, until } from '../../drivers/system/programs.ts'
 import { Agent } from '../../drivers/qemu/agent.ts'
-import { loadMemory } from '../../drivers/qemu/memory.ts'
+import { qemu } from '../../drivers/qemu/boot.ts'
+import { statusOf } from '../../drivers/qemu/memory.ts'
 import { makeMachinePlaces, type MachinePlace } from '../../drivers/qemu/places.ts'
-import { forgetProcess, startQemu } from '../../drivers/qemu/processes.ts'
+import { forgetProcess, inGroups } from '../../drivers/qemu/processes.ts'
 import { endsAtOnceMs } from '../../drivers/qemu/runs.ts'
 import { openQemuMachines } from '../../drivers/qemu/engine.ts'
 import { Qmp } from '../../drivers/system/qmp.ts'
@@ -100,7 +101,8 @@ async function starts(
     await forgetProcess(place, mark)
     const load = async (): Promise<void> => {
       const qmp = await Qmp.connect(place.monitor)
-      await loadMemory(qmp, place, kept)
+      await qmp.execute('migrate-incoming', { uri: `exec:cat ${kept}` })
+      await until(async () => (await statusOf(qmp)) !== 'inmigrate', 60_000, 'The memory is not read')
       await qmp.execute('cont')
       qmp.close()
     }
@@ -140,16 +142,22 @@ async function starts(
 }
 
 const mark = 'bench'
-const size = { cpu_cores: 1, memory_mib: 64, nics: [], disks: [] }
+const limits = { cpu_cores: 1, memory_mib: 512 }
+type SocketName = 'agent' | 'console' | 'monitor' | 'orders'
 
 interface Then {
   started?: () => Promise<void>
   answering?: (agent: Agent) => Promise<unknown>
 }
 
-/** Runs QEMU without the driver, with the same limits. */
-async function alone(place: MachinePlace, args: string[], then: Then): Promise<void> {
-  await startQemu(place, mark, size, args.slice(1))
+/** Runs QEMU without the driver and without what confines it, with the same limits. */
+async function alone(place: MachinePlace, [, ...args]: string[], then: Then): Promise<void> {
+  await mkdir(place.run, { recursive: true })
+  const sockets = args.map((word) =>
+    word.replace(/^socket,id=(\w+),fd=\d+/, (_, name: SocketName) => `socket,id=${name},path=${place[name]}`),
+  )
+  sockets.splice(sockets.indexOf('-sandbox'), 2, '-daemonize', '-pidfile', place.pidFile)
+  await run('sh', await inGroups(mark, place.id, limits, [qemu, ...sockets]))
   await then.started?.()
   const listener = { lastLine: () => 0, onLines: () => 0, onStatus: () => {} }
   const agent = await Agent.connect(place.agent, listener)

@@ -5,7 +5,7 @@ const capabilitiesIn = (mask: string): number[] =>
   Array.from({ length: 64 }, (_, bit) => bit).filter((bit) => (BigInt(`0x${mask}`) >> BigInt(bit)) & 1n)
 
 // linux/capability.h
-export const [dacOverride, netAdmin, sysAdmin] = [1, 12, 21]
+export const [dacOverride, sysAdmin] = [1, 21]
 
 /** What the kernel lets a process do: `mostPids` of its control group. */
 export async function confinementOf(pid: number | null) {
@@ -14,6 +14,7 @@ export async function confinementOf(pid: number | null) {
   const group = /^\d+:pids:(.*)$/m.exec(await readFile(`/proc/${pid}/cgroup`, 'utf8'))?.[1]
   const file = group === undefined ? null : `/sys/fs/cgroup/pids${group}/pids.max`
   return {
+    user: Number(field('Uid')),
     capabilities: capabilitiesIn(field('CapEff')),
     most_capabilities: capabilitiesIn(field('CapBnd')),
     no_new_privileges: field('NoNewPrivs') === '1',

@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
+import { stateFolder } from '../../config.ts'
 import type { DiskTransfers, Disks } from '../../drivers/disks.ts'
 import { makeQcow2Disks, type Qcow2Settings } from '../../drivers/qcow2/disks.ts'
 import { docker } from './containers.ts'
@@ -10,6 +11,9 @@ import { layout } from './stack.ts'
 
 // Hosts with disks: for disks, two folders on one machine are two hosts.
 
+/** Made by images/guest/build. */
+const helper = join(process.env['KEELSON_TOOLS'] ?? resolve(stateFolder(), 'tools'), 'guest/helper')
+
 export interface DiskHost {
   settings: Qcow2Settings
   disks: Disks & DiskTransfers
@@ -17,11 +21,17 @@ export interface DiskHost {
 
 const hosts: DiskHost[] = []
 
-export async function diskHost(): Promise<DiskHost> {
+/** `run`: the folder where the machines of another driver find its disks. */
+export async function diskHost(run: string | null = null): Promise<DiskHost> {
   const folder = await mkdtemp(join(tmpdir(), 'disks-'))
   const ports = [layout.apiPort + 800, layout.apiPort + 899] as const
   const serveOn = { address: '127.0.0.1', ports }
-  const settings = { folder: join(folder, 'disks'), run: join(folder, 'run'), serveOn }
+  const settings = {
+    folder: join(folder, 'disks'),
+    run: run ?? join(folder, 'run'),
+    serveOn,
+    machines: { helper, io: null },
+  }
   await mkdir(settings.folder)
   const host = { settings, disks: makeQcow2Disks(settings) }
   hosts.push(host)

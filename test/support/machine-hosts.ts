@@ -39,6 +39,7 @@ const settingsIn = (folder: string): QemuSettings => ({
   folder: join(folder, 'machines'),
   run: join(folder, 'run'),
   guest,
+  plugs: join(folder, 'plugs'),
   vmBuild: resolve('images/vm/build'),
   serveOn: { address: '127.0.0.1', ports: [layout.apiPort + 700, layout.apiPort + 799] },
 })

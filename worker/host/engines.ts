@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Settings } from '../../config.ts'
-import { diskOfDocker, makeDockerEngine } from '../../drivers/docker/engine.ts'
+import { makeDockerEngine } from '../../drivers/docker/engine.ts'
 import type { MayAsk } from '../../drivers/containers.ts'
 import { type HostImages, makeHostImages } from '../../drivers/docker/host-images.ts'
-import type { IoLimits } from '../../drivers/docker/spec.ts'
+import { ioLimits } from './io-limits.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
 import { type InstanceEngine, joinEngines, joinLogFiles } from '../../drivers/instances.ts'
 import type { LoadBalancerEngine } from '../../drivers/load-balancers.ts'
@@ -74,6 +74,10 @@ export async function openDisks(settings: Settings<'host'>, log: Logger) {
   const disks = makeQcow2Disks({
     folder: settings.KEELSON_HOST_DISKS,
     run: settings.KEELSON_HOST_DISKS_RUN,
+    machines: {
+      helper: join(settings.KEELSON_HOST_GUEST, 'helper'),
+      io: await ioLimits(settings, settings.KEELSON_HOST_DISKS),
+    },
     serveOn: serveOn(settings),
   })
   /** The space for disks: what is free and what disks already use. */
@@ -154,12 +158,6 @@ const openImages = (settings: Settings<'host'>, mayAsk: MayAsk): HostImages =>
 async function mostOpenFiles(): Promise<number> {
   const limits = await readFile('/proc/self/limits', 'utf8')
   return Number(/^Max open files +\d+ +(\d+)/m.exec(limits)?.[1] ?? 1024)
-}
-
-async function ioLimits(settings: Settings<'host'>): Promise<IoLimits | null> {
-  const { KEELSON_CONTAINER_IO_MIB: mib, KEELSON_CONTAINER_IOPS: operations } = settings
-  const disk = mib > 0 ? await diskOfDocker(settings.KEELSON_DOCKER_HOST) : null
-  return disk === null ? null : { disk, bytes: mib * 1024 ** 2, operations }
 }
 
 export const findLogFolder = (settings: Settings<'host'>): Promise<string | null> =>

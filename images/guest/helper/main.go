@@ -22,6 +22,12 @@ func do(arguments []string) error {
 		return publish(arguments[1])
 	case len(arguments) > 2 && arguments[0] == "carry":
 		return carry(arguments[1], arguments[2:])
+	case len(arguments) == 2 && arguments[0] == "confine":
+		return confine(arguments[1])
+	case len(arguments) == 2 && arguments[0] == "begin":
+		return begin()
+	case len(arguments) == 5 && arguments[0] == "plug":
+		return plug(arguments[1], arguments[2], arguments[3], arguments[4])
 	}
-	return openTap(arguments)
+	return fmt.Errorf("unknown command %q", arguments)
 }

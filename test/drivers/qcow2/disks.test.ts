@@ -1,6 +1,7 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from '@jest/globals'
+import { userOf } from '../../../drivers/system/confinement.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
 import { confinementOf, dacOverride, sysAdmin } from '../../support/confinement.ts'
@@ -35,12 +36,14 @@ withHosts('disks', () => {
     test('the daemon of an attached disk has the capabilities that it needs, and no way to get others', async () => {
       const id = await newDisk(1)
       const daemon = async () =>
-        (await processesWith(`/${id}/`)).find(({ args }) => args[0] === 'qemu-storage-daemon')?.pid ?? null
-      await here.disks.plug(id)
-      const [forMachine, forHost] = [[dacOverride], [dacOverride, sysAdmin]]
+        (await processesWith(`/${id}/`)).find(({ args }) => args[0]?.endsWith('qemu-storage-daemon'))?.pid ??
+        null
+      await here.disks.plug(id, newId())
+      const forHost = [dacOverride, sysAdmin]
       expect(await confinementOf(await daemon())).toMatchObject({
-        capabilities: forMachine,
-        most_capabilities: forMachine,
+        user: userOf(id),
+        capabilities: [],
+        most_capabilities: [],
         no_new_privileges: true,
       })
       await here.disks.detach(id)

@@ -12,13 +12,13 @@ import { tarOf } from '../../support/archives.ts'
 import { type DiskHost, diskHost, removeDisks, removeHosts } from '../../support/disk-hosts.ts'
 import { eventually } from '../../support/eventually.ts'
 import { testLong } from '../../support/long-tests.ts'
-import { machines, machineSpec, start, withMachines } from '../../support/machine-hosts.ts'
+import { machines, machineSpec, settings, start, withMachines } from '../../support/machine-hosts.ts'
 
 let here: DiskHost
 
 withMachines('machines of deploy servers', () => {
   beforeAll(async () => {
-    here = await diskHost()
+    here = await diskHost(settings.plugs)
   })
   afterEach(async () => {
     for (const { id } of await machines.list()) await machines.remove(id, { discard: true })
@@ -32,7 +32,9 @@ withMachines('machines of deploy servers', () => {
       const { image_digest, least_disk_gib } = await machines.prepare('vm', 'machine')
       const disk_id = newId()
       await here.disks.create({ id: disk_id, size_gib: 1 })
+      const id = newId()
       const spec = machineSpec({
+        id,
         kind: 'vm',
         image: 'machine',
         image_digest,
@@ -45,7 +47,7 @@ withMachines('machines of deploy servers', () => {
             disk_id,
             mount_path: '/var/lib/machine',
             read_only: false,
-            ...(await here.disks.plug(disk_id)),
+            ...(await here.disks.plug(disk_id, id)),
           },
         ],
       })

@@ -7,7 +7,14 @@ import { newId } from '../../../lib/ids.ts'
 import { type DiskHost, diskHost, kernelTraces, removeDisks, removeHosts } from '../../support/disk-hosts.ts'
 import { testDrawn } from '../../support/drawn.ts'
 import { eventually } from '../../support/eventually.ts'
-import { inMachine, machines, machineSpec, start, withMachines } from '../../support/machine-hosts.ts'
+import {
+  inMachine,
+  machines,
+  machineSpec,
+  settings,
+  start,
+  withMachines,
+} from '../../support/machine-hosts.ts'
 import { Fabric, nicSpec, subnetSpec } from '../../support/networks.ts'
 
 const execute = promisify(execFile)
@@ -31,10 +38,10 @@ async function nicOf(subnet: SubnetSpec, address: string): Promise<MachineNic> {
   }
 }
 
-async function pluggedDisk(): Promise<MachineDisk> {
+async function pluggedDisk(machineId: string): Promise<MachineDisk> {
   const disk_id = newId()
   await here.disks.create({ id: disk_id, size_gib: 1 })
-  return { disk_id, mount_path: '/data', read_only: false, ...(await here.disks.plug(disk_id)) }
+  return { disk_id, mount_path: '/data', read_only: false, ...(await here.disks.plug(disk_id, machineId)) }
 }
 
 /**
@@ -47,7 +54,7 @@ const fetched = (id: string, address: string): Promise<string> =>
 withMachines('machines with disks and NICs', () => {
   beforeAll(async () => {
     fabric = await Fabric.make(1)
-    here = await diskHost()
+    here = await diskHost(settings.plugs)
   })
   afterEach(async () => {
     for (const { id } of await machines.list()) await machines.remove(id, { discard: true })
@@ -108,7 +115,7 @@ withMachines('machines with disks and NICs', () => {
     async () => {
       const spec = machineSpec()
       await start(spec)
-      const disk = await pluggedDisk()
+      const disk = await pluggedDisk(spec.id)
       await machines.attachDisk(spec.id, disk)
       await inMachine(spec.id, 'echo kept > /data/file; sync')
       const [traces] = (await here.disks.list()).filter(({ id }) => id === disk.disk_id)
@@ -116,7 +123,7 @@ withMachines('machines with disks and NICs', () => {
       expect(await eventually(async () => (await here.disks.find(disk.disk_id))?.state !== 'attached')).toBe(
         true,
       )
-      await here.disks.plug(disk.disk_id)
+      await here.disks.plug(disk.disk_id, spec.id)
       expect(await inMachine(spec.id, 'echo 3 > /proc/sys/vm/drop_caches; cat /data/file')).toBe('kept')
       await machines.suspend(spec.id)
       const present = { ...spec, disks: [disk] }
@@ -133,7 +140,7 @@ withMachines('machines with disks and NICs', () => {
       await machines.detachDisk(spec.id, disk.disk_id)
       await machines.detachDisk(spec.id, disk.disk_id)
       await here.disks.resize(disk.disk_id, 2)
-      await machines.attachDisk(spec.id, { ...disk, ...(await here.disks.plug(disk.disk_id)) })
+      await machines.attachDisk(spec.id, { ...disk, ...(await here.disks.plug(disk.disk_id, spec.id)) })
       expect(await inMachine(spec.id, 'cat /data/file')).toBe('kept\nmore')
       await machines.stop(spec.id, 5)
       await here.disks.detach(disk.disk_id)

@@ -1,3 +1,4 @@
+import { ioLimits } from '../io-limits.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import { makeMachinesOnHost } from '../../../activities/host/machines.ts'
 import type { Settings } from '../../../config.ts'
@@ -51,6 +52,8 @@ export async function openMachines(
     folder: settings.KEELSON_HOST_MACHINES,
     run: settings.KEELSON_HOST_MACHINES_RUN,
     guest: settings.KEELSON_HOST_GUEST,
+    plugs: settings.KEELSON_HOST_DISKS_RUN,
+    io: await ioLimits(settings, settings.KEELSON_HOST_MACHINES),
     vmBuild: lackingForVms.length ? null : settings.KEELSON_HOST_VM_BUILD,
     ...(logs ? { logBacklogMib: logs.backlogMib, beforeRemoval: logs.beforeRemoval } : {}),
   })
