@@ -32,9 +32,9 @@ withMachines('machines of deploy servers', () => {
       const { image_digest, least_disk_gib } = await machines.prepare('vm', 'machine')
       const disk_id = newId()
       await here.disks.create({ id: disk_id, size_gib: 1 })
-      const id = newId()
+      const vm = newId()
       const spec = machineSpec({
-        id,
+        id: vm,
         kind: 'vm',
         image: 'machine',
         image_digest,
@@ -47,7 +47,7 @@ withMachines('machines of deploy servers', () => {
             disk_id,
             mount_path: '/var/lib/machine',
             read_only: false,
-            ...(await here.disks.plug(disk_id, id)),
+            ...(await here.disks.plug(disk_id, vm)),
           },
         ],
       })
