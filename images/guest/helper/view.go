@@ -149,7 +149,10 @@ func (asked *confinement) dropRights(groups []int) error {
 			return err
 		}
 	}
-	return prctl(prctlNoNewRights, 1)
+	if err := prctl(prctlNoNewRights, 1); err != nil {
+		return err
+	}
+	return refuseCalls()
 }
 
 func prctl(option, value uintptr) error {
