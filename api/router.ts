@@ -4,7 +4,7 @@ import { newId } from '../lib/ids.ts'
 import { addLogContext, type Logger, withLogContext } from '../lib/log.ts'
 import { metrics } from '../lib/metrics.ts'
 import { NotFound, Problem, TokenRefused } from '../lib/problem.ts'
-import type { WebSockets } from '../lib/websockets.ts'
+import { asksForWebSocket, type WebSockets } from '../lib/websockets.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authorize } from './authenticate.ts'
@@ -114,7 +114,8 @@ function handlerOf(
     const owner = caller?.kind === 'host' ? null : caller
     if (owner) addLogContext({ tenant_id: owner.tenant_id })
     // The response of a WebSocket never closes: its connection does, which serves nothing else.
-    if (owner && lasting) caps[lasting](owner.tenant_id, lasting === 'socket' ? request.socket : response)
+    const isHandshake = lasting === 'socket' && asksForWebSocket(request)
+    if (owner && lasting) caps[lasting](owner.tenant_id, isHandshake ? request.socket : response)
     // Audit before the answer is sent, so that no answer goes out without an event.
     const end = async (how: End) => {
       if (!owner || !isAudited(operation)) return

@@ -69,13 +69,16 @@ export interface PinnedRequest {
 }
 
 /**
- * Sends a request to the server with this certificate. The answer is not read yet, and no redirect is followed. Rejects
+ * Sends a request to the server with this certificate. The answer is not read yet, and no redirect is followed. A request
+ * without a body is sent twice if the server closes a kept connection at the same moment: its token is good once. Rejects
  * with whatever broke the connection or the body, and with the signal's reason.
  */
 export const sendPinned = (asked: PinnedRequest): Promise<IncomingMessage> =>
+  send(asked, asked.body ? unshared : kept)
+
+const send = (asked: PinnedRequest, agent: PinnedAgent): Promise<IncomingMessage> =>
   new Promise((resolve, reject) => {
     const { url, certificate: ca, method, headers, body, signal } = asked
-    const agent = body ? unshared : kept
     const waiting = body ? signal : AbortSignal.any([signal, AbortSignal.timeout(answersWithinMs)])
     const sent = request(url, { method, headers, ca, agent }, (answer) => {
       waiting.removeEventListener('abort', giveUp)
@@ -89,7 +92,11 @@ export const sendPinned = (asked: PinnedRequest): Promise<IncomingMessage> =>
     // Rejects by itself: the request tells of its end only when there is a connection.
     const giveUp = (): void => end(waiting.reason as Error)
     // Does not destroy the request, since an answer that came before may not be read yet.
-    sent.on('error', reject)
+    sent.on('error', (error: NodeJS.ErrnoException) => {
+      const isStale = sent.reusedSocket && ['ECONNRESET', 'EPIPE'].includes(error.code ?? '')
+      if (isStale && !waiting.aborted) resolve(send(asked, unshared))
+      else reject(error)
+    })
     sent.once('close', () => waiting.removeEventListener('abort', giveUp))
     if (waiting.aborted) giveUp()
     else waiting.addEventListener('abort', giveUp, { once: true })

@@ -132,7 +132,7 @@ async function* wholeLog(
     LogPiece.distinct('host_id', { instance_id, tenant_id }),
   ])
   const asked = new Set([...now, ...(archive?.former_hosts ?? []).map(({ host_id }) => host_id)])
-  const hosts = [...new Set([...archived, ...asked])]
+  const hosts = [...new Set([...archived, ...asked])].toSorted()
   const logs = hosts.map((host_id) =>
     outputOnHost(
       { tenant_id, instance_id, host_id },

@@ -36,12 +36,21 @@ export interface Constraints {
 }
 
 /**
- * Reserves room for an instance or a disk: on the host that it has already, else on the best one. Throws NoCapacity.
+ * How long a host may be unreachable and still be waited for: after an outage of the platform’s own API, all hosts are, and
+ * report within seconds.
+ */
+const awaitedMs = 60_000
+
+/**
+ * Reserves room for an instance or a disk: on the host that it has already, else on the best one. Throws NoCapacity, which
+ * is not permanent while a host has been silent for a short time.
  */
 export async function place(instanceId: string, constraints: Constraints): Promise<HostDocument> {
   const held = await heldBy(instanceId)
   if (held.host_id) return hostOf(held.host_id)
-  return takeBest([held], constraints, 'host_id')
+  const isAwaited = ({ unreachable_since: since, cordoned }: HostDocument): boolean =>
+    !cordoned && since !== null && since.getTime() > Date.now() - awaitedMs
+  return takeBest([held], constraints, 'host_id', isAwaited)
 }
 
 /**
@@ -75,9 +84,10 @@ async function takeBest(
   held: ReservationDocument[],
   constraints: Constraints,
   field: 'host_id' | 'target_host_id',
+  isAwaited: (host: HostDocument) => boolean = () => false,
 ): Promise<HostDocument> {
   return transaction(async () => {
-    const { best, size, later, refusal } = await candidates(held, constraints)
+    const { best, size, later, refusal, others } = await candidates(held, constraints)
     for (const host of best) {
       if (!(await takeRoom(host._id, size, isOpen))) continue
       await giveBack(host._id, later)
@@ -88,7 +98,7 @@ async function takeBest(
       }
       return host
     }
-    throw refusal()
+    throw refusal({ mayChange: others.some(isAwaited) })
   }, placementTurn)
 }
 
@@ -106,8 +116,8 @@ async function candidates(held: ReservationDocument[], constraints: Constraints)
   const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
   const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
   const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
-  const refusal = (): NoCapacity => new NoCapacity(explain(others, open.length, size))
-  return { best, size, later, refusal }
+  const refusal = (how = {}): NoCapacity => new NoCapacity(explain(others, open.length, size), how)
+  return { best, size, later, others, refusal }
 }
 
 async function hostsFor(held: ReservationDocument[], constraints: Constraints): Promise<HostDocument[]> {

@@ -50,7 +50,13 @@ export const placementTurn = 'reservations'
 export class NoCapacity extends Error {
   override readonly name = 'NoCapacity'
   readonly code = 'no_capacity'
-  readonly permanent = true
+  readonly permanent: boolean
+
+  /** `mayChange`: room is expected in a moment, so that an operation that needs it tries again. */
+  constructor(message: string, { mayChange = false } = {}) {
+    super(message)
+    this.permanent = !mayChange
+  }
 }
 
 /** Reserves quota for an instance, or changes its reservation to this size. Throws QuotaExceeded, NoCapacity. */

@@ -61,6 +61,11 @@ test('the waits of one tenant are limited over all its callers, and leave those 
   const api = await startOwnApi({ KEELSON_OPEN_PER_TENANT: '1' })
   try {
     const [tenant, other] = [await makeTenant(), await makeTenant()]
+    // A request that is no handshake keeps no place when it is over, though its connection stays.
+    for (let request = 0; request < 3; request++)
+      expect(
+        await ask('GET', `${api.url}/api/v1/containers/${newId()}/console`, { token: tenant.owner.token }),
+      ).toMatchObject({ status: 404 })
     const ids = await Promise.all([tenant, other].map(({ id }) => endlessOperation(id)))
     const gone = new AbortController()
     const wait = (client: Client, id = ids[0], signal: AbortSignal | null = gone.signal) =>

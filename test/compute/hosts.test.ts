@@ -103,6 +103,15 @@ describeHosts('placement', () => {
     }
   })
 
+  test('waits for a host that has just fallen silent, as all are after an outage of the API', async () => {
+    await open([first])
+    const silent = { status: 'unreachable', unreachable_since: new Date() } as const
+    await Host.updateMany({ status: 'active' }, { $set: silent })
+    const { id, operation } = await tenant.containers.create()
+    await operation.success()
+    await expectAt(id, first)
+  })
+
   test('says why no host fits, without naming a host', async () => {
     await open([])
     const { operation } = await tenant.containers.create()

@@ -104,6 +104,21 @@ test('the server with the certificate gets requests over one connection, and eac
   expect(await send({ body: Readable.from(['c']) })).toBe('/path?query c 3')
 })
 
+test('a request goes to another connection when the server closes a kept one, and no request to a third', async () => {
+  const does = ['answers', 'closes', 'answers', 'closes']
+  const server = createServer({ ...pinnedTls, ...pem(host) }, (request, response) => {
+    if (does.shift() === 'answers') response.end('answer')
+    else request.socket.destroy()
+  })
+  const url = await listening(server)
+  const send = async () => text(await sendPinned(asked(url)))
+  expect(await send()).toBe('answer')
+  expect(await send()).toBe('answer')
+  expect(connections).toHaveLength(2)
+  await expect(send()).rejects.toMatchObject({ code: 'ECONNRESET' })
+  expect(connections).toHaveLength(3)
+})
+
 test('a connection that was opened for one certificate serves no request for another', async () => {
   const server = serve(pem(host))
   const url = await listening(server)

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll } from '@jest/globals'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
+import { eventually } from './eventually.ts'
 import '../../models/index.ts'
 import { engine } from './engine.ts'
 import { removeInsertedHosts } from './inserted-hosts.ts'
@@ -10,7 +11,8 @@ import { removeTenants } from './tenants.ts'
 
 // Hooks around each file of end-to-end tests.
 
-beforeAll(() => connectDatabase(stackSettings()))
+// The program gives up after 5 s; a test's process may be as long without processor time while it loads.
+beforeAll(() => eventually(() => connectDatabase(stackSettings()).then(() => true)))
 
 afterAll(async () => {
   engine.endWatches()

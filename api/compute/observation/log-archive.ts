@@ -127,9 +127,9 @@ async function* toTheEnd<T>(
   yield* reader.archived()
   const left = host_id ? await leftOn(host_id, id, signal) : []
   if (left) yield* reader.left(left)
-  else yield* reader.missing()
-  // Read what was archived meanwhile, also if the host had nothing left.
+  // Read what was archived meanwhile, also if the host had nothing left. What is missing comes after that.
   yield* reader.archived()
+  if (!left) yield* reader.missing()
   yield* reader.cutMeanwhile()
   yield* reader.rest()
 }

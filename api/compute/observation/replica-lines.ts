@@ -44,7 +44,8 @@ export async function replicaLines(
   query: LogsQuery,
   signal: AbortSignal,
 ): Promise<AsyncIterable<TimedLine[]>> {
-  const { lines, seen } = await present(replicas, names, query)
+  // Always in the same order, for lines of one moment.
+  const { lines, seen } = await present(replicas, names.toSorted(), query)
   return query.follow ? inTurn(lines, followed(replicas, seen, query.since, signal)) : lines
 }
 

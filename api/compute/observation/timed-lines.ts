@@ -6,7 +6,7 @@ export interface TimedLine {
 
 const longestBatch = 1_000
 
-/** Joins sources, each of which is in order of time, in batches. */
+/** Joins sources, each of which is in order of time, in batches. Of lines of one moment, those of the earlier source come first. */
 export async function* inOrderOfTime(sources: AsyncIterable<TimedLine[]>[]): AsyncGenerator<TimedLine[]> {
   const cursors = sources.map((source) => ({
     source: source[Symbol.asyncIterator](),
@@ -48,8 +48,11 @@ export async function* inOrderOfTime(sources: AsyncIterable<TimedLine[]>[]): Asy
   }
 }
 
-const order = (one: TimedLine | undefined, other: TimedLine | undefined): number =>
-  (one?.time ?? '') < (other?.time ?? '') ? -1 : 1
+function order(one: TimedLine | undefined, other: TimedLine | undefined): number {
+  const [its, others] = [one?.time ?? '', other?.time ?? '']
+  if (its === others) return 0
+  return its < others ? -1 : 1
+}
 
 /** The lines as they are sent. */
 export async function* textOf(batches: AsyncIterable<TimedLine[]>): AsyncGenerator<Buffer> {
