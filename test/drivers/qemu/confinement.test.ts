@@ -39,7 +39,6 @@ withMachines('what confines QEMU', () => {
     const one = machineSpec()
     const found = await start(one)
     const place = placeOf(one.id)
-    const view = join(settings.run, 'view')
     const asked = (command: string) =>
       confine(join(guest, 'helper'), `${settings.run}/`, {
         program: 'bash',
@@ -49,7 +48,7 @@ withMachines('what confines QEMU', () => {
         writable: [],
         // It has the files of the other even in view.
         readable: [settings.folder, place.run],
-        root: view,
+        root: place.view,
       })
     for (const refused of [
       `cat ${place.root}`,

@@ -32,7 +32,7 @@ const oneAfterTheOther = (count: number): string[] =>
 
 /** The digest of the kernel that a running machine has booted, from its process. */
 async function kernelOf(id: string): Promise<string> {
-  const [qemu] = await processesWith(`guest=${id}`)
+  const [qemu] = await processesWith(`/${id}/machine`)
   const at = qemu?.args.indexOf('-kernel') ?? -1
   return basename(dirname(qemu?.args[at + 1] ?? ''))
 }
