@@ -557,13 +557,28 @@ const host = z.object({
   KEELSON_VXLAN_PORT: port(4789).describe(
     'The UDP port of VPCs between hosts: the same on all hosts, and used by nothing else',
   ),
+  KEELSON_NETWORK_TUNNEL: z
+    .enum(['wireguard', 'none'])
+    .default('wireguard')
+    .describe(
+      'How VPCs pass the network between hosts: in a tunnel, or `none`: the operator vouches that only hosts can read and send there; the same on all hosts',
+    ),
+  KEELSON_TUNNEL_PORT: port(7084).describe(
+    'The UDP port of the tunnel between hosts: the same on all hosts, open between them, and used by nothing else',
+  ),
+  KEELSON_HOST_WIREGUARD: z
+    .string()
+    .default('.state/tools/wireguard/bin/wireguard-go')
+    .describe('WireGuard for a kernel that has none, built by `script/bootstrap`'),
   KEELSON_NETWORK_MTU: z.coerce
     .number()
     .int()
     .min(576)
     .max(8950)
-    .default(1450)
-    .describe('The MTU in VPCs: that of the network between the hosts less 50'),
+    .optional()
+    .describe(
+      'The MTU in VPCs, the same on all hosts: that of the network between the hosts less 130, or less 50 without a tunnel; without it, 1370 or 1450',
+    ),
   KEELSON_NETWORK_STATE: z
     .string()
     .default('/run/keelson')

@@ -369,6 +369,18 @@ export class HostNotEquipped extends EngineError {
   }
 }
 
+/** Of the hosts with members of a VPC, some are set to a tunnel between them and some are not. */
+export class HostsApart extends EngineError {
+  override readonly name = 'HostsApart'
+  readonly code = 'hosts_apart'
+  readonly permanent = true
+  constructor() {
+    super(
+      'The hosts with members of this VPC are set to different tunnels between them: an operator has to set KEELSON_NETWORK_TUNNEL alike on all hosts',
+    )
+  }
+}
+
 /** What a tenant has sent is no archive, or has in it what is not taken. */
 export class ArchiveRefused extends EngineError {
   override readonly name = 'ArchiveRefused'

@@ -17,14 +17,21 @@ export interface SubnetSpec {
   nat: boolean
   /** VXLAN network identifier, 1 to 16777215, unique to this subnet. */
   vni: number
-  /** Underlay addresses of the other hosts with this subnet. */
-  peers: string[]
+  /** The other hosts with this subnet. */
+  peers: PeerHost[]
   /** Null: members get their addresses with default options, and unknown NICs get no lease. */
   dhcp: DhcpOptions | null
   /** All NICs of the subnet, on any host. Gateways and DHCP take their addresses from this list. */
   hosts: SubnetHost[]
   /** Names of the whole VPC. The subnet's resolver, which is its gateway, answers each with and without the domain. */
   names: { name: string; ip_address: string }[]
+}
+
+export interface PeerHost {
+  /** On the network between the hosts. */
+  address: string
+  /** The public key of its tunnel; null for a host that is set to have none. */
+  tunnel_key: string | null
 }
 
 export interface SubnetHost {

@@ -134,6 +134,9 @@ export const MachinesOfHost = z.strictObject({
 /** A thing of any kind on a host; its other fields depend on the kind. */
 export const ThingOnHost = z.looseObject({ kind: z.string(), id: z.string(), state: z.string() })
 
+/** A public key of WireGuard: 32 bytes in base64. */
+const TunnelKey = z.string().regex(/^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$/)
+
 /** Complete: a thing that is not listed is not on the host. */
 export const HostReport = z.strictObject({
   data_plane_url: PlaneUrl,
@@ -144,6 +147,8 @@ export const HostReport = z.strictObject({
   engine: z.strictObject({ name: z.string(), version: z.string() }),
   /** Where other hosts reach this host's VPCs; null if they cannot. */
   underlay_address: z.ipv4().nullable(),
+  /** The public key of its tunnel to other hosts; null without one. */
+  tunnel_key: TunnelKey.nullable().default(null),
   published_ports: PublishablePorts,
   /** The engine of its microVMs and VMs; null if there is none, or if it is not known yet. */
   machines: MachinesOfHost.nullable(),
@@ -235,7 +240,7 @@ const SubnetOnHost = z.object({
   gateway_ip: z.string(),
   nat: z.boolean(),
   vni: z.int(),
-  peers: z.array(z.string()),
+  peers: z.array(z.object({ address: z.string(), tunnel_key: z.string().nullable() })),
   dhcp: z
     .object({
       range: z.object({ start: z.string(), end: z.string() }).nullable(),
@@ -265,6 +270,8 @@ export const HostNetworks = z.object({
   version: z.string(),
   /** All subnets of each VPC that has a member on this host. */
   subnets: z.array(SubnetOnHost),
+  /** VPCs with members on hosts that are set to another tunnel than this one, and so do not reach it. */
+  apart: z.array(z.string()),
   /** NICs of the instances on this host. */
   nics: z.array(
     Interface.extend({

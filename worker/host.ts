@@ -32,7 +32,7 @@ import { deployPart, openRegistries, openUploads } from './host/parts/deploy.ts'
 import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
-import { networksPart, openNetworks, underlayAddress } from './host/parts/networks.ts'
+import { networksPart, openNetworks, tunnelKeysOf, underlayAddress } from './host/parts/networks.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
 import { makeRegistryRelay } from './host/registry-relay.ts'
 import { keepReporting } from './host/reporter.ts'
@@ -110,7 +110,8 @@ const { containers, machines, balancers, images, engine, files, logs, archives }
 )
 const machinesOfHost = lookIntoMachines(machines, log, signal)
 const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wantedDisk })
-const networks = await openNetworks(settings, { hostId, engine, wanted: api.networks, log })
+const keys = await tunnelKeysOf(settings)
+const networks = await openNetworks(settings, { hostId, keys, engine, wanted: api.networks, log })
 const configVars = async (id: string) => (await api.secretsOf(id)).config_vars
 const seen = {
   containers: observeInstances(containers, log),
@@ -206,6 +207,7 @@ const reporting = keepReporting(
         ...machineKinds(),
       ],
       underlay_address: underlayAddress(settings),
+      tunnel_key: keys?.public_key ?? null,
       published_ports: publishablePorts(settings),
     }),
     machines: machinesOfHost,

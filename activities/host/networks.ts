@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os'
-import { InstanceNotRunning } from '../../drivers/errors.ts'
+import { HostsApart, InstanceNotRunning } from '../../drivers/errors.ts'
 import { type FoundInstance, type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import { isProcessOf } from '../../drivers/linux/cgroups.ts'
 import type { MachineAttachments, MachineLifecycle, MachineNic } from '../../drivers/machines.ts'
@@ -46,7 +46,7 @@ export type Networks = ReturnType<typeof makeNetworks>
  * thousands of subnets does not delay the start of an instance in another one.
  */
 export function makeNetworks({ driver, wanted, engine, log }: Parts) {
-  let now: HostNetworks = { version: '', subnets: [], nics: [], paths: [] }
+  let now: HostNetworks = { version: '', subnets: [], apart: [], nics: [], paths: [] }
   let known: Awaited<ReturnType<NetworkDriver['known']>> = { subnets: [], nics: [], paths: [] }
   const subnets = new Map<string, Applied>()
   const nics = new Map<string, Applied>()
@@ -154,6 +154,8 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
         await inSlot(vpcId, () => driver.applySubnet(subnet))
         subnets.set(subnet.id, { vpc_id: vpcId, text })
       }
+      // What is here works on. Nothing new starts in a VPC that would be two.
+      if (now.apart.includes(vpcId)) throw new HostsApart()
     })
     await reattach(vpcId, all)
 

@@ -27,6 +27,12 @@ const HostView = z
     address: z.string().nullable(),
     engine: z.strictObject({ name: z.string(), version: z.string() }).nullable(),
     machines: MachinesOfHost.nullable().describe('The engine for microVMs and VMs on this host'),
+    tunnel: z
+      .enum(['wireguard', 'none'])
+      .nullable()
+      .describe(
+        'How its VPCs pass the network between hosts, which is to be the same on all; null: they do not',
+      ),
     kinds: z
       .array(z.enum(placedKindNames))
       .describe('Kinds of instances that this host can run, and whether it can run load balancers'),
@@ -48,6 +54,7 @@ const toView = (host: HostDocument): z.output<typeof HostView> => ({
   address: host.address,
   engine: host.engine,
   machines: host.machines,
+  tunnel: host.underlay_address ? (host.tunnel_key ? 'wireguard' : 'none') : null,
   kinds: host.kinds,
   capacity: host.capacity,
   reserved: host.reserved,

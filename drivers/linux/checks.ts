@@ -1,6 +1,7 @@
 import { isIPv4 } from 'node:net'
 import { EngineRefused } from '../errors.ts'
 import { contains, parseCidr } from '../../lib/ipv4.ts'
+import { tunnelKeyForm } from './tunnel-keys.ts'
 import type { NicSpec, PathSpec, SubnetHost, SubnetSpec } from '../networks.ts'
 
 // Validates everything that goes into commands, rules and dnsmasq's files, even if a caller did: a line break in a
@@ -19,8 +20,10 @@ export function checkSubnet(spec: SubnetSpec): void {
   must(cidr !== null && cidr.prefix <= 30, 'cidr', spec.cidr)
   must(contains(cidr, spec.gateway_ip), 'gateway_ip', spec.gateway_ip)
   must(Number.isInteger(spec.vni) && spec.vni > 0 && spec.vni < 2 ** 24, 'vni', spec.vni)
-  for (const address of [...spec.peers, ...(spec.dhcp?.dns_servers ?? [])])
+  for (const address of [...spec.peers.map((peer) => peer.address), ...(spec.dhcp?.dns_servers ?? [])])
     must(isIPv4(address), 'address', address)
+  for (const { tunnel_key: key } of spec.peers)
+    must(key === null || tunnelKeyForm.test(key), 'tunnel_key', key)
   const inside = (host: SubnetHost): void => {
     must(mac.test(host.mac_address), 'mac_address', host.mac_address)
     must(contains(cidr, host.ip_address), 'ip_address', host.ip_address)

@@ -84,6 +84,7 @@ export interface Route {
   dst: string
   gateway?: string
   dev?: string
+  protocol?: string
 }
 
 export interface Neighbour {
@@ -92,10 +93,11 @@ export interface Neighbour {
   lladdr: string
 }
 
-/** A namespace's links with their addresses, IPv4 routes of all tables, and permanent neighbours. */
+/** A namespace's links with their addresses, routes of all tables, and permanent IPv4 neighbours. */
 export interface Seen {
   links: Links
   routes: Route[]
+  routes6: Route[]
   neighbours: Neighbour[]
 }
 
@@ -110,10 +112,13 @@ export async function lookAt(namespace: Namespace): Promise<Seen> {
     .map((line) => JSON.parse(line) as unknown[])
   return {
     links: asLinks(links as Partial<Link>[]),
-    routes: (routes as Route[]).filter(({ dst, gateway }) => !`${dst}${gateway}`.includes(':')),
+    routes: (routes as Route[]).filter((route) => !isOfIPv6(route)),
+    routes6: (routes as Route[]).filter(isOfIPv6),
     neighbours: (neighbours as Neighbour[]).filter(({ dst }) => !dst.includes(':')),
   }
 }
+
+const isOfIPv6 = ({ dst, gateway }: Route): boolean => `${dst}${gateway}`.includes(':')
 
 /** All links with their addresses. */
 export const linksOf = async (namespace: Namespace): Promise<Links> =>

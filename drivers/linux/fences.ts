@@ -19,7 +19,8 @@ export interface Fence {
   refused: string[]
   /** Resolvers that containers may ask on port 53, wherever they are. */
   resolvers: string[]
-  vxlanPort: number
+  /** UDP ports of the hosts among themselves: of VXLAN, and of the tunnel. */
+  hostPorts: number[]
   uplinkPool?: string
 }
 
@@ -70,7 +71,7 @@ const nearby = (routes: Route[]): string[] =>
  * port either. What comes in was rewritten by the engine, for a published port, or answers.
  */
 function rulesOf(
-  { host, bridge, refused, resolvers, vxlanPort }: Fence,
+  { host, bridge, refused, resolvers, hostPorts }: Fence,
   inside: string,
   near: string[],
   routes: Route[],
@@ -93,7 +94,7 @@ function rulesOf(
       ${asks('')}
       fib daddr type != unicast drop
       ip daddr ${set(withoutNested([...refused, ...near]))} drop
-      udp dport ${vxlanPort} drop
+      ${withSet(hostPorts.map(String), (ports) => `udp dport ${ports} drop`)}
     }
     chain prerouting {
       type filter hook prerouting priority mangle;

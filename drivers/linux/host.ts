@@ -1,6 +1,18 @@
 import type { NamedQueues } from '../../lib/queue.ts'
 import type { Names } from './names.ts'
 import type { Records } from './records.ts'
+import type { TunnelKeys } from './tunnel-keys.ts'
+
+export interface TunnelSettings {
+  keys: TunnelKeys
+  /** UDP, the same on all hosts. */
+  port: number
+  /** wireguard-go, for a kernel without WireGuard. */
+  program: string
+}
+
+/** `applied`: the peers in the device, as words of `wg set`, by key; null if they are not known. */
+export type Tunnel = TunnelSettings & { applied: Map<string, string> | null }
 
 /** Host data shared by the parts of the driver. */
 export interface Host {
@@ -8,6 +20,8 @@ export interface Host {
   records: Records
   namespace: string | null
   underlayAddress: string | null
+  /** Null on a host without an underlay, or whose operator vouches for it. */
+  tunnel: Tunnel | null
   resolvers: string[]
   refused: string[]
   uplinkPool: string

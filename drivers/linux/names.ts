@@ -30,6 +30,11 @@ export class Names {
   vxlan = (subnetId: string): string => `${this.prefix}x${hash(9, 'subnet', subnetId)}`
   nic = (id: string): string => `${this.prefix}n${hash(9, 'nic', id)}`
 
+  /** The tunnel to other hosts. */
+  get tunnel(): string {
+    return `${this.prefix}t`
+  }
+
   /** The namespace of a path. */
   path = (id: string): string => `${this.prefix}p${hash(9, 'path', id)}`
 

@@ -4,7 +4,7 @@ import { withoutNested } from '../../lib/ipv4.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import { bytesOf, type Links, linksOf } from './commands.ts'
 import { findResolvers } from './dnsmasq.ts'
-import type { Host } from './host.ts'
+import type { Host, TunnelSettings } from './host.ts'
 import { Names } from './names.ts'
 import { pathNamespaces, vpcNamespaces } from './namespaces.ts'
 import { attach, detach, namespaceOfNic } from './nics.ts'
@@ -12,6 +12,7 @@ import { applyPath, pathReaches, removePath } from './paths.ts'
 import { Records } from './records.ts'
 import { hasHostRules, neverOutside } from './rules.ts'
 import { applySubnet, removeSubnet } from './subnets.ts'
+import { tunnelPrograms } from './tunnel.ts'
 import { checkNic, checkPath, checkSettings, checkSubnet } from './checks.ts'
 import type { NetworkDriver, NetworkThing } from '../networks.ts'
 
@@ -35,31 +36,36 @@ export interface LinuxNetworkSettings {
   refused: string[]
   /** Each VPC with `nat` takes four addresses per host. Must not be used elsewhere. */
   uplinkPool?: string
+  /** Null: VXLAN goes over the underlay as it is, which must then keep tenants and strangers out. */
+  tunnel?: TunnelSettings | null
   /** UDP port for hosts only: packets from others are dropped. Two hosts in one namespace need two ports. */
   vxlanPort?: number
-  /** MTU of the members' interfaces: the underlay's minus 50. */
+  /** MTU of the members' interfaces: the underlay's minus 130 with a tunnel, minus 50 without. */
   mtu?: number
 }
 
 /**
  * Networks on the Linux kernel: a VPC is a network namespace; a subnet is a bridge in it with a dnsmasq, and VXLAN
- * between hosts. Needs root, iproute2, util-linux, nftables and dnsmasq; iptables if a container engine uses it.
+ * between hosts, in a tunnel. Needs root, iproute2, util-linux, nftables and dnsmasq; iptables if a container engine uses
+ * it; for the tunnel `wg`, and wireguard-go if the kernel has no WireGuard.
  * Throws EngineRefused for an invalid setting.
  */
 export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver {
   const names = new Names(settings.host)
   const uplinkPool = settings.uplinkPool ?? '100.64.0.0/10'
   checkSettings({ ...settings, uplinkPool })
+  const tunnel = settings.underlayAddress && settings.tunnel ? { ...settings.tunnel, applied: null } : null
   const host: Host = {
     names,
     records: new Records(settings.stateFolder, names),
     namespace: settings.hostNamespace ?? null,
     underlayAddress: settings.underlayAddress,
+    tunnel,
     resolvers: settings.resolvers.filter((address) => isIPv4(address) && !address.startsWith('127.')),
     refused: withoutNested([...neverOutside(uplinkPool), ...settings.refused]),
     uplinkPool,
     vxlanPort: settings.vxlanPort ?? 4789,
-    mtu: settings.mtu ?? 1450,
+    mtu: settings.mtu ?? usualMtu(tunnel !== null),
     inTurn: makeNamedQueues(),
     left: new Set(),
   }
@@ -115,6 +121,11 @@ export function makeLinuxNetworks(settings: LinuxNetworkSettings): NetworkDriver
   }
 }
 
+/**
+ * For an underlay of 1500. VXLAN adds 50 bytes over IPv4, and 70 over the tunnel's IPv6; WireGuard adds 60.
+ */
+export const usualMtu = (inTunnel: boolean): number => 1500 - (inTunnel ? 130 : 50)
+
 async function list({ names, records, namespace }: Host): Promise<NetworkThing[]> {
   const found: NetworkThing[] = []
   for (const name of await vpcNamespaces(names)) {
@@ -136,6 +147,8 @@ async function list({ names, records, namespace }: Host): Promise<NetworkThing[]
     const id = subnets.find((subnet) => config.startsWith(`${records.subnetFolder(subnet.id)}/`))?.id ?? null
     found.push({ kind: 'process', name: String(pid), of: { kind: 'subnet', id } })
   }
+  for (const pid of await tunnelPrograms(names))
+    found.push({ kind: 'process', name: String(pid), of: { kind: 'host', id: names.host } })
   if (await hasHostRules(namespace, names)) {
     found.push({ kind: 'rules', name: names.table, of: { kind: 'host', id: names.host } })
   }
@@ -158,7 +171,8 @@ function linksIn(links: Links, names: Names): NetworkThing[] {
 }
 
 /** The kind of a link without a label, left by a killed call. */
-function kindOf(link: string, names: Names): 'vpc' | 'subnet' | 'nic' {
+function kindOf(link: string, names: Names): 'vpc' | 'subnet' | 'nic' | 'host' {
   const letter = link[names.prefix.length]
+  if (link.startsWith(names.tunnel)) return 'host'
   return letter === 'n' ? 'nic' : letter === 'u' ? 'vpc' : 'subnet'
 }

@@ -137,15 +137,15 @@ async function attachToMember(host: Host, spec: NicSpec, member: Member, place: 
 
 /** Lines for the member's namespace. */
 function memberLines(
-  { names }: Host,
+  { names, mtu }: Host,
   spec: NicSpec,
   member: Place & { there: Link | undefined; device: string; routes: Route[] },
 ): Lines {
   const { there, device, routes, subnet, prefix } = member
   const alias = names.label('nic', spec.id)
   const lines = addressLines(there, device, `${spec.ip_address}/${prefix}`)
-  if (there?.ifalias !== alias || !there.flags.includes('UP'))
-    lines.push(['link', 'set', device, 'alias', alias, 'up'])
+  if (there?.ifalias !== alias || there.mtu !== mtu || !there.flags.includes('UP'))
+    lines.push(['link', 'set', device, 'alias', alias, 'mtu', mtu, 'up'])
   const gateway = subnet.gateway_ip
   const present = routes.find(({ dst, dev }) => dst === 'default' && dev === device)
   if (spec.default_route && present?.gateway !== gateway)

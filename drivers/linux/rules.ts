@@ -14,6 +14,8 @@ export interface HostRules {
   resolvers: string[]
   /** The port of VXLAN; null on a host without an underlay. */
   vxlanPort: number | null
+  /** Through which alone VXLAN goes; null if that is the underlay itself. `end` is this host's address in it. */
+  tunnel: { device: string; end: string; port: number } | null
 }
 
 /**
@@ -55,8 +57,11 @@ const unaddressed = '0.0.0.0'
  * A VPC's rules: its subnets reach each other, subnets with `nat` reach the outside, and no member can use another's
  * address.
  */
-export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules): string {
-  const { names, refused, resolvers } = rules
+export function vpcRules(
+  vpcId: string,
+  subnets: SubnetSpec[],
+  { names, refused, resolvers }: Pick<HostRules, 'names' | 'refused' | 'resolvers'>,
+): string {
   const comment = names.label('vpc', vpcId)
   const bridges = names.all('s')
   const vxlans = names.all('x')
@@ -121,10 +126,10 @@ export function vpcRules(vpcId: string, subnets: SubnetSpec[], rules: HostRules)
   return routed + bridged
 }
 
-/** The other hosts from which a subnet accepts packets. */
+/** The addresses of other hosts from which a subnet accepts packets: in the tunnel, or on the underlay. */
 export interface Peers {
   vni: number
-  peers: string[]
+  ends: string[]
 }
 
 /**
@@ -133,22 +138,24 @@ export interface Peers {
  * addresses and accepts.
  */
 function hostRules(
-  { names, refused, resolvers, vxlanPort }: HostRules,
+  { names, refused, resolvers, vxlanPort, tunnel }: HostRules,
   here: { uplinks: string[]; peers: Peers[]; outside: string[] },
 ): string {
   const uplinks = names.all('u')
   // Per subnet: a host may be a peer of one subnet and not of another. The VXLAN header follows UDP's 8 bytes. Other
   // VNIs pass: the kernel drops those without a link, and the rest belong to another platform on this machine.
-  const heard = here.peers.flatMap(({ vni, peers }) => [
-    withSet(peers, (from) => `@th,96,24 ${vni} ip saddr ${from} return`),
+  const heard = here.peers.flatMap(({ vni, ends }) => [
+    tunnel ? '' : withSet(ends, (from) => `@th,96,24 ${vni} ip saddr ${from} return`),
     `@th,96,24 ${vni} drop`,
   ])
+  // Whatever address they have: another host's may lie behind the default route.
+  const ports = [vxlanPort, tunnel?.port].filter((port) => typeof port === 'number').map(String)
   const dns = withSet(
     resolvers,
     (to) => `iifname "${uplinks}" ip daddr ${to} meta l4proto { tcp, udp } th dport 53 accept`,
   )
   const devices = here.outside.map((device) => `"${device}"`)
-  return table(
+  const routed = table(
     'ip',
     names.table,
     names.label('host', names.host),
@@ -167,6 +174,7 @@ function hostRules(
       oifname "${uplinks}" ct state established,related accept
       oifname "${uplinks}" drop
       iifname != "${uplinks}" accept
+      ${withSet(ports, (to) => `udp dport ${to} drop`)}
       ${dns}
       ${withSet(refused, (to) => `ip daddr ${to} drop`)}
       ${devices.length > 0 ? `oifname != ${set(devices)} drop` : 'drop'}
@@ -176,9 +184,53 @@ function hostRules(
       ${withSet(here.uplinks, (from) => `ip saddr ${from} oifname != "${uplinks}" masquerade`)}
     }`,
   )
+  return routed + (tunnel ? tunnelRules(names, vxlanPort, tunnel, here.peers) : noTable('ip6', names))
 }
 
-const withoutRules = (names: Names): string => `table ip ${names.table}\ndelete table ip ${names.table}\n`
+/**
+ * Nothing but VXLAN passes the tunnel, and VXLAN passes nothing else: the kernel takes packets for the tunnel's address
+ * from any link, and sends those from it by any route if the tunnel is missing.
+ */
+function tunnelRules(
+  names: Names,
+  vxlanPort: number | null,
+  { device, end }: NonNullable<HostRules['tunnel']>,
+  peers: Peers[],
+): string {
+  const heard = peers.flatMap(({ vni, ends }) => [
+    withSet(ends, (from) => `@th,96,24 ${vni} iifname "${device}" ip6 saddr ${from} return`),
+    `@th,96,24 ${vni} drop`,
+  ])
+  return table(
+    'ip6',
+    names.table,
+    names.label('host', names.host),
+    `
+    chain underlay {
+      ${heard.join('\n')}
+    }
+    chain input {
+      type filter hook input priority mangle;
+      udp dport ${vxlanPort} jump underlay
+      iifname "${device}" udp dport ${vxlanPort} accept
+      iifname "${device}" drop
+    }
+    chain forward {
+      type filter hook forward priority mangle;
+      iifname "${device}" drop
+      oifname "${device}" drop
+    }
+    chain output {
+      type filter hook output priority filter;
+      ip6 saddr ${end} oifname != "${device}" drop
+    }`,
+  )
+}
+
+const noTable = (family: 'ip' | 'ip6', { table: name }: Names): string =>
+  `table ${family} ${name}\ndelete table ${family} ${name}\n`
+
+const withoutRules = (names: Names): string => noTable('ip', names) + noTable('ip6', names)
 
 export async function setHostRules(
   namespace: string | null,

@@ -15,6 +15,7 @@ import {
 import { applyResolver, endElsewhere, endResolver } from './dnsmasq.ts'
 import type { Host } from './host.ts'
 import { isNamespace, makeNamespace, vpcNamespaces } from './namespaces.ts'
+import { ownEnd, peerEnds } from './tunnel.ts'
 import { type Uplink, uplinkLines } from './uplinks.ts'
 import { applyVpc, removeVpc, subnetsOf } from './vpcs.ts'
 import type { SubnetSpec } from '../networks.ts'
@@ -83,15 +84,19 @@ async function removeWithRecord(host: Host, id: string): Promise<void> {
  * Returns whether anything changed.
  */
 async function applyVxlan(host: Host, spec: SubnetSpec, inside: Links): Promise<boolean> {
-  const { names, underlayAddress: local, vxlanPort, mtu } = host
+  const { names, vxlanPort, mtu } = host
+  const local = ownEnd(host)
   const name = names.vxlan(spec.id)
   const namespace = names.vpc(spec.vpc_id)
   const there = inside.get(name)
   const data = there?.linkinfo?.info_data
-  if (data && data['id'] === spec.vni && data['local'] === local && data['port'] === vxlanPort) return false
+  const its = data?.['local6'] ?? data?.['local']
+  if (data && data['id'] === spec.vni && its === local && data['port'] === vxlanPort) return false
   if (there) await batch('ip', namespace, [['link', 'delete', name]])
   if (!local) return there !== undefined
-  const kind = ['type', 'vxlan', 'id', spec.vni, 'dstport', vxlanPort, 'local', local]
+  // The tunnel finds what was changed on the way, so packets in it need no checksum.
+  const unchecked = host.tunnel ? ['udp6zerocsumtx', 'udp6zerocsumrx'] : []
+  const kind = ['type', 'vxlan', 'id', spec.vni, 'dstport', vxlanPort, 'local', local, ...unchecked]
   await batch('ip', host.namespace, [['link', 'add', name, 'netns', namespace, 'mtu', mtu, ...kind]])
   return true
 }
@@ -131,7 +136,7 @@ async function applyInside(
   lines.push(...neighbourLines(bridge, spec, neighbours))
 
   const vxlan = names.vxlan(spec.id)
-  const peers = new Set(host.underlayAddress ? spec.peers : [])
+  const peers = new Set(peerEnds(host, spec.peers))
   const present = new Set(flooded.filter(({ ifname }) => ifname === vxlan).map(({ dst }) => dst))
   const fdb = (verb: string, dst: string) => ['fdb', verb, '00:00:00:00:00:00', 'dev', vxlan, 'dst', dst]
   await batch('ip', namespace, lines)

@@ -3,6 +3,7 @@ import { batch, type Links, linksOf, lookAt, type Route, setRules } from './comm
 import type { Host } from './host.ts'
 import { isNamespace, removeNamespace } from './namespaces.ts'
 import { removeHostRules, setHostRules, vpcRules } from './rules.ts'
+import { applyTunnel, ownEnd, peerEnds } from './tunnel.ts'
 import { linkUplink, placeUplink, type Uplink } from './uplinks.ts'
 import type { SubnetSpec } from '../networks.ts'
 
@@ -22,15 +23,18 @@ export async function applyVpc(
 ): Promise<{ uplink: Uplink | null; changed: boolean }> {
   const namespace = host.names.vpc(vpcId)
   return host.inTurn('host', async () => {
-    const { links, routes } = await lookAt(host.namespace)
+    const seen = await lookAt(host.namespace)
+    const { links, routes } = seen
     const refused = refusedBy(host, links)
     const wanted = subnets.some(({ nat }) => nat)
     const uplink = wanted ? placeUplink(host, vpcId, links, routes) : null
     const rules = vpcRules(vpcId, subnets, { ...host, refused })
+    const all = await subnetsHere(host, gone)
     await Promise.all([
       setRules(namespace, rules, vpcSettings),
-      applyHostRules(host, { links, routes, refused, gone, uplink: { vpcId, place: uplink } }),
+      applyHostRules(host, { links, routes, refused, subnets: all, uplink: { vpcId, place: uplink } }),
     ])
+    await applyTunnel(host, seen, all)
     const lines = linkUplink(host, vpcId, uplink, { links, inside })
     await batch('ip', host.namespace, lines)
     return { uplink, changed: lines.length > 0 }
@@ -58,20 +62,23 @@ function refusedBy({ refused, underlayAddress }: Host, links: Links): string[] {
   return withoutNested([...refused, ...underlay])
 }
 
+/** The subnets on this host, without one that is being removed. */
+const subnetsHere = async ({ records, left }: Host, gone?: string): Promise<SubnetSpec[]> =>
+  (await records.subnets()).filter(({ id }) => id !== gone && !left.has(id))
+
 interface HostState {
   links: Links
   routes: Route[]
   refused: string[]
-  gone: string | undefined
+  subnets: SubnetSpec[]
   uplink: { vpcId: string; place: Uplink | null }
 }
 
 async function applyHostRules(
   host: Host,
-  { links, routes, refused, gone, uplink }: HostState,
+  { links, routes, refused, subnets, uplink }: HostState,
 ): Promise<void> {
-  const { names } = host
-  const subnets = (await host.records.subnets()).filter(({ id }) => id !== gone && !host.left.has(id))
+  const { names, tunnel, vxlanPort } = host
   // The uplinks in the kernel, except this VPC's, which is about to be set.
   const others = [...links.values()]
     .filter(({ ifname }) => ifname.startsWith(names.prefix) && ifname !== names.uplink(uplink.vpcId))
@@ -79,10 +86,15 @@ async function applyHostRules(
     .map(({ local, prefixlen }) => `${local}/${prefixlen}`)
   await setHostRules(
     host.namespace,
-    { ...host, refused, vxlanPort: host.underlayAddress ? host.vxlanPort : null },
+    {
+      ...host,
+      refused,
+      vxlanPort: host.underlayAddress ? vxlanPort : null,
+      tunnel: tunnel && { device: names.tunnel, end: ownEnd(host) ?? '', port: tunnel.port },
+    },
     {
       uplinks: withoutNested(uplink.place ? [...others, uplink.place.cidr] : others),
-      peers: subnets,
+      peers: subnets.map(({ vni, peers }) => ({ vni, ends: peerEnds(host, peers) })),
       outside: routes.flatMap(({ dst, dev }) => (dst === 'default' && dev ? [dev] : [])),
     },
   )
@@ -101,16 +113,18 @@ export async function removeVpc(host: Host, vpcId: string, lastSubnet: string): 
     )
   }
   await host.inTurn('host', async () => {
-    const { links, routes } = await lookAt(host.namespace)
+    const seen = await lookAt(host.namespace)
+    const { links, routes } = seen
     const uplink = names.uplink(vpcId)
     if (links.has(uplink)) await batch('ip', host.namespace, [['link', 'delete', uplink]])
     // Of several VPCs that leave at once, the last one takes the rules away.
     host.left.add(lastSubnet)
-    const others = (await host.records.subnets()).some(({ id }) => !host.left.has(id))
+    const others = await subnetsHere(host)
     const refused = refusedBy(host, links)
-    if (others) {
+    await applyTunnel(host, seen, others)
+    if (others.length > 0) {
       const uplinkGone = { vpcId, place: null }
-      await applyHostRules(host, { links, routes, refused, gone: undefined, uplink: uplinkGone })
+      await applyHostRules(host, { links, routes, refused, subnets: others, uplink: uplinkGone })
     } else await removeHostRules(host.namespace, names)
   })
   await removeNamespace(namespace)

@@ -53,6 +53,8 @@ export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates
   kinds: PlacedKindName[]
   /** The address at which other hosts reach its part of a VPC; null if they cannot. */
   underlay_address: string | null
+  /** The public key of its tunnel to other hosts, which no other host has; null without a tunnel. */
+  tunnel_key: string | null
   /** The ports that it publishes; null until it has reported. */
   published_ports: PublishablePorts | null
   /** Sums over the reservations on this host. */
@@ -80,6 +82,7 @@ const schema = new Schema<HostDocument>(
     machines: { type: Mixed, default: null },
     kinds: { type: [String], default: ['container'] },
     underlay_address: { type: String, default: null },
+    tunnel_key: { type: String, default: null },
     published_ports: { type: Mixed, default: null },
     reserved: {
       cpu_milli: { type: Number, default: 0 },
@@ -93,6 +96,10 @@ const schema = new Schema<HostDocument>(
 )
 schema.index({ name: 1 }, { unique: true })
 schema.index({ token_hash: 1 }, { sparse: true })
+schema.index(
+  { tunnel_key: 1 },
+  { unique: true, partialFilterExpression: { tunnel_key: { $type: 'string' } } },
+)
 export const Host = mongoose.model<HostDocument>('Host', schema)
 export const hostResource = defineResource('host', Host, hostStates, { of_platform: true })
 

@@ -1,5 +1,6 @@
 import type { HostReport, ReportAnswer, ThingOnHost } from '../../lib/host-protocol.ts'
-import { InvalidInput } from '../../lib/problem.ts'
+import { InvalidInput, Problem } from '../../lib/problem.ts'
+import { isDuplicateKey } from '../database.ts'
 import { databaseMetricsObserver } from '../deploy/database-metrics.ts'
 import { databaseUsersObserver } from '../deploy/database-users.ts'
 import { hearAgain } from '../network/host-networks.ts'
@@ -59,7 +60,7 @@ function parse({ schema }: Observer, things: ThingOnHost[]): unknown[] {
 /** Returns the URL by which the platform reaches the host. */
 async function recordHost(hostId: string, report: HostReport): Promise<string> {
   const { capacity, engine, machines, kinds, address, underlay_address, published_ports } = report
-  const { data_plane_certificate } = report
+  const { data_plane_certificate, tunnel_key } = report
   const data_plane_url = await reachedAt(hostId, report.data_plane_url)
   // A host worker that has just started does not know its engine yet: the record keeps what it said before.
   const isUnknown = machines === null && kinds.includes('microvm')
@@ -75,17 +76,30 @@ async function recordHost(hostId: string, report: HostReport): Promise<string> {
         data_plane_certificate,
         address,
         underlay_address,
+        tunnel_key,
         published_ports,
         last_report_at: new Date(),
         unreachable_since: null,
       },
     },
-  )
+  ).catch((error: unknown) => {
+    if (isDuplicateKey(error) && 'tunnel_key' in error.keyPattern) throw new TunnelKeyTaken(error)
+    throw error
+  })
   await Host.updateOne(
     { _id: hostId, status: 'unreachable', operation_id: null },
     { $set: { status: 'active' } },
   )
   return data_plane_url
+}
+
+/** Who takes another host's key would take what is meant for it, or silence it. */
+class TunnelKeyTaken extends Problem {
+  constructor(cause: unknown) {
+    const detail =
+      'Delete the host that has it, or remove tunnel.json in the state folder: the host then makes another'
+    super(409, 'tunnel_key_taken', 'Another host has this tunnel key', detail, { cause })
+  }
 }
 
 /**

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import type { SubnetSpec } from '../../drivers/networks.ts'
+import type { PeerHost, SubnetSpec } from '../../drivers/networks.ts'
 import type { HostNetworks } from '../../lib/host-protocol.ts'
 import { Host } from '../compute/hosts.ts'
 import { hostsOf, Reservation } from '../compute/reservations.ts'
@@ -24,7 +24,7 @@ export async function networksOf(hostId: string): Promise<HostNetworks> {
   const vpcIds = await Nic.distinct('vpc_id', { instance_id: { $in: members }, wanted: true }).setOptions(
     everyTenant,
   )
-  if (vpcIds.length === 0) return versioned({ subnets: [], nics: [], paths: [] })
+  if (vpcIds.length === 0) return versioned({ subnets: [], apart: [], nics: [], paths: [] })
   const these = { vpc_id: { $in: vpcIds } }
   const [subnets, nics, vpcs] = await Promise.all([
     Subnet.find({ ...these, status: { $ne: 'deleting' } })
@@ -41,7 +41,9 @@ export async function networksOf(hostId: string): Promise<HostNetworks> {
   ])
   const cutOffs = new Map(vpcs.map(({ _id, cut_off_hosts }) => [_id, cut_off_hosts]))
   const membersHosts = await hostsByVpc(nics)
-  const addresses = await underlayAddresses([...membersHosts.values()].flat())
+  const known = await peerHosts([hostId, ...[...membersHosts.values()].flat()])
+  const own = known.get(hostId)
+  const joined = (id: string): boolean => own !== undefined && isJoined(own, known.get(id))
   return versioned({
     subnets: subnets.map((subnet) => {
       const hosts = membersHosts.get(subnet.vpc_id) ?? []
@@ -50,9 +52,14 @@ export async function networksOf(hostId: string): Promise<HostNetworks> {
       const vpcNics = nics.filter(({ vpc_id }) => vpc_id === subnet.vpc_id)
       return {
         ...describe(subnet, vpcNics),
-        peers: peers.flatMap((id) => addresses.get(id) ?? []).toSorted(),
+        peers: peers.filter(joined).flatMap((id) => known.get(id) ?? []),
         dhcp: dhcpOf(subnet, hosts[0] === hostId),
       }
+    }),
+    apart: [...membersHosts].flatMap(([vpcId, hosts]) => {
+      const deaf = cutOffs.get(vpcId) ?? []
+      const others = hosts.filter((id) => known.has(id) && !deaf.includes(id))
+      return own && others.some((id) => !joined(id)) ? [vpcId] : []
     }),
     nics: nics
       .filter(({ instance_id }) => here.includes(instance_id))
@@ -141,12 +148,20 @@ async function hostsOfPaths(nics: NicDocument[]): Promise<[string, string][]> {
   })
 }
 
-async function underlayAddresses(hostIds: string[]): Promise<Map<string, string>> {
-  const hosts = await Host.find({ _id: { $in: hostIds } }, { underlay_address: 1 }).lean()
+/** How other hosts reach each host that they can reach. */
+async function peerHosts(hostIds: string[]): Promise<Map<string, PeerHost>> {
+  // Not lean: the record of a host that has never had a tunnel may lack the field, and the schema says that it is null.
+  const hosts = await Host.find({ _id: { $in: hostIds } }, { underlay_address: 1, tunnel_key: 1 })
   return new Map(
-    hosts.flatMap(({ _id, underlay_address }) => (underlay_address ? [[_id, underlay_address]] : [])),
+    hosts.flatMap(({ _id, underlay_address: address, tunnel_key }) =>
+      address ? [[_id, { address, tunnel_key }]] : [],
+    ),
   )
 }
+
+/** Both have a tunnel, or neither: a host with one sends nothing beside it, and takes nothing that comes so. */
+const isJoined = (one: PeerHost, other: PeerHost | undefined): boolean =>
+  other !== undefined && (one.tunnel_key === null) === (other.tunnel_key === null)
 
 function describe(subnet: SubnetDocument, nics: NicDocument[]): Omit<SubnetSpec, 'peers' | 'dhcp'> {
   return {

@@ -85,9 +85,11 @@ export function roleEnv(
     KEELSON_HOST_LOAD_BALANCERS_RUN: balancersRun(layout, 1),
     KEELSON_HOST_GUEST: join(layout.tools, 'guest'),
     KEELSON_HOST_LAUNCHER: join(layout.tools, 'launcher/launcher'),
+    KEELSON_HOST_WIREGUARD: join(layout.tools, 'wireguard/bin/wireguard-go'),
     KEELSON_HOST_VM_BUILD: join(layout.repository, 'images/vm/build'),
     KEELSON_HOST_DISK_PORTS: layout.diskPorts,
     KEELSON_VXLAN_PORT: String(layout.vxlanPort),
+    KEELSON_TUNNEL_PORT: String(layout.tunnelPort),
     ...more,
   }
   const env = baseEnv(layout)

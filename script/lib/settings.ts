@@ -22,6 +22,7 @@ export const serverSettings = z.object({
   KEELSON_GATEWAY_URL: z.url().optional().describe('How hosts reach the gateway'),
   KEELSON_HOST_PORT_RANGE: z.string().optional().describe('Host ports for containers’ published ports'),
   KEELSON_VXLAN_PORT: port.describe('The UDP port of VPCs between hosts'),
+  KEELSON_TUNNEL_PORT: port.describe('The UDP port of the tunnel between hosts'),
   KEELSON_MONGODB_PORT: port.describe('The port of the server’s own MongoDB'),
   KEELSON_MONGODB_URL: z.string().optional().describe('A MongoDB to use instead of an own one'),
   KEELSON_TEMPORAL_PORT: port.describe('The port of the server’s own Temporal'),
@@ -48,6 +49,7 @@ export interface Layout {
   hostPortRange: string
   diskPorts: string
   vxlanPort: number
+  tunnelPort: number
   mongodbPort: number
   mongodbUrl: string | undefined
   temporalPort: number
@@ -69,6 +71,7 @@ const defaultPorts = (base?: number) =>
         temporal: 7233,
         ui: 8233,
         vxlan: 4789,
+        tunnel: 7084,
         range: '20000-29999',
         disks: '30000-30099',
       }
@@ -80,6 +83,7 @@ const defaultPorts = (base?: number) =>
         temporal: base + 3,
         ui: base + 4,
         vxlan: base + 5,
+        tunnel: base + 6,
         range: `${base + 100}-${base + 999}`,
         disks: `${base + 72}-${base + 99}`,
       }
@@ -118,6 +122,7 @@ export function readLayout(
     hostPortRange: set.KEELSON_HOST_PORT_RANGE ?? ports.range,
     diskPorts: ports.disks,
     vxlanPort: set.KEELSON_VXLAN_PORT ?? ports.vxlan,
+    tunnelPort: set.KEELSON_TUNNEL_PORT ?? ports.tunnel,
     mongodbPort: set.KEELSON_MONGODB_PORT ?? ports.mongodb,
     mongodbUrl: set.KEELSON_MONGODB_URL,
     temporalPort: set.KEELSON_TEMPORAL_PORT ?? ports.temporal,

@@ -57,6 +57,7 @@ test('a report that began before its container was created does not end the cont
         machines: host.machines,
         kinds: host.kinds,
         underlay_address: host.underlay_address,
+        tunnel_key: host.tunnel_key,
         published_ports: host.published_ports,
         things: [],
         age_ms,

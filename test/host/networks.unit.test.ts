@@ -76,7 +76,7 @@ const nicOf = (vpc_id: string, subnet_id: string, id: string): HostNetworks['nic
 
 function start() {
   const memory = remembering()
-  let wanted: HostNetworks = { version: '0', subnets: [], nics: [], paths: [] }
+  let wanted: HostNetworks = { version: '0', subnets: [], apart: [], nics: [], paths: [] }
   const networks = makeNetworks({
     driver: memory.driver,
     wanted: async () => wanted,
@@ -145,4 +145,18 @@ test('a fault of one VPC is told to its own instances', async () => {
   await expect(networks.ready('instance-one')).rejects.toThrow('no room')
   await networks.ready('instance-two')
   expect(networks.version()).toBeNull()
+})
+
+test('nothing starts in a VPC whose hosts are set to different tunnels, and what is there is kept in order', async () => {
+  const { networks, subnets, want } = start()
+  want({
+    subnets: [subnetOf('split', 'split-0'), subnetOf('split', 'split-1'), subnetOf('whole', 'whole-0')],
+    apart: ['split'],
+    nics: [nicOf('split', 'split-0', 'one'), nicOf('whole', 'whole-0', 'two')],
+  })
+  await expect(networks.ready('instance-one')).rejects.toMatchObject({ code: 'hosts_apart' })
+  await networks.ready('instance-two')
+  expect([...subnets.keys()].toSorted()).toEqual(['split-0', 'split-1', 'whole-0'])
+  want({ apart: [] })
+  await networks.ready('instance-one')
 })

@@ -12,6 +12,7 @@ const about = async () => ({
   engine: { name: 'docker', version: '1' },
   kinds: ['container' as const],
   underlay_address: null,
+  tunnel_key: null,
   published_ports: { range: [20_000, 29_999] as const, reserved: [] },
 })
 const log = makeLogger('host', 'fatal')

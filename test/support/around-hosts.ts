@@ -7,11 +7,14 @@ export let fabric: Fabric
 export let one: NetworkHost
 export let two: NetworkHost
 
-/** Gives a file's tests two hosts, cleared after each test. */
-export function aroundHosts(): void {
+/**
+ * Gives a file's tests `count` hosts, cleared after each test. The first two are `one` and `two`. There is a tunnel
+ * between them unless the file says otherwise.
+ */
+export function aroundHosts({ count = 2, tunnel = true } = {}): void {
   if (!isRoot) return
   beforeAll(async () => {
-    fabric = await Fabric.make(2)
+    fabric = await Fabric.make(count, { tunnel })
     one = fabric.host(0)
     two = fabric.host(1)
   })

@@ -7,24 +7,32 @@ import { join } from 'node:path'
 import { toAddress, toNumber } from '../../lib/ipv4.ts'
 import { batch, linksOf, namespaceFile, run, runIn } from '../../drivers/linux/commands.ts'
 import { Names } from '../../drivers/linux/names.ts'
+import { newTunnelKeys } from '../../drivers/linux/tunnel-keys.ts'
 import { makeNamespace, removeNamespace } from '../../drivers/linux/namespaces.ts'
 import { type LinuxNetworkSettings, makeLinuxNetworks } from '../../drivers/linux/networks.ts'
-import type { NetworkDriver, NicSpec, PathSpec, SubnetSpec } from '../../drivers/networks.ts'
+import type { NetworkDriver, NicSpec, PathSpec, PeerHost, SubnetSpec } from '../../drivers/networks.ts'
 import {
   type DevelopmentHost,
   type DevelopmentHosts,
   makeHosts,
   removeHosts,
 } from '../../script/lib/hosts.ts'
+import { readLayout } from '../../script/lib/settings.ts'
 import { eventually } from './eventually.ts'
 
 // Hosts, an outside, and members, as network namespaces of the kernel. Tests look at a network from inside a namespace.
+
+const tunnelPort = 7084
+/** For a kernel without WireGuard; built by script/bootstrap. */
+const wireguard = join(readLayout().tools, 'wireguard/bin/wireguard-go')
 
 export type Place = string | { pid: number }
 
 export interface NetworkHost extends DevelopmentHost {
   networks: NetworkDriver
   settings: LinuxNetworkSettings
+  /** What other hosts are told of it. */
+  peer: PeerHost
 }
 
 /**
@@ -101,21 +109,25 @@ export class Fabric {
     this.outside = outside
   }
 
-  static async make(count: number): Promise<Fabric> {
+  /** `tunnel`: whether VXLAN goes through one between the hosts. */
+  static async make(count: number, { tunnel = true } = {}): Promise<Fabric> {
     const name = `kt${randomBytes(4).toString('hex')}`
     const folder = await mkdtemp(join(tmpdir(), 'networks-'))
     await chmod(folder, 0o755) // dnsmasq drops root
     const dev = await makeHosts(name, count)
     const hosts = dev.hosts.map((host) => {
+      const keys = tunnel ? newTunnelKeys() : null
       const settings: LinuxNetworkSettings = {
         host: host.namespace,
         stateFolder: join(folder, host.namespace),
         hostNamespace: host.namespace,
         underlayAddress: host.address,
+        tunnel: keys && { keys, port: tunnelPort, program: wireguard },
         resolvers: [dev.underlay.address],
         refused: [],
       }
-      return { ...host, settings, networks: makeLinuxNetworks(settings) }
+      const peer = { address: host.address, tunnel_key: keys?.public_key ?? null }
+      return { ...host, settings, networks: makeLinuxNetworks(settings), peer }
     })
     const fabric = new Fabric(dev, folder, hosts, `${name}-out`)
     await fabric.#makeOutside()
@@ -246,7 +258,7 @@ export class Fabric {
   /** Applies a VPC's subnets on all hosts, each host with the others as peers. */
   async applyEverywhere(...subnets: SubnetSpec[]): Promise<void> {
     const each = this.hosts.map(async (host) => {
-      const peers = this.hosts.filter((other) => other !== host).map(({ address }) => address)
+      const peers = this.hosts.filter((other) => other !== host).map(({ peer }) => peer)
       for (const subnet of subnets) await host.networks.applySubnet({ ...subnet, peers })
     })
     await Promise.all(each)

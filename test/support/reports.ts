@@ -11,6 +11,7 @@ export const emptyReport = (over: Partial<HostReport> = {}): HostReport => ({
   capacity: { cpu_cores: 1, memory_mib: 1, disk_gib: 0 },
   engine: { name: 'none', version: '1' },
   underlay_address: null,
+  tunnel_key: null,
   published_ports: { range: [20_000, 29_999], reserved: [] },
   machines: null,
   kinds: [],

@@ -7,6 +7,7 @@ import { listGroups, markOf, removeGroups } from '../../drivers/linux/groups.ts'
 import { loopsBelow, mountsOf } from '../../drivers/linux/mounts.ts'
 import { Names } from '../../drivers/linux/names.ts'
 import { isNamespace, removeNamespace } from '../../drivers/linux/namespaces.ts'
+import { removeTunnel } from '../../drivers/linux/tunnel.ts'
 import { processesWith, run } from '../../drivers/system/programs.ts'
 import { foldersBegin, namespacesOfFolder } from './load-balancer-names.ts'
 
@@ -70,6 +71,8 @@ async function removeBalancersOf(folder: string): Promise<void> {
 /** A fabric's folder has one folder for each host, named after the host's namespace: `ktab12cd34-1`. */
 async function removeNamespacesOf(folder: string): Promise<void> {
   const hosts = (await readdir(folder)).filter((name) => name.startsWith('kt'))
+  for (const host of hosts)
+    await removeTunnel({ names: new Names(host), namespace: null, tunnel: null }, new Map())
   const prefixes = hosts.flatMap((host) => [host.replace(/\d+$/, ''), new Names(host).prefix])
   const all = await readdir('/run/netns').catch(() => [])
   for (const name of all.filter((one) => prefixes.some((prefix) => one.startsWith(prefix))))

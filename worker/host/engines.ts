@@ -47,6 +47,7 @@ export function publishablePorts(settings: Settings<'host'>): PublishablePorts {
     settings.KEELSON_HOST_PORT,
     settings.KEELSON_METRICS_PORT,
     settings.KEELSON_VXLAN_PORT,
+    settings.KEELSON_TUNNEL_PORT,
     settings.KEELSON_HOST_DISK_PORTS,
     portOf(new URL(settings.KEELSON_API_URL)),
     portOf(new URL(settings.KEELSON_GATEWAY_URL)),

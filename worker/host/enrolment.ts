@@ -4,6 +4,7 @@ import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK } from 
 import { z } from 'zod'
 import { Enrolled, PublicKey } from '../../lib/host-protocol.ts'
 import type { SelfSigned } from '../../lib/self-signed.ts'
+import { newTunnelKeys } from '../../drivers/linux/tunnel-keys.ts'
 
 /** A host's identity. */
 export interface Credential {
@@ -42,6 +43,14 @@ export async function planeIdentity(folder: string): Promise<SelfSigned> {
     const { makeSelfSigned } = await import('../../lib/self-signed.ts')
     return makeSelfSigned({ name: 'host.keelson.internal', years: certificateYears })
   })
+}
+
+const TunnelKeys = z.object({ public_key: z.string(), private_key: z.string() })
+
+/** Reads the keys of the host's tunnel from the state folder, or makes them. */
+export async function tunnelKeys(folder: string): Promise<z.infer<typeof TunnelKeys>> {
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  return kept(join(folder, 'tunnel.json'), TunnelKeys, async () => newTunnelKeys())
 }
 
 const PrivateKey = z.looseObject({ ...PublicKey.shape, d: z.string() })

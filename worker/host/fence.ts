@@ -44,7 +44,7 @@ export async function openFence(
       bridge,
       refused: settings.KEELSON_NETWORK_REFUSED,
       resolvers,
-      vxlanPort: settings.KEELSON_VXLAN_PORT,
+      hostPorts: [settings.KEELSON_VXLAN_PORT, settings.KEELSON_TUNNEL_PORT],
     })
   }
   async function open() {

@@ -33,6 +33,7 @@ const reportOf = (containerIds: string[]): HostReport => ({
   ...about,
   engine: { name: 'none', version: '0' },
   underlay_address: null,
+  tunnel_key: null,
   published_ports: { range: [20_000, 29_999] as const, reserved: [] },
   machines: null,
   kinds: ['container'],

@@ -5,11 +5,13 @@ import { Names } from '../../../drivers/linux/names.ts'
 import { aroundHosts, fabric, one, two } from '../../support/around-hosts.ts'
 import { asRoot, isRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
+import { inject, listenAt, sendTo, strays } from '../../support/frames.ts'
 import { get, type Member, type NetworkHost, reached, resolve, subnetSpec } from '../../support/networks.ts'
 
-// Containers without NICs, as an engine puts them on its bridge. Each attack is first shown to work without the fence.
+// Containers without NICs, as an engine puts them on its bridge. Each attack is first shown to work without the fence, and
+// for that with an operator who vouches for the network between hosts.
 
-aroundHosts()
+aroundHosts({ tunnel: false })
 
 const bridge = 'engine0'
 const secondOutside = '203.0.113.20'
@@ -20,7 +22,7 @@ const fenceOf = (host: NetworkHost): Fence => ({
   bridge,
   refused: [`${secondOutside}/32`],
   resolvers: [fabric.underlay.address],
-  vxlanPort: 4789,
+  hostPorts: [4789, 7084],
 })
 
 /** Names of links are used once: a container's link ends some time after its process. */
@@ -77,33 +79,6 @@ afterEach(async () => {
   if (isRoot) await removeContainers(one)
 })
 
-/** A frame of VXLAN in JavaScript: a datagram to a closed port of a member, as its gateway would send it. */
-const injection = (to: string, vni: number, mac: string, ip: string): string => `
-  const bytes = (...all) => Buffer.from(all)
-  const mac = '${mac}'.split(':').map((byte) => parseInt(byte, 16))
-  const address = (text) => text.split('.').map(Number)
-  const udp = bytes(4, 0, 4, 1, 0, 8, 0, 0)
-  const ip = bytes(0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, ...address('10.0.0.99'), ...address('${ip}'))
-  let sum = 0
-  for (let i = 0; i < 20; i += 2) sum += ip.readUInt16BE(i)
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16)
-  ip.writeUInt16BE(~sum & 0xffff, 10)
-  const ethernet = bytes(...mac, 2, 0, 0, 0, 0, 9, 8, 0)
-  const header = bytes(8, 0, 0, 0, 0, 0, 0, 0)
-  header.writeUIntBE(${vni}, 4, 3)
-  const socket = require('node:dgram').createSocket('udp4')
-  socket.send(Buffer.concat([header, ethernet, ip, udp]), 4789, '${to}', () => socket.close())
-`
-
-/** Datagrams that came to closed ports of a member. */
-async function strays(member: Member): Promise<number> {
-  const lines = (await runIn(member, 'cat', ['/proc/net/snmp']))
-    .split('\n')
-    .filter((line) => line.startsWith('Udp:'))
-  const [names = [], values = []] = lines.map((line) => line.split(' '))
-  return Number(values[names.indexOf('NoPorts')])
-}
-
 asRoot('containers without NICs', () => {
   test('reach the outside and the resolver, but no neighbour, host, underlay, metadata or listed address', async () => {
     const [container, neighbour] = await makeContainers(one, ['172.20.0.10', '172.20.0.11'])
@@ -151,24 +126,24 @@ asRoot('containers without NICs', () => {
     const subnet = subnetSpec()
     await fabric.applyEverywhere(subnet)
     const member = await fabric.join(two, subnet, '10.0.0.20')
-    const inject = () =>
-      runIn(container, process.execPath, [
-        '-e',
-        injection(two.address, subnet.vni, member.nic.mac_address, '10.0.0.20'),
-      ])
+    const frame = { to: two.address, vni: subnet.vni, mac: member.nic.mac_address, ip: '10.0.0.20' }
     // Its host's address is a peer's: without the fence the frame arrives.
-    await inject()
+    await inject(container, frame)
     await eventually(async () => (await strays(member)) === 1)
 
     await applyFence(fenceOf(one))
-    await inject()
+    await inject(container, frame)
     // What the host itself sends later is there first, unless the container's frame went another way.
-    await runIn(one.namespace, process.execPath, [
-      '-e',
-      injection(two.address, subnet.vni, member.nic.mac_address, '10.0.0.20'),
-    ])
+    await inject(one.namespace, frame)
     await eventually(async () => (await strays(member)) >= 2)
     expect(await strays(member)).toBe(2)
+
+    // Nor does one reach the port of the tunnel of a host, which may be anywhere behind the default route.
+    const heard = await listenAt(fabric.outside, [7083, 7084])
+    await sendTo(container, fabric.outsideAddress, [7084, 7083])
+    await eventually(() => heard.lines.length > 0)
+    heard.close()
+    expect(heard.lines).toEqual(['7083'])
   })
 
   test('are reached by others at their published ports alone', async () => {
@@ -187,9 +162,9 @@ asRoot('the port of VXLAN', () => {
     const subnet = subnetSpec()
     await fabric.applyEverywhere(subnet)
     const member = await fabric.join(two, subnet, '10.0.0.20')
-    const frame = injection(two.address, subnet.vni, member.nic.mac_address, '10.0.0.20')
-    await runIn(fabric.outside, process.execPath, ['-e', frame])
-    await runIn(one.namespace, process.execPath, ['-e', frame])
+    const frame = { to: two.address, vni: subnet.vni, mac: member.nic.mac_address, ip: '10.0.0.20' }
+    await inject(fabric.outside, frame)
+    await inject(one.namespace, frame)
     await eventually(async () => (await strays(member)) > 0)
     expect(await strays(member)).toBe(1)
   })

@@ -67,7 +67,7 @@ asRoot('names and addresses', () => {
       dns: '10.0.0.1',
       domain: 'internal',
       lease: '3600',
-      mtu: '1450',
+      mtu: '1370',
     })
     expect(await lease(member, '52:54:00:bb:00:01', 2)).toBeNull()
   })
@@ -105,12 +105,12 @@ asRoot('names and addresses', () => {
 
   test('each host serves its own leases', async () => {
     const subnet = subnetSpec({ hosts: [server] })
-    await one.networks.applySubnet({ ...subnet, peers: [two.address] })
-    await two.networks.applySubnet({ ...subnet, peers: [one.address] })
+    await one.networks.applySubnet({ ...subnet, peers: [two.peer] })
+    await two.networks.applySubnet({ ...subnet, peers: [one.peer] })
     const member = await fabric.join(two, subnet, '10.0.0.99')
     await killResolver(two, subnet)
     expect(await lease(member, server.mac_address, 2)).toBeNull()
-    await two.networks.applySubnet({ ...subnet, peers: [one.address] })
+    await two.networks.applySubnet({ ...subnet, peers: [one.peer] })
     expect(await lease(member, server.mac_address)).toMatchObject({ ip: '10.0.0.10' })
   })
 })

@@ -10,6 +10,7 @@ import { expect, test } from '@jest/globals'
 import { floodPeers, linksOf, lookAt, namespaceFile, run, runIn } from '../../../drivers/linux/commands.ts'
 import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
 import { Names } from '../../../drivers/linux/names.ts'
+import { tunnelPrograms } from '../../../drivers/linux/tunnel.ts'
 import type { SubnetSpec } from '../../../drivers/networks.ts'
 import { makeHosts, removeHosts } from '../../../script/lib/hosts.ts'
 import { isLong } from '../../support/long.ts'
@@ -39,7 +40,7 @@ aroundHosts()
 asRoot('network state', () => {
   test('applying a subnet again changes nothing', async () => {
     const subnet = subnetSpec({
-      peers: [two.address],
+      peers: [two.peer],
       hosts: [{ mac_address: '52:54:00:aa:00:0A', ip_address: '10.0.0.10' }],
       names: [{ name: 'web', ip_address: '10.0.0.10' }],
     })
@@ -61,6 +62,16 @@ asRoot('network state', () => {
       'its VXLAN link',
       (vpc, { id }) => runIn(vpc, 'ip', ['link', 'delete', new Names(one.settings.host).vxlan(id)]),
     ],
+    [
+      'its host’s tunnel is killed',
+      async () => {
+        const names = new Names(one.settings.host)
+        const [pid = 0] = await tunnelPrograms(names)
+        if (pid > 0) process.kill(pid, 'SIGKILL')
+        else await runIn(one.namespace, 'ip', ['link', 'delete', names.tunnel])
+        await eventually(async () => !(await linksOf(one.namespace)).has(names.tunnel))
+      },
+    ],
     ['the uplink', (vpc) => runIn(vpc, 'ip', ['link', 'delete', 'uplink'])],
     ['the VPC’s rules', (vpc) => runIn(vpc, 'nft', ['flush', 'ruleset'])],
     ['the host’s rules', () => runIn(one.namespace, 'nft', ['flush', 'ruleset'])],
@@ -69,9 +80,9 @@ asRoot('network state', () => {
     ['the namespace', (vpc) => run('ip', ['netns', 'delete', vpc])],
   ]
   test.each(sampled(harm, 3))('applying a subnet again restores %s', async (_, break_) => {
-    const subnet = subnetSpec({ names: [{ name: 'web', ip_address: '10.0.0.10' }], peers: [two.address] })
+    const subnet = subnetSpec({ names: [{ name: 'web', ip_address: '10.0.0.10' }], peers: [two.peer] })
     await one.networks.applySubnet(subnet)
-    await two.networks.applySubnet({ ...subnet, peers: [one.address] })
+    await two.networks.applySubnet({ ...subnet, peers: [one.peer] })
     await fabric.join(two, subnet, '10.0.0.20', 'far')
     const nic = nicSpec(subnet, '10.0.0.10', 'tap')
     const member = await fabric.member('member')
@@ -94,7 +105,7 @@ asRoot('network state', () => {
     const before = await traces(one)
 
     const { vpc_id, tenant_id } = subnetSpec()
-    const first = subnetSpec({ vpc_id, tenant_id, peers: [two.address] })
+    const first = subnetSpec({ vpc_id, tenant_id, peers: [two.peer] })
     const second = subnetSpec({ vpc_id, tenant_id, cidr: '10.0.1.0/24', gateway_ip: '10.0.1.1' })
     for (const subnet of [first, second]) await one.networks.applySubnet(subnet)
     const member = await fabric.join(one, first, '10.0.0.10')
@@ -114,8 +125,9 @@ asRoot('network state', () => {
     try {
       const host = lone.host(0)
       const before = await traces(host)
-      const subnet = subnetSpec()
+      const subnet = subnetSpec({ peers: [two.peer] })
       await host.networks.applySubnet(subnet)
+      expect((await traces(host)).links).toContain(new Names(host.settings.host).tunnel)
       await host.networks.attachNic(nicSpec(subnet, '10.0.0.10', 'tap'))
       await host.networks.removeSubnet(subnet.id)
       expect(await host.networks.list()).toEqual([])
@@ -127,7 +139,7 @@ asRoot('network state', () => {
 
   test('networks without a record are found by their labels, and removed', async () => {
     const before = await traces(one)
-    const subnet = subnetSpec({ peers: [two.address] })
+    const subnet = subnetSpec({ peers: [two.peer] })
     await one.networks.applySubnet(subnet)
     const nic = nicSpec(subnet, '10.0.0.10', 'tap')
     await one.networks.attachNic(nic)
@@ -157,7 +169,8 @@ asRoot('network state', () => {
     'retries after a kill complete, and removal leaves nothing',
     async () => {
       const { vpc_id, tenant_id } = subnetSpec()
-      const first = subnetSpec({ vpc_id, tenant_id, names: [{ name: 'web', ip_address: '10.0.0.10' }] })
+      const names = [{ name: 'web', ip_address: '10.0.0.10' }]
+      const first = subnetSpec({ vpc_id, tenant_id, names, peers: [two.peer] })
       const second = subnetSpec({ vpc_id, tenant_id, cidr: '10.0.1.0/24', gateway_ip: '10.0.1.1' })
       const member = await fabric.member('member')
       const nic = nicSpec(first, '10.0.0.10', { pid: member.pid })
@@ -311,7 +324,7 @@ async function kernelState(namespace: string): Promise<unknown> {
 }
 
 /** What a host's networks leave on the machine. */
-async function traces({ namespace, settings, networks }: NetworkHost): Promise<unknown> {
+async function traces({ namespace, settings, networks }: NetworkHost) {
   return {
     things: (await networks.list()).map(({ kind, name }) => `${kind} ${name}`).toSorted(),
     namespaces: (await readdir('/run/netns')).filter((name) =>

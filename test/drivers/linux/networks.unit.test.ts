@@ -3,6 +3,8 @@ import { floodPeers, linksOf, lookAt, runIn, setSysctls } from '../../../drivers
 import { Names } from '../../../drivers/linux/names.ts'
 import { makeNamespace, removeNamespace } from '../../../drivers/linux/namespaces.ts'
 import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
+import { newTunnelKeys, tunnelAddress } from '../../../drivers/linux/tunnel-keys.ts'
+import type { PeerHost } from '../../../drivers/networks.ts'
 import { aroundHosts, fabric, one, two } from '../../support/around-hosts.ts'
 import { asRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -211,32 +213,33 @@ asRoot('between hosts', () => {
     expect(await get(client, '10.0.0.11')).toBe('server')
     const namespace = new Names(one.settings.host).vpc(subnet.vpc_id)
 
-    await one.networks.applySubnet({ ...subnet, peers: ['10.99.0.99'] })
-    expect((await floodPeers(namespace)).map(({ dst }) => dst)).toEqual(['10.99.0.99'])
-    await one.networks.applySubnet({ ...subnet, peers: [two.address, '10.99.0.99'] })
-    expect((await floodPeers(namespace)).map(({ dst }) => dst).toSorted()).toEqual([
-      two.address,
-      '10.99.0.99',
-    ])
+    const third = { address: '10.99.0.99', tunnel_key: newTunnelKeys().public_key }
+    const sentTo = async () => (await floodPeers(namespace)).map(({ dst }) => dst).toSorted()
+    await one.networks.applySubnet({ ...subnet, peers: [third] })
+    expect(await sentTo()).toEqual(ends(third))
+    await one.networks.applySubnet({ ...subnet, peers: [two.peer, third] })
+    expect(await sentTo()).toEqual(ends(two.peer, third))
     expect(await get(client, '10.0.0.11')).toBe('server')
   })
 
   test('packets of a host without a member in the subnet are dropped', async () => {
+    await fabric.applyEverywhere(subnetSpec()) // which the hosts share
     const subnet = subnetSpec()
-    await one.networks.applySubnet({ ...subnet, peers: [two.address] })
+    await one.networks.applySubnet({ ...subnet, peers: [two.peer] })
     await two.networks.applySubnet(subnet)
     const client = await fabric.join(one, subnet, '10.0.0.10')
     const server = await fabric.join(two, subnet, '10.0.0.11', 'server')
     expect(await reached(client, ['10.0.0.11'])).toEqual([])
     expect((await two.networks.nicTraffic(server.nic.id))?.rx_bytes).toBe(0)
 
-    await two.networks.applySubnet({ ...subnet, peers: [one.address] })
+    await two.networks.applySubnet({ ...subnet, peers: [one.peer] })
     expect(await get(client, '10.0.0.11')).toBe('server')
   })
 
   test('what another platform left on the machine does not drop this one’s packets', async () => {
     const another = makeLinuxNetworks({
       ...two.settings,
+      ...(two.settings.tunnel ? { tunnel: { ...two.settings.tunnel, keys: newTunnelKeys() } } : {}),
       host: `${two.settings.host}-former`,
       stateFolder: `${two.settings.stateFolder}-former`,
     })
@@ -263,7 +266,7 @@ asRoot('NICs', () => {
     const second = nicSpec(back, '10.0.1.10', { pid: member.pid }, { default_route: false })
     expect(await one.networks.attachNic(second)).toMatchObject({ device: 'eth1' })
     expect(await get(client, '10.0.1.10')).toBe('server')
-    expect((await linksOf(member)).get('eth1')).toMatchObject({ mtu: 1450, address: second.mac_address })
+    expect((await linksOf(member)).get('eth1')).toMatchObject({ mtu: 1370, address: second.mac_address })
     const routes = (await lookAt(member)).routes.filter(({ dst }) => dst === 'default')
     expect(routes).toMatchObject([{ gateway: '10.0.0.1', dev: 'eth0' }])
 
@@ -329,13 +332,21 @@ asRoot('NICs', () => {
     }
   })
 
+  test('a NIC gets another MTU live', async () => {
+    const subnet = subnetSpec()
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.10')
+    await makeLinuxNetworks({ ...one.settings, mtu: 1300 }).attachNic(member.nic)
+    expect((await linksOf(member)).get('eth0')?.mtu).toBe(1300)
+  })
+
   test('a tap is on the bridge of its subnet', async () => {
     const subnet = subnetSpec()
     await one.networks.applySubnet(subnet)
     const nic = nicSpec(subnet, '10.0.0.10', 'tap')
     const { namespace, device } = await one.networks.attachNic(nic)
     const tap = (await linksOf(namespace)).get(device)
-    expect(tap).toMatchObject({ master: new Names(one.settings.host).bridge(subnet.id), mtu: 1450 })
+    expect(tap).toMatchObject({ master: new Names(one.settings.host).bridge(subnet.id), mtu: 1370 })
     expect(tap?.linkinfo?.info_kind).toBe('tun')
     expect(await one.networks.attachNic(nic)).toEqual({ namespace, device })
     await one.networks.detachNic(nic.id)
@@ -363,6 +374,10 @@ asRoot('NICs', () => {
       await expect(one.networks.attachNic({ ...nic, into })).rejects.toMatchObject({ code: 'engine_refused' })
   })
 })
+
+/** Where VXLAN for these hosts goes. */
+const ends = (...peers: PeerHost[]): string[] =>
+  peers.map(({ tunnel_key: key }) => tunnelAddress(key ?? '')).toSorted()
 
 /** The names of the machines that answer a member's ARP request for the address. */
 async function whoHas(member: Member, address: string): Promise<string[]> {

@@ -1,13 +1,18 @@
 import { mkdir, readFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { makeNetworks, makeNetworksOnHost, type Networks } from '../../../activities/host/networks.ts'
 import type { Settings } from '../../../config.ts'
+import { EngineError, HostNotEquipped } from '../../../drivers/errors.ts'
 import type { FoundInstance, InstanceEngine } from '../../../drivers/instances.ts'
+import { Names } from '../../../drivers/linux/names.ts'
 import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
+import type { TunnelKeys } from '../../../drivers/linux/tunnel-keys.ts'
+import { missingForTunnel } from '../../../drivers/linux/tunnel.ts'
 import type { HostNetworks, ObservedPath } from '../../../lib/host-protocol.ts'
 import type { Logger } from '../../../lib/log.ts'
+import { tunnelKeys } from '../enrolment.ts'
 import type { HostPart } from '../part.ts'
 
 /** The address by which other hosts reach this one; null for a loopback address. */
@@ -17,8 +22,16 @@ export function underlayAddress(settings: Settings<'host'>): string | null {
   return isIP(address) === 4 && !address.startsWith('127.') && address !== '0.0.0.0' ? address : null
 }
 
+/** The keys of this host's tunnel; null without an underlay, and where the operator vouches for it. */
+export const tunnelKeysOf = async (settings: Settings<'host'>): Promise<TunnelKeys | null> =>
+  settings.KEELSON_NETWORK_TUNNEL === 'none' || underlayAddress(settings) === null
+    ? null
+    : tunnelKeys(settings.KEELSON_HOST_STATE)
+
 interface Parts {
   hostId: string
+  /** Of the tunnel. */
+  keys: TunnelKeys | null
   engine: Pick<InstanceEngine, 'find'>
   wanted: () => Promise<HostNetworks>
   log: Logger
@@ -27,8 +40,13 @@ interface Parts {
 /** Opens the network driver of this host. */
 export async function openNetworks(
   settings: Settings<'host'>,
-  { hostId, ...parts }: Parts,
+  { hostId, keys, ...parts }: Parts,
 ): Promise<Networks> {
+  const tunnel = keys && {
+    keys,
+    port: settings.KEELSON_TUNNEL_PORT,
+    program: resolve(settings.KEELSON_HOST_WIREGUARD),
+  }
   const driver = makeLinuxNetworks({
     host: hostId,
     stateFolder: await networkFolder(settings.KEELSON_NETWORK_STATE, hostId),
@@ -37,10 +55,30 @@ export async function openNetworks(
     resolvers: await resolversOf(settings),
     refused: settings.KEELSON_NETWORK_REFUSED,
     vxlanPort: settings.KEELSON_VXLAN_PORT,
-    mtu: settings.KEELSON_NETWORK_MTU,
+    tunnel,
+    ...(settings.KEELSON_NETWORK_MTU ? { mtu: settings.KEELSON_NETWORK_MTU } : {}),
   })
-  return makeNetworks({ driver, ...parts })
+  const lacking = tunnel ? await lackingForTunnel(settings, hostId, tunnel.program) : []
+  if (lacking.length === 0) return makeNetworks({ driver, ...parts })
+  parts.log.warn(
+    { lacking },
+    'no VPCs on this host: KEELSON_NETWORK_TUNNEL=wireguard needs what is lacking. Install it (script/bootstrap does), or set KEELSON_NETWORK_TUNNEL=none on all hosts if you vouch for the network between them',
+  )
+  const refusing = {
+    ...driver,
+    applySubnet: () => Promise.reject(new HostNotEquipped('its tunnel to other hosts')),
+  }
+  return makeNetworks({ driver: refusing, ...parts })
 }
+
+/** None on a host without root, which has no VPCs anyway and says so. */
+const lackingForTunnel = (settings: Settings<'host'>, hostId: string, program: string): Promise<string[]> =>
+  missingForTunnel(new Names(hostId), settings.KEELSON_HOST_NAMESPACE ?? null, program).catch(
+    (error: unknown) => {
+      if (error instanceof EngineError) return []
+      throw error
+    },
+  )
 
 /** Makes the host's own folder. If that is not permitted, the first attempt to make a VPC reports it. */
 async function networkFolder(above: string, hostId: string): Promise<string> {
