@@ -9,6 +9,7 @@ import { makeTenant } from '../support/tenants.ts'
 const notForTenants = {
   'of VXLAN': 4789,
   'of VPCs between the hosts here': layout.vxlanPort,
+  'of the tunnel between them': layout.tunnelPort,
   'of the API': layout.apiPort,
   'of a host’s data plane': layout.hostPort,
   'of MongoDB': layout.mongodbPort,

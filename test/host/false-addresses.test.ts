@@ -12,6 +12,7 @@ import {
   askUpload,
   connectHost,
 } from '../../api/compute/observation/data-plane.ts'
+import { newTunnelKeys } from '../../drivers/linux/tunnel-keys.ts'
 import { HostReport } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeSelfSigned, type SelfSigned } from '../../lib/self-signed.ts'
@@ -117,4 +118,25 @@ test('a host reports a new certificate, and neither plain HTTP nor something els
   expect(accepts({})).toBe(true)
   expect(accepts({ data_plane_url: 'http://127.0.0.1:9' })).toBe(false)
   expect(accepts({ data_plane_certificate: 'none' })).toBe(false)
+})
+
+const keyOf = async (id: string) => (await Host.findById(id).orFail().lean()).tunnel_key
+
+test('a host reports a key of its tunnel that no other host has', async () => {
+  const { public_key: tunnel_key } = newTunnelKeys()
+  await observe(hostId, emptyReport({ tunnel_key }))
+  await expect(observe(takenOver, emptyReport({ tunnel_key }))).rejects.toMatchObject({
+    status: 409,
+    code: 'tunnel_key_taken',
+  })
+  expect([await keyOf(hostId), await keyOf(takenOver)]).toEqual([tunnel_key, null])
+
+  const { public_key: another } = newTunnelKeys()
+  await observe(hostId, emptyReport({ tunnel_key: another }))
+  // The former one is free, and hosts without a tunnel are many.
+  await observe(takenOver, emptyReport({ tunnel_key }))
+  for (const id of [hostId, takenOver]) await observe(id, emptyReport())
+  expect([await keyOf(hostId), await keyOf(takenOver)]).toEqual([null, null])
+  for (const none of ['', 'key', `${tunnel_key}\nEndpoint = 10.0.0.1:1`])
+    expect([none, accepts({ tunnel_key: none })]).toEqual([none, false])
 })

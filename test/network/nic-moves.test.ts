@@ -1,10 +1,23 @@
+import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { linksOf } from '../../drivers/linux/commands.ts'
+import { Names } from '../../drivers/linux/names.ts'
+import { tunnelPrograms } from '../../drivers/linux/tunnel.ts'
+import { Host } from '../../models/compute/hosts.ts'
+import { networksOf } from '../../models/network/host-networks.ts'
+import { Subnet } from '../../models/network/subnets.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, first, hosts, second, third } from '../support/describe-hosts.ts'
 import { closeFurther, open, placesOf, type TestHost } from '../support/hosts.ts'
 import { get, inside, reaches, resolves } from '../support/members.ts'
-import { expectNoNetworks, networkThings, removeVpcBehindItsBack } from '../support/host-networks.ts'
+import {
+  expectNoNetworks,
+  namespaceOf,
+  networkThings,
+  removeVpcBehindItsBack,
+} from '../support/host-networks.ts'
 import { platform } from '../support/platform.ts'
 import { makeOperator, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
@@ -48,6 +61,44 @@ describeHosts('a NIC', () => {
       }
     }
     expect((await networkThings(first)).filter(({ of }) => of.id === member.nics[0]?.id)).toEqual([])
+  })
+
+  test('is reached from another host by the tunnel between them, also after wireguard-go is killed', async () => {
+    await freshSubnet()
+    const member = await makeOn(first)
+    const neighbour = await makeOn(second)
+    expect(await get(neighbour, addressOf(member))).toBe(member.name)
+    const tunnel = new Names(first.id).tunnel
+    const { vpc_id } = await Subnet.findById(subnet).setOptions(everyTenant).orFail().lean()
+    const vxlan = [...(await linksOf(new Names(first.id).vpc(vpc_id))).values()].find(
+      ({ linkinfo }) => linkinfo?.info_kind === 'vxlan',
+    )
+    expect(vxlan?.linkinfo?.info_data).toHaveProperty('local6')
+    const before = (await linksOf(namespaceOf(first))).get(tunnel)?.ifindex
+    // In the kernel, it cannot be killed.
+    for (const pid of await tunnelPrograms(new Names(first.id))) process.kill(pid, 'SIGKILL')
+    if (before !== undefined && existsSync(`/run/wireguard/${tunnel}.sock`))
+      await eventually(async () => {
+        const now = (await linksOf(namespaceOf(first))).get(tunnel)?.ifindex
+        return now !== undefined && now !== before
+      })
+    expect(await get(neighbour, addressOf(member))).toBe(member.name)
+  })
+
+  test('joins no hosts that are set to different tunnels', async () => {
+    await freshSubnet()
+    await makeOn(first)
+    await makeOn(second)
+    const { vpc_id } = await Subnet.findById(subnet).setOptions(everyTenant).orFail().lean()
+    const peers = async () => {
+      const { subnets, apart } = await networksOf(first.id)
+      return [subnets.find(({ id }) => id === subnet)?.peers.length, apart.includes(vpc_id)]
+    }
+    expect(await peers()).toEqual([1, false])
+    // Until the host reports again.
+    await Host.updateOne({ _id: second.id }, { tunnel_key: null })
+    expect(await peers()).toEqual([0, true])
+    await eventually(async () => (await peers())[1] === false)
   })
 
   testDrawn('that is moved from an unreachable host answers from its new host only', async () => {
