@@ -20,6 +20,7 @@ import { operations } from './benchmarks/operations.ts'
 import { reads } from './benchmarks/reads.ts'
 import { idleMemory, recovery } from './benchmarks/recovery.ts'
 import { type Stack, startStack } from './benchmarks/stack.ts'
+import { tunnels } from './benchmarks/tunnels.ts'
 
 // Measures the platform on this machine, each row beside its reference, and prints a
 // table. `script/bench reads growing` measures only these: names, or beginnings of names.
@@ -34,6 +35,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   identity,
   creates,
   networks,
+  'networks-tunnel': tunnels,
   'load-balancers': loadBalancers,
   'deploy-servers': deployServers,
   databases,

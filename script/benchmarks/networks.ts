@@ -89,7 +89,7 @@ const from = (pid: number, program: string, ...args: string[]): [string, string[
 ]
 
 /** Gbit/s, counted by the receiver. */
-async function throughput([client = 0, server = 0]: number[], address: string): Promise<number> {
+export async function throughput([client = 0, server = 0]: number[], address: string): Promise<number> {
   const listening = spawn(...from(server, 'iperf3', '--server', '--one-off'), { stdio: 'ignore' })
   const ended = once(listening, 'exit')
   try {
@@ -112,7 +112,7 @@ async function throughput([client = 0, server = 0]: number[], address: string): 
 }
 
 /** The median round trip, in microseconds. */
-async function roundTrip([client = 0]: number[], address: string): Promise<number> {
+export async function roundTrip([client = 0]: number[], address: string): Promise<number> {
   const args = from(client, 'busybox', 'ping', '-A', '-c', String(pings), address)
   const { stdout } = await run(...args)
   return median([...stdout.matchAll(/time=([\d.]+) ms/g)].map(([, ms]) => 1_000 * Number(ms)))
