@@ -23,6 +23,8 @@ export interface ContainerSpec {
   mounts?: BindMount[]
   /** A machine of the platform: it runs an engine of its own, with the capabilities that this needs. */
   machine?: boolean
+  /** What it may write outside its disks. Null or missing: as much as there is room. */
+  disk_gib?: number | null
   /**
    * Resolver settings of a container with NICs in VPCs. When set, the engine makes a network namespace for the NICs.
    */
@@ -61,6 +63,8 @@ export interface FoundContainer {
   state: 'created' | 'running' | 'exited'
   exit_code: number | null
   oom_killed: boolean
+  /** Its host stopped it: it had written more than it may. */
+  ended_by?: 'disk_full'
   restart_count: number
   started_at: string | null
   /** Host pid of the first process; null when the container is not running. */
@@ -186,10 +190,13 @@ export interface ContainerEngine {
    */
   stop(id: string, graceSec: number, signal?: AbortSignal): Promise<void>
   /**
-   * Applies what the engine can change in a running container: cpu, memory, restart policy. Throws InstanceNotFound;
-   * EngineRefused if the container uses more memory than the new limit.
+   * Applies what can change in a running container: cpu, memory, restart policy, what it may write. Throws
+   * InstanceNotFound; EngineRefused if the container uses more memory than the new limit.
    */
-  resize(id: string, size: Pick<ContainerSpec, 'cpu_cores' | 'memory_mib' | 'restart_policy'>): Promise<void>
+  resize(
+    id: string,
+    size: Pick<ContainerSpec, 'cpu_cores' | 'memory_mib' | 'restart_policy' | 'disk_gib'>,
+  ): Promise<void>
   /**
    * Removes the container and everything it left on the host, after its output is stored elsewhere; with `discard`, at
    * once. Succeeds if the container is gone or has another engine id than `engineId`.

@@ -80,7 +80,7 @@ export interface MachineDisk {
   socket: string
 }
 
-export interface FoundMachine extends Omit<FoundContainer, 'kind' | 'state' | 'network_since'> {
+export interface FoundMachine extends Omit<FoundContainer, 'kind' | 'state' | 'network_since' | 'ended_by'> {
   kind: MachineKind
   /**
    * `suspended`: its memory is in a complete file and no process runs. `exited`: it ended, was stopped, or lost its

@@ -66,8 +66,11 @@ export const ObservedInstance = z.strictObject({
   restart_count: z.int(),
   started_at: z.iso.datetime().nullable(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
-  /** Why a machine ended without a stop request and without its command ending. */
-  ended_by: z.enum(['shut_down', 'restarted', 'panicked', 'killed']).nullable(),
+  /**
+   * Why it ended without a stop request and without its command ending. A container: `disk_full`, stopped by its host
+   * because it had written more than it may. A machine: the others.
+   */
+  ended_by: z.enum(['shut_down', 'restarted', 'panicked', 'killed', 'disk_full']).nullable(),
 })
 
 /** A disk found on a host. `leftover`: files or other traces with the disk's id, but no complete disk. */

@@ -104,7 +104,7 @@ const api = makeInternalApi(settings.KEELSON_API_URL, credential)
 const folder = await untilItWorks('looking for the engine’s files', () => findLogFolder(settings), insisting)
 const fence = await openFence(settings, hostId, insisting)
 const opened = { hostId, folder, api, network: fence.network, serveOn: serveOn(settings), log }
-const { containers, machines, balancers, images, engine, files, logs, archives } = await openEngines(
+const { containers, machines, balancers, images, layers, engine, files, logs, archives } = await openEngines(
   settings,
   opened,
 )
@@ -149,6 +149,7 @@ const parts: HostPart[] = [
     engine: containers,
     instances: seen.containers,
     images,
+    layers,
     configVars,
     hosted,
     networks,

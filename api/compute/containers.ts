@@ -27,11 +27,15 @@ import {
 } from './instances.ts'
 import { Ports, PortViews } from './ports.ts'
 
+const diskWords =
+  'What it may write outside its disks, in GiB; its host stops it with more (`disk_full` in its activity)'
+
 /** The fields that an update can change. */
 const changeable = {
   ...ofAll,
   memory_mib: z.int().min(8).max(4_194_304),
   cpu_cores: z.number().min(0.1).max(512).multipleOf(0.01),
+  disk_gib: z.int().min(1).max(1024).describe(diskWords),
   ports: Ports,
   health_check: ContainerHealthCheck.nullable(),
 }
@@ -42,6 +46,7 @@ const CreateContainer = z.strictObject({
   command: Arguments.default([]).describe('Default: the image’s own'),
   entrypoint: Arguments.default([]).describe('Default: the image’s own'),
   restart_policy: changeable.restart_policy.default('always'),
+  disk_gib: changeable.disk_gib.default(10),
   ports: Ports.default([]),
   health_check: ContainerHealthCheck.nullable()
     .default(null)
@@ -54,10 +59,17 @@ const ContainerView = z
   .strictObject({
     ...instanceView,
     status: z.enum(containerStates.all),
+    status_reason: instanceView.status_reason.describe(
+      'Why the last operation failed, or its host stopped it',
+    ),
     desired_state: z.enum(['running', 'stopped']),
     command: z.array(z.string()),
     entrypoint: z.array(z.string()),
     cpu_cores: z.number(),
+    disk_gib: z
+      .int()
+      .nullable()
+      .describe('Null: a machine of a deploy server, which keeps its data on a disk'),
     restart_policy: changeable.restart_policy,
     ports: PortViews,
     health_check: HealthCheck.nullable(),
@@ -71,6 +83,7 @@ const toView = (container: ContainerDocument): z.output<typeof ContainerView> =>
   command: container.command,
   entrypoint: container.entrypoint,
   cpu_cores: container.cpu_cores,
+  disk_gib: container.disk_gib,
   restart_policy: container.restart_policy,
   ports: container.bindings,
   health_check: container.health_check,

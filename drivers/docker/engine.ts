@@ -7,6 +7,7 @@ import { asEngineError, asking, unless, wordsOf } from './errors.ts'
 import { watchContainers } from './events.ts'
 import { openTerminal } from './exec.ts'
 import type { HostImages } from './host-images.ts'
+import type { HostLayers } from './host-layers.ts'
 import { pullImage } from './images.ts'
 import { readLogs } from './logs.ts'
 import { isJoined, lookAtPause, pair, removeAny, stopPause, toFoundAlone, toFoundWith } from './pause.ts'
@@ -28,6 +29,8 @@ export interface DockerSettings {
   ports: HostPorts
   /** How images are pulled; by default without limits. */
   images?: Pick<HostImages, 'pull'>
+  /** What containers may write outside their disks; by default as much as there is room. */
+  layers?: Omit<HostLayers, 'look'>
   /** Output beyond a container's cap that may wait on the host for archiving. 0: the engine drops it at once. */
   logBacklogMib?: number
   beforeRemoval?: BeforeRemoval
@@ -55,6 +58,7 @@ export function makeDockerEngine({
   dockerHost,
   ports,
   images,
+  layers,
   logBacklogMib = 0,
   beforeRemoval = async () => {},
   pauseImage = 'busybox:latest',
@@ -67,10 +71,14 @@ export function makeDockerEngine({
   const look = (id: string) => lookAt(docker, hostId, id)
   ports.addEngine((exceptId) => asking(() => portsGiven(docker, exceptId)))
   const sampler = makeSampler()
+  const withEnding = (one: FoundContainer): FoundContainer =>
+    one.state === 'exited' && layers?.isFull(one.id) ? { ...one, ended_by: 'disk_full' } : one
   const found = async (info: Docker.ContainerInspectInfo): Promise<FoundContainer> =>
-    toFoundWith(
-      info,
-      isJoined(info) ? await lookAtPause(docker, hostId, info.Config.Labels[labels.resource] ?? '') : null,
+    withEnding(
+      toFoundWith(
+        info,
+        isJoined(info) ? await lookAtPause(docker, hostId, info.Config.Labels[labels.resource] ?? '') : null,
+      ),
     )
 
   return {
@@ -97,7 +105,10 @@ export function makeDockerEngine({
           io,
           onNetwork,
         }
-        return found(await runContainer(docker, ports, order))
+        // At once, so that recording the limit delays no start.
+        const recorded = layers?.start(spec.id, spec.disk_gib ?? null)
+        const [info] = await Promise.all([runContainer(docker, ports, order), recorded])
+        return found(info)
       }),
 
     find: (id) =>
@@ -117,7 +128,7 @@ export function makeDockerEngine({
         return pair(
           hostId,
           all.flatMap((info) => info ?? []),
-        )
+        ).map(withEnding)
       }),
 
     sample: async (containers) => {
@@ -145,6 +156,7 @@ export function makeDockerEngine({
           if (!/device or resource busy/i.test(wordsOf(error))) throw error
           throw new EngineRefused('The container uses more memory than the new limit', error)
         }
+        await layers?.resize(id, size.disk_gib ?? null)
       }),
 
     remove: (id, { engineId, discard = false } = {}) =>
@@ -156,6 +168,7 @@ export function makeDockerEngine({
           await beforeRemoval(id)
         }
         for (const one of [info, pause]) if (one) await removeAny(docker, one.Id)
+        await layers?.forget(id)
       }),
 
     exec: (id, command, size) =>

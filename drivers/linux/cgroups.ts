@@ -32,6 +32,22 @@ export const isProcessOf = (pid: number, engineId: string): Promise<boolean> =>
     () => false,
   )
 
+/** The threads of the container that owns this process; none if it has ended, or if this program cannot see them. */
+export async function threadsOf(pid: number, engineId: string): Promise<number[]> {
+  try {
+    const groups = parseGroups(await readFile(`/proc/${pid}/cgroup`, 'utf8'))
+    if (!Object.values(groups).every((group) => group.includes(engineId))) return []
+    const text =
+      'memory' in groups
+        ? await read(root, 'memory', groups['memory'], 'tasks')
+        : await read(root, groups[''], 'cgroup.threads')
+    return text.split('\n').filter(Boolean).map(Number)
+  } catch (error) {
+    if (isGone(error)) return []
+    throw error
+  }
+}
+
 const root = '/sys/fs/cgroup'
 const read = (...path: (string | undefined)[]): Promise<string> => readFile(path.join('/'), 'utf8')
 

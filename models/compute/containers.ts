@@ -59,6 +59,8 @@ export interface ContainerDocument
   desired_state: 'running' | 'stopped'
   /** It is a machine of a deploy server: it runs an engine of its own. */
   machine: boolean
+  /** What it may write outside its disks. Null: a machine, which keeps its data on a disk. */
+  disk_gib: number | null
   /** The host ports assigned to the requested `ports`. */
   bindings: Binding[]
   health: 'none' | 'starting' | 'healthy' | 'unhealthy'
@@ -73,6 +75,7 @@ const schema = resourceSchema<ContainerDocument>(
     ports: { type: [Mixed], default: [] },
     health_check: { type: Mixed, default: null },
     machine: { type: Boolean, default: false },
+    disk_gib: { type: Number, default: null },
     bindings: { type: [Mixed], default: [] },
     health: { type: String, default: 'none' },
   },
@@ -97,6 +100,7 @@ const specOf = (container: ContainerDocument): PlacedContainer => ({
   entrypoint: container.entrypoint,
   cpu_cores: container.cpu_cores,
   memory_mib: container.memory_mib,
+  disk_gib: container.disk_gib,
   restart_policy: container.restart_policy,
   ports: withKept(container.ports, container.bindings),
   log_cap_mib: container.log_cap_mib,
@@ -111,14 +115,14 @@ export const containerKind = defineInstance({
   model: Container,
   resource: containerResource,
   moves_whole: false,
-  live: new Set(['cpu_cores', 'memory_mib', 'restart_policy', 'tags', 'name']),
+  live: new Set(['cpu_cores', 'memory_mib', 'disk_gib', 'restart_policy', 'tags', 'name']),
   sizeOf,
   placedAs: ({ machine }) => (machine ? 'machine' : 'container'),
   specOf,
 })
 export const { sealConfigVars, openConfigVars } = containerKind
 
-type OwnFields = 'command' | 'entrypoint' | 'restart_policy' | 'ports' | 'health_check'
+type OwnFields = 'disk_gib' | 'command' | 'entrypoint' | 'restart_policy' | 'ports' | 'health_check'
 
 export interface NewContainer extends NewInstance, Pick<ContainerDocument, OwnFields> {
   config_vars: Record<string, string>

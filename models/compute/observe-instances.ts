@@ -43,6 +43,7 @@ export const instanceObserver = observer({
 async function compare(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
   if (one.instance.status === 'suspended' || seen?.state === 'suspended') return compareSuspended(one, seen)
   if (seen?.state === 'running') return recordRunning(one, seen)
+  if (seen?.state === 'exited' && seen.ended_by === 'disk_full') return recordFull(one, seen)
   if (seen?.state === 'exited' && isDone(one.instance, seen)) return recordDone(one, seen)
   await repair(one, seen)
 }
@@ -98,16 +99,19 @@ async function recordRunning(one: Instance, seen: ObservedInstance): Promise<voi
 /** `none` for a kind without health checks. */
 const healthOf = (instance: InstanceDocument): unknown => ('health' in instance ? instance.health : 'none')
 
+const stopped = { status: 'stopped', desired_state: 'stopped', runs_with: null }
+
 async function recordDone(one: Instance, seen: ObservedInstance): Promise<void> {
   const { exit_code } = seen
-  const recorded = await record(one, {
-    status: 'stopped',
-    desired_state: 'stopped',
-    exit_code,
-    runs_with: null,
-  })
-  if (!recorded) return
+  if (!(await record(one, { ...stopped, exit_code }))) return
   await note(one.instance, 'exited', `The ${one.kind.title} ended with exit code ${exit_code}`, seen)
+}
+
+/** Its host stopped it for good: started again, it would only be stopped again. */
+async function recordFull(one: Instance, seen: ObservedInstance): Promise<void> {
+  const status_reason = `The ${one.kind.title} was stopped: outside its disks it had written more than its disk_gib`
+  if (!(await record(one, { ...stopped, exit_code: seen.exit_code, status_reason }))) return
+  await note(one.instance, 'disk_full', status_reason, seen)
 }
 
 async function repair({ kind, instance }: Instance, seen: ObservedInstance | undefined): Promise<void> {
@@ -134,6 +138,7 @@ const byItself: Record<NonNullable<ObservedInstance['ended_by']>, string> = {
   restarted: 'restarted itself',
   panicked: 'ended with a kernel panic',
   killed: 'been killed',
+  disk_full: 'written more than its disk_gib',
 }
 
 function endOf({ exit_code, ended_by }: ObservedInstance): string {

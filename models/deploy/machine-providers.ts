@@ -56,6 +56,7 @@ const container: MachineProvider = {
     ...commonFields(order),
     ...instanceTypes[order.instance_type],
     machine: true,
+    disk_gib: null,
     image: order.container_image,
     command: [],
     entrypoint: [],

@@ -65,6 +65,8 @@ test.each([
   ['50 tags at most', { tags: Object.fromEntries(Array.from({ length: 51 }, (_, i) => [`t${i}`, 'x'])) }],
   ['at least 0.1 cpu cores', { cpu_cores: 0.01 }],
   ['hundredths of a core', { cpu_cores: 0.123 }],
+  ['room for files', { disk_gib: 0 }],
+  ['1024 GiB at most', { disk_gib: 1025 }],
   ['an object of the prototype’s making', JSON.parse('{"__proto__": {"name": "x"}}') as Json],
 ])('a body without %s: 422', async (_, wrong) => {
   expect(await create(sleeper(wrong))).toMatchObject({ status: 422 })

@@ -62,7 +62,7 @@ test('the waits of one tenant are limited over all its callers, and leave those 
   try {
     const [tenant, other] = [await makeTenant(), await makeTenant()]
     // A request that is no handshake keeps no place when it is over, though its connection stays.
-    for (let request = 0; request < 3; request++)
+    for (let asked = 0; asked < 3; asked++)
       expect(
         await ask('GET', `${api.url}/api/v1/containers/${newId()}/console`, { token: tenant.owner.token }),
       ).toMatchObject({ status: 404 })

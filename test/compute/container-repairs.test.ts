@@ -115,6 +115,41 @@ test('a job that ends stays ended, and its exit code is kept', async () => {
   expect(await noted(tenant, id, 'exited')).toMatchObject({ message: expect.stringMatching(/exit code 6/) })
 })
 
+test('a container that writes more than its disk_gib is stopped, and starts again with its files', async () => {
+  const [tenant, other] = [await makeTenant(), await makeTenant()]
+  const neighbour = await other.containers.make()
+  const script = '[ -e /filled ] || dd if=/dev/zero of=/filled bs=1M count=1100; exec sleep 3600'
+  const { id } = await tenant.containers.make(shell(script, { disk_gib: 1, cpu_cores: 1, memory_mib: 64 }))
+  const full = await eventually(async () => {
+    const now = await tenant.containers.get(id)
+    return now.status === 'stopped' && now
+  })
+  const message = expect.stringMatching(/had written more than its disk_gib/)
+  expect(full).toMatchObject({ desired_state: 'stopped', restart_policy: 'always', status_reason: message })
+  await noted(tenant, id, 'disk_full')
+  expect((await engine.only(id)).State.Running).toBe(false)
+
+  await (await tenant.containers.update(id, { disk_gib: 2 })).operation.success()
+  await (await tenant.containers.start(id)).operation.success()
+  expect(await tenant.containers.get(id)).toMatchObject({
+    status: 'running',
+    status_reason: null,
+    disk_gib: 2,
+  })
+  const inside = docker.getContainer((await engine.only(id)).Id)
+  expect((await execInside(inside, ['stat', '-c', '%s', '/filled'])).output).toBe(String(1100 * 2 ** 20))
+  // Neither repaired nor restarted before, and nobody else was stopped.
+  expect(await tenant.containers.activity(id)).toMatchObject([
+    { kind: 'disk_full', message, data: { ended_by: 'disk_full' } },
+  ])
+  const { started_at, restart_count } = neighbour
+  expect(await other.containers.get(neighbour.id)).toMatchObject({
+    status: 'running',
+    started_at,
+    restart_count,
+  })
+})
+
 test('a container that its owner stopped stays stopped', async () => {
   const tenant = await makeTenant()
   const { id } = await tenant.containers.make()

@@ -42,6 +42,7 @@ describe('create', () => {
       operation_id: null,
       tags: { team: 'blue' },
       restart_policy: 'always',
+      disk_gib: 10,
       image_digest: expect.stringMatching(/^sha256:/),
       started_at: expect.any(String),
       host_id: expect.any(String),
@@ -195,6 +196,7 @@ describe('update', () => {
     const { operation } = await tenant.containers.update(id, {
       cpu_cores: 0.3,
       memory_mib: 32,
+      disk_gib: 20,
       tags: { a: 'b' },
     })
     await operation.success()
@@ -202,6 +204,7 @@ describe('update', () => {
       status: 'running',
       cpu_cores: 0.3,
       memory_mib: 32,
+      disk_gib: 20,
       tags: { a: 'b' },
       pending_changes: [],
       started_at,

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
-import type { Accepted } from '../support/client.ts'
+import { type Accepted, shell } from '../support/client.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { engine, type Moments } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { randomOf } from '../support/random.ts'
@@ -149,6 +150,30 @@ describe('every other verb', () => {
     expect((await tenant.holds()).reservations).toBe(0)
   })
 })
+
+testDrawn(
+  'a container that wrote too much stays stopped if its host is killed while it stops it',
+  async () => {
+    const tenant = await makeTenant()
+    const seen = await engine.watch(tenant.id)
+    // Stopped by force only, 10 s after the host has begun.
+    const script = `trap '' TERM; dd if=/dev/zero of=/filled bs=1M count=1100; while :; do sleep 1; done`
+    const { id } = await tenant.containers.make(shell(script, { disk_gib: 1, cpu_cores: 1, memory_mib: 64 }))
+    await seen.next('kill')
+    await platform.kill('host')
+    await platform.start('host')
+    const full = await eventually(async () => {
+      const now = await tenant.containers.get(id)
+      return now.status === 'stopped' && now
+    })
+    expect(full).toMatchObject({
+      desired_state: 'stopped',
+      operation_id: null,
+      status_reason: expect.stringMatching(/more than its disk_gib/),
+    })
+    expect((await engine.only(id)).State.Running).toBe(false)
+  },
+)
 
 describe('with kills at random moments,', () => {
   const seeds = Array.from({ length: 20 }, (_, seed) => seed)

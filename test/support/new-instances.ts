@@ -24,5 +24,6 @@ export const newContainer = (name: string, over: Partial<NewContainer> = {}): Ne
   ...newInstance,
   name,
   cpu_cores: 0.1,
+  disk_gib: 10,
   ...over,
 })

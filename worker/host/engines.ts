@@ -4,6 +4,7 @@ import type { Settings } from '../../config.ts'
 import { makeDockerEngine } from '../../drivers/docker/engine.ts'
 import type { MayAsk } from '../../drivers/containers.ts'
 import { type HostImages, makeHostImages } from '../../drivers/docker/host-images.ts'
+import { openHostLayers } from '../../drivers/docker/host-layers.ts'
 import { ioLimits } from './io-limits.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
 import { type InstanceEngine, joinEngines, joinLogFiles } from '../../drivers/instances.ts'
@@ -118,16 +119,24 @@ export async function openEngines(
     ...publishablePorts(settings),
   })
   const images = openImages(settings, makeRegistryGuard({ private: settings.KEELSON_IMAGES_PRIVATE }))
+  const io = await ioLimits(settings)
+  const layers = await openHostLayers({
+    hostId,
+    dockerHost,
+    folder: join(settings.KEELSON_HOST_STATE, 'layers'),
+    bytesPerSec: io?.bytes ?? null,
+  })
   const containers = makeDockerEngine({
     hostId,
     dockerHost,
     ports,
     images,
+    layers,
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
     network,
     mostOpenFiles: await mostOpenFiles(),
-    io: await ioLimits(settings),
+    io,
     machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null
@@ -141,7 +150,7 @@ export async function openEngines(
   })
   balancers = await openLoadBalancers(settings, { hostId, ports, logs: archiving, log })
   const engine = joinEngines(containers, machines)
-  return { containers, machines, balancers, images, engine, files, logs, archives }
+  return { containers, machines, balancers, images, layers, engine, files, logs, archives }
 }
 
 /** The images that this host pulls. Its records of them outlive its program. */

@@ -83,5 +83,5 @@ const toObserved = (found: FoundInstance): ObservedInstance => ({
   restart_count: found.restart_count,
   started_at: found.started_at,
   health: found.health,
-  ended_by: 'ended_by' in found ? found.ended_by : null,
+  ended_by: found.ended_by ?? null,
 })

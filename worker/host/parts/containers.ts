@@ -1,24 +1,34 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { makeContainersOnHost } from '../../../activities/host/containers.ts'
 import type { HostImages } from '../../../drivers/docker/host-images.ts'
+import type { HostLayers } from '../../../drivers/docker/host-layers.ts'
+import type { ContainerEngine } from '../../../drivers/containers.ts'
 import type { Logger } from '../../../lib/log.ts'
 import type { ObservedInstances } from '../instances.ts'
 import type { HostPart } from '../part.ts'
 
 const collectEveryMs = 60_000
+/** One container is measured at a time: some seven a second if all wait. */
+const lookEveryMs = 100
+const fullGraceSec = 10
 
 type Parts = Parameters<typeof makeContainersOnHost>[0] & {
   instances: ObservedInstances
   images: Pick<HostImages, 'collect'>
+  layers: Pick<HostLayers, 'look' | 'isFull'>
   log: Logger
 }
 
-export const containersPart = ({ instances, images, log, ...of }: Parts): HostPart => ({
+export const containersPart = ({ instances, images, layers, log, ...of }: Parts): HostPart => ({
   name: 'containers',
   kinds: ['container'],
   activities: makeContainersOnHost(of),
   ...instances,
-  keep: (signal) => keepImages(images, log, signal),
+  keep: (signal) =>
+    Promise.all([
+      keepImages(images, log, signal),
+      keepLayers({ layers, engine: of.engine, instances, log }, signal),
+    ]),
 })
 
 /** Removes images that nothing uses, until aborted. */
@@ -33,5 +43,43 @@ async function keepImages(
       .then((names) => names.length > 0 && log.info({ images: names }, 'removed images that nothing used'))
       .catch((err: unknown) => log.warn({ err }, 'images were not looked at; trying again'))
     await delay(collectEveryMs, undefined, { signal }).catch(() => undefined)
+  }
+}
+
+interface Layers {
+  layers: Pick<HostLayers, 'look' | 'isFull'>
+  engine: Pick<ContainerEngine, 'stop'>
+  instances: Pick<ObservedInstances, 'found'>
+  log: Logger
+}
+
+/** Stops containers that wrote more than they may, until aborted. */
+export async function keepLayers(
+  { layers, engine, instances, log }: Layers,
+  signal: AbortSignal,
+): Promise<void> {
+  /** What is being stopped or was: the list of found ones learns of it later. */
+  const stopped = new Map<string, string>()
+
+  function stop(id: string, run: string): void {
+    if (stopped.get(id) === run) return
+    stopped.set(id, run)
+    log.warn({ instance_id: id }, 'stopping a container that wrote more than its disk_gib')
+    // Not awaited: others are measured meanwhile.
+    engine.stop(id, fullGraceSec).catch((err: unknown) => {
+      stopped.delete(id)
+      log.warn({ err, instance_id: id }, 'not stopped; trying again')
+    })
+  }
+
+  while (!signal.aborted) {
+    const containers = instances.found().filter((one) => one.kind === 'container')
+    const full = await layers.look(containers, signal).catch((err: unknown) => {
+      if (!signal.aborted) log.warn({ err }, 'a container was not measured; trying again')
+      return []
+    })
+    for (const one of full) stop(one.id, `${one.engine_id} ${one.started_at}`)
+    for (const id of stopped.keys()) if (!layers.isFull(id)) stopped.delete(id)
+    await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
   }
 }
