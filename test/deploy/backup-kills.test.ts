@@ -7,6 +7,7 @@ import { backupTargetsOf } from '../support/clients/backup-targets.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
 import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.ts'
@@ -19,7 +20,8 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 const describeEngines = hasEngines ? describe : describe.skip
 const within = 240_000
-const roles = ['worker', 'host', 'temporal', 'mongodb'] as const
+/** What is killed: the platform's processes, and the machine on which the database runs. */
+const roles = ['worker', 'host', 'temporal', 'mongodb', 'machine'] as const
 const pointsOf = (...steps: string[]) => steps.flatMap((step) => roles.map((role) => ({ step, role })))
 
 let tenant: TestTenant
@@ -44,7 +46,9 @@ async function killedAt(step: string, role: (typeof roles)[number], { operation 
     const { state, step: present } = await operation.now()
     return present?.startsWith(step) || !['pending', 'running'].includes(state)
   })
-  await platform.restartKilled(role)
+  // The platform starts the machine again by itself.
+  if (role === 'machine') await engine.kill(server.workers[0]?.machine_id ?? '')
+  else await platform.restartKilled(role)
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
 }
 
