@@ -5,8 +5,9 @@ import type { Json } from '../support/clients/ask.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { backupTargetsOf } from '../support/clients/backup-targets.ts'
 import { databasesOf } from '../support/clients/databases.ts'
-import { insideOf } from '../support/database-insides.ts'
+import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform } from '../support/platform.ts'
 import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.ts'
@@ -19,7 +20,8 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 const describeEngines = hasEngines ? describe : describe.skip
 const within = 240_000
-const roles = ['worker', 'host', 'temporal', 'mongodb'] as const
+/** What is killed: the platform's processes, and the machine on which the database runs. */
+const roles = ['worker', 'host', 'temporal', 'mongodb', 'machine'] as const
 const pointsOf = (...steps: string[]) => steps.flatMap((step) => roles.map((role) => ({ step, role })))
 
 let tenant: TestTenant
@@ -44,7 +46,9 @@ async function killedAt(step: string, role: (typeof roles)[number], { operation 
     const { state, step: present } = await operation.now()
     return present?.startsWith(step) || !['pending', 'running'].includes(state)
   })
-  await platform.restartKilled(role)
+  // The platform starts the machine again by itself.
+  if (role === 'machine') await engine.kill(server.workers[0]?.machine_id ?? '')
+  else await platform.restartKilled(role)
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
 }
 
@@ -96,14 +100,14 @@ describeEngines('a backup', () => {
       await killedAt(step, role, created)
       expect(await databases.execution(created.id)).toMatchObject({
         status: 'succeeded',
-        verified: { by: 'restore', rows: 1000 },
+        verified: { by: 'restore', rows },
       })
       const parts = await partsOf(created.id)
       expect(parts.map(({ index }) => index)).toEqual([0])
       expect(await inside.scratches()).toEqual([])
       await inside.clear(id, 'redis')
       await (await databases.restore(id, created.id)).operation.success()
-      expect(await inside.count(id, 'redis')).toBe(1000)
+      expect(await inside.count(id, 'redis')).toBe(rows)
       await remove(id)
     },
   )
@@ -125,7 +129,7 @@ describeEngines('a database', () => {
       const execution = await backUp(id)
       await inside.clear(id, 'redis')
       await killedAt(step, role, await databases.restore(id, execution))
-      expect(await inside.count(id, 'redis')).toBe(1000)
+      expect(await inside.count(id, 'redis')).toBe(rows)
       expect(await inside.containers(id)).toHaveLength(1)
       expect(await inside.volumes(id)).toHaveLength(2) // the former one
       await remove(id)
@@ -138,7 +142,7 @@ describeEngines('a database', () => {
       const id = await filled({ version: '7.4.5' })
       await killedAt(step, role, await databases.upgrade(id, '8.2.1'))
       expect(await databases.get(id)).toMatchObject({ status: 'running', version: '8.2.1' })
-      expect(await inside.count(id, 'redis')).toBe(1000)
+      expect(await inside.count(id, 'redis')).toBe(rows)
       expect(await inside.containers(id)).toHaveLength(1)
       await remove(id)
     },

@@ -8,7 +8,7 @@ import { spoil, storedBytes } from '../support/blobs.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts'
 import { eventsOf } from '../support/clients/events.ts'
-import { insideOf, type Written } from '../support/database-insides.ts'
+import { insideOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { eventually } from '../support/eventually.ts'
 import { sampled } from '../support/sampled.ts'
@@ -48,7 +48,7 @@ beforeAll(async () => {
 
 const passwordOf = (url: string | null) => /:(\w+)@/.exec(url ?? '')?.[1]
 
-/** A database with 1,000 rows. */
+/** A database with rows. */
 async function filled(type: Written = 'redis', over: object = {}) {
   const database = await databases.make({ type, memory_mib: memoryOf[type], ...over })
   await inside.write(database.id, type)
@@ -76,19 +76,21 @@ describeEngines('a backup', () => {
     async (type) => {
       await makeDatabaseImages(type)
       const { id, name, connection_string } = await filled(type)
+      const written = await inside.digest(id, type)
       const execution = await backUp(id)
       expect(execution).toMatchObject({
         status: 'succeeded',
         type,
         backup_id: null,
-        verified: { by: 'restore', rows: 1000 },
+        verified: { by: 'restore', rows },
       })
       expect(execution.size_bytes).toBeGreaterThan(0)
       expect(await inside.scratches()).toEqual([])
 
       await inside.clear(id, type)
       await (await databases.restore(id, execution.id)).operation.success()
-      expect(await inside.count(id, type)).toBe(1000)
+      expect(await inside.count(id, type)).toBe(rows)
+      expect(await inside.digest(id, type)).toBe(written)
       const restored = await databases.get(id)
       expect(restored).toMatchObject({ status: 'running', connection_string })
       const [former] = restored.former_volumes
@@ -96,7 +98,7 @@ describeEngines('a backup', () => {
       expect(await databases.deleteFormerVolume(id, former?.id ?? '')).toMatchObject({ status: 204 })
       await (await databases.restart(id)).operation.success()
       expect(await inside.volumes(id)).toHaveLength(1)
-      expect(await inside.count(id, type)).toBe(1000)
+      expect(await inside.count(id, type)).toBe(rows)
 
       await remove(id)
       expect(await inside.volumes(id)).toEqual([])
@@ -104,7 +106,8 @@ describeEngines('a backup', () => {
       const next = await databases.make({ name, ...from })
       expect(next).toMatchObject({ type, former_volumes: [] })
       expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
-      expect(await inside.count(next.id, type)).toBe(1000)
+      expect(await inside.count(next.id, type)).toBe(rows)
+      expect(await inside.digest(next.id, type)).toBe(written)
       await remove(next.id)
     },
   )
@@ -217,7 +220,7 @@ describeEngines('a backup', () => {
     const used = (await databases.list()).reduce((sum, one) => sum + Number(one['memory_mib']), 0)
     const free = 2048 - 256 - used // of a medium machine, without what its engine keeps
     const large = await databases.make({ memory_mib: free })
-    expect(await backUp(id)).toMatchObject({ status: 'succeeded', verified: { by: 'reading', rows: 1000 } })
+    expect(await backUp(id)).toMatchObject({ status: 'succeeded', verified: { by: 'reading', rows } })
     await remove(large.id)
     await remove(id)
   })
@@ -231,7 +234,7 @@ describeEngines('a major upgrade', () => {
     const upgraded = await databases.get(id)
     expect(upgraded).toMatchObject({ status: 'running', version: '8.2.1', connection_string })
     expect(upgraded.former_volumes).toMatchObject([{ version: '7.4.5' }])
-    expect(await inside.count(id, 'redis')).toBe(1000)
+    expect(await inside.count(id, 'redis')).toBe(rows)
     const [execution] = await databases.executions(`&database_id=${id}`)
     expect(execution).toMatchObject({ status: 'succeeded', version: '7.4.5' })
     await remove(id)

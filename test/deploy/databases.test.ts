@@ -4,7 +4,7 @@ import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { Storage } from '../../models/deploy/storages.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
-import { insideOf, type Written } from '../support/database-insides.ts'
+import { insideOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
@@ -58,14 +58,14 @@ describeEngines('a database', () => {
     await inside.write(id, type)
 
     await (await databases.restart(id)).operation.success()
-    expect(await inside.count(id, type)).toBe(1000)
+    expect(await inside.count(id, type)).toBe(rows)
 
     await (await databases.stop(id)).operation.success()
     expect(await databases.get(id)).toMatchObject({ status: 'stopped', connection_string })
     expect(await inside.containers(id)).toEqual([])
     await (await databases.start(id)).operation.success()
     expect(await databases.get(id)).toMatchObject({ status: 'running', connection_string })
-    expect(await inside.count(id, type)).toBe(1000)
+    expect(await inside.count(id, type)).toBe(rows)
 
     await (await databases.delete(id)).operation.success()
     expect([await inside.containers(id), await inside.volumes(id)]).toEqual([[], []])
@@ -103,7 +103,7 @@ describeEngines('a database', () => {
       const next = await databases.make({ name: 'ledger', volume_id: id })
       expect([next.id, next.version]).toEqual([id, '8.0.3'])
       expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
-      expect(await inside.count(id, 'redis')).toBe(1000)
+      expect(await inside.count(id, 'redis')).toBe(rows)
       expect(await databases.keptVolumes()).toEqual([])
 
       await (await databases.delete(id, '')).operation.success()
@@ -142,7 +142,7 @@ describeEngines('a database', () => {
     const { operation } = await databases.restart(id)
     expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
     expect(await databases.get(id)).toMatchObject({ status: 'running', pending_changes: true })
-    expect(await inside.count(id, 'redis')).toBe(1000)
+    expect(await inside.count(id, 'redis')).toBe(rows)
 
     await databases.removeStorage(id, String(body['id']))
     await (await databases.restart(id)).operation.success()
@@ -158,7 +158,7 @@ describeEngines('a database', () => {
     await inside.run(`docker kill ${killed}`)
     await eventually(async () => {
       const [next] = await inside.containers(id)
-      return next && next !== killed && (await inside.count(id, 'redis')) === 1000
+      return next && next !== killed && (await inside.count(id, 'redis')) === rows
     })
     await eventually(async () => (await databases.activity(id)).some(({ kind }) => kind === 'database_ended'))
     await (await databases.delete(id)).operation.success()

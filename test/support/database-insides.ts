@@ -1,45 +1,62 @@
 import type { DeployServerBody } from './client.ts'
+import { isLong } from './long.ts'
 import { innerEngine, runOnMachine } from './machines-inside.ts'
 import type { TestTenant } from './tenants.ts'
 
 const inMongo = (work: string): string =>
-  `node -e "const { MongoClient } = require('/opt/driver/node_modules/mongodb'); const env = process.env; new MongoClient('mongodb://127.0.0.1', { auth: { username: env.MONGO_INITDB_ROOT_USERNAME, password: env.MONGO_INITDB_ROOT_PASSWORD } }).db(env.MONGO_INITDB_DATABASE).collection('rows').${work}.then((found) => { console.log(typeof found === 'number' ? found : ''); process.exit() })"`
+  `node -e "const { MongoClient } = require('/opt/driver/node_modules/mongodb'); const env = process.env; new MongoClient('mongodb://127.0.0.1', { auth: { username: env.MONGO_INITDB_ROOT_USERNAME, password: env.MONGO_INITDB_ROOT_PASSWORD } }).db(env.MONGO_INITDB_DATABASE).collection('rows').${work}.then((found) => { console.log(['number', 'string'].includes(typeof found) ? found : ''); process.exit() })"`
 
 const inClickHouse = (query: string): string =>
   `clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD" --database "$CLICKHOUSE_DB" --query "${query}"`
 
-/** How tests write 1,000 rows to an engine and count them, in its container. */
+/** What tests write to a database. */
+export const rows = isLong ? 100_000 : 1_000
+
+const inPostgresql = (query: string): string =>
+  `psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -tAc "${query}"`
+
+const inMariadb = (query: string): string =>
+  `MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -Ne "${query}"`
+
+/** How tests write rows to an engine, count them, and make one text of all, in its container. */
 const statements = {
   postgresql: {
-    write:
-      'psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "CREATE TABLE rows AS SELECT generate_series(1, 1000) AS id"',
-    clear: 'psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "DROP TABLE rows"',
-    count: 'psql -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -tAc "SELECT count(*) FROM rows"',
+    write: inPostgresql(`CREATE TABLE rows AS SELECT generate_series(1, ${rows}) AS id`),
+    clear: inPostgresql('DROP TABLE rows'),
+    count: inPostgresql('SELECT count(*) FROM rows'),
+    digest: inPostgresql("SELECT md5(string_agg(id::text, ',' ORDER BY id)) FROM rows"),
   },
   mariadb: {
-    write:
-      'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -e "CREATE TABLE numbers AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 1000) SELECT id FROM n"',
-    clear:
-      'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -e "DROP TABLE numbers"',
-    count:
-      'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -Ne "SELECT count(*) FROM numbers"',
+    write: inMariadb(`CREATE TABLE numbers AS SELECT seq AS id FROM seq_1_to_${rows}`),
+    clear: inMariadb('DROP TABLE numbers'),
+    count: inMariadb('SELECT count(*) FROM numbers'),
+    digest: inMariadb(
+      'SET SESSION group_concat_max_len = 10000000; SELECT md5(group_concat(id ORDER BY id)) FROM numbers',
+    ),
   },
   mongodb: {
-    write: inMongo('insertMany(Array.from({ length: 1000 }, (_, id) => ({ id })))'),
+    write: inMongo(`insertMany(Array.from({ length: ${rows} }, (_, id) => ({ id })))`),
     clear: inMongo('drop()'),
     count: inMongo('countDocuments({})'),
+    digest: inMongo(
+      "find({}, { sort: { id: 1 } }).map(({ _id, id }) => _id + id).toArray().then((all) => require('crypto').createHash('md5').update(all.join()).digest('hex'))",
+    ),
   },
   clickhouse: {
     write: inClickHouse(
-      'CREATE TABLE rows ENGINE = MergeTree ORDER BY number AS SELECT number FROM numbers(1000)',
+      `CREATE TABLE rows ENGINE = MergeTree ORDER BY number AS SELECT number FROM numbers(${rows})`,
     ),
     clear: inClickHouse('DROP TABLE rows'),
     count: inClickHouse('SELECT count() FROM rows'),
+    digest: inClickHouse(
+      'SELECT hex(MD5(arrayStringConcat(arraySort(groupArray(toString(number)))))) FROM rows',
+    ),
   },
   redis: {
-    write: `redis-cli eval "for i = 1, 1000 do redis.call('set', 'key' .. i, i) end" 0`,
+    write: `redis-cli eval "for i = 1, ${rows} do redis.call('set', 'key' .. i, i) end" 0`,
     clear: 'redis-cli flushall',
     count: 'redis-cli dbsize',
+    digest: `redis-cli eval "local all = {} for i = 1, ${rows} do all[i] = redis.call('get', 'key' .. i) or '-' end return redis.sha1hex(table.concat(all, ','))" 0`,
   },
 }
 export type Written = keyof typeof statements
@@ -58,6 +75,8 @@ export function insideOf({ owner }: TestTenant, server: DeployServerBody) {
     write: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].write),
     count: async (id: string, type: Written): Promise<number> =>
       Number(await inside.runIn(id, statements[type].count)),
+    /** The same for databases with equal rows. */
+    digest: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].digest),
     clear: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].clear),
     /** The scratch engines of backups. */
     scratches: async (): Promise<string[]> => {
