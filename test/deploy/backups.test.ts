@@ -11,6 +11,7 @@ import { eventsOf } from '../support/clients/events.ts'
 import { insideOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { eventually } from '../support/eventually.ts'
+import { isLong } from '../support/long.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -18,7 +19,7 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 const describeEngines = hasEngines ? describe : describe.skip
 const memoryOf: Record<Written, number> = {
-  redis: 32,
+  redis: isLong ? 96 : 32, // it copies itself while it is dumped
   postgresql: 96,
   mariadb: 160,
   mongodb: 256,
