@@ -40,6 +40,8 @@ export interface Constraints {
  * report within seconds.
  */
 const awaitedMs = 60_000
+const isAwaited = ({ unreachable_since: since, cordoned }: HostDocument): boolean =>
+  !cordoned && since !== null && since.getTime() > Date.now() - awaitedMs
 
 /**
  * Reserves room for an instance or a disk: on the host that it has already, else on the best one. Throws NoCapacity, which
@@ -48,8 +50,6 @@ const awaitedMs = 60_000
 export async function place(instanceId: string, constraints: Constraints): Promise<HostDocument> {
   const held = await heldBy(instanceId)
   if (held.host_id) return hostOf(held.host_id)
-  const isAwaited = ({ unreachable_since: since, cordoned }: HostDocument): boolean =>
-    !cordoned && since !== null && since.getTime() > Date.now() - awaitedMs
   return takeBest([held], constraints, 'host_id', isAwaited)
 }
 
@@ -84,7 +84,7 @@ async function takeBest(
   held: ReservationDocument[],
   constraints: Constraints,
   field: 'host_id' | 'target_host_id',
-  isAwaited: (host: HostDocument) => boolean = () => false,
+  mayWaitFor: (host: HostDocument) => boolean = () => false,
 ): Promise<HostDocument> {
   return transaction(async () => {
     const { best, size, later, refusal, others } = await candidates(held, constraints)
@@ -98,7 +98,7 @@ async function takeBest(
       }
       return host
     }
-    throw refusal({ mayChange: others.some(isAwaited) })
+    throw refusal({ mayChange: others.some(mayWaitFor) })
   }, placementTurn)
 }
 
