@@ -24,7 +24,7 @@ export const nicDevice = (port: number): string => `nic${port}`
 
 export const backend = (port: number): string => `net${port}`
 
-export const tapOf = ({ namespace, device }: MachineNic): Handle => ({ tap: { namespace, device } })
+const tapOf = ({ namespace, device }: MachineNic): Handle => ({ tap: { namespace, device } })
 
 export const nicProperties = (port: number, nic: MachineNic): Record<string, unknown> => ({
   driver: 'virtio-net-pci',

@@ -12,7 +12,7 @@ import type { makeKernels } from './kernels.ts'
 export interface HostBoot {
   kernel: string
   initramfs: string
-  /** Opens taps for QEMU. */
+  /** Starts QEMU, gives it taps, and forwards ports: made of images/guest/helper. */
   helper: string
   kernelVersion: string
   kernelDigest: string

@@ -1,5 +1,6 @@
-import { chown, lchown, mkdir } from 'node:fs/promises'
+import { chown, lchown, lstat, mkdir } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { EngineUnavailable } from '../errors.ts'
 import { imageSize } from '../qcow2/images.ts'
 import { confine, giveFile } from '../system/confinement.ts'
 import type { BaseImage } from './images.ts'
@@ -61,4 +62,6 @@ export async function mergeRoot(
   const args = ['convert', '-f', 'qcow2', '-O', 'qcow2', place.root, file]
   await imageTool(host, place, { args, base, writable: [folder], signal })
   for (const path of [folder, file]) await lchown(path, 0, 0)
+  // A guest that breaks qemu-img could leave a link to another machine's disk, which the host would follow as root.
+  if (!(await lstat(file)).isFile()) throw new EngineUnavailable('The root disk could not be copied')
 }

@@ -68,17 +68,22 @@ func (one handle) open() (*os.File, error) {
 	return socket.File()
 }
 
+// readOrder also returns the order as it was written, for the process that becomes the program.
+func readOrder() (asked confinement, text []byte, err error) {
+	text, err = io.ReadAll(os.Stdin)
+	if err == nil {
+		err = json.Unmarshal(text, &asked)
+	}
+	return asked, text, err
+}
+
 // confine starts the program, and returns when it has ended or goes on by itself. `label` is for finding it in the list of
 // processes.
 func confine(label string) error {
 	// The program that is followed ends with the thread that started it.
 	runtime.LockOSThread()
-	text, err := io.ReadAll(os.Stdin)
+	asked, text, err := readOrder()
 	if err != nil {
-		return err
-	}
-	var asked confinement
-	if err := json.Unmarshal(text, &asked); err != nil {
 		return err
 	}
 	child := exec.Command("/proc/self/exe", "begin", label)
@@ -166,12 +171,8 @@ func give(child *exec.Cmd, text []byte) error {
 func begin() error {
 	// Rights are a thread's, and the one that executes the program keeps its own.
 	runtime.LockOSThread()
-	text, err := io.ReadAll(os.Stdin)
+	asked, _, err := readOrder()
 	if err != nil {
-		return err
-	}
-	var asked confinement
-	if err := json.Unmarshal(text, &asked); err != nil {
 		return err
 	}
 	for _, group := range asked.ControlGroups {
