@@ -26,6 +26,7 @@ import {
   formatImage,
   imageNode,
   imageSize,
+  loneImageSize,
   snapshotsOf,
 } from './images.ts'
 import { makePlaces, type Place } from './places.ts'
@@ -186,7 +187,7 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
 }
 
 async function look(place: Place): Promise<FoundDisk | null> {
-  const size = await imageSize(place.image)
+  const size = await loneImageSize(place.image)
   if (size === null) return null
   const [own, snapshots, attached, serving] = await Promise.all([
     allocatedBytes(place.image),

@@ -8,23 +8,56 @@ import type { Place } from './places.ts'
 
 // The files of a disk. A file is written in `unfinished`, synced, and then renamed, so every named file is complete.
 
-/** A qcow2 file in the notation of QEMU's block layer. */
-export const imageNode = (file: string) => ({ driver: 'qcow2', file: { driver: 'file', filename: file } })
+/** A qcow2 file in the notation of QEMU's block layer: alone, whatever backing file its header names. */
+export const imageNode = (file: string) => ({
+  driver: 'qcow2',
+  backing: null,
+  file: { driver: 'file', filename: file },
+})
 
 /** For arguments of qemu-img: it would probe the format of a plain name. */
 export const asArgument = (node: object): string => `json:${JSON.stringify(node)}`
 
-/** The virtual size in bytes, from the image's header; null if there is no image. */
-export async function imageSize(file: string): Promise<number | null> {
+interface Header {
+  /** The virtual size. */
+  bytes: number
+  /** No part of the image is in another file. */
+  standsAlone: boolean
+}
+
+const magic = 0x514649fb
+const externalDataFile = 4n
+
+/** From QEMU's docs/interop/qcow2.txt; null if there is no image. */
+async function headerOf(file: string): Promise<Header | null> {
   const handle = await open(file).catch(nullIfMissing)
   if (!handle) return null
   try {
-    const { buffer } = await handle.read(Buffer.alloc(32), 0, 32, 0)
-    if (buffer.readUInt32BE(0) !== 0x514649fb) throw new EngineUnavailable(`${file} is not a qcow2 image`)
-    return Number(buffer.readBigUInt64BE(24))
+    const { buffer } = await handle.read(Buffer.alloc(80), 0, 80, 0)
+    if (buffer.readUInt32BE(0) !== magic) throw new EngineUnavailable(`${file} is not a qcow2 image`)
+    const backingFile = buffer.readBigUInt64BE(8)
+    // Version 2 has no such field, and no other data file.
+    const incompatible = buffer.readUInt32BE(4) >= 3 ? buffer.readBigUInt64BE(72) : 0n
+    return {
+      bytes: Number(buffer.readBigUInt64BE(24)),
+      standsAlone: backingFile === 0n && (incompatible & externalDataFile) === 0n,
+    }
   } finally {
     await handle.close()
   }
+}
+
+/** The virtual size in bytes, from the image's header; null if there is no image. */
+export const imageSize = async (file: string): Promise<number | null> => (await headerOf(file))?.bytes ?? null
+
+/**
+ * The same, for an image that the host opens as root although a guest's programs or another host wrote it: its header
+ * may name any file of the host as a part of it. Throws then.
+ */
+export async function loneImageSize(file: string): Promise<number | null> {
+  const header = await headerOf(file)
+  if (header && !header.standsAlone) throw new EngineUnavailable('The disk’s image refers to other files')
+  return header?.bytes ?? null
 }
 
 /** Bytes that a file uses on the host. */
@@ -43,7 +76,7 @@ export async function snapshotsOf(place: Place): Promise<FoundSnapshot[]> {
 
 export async function findSnapshot(place: Place, name: string): Promise<FoundSnapshot | null> {
   const file = place.snapshot(name)
-  const [info, size] = await Promise.all([stat(file).catch(nullIfMissing), imageSize(file)])
+  const [info, size] = await Promise.all([stat(file).catch(nullIfMissing), loneImageSize(file)])
   if (!info || size === null) return null
   return {
     name,

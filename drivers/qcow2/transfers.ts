@@ -11,7 +11,14 @@ import { publish } from '../system/files.ts'
 import { environment, killProcesses, processesWith, until } from '../system/programs.ts'
 import { livingPid } from './daemons.ts'
 import { writeFrames } from './frames.ts'
-import { allocatedBytes, beginWriting, discardUnfinished, imageSize, snapshotsOf } from './images.ts'
+import {
+  allocatedBytes,
+  beginWriting,
+  discardUnfinished,
+  imageSize,
+  loneImageSize,
+  snapshotsOf,
+} from './images.ts'
 import type { Place } from './places.ts'
 import { identity, portTaken, type Sending, tlsOptions } from './sender.ts'
 
@@ -115,6 +122,7 @@ export async function pull(place: Place, from: DiskSource, options: PullOptions)
     for (const { snapshot } of from.contents) {
       const unfinished = join(place.unfinished, 'pulled')
       await receive(from, sentName(snapshot), unfinished, onReceived, signal)
+      await loneImageSize(unfinished)
       await publish(unfinished, fileOf(place, snapshot))
     }
     onProgress?.(100)

@@ -1,4 +1,4 @@
-import { readdir } from 'node:fs/promises'
+import { readdir, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from '@jest/globals'
 import { userOf } from '../../../drivers/system/confinement.ts'
@@ -54,6 +54,28 @@ withHosts('disks', () => {
         no_new_privileges: true,
       })
       await here.disks.detach(id)
+    })
+
+    // What a machine's guest could do once it has broken into the daemon of its disk, which may write the image.
+    test.each([
+      ['a backing file', (file: string, other: string) => ['-b', other, '-F', 'raw', file]],
+      ['a data file', (file: string, other: string) => ['-o', `data_file=${other}`, file, '1G']],
+    ])('a disk whose image refers to %s of the host is not opened, and can be removed', async (_, args) => {
+      const id = await newDisk(1)
+      const other = join(here.settings.run, 'other')
+      await writeFile(other, 'of another tenant')
+      await truncate(other, gibibyte)
+      await run('qemu-img', ['create', '-q', '-f', 'qcow2', ...args(imageOf(id), other)])
+      const uses = [
+        () => here.disks.attach(id),
+        () => here.disks.plug(id, newId()),
+        () => here.disks.resize(id, 2),
+        () => here.disks.snapshot(id, 'taken'),
+        () => here.disks.serve(id, 60),
+      ]
+      for (const use of uses) await expect(use()).rejects.toThrow('The disk’s image refers to other files')
+      await here.disks.remove(id)
+      await rm(other)
     })
 
     test('a detached disk grows, and never shrinks', async () => {

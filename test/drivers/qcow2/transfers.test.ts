@@ -24,6 +24,16 @@ withHosts('disk transfers', () => {
       expect(await there.disks.pull(id, await here.disks.serve(id, 60))).toMatchObject({ state: 'detached' })
     })
 
+    test('takes no image from another host that refers to files of this one', async () => {
+      const id = await newDisk(1)
+      const source = await here.disks.serve(id, 60)
+      // A host that was broken into serves what it likes.
+      await run('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', '/etc/hostname', '-F', 'raw', imageOf(id)])
+      await expect(there.disks.pull(id, source)).rejects.toThrow('The disk’s image refers to other files')
+      await here.disks.stopServing(id)
+      expect(await there.disks.find(id)).toBeNull()
+    })
+
     test('ends if the source disappears in the middle, and leaves nothing', async () => {
       const id = await written(16)
       const source = await here.disks.serve(id, 60)
