@@ -24,13 +24,14 @@ const alone = /support\/(exclusive|platform|hosts|describe-hosts|topic)\.ts'/
 
 const ends = (suffix, files) =>
   files.map((file) => `<rootDir>/${file}`).filter((file) => file.endsWith(suffix))
-// A run of all files has half of those that kill processes or lose hosts of a single area, drawn by its seed; a run of areas
-// and the long form have all.
+// A run of all files has a third of those that kill processes or lose hosts of a single area, and half of those of an
+// engine that the tests of its resources use too, drawn by its seed; a run of areas and the long form have all.
 const kills = /(kills|lost-hosts|lost-machines|image-copies)\.test\.ts$/
-const isLeftOut = (file) => process.env.KEELSON_TEST_DRAWS && kills.test(file) && !isDrawn(file)
-const stackFiles = globSync('test/**/*.test.ts', { cwd: import.meta.dirname }).filter(
-  (file) => !file.endsWith('.unit.test.ts') && !isLeftOut(file),
-)
+const engines = /^test\/drivers\/(docker|haproxy|linux|qcow2|qemu)\//
+const shareOf = (file) => (kills.test(file) ? 1 / 3 : engines.test(file) ? 1 / 2 : 1)
+const isLeftOut = (file) => process.env.KEELSON_TEST_DRAWS && !isDrawn(file, shareOf(file))
+const files = globSync('test/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => !isLeftOut(file))
+const stackFiles = files.filter((file) => !file.endsWith('.unit.test.ts'))
 const isExclusive = (file) => alone.test(readFileSync(new URL(file, import.meta.url), 'utf8'))
 
 export default {
@@ -39,7 +40,7 @@ export default {
   testSequencer: '<rootDir>/test/support/order.ts',
   reporters: ['default', '<rootDir>/test/support/counts.ts'],
   projects: [
-    { ...common, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },
+    { ...common, displayName: 'unit', testMatch: ends('.unit.test.ts', files) },
     {
       ...onStack,
       displayName: 'calm',

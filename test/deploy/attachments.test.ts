@@ -6,6 +6,7 @@ import { attachmentsOf } from '../support/clients/attachments.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
@@ -154,32 +155,35 @@ describeEngines('an attached database', () => {
     await (await databases.delete(id)).operation.success()
   })
 
-  test('has its users when it has started again, and when its engine was killed; its deletion detaches it', async () => {
-    const { id } = await databases.make()
-    const user = await makeUser(tenant, 'containers', subnet)
-    await (await user.attach(id)).operation.success()
-    const { DATABASE_URL: url } = await user.vars()
-    const ping = () => user.say('PING', url)
-    expect(await ping()).toBe('+PONG')
-    await (await databases.restart(id)).operation.success()
-    expect(await ping()).toBe('+PONG')
-    await (await databases.stop(id)).operation.success()
-    await (await databases.start(id)).operation.success()
-    expect(await ping()).toBe('+PONG')
-    const [killed] = await inside.containers(id)
-    await inside.run(`docker kill ${killed}`)
-    await eventually(async () => (await ping()) === '+PONG')
+  testDrawn(
+    'has its users when it has started again, and when its engine was killed; its deletion detaches it',
+    async () => {
+      const { id } = await databases.make()
+      const user = await makeUser(tenant, 'containers', subnet)
+      await (await user.attach(id)).operation.success()
+      const { DATABASE_URL: url } = await user.vars()
+      const ping = () => user.say('PING', url)
+      expect(await ping()).toBe('+PONG')
+      await (await databases.restart(id)).operation.success()
+      expect(await ping()).toBe('+PONG')
+      await (await databases.stop(id)).operation.success()
+      await (await databases.start(id)).operation.success()
+      expect(await ping()).toBe('+PONG')
+      const [killed] = await inside.containers(id)
+      await inside.run(`docker kill ${killed}`)
+      await eventually(async () => (await ping()) === '+PONG')
 
-    const { ids } = await recordsOf(tenant, user.id)
-    await (await databases.delete(id)).operation.success()
-    expect([await user.list(), await user.vars()]).toEqual([[], {}])
-    expect(await recordsOf(tenant, user.id)).toEqual(nothing)
-    expect(await pathsOn(user.host_id, ids)).toEqual([])
-    expect(await tenant.containers.get(user.id)).toMatchObject({ pending_changes: ['config_vars'] })
-    await user.delete()
-  })
+      const { ids } = await recordsOf(tenant, user.id)
+      await (await databases.delete(id)).operation.success()
+      expect([await user.list(), await user.vars()]).toEqual([[], {}])
+      expect(await recordsOf(tenant, user.id)).toEqual(nothing)
+      expect(await pathsOn(user.host_id, ids)).toEqual([])
+      expect(await tenant.containers.get(user.id)).toMatchObject({ pending_changes: ['config_vars'] })
+      await user.delete()
+    },
+  )
 
-  test('of PostgreSQL has users that share their tables, which stay when a user goes', async () => {
+  testDrawn('of PostgreSQL has users that share their tables, which stay when a user goes', async () => {
     await makeDatabaseImages('postgresql')
     const { id } = await databases.make({ type: 'postgresql', memory_mib: 96 })
     await inside.write(id, 'postgresql')
@@ -221,7 +225,7 @@ describeEngines('an attached database', () => {
     await (await databases.delete(id)).operation.success()
   })
 
-  test('of MariaDB has users with rights in its own database alone', async () => {
+  testDrawn('of MariaDB has users with rights in its own database alone', async () => {
     await makeDatabaseImages('mariadb')
     const { id } = await databases.make({ type: 'mariadb', memory_mib: 160 })
     const container = await makeUser(tenant, 'containers', subnet)
@@ -252,7 +256,7 @@ describeEngines('an attached database', () => {
     await (await databases.delete(id)).operation.success()
   })
 
-  test('is detached when its deploy server is deleted', async () => {
+  testDrawn('is detached when its deploy server is deleted', async () => {
     const { id } = await databases.make()
     const user = await makeUser(tenant, 'containers', subnet)
     await (await user.attach(id)).operation.success()

@@ -10,6 +10,7 @@ import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts
 import { eventsOf } from '../support/clients/events.ts'
 import { insideOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { isLong } from '../support/long.ts'
 import { sampled } from '../support/sampled.ts'
@@ -149,39 +150,42 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
-  test('is made at the times of its schedule, which keeps the newest; a missed one is told', async () => {
-    const { id, name } = await filled()
-    const { status, body } = await databases.schedule(id, { frequency: '0 3 * * *', keep_count: 1 })
-    expect([status, body['timezone'], body['keep_count'], body['enabled']]).toEqual([201, 'UTC', 1, true])
-    const backup = String(body['id'])
-    const due = () =>
-      Backup.updateOne({ _id: backup, tenant_id: tenant.id }, { $set: { next_at: new Date() } })
-    const succeeded = async () =>
-      (await databases.executionsOf(id, backup)).filter((one) => one.status === 'succeeded')
-    await due()
-    const [first] = await eventually(async () => {
-      const all = await succeeded()
-      return all.length === 1 && all
-    })
-    await told('backup.succeeded', name)
-    await due()
-    await eventually(async () => {
-      const all = await succeeded()
-      return all.length === 1 && all[0]?.id !== first?.id
-    })
+  testDrawn(
+    'is made at the times of its schedule, which keeps the newest; a missed one is told',
+    async () => {
+      const { id, name } = await filled()
+      const { status, body } = await databases.schedule(id, { frequency: '0 3 * * *', keep_count: 1 })
+      expect([status, body['timezone'], body['keep_count'], body['enabled']]).toEqual([201, 'UTC', 1, true])
+      const backup = String(body['id'])
+      const due = () =>
+        Backup.updateOne({ _id: backup, tenant_id: tenant.id }, { $set: { next_at: new Date() } })
+      const succeeded = async () =>
+        (await databases.executionsOf(id, backup)).filter((one) => one.status === 'succeeded')
+      await due()
+      const [first] = await eventually(async () => {
+        const all = await succeeded()
+        return all.length === 1 && all
+      })
+      await told('backup.succeeded', name)
+      await due()
+      await eventually(async () => {
+        const all = await succeeded()
+        return all.length === 1 && all[0]?.id !== first?.id
+      })
 
-    await (await databases.stop(id)).operation.success()
-    await due()
-    await eventually(async () =>
-      (await databases.executionsOf(id, backup)).some((one) => one.status === 'skipped'),
-    )
-    await told('backup.missed', 'The database was stopped')
-    expect(await databases.deleteSchedule(id, backup)).toMatchObject({ status: 204 })
-    expect((await databases.executions(`&database_id=${id}`)).length).toBeGreaterThanOrEqual(2)
-    await remove(id)
-  })
+      await (await databases.stop(id)).operation.success()
+      await due()
+      await eventually(async () =>
+        (await databases.executionsOf(id, backup)).some((one) => one.status === 'skipped'),
+      )
+      await told('backup.missed', 'The database was stopped')
+      expect(await databases.deleteSchedule(id, backup)).toMatchObject({ status: 204 })
+      expect((await databases.executions(`&database_id=${id}`)).length).toBeGreaterThanOrEqual(2)
+      await remove(id)
+    },
+  )
 
-  test('fails, and leaves nothing, if the engine ends meanwhile, or it is cancelled', async () => {
+  testDrawn('fails, and leaves nothing, if the engine ends meanwhile, or it is cancelled', async () => {
     const { id } = await filled()
     const { id: execution, operation } = await databases.backUp(id)
     await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
@@ -200,7 +204,7 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
-  test('is made once if it is asked for several times at once', async () => {
+  testDrawn('is made once if it is asked for several times at once', async () => {
     const { id } = await filled()
     const path = `/api/v1/deploy-servers/${server.id}/databases/${id}/backup-executions`
     const asked = [...replicas(), ...replicas()].map((replica) =>
@@ -215,7 +219,7 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
-  test('is read in full where a worker has no room for a scratch engine', async () => {
+  testDrawn('is read in full where a worker has no room for a scratch engine', async () => {
     const { id } = await filled()
     // Takes all that is left.
     const used = (await databases.list()).reduce((sum, one) => sum + Number(one['memory_mib']), 0)
@@ -228,7 +232,7 @@ describeEngines('a backup', () => {
 })
 
 describeEngines('a major upgrade', () => {
-  test('keeps the rows, the address and the password, and the former volume', async () => {
+  testDrawn('keeps the rows, the address and the password, and the former volume', async () => {
     const { id, connection_string, major_upgrades } = await filled('redis', { version: '7.4.5' })
     expect(major_upgrades).toContain('8.2.1')
     await (await databases.upgrade(id, '8.2.1')).operation.success()

@@ -5,6 +5,7 @@ import { makeCaddy } from '../support/base-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { type BuildBody, buildsOf } from '../support/clients/builds.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { decodedHistory } from '../support/histories.ts'
 import { eventually } from '../support/eventually.ts'
 import { followLog } from '../support/follow.ts'
@@ -65,7 +66,7 @@ describe('a build', () => {
     }
   })
 
-  test('takes the Dockerfile, the stage, the arguments and the newest artifact of a name', async () => {
+  testDrawn('takes the Dockerfile, the stage, the arguments and the newest artifact of a name', async () => {
     const dockerfile = [
       'FROM busybox AS first',
       'ARG GREETING',
@@ -106,7 +107,7 @@ describe('a build', () => {
     expect(await leftovers(id)).toEqual([])
   })
 
-  test('ends when it is cancelled, with its builder', async () => {
+  testDrawn('ends when it is cancelled, with its builder', async () => {
     const artifact_id = await builds.push('slow', { Dockerfile: 'FROM busybox\nRUN echo begun; sleep 3602' })
     const { id, operation } = await builds.create({ artifact_id, image: 'slow' })
     await eventually(async () => (await builds.log(id)).includes('begun'))
@@ -203,40 +204,43 @@ describe('the registry', () => {
     expect(outside?.headers.get('www-authenticate') ?? null).toBeNull()
   })
 
-  test('keeps the images of deployments and the last builds, and is made anew with them if it is gone', async () => {
-    const artifact_id = await builds.push('many', {
-      Dockerfile: 'FROM busybox\nARG N\nRUN echo "$N" >/number\nCMD exec httpd -f -p "$PORT" -h /',
-    })
-    const build = async (N: number): Promise<BuildBody> => {
-      const { id, operation } = await builds.create({
-        artifact_id,
-        image: 'many',
-        build_args: { N: String(N) },
+  testDrawn(
+    'keeps the images of deployments and the last builds, and is made anew with them if it is gone',
+    async () => {
+      const artifact_id = await builds.push('many', {
+        Dockerfile: 'FROM busybox\nARG N\nRUN echo "$N" >/number\nCMD exec httpd -f -p "$PORT" -h /',
       })
-      await operation.success()
-      return builds.get(id)
-    }
-    const first = await build(1)
-    const app = await apps.make({ image: 'many', tag: 'latest', replicas: 2 })
-    const says = async (): Promise<string> => (await visit(app.url, '/number')).text
-    const second = await build(2)
-    for (let n = 3; n <= 5; n++) await build(n)
-    await eventually(async () => (await builds.get(second.id)).image_state === 'gone')
-    expect((await builds.get(first.id)).image_state).toBe('kept')
-    const blobs =
-      'ls /var/lib/machine/docker/volumes/keelson-registry/_data/docker/registry/v2/blobs/sha256/*'
-    const stored = await onWorker('w1', blobs)
-    expect(stored).toContain(first.digest?.slice(7))
-    expect(stored).not.toContain(second.digest?.slice(7))
-    expect(await says()).toBe('1')
+      const build = async (N: number): Promise<BuildBody> => {
+        const { id, operation } = await builds.create({
+          artifact_id,
+          image: 'many',
+          build_args: { N: String(N) },
+        })
+        await operation.success()
+        return builds.get(id)
+      }
+      const first = await build(1)
+      const app = await apps.make({ image: 'many', tag: 'latest', replicas: 2 })
+      const says = async (): Promise<string> => (await visit(app.url, '/number')).text
+      const second = await build(2)
+      for (let n = 3; n <= 5; n++) await build(n)
+      await eventually(async () => (await builds.get(second.id)).image_state === 'gone')
+      expect((await builds.get(first.id)).image_state).toBe('kept')
+      const blobs =
+        'ls /var/lib/machine/docker/volumes/keelson-registry/_data/docker/registry/v2/blobs/sha256/*'
+      const stored = await onWorker('w1', blobs)
+      expect(stored).toContain(first.digest?.slice(7))
+      expect(stored).not.toContain(second.digest?.slice(7))
+      expect(await says()).toBe('1')
 
-    const inner = await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
-    await inner.getContainer('keelson-registry').remove({ force: true })
-    await (await apps.deploy(app.id)).operation.success()
-    expect(await says()).toBe('5')
-    await (await apps.deploy(app.id, { deployment_id: app.deployment_id })).operation.success()
-    expect(await says()).toBe('1')
-  })
+      const inner = await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
+      await inner.getContainer('keelson-registry').remove({ force: true })
+      await (await apps.deploy(app.id)).operation.success()
+      expect(await says()).toBe('5')
+      await (await apps.deploy(app.id, { deployment_id: app.deployment_id })).operation.success()
+      expect(await says()).toBe('1')
+    },
+  )
 })
 
 describe('an artifact without a Dockerfile', () => {

@@ -6,6 +6,7 @@ import { Client, type DeployServerBody, type Json } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
 import { rootLogin } from '../support/clients/deploy-servers.ts'
 import { makeMachine, replicas, tokenOf } from '../support/api-clients.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { visit } from '../support/visits.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -133,7 +134,7 @@ describe('the credentials of a deploy server', () => {
     expect(await ask(await logIn())).toMatchObject({ status: 200 })
   })
 
-  test('leave no session to a login that races with their rotation on another replica', async () => {
+  testDrawn('leave no session to a login that races with their rotation on another replica', async () => {
     const [here, there] = replicas()
     let opened = 0
     for (let round = 0; round < 8; round++) {
@@ -152,20 +153,23 @@ describe('the credentials of a deploy server', () => {
     expect(opened).toBeGreaterThan(0)
   })
 
-  test('cannot be guessed: five failed logins lock the root login, until the credentials are rotated', async () => {
-    await tenant.owner.ask('POST', `${path}/credentials/rotate`) // earlier failures count no more
-    const { root_login, root_password } = await servers().credentials(server.id)
-    const unknown = await rootLogin(newId(), root_login, root_password)
-    const guesses = await Promise.all(
-      Array.from({ length: 5 }, (_, index) => rootLogin(server.id, root_login, `wrong ${index}`)),
-    )
-    for (const { status, body } of guesses)
-      expect([status, { ...body, request_id: '' }]).toEqual([401, { ...unknown.body, request_id: '' }])
-    const late = await rootLogin(server.id, root_login, root_password)
-    expect([late.status, late.headers.get('retry-after')]).toEqual([429, expect.stringMatching(/^\d+$/)])
-    await tenant.owner.ask('POST', `${path}/credentials/rotate`)
-    expect(await ask(await logIn())).toMatchObject({ status: 200 })
-  })
+  testDrawn(
+    'cannot be guessed: five failed logins lock the root login, until the credentials are rotated',
+    async () => {
+      await tenant.owner.ask('POST', `${path}/credentials/rotate`) // earlier failures count no more
+      const { root_login, root_password } = await servers().credentials(server.id)
+      const unknown = await rootLogin(newId(), root_login, root_password)
+      const guesses = await Promise.all(
+        Array.from({ length: 5 }, (_, index) => rootLogin(server.id, root_login, `wrong ${index}`)),
+      )
+      for (const { status, body } of guesses)
+        expect([status, { ...body, request_id: '' }]).toEqual([401, { ...unknown.body, request_id: '' }])
+      const late = await rootLogin(server.id, root_login, root_password)
+      expect([late.status, late.headers.get('retry-after')]).toEqual([429, expect.stringMatching(/^\d+$/)])
+      await tenant.owner.ask('POST', `${path}/credentials/rotate`)
+      expect(await ask(await logIn())).toMatchObject({ status: 200 })
+    },
+  )
 })
 
 describe('the dashboard', () => {
@@ -273,7 +277,7 @@ describe('the dashboard', () => {
     ])
   })
 
-  test('fits on a phone', async () => {
+  testDrawn('fits on a phone', async () => {
     const { page } = browser
     await page.setViewportSize({ width: 320, height: 640 })
     const width = page.locator('html').evaluate((html) => (html as { scrollWidth: number }).scrollWidth)

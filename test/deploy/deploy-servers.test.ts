@@ -3,6 +3,7 @@ import { EventSubscription } from '../../models/deploy/event-subscriptions.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
 import type { DeployServerBody, Json } from '../support/client.ts'
 import { eventsOf } from '../support/clients/events.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { engine } from '../support/engine.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -64,7 +65,7 @@ describe('a deploy server', () => {
     expect(await engine.withLabel('keelson.tenant', another.id)).toEqual([])
   })
 
-  test('grows and shrinks by workers, and changes their size and disks', async () => {
+  testDrawn('grows and shrinks by workers, and changes their size and disks', async () => {
     const changes = { worker_count: 3, worker_instance_type: 'small', worker_disk_gib: 3 }
     await (await tenant.owner.deployServers.update(server.id, changes)).operation.success()
     expect(await tenant.owner.deployServers.get(server.id)).toMatchObject({
@@ -119,7 +120,7 @@ describe('a deploy server', () => {
     expect(await poor.owner.get('/api/v1/vpcs?limit=0')).toMatchObject({ total: 0 })
   })
 
-  test('is deleted with everything that it has made, and with those who subscribed to it', async () => {
+  testDrawn('is deleted with everything that it has made, and with those who subscribed to it', async () => {
     const events = eventsOf(tenant.owner, server.id)
     await events.test((await events.make({ url: 'http://localhost:9/' })).id)
     await (await tenant.owner.deployServers.delete(server.id)).operation.success()

@@ -5,6 +5,7 @@ import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { describeAcme } from '../support/describe-acme.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { openPebble, type Pebble } from '../support/pebble.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -143,24 +144,27 @@ describeAcme('a domain with TLS', () => {
     expect(await Certificate.countDocuments({ tenant_id: tenant.id })).toBe(0)
   })
 
-  test('that does not lead to the load balancer is served without, says why, and can be tried again', async () => {
-    await pebble.resolve('lost.example.org', '127.0.0.99') // nothing listens there
-    const app = await apps.make()
-    const { id, operation } = await apps.addDomain(app.id, { name: 'lost.example.org' })
-    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'authority_refused' } })
-    expect(await apps.domain(app.id, id)).toMatchObject({
-      status: 'error',
-      status_reason: expect.stringContaining('lost.example.org'),
-    })
-    expect((await visit(at(app, 'lost.example.org'))).text).toBe('v1')
-    await pebble.resolve('lost.example.org', null)
-    await (await apps.retryDomain(app.id, id)).operation.success()
-    const { certificate_id, status } = await apps.domain(app.id, id)
-    expect(status).toBe('active')
-    expect(await served('lost.example.org')).toBe((await certificate(certificate_id)).fingerprint)
-  })
+  testDrawn(
+    'that does not lead to the load balancer is served without, says why, and can be tried again',
+    async () => {
+      await pebble.resolve('lost.example.org', '127.0.0.99') // nothing listens there
+      const app = await apps.make()
+      const { id, operation } = await apps.addDomain(app.id, { name: 'lost.example.org' })
+      expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'authority_refused' } })
+      expect(await apps.domain(app.id, id)).toMatchObject({
+        status: 'error',
+        status_reason: expect.stringContaining('lost.example.org'),
+      })
+      expect((await visit(at(app, 'lost.example.org'))).text).toBe('v1')
+      await pebble.resolve('lost.example.org', null)
+      await (await apps.retryDomain(app.id, id)).operation.success()
+      const { certificate_id, status } = await apps.domain(app.id, id)
+      expect(status).toBe('active')
+      expect(await served('lost.example.org')).toBe((await certificate(certificate_id)).fingerprint)
+    },
+  )
 
-  test('that is cancelled while the authority does not answer is served without', async () => {
+  testDrawn('that is cancelled while the authority does not answer is served without', async () => {
     const app = await apps.make()
     pebble.pause()
     const { id, operation } = await apps.addDomain(app.id, { name: 'late.example.org' })
@@ -173,7 +177,7 @@ describeAcme('a domain with TLS', () => {
     await (await apps.removeDomain(app.id, id)).operation.success()
   })
 
-  test('is gone with its deploy server', async () => {
+  testDrawn('is gone with its deploy server', async () => {
     await (await tenant.owner.deployServers.delete(server.id)).operation.success()
     expect(await Certificate.countDocuments({ tenant_id: tenant.id })).toBe(0)
   })

@@ -10,6 +10,7 @@ import { warnOfExpiry } from '../../models/network/certificate-renewals.ts'
 import { makeAuthority } from '../support/certificates.ts'
 import type { Accepted } from '../support/client.ts'
 import { type DeliveryBody, eventsOf } from '../support/clients/events.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Received, startReceiver } from '../support/receiver.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -131,7 +132,7 @@ describe('a webhook', () => {
     expect([secret, String(body['secret'])].map((one) => isVerified(one, later))).toEqual([false, true])
   })
 
-  test('that does not answer delays no other receiver', async () => {
+  testDrawn('that does not answer delays no other receiver', async () => {
     receiver.replies('/silent', () => null)
     const { id } = await events.make({ url: receiver.url('/silent', 'localhost') })
     const about = { tenant_id: tenant.id, deploy_server_id: server.id, data: {} }
@@ -175,7 +176,7 @@ describe('a subscription', () => {
     })
   })
 
-  test('is told of a certificate that expires', async () => {
+  testDrawn('is told of a certificate that expires', async () => {
     const { id } = await events.make({ url: receiver.url('/cert'), kinds: ['certificate.expiring'] })
     const until = new Date(Date.now() + 10 * 86_400_000)
     const { cert, key } = await (await makeAuthority()).issue(['shop.example'], { until })
@@ -223,7 +224,7 @@ describe('a subscription', () => {
     expect(await events.awaitDelivery(id, told.id, hasEnded)).toMatchObject({ status: 'delivered' })
   })
 
-  test('is disabled after a week of failures alone, and what waits fails', async () => {
+  testDrawn('is disabled after a week of failures alone, and what waits fails', async () => {
     receiver.replies('/down', () => ({ status: 503 }))
     const { id } = await events.make({ url: receiver.url('/down') })
     const waiting = await events.test(id)
@@ -238,7 +239,7 @@ describe('a subscription', () => {
     })
   })
 
-  test('has failed for good after ten attempts', async () => {
+  testDrawn('has failed for good after ten attempts', async () => {
     receiver.replies('/never', () => ({ status: 500 }))
     const { id } = await events.make({ url: receiver.url('/never') })
     const told = await events.test(id)

@@ -14,6 +14,7 @@ import {
   servedTo,
 } from '../support/acme.ts'
 import { makeAuthority } from '../support/certificates.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, second } from '../support/describe-hosts.ts'
 import { decodedHistory } from '../support/histories.ts'
@@ -88,7 +89,7 @@ const suite = () => {
       expect(await servedTo(world.address, port, name, root)).toBe(shown.fingerprint)
   })
 
-  test('a renewal replaces the certificate and its key on listeners', async () => {
+  testDrawn('a renewal replaces the certificate and its key on listeners', async () => {
     const before = await issued(world.tenant, 'renewed.example')
     const keyOf = async () =>
       (await Certificate.findOne({ _id: before.id, tenant_id: world.tenant.id }).lean())?.private_key_sealed
@@ -181,7 +182,7 @@ const suite = () => {
     ])
   })
 
-  test('a cancelled creation leaves nothing', async () => {
+  testDrawn('a cancelled creation leaves nothing', async () => {
     world.pebble.pause()
     const { id, operation } = await certificates().order('slow.example')
     await eventually(async () => (await operation.now()).step !== null)
@@ -192,7 +193,7 @@ const suite = () => {
     expect(await leftOf(world.tenant)).toEqual(nothingLeft)
   })
 
-  test('a deletion ends a creation', async () => {
+  testDrawn('a deletion ends a creation', async () => {
     world.pebble.pause()
     const { id, operation } = await certificates().order('gone.example')
     await eventually(async () => (await operation.now()).step !== null)
@@ -240,7 +241,7 @@ const suite = () => {
     })
   })
 
-  test('an authority that has lost its accounts gets the tenant’s again', async () => {
+  testDrawn('an authority that has lost its accounts gets the tenant’s again', async () => {
     await issued(world.tenant, 'known.example')
     await world.pebble.close() // it keeps all in memory
     world.pebble = await openPebble(world.address, world.httpPort)
@@ -250,31 +251,34 @@ const suite = () => {
     expect(await servedTo(world.address, port, 'again.example', await world.pebble.root())).toBe(fingerprint)
   })
 
-  test('what an order of an ended operation left is cleared up, and nothing of an open one', async () => {
-    await world.pebble.resolve('ended.example', deaf)
-    const ended = await certificates().order('ended.example')
-    await ended.operation.end()
-    world.pebble.pause()
-    const going = await certificates().order('open.example')
-    const orderOf = (id: string) => CertificateOrder.findOne({ _id: id, tenant_id: world.tenant.id }).lean()
-    const made = await eventually(() => orderOf(going.operation.id))
-    // As the workflow leaves it when an operator terminates it.
-    const { id: _id } = ended.operation
-    await new CertificateOrder({ ...made, _id, private_key_sealed: await sealSecret('key', _id) }).save()
-    const proof = {
-      certificate_id: ended.id,
-      domain: 'ended.example',
-      token: 'left',
-      key_authorization: 'left',
-    }
-    await new AcmeChallenge({ tenant_id: world.tenant.id, order_id: _id, ...proof }).save()
-    await look()
-    await eventually(async () => !(await orderOf(_id)))
-    expect(await leftOf(world.tenant)).toEqual({ orders: 1, challenges: 0 })
-    world.pebble.resume()
-    await going.operation.success()
-    expect(await leftOf(world.tenant)).toEqual(nothingLeft)
-  })
+  testDrawn(
+    'what an order of an ended operation left is cleared up, and nothing of an open one',
+    async () => {
+      await world.pebble.resolve('ended.example', deaf)
+      const ended = await certificates().order('ended.example')
+      await ended.operation.end()
+      world.pebble.pause()
+      const going = await certificates().order('open.example')
+      const orderOf = (id: string) => CertificateOrder.findOne({ _id: id, tenant_id: world.tenant.id }).lean()
+      const made = await eventually(() => orderOf(going.operation.id))
+      // As the workflow leaves it when an operator terminates it.
+      const { id: _id } = ended.operation
+      await new CertificateOrder({ ...made, _id, private_key_sealed: await sealSecret('key', _id) }).save()
+      const proof = {
+        certificate_id: ended.id,
+        domain: 'ended.example',
+        token: 'left',
+        key_authorization: 'left',
+      }
+      await new AcmeChallenge({ tenant_id: world.tenant.id, order_id: _id, ...proof }).save()
+      await look()
+      await eventually(async () => !(await orderOf(_id)))
+      expect(await leftOf(world.tenant)).toEqual({ orders: 1, challenges: 0 })
+      world.pebble.resume()
+      await going.operation.success()
+      expect(await leftOf(world.tenant)).toEqual(nothingLeft)
+    },
+  )
 
   test.each([
     ['a wildcard', ['*.shop.example']],

@@ -15,5 +15,6 @@ export function sampled<T>(cases: readonly T[], count: number): T[] {
 const numberOf = (text: string): number =>
   Buffer.from(text).reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193), 0x811c9dc5)
 
-/** Whether this run has the test with this name: the seed draws half of them, the long form has all. */
-export const isDrawn = (name: string): boolean => isLong || new Dice(seed ^ numberOf(name)).chance(1 / 2)
+/** Whether this run has the test with this name: the seed draws this share of them, the long form has all. */
+export const isDrawn = (name: string, share = 1 / 2): boolean =>
+  isLong || new Dice(seed ^ numberOf(name)).chance(share)
