@@ -6,7 +6,9 @@ import { list } from './list.ts'
 import type { Caller, Operation } from './operation.ts'
 
 const ActivityView = z.strictObject({
-  time: Timestamp,
+  time: Timestamp.describe('Of the last event, if the entry stands for several'),
+  first_time: Timestamp,
+  count: z.int().min(1).describe('Equal events in a row are one entry'),
   kind: z.string(),
   message: z.string(),
   data: z.record(z.string(), z.unknown()),
@@ -43,6 +45,8 @@ export const activityFeed = <P extends z.ZodType>({
     view: ActivityView,
     toView: (event) => ({
       time: time(event.time),
+      first_time: time(event.first_time),
+      count: event.count,
       kind: event.kind,
       message: event.message,
       data: event.data,

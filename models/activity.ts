@@ -8,7 +8,10 @@ export interface ActivityDocument {
   _id: string
   tenant_id: string
   resource_id: string
+  /** Of the last one, if the entry stands for a run of equal events. */
   time: Date
+  first_time: Date
+  count: number
   kind: string
   message: string
   data: Record<string, unknown>
@@ -20,6 +23,8 @@ const schema = new Schema<ActivityDocument>(
     tenant_id: { type: String, required: true },
     resource_id: { type: String, required: true },
     time: { type: Date, required: true },
+    first_time: { type: Date, required: true },
+    count: { type: Number, required: true },
     kind: { type: String, required: true },
     message: { type: String, required: true },
     data: { type: Schema.Types.Mixed, default: {} },
@@ -28,10 +33,54 @@ const schema = new Schema<ActivityDocument>(
 )
 tenantScoped(schema)
 schema.index({ tenant_id: 1, resource_id: 1, time: -1 })
+// Of living resources; those of deleted ones go with them.
 schema.index({ time: 1 }, { expireAfterSeconds: 400 * 86_400 })
 export const Activity = mongoose.model<ActivityDocument>('Activity', schema)
 
-/** Adds an event to the activity feed of a resource. */
-export async function noteActivity(event: Omit<ActivityDocument, '_id' | 'time'>): Promise<void> {
-  await Activity.create({ ...event, time: new Date() })
+type Event = Omit<ActivityDocument, '_id' | 'time' | 'first_time' | 'count'>
+
+// Longer than the longest pause between two restarts of a container that always ends.
+const runPauseMs = 3600_000
+const mostEntries = 500
+
+/**
+ * Adds an event to the activity feed of a resource. Equal events in a row, an hour apart at most, are one entry with the
+ * data of the last one. A feed keeps its newest 500 entries.
+ */
+export async function noteActivity(event: Event): Promise<void> {
+  const { tenant_id, resource_id, kind, message, data } = event
+  const time = new Date()
+  const feed = { tenant_id, resource_id }
+  const last = await Activity.findOne(feed).sort({ time: -1 }).lean()
+  if (last?.kind === kind && last.message === message && +time - +last.time < runPauseMs) {
+    // If another event was noted meanwhile, this one is an entry of its own.
+    const joined = await Activity.updateOne(
+      { _id: last._id, tenant_id, count: last.count },
+      { $set: { time, data }, $inc: { count: 1 } },
+    )
+    if (joined.modifiedCount === 1) return
+  }
+  await Activity.create({ ...event, time, first_time: time, count: 1 })
+  await trim(feed)
+}
+
+/** Adds an event once, however often a host tells of it by this key. */
+export async function noteOnce(key: string, { time, ...event }: Event & { time: Date }): Promise<void> {
+  const { upsertedCount } = await Activity.updateOne(
+    { _id: key, tenant_id: event.tenant_id },
+    { $setOnInsert: { ...event, time, first_time: time, count: 1 } },
+    { upsert: true },
+  )
+  if (upsertedCount > 0) await trim(event)
+}
+
+async function trim({ tenant_id, resource_id }: Pick<Event, 'tenant_id' | 'resource_id'>): Promise<void> {
+  const feed = { tenant_id, resource_id }
+  const beyond = await Activity.find(feed, { _id: 1 }).sort({ time: -1 }).skip(mostEntries).lean()
+  if (beyond.length > 0) await Activity.deleteMany({ ...feed, _id: { $in: beyond.map(({ _id }) => _id) } })
+}
+
+/** Removes the activity feed of a resource that was deleted. */
+export async function forgetActivity(tenant_id: string, resource_id: string): Promise<void> {
+  await Activity.deleteMany({ tenant_id, resource_id })
 }

@@ -9,6 +9,7 @@ import {
   type ProblemDocument,
   StateConflict,
 } from '../lib/problem.ts'
+import { forgetActivity } from './activity.ts'
 import { countedByTenant } from './counters.ts'
 import { afterCommit, transaction } from './database.ts'
 import { needUnmanaged } from './managed.ts'
@@ -343,7 +344,8 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
     const { model, comesToRest } = resourceOf(operation.resource_kind)
     const mine = { _id: operation.resource_id, tenant_id: operation.tenant_id, operation_id: id }
     if ('deleted' in ending) {
-      await model.deleteOne(mine)
+      const { deletedCount } = await model.deleteOne(mine)
+      if (deletedCount > 0) await forgetActivity(mine.tenant_id, mine._id)
       return
     }
     const restored = ending.state === 'succeeded' ? {} : operation.before

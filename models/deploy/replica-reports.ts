@@ -1,5 +1,5 @@
 import type { ReplicaReport } from '../../lib/deploy-protocol.ts'
-import { Activity } from '../activity.ts'
+import { noteOnce } from '../activity.ts'
 import { ownersOn } from '../compute/reservations.ts'
 import { storeSamples } from '../compute/samples.ts'
 import { everyTenant } from '../tenant-scope.ts'
@@ -122,7 +122,6 @@ async function wantedReplicas(servers: Server[]): Promise<[string, Wanted][]> {
   )
 }
 
-/** Noted once for each container, however often it is told. */
 async function noteEnd(
   { tenant_id, owner_id, deployment_id, node }: Wanted,
   { engine_id, exit_code, ended_at }: ReplicaReport['ended'][number],
@@ -146,5 +145,5 @@ async function noteEnd(
           data: { worker: node, deployment_id, exit_code },
         }),
   }
-  await Activity.updateOne({ _id: engine_id, tenant_id }, { $setOnInsert: event }, { upsert: true })
+  await noteOnce(engine_id, event)
 }
