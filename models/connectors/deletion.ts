@@ -5,7 +5,7 @@ import { tenantResource } from '../identity/tenants.ts'
 import { outbound } from '../outbound.ts'
 import { lockParent } from '../parents.ts'
 import { providerOf } from './catalogue.ts'
-import { Connector, type ConnectorDocument } from './connectors.ts'
+import { Connector, type ConnectorDocument, turnOf } from './connectors.ts'
 import { type ConnectorSecret, openCredential } from './credentials.ts'
 import { titleOf } from './keep.ts'
 import { type LoginServer, OauthRefused, revokeToken } from './protocol.ts'
@@ -61,7 +61,7 @@ const remove = ({ _id, tenant_id, provider }: ConnectorDocument): Promise<void> 
       { $set: { is_default: true } },
       { sort: { created_at: 1 } },
     )
-  }, tenant_id)
+  }, turnOf(tenant_id))
 
 async function revoke(connector: ConnectorDocument): Promise<Revocation> {
   const title = titleOf(connector)

@@ -13,7 +13,7 @@ export function dueAt(
   now = new Date(),
 ): Date | null {
   if (expires_at && refreshable) {
-    const left = expires_at.getTime() - now.getTime()
+    const left = Math.max(0, expires_at.getTime() - now.getTime())
     return new Date(expires_at.getTime() - Math.min(aheadMs, left / 4))
   }
   if (status === 'unchecked') return new Date(now.getTime() + againMs)

@@ -1,7 +1,7 @@
 import { Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { checkCredential } from './checks.ts'
-import type { ConnectorDocument, OauthServer } from './connectors.ts'
+import { type ConnectorDocument, type OauthServer, turnOf } from './connectors.ts'
 import { keepCredential } from './keep.ts'
 import {
   type ConnectorLoginDocument,
@@ -40,7 +40,7 @@ export async function finishLogin(
         expires_at: grant.expires_at,
         refresh_expires_at: grant.refresh_expires_at,
       })
-    }, login.tenant_id)
+    }, turnOf(login.tenant_id))
   } catch (error) {
     if (error instanceof Problem) await keepGrant(login, grant)
     throw error

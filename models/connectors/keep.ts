@@ -5,7 +5,7 @@ import { needQuota, tenantResource } from '../identity/tenants.ts'
 import { lockParent } from '../parents.ts'
 import { named } from '../resources.ts'
 import { providerOf } from './catalogue.ts'
-import { Connector, type ConnectorDocument, connectorOf } from './connectors.ts'
+import { Connector, type ConnectorDocument, connectorOf, turnOf } from './connectors.ts'
 import { type ConnectorSecret, sealCredential } from './credentials.ts'
 import { dueAt } from './due.ts'
 import { AccountDiffers } from './problems.ts'
@@ -52,7 +52,7 @@ export const keepCredential = (to: Destination, credential: NewCredential): Prom
       return to.connector_id === null
         ? create(to, credential)
         : replace(await replaceable(to, credential), to, credential)
-    }, to.tenant_id),
+    }, turnOf(to.tenant_id)),
   )
 
 async function create(
@@ -168,7 +168,7 @@ export const makeDefault = ({ _id, tenant_id, provider }: ConnectorDocument): Pr
       { $set: { is_default: false } },
     )
     return changed({ _id, tenant_id }, { is_default: true })
-  }, tenant_id)
+  }, turnOf(tenant_id))
 
 /** Throws NotFound. */
 async function changed(

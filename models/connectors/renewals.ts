@@ -1,5 +1,6 @@
 import { NotFound } from '../../lib/problem.ts'
 import { mapAtOnce } from '../../lib/queue.ts'
+import { apart } from '../database.ts'
 import { providerOf } from './catalogue.ts'
 import { checkCredential } from './checks.ts'
 import { Connector, type ConnectorDocument, connectorOf, dueConnectors } from './connectors.ts'
@@ -46,11 +47,12 @@ async function lookAfter(connector: ConnectorDocument): Promise<void> {
 }
 
 /** Asks the provider now, and keeps what it says. Throws NotFound, ProviderUnavailable. */
-export async function checkConnector(connector: ConnectorDocument): Promise<ConnectorDocument> {
-  const fresh = await freshConnector(connector)
-  const asks = providerOf(fresh.provider).health !== null
-  return asks && ['active', 'unchecked', 'invalid'].includes(fresh.status) ? recheck(fresh) : fresh
-}
+export const checkConnector = (connector: ConnectorDocument): Promise<ConnectorDocument> =>
+  apart(async () => {
+    const fresh = await freshConnector(connector)
+    const asks = providerOf(fresh.provider).health !== null
+    return asks && ['active', 'unchecked', 'invalid'].includes(fresh.status) ? recheck(fresh) : fresh
+  })
 
 async function recheck(connector: ConnectorDocument): Promise<ConnectorDocument> {
   const { _id, tenant_id, version } = connector

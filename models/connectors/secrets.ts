@@ -21,8 +21,9 @@ export interface Credential {
 }
 
 /**
- * The credential of a tenant's connector, for one request or a few: ask again for the next. Throws NotFound,
- * `reauth_required`, `connector_unusable`, and `provider_unavailable`.
+ * The credential of a tenant's connector, for one request or a few: ask again for the next. It runs apart from the caller's
+ * transaction, which must not have written the connector before. Throws NotFound, `reauth_required`, `connector_unusable`,
+ * and `provider_unavailable`.
  */
 export const secretOf = (tenant_id: string, id: string): Promise<Credential> =>
   apart(async () => {
