@@ -121,6 +121,8 @@ export const completeAuthorization = (
 ): Promise<ConnectorDocument> =>
   apart(async () => {
     const { redirected, state } = readPasted(code)
+    if (!redirected.get('code') && !redirected.has('error'))
+      throw new InvalidInput(422, [{ pointer: '/code', message: 'there is no code in it' }])
     const state_hash = state === null ? null : hashToken(state)
     if (login_id === null && state_hash === null)
       throw new InvalidInput(422, [

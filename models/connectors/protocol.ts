@@ -93,7 +93,7 @@ async function asking<T>(title: string, ask: () => Promise<T>): Promise<T> {
     if (error instanceof oauth.WWWAuthenticateChallengeError) throw new OauthRefused('invalid_client')
     if (error instanceof NoAnswer) throw new ProviderUnavailable(title, error.message)
     if (error instanceof AddressNotAllowed) throw addressRefused(title)
-    if (error instanceof Problem) throw error
+    if (error instanceof Problem || error instanceof OauthRefused) throw error
     const isOauths =
       error instanceof oauth.OperationProcessingError ||
       error instanceof oauth.UnsupportedOperationError ||
@@ -162,9 +162,7 @@ export const exchangeCode = (
 ): Promise<Grant> =>
   asking(server.title, async () => {
     const { as, client, auth, options } = partsOf(server)
-    // A pasted code alone has no issuer; its login is that of this server.
-    const known = redirected.has('iss') || redirected.has('state') ? as : { issuer: as.issuer }
-    const checked = oauth.validateAuthResponse(known, client, redirected, oauth.skipStateCheck)
+    const checked = readRedirect(as, client, redirected)
     const answer = await oauth.authorizationCodeGrantRequest(
       as,
       client,
@@ -176,6 +174,27 @@ export const exchangeCode = (
     )
     return grantOf(await oauth.processAuthorizationCodeResponse(as, client, answer))
   })
+
+/** What a user pastes is no answer of the server: whatever is wrong with it is refused. */
+function readRedirect(
+  as: oauth.AuthorizationServer,
+  client: oauth.Client,
+  redirected: URLSearchParams,
+): URLSearchParams {
+  // A pasted code alone has no issuer; its login is that of this server.
+  const isWhole = redirected.has('iss') || redirected.has('state')
+  try {
+    return oauth.validateAuthResponse(
+      isWhole ? as : { issuer: as.issuer },
+      client,
+      redirected,
+      oauth.skipStateCheck,
+    )
+  } catch (error) {
+    if (error instanceof oauth.AuthorizationResponseError) throw error
+    throw new OauthRefused('invalid_request')
+  }
+}
 
 /** Throws OauthRefused, ProviderUnavailable. */
 export const startDevice = (

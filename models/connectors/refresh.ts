@@ -1,5 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import { newId } from '../../lib/ids.ts'
+import { Problem } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
 import { apart, transaction } from '../database.ts'
 import { tellEvent } from '../deploy/events.ts'
@@ -8,7 +9,7 @@ import { Connector, type ConnectorDocument, connectorOf } from './connectors.ts'
 import { type ConnectorSecret, openCredential, sealCredential } from './credentials.ts'
 import { againMs, dueAt } from './due.ts'
 import { titleOf } from './keep.ts'
-import { LoginNotOffered, ProviderUnavailable } from './problems.ts'
+import { ProviderUnavailable } from './problems.ts'
 import { type Grant, OauthRefused, refreshGrant } from './protocol.ts'
 import { serverOfConnector } from './servers.ts'
 
@@ -97,8 +98,7 @@ async function renew(leased: ConnectorDocument): Promise<ConnectorDocument> {
     return await settle(leased, secret, await refreshGrant(server, secret.refresh_token))
   } catch (error) {
     if (error instanceof OauthRefused) return refused(leased, error)
-    if (error instanceof ProviderUnavailable || error instanceof LoginNotOffered)
-      return release(leased, error.message)
+    if (error instanceof Problem) return release(leased, error.message)
     throw error // the lease ends by itself
   }
 }
