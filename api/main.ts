@@ -11,13 +11,14 @@ import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { useBlobStores } from '../models/blobs.ts'
-import { useOutbound } from '../models/deploy/backup-targets.ts'
+import { useProviders } from '../models/connectors/providers.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { useImagePolicy } from '../models/compute/images.ts'
 import { useLinks } from '../models/identity/links.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { onAccepted } from '../models/operations.ts'
 import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
+import { useOutbound } from '../models/outbound.ts'
 import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
@@ -60,6 +61,7 @@ tellHostsOfLoadBalancers(log)
 
 const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
 useOutbound(outbound)
+useProviders(settings)
 const codecRing = readKeyRing(settings.KEELSON_CODEC_KEY_FILE)
 const operations = allOperations({
   codecKeysOf: (hostId) => formatKeyRing(hostRing(codecRing, hostId)),

@@ -46,6 +46,8 @@ export interface OutboundAnswer {
 export interface Outbound {
   /** The reason why a URL is refused before anything is looked up; null if there is none. */
   faultOf(url: string): 'not_a_url' | 'address_not_allowed' | null
+  /** Whether an operator allows this target although it is private. */
+  isExempt(url: string): boolean
   /** Throws AddressNotAllowed and NoAnswer. Any status is an answer. */
   fetch(url: string, asked: OutboundRequest): Promise<OutboundAnswer>
   close(): Promise<void>
@@ -66,8 +68,9 @@ export function makeOutbound({
 }): Outbound {
   const exempt = new Set(allowed.map((target) => target.toLowerCase()))
   const agent = new Agent({ connect: guard(exempt, lookup), pipelining: 0 })
-  const isRefused = ({ hostname, host, port, protocol }: URL): boolean =>
-    isPrivateLiteral(bare(hostname)) && !exempt.has(port ? host : `${host}:${portOf(protocol)}`)
+  const isAllowed = ({ host, port, protocol }: URL): boolean =>
+    exempt.has(port ? host : `${host}:${portOf(protocol)}`)
+  const isRefused = (url: URL): boolean => isPrivateLiteral(bare(url.hostname)) && !isAllowed(url)
 
   async function fetch(url: URL, asked: OutboundRequest, signal: AbortSignal): Promise<OutboundAnswer> {
     if (isRefused(url)) throw new AddressNotAllowed()
@@ -90,6 +93,10 @@ export function makeOutbound({
       const url = webUrl(text)
       if (!url) return 'not_a_url'
       return isRefused(url) ? 'address_not_allowed' : null
+    },
+    isExempt(text) {
+      const url = webUrl(text)
+      return url !== null && isAllowed(url)
     },
     async fetch(text, asked) {
       const url = webUrl(text)

@@ -98,6 +98,14 @@ export function afterCommit(effect: () => void): void {
   else effect()
 }
 
+const outside = AsyncLocalStorage.snapshot()
+
+/**
+ * Runs `work` apart from the running transaction: its writes stay if that is rolled back, and it is not part of its
+ * snapshot. For what was asked of others, which cannot be taken back.
+ */
+export const apart = <T>(work: () => Promise<T>): Promise<T> => outside(work)
+
 /** Whether MongoDB has no such collection or index. */
 const isMissing = (error: unknown): boolean =>
   error instanceof mongoose.mongo.MongoServerError && (error.code === 26 || error.code === 27)

@@ -6,19 +6,21 @@ import { sealSecret } from './secrets.ts'
 // The registry of fields with sealed secrets: a rotation reseals all of them.
 
 type Owner = Record<'_id' | 'tenant_id', string>
+/** What a context may bind a secret to beside its owner. */
+type Bound = Owner & { version?: number }
 
 export interface SealedField {
   collection: Model<unknown>['collection']
   path: string
-  contextOf: (owner: Owner) => string
+  contextOf: (owner: Bound) => string
 }
 
 const fields: SealedField[] = []
 
 /**
  * Declares a field for sealed secrets. Every sealed secret is in such a field, which is named `*_sealed` and is not
- * inside an array. `contextOf`: the context of the seal, by default the document's id. A value without a dot (`-`)
- * means none.
+ * inside an array. `contextOf`: the context of the seal, by default the document's id; it may bind a `version` that changes
+ * with the secret. A value without a dot (`-`) means none.
  */
 export function sealedField<D>(
   model: Model<D>,
@@ -85,15 +87,15 @@ async function resealField(
 const batchSize = 100
 
 /** The matching documents in the order of their ids, each with the fields needed to reseal its secret. */
-async function* batches({ collection, path }: SealedField, filter: object): AsyncGenerator<Owner[]> {
+async function* batches({ collection, path }: SealedField, filter: object): AsyncGenerator<Bound[]> {
   let after = ''
   for (;;) {
     const batch = (await collection
       .find({ ...filter, _id: { $gt: after as never } })
-      .project({ tenant_id: 1, [path]: 1 })
+      .project({ tenant_id: 1, version: 1, [path]: 1 })
       .sort({ _id: 1 })
       .limit(batchSize)
-      .toArray()) as unknown as Owner[]
+      .toArray()) as unknown as Bound[]
     const last = batch.at(-1)
     if (!last) return
     yield batch
@@ -102,7 +104,7 @@ async function* batches({ collection, path }: SealedField, filter: object): Asyn
 }
 
 /** The update that reseals one secret if it is unchanged since it was read. Null if the secret does not open. */
-async function updateOf({ path, contextOf }: SealedField, owner: Owner): Promise<object | null> {
+async function updateOf({ path, contextOf }: SealedField, owner: Bound): Promise<object | null> {
   const sealed = path.split('.').reduce<unknown>((part, name) => Object(part)[name], owner) as string
   const keys = await keysWith(keyIdOf(sealed))
   const context = contextOf(owner)

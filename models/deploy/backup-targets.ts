@@ -1,7 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import type { BlobStore } from '../../lib/blob-store.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Outbound } from '../../lib/outbound.ts'
 import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
 import {
   type BucketCheck,
@@ -12,6 +11,7 @@ import {
 import { storesOfTargets } from '../blobs.ts'
 import { transaction } from '../database.ts'
 import { tenantResource } from '../identity/tenants.ts'
+import { outbound, urlFaults } from '../outbound.ts'
 import { lockParent } from '../parents.ts'
 import { documentOptions, idField, named } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
@@ -62,18 +62,6 @@ sealedField(BackupTarget, 'secret_sealed')
 
 export const targetsAtMost = 20
 
-let outbound: Pick<Outbound, 'fetch' | 'faultOf'> | null = null
-
-/** Sets the way to tenants' buckets. Call before anything else here. */
-export function useOutbound(guard: Pick<Outbound, 'fetch' | 'faultOf'>): void {
-  outbound = guard
-}
-
-function way(): Pick<Outbound, 'fetch' | 'faultOf'> {
-  if (!outbound) throw new Error('useOutbound was not called')
-  return outbound
-}
-
 storesOfTargets(async (id) => {
   const target = await BackupTarget.findById(id).setOptions(everyTenant).lean()
   return target && open(target)
@@ -82,7 +70,7 @@ storesOfTargets(async (id) => {
 const open = async ({ secret_sealed, ...target }: BackupTargetDocument): Promise<BlobStore> =>
   openTenantBucket(
     { ...target, secret_access_key: await unsealSecret<string>(secret_sealed, target._id) },
-    way(),
+    outbound(),
   )
 
 /** The bucket of a target cannot be used. */
@@ -104,7 +92,7 @@ const checkedWithinMs = 10_000
 
 async function check({ prefix, ...place }: BucketPlace & { prefix: string }) {
   const fault = await checkBucket(
-    await openTenantBucket(place, way(), checkedWithinMs),
+    await openTenantBucket(place, outbound(), checkedWithinMs),
     `${prefix}keelson-check-${newId()}`,
   )
   return { fault, checked_at: new Date() }
@@ -114,7 +102,7 @@ export type NewTarget = BucketPlace & Pick<BackupTargetDocument, 'name' | 'prefi
 
 /** Writes, reads and deletes an object first. Throws InvalidInput, TargetUnusable, NameTaken, `too_many_backup_targets`. */
 export async function createTarget(tenant_id: string, fields: NewTarget): Promise<BackupTargetDocument> {
-  const urlFault = way().faultOf(fields.endpoint)
+  const urlFault = outbound().faultOf(fields.endpoint)
   if (urlFault)
     throw new InvalidInput(422, [{ pointer: '/endpoint', message: `${urlFault}: ${urlFaults[urlFault]}` }])
   const checked = await check(fields)
@@ -136,11 +124,6 @@ export async function createTarget(tenant_id: string, fields: NewTarget): Promis
       return (await made.save()).toObject()
     }, tenant_id),
   )
-}
-
-const urlFaults = {
-  address_not_allowed: 'it is no public address',
-  not_a_url: 'it is no URL of http or https without user and password',
 }
 
 export interface TargetChanges {
