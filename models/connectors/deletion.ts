@@ -1,5 +1,6 @@
 import { AddressNotAllowed, NoAnswer } from '../../lib/outbound.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
+import { forgetActivity } from '../activity.ts'
 import { apart, transaction } from '../database.ts'
 import { tenantResource } from '../identity/tenants.ts'
 import { outbound } from '../outbound.ts'
@@ -55,6 +56,7 @@ const remove = ({ _id, tenant_id, provider }: ConnectorDocument): Promise<void> 
   transaction(async () => {
     await lockParent(tenantResource, tenant_id, tenant_id)
     const gone = await Connector.findOneAndDelete({ _id, tenant_id }).lean()
+    await forgetActivity(tenant_id, _id)
     if (!gone?.is_default) return
     await Connector.findOneAndUpdate(
       { tenant_id, provider, status: { $in: ['active', 'refreshing', 'unchecked'] } },
