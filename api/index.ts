@@ -56,6 +56,7 @@ import { makeMailWebhook } from './mail/webhook.ts'
 import { diskProtocol } from './storage/disk-protocol.ts'
 import { disks } from './storage/disks.ts'
 import { snapshots } from './storage/snapshots.ts'
+import { tools } from './tools/tools.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
 
@@ -107,6 +108,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeEventSubscriptions(context),
   ...eventDeliveries,
   ...deploymentLogs,
+  ...tools,
   ...hosts,
   ...limits,
   ...tenants,
