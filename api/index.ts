@@ -56,6 +56,7 @@ import { makeMailWebhook } from './mail/webhook.ts'
 import { diskProtocol } from './storage/disk-protocol.ts'
 import { disks } from './storage/disks.ts'
 import { snapshots } from './storage/snapshots.ts'
+import { toolProbes } from './tools/probes.ts'
 import { tools } from './tools/tools.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
@@ -109,6 +110,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...eventDeliveries,
   ...deploymentLogs,
   ...tools,
+  ...toolProbes,
   ...hosts,
   ...limits,
   ...tenants,

@@ -71,6 +71,14 @@ export const eventReceiver = { port: layout.apiPort + 72 }
 /** The server with buckets of tenants that the tests start (test/support/s3-server.ts). */
 export const tenantS3 = { port: layout.apiPort + 73 }
 
+/** The servers of tools that the tests start (test/support/mcp-servers.ts), and a port where none is. */
+export const toolServers = {
+  http: layout.apiPort + 80,
+  sse: layout.apiPort + 81,
+  fake: layout.apiPort + 82,
+  none: layout.apiPort + 83,
+}
+
 /** More resources than any test needs, whatever the machine has. */
 const settings = {
   KEELSON_MAIL_TOPIC_ARN: mailTopic.arn,
@@ -82,6 +90,7 @@ const settings = {
     `127.0.0.1:${eventReceiver.port}`,
     `localhost:${eventReceiver.port}`,
     `127.0.0.1:${tenantS3.port}`,
+    ...Object.values(toolServers).map((port) => `127.0.0.1:${port}`),
   ].join(','),
   KEELSON_IMAGES_PRIVATE: 'localhost:1', // where no registry is
   KEELSON_HOST_CPU_CORES: '256',
