@@ -3,6 +3,8 @@ import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
+import { connectors } from './connectors/connectors.ts'
+import { connectorLogins } from './connectors/logins.ts'
 import { makeArtifacts } from './deploy/artifacts.ts'
 import { applicationLogs } from './deploy/application-logs.ts'
 import { applicationObservation } from './deploy/application-observation.ts'
@@ -109,6 +111,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeEventSubscriptions(context),
   ...eventDeliveries,
   ...deploymentLogs,
+  ...connectors,
+  ...connectorLogins,
   ...tools,
   ...toolProbes,
   ...hosts,
