@@ -14,7 +14,7 @@ import { CursorRepeats, type Listed, listTools } from './mcp-tools.ts'
 import { type WatchedFetch, watchFetch } from './outbound-fetch.ts'
 import type { Outbound } from './outbound.ts'
 import { networkFault, statusFault } from './probe-faults.ts'
-import { type Fault, ProbeFailed, Stages } from './probe-stages.ts'
+import { type Fault, ProbeFailed, type Stages } from './probe-stages.ts'
 
 // Asks an MCP server what tools it has, by the MCP project's own client, and says how far that came.
 

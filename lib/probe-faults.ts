@@ -10,6 +10,13 @@ const inTime = 'Check that the server runs and answers, and try again'
 export function networkFault({ step, error }: NonNullable<WatchedFetch['fault']>, timedOut: boolean): Fault {
   const cause = rootOf(error)
   if (step === 'policy') return policyFault(cause)
+  if (cause instanceof Error && cause.message === 'bad port')
+    return {
+      stage: 'policy',
+      reason: 'port_not_allowed',
+      cause: 'The port is that of another protocol, which no client of HTTP asks',
+      remedy: 'Let the server listen on another port',
+    }
   if (timedOut || codeOf(cause) === 'UND_ERR_CONNECT_TIMEOUT')
     return { stage: step, ...tooSlow[step], remedy: inTime }
   if (step === 'dns')

@@ -112,11 +112,12 @@ function movesSecret(before: Definition, after: Definition, given: GivenTool, ha
   if (keepsSecret && (originOf(before) !== originOf(after) || before.auth.type !== after.auth.type))
     faults.push({ pointer: '/secret', message: 'give it again for another origin or another type of auth' })
   const keepsEnv = Object.keys(had.env).length > 0 && given.env === undefined && after.command !== null
-  const runs = ({ command, args }: Definition): string => JSON.stringify([command, args])
   if (keepsEnv && runs(before) !== runs(after))
     faults.push({ pointer: '/env', message: 'give it again for another command or other arguments' })
   return faults
 }
+
+const runs = ({ command, args }: Definition): string => JSON.stringify([command, args])
 
 /** Whether the auth is by a secret of the tool's own. */
 const takesSecret = ({ auth: { type, connector_id } }: Definition): boolean =>

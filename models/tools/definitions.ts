@@ -98,8 +98,10 @@ export function givenOf(of: Definition): GivenDefinition {
  * given whole names it as its first server.
  */
 export function originOf({ url, document }: Pick<Definition, 'url' | 'document'>): string | null {
-  const [server] = (document?.['servers'] as { url?: unknown }[] | undefined) ?? []
-  const text = url ?? (typeof server?.url === 'string' ? server.url : null)
+  const servers = document?.['servers']
+  const first: unknown = Array.isArray(servers) ? servers[0] : null
+  const { url: named } = Object(first) as { url?: unknown }
+  const text = url ?? (typeof named === 'string' ? named : null)
   const parsed = text === null ? null : URL.parse(text)
   return parsed && /^https?:$/.test(parsed.protocol) ? parsed.origin : null
 }

@@ -42,7 +42,7 @@ export function secretInArguments(args: string[]): string | null {
   for (const [i, arg] of args.entries()) {
     const [option = '', value] = arg.split(/=(.*)/s)
     const given = value ?? args[i + 1]
-    if (/^-/.test(option) && isSecretName(option) && given && !given.startsWith('-'))
+    if (option.startsWith('-') && isSecretName(option) && given && !given.startsWith('-'))
       return `the option ${option} holds a secret`
     if (hasKnownForm(arg) || secretInUrl(arg)) return 'an argument has the form of a key'
   }

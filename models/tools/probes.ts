@@ -40,7 +40,7 @@ export async function probeTools(by: { tenant_id: string }, id: string): Promise
     const listing = await probe(tool, stages)
     const passed = stages.list(stageNames)
     await record(tool, { ...fieldsOf(listing), by: 'mcp_tools', at, stages: passed, fault: null })
-    return { ...listing, stages: passed, at, changed: former && former !== listing.tools_hash }
+    return { ...listing, stages: passed, at, changed: former === null ? null : former !== listing.tools_hash }
   } catch (error) {
     if (!(error instanceof ProbeFailed)) throw error
     const { fault } = error

@@ -55,36 +55,48 @@ export async function listen(answer: RequestListener, port = 0) {
 
 type Json = Record<string, unknown>
 
+/** What a fake server does at each of MCP's methods. Without it, what a server without tools does. */
+export interface McpAnswers {
+  /** Over the usual result. */
+  initialize?: Json
+  list?: (params: Json) => Json
+  /** Instead of a list. */
+  refusal?: { code: number; message: string }
+  onEnd?: () => void
+}
+
 /** A server of MCP's older versions that answers as it is told, over streamable HTTP with JSON. */
 export const mcpAnswers =
-  (results: { initialize?: Json; list?: (params: Json) => Json; onEnd?: () => void }): RequestListener =>
+  (answers: McpAnswers): RequestListener =>
   (request, response) => {
-    if (request.method === 'DELETE') results.onEnd?.()
-    if (request.method !== 'POST') return void response.writeHead(request.method === 'GET' ? 405 : 200).end()
+    if (request.method === 'DELETE') answers.onEnd?.()
+    if (request.method !== 'POST') {
+      response.writeHead(request.method === 'GET' ? 405 : 200).end()
+      return
+    }
     let text = ''
-    request.on('data', (chunk: Buffer) => (text += chunk))
+    request.on('data', (chunk: Buffer) => (text += chunk.toString()))
     request.on('end', () => {
       const { id, method, params = {} } = JSON.parse(text) as { id?: number; method: string; params?: Json }
-      if (id === undefined) return response.writeHead(202).end()
-      const result = resultOf(method, params, results)
+      if (id === undefined) {
+        response.writeHead(202).end()
+        return
+      }
       response.writeHead(200, { 'content-type': 'application/json', 'mcp-session-id': 'session-of-test' })
-      return response.end(JSON.stringify({ jsonrpc: '2.0', id, ...result }))
+      response.end(JSON.stringify({ jsonrpc: '2.0', id, ...answerTo(method, params, answers) }))
     })
   }
 
-function resultOf(
-  method: string,
-  params: Json,
-  { initialize, list }: { initialize?: Json; list?: (params: Json) => Json },
-): Json {
-  const usual = {
-    protocolVersion: '2025-06-18',
-    capabilities: { tools: {} },
-    serverInfo: { name: 'fake', version: '1' },
-  }
+const usual = {
+  protocolVersion: '2025-06-18',
+  capabilities: { tools: {} },
+  serverInfo: { name: 'fake', version: '1' },
+}
+
+function answerTo(method: string, params: Json, { initialize, list, refusal }: McpAnswers): Json {
   if (method === 'initialize') return { result: { ...usual, ...initialize } }
-  if (method === 'tools/list') return { result: list?.(params) ?? { tools: [] } }
-  return { error: { code: -32601, message: 'Method not found' } }
+  if (method !== 'tools/list') return { error: { code: -32601, message: 'Method not found' } }
+  return refusal ? { error: refusal } : { result: list?.(params) ?? { tools: [] } }
 }
 
 export const toolNamed = (name: string, description = ''): Json => ({

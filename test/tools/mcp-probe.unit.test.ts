@@ -24,6 +24,11 @@ interface Probed {
   stages: Stage[]
 }
 
+const lookup = async (name: string) => {
+  if (name === 'server.test') return [{ address: '127.0.0.1', family: 4 }]
+  throw Object.assign(new Error('getaddrinfo'), { code: 'ENOTFOUND' })
+}
+
 async function probe(
   url: string,
   {
@@ -35,10 +40,6 @@ async function probe(
     allowed?: string[]
   } = {},
 ): Promise<Probed> {
-  const lookup = async (name: string) => {
-    if (name === 'server.test') return [{ address: '127.0.0.1', family: 4 }]
-    throw Object.assign(new Error('getaddrinfo'), { code: 'ENOTFOUND' })
-  }
   const guard = makeOutbound({ allowed, lookup })
   closing.push(() => guard.close())
   const server: McpServer = { url, transport: 'auto', headers: {}, redact: (value) => value, ...more }
@@ -125,25 +126,26 @@ describe('a probe of the reference server', () => {
   })
 })
 
-describe('a probe names the stage that failed, why, and what to do:', () => {
-  const failsAt = async (probed: Promise<Probed>, stage: string, reason: string): Promise<Fault> => {
-    const { fault, stages } = await probed
-    expect(fault).toMatchObject({ stage, reason, cause: expect.any(String), remedy: expect.any(String) })
-    const at = stageNames.findIndex((name) => name === stage)
-    expect(stages[at]?.status).toBe('failed')
-    expect(stages.slice(at + 1).map(({ status }) => status)).toEqual(
-      stages.slice(at + 1).map(() => 'skipped'),
-    )
-    expect(stages.slice(0, at).map(({ status }) => status)).not.toContain('failed')
-    return fault as Fault
-  }
+const failsAt = async (probed: Promise<Probed>, stage: string, reason: string): Promise<Fault> => {
+  const { fault, stages } = await probed
+  expect(fault).toMatchObject({ stage, reason, cause: expect.any(String), remedy: expect.any(String) })
+  const at = stageNames.findIndex((name) => name === stage)
+  expect(stages[at]?.status).toBe('failed')
+  expect(stages.slice(at + 1).map(({ status }) => status)).toEqual(stages.slice(at + 1).map(() => 'skipped'))
+  expect(stages.slice(0, at).map(({ status }) => status)).not.toContain('failed')
+  return fault as Fault
+}
 
+describe('a probe names the stage that failed, why, and what to do:', () => {
   test('a name without an address', () => failsAt(probe('http://unknown.test/mcp'), 'dns', 'name_not_found'))
 
   test('a private address that no operator allows', async () => {
-    await failsAt(probe('http://127.0.0.1:1/mcp', { allowed: [] }), 'policy', 'address_not_allowed')
-    await failsAt(probe('http://server.test:1/mcp', { allowed: [] }), 'policy', 'address_not_allowed')
+    await failsAt(probe('http://127.0.0.1:8123/mcp', { allowed: [] }), 'policy', 'address_not_allowed')
+    await failsAt(probe('http://server.test:8123/mcp', { allowed: [] }), 'policy', 'address_not_allowed')
   })
+
+  test('a port that no client of HTTP uses', () =>
+    failsAt(probe('http://server.test:25/mcp'), 'policy', 'port_not_allowed'))
 
   test('a port where nothing listens', async () =>
     failsAt(probe(`http://server.test:${await freePort()}/mcp`), 'connect', 'refused'))
@@ -217,7 +219,7 @@ describe('a probe names the stage that failed, why, and what to do:', () => {
   })
 
   test('a server that does not speak HTTP', async () => {
-    const port = await tcp((socket) => socket.end('SSH-2.0-OpenSSH_9.2\r\n'))
+    const port = await tcp((socket) => socket.once('data', () => socket.end('SSH-2.0-OpenSSH_9.2\r\n')))
     await failsAt(probe(`http://127.0.0.1:${port}/mcp`), 'http', 'not_http')
   })
 
@@ -242,14 +244,25 @@ describe('a probe names the stage that failed, why, and what to do:', () => {
     await failsAt(probe(`${url}/mcp`), 'list', 'invalid_answer')
   })
 
+  test('an error of the server, in its own words but without the secret', async () => {
+    const secret = 'a-token-that-a-server-repeats'
+    const message = `no rights for ${secret}\n${'x'.repeat(1000)}`
+    const url = await fake(mcpAnswers({ refusal: { code: -32000, message } }))
+    const redact = makeRedactor([secret])
+    const { cause } = await failsAt(probe(`${url}/mcp`, { redact }), 'list', 'refused_by_server')
+    expect(cause).toMatch(/^The server answers with error -32000: no rights for \[secret\] x+$/)
+    expect(cause.length).toBeLessThan(300)
+  })
+
   test('a cursor that comes again', async () => {
     const url = await fake(mcpAnswers({ list: () => ({ tools: [toolNamed('same')], nextCursor: 'again' }) }))
     await failsAt(probe(`${url}/mcp`), 'list', 'endless_list')
   })
 
   test('a list of 10 MB', async () => {
-    const list = () => ({ tools: [toolNamed('large', 'x'.repeat(10_000_000))] })
-    await failsAt(probe(`${await fake(mcpAnswers({ list }))}/mcp`), 'list', 'too_large')
+    const tools = [toolNamed('large', 'x'.repeat(10_000_000))]
+    const url = await fake(mcpAnswers({ list: () => ({ tools }) }))
+    await failsAt(probe(`${url}/mcp`), 'list', 'too_large')
   })
 
   test('an SSE server that names an address elsewhere, which gets no credential', async () => {
