@@ -1,5 +1,10 @@
 import { z } from 'zod'
-import { catalogue, connectorKinds, providerNames, providerOf } from '../../models/connectors/catalogue.ts'
+import {
+  connectorKinds,
+  type ProviderName,
+  providerNames,
+  providerOf,
+} from '../../models/connectors/catalogue.ts'
 import { Connector, connectorOf } from '../../models/connectors/connectors.ts'
 import { deleteConnector } from '../../models/connectors/deletion.ts'
 import { makeDefault, renameConnector } from '../../models/connectors/keep.ts'
@@ -23,7 +28,7 @@ const ProviderView = z
   })
   .meta({ id: 'ConnectorProvider' })
 
-const showProvider = (provider: keyof typeof catalogue): z.output<typeof ProviderView> => {
+const showProvider = (provider: ProviderName): z.output<typeof ProviderView> => {
   const { title, serves, kinds, own_base_url, logins } = providerOf(provider)
   const isOffered = (kind: (typeof kinds)[number]): boolean =>
     kind === 'oauth' || kind === 'device' ? offersLogin(provider, kind) : true

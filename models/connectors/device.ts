@@ -110,7 +110,7 @@ export const pollDeviceLogin = (
     if (kept) return done(await finishLogin(login, kept, confirmAccountChange))
     const claimed = await claimTurn(login)
     if (!claimed) return pending(await loginOf(person, { _id: loginId }, 'device'))
-    const grant = await ask(claimed)
+    const grant = await askFor(claimed)
     if (!grant) return pending(await loginOf(person, { _id: loginId }, 'device'))
     return done(await finishLogin(claimed, grant, confirmAccountChange))
   })
@@ -138,7 +138,7 @@ function claimTurn({ _id, tenant_id, interval_sec }: ConnectorLoginDocument) {
 }
 
 /** Null: not yet. */
-async function ask(login: ConnectorLoginDocument): Promise<Grant | null> {
+async function askFor(login: ConnectorLoginDocument): Promise<Grant | null> {
   const secret = await openLogin(login)
   try {
     return await pollDevice(serverOfLogin(login, secret), secret.device_code ?? '')

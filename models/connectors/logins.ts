@@ -188,13 +188,15 @@ export async function keptGrant(login: ConnectorLoginDocument): Promise<Grant | 
   if (!login.granted) return null
   const { grant } = await openLogin(login)
   if (!grant) return null
-  const dateOf = (sealed: Date | null): Date | null => (sealed ? new Date(sealed) : null) // text, as JSON has it
   return {
     ...grant,
     expires_at: dateOf(grant.expires_at),
     refresh_expires_at: dateOf(grant.refresh_expires_at),
   }
 }
+
+/** A seal holds JSON, so a date comes out of it as text. */
+const dateOf = (sealed: Date | null): Date | null => (sealed ? new Date(sealed) : null)
 
 /** Where the connector of a login goes. */
 export const destinationOf = (

@@ -52,12 +52,16 @@ const withoutBody = new Set([101, 103, 204, 205, 304])
 /** `fetch` through the guard. GitHub answers errors with 200, which no client of OAuth expects. */
 async function guardedFetch(
   url: string,
-  { method, headers, body }: { method: string; headers: Record<string, string>; body?: unknown },
+  {
+    method,
+    headers,
+    body,
+  }: { method: string; headers: Record<string, string>; body?: URLSearchParams | string | null },
 ): Promise<Response> {
   const answer = await outbound().fetch(url, {
     method: method as 'GET' | 'POST',
     headers,
-    ...(body === undefined || body === null ? {} : { body: String(body as URLSearchParams | string) }),
+    ...(body === undefined || body === null ? {} : { body: String(body) }),
     withinMs,
     mostBytes,
   })

@@ -100,7 +100,7 @@ describe('a login in the browser', () => {
     const answers = await Promise.all(
       Array.from({ length: 4 }, () => connectors.completeOauth({ login_id, code })),
     )
-    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409, 409])
+    expect(answers.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([201, 409, 409, 409])
     expect(await connectors.completeOauth({ code })).toMatchObject({
       status: 409,
       body: { code: 'login_used' },
@@ -233,9 +233,9 @@ describe('a login that replaces a connector', () => {
   })
 })
 
-describe('an MCP server', () => {
-  const server = () => `${gitlab.url}/mcp`
+const server = () => `${gitlab.url}/mcp`
 
+describe('an MCP server', () => {
   test('names its OAuth server, which takes the platform as a new client', async () => {
     const { authorize_url } = await startOauth({ provider: 'mcp', base_url: server() })
     expect(paramsOf(authorize_url)).toMatchObject({ resource: server(), code_challenge_method: 'S256' })
@@ -263,15 +263,15 @@ describe('an MCP server', () => {
   })
 })
 
+const tokenOf = async (id: string) =>
+  String((await secretOf(tenant.id, id)).headers['authorization']).replace('Bearer ', '')
+
+async function connect(provider: string): Promise<string> {
+  const { authorize_url } = await startOauth({ provider })
+  return String((await connectors.completeOauth({ code: await logIn(authorize_url) })).body['id'])
+}
+
 describe('a deleted connector', () => {
-  const tokenOf = async (id: string) =>
-    String((await secretOf(tenant.id, id)).headers['authorization']).replace('Bearer ', '')
-
-  async function connect(provider: string): Promise<string> {
-    const { authorize_url } = await startOauth({ provider })
-    return String((await connectors.completeOauth({ code: await logIn(authorize_url) })).body['id'])
-  }
-
   test('is revoked at GitLab and GitHub, each in its way', async () => {
     const id = await connect('gitlab')
     const token = await tokenOf(id)

@@ -194,6 +194,8 @@ describe('a key', () => {
   })
 })
 
+const given = (provider: string) => ({ provider, api_key: newKey() })
+
 describe('a base URL', () => {
   const metadata = 'https://169.254.169.254'
   const takers = [
@@ -206,7 +208,6 @@ describe('a base URL', () => {
     ['azure_openai', (base_url: string) => connectors.import({ ...given('azure_openai'), base_url })],
     ['mcp', (base_url: string) => connectors.startOauth({ provider: 'mcp', base_url })],
   ] as const
-  const given = (provider: string) => ({ provider, api_key: newKey() })
 
   test.each(takers)('of %s must be a public address', async (_, send) => {
     for (const url of [

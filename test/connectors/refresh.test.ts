@@ -114,19 +114,21 @@ describe('a token that ends soon', () => {
   })
 })
 
+/** A connector of an MCP server, which has this token endpoint. */
+const at = (token_endpoint: string): Partial<ConnectorDocument> => ({
+  due_at: new Date(),
+  base_url: `${gitlab.url}/mcp`,
+  oauth: {
+    issuer: gitlab.url,
+    token_endpoint,
+    revocation_endpoint: null,
+    client_id: 'keelson',
+    client_auth: 'none',
+  },
+})
+
 test('a token endpoint that has moved to an address that is not public gets no token', async () => {
   const id = await connect()
-  const at = (token_endpoint: string): Partial<ConnectorDocument> => ({
-    due_at: new Date(),
-    base_url: `${gitlab.url}/mcp`,
-    oauth: {
-      issuer: gitlab.url,
-      token_endpoint,
-      revocation_endpoint: null,
-      client_id: 'keelson',
-      client_auth: 'none',
-    },
-  })
   for (const url of ['http://169.254.169.254/token', 'http://[::1]:1/token', 'https://localhost:1/token']) {
     await set(id, at(url))
     expect(await secretOf(tenant.id, id)).toMatchObject({ version: 1 })

@@ -87,9 +87,7 @@ async function githubApi(
     if (request.headers.authorization !== `Basic ${basic}`) return json(response, 401, {})
     const chunks: Buffer[] = []
     for await (const chunk of request) chunks.push(chunk as Buffer)
-    revoked.push(
-      String((JSON.parse(Buffer.concat(chunks).toString()) as { access_token: string }).access_token),
-    )
+    revoked.push((JSON.parse(Buffer.concat(chunks).toString()) as { access_token: string }).access_token)
     response.writeHead(204).end()
     return true
   }

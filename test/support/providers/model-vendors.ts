@@ -23,13 +23,12 @@ export async function startModelVendors() {
     const path = request.url ?? ''
     paths.push(path)
     const [, vendor = ''] = path.split('/')
-    if (fails) return void response.writeHead(fails).end()
-    if (vendor === 'open') return void response.writeHead(200).end('{"data":[]}')
     const key = (keyIn[vendor] ?? bearer)(request.headers)
     const isKnown = key !== undefined && keys.has(key)
     const refusal = vendor === 'google' ? 400 : 401
     // An answer that repeats the key, as careless servers do.
-    response.writeHead(isKnown ? 200 : refusal).end(JSON.stringify({ error: { message: `bad key ${key}` } }))
+    const status = fails || (isKnown || vendor === 'open' ? 200 : refusal)
+    response.writeHead(status).end(JSON.stringify({ error: { message: `bad key ${key}` } }))
   })
   server.listen(providerPorts.models, '127.0.0.1')
   await once(server, 'listening')

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import Provider, { type Configuration } from 'oidc-provider'
+import { type Configuration, Provider } from 'oidc-provider'
 import { newId } from '../../../lib/ids.ts'
 import { plantAll } from '../planted.ts'
 import { facts, providerClient } from '../stack.ts'
@@ -22,7 +22,7 @@ export interface OauthServerOptions {
 /** What the API beside it asks. */
 export interface Api {
   /** The account of a living access token. */
-  accountOf(token: string): Promise<string | null>
+  accountOf(this: void, token: string): Promise<string | null>
 }
 
 type Grant = 'authorization_code' | 'refresh_token' | 'urn:ietf:params:oauth:grant-type:device_code'
@@ -156,7 +156,7 @@ export async function startOauthServer({ port, paths, errorsAs200 = false, api }
       const code = await entered(userCode)
       const { client_id: clientId } = providerClient
       const grant = new provider.Grant({ accountId, clientId })
-      const scope = String(code.params?.['scope'] ?? '')
+      const scope = textOf(code.params?.['scope'])
       grant.addOIDCScope(scope)
       Object.assign(code, { accountId, grantId: await grant.save(), scope, claims: {} })
       await code.save()
@@ -176,11 +176,13 @@ export async function startOauthServer({ port, paths, errorsAs200 = false, api }
 
 export type OauthServer = Awaited<ReturnType<typeof startOauthServer>>
 
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')
+
 const count = (counts: Record<string, number>, what: string): void => {
   counts[what] = (counts[what] ?? 0) + 1
 }
 
 /** Of a request that the provider has read. */
 type Asked = { oidc?: { params?: Record<string, unknown> | undefined } }
-const grantOf = ({ oidc }: Asked): string => String(oidc?.params?.['grant_type'] ?? '')
-const isRefresh = (context: Asked): boolean => grantOf(context) === 'refresh_token'
+const grantOf = (context: object): string => textOf((context as Asked).oidc?.params?.['grant_type'])
+const isRefresh = (context: object): boolean => grantOf(context) === 'refresh_token'
