@@ -27,7 +27,7 @@ export function networkFault({ step, error }: NonNullable<WatchedFetch['fault']>
       remedy: 'Check the host in the URL',
     }
   if (step === 'connect') return connectFault(codeOf(cause))
-  return step === 'tls' ? tlsFault(codeOf(cause)) : httpFault(codeOf(cause))
+  return step === 'tls' ? tlsFault(codeOf(cause)) : httpFault(cause)
 }
 
 const tooSlow = {
@@ -90,8 +90,8 @@ function tlsFault(code: string): Fault {
   return { stage: 'tls', reason: 'tls_refused', cause, remedy }
 }
 
-function httpFault(code: string): Fault {
-  if (code.startsWith('HPE_'))
+function httpFault(error: unknown): Fault {
+  if (error instanceof Error && error.name === 'HTTPParserError')
     return {
       stage: 'http',
       reason: 'not_http',
