@@ -331,7 +331,7 @@ describe('a connector', () => {
     const replacing = await maker.import({ ...own(), api_key: newKey(), connector_id: id })
     expect(replacing).toMatchObject({ status: 403, body: { permission: 'connectors:update' } })
     await connectors.delete(id)
-    const events = await AuditEvent.find({ tenant_id: tenant.id, resource_id: id }).lean()
+    const events = await AuditEvent.find({ tenant_id: tenant.id, resource_id: id }).sort({ time: 1 }).lean()
     expect(events.map(({ action, resource_kind }) => [action, resource_kind])).toEqual([
       ['POST /api/v1/connectors/import', 'connector'],
       ['DELETE /api/v1/connectors/{id}', 'connector'],
