@@ -123,7 +123,7 @@ const appsDomain = z
 
 const outbound = {
   KEELSON_OUTBOUND_ALLOWED: commaSeparated.describe(
-    'Private targets that tenants’ webhooks, backups and connectors may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
+    'Private targets that tenants’ webhooks, backups, connectors and tools may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
   ),
 }
 
@@ -316,7 +316,7 @@ const api = z.object({
     .positive()
     .default(200)
     .describe(
-      'WebSockets that a tenant may have open at once on each api replica, and as many streams, such as logs that are followed; a tenth as many archives, ten times as many waits for operations',
+      'WebSockets that a tenant may have open at once on each api replica, and as many streams, such as logs that are followed; a tenth as many archives, a twentieth as many probes of tools, ten times as many waits for operations',
     ),
 })
 

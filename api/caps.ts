@@ -24,8 +24,8 @@ export function makeCap(most: number, what: string): Cap {
 const tooMany = (most: number, what: string): TooManyRequests =>
   new TooManyRequests(1, `The tenant has ${most} ${what} open, the most at once`)
 
-/** What lasts: a WebSocket, a stream such as a log that is followed, the reading of an archive, a wait. */
-export type Lasting = 'socket' | 'stream' | 'archive' | 'wait'
+/** What lasts: a WebSocket, a stream such as a log that is followed, the reading of an archive, a wait, a probe. */
+export type Lasting = 'socket' | 'stream' | 'archive' | 'wait' | 'probe'
 
 /** `most`: sockets, and streams. An archive takes far more work than a stream, a wait far less. */
 export const makeCaps = (most: number): Record<Lasting, Cap> => ({
@@ -33,6 +33,7 @@ export const makeCaps = (most: number): Record<Lasting, Cap> => ({
   stream: makeCap(most, 'streams'),
   archive: makeCap(Math.ceil(most / 10), 'archives'),
   wait: makeCap(most * 10, 'waits'),
+  probe: makeCap(Math.ceil(most / 20), 'probes'),
 })
 
 // A list is up to 100 documents, in memory from the query until its client has read it.

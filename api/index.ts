@@ -58,6 +58,8 @@ import { makeMailWebhook } from './mail/webhook.ts'
 import { diskProtocol } from './storage/disk-protocol.ts'
 import { disks } from './storage/disks.ts'
 import { snapshots } from './storage/snapshots.ts'
+import { toolProbes } from './tools/probes.ts'
+import { tools } from './tools/tools.ts'
 import type { Operation } from './operation.ts'
 import { makeOperations, type OperationsContext } from './operations.ts'
 
@@ -111,6 +113,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...deploymentLogs,
   ...connectors,
   ...connectorLogins,
+  ...tools,
+  ...toolProbes,
   ...hosts,
   ...limits,
   ...tenants,

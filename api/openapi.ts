@@ -22,6 +22,7 @@ const statusText: Record<number, string> = {
   426: 'A request that opens no WebSocket',
   429: 'Too many requests',
   500: 'The platform failed',
+  502: 'A server of the tenant’s failed: the problem says how',
   503: 'Temporarily unavailable',
 }
 

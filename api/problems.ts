@@ -42,7 +42,8 @@ export const problemHandler =
   (log: Logger): ErrorRequestHandler =>
   (error, request, response, _next) => {
     const problem = toProblem(error)
-    if (problem.status >= 500)
+    // 502: it is a server of the tenant's that failed, and the problem says how.
+    if (problem.status >= 500 && problem.status !== 502)
       log.error({ err: error, method: request.method, path: request.path }, 'request failed')
     if (response.headersSent) {
       response.destroy()

@@ -50,6 +50,8 @@ export interface Outbound {
   isExempt(url: string): boolean
   /** Throws AddressNotAllowed and NoAnswer. Any status is an answer. */
   fetch(url: string, asked: OutboundRequest): Promise<OutboundAnswer>
+  /** The same guard for an agent of another file. `passed` is told of each step of a connection that has succeeded. */
+  connector(passed: (step: 'dns' | 'connect') => void): buildConnector.connector
   close(): Promise<void>
 }
 
@@ -110,12 +112,22 @@ export function makeOutbound({
           : new NoAnswer(whyNone(error, signal), { cause: error })
       }
     },
+    connector: (passed) => guard(exempt, lookup, passed),
     close: () => agent.destroy(),
   }
 }
 
 /** Connects to public addresses alone, unless the target is exempt. */
-function guard(exempt: ReadonlySet<string>, lookup: Lookup): buildConnector.connector {
+function guard(
+  exempt: ReadonlySet<string>,
+  resolveName: Lookup,
+  passed: (step: 'dns' | 'connect') => void = () => {},
+): buildConnector.connector {
+  const lookup: Lookup = async (name) => {
+    const found = await resolveName(name)
+    passed('dns')
+    return found
+  }
   const checked: Lookup = async (name) => {
     const found = await lookup(name)
     // All of them: a public one beside a private one is an attempt.
@@ -140,6 +152,7 @@ function guard(exempt: ReadonlySet<string>, lookup: Lookup): buildConnector.conn
         socket.destroy()
         return callback(new AddressNotAllowed(), null)
       }
+      passed('connect')
       if (protocol !== 'https:') return callback(null, socket)
       return secure({ ...options, port, httpSocket: socket }, callback)
     })

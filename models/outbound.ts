@@ -2,7 +2,7 @@ import type { Outbound } from '../lib/outbound.ts'
 
 // The way of this process to URLs that tenants give. A role sets it once.
 
-type Way = Pick<Outbound, 'fetch' | 'faultOf' | 'isExempt'>
+type Way = Pick<Outbound, 'fetch' | 'faultOf' | 'isExempt' | 'connector'>
 let way: Way | undefined
 
 /** Call before anything that asks a tenant's URL. */

@@ -21,6 +21,7 @@ export const limits = {
   max_ram_gib: { usual: 256, sum: { of: 'memory_mib', units: 1024 } },
   max_storage_gib: { usual: 2048, sum: { of: 'disk_gib', units: 1 } },
   max_subnets: { usual: 200 },
+  max_tools: { usual: 200 },
   max_vms_per_vpc: { usual: 250 },
   max_vpcs: { usual: 10 },
 } satisfies Record<string, Limit>

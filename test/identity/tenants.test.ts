@@ -120,6 +120,7 @@ describe('a tenant’s limits', () => {
       max_storage_gib: 2048,
       max_vms_per_vpc: 250,
       max_subnets: 200,
+      max_tools: 200,
       max_vpcs: 10,
       tenant_id: id,
       updated_at: expect.any(String),

@@ -8,6 +8,7 @@ import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
 import { sealSecret } from '../../models/secrets.ts'
+import { toolsOf } from './clients/tools.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { databasesOf } from './clients/databases.ts'
@@ -131,6 +132,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   if (owner) await rememberBrowser(owner, { address: '127.0.0.1', user_agent: 'test' })
   const { items: browsers } = await tenant.owner.get<{ items: { id: string }[] }>('/api/v1/account/browsers')
   const user = await (await tenant.user('viewer')).get<{ id: string }>('/api/v1/account')
+  const tool = await toolsOf(tenant.owner).make({ kind: 'builtin', builtin: 'search' })
   return {
     'account/sessions': { id: sessions[0]?.id ?? '' },
     'account/browsers': { id: browsers[0]?.id ?? '' },
@@ -172,6 +174,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     operations: { id: container.operation.id },
     'backup-targets': { id: await makeTarget(tenant.id) },
     connectors: { id: await makeConnector(tenant.id) },
+    tools: { id: tool.id },
   }
 }
 

@@ -71,6 +71,14 @@ export const eventReceiver = { port: layout.apiPort + 72 }
 /** The server with buckets of tenants that the tests start (test/support/s3-server.ts). */
 export const tenantS3 = { port: layout.apiPort + 73 }
 
+/** The servers of tools that the tests start (test/support/mcp-servers.ts), and a port where none is. */
+export const toolServers = {
+  http: layout.apiPort + 80,
+  sse: layout.apiPort + 81,
+  fake: layout.apiPort + 82,
+  none: layout.apiPort + 83,
+}
+
 /** The providers of connectors that the tests start (test/support/providers/). */
 export const providerPorts = {
   gitlab: layout.apiPort + 74,
@@ -106,6 +114,7 @@ export const outboundAllowed = [
   `127.0.0.1:${eventReceiver.port}`,
   `localhost:${eventReceiver.port}`,
   `127.0.0.1:${tenantS3.port}`,
+  ...Object.values(toolServers).map((port) => `127.0.0.1:${port}`),
   ...Object.values(providerPorts).map((port) => `127.0.0.1:${port}`),
 ]
 
