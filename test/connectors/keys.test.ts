@@ -5,7 +5,8 @@ import { unsealSecret } from '../../models/secrets.ts'
 import { Connector, connectorOf, sealContext } from '../../models/connectors/connectors.ts'
 import { deleteConnector } from '../../models/connectors/deletion.ts'
 import { secretOf } from '../../models/connectors/secrets.ts'
-import { usesConnectors } from '../../models/connectors/uses.ts'
+import { holdConnector, usesConnectors } from '../../models/connectors/uses.ts'
+import { transaction } from '../../models/database.ts'
 import { AuditEvent } from '../../models/identity/audit.ts'
 import { useOutbound } from '../../models/outbound.ts'
 import type { Json } from '../support/client.ts'
@@ -303,6 +304,22 @@ describe('a connector', () => {
     expect(await connectors.get(id)).toMatchObject({ status: 'active' })
     await expect(deleteConnector(connector, { force: true })).resolves.toMatchObject({ revoked: false })
     expect(await tenant.owner.ask('GET', `/api/v1/connectors/${id}`)).toMatchObject({ status: 404 })
+  })
+
+  test('whose deletion was interrupted is used by nothing, and deleted again', async () => {
+    const { id } = await make(own())
+    const hold = () => transaction(() => holdConnector(tenant.id, id))
+    expect(await hold()).toMatchObject({ _id: id })
+    await Connector.updateOne({ _id: id, tenant_id: tenant.id }, { $set: { status: 'revoked' } })
+    await expect(hold()).rejects.toMatchObject({ status: 404 })
+    await expect(secretOf(tenant.id, id)).rejects.toMatchObject({
+      code: 'connector_unusable',
+      extensions: { connector_id: id, state: 'revoked' },
+    })
+    const api_key = newKey()
+    vendors.accept(api_key)
+    expect(await connectors.import({ ...own(), api_key, connector_id: id })).toMatchObject({ status: 404 })
+    expect(await connectors.delete(id)).toMatchObject({ status: 200 })
   })
 
   test('is renamed, to a name that is free', async () => {
