@@ -41,6 +41,7 @@ import { makeOauth } from './identity/oauth.ts'
 import { users } from './identity/users.ts'
 import { limits } from './identity/limits.ts'
 import { tenants } from './identity/tenants.ts'
+import { llmUsage } from './llm/usage.ts'
 import { caTrusts } from './network/ca-trusts.ts'
 import { certificates } from './network/certificates.ts'
 import { loadBalancerLogs } from './network/load-balancer-logs.ts'
@@ -109,6 +110,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...deploymentLogs,
   ...hosts,
   ...limits,
+  ...llmUsage,
   ...tenants,
   ...makeMailWebhook(context),
   ...mailSuppressions,
