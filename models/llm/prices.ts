@@ -65,15 +65,27 @@ export const makePrices =
   ({ provider, base_url, model, usage }) => {
     const set = own?.prices[provider]?.[model]
     if (own && set) return { nano_usd: costBy(set, usage), version: own.version }
-    // A connector to any server that speaks a provider's API is known by its URL alone.
-    const found =
-      listed(usage, model, { providerId: provider }) ?? listed(usage, model, { providerApiUrl: base_url })
+    const found = listed(usage, model, placeOf(provider, base_url))
     return found === null ? null : { nano_usd: Math.round(found * 1e9), version: listVersion }
   }
 
+/**
+ * The package's names of the providers that differ from ours. Its search takes any name with `openai` in it for OpenAI: a
+ * server that only speaks its API is known by its URL.
+ */
+const packageNames: Record<string, string> = { azure_openai: 'azure', xai: 'x-ai' }
+
+const placeOf = (provider: string, base_url: string): Parameters<typeof calcPrice>[2] =>
+  provider === 'openai_compatible'
+    ? { providerApiUrl: base_url }
+    : { providerId: packageNames[provider] ?? provider }
+
 function listed(usage: Usage, model: string, of: Parameters<typeof calcPrice>[2]): number | null {
+  // Without other fields that the value may have: the package writes to the console about each.
+  const { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens } = usage
+  const counted = { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens }
   try {
-    return calcPrice({ ...usage }, model, of)?.total_price ?? null
+    return calcPrice(counted, model, of)?.total_price ?? null
   } catch {
     return null // the list has prices of this model, and none for such a use
   }

@@ -150,7 +150,7 @@ describe('the SDK of OpenAI', () => {
 })
 
 describe('the SDK of Anthropic', () => {
-  const asked = { model: 'claude-sonnet-4-5', max_tokens: 100, messages: question }
+  const asked = { model: 'm', max_tokens: 100, messages: question }
 
   test('gets a message', async () => {
     const { by, client } = await anthropic()
@@ -204,7 +204,7 @@ describe('a provider', () => {
     const [toOpenai] = provider.askedFor('key-of-openai')
     expect(toAnthropic?.headers).toMatchObject({
       'x-api-key': providerKey,
-      'anthropic-version': '2023-06-01',
+      'anthropic-version': expect.stringMatching(/^\d{4}-\d\d-\d\d$/), // the SDK's
     })
     expect(toOpenai?.headers.authorization).toBe(`Bearer ${providerKey}`)
     for (const headers of [toAnthropic?.headers, toOpenai?.headers]) {
