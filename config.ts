@@ -127,6 +127,44 @@ const outbound = {
   ),
 }
 
+const providerUrl = (title: string, fallback: string) =>
+  z
+    .url({ protocol: /^https?$/ })
+    .default(fallback)
+    .describe(`Where ${title} is, for tenants’ connectors`)
+const clientId = (title: string) =>
+  z
+    .string()
+    .optional()
+    .describe(`The id of the platform’s OAuth client at ${title}; without it tenants cannot log in there`)
+const clientSecret = (title: string) =>
+  z.string().optional().describe(`The secret of the platform’s OAuth client at ${title}, if it has one`)
+
+/** Of the providers of connectors. A private place also needs KEELSON_OUTBOUND_ALLOWED. */
+const providers = {
+  KEELSON_GITHUB_URL: providerUrl('GitHub’s site', 'https://github.com'),
+  KEELSON_GITHUB_API_URL: providerUrl('GitHub’s API', 'https://api.github.com'),
+  KEELSON_GITHUB_CLIENT_ID: clientId('GitHub'),
+  KEELSON_GITHUB_CLIENT_SECRET: clientSecret('GitHub'),
+  KEELSON_GITLAB_URL: providerUrl('GitLab', 'https://gitlab.com'),
+  KEELSON_GITLAB_CLIENT_ID: clientId('GitLab'),
+  KEELSON_GITLAB_CLIENT_SECRET: clientSecret('GitLab'),
+  KEELSON_GITEA_URL: z
+    .url({ protocol: /^https?$/ })
+    .optional()
+    .describe('Where Gitea is, for tenants’ connectors; without it each tenant says where its own is'),
+  KEELSON_GITEA_CLIENT_ID: clientId('Gitea'),
+  KEELSON_GITEA_CLIENT_SECRET: clientSecret('Gitea'),
+  KEELSON_ANTHROPIC_URL: providerUrl('Anthropic’s API', 'https://api.anthropic.com/v1'),
+  KEELSON_OPENAI_URL: providerUrl('OpenAI’s API', 'https://api.openai.com/v1'),
+  KEELSON_GOOGLE_URL: providerUrl('Google’s API', 'https://generativelanguage.googleapis.com/v1beta'),
+  KEELSON_MISTRAL_URL: providerUrl('Mistral’s API', 'https://api.mistral.ai/v1'),
+  KEELSON_GROQ_URL: providerUrl('Groq’s API', 'https://api.groq.com/openai/v1'),
+  KEELSON_XAI_URL: providerUrl('xAI’s API', 'https://api.x.ai/v1'),
+  KEELSON_DEEPSEEK_URL: providerUrl('DeepSeek’s API', 'https://api.deepseek.com/v1'),
+  KEELSON_OPENROUTER_URL: providerUrl('OpenRouter’s API', 'https://openrouter.ai/api/v1'),
+}
+
 const privateRegistries = {
   KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
     'Registries at private addresses from which they may come, or with names that lead there, as the exact `host:port` in the names of images, comma separated; without it, none',
@@ -200,6 +238,7 @@ const api = z.object({
   ...storeRoom,
   ...temporal,
   ...outbound,
+  ...providers,
   ...images,
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
   KEELSON_API_PORT: port(7080).describe('The port the API listens on'),
@@ -337,6 +376,13 @@ const worker = z.object({
     .positive()
     .default(3600)
     .describe('How often the platform renews due certificates and warns of those that expire'),
+  KEELSON_CONNECTOR_CHECK_SEC: z.coerce
+    .number()
+    .int()
+    .positive()
+    .default(60)
+    .describe('How often the platform refreshes the tokens of connectors that end soon'),
+  ...providers,
   KEELSON_APPS_DOMAIN: appsDomain,
   KEELSON_MACHINE_IMAGE: z
     .string()

@@ -3,6 +3,8 @@ import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
+import { connectors } from './connectors/connectors.ts'
+import { connectorLogins } from './connectors/logins.ts'
 import { makeArtifacts } from './deploy/artifacts.ts'
 import { applicationLogs } from './deploy/application-logs.ts'
 import { applicationObservation } from './deploy/application-observation.ts'
@@ -108,6 +110,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeEventSubscriptions(context),
   ...eventDeliveries,
   ...deploymentLogs,
+  ...connectors,
+  ...connectorLogins,
   ...hosts,
   ...limits,
   ...llmUsage,

@@ -11,6 +11,7 @@ import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { useBlobStores } from '../models/blobs.ts'
+import { useProviders } from '../models/connectors/providers.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { useImagePolicy } from '../models/compute/images.ts'
 import { useLinks } from '../models/identity/links.ts'
@@ -60,6 +61,7 @@ tellHostsOfLoadBalancers(log)
 
 const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
 useOutbound(outbound)
+useProviders(settings)
 const codecRing = readKeyRing(settings.KEELSON_CODEC_KEY_FILE)
 const operations = allOperations({
   codecKeysOf: (hostId) => formatKeyRing(hostRing(codecRing, hostId)),

@@ -14,6 +14,7 @@ import { makeDeployServerActivities } from '../activities/deploy/deploy-servers.
 import { makeDomainActivities } from '../activities/deploy/domains.ts'
 import { makeServiceActivities } from '../activities/deploy/services.ts'
 import { makeTaskRunActivities } from '../activities/deploy/task-runs.ts'
+import { makeConnectorActivities } from '../activities/connectors/connectors.ts'
 import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
 import { makeEncryptionKeyActivities } from '../activities/identity/encryption-key.ts'
@@ -32,6 +33,7 @@ import { platformQueue } from '../lib/operation-workflows.ts'
 import { makeOutbound } from '../lib/outbound.ts'
 import { dataConverter, platformCodec, temporalClient, temporalConnection } from '../lib/temporal.ts'
 import { useBlobStores } from '../models/blobs.ts'
+import { useProviders } from '../models/connectors/providers.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { countWaiting } from '../models/operations.ts'
@@ -57,6 +59,7 @@ await connectDatabase(settings)
 await useBlobStores(settings)
 const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
 useOutbound(outbound)
+useProviders(settings)
 const connection = await NativeConnection.connect(temporalConnection(settings))
 const client = temporalClient(settings)
 const authority = openAuthority({
@@ -90,6 +93,7 @@ const worker = await Worker.create({
     ...makeBuildActivities(),
     ...makeTaskRunActivities(),
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
+    ...makeConnectorActivities(),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
   },

@@ -3,8 +3,12 @@ import { type Client, ScheduleAlreadyRunning, type ScheduleOptions } from '@temp
 import type { Logger } from '../lib/log.ts'
 import { platformQueue } from '../lib/operation-workflows.ts'
 
-/** Looks after due renewals and expiring certificates. One for the platform. */
+// One of each for the platform.
+
+/** Looks after due renewals and expiring certificates. */
 export const certificateSchedule = 'look-after-certificates'
+/** Looks after tokens that end soon. */
+export const connectorSchedule = 'look-after-connectors'
 
 // Temporal may still be starting.
 const againMs = 5_000
@@ -15,28 +19,21 @@ const againMs = 5_000
  */
 export function keepSchedules(
   client: Client,
-  { KEELSON_CERTIFICATE_CHECK_SEC }: { KEELSON_CERTIFICATE_CHECK_SEC: number },
+  settings: { KEELSON_CERTIFICATE_CHECK_SEC: number; KEELSON_CONNECTOR_CHECK_SEC: number },
   log: Logger,
 ): { stop(): Promise<void> } {
   const stopping = new AbortController()
   const { signal } = stopping
-  const certificates: ScheduleOptions = {
-    scheduleId: certificateSchedule,
-    spec: { intervals: [{ every: KEELSON_CERTIFICATE_CHECK_SEC * 1000 }] },
-    action: {
-      type: 'startWorkflow',
-      workflowType: 'lookAfterCertificates',
-      workflowId: certificateSchedule,
-      taskQueue: platformQueue,
-    },
-    // After an outage one look is enough, and two at once find the same.
-    policies: { overlap: 'SKIP', catchupWindow: '1 minute' },
-  }
+  const schedules = [
+    looking(certificateSchedule, 'lookAfterCertificates', settings.KEELSON_CERTIFICATE_CHECK_SEC),
+    looking(connectorSchedule, 'lookAfterConnectors', settings.KEELSON_CONNECTOR_CHECK_SEC),
+  ]
 
   async function keep(): Promise<void> {
     while (!signal.aborted) {
       try {
-        return await ensure(client, certificates)
+        for (const schedule of schedules) await ensure(client, schedule)
+        return
       } catch (error) {
         log.warn({ err: error }, 'schedules were not made; trying again')
       }
@@ -52,6 +49,14 @@ export function keepSchedules(
     },
   }
 }
+
+const looking = (scheduleId: string, workflowType: string, everySec: number): ScheduleOptions => ({
+  scheduleId,
+  spec: { intervals: [{ every: everySec * 1000 }] },
+  action: { type: 'startWorkflow', workflowType, workflowId: scheduleId, taskQueue: platformQueue },
+  // After an outage one look is enough, and two at once find the same.
+  policies: { overlap: 'SKIP', catchupWindow: '1 minute' },
+})
 
 async function ensure(client: Client, options: ScheduleOptions): Promise<void> {
   try {

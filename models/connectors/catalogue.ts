@@ -31,8 +31,10 @@ export interface Provider {
   key: { header: string; scheme: 'Bearer' | 'token' | null }
   /** What goes with each request beside the credential. */
   headers: Readonly<Record<string, string>>
-  /** Below the base URL: answers 2xx to a credential that works, and 401 or 403 to another. */
-  health: string
+  /** Below the base URL: answers 2xx to a credential that works. Null: a token is checked by its use alone. */
+  health: string | null
+  /** How `health` answers a credential that does not work. Any other answer says nothing about it. */
+  refuses: readonly number[]
   /** Where the answer to `health` names the account. */
   account?: { id: string; login: string }
   /** The logins of a Git host, with the scopes that are asked for. */
@@ -42,7 +44,13 @@ export interface Provider {
 }
 
 const bearer = { header: 'authorization', scheme: 'Bearer' } as const
-const usual = { own_base_url: false, key: bearer, headers: {}, dead: ['invalid_grant'] } as const
+const usual = {
+  own_base_url: false,
+  key: bearer,
+  headers: {},
+  refuses: [401],
+  dead: ['invalid_grant'],
+} as const
 const git = { ...usual, serves: 'git' } as const
 /** A vendor of models: only by key. Vendors forbid that others offer the logins of their consumers. */
 const models = { ...usual, serves: 'models', kinds: ['api_key'], health: '/models' } as const
@@ -114,10 +122,11 @@ export const catalogue = {
     base_url: 'https://generativelanguage.googleapis.com/v1beta',
     // Never as `?key=`: URLs are logged.
     key: { header: 'x-goog-api-key', scheme: null },
+    refuses: [400, 401, 403],
   },
   mistral: { ...models, title: 'Mistral', base_url: 'https://api.mistral.ai/v1' },
   groq: { ...models, title: 'Groq', base_url: 'https://api.groq.com/openai/v1' },
-  xai: { ...models, title: 'xAI', base_url: 'https://api.x.ai/v1' },
+  xai: { ...models, title: 'xAI', base_url: 'https://api.x.ai/v1', refuses: [400, 401] },
   deepseek: { ...models, title: 'DeepSeek', base_url: 'https://api.deepseek.com/v1' },
   openrouter: {
     ...models,
@@ -147,7 +156,7 @@ export const catalogue = {
     kinds: ['oauth'],
     base_url: null,
     own_base_url: true,
-    health: '',
+    health: null,
   },
 } as const satisfies Record<string, Provider>
 

@@ -129,6 +129,12 @@ export const sealContext = (of: Pick<ConnectorDocument, '_id' | 'tenant_id'> & {
   `connectors:${of.tenant_id}:${of._id}:${of.version}`
 sealedField(Connector, 'secret_sealed', sealContext)
 
+/**
+ * The turn of transactions that change which connectors a tenant has. Not the tenant's own: a request with an
+ * Idempotency-Key has that one, while a login ends apart from its transaction.
+ */
+export const turnOf = (tenant_id: string): string => `connectors of ${tenant_id}`
+
 /** The tenant's connector. Throws NotFound. */
 export async function connectorOf(
   { tenant_id }: { tenant_id: string },

@@ -1,7 +1,10 @@
+import { apart } from '../database.ts'
 import type { ConnectorKind, ProviderName } from './catalogue.ts'
 import { Connector, type ConnectorDocument, connectorOf } from './connectors.ts'
 import { headersFor, openCredential } from './credentials.ts'
-import { ConnectorUnusable, ReauthRequired } from './problems.ts'
+import { titleOf } from './keep.ts'
+import { ConnectorUnusable, ProviderUnavailable, ReauthRequired } from './problems.ts'
+import { freshConnector, requireReauth } from './refresh.ts'
 
 /** What a request to the provider needs. Never stored, never logged, never passed to Temporal. */
 export interface Credential {
@@ -18,21 +21,31 @@ export interface Credential {
 }
 
 /**
- * The credential of a tenant's connector, for one request or a few: ask again for the next. Throws NotFound,
- * `reauth_required`, `connector_unusable`, and `provider_unavailable`.
+ * The credential of a tenant's connector, for one request or a few: ask again for the next. It runs apart from the caller's
+ * transaction, which must not have written the connector before. Throws NotFound, `reauth_required`, `connector_unusable`,
+ * and `provider_unavailable`.
  */
-export async function secretOf(tenant_id: string, id: string): Promise<Credential> {
-  const connector = await connectorOf({ tenant_id }, id)
-  needUsable(connector)
-  const secret = await openCredential(connector)
-  await noteUse(connector)
-  const { provider, kind, base_url, api_version, version } = connector
-  return { provider, kind, base_url, headers: headersFor(connector, secret), api_version, version }
-}
+export const secretOf = (tenant_id: string, id: string): Promise<Credential> =>
+  apart(async () => {
+    const connector = await freshConnector(await connectorOf({ tenant_id }, id))
+    await needUsable(connector)
+    const secret = await openCredential(connector)
+    await noteUse(connector)
+    const { provider, kind, base_url, api_version, version } = connector
+    return { provider, kind, base_url, headers: headersFor(connector, secret), api_version, version }
+  })
 
-function needUsable({ _id, status, status_reason }: ConnectorDocument): void {
+async function needUsable(connector: ConnectorDocument): Promise<void> {
+  const { _id, tenant_id, version, status, status_reason, refreshable, expires_at } = connector
   if (status === 'reauth_required') throw new ReauthRequired(_id, status_reason)
   if (status === 'invalid' || status === 'revoked') throw new ConnectorUnusable(_id, status, status_reason)
+  if (!expires_at || expires_at > new Date()) return
+  const title = titleOf(connector)
+  if (refreshable)
+    throw new ProviderUnavailable(title, status_reason ?? 'its token has ended and is not refreshed yet')
+  const still = { _id, tenant_id, version, status }
+  const ended = await requireReauth(connector, still, `The token of ${title} has expired`)
+  throw new ReauthRequired(_id, ended.status_reason)
 }
 
 const notedEveryMs = 60_000

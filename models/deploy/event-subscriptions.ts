@@ -22,6 +22,8 @@ export const eventKinds = [
   'control_plane.lost',
   'control_plane.replaced',
   'certificate.expiring',
+  'connector.reauth_required',
+  'connector.refused',
   'backup.succeeded',
   'backup.failed',
   'backup.missed',

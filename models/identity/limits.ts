@@ -13,6 +13,7 @@ export const limits = {
   max_archive_gib: { usual: 100 },
   max_backup_gib: { usual: 500 },
   max_certificates: { usual: 100 },
+  max_connectors: { usual: 50 },
   max_cpu_cores: { usual: 64, sum: { of: 'cpu_milli', units: 1000 } },
   max_deploy_servers: { usual: 1 },
   max_llm_tokens_month: { usual: 10_000_000 },

@@ -16,18 +16,26 @@ export function useLinks(settings: {
   }
 }
 
+function known(): Urls {
+  if (!urls) throw new Error('useLinks was not called')
+  return urls
+}
+
+/** A page of the console. */
+export const consolePage = (page: string): string => `${known().console.replace(/\/$/, '')}/${page}`
+
 /**
  * The instructions for using a one-time token: a page of the console, or one API call. The token is in the fragment of
  * the link, which reaches no server and no log.
  */
 export function waysToUse(token: string, page: string, operation: string): string {
-  if (!urls) throw new Error('useLinks was not called')
+  const { api, console } = known()
   const body = JSON.stringify({ token, password: 'YOUR NEW PASSWORD' })
-  return `${urls.console}/${page}#token=${token}
+  return `${console}/${page}#token=${token}
 
 Without the console, send the token yourself:
 
-  curl ${urls.api}${operation} \\
+  curl ${api}${operation} \\
     -H 'content-type: application/json' \\
     -d '${body}'
 `

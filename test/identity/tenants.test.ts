@@ -111,6 +111,7 @@ describe('a tenant’s limits', () => {
       max_archive_gib: 100,
       max_backup_gib: 500,
       max_certificates: 100,
+      max_connectors: 50,
       max_cpu_cores: 64,
       max_deploy_servers: 1,
       max_llm_tokens_month: 10_000_000,

@@ -1,13 +1,10 @@
-import { execFile } from 'node:child_process'
 import { createWriteStream } from 'node:fs'
 import { copyFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import mongoose from 'mongoose'
 import { Secret, TOTP } from 'otpauth'
 import { newId } from '../../lib/ids.ts'
 import { readKeyRing } from '../../lib/seal.ts'
@@ -15,19 +12,20 @@ import { temporalClient } from '../../lib/temporal.ts'
 import { freshKeys, hashKey } from '../../models/data-keys.ts'
 import { hashPassword, User } from '../../models/identity/users.ts'
 import { ask, Client, sleeper, smallVm } from '../support/client.ts'
+import { connectorsOf } from '../support/clients/connectors.ts'
 import { engine } from '../support/engine.ts'
 import '../support/exclusive.ts'
 import { decodedHistory } from '../support/histories.ts'
 import { mailedToken } from '../support/mailbox.ts'
 import { makeMachine, tokenOf } from '../support/api-clients.ts'
-import { plantAll, planted, plantedFile } from '../support/planted.ts'
+import { plantAll, planted } from '../support/planted.ts'
+import { allRecords, secretsIn } from '../support/secret-search.ts'
 import { layout, stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Secrets must not appear in anything that the platform writes. This file runs last: it adds a secret of each kind,
 // then searches for all that the run's tests have sent and received (test/support/planted.ts).
 
-const run = promisify(execFile)
 const configVar = `planted-${newId()}`
 const userData = `planted-${newId()}`
 let folder: string
@@ -39,6 +37,7 @@ beforeAll(async () => {
   await useConfigVars()
   await useUserData()
   await useIdentity()
+  await useConnectors()
   plantAll(await keys())
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
@@ -55,7 +54,7 @@ test('the tests have planted a secret of each kind', () => {
     /^[A-Z2-7]{5}-[A-Z2-7]{5}$/,
   ]
   expect(kinds.filter((kind) => !all.some((secret) => kind.test(secret)))).toEqual([])
-  expect(all).toEqual(expect.arrayContaining([configVar, userData, password, ...readOwner()]))
+  expect(all).toEqual(expect.arrayContaining([configVar, userData, apiKey, password, ...readOwner()]))
 })
 
 test('the search finds a secret that is there', async () => {
@@ -95,7 +94,7 @@ test('neither Temporal’s database nor a decoded history holds a secret', async
 
 test('no record holds a secret', async () => {
   const dump = join(folder, 'dump')
-  await pipeline(Readable.from(records()), createWriteStream(dump))
+  await pipeline(Readable.from(allRecords()), createWriteStream(dump))
   expect(await secretsIn([dump])).toEqual([])
 })
 
@@ -106,6 +105,7 @@ test('no answer shows a secret again', async () => {
     'operations',
     'audit-events',
     'api-clients',
+    'connectors',
     'account',
     'account/sessions',
   ]) {
@@ -145,6 +145,18 @@ async function useIdentity(): Promise<void> {
   const token = await mailedToken(email)
   const reset = await ask('POST', '/api/v1/auth/password-reset/confirm', { body: { token, password } })
   expect(reset).toMatchObject({ status: 204 })
+}
+
+const apiKey = `planted-${newId()}`
+
+/** A key for a provider that does not answer, and the same key for one that is not there. */
+async function useConnectors(): Promise<void> {
+  const connectors = connectorsOf(tenant.owner)
+  const { status, body } = await connectors.import({ provider: 'openai', api_key: apiKey })
+  expect([status, body['status']]).toEqual([201, 'unchecked'])
+  expect(await connectors.check(String(body['id']))).toMatchObject({ status: 503 })
+  const nowhere = { provider: 'openai_compatible', base_url: 'https://169.254.169.254', api_key: apiKey }
+  expect(await connectors.import(nowhere)).toMatchObject({ status: 422 })
 }
 
 /** The master keys, and the keys that they wrap. */
@@ -190,34 +202,6 @@ async function useUserData(): Promise<void> {
   await tenant.owner.get(`${headers.get('operation-location')}?wait=60`)
   expect(await create()).toMatchObject({ status: 409 }) // the name is taken
   expect(await create({ image: userData })).toMatchObject({ status: 422 })
-}
-
-/** Each secret that was found, with its file. grep searches for thousands at once. */
-async function secretsIn(files: string[]): Promise<string[]> {
-  const args = [
-    '--only-matching',
-    '--text',
-    '--with-filename',
-    '--fixed-strings',
-    '--file',
-    plantedFile(),
-    ...files,
-  ]
-  try {
-    const { stdout } = await run('grep', args, { maxBuffer: 64 << 20, env: { LC_ALL: 'C' } })
-    return [...new Set(stdout.trim().split('\n'))]
-  } catch (error) {
-    if ((error as { code?: unknown }).code === 1) return [] // nothing found
-    throw error
-  }
-}
-
-async function* records(): AsyncGenerator<string> {
-  for (const { collectionName } of (await mongoose.connection.db?.collections()) ?? []) {
-    if (collectionName.startsWith('system.')) continue // a time series' buckets; the series itself is read
-    for await (const document of mongoose.connection.collection(collectionName).find())
-      yield `${collectionName} ${JSON.stringify(document)}\n`
-  }
 }
 
 /** Decodes payloads, which are bytes. */

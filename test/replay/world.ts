@@ -34,6 +34,16 @@ export async function repaired(resource: Resource, id: string): Promise<Operatio
   return new Operation(tenant.owner, `/api/v1/operations/${operation._id}`)
 }
 
+/** Has a schedule begin its workflow now. */
+export async function looked(scheduleId: string): Promise<Recordable> {
+  const schedule = temporal.schedule.getHandle(scheduleId)
+  await schedule.trigger()
+  const workflow_id = await eventually(
+    async () => (await schedule.describe()).info.recentActions.at(-1)?.action.workflow.workflowId,
+  )
+  return { end: () => Promise.resolve({ workflow_id, state: 'succeeded' }) }
+}
+
 /** A running container with a disk. */
 export async function withDisk(): Promise<{ id: string; disk: string }> {
   const { id: disk } = await disks.make()

@@ -180,6 +180,12 @@ describe('a target that an operator allows', () => {
     expect(requests.map(({ url }) => url)).toEqual(['/a', '/b'])
     expect(one.faultOf(`http://127.0.0.1:${port}/`)).toBeNull()
     expect(one.faultOf(`http://127.0.0.1:${port + 1}/`)).toBe('address_not_allowed')
+    const exempt = [
+      `http://hooks.internal:${port}/`,
+      `http://hooks.internal:${port + 1}/`,
+      'https://example.com',
+    ]
+    expect(exempt.map((url) => one.isExempt(url))).toEqual([true, false, false])
     for (const other of [`hooks.internal:${port + 1}`, `other.internal:${port}`])
       await expect(one.fetch(`http://${other}/`, asked)).rejects.toMatchObject(refused)
   })

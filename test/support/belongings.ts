@@ -1,4 +1,6 @@
 import { newId } from '../../lib/ids.ts'
+import { Connector } from '../../models/connectors/connectors.ts'
+import { sealCredential } from '../../models/connectors/credentials.ts'
 import { BackupExecution, makeCopyKey, sealCopyCredentials } from '../../models/deploy/backup-executions.ts'
 import { BackupTarget } from '../../models/deploy/backup-targets.ts'
 import { Database, makeCredentials } from '../../models/deploy/databases.ts'
@@ -169,6 +171,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'deploy-servers/services': { task: String(serviceTask['id']), storage: String(serviceStorage['id']) },
     operations: { id: container.operation.id },
     'backup-targets': { id: await makeTarget(tenant.id) },
+    connectors: { id: await makeConnector(tenant.id) },
   }
 }
 
@@ -188,6 +191,22 @@ async function makeTarget(tenant_id: string): Promise<string> {
     checked_at: new Date(),
   }).save()
   return _id
+}
+
+/** A key for a server that the platform does not reach. */
+async function makeConnector(tenant_id: string): Promise<string> {
+  const of = { _id: newId(), tenant_id, version: 1 }
+  await new Connector({
+    ...of,
+    name: 'away',
+    provider: 'openai_compatible',
+    kind: 'api_key',
+    base_url: 'http://127.0.0.1:9',
+    status: 'unchecked',
+    is_default: true,
+    secret_sealed: await sealCredential(of, { token: 'none', refresh_token: null, client_secret: null }),
+  }).save()
+  return of._id
 }
 
 /** A backup that failed. */

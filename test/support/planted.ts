@@ -14,6 +14,7 @@ const secretFields = new Set(
     'secret',
     'recovery_codes',
     'config_vars',
+    'api_key',
   ]),
 )
 // Shorter values would be found by chance.

@@ -71,6 +71,44 @@ export const eventReceiver = { port: layout.apiPort + 72 }
 /** The server with buckets of tenants that the tests start (test/support/s3-server.ts). */
 export const tenantS3 = { port: layout.apiPort + 73 }
 
+/** The providers of connectors that the tests start (test/support/providers/). */
+export const providerPorts = {
+  gitlab: layout.apiPort + 74,
+  github: layout.apiPort + 75,
+  models: layout.apiPort + 76,
+}
+const at = (port: number): string => `http://127.0.0.1:${port}`
+
+/** The platform's client at the Git hosts. */
+export const providerClient = { client_id: 'keelson', client_secret: 'planted-secret-of-the-client' }
+
+/** What an operator would set about them. */
+export const providerSettings = {
+  KEELSON_GITLAB_URL: at(providerPorts.gitlab),
+  KEELSON_GITLAB_CLIENT_ID: providerClient.client_id,
+  KEELSON_GITLAB_CLIENT_SECRET: providerClient.client_secret,
+  KEELSON_GITHUB_URL: at(providerPorts.github),
+  KEELSON_GITHUB_API_URL: at(providerPorts.github),
+  KEELSON_GITHUB_CLIENT_ID: providerClient.client_id,
+  KEELSON_GITHUB_CLIENT_SECRET: providerClient.client_secret,
+  KEELSON_ANTHROPIC_URL: `${at(providerPorts.models)}/anthropic`,
+  KEELSON_OPENAI_URL: `${at(providerPorts.models)}/openai`,
+  KEELSON_GOOGLE_URL: `${at(providerPorts.models)}/google`,
+  KEELSON_MISTRAL_URL: `${at(providerPorts.models)}/mistral`,
+  KEELSON_GROQ_URL: `${at(providerPorts.models)}/groq`,
+  KEELSON_XAI_URL: `${at(providerPorts.models)}/xai`,
+  KEELSON_DEEPSEEK_URL: `${at(providerPorts.models)}/deepseek`,
+  KEELSON_OPENROUTER_URL: `${at(providerPorts.models)}/openrouter`,
+}
+
+/** The private targets that the stack's operator allows. */
+export const outboundAllowed = [
+  `127.0.0.1:${eventReceiver.port}`,
+  `localhost:${eventReceiver.port}`,
+  `127.0.0.1:${tenantS3.port}`,
+  ...Object.values(providerPorts).map((port) => `127.0.0.1:${port}`),
+]
+
 /** More resources than any test needs, whatever the machine has. */
 const settings = {
   KEELSON_MAIL_TOPIC_ARN: mailTopic.arn,
@@ -78,11 +116,9 @@ const settings = {
   KEELSON_MAIL_TOPIC_CA_FILE: mailTopic.caFile,
   KEELSON_ACME_DIRECTORY: `https://localhost:${acmeServer.port}/dir`,
   KEELSON_ACME_CA: acmeServer.caFile,
-  KEELSON_OUTBOUND_ALLOWED: [
-    `127.0.0.1:${eventReceiver.port}`,
-    `localhost:${eventReceiver.port}`,
-    `127.0.0.1:${tenantS3.port}`,
-  ].join(','),
+  KEELSON_OUTBOUND_ALLOWED: outboundAllowed.join(','),
+  ...providerSettings,
+  KEELSON_CONNECTOR_CHECK_SEC: '86400', // tests say when to look
   KEELSON_IMAGES_PRIVATE: 'localhost:1', // where no registry is
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),

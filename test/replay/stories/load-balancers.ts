@@ -2,9 +2,8 @@ import { certificateSchedule } from '../../../worker/schedules.ts'
 import { makeAcmeWorld, type AcmeWorld } from '../../support/acme.ts'
 import { makeAuthority } from '../../support/certificates.ts'
 import type { Json, Operation } from '../../support/client.ts'
-import { eventually } from '../../support/eventually.ts'
 import { allHosts, closeFurther, open } from '../../support/hosts.ts'
-import { newNic, temporal, tenant, type Stories } from '../world.ts'
+import { looked, newNic, tenant, type Stories } from '../world.ts'
 
 const { owner } = tenant
 
@@ -34,14 +33,7 @@ export const loadBalancerStories: Stories = {
     await (await acme()).lost()
     return (await owner.certificates.renew(id)).operation
   },
-  lookAfterCertificates: async () => {
-    const schedule = temporal.schedule.getHandle(certificateSchedule)
-    await schedule.trigger()
-    const workflowId = await eventually(
-      async () => (await schedule.describe()).info.recentActions.at(-1)?.action.workflow.workflowId,
-    )
-    return { end: () => Promise.resolve({ workflow_id: workflowId, state: 'succeeded' }) }
-  },
+  lookAfterCertificates: () => looked(certificateSchedule),
   'deleteCertificate.deleted': async () => {
     const { cert, key } = await (await makeAuthority()).issue(['shop.example'])
     return deletionOf('certificates', { certificate_pem: cert, private_key_pem: key })

@@ -1,6 +1,7 @@
+import { connectorSchedule } from '../../../worker/schedules.ts'
 import { allHosts } from '../../support/hosts.ts'
 import { makeOperator, makeTenant } from '../../support/tenants.ts'
-import { type Stories } from '../world.ts'
+import { looked, type Stories } from '../world.ts'
 
 export const platformStories: Stories = {
   'evacuateHost.active': async () => {
@@ -14,6 +15,7 @@ export const platformStories: Stories = {
     const operator = await makeOperator()
     return (await operator.begin('DELETE', `/api/v1/platform/tenants/${id}`)).operation
   },
+  lookAfterConnectors: () => looked(connectorSchedule),
   'rotateEncryptionKey.active': async () =>
     (await (await makeOperator()).begin('POST', '/api/v1/platform/encryption-key/rotate')).operation,
 }
