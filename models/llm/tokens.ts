@@ -1,6 +1,9 @@
 import { errors, type JWTPayload, SignJWT } from 'jose'
 import { newId } from '../../lib/ids.ts'
-import { Unauthenticated } from '../../lib/problem.ts'
+import { NotFound, Unauthenticated } from '../../lib/problem.ts'
+import { providerNames, providerOf } from '../connectors/catalogue.ts'
+import { Connector } from '../connectors/connectors.ts'
+import { ConnectorRequired } from '../connectors/problems.ts'
 import { sign } from '../identity/signing-keys.ts'
 import { makeVerifier } from '../identity/verified-tokens.ts'
 import { openLedger } from './ledgers.ts'
@@ -33,14 +36,15 @@ export interface Grant {
 
 /**
  * Issues a token for a purpose, and opens its ledger with this budget (null: none but the tenant's limit). Its owner
- * issues another before it ends. Whoever calls has checked that the connector is the tenant's. Throws StateConflict if
- * the purpose's ledger is closed.
+ * issues another before it ends. Throws NotFound for a connector that is not the tenant's, ConnectorRequired for one
+ * without models, and StateConflict if the purpose's ledger is closed.
  */
 export async function issueToken(
   { tenant_id, purpose, connector_id, fallbacks }: Grant,
   budget_tokens: number | null,
   forSec = usualSec,
 ): Promise<{ token: string; expires_at: Date }> {
+  await needModels(tenant_id, [connector_id, ...fallbacks.map((fallback) => fallback.connector_id)])
   await openLedger(tenant_id, purpose, budget_tokens)
   const seconds = Math.min(forSec, longestSec)
   const expires_at = new Date((Math.floor(Date.now() / 1000) + seconds) * 1000)
@@ -53,6 +57,17 @@ export async function issueToken(
     .setIssuedAt()
     .setExpirationTime(expires_at)
   return { token: await sign(token, tokenType), expires_at }
+}
+
+const withModels = providerNames.filter((name) => providerOf(name).serves === 'models')
+
+async function needModels(tenant_id: string, ids: string[]): Promise<void> {
+  const found = await Connector.find({ tenant_id, _id: { $in: ids } }, { provider: 1 }).lean()
+  for (const id of ids) {
+    const connector = found.find(({ _id }) => _id === id)
+    if (!connector) throw new NotFound('connector')
+    if (!withModels.includes(connector.provider)) throw new ConnectorRequired(withModels)
+  }
 }
 
 const verify = makeVerifier({

@@ -2,6 +2,7 @@ import Anthropic from '@anthropic-ai/sdk'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import OpenAI from 'openai'
 import type { ModelGateway } from '../../gateway/models/server.ts'
+import { Connector } from '../../models/connectors/connectors.ts'
 import { closeLedger, ledgerOf, monthLedgerOf, monthOf } from '../../models/llm/ledgers.ts'
 import { issueToken } from '../../models/llm/tokens.ts'
 import { ask as askApi } from '../support/client.ts'
@@ -184,12 +185,20 @@ describe('a token', () => {
     expect((await askApi('GET', '/api/v1/limits', { token: by.token })).status).toBe(401)
   })
 
-  test('for another tenant’s connector is refused', async () => {
+  test('is for the tenant’s own connectors with models alone', async () => {
     const other = await makeTenant()
-    const by = await makeCaller(other.id, connector)
+    await expect(makeCaller(other.id, connector)).rejects.toMatchObject({ status: 404 })
+    const git = await makeConnector(tenant.id, provider.base_url, 'github')
+    await expect(makeCaller(tenant.id, git)).rejects.toMatchObject({ code: 'connector_required' })
+  })
+
+  test('ends with its connector', async () => {
+    const own = await makeConnector(tenant.id, provider.base_url)
+    const by = await makeCaller(tenant.id, own)
+    await Connector.deleteOne({ _id: own, tenant_id: tenant.id })
     await expect(ask(by, 'm')).rejects.toMatchObject(refused)
     expect(await by.calls()).toMatchObject([{ status: 'refused', input_tokens: 0 }])
-    expect(await ledgerOf(other.id, by.purpose)).toMatchObject({ tokens: 0, open: {} })
+    expect(await ledgerOf(tenant.id, by.purpose)).toMatchObject({ tokens: 0, open: {} })
   })
 
   test('for a connector of another API is told so', async () => {

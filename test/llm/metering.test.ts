@@ -2,6 +2,7 @@ import Anthropic from '@anthropic-ai/sdk'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import OpenAI from 'openai'
 import type { ModelGateway } from '../../gateway/models/server.ts'
+import { Connector } from '../../models/connectors/connectors.ts'
 import { ledgerOf } from '../../models/llm/ledgers.ts'
 import type { Fallback } from '../../models/llm/tokens.ts'
 import { eventually } from '../support/eventually.ts'
@@ -249,10 +250,11 @@ describe('a fallback', () => {
   })
 
   test('is passed over if it is gone or speaks another API', async () => {
-    const gone = '0190a000-0000-7000-8000-000000000000'
+    const gone = await makeConnector(tenant.id, provider.base_url)
     const third = await makeConnector(tenant.id, provider.base_url)
     const fallbacks = [gone, ofAnthropic, third].map((connector_id) => ({ connector_id, model: 'other-2' }))
     const by = await caller(await makeConnector(tenant.id, 'http://127.0.0.1:1/v1'), fallbacks)
+    await Connector.deleteOne({ _id: gone, tenant_id: tenant.id })
     expect((await ask(by, 'm')).model).toBe('other-2')
     expect(await metered(by)).toMatchObject({ connector_id: third, status: 'succeeded' })
   })
