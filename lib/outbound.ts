@@ -149,6 +149,8 @@ export function makeOutbound({
       const within = { headersTimeout: headWithinMs, bodyTimeout: pieceWithinMs }
       try {
         const answer = await request(url, { method, headers, body, signal, ...within, dispatcher: keeping })
+        // A body that nobody reads on must not end the process.
+        answer.body.on('error', () => {})
         return { status: answer.statusCode, headers: answer.headers, body: answer.body }
       } catch (error) {
         throw asNoAnswer(error, signal)

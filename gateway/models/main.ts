@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { readSettings } from '../../config.ts'
 import { makeLogger } from '../../lib/log.ts'
-import { serveMetrics } from '../../lib/metrics.ts'
+import { gauge, serveMetrics } from '../../lib/metrics.ts'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import { makePrices, OwnPrices } from '../../models/llm/prices.ts'
 import { openModelGateway } from './server.ts'
@@ -18,6 +18,7 @@ const own = pricesFile ? OwnPrices.parse(JSON.parse(readFileSync(pricesFile, 'ut
 
 await connectDatabase(settings)
 const gateway = await openModelGateway(settings, makePrices(own), log)
+gauge('keelson_model_calls_open', 'Calls of models that are under way', () => gateway.open())
 const scraped = await serveMetrics('model-gateway', settings, log)
 log.info({ port: gateway.port }, 'ready')
 

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import type { Settings } from '../../config.ts'
 import { isLoopback } from '../../lib/addresses.ts'
 import type { Logger } from '../../lib/log.ts'
-import { gauge, metrics } from '../../lib/metrics.ts'
+import { metrics } from '../../lib/metrics.ts'
 import { makeOutbound } from '../../lib/outbound.ts'
 import { withTlsFiles } from '../../lib/tls-files.ts'
 import { settleLostCalls } from '../../models/llm/calls.ts'
@@ -21,6 +21,8 @@ export type ModelGatewaySettings = Pick<
 
 export interface ModelGateway {
   port: number
+  /** How many calls are under way. */
+  open(): number
   close(): Promise<void>
 }
 
@@ -55,7 +57,6 @@ export async function openModelGateway(
     quietMs: settings.KEELSON_MODELS_QUIET_SEC * 1000,
     underWay: new Set(),
   }
-  gauge('keelson_model_calls_open', 'Calls of models that are under way', () => context.underWay.size)
   const calls = new Set<Promise<void>>()
   const server = listener(settings, log)
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
@@ -69,6 +70,7 @@ export async function openModelGateway(
 
   return {
     port: (server.address() as AddressInfo).port,
+    open: () => context.underWay.size,
     async close() {
       const closed = once(server, 'close')
       server.close()
