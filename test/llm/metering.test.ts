@@ -13,11 +13,17 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // What a call takes when something goes wrong: callers that leave, providers that are down, slow, broken or lie.
 
-const gate = Promise.withResolvers<void>()
+/** Holds the answers for a model until the test lets them go. */
+const gates = new Map<string, PromiseWithResolvers<void>>()
+function gateOf(model: string): PromiseWithResolvers<void> {
+  const gate = gates.get(model) ?? Promise.withResolvers<void>()
+  gates.set(model, gate)
+  return gate
+}
 const never = new Promise<never>(() => {})
 /** How the provider treats a model, by the beginning of its name. */
-const treatments: Record<string, (count: number) => Treatment> = {
-  held: () => ({ waits: { after: 3, for: gate.promise } }),
+const treatments: Record<string, (count: number, model: string) => Treatment> = {
+  held: (_, model) => ({ waits: { after: 3, for: gateOf(model).promise } }),
   endless: () => ({ endless: true }),
   silent: () => ({ status: null }),
   stalls: () => ({ waits: { after: 3, for: never } }),
@@ -41,13 +47,15 @@ let ofAnthropic: string
 
 beforeAll(async () => {
   tenant = await makeTenant()
-  provider = await startModelProvider((model, count) => treatments[model.replace(/-.*/, '')]?.(count) ?? {})
+  provider = await startModelProvider(
+    (model, count) => treatments[model.replace(/-.*/, '')]?.(count, model) ?? {},
+  )
   gateway = await openGateway([provider.port, 1])
   connector = await makeConnector(tenant.id, provider.base_url)
   ofAnthropic = await makeConnector(tenant.id, provider.base_url, 'anthropic')
 })
 afterAll(async () => {
-  gate.resolve()
+  for (const gate of gates.values()) gate.resolve()
   await gateway.close()
   await provider.close()
 })
@@ -77,7 +85,7 @@ describe('a caller who hangs up', () => {
     const chunks = await stream(by, 'held-1')
     for await (const _ of chunks) break
     expect(provider.wasLeft('held-1')).toBe(false)
-    gate.resolve()
+    gateOf('held-1').resolve()
     expect(await metered(by)).toMatchObject({ status: 'interrupted', ...truth })
   })
 
@@ -86,7 +94,7 @@ describe('a caller who hangs up', () => {
     const client = new Anthropic({ apiKey: by.token, baseURL: urlOf(gateway), maxRetries: 0 })
     const events = await client.messages.create({ model: 'held-2', ...most, stream: true })
     for await (const _ of events) break
-    gate.resolve()
+    gateOf('held-2').resolve()
     expect(await metered(by)).toMatchObject(truth)
   })
 
@@ -107,6 +115,8 @@ describe('a caller who hangs up', () => {
     await eventually(() => provider.askedFor('held-3').length > 0)
     stop.abort()
     await expect(answer).rejects.toThrow()
+    gateOf('held-3').resolve()
+    // Whether it was interrupted depends on which of the two the gateway notices first.
     expect(await metered(by)).toMatchObject(truth)
   })
 })

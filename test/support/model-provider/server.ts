@@ -22,7 +22,7 @@ export interface Treatment {
   headers?: Record<string, string>
   /** Ends the connection after so many events of a stream. */
   breaksAfter?: number
-  /** Waits for this after so many events of a stream, and goes on with what it resolves to. */
+  /** Waits for this after so many events of a stream, or before any other answer. */
   waits?: { after: number; for: Promise<unknown> }
   /** Repeats the events with text without end. */
   endless?: boolean
@@ -60,6 +60,7 @@ export async function startModelProvider(treat: (model: string, count: number) =
     const made = { body, figures: treatment.figures ?? 'true' }
     const [whole, events] = kinds[path] ?? [() => answers.models, null]
     if (events && body['stream'] === true) return stream(res, events(made), treatment)
+    await treatment.waits?.for
     res.writeHead(200, { 'content-type': 'application/json', 'x-request-id': 'req_1', 'set-cookie': 'a=b' })
     res.end(JSON.stringify(whole(made)))
   }
