@@ -30,8 +30,8 @@ const UsageQuery = z.strictObject({
     .min(0)
     .default(20)
     .transform((limit) => Math.min(limit, 100))
-    .describe('Items to return; values above 100 are capped at 100'),
-  offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Items to skip'),
+    .describe('Groups to return; values above 100 are capped at 100'),
+  offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Groups to skip'),
 })
 
 const count = z.int().nonnegative()
@@ -60,14 +60,14 @@ export const llmUsage = [
     permission: 'llm_usage:read',
     summary: 'Sum up the tokens and the cost of calls of models',
     query: UsageQuery,
-    responses: { 200: z.strictObject({ items: z.array(UsageView), total: z.int() }) },
+    responses: { 200: z.strictObject({ usage: z.array(UsageView), total: z.int().describe('All groups') }) },
     handle: async ({ caller, query }) => {
       const { from: given, to: until, group_by, limit, offset, ...exactly } = query
       const to = until === undefined ? new Date() : new Date(until)
       const from = given === undefined ? new Date(to.getTime() - usualDays * dayMs) : new Date(given)
       if (from >= to) throw new InvalidInput(400, [{ pointer: '/from', message: 'is not before `to`' }])
       const found = await usageOf(caller.tenant_id, { from, to, ...exactly }, group_by, { limit, offset })
-      return { items: found.rows, total: found.total }
+      return { usage: found.rows, total: found.total }
     },
   }),
 ]

@@ -52,9 +52,9 @@ async function insert(tenant_id: string, fields: Partial<CallDocument>): Promise
 }
 
 const usage = (query = '') =>
-  tenant.owner.get<{ items: Record<string, unknown>[]; total: number }>(`${path}${query}`)
+  tenant.owner.get<{ usage: Record<string, unknown>[]; total: number }>(`${path}${query}`)
 const sums = async (query: string) =>
-  (await usage(`?group_by=model&${query}`)).items.map((item) => [item['model'], item['input_tokens']])
+  (await usage(`?group_by=model&${query}`)).usage.map((item) => [item['model'], item['input_tokens']])
 const none = {
   day: null,
   purpose_kind: null,
@@ -67,7 +67,7 @@ const none = {
 
 describe('usage', () => {
   test('is summed up by day, purpose and model, the latest day first', async () => {
-    const { items, total } = await usage()
+    const { usage: items, total } = await usage()
     expect(total).toBe(3)
     expect(items).toHaveLength(3)
     expect(items.map((item) => item['day'])).toEqual([dayOf(1), dayOf(1), dayOf(2)])
@@ -88,7 +88,7 @@ describe('usage', () => {
   })
 
   test('by day alone has the rest together', async () => {
-    const { items } = await usage('?group_by=day')
+    const { usage: items } = await usage('?group_by=day')
     expect(items).toMatchObject([
       { ...none, day: dayOf(1), calls: 4, refused_calls: 1, input_tokens: 51, unpriced_calls: 2 },
       { ...none, day: dayOf(2), calls: 1, input_tokens: 10, output_tokens: 5, cost_nano_usd: 700 },
@@ -104,9 +104,9 @@ describe('usage', () => {
   test('comes in pages', async () => {
     const first = await usage('?limit=2')
     const second = await usage('?limit=2&offset=2')
-    expect([first.total, first.items.length, second.items.length]).toEqual([3, 2, 1])
-    expect([...first.items, ...second.items]).toEqual((await usage()).items)
-    expect(await usage('?limit=0')).toEqual({ items: [], total: 3 })
+    expect([first.total, first.usage.length, second.usage.length]).toEqual([3, 2, 1])
+    expect([...first.usage, ...second.usage]).toEqual((await usage()).usage)
+    expect(await usage('?limit=0')).toEqual({ usage: [], total: 3 })
   })
 
   test.each(['group_by=week', 'group_by=', 'from=yesterday', 'purpose_kind=x', 'colour=red', 'limit=-1'])(
