@@ -5,7 +5,8 @@ import { unsealSecret } from '../../models/secrets.ts'
 import { Connector, connectorOf, sealContext } from '../../models/connectors/connectors.ts'
 import { deleteConnector } from '../../models/connectors/deletion.ts'
 import { secretOf } from '../../models/connectors/secrets.ts'
-import { usesConnectors } from '../../models/connectors/uses.ts'
+import { holdConnector, usesConnectors } from '../../models/connectors/uses.ts'
+import { transaction } from '../../models/database.ts'
 import { AuditEvent } from '../../models/identity/audit.ts'
 import { useOutbound } from '../../models/outbound.ts'
 import type { Json } from '../support/client.ts'
@@ -305,6 +306,22 @@ describe('a connector', () => {
     expect(await tenant.owner.ask('GET', `/api/v1/connectors/${id}`)).toMatchObject({ status: 404 })
   })
 
+  test('whose deletion was interrupted is used by nothing, and deleted again', async () => {
+    const { id } = await make(own())
+    const hold = () => transaction(() => holdConnector(tenant.id, id))
+    expect(await hold()).toMatchObject({ _id: id })
+    await Connector.updateOne({ _id: id, tenant_id: tenant.id }, { $set: { status: 'revoked' } })
+    await expect(hold()).rejects.toMatchObject({ status: 404 })
+    await expect(secretOf(tenant.id, id)).rejects.toMatchObject({
+      code: 'connector_unusable',
+      extensions: { connector_id: id, state: 'revoked' },
+    })
+    const api_key = newKey()
+    vendors.accept(api_key)
+    expect(await connectors.import({ ...own(), api_key, connector_id: id })).toMatchObject({ status: 404 })
+    expect(await connectors.delete(id)).toMatchObject({ status: 200 })
+  })
+
   test('is renamed, to a name that is free', async () => {
     const [one, two] = [await make(own()), await make(own())]
     expect(await connectors.rename(one.id, 'renamed')).toMatchObject({
@@ -331,7 +348,7 @@ describe('a connector', () => {
     const replacing = await maker.import({ ...own(), api_key: newKey(), connector_id: id })
     expect(replacing).toMatchObject({ status: 403, body: { permission: 'connectors:update' } })
     await connectors.delete(id)
-    const events = await AuditEvent.find({ tenant_id: tenant.id, resource_id: id }).lean()
+    const events = await AuditEvent.find({ tenant_id: tenant.id, resource_id: id }).sort({ time: 1 }).lean()
     expect(events.map(({ action, resource_kind }) => [action, resource_kind])).toEqual([
       ['POST /api/v1/connectors/import', 'connector'],
       ['DELETE /api/v1/connectors/{id}', 'connector'],

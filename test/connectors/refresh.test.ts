@@ -4,6 +4,7 @@ import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { makeOutbound } from '../../lib/outbound.ts'
+import { newWebhookSecret } from '../../lib/standard-webhooks.ts'
 import { temporalClient } from '../../lib/temporal.ts'
 import { Connector, type ConnectorDocument, connectorOf } from '../../models/connectors/connectors.ts'
 import { openCredential } from '../../models/connectors/credentials.ts'
@@ -13,6 +14,7 @@ import { secretOf } from '../../models/connectors/secrets.ts'
 import { EventSubscription } from '../../models/deploy/event-subscriptions.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
 import { useOutbound } from '../../models/outbound.ts'
+import { sealSecret } from '../../models/secrets.ts'
 import { connectorSchedule } from '../../worker/schedules.ts'
 import { connectorsOf } from '../support/clients/connectors.ts'
 import { eventually } from '../support/eventually.ts'
@@ -241,12 +243,14 @@ async function gitlabForgets(id: string): Promise<void> {
 
 /** A subscription to all events of the tenant. */
 async function subscribe(): Promise<void> {
+  const _id = newId()
   await new EventSubscription({
+    _id,
     tenant_id: tenant.id,
     deploy_server_id: newId(),
     name: 'all',
     url: 'https://events.example',
-    secret_sealed: '-',
+    secret_sealed: await sealSecret(newWebhookSecret(), _id),
   }).save()
 }
 

@@ -80,7 +80,7 @@ export async function startOauthServer({ port, paths, errorsAs200 = false, api }
     findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub }) }),
     cookies: { keys: [newId()] },
   }
-  const provider = new Provider(url, configuration)
+  const provider = withoutWarnings(() => new Provider(url, configuration))
 
   provider.use(async (context, next) => {
     const isToken = context.path === paths.token && context.method === 'POST'
@@ -175,6 +175,17 @@ export async function startOauthServer({ port, paths, errorsAs200 = false, api }
 }
 
 export type OauthServer = Awaited<ReturnType<typeof startOauthServer>>
+
+/** It warns that its storage, keys and pages are for development, which this is. */
+function withoutWarnings<T>(make: () => T): T {
+  const { warn } = console
+  console.warn = () => {}
+  try {
+    return make()
+  } finally {
+    console.warn = warn
+  }
+}
 
 const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')
 
