@@ -24,7 +24,7 @@ const metrics = (metricsPort: number) => ({
     .default('127.0.0.1')
     .describe('The address that serves `/metrics` for Prometheus; it has no login'),
   KEELSON_METRICS_PORT: port(metricsPort).describe(
-    'The port of `/metrics`; the worker’s default is 7086, the host’s 7087, the gateway’s 7089; 0 takes a free port',
+    'The port of `/metrics`; the worker’s default is 7086, the host’s 7087, the gateway’s 7089, the model gateway’s 7093; 0 takes a free port',
   ),
 })
 const temporalMetrics = {
@@ -414,6 +414,56 @@ const gateway = z.object({
     .describe('Lets the gateway listen on any address without TLS: only behind a proxy that ends TLS'),
 })
 
+const modelGateway = z.object({
+  ...common,
+  ...metrics(7093),
+  ...mongodb,
+  ...outbound,
+  KEELSON_MODELS_HOST: z.string().default('127.0.0.1').describe('The address the model gateway listens on'),
+  KEELSON_MODELS_PORT: port(7092).describe('The port the model gateway listens on'),
+  KEELSON_MODELS_TLS_CERT_FILE: z
+    .string()
+    .optional()
+    .describe(
+      'The model gateway’s certificate (PEM, with its chain), reloaded when it changes. Without it, it listens only on a loopback address',
+    ),
+  KEELSON_MODELS_TLS_KEY_FILE: z.string().optional().describe('The certificate’s private key (PEM)'),
+  KEELSON_MODELS_PLAINTEXT: z
+    .enum(['true', 'false'])
+    .default('false')
+    .describe('Lets the model gateway listen on any address without TLS: only behind a proxy that ends TLS'),
+  KEELSON_MODELS_PER_CONNECTOR: z.coerce
+    .number()
+    .int()
+    .positive()
+    .default(100)
+    .describe('Calls of one connector that may be under way at once, on each replica of the model gateway'),
+  KEELSON_MODELS_BODY_MIB: z.coerce
+    .number()
+    .positive()
+    .max(256)
+    .default(32)
+    .describe('The largest body of a call to a model'),
+  KEELSON_MODELS_CALL_SEC: z.coerce
+    .number()
+    .positive()
+    .max(3_600)
+    .default(900)
+    .describe('How long a call to a model may take'),
+  KEELSON_MODELS_QUIET_SEC: z.coerce
+    .number()
+    .positive()
+    .max(3_600)
+    .default(180)
+    .describe('How long a model may take to begin a stream, and between its pieces'),
+  KEELSON_MODELS_PRICES_FILE: z
+    .string()
+    .optional()
+    .describe(
+      'The operator’s own prices of models (JSON), which stand above those that come with the platform: docs/model-gateway.md',
+    ),
+})
+
 const host = z.object({
   ...common,
   ...metrics(7087),
@@ -673,7 +723,7 @@ const setup = z.object({
 })
 
 /** The settings of each role. */
-export const roleSettings = { api, worker, gateway, host, setup }
+export const roleSettings = { api, worker, gateway, 'model-gateway': modelGateway, host, setup }
 export type Role = keyof typeof roleSettings
 export type Settings<R extends Role> = z.infer<(typeof roleSettings)[R]>
 

@@ -43,6 +43,7 @@ import { makeOauth } from './identity/oauth.ts'
 import { users } from './identity/users.ts'
 import { limits } from './identity/limits.ts'
 import { tenants } from './identity/tenants.ts'
+import { llmUsage } from './llm/usage.ts'
 import { caTrusts } from './network/ca-trusts.ts'
 import { certificates } from './network/certificates.ts'
 import { loadBalancerLogs } from './network/load-balancer-logs.ts'
@@ -117,6 +118,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...toolProbes,
   ...hosts,
   ...limits,
+  ...llmUsage,
   ...tenants,
   ...makeMailWebhook(context),
   ...mailSuppressions,

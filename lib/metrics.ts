@@ -41,6 +41,16 @@ export const metrics = {
     help: 'Calls of hosts to the gateway, by the gRPC status of the answer',
     labelNames: ['method', 'status'] as const,
   }),
+  modelCalls: new Counter({
+    name: 'keelson_model_calls_total',
+    help: 'Calls to the model gateway, by the status of the answer',
+    labelNames: ['endpoint', 'status'] as const,
+  }),
+  modelTokens: new Counter({
+    name: 'keelson_model_tokens_total',
+    help: 'Tokens of calls that this gateway settled, in and out',
+    labelNames: ['direction'] as const,
+  }),
   balancedRequests: new Counter({
     name: 'keelson_load_balancer_requests_total',
     help: 'Requests to the load balancers of this host, by the class of the response',

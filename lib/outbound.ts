@@ -1,5 +1,6 @@
 import { lookup as resolve } from 'node:dns/promises'
 import { isIP, type LookupFunction } from 'node:net'
+import type { Readable } from 'node:stream'
 import { callbackify } from 'node:util'
 import ipaddr from 'ipaddr.js'
 import { Agent, buildConnector, type Dispatcher, errors, request } from 'undici'
@@ -23,6 +24,13 @@ export class NoAnswer extends Error {
   override readonly name = 'NoAnswer'
   readonly code = 'no_answer'
   readonly permanent = false
+  /** The request may have arrived, and may still be worked on. */
+  readonly timedOut: boolean
+
+  constructor(message: string, { cause, timedOut = false }: { cause?: unknown; timedOut?: boolean } = {}) {
+    super(message, { cause })
+    this.timedOut = timedOut
+  }
 }
 
 export interface OutboundRequest {
@@ -43,6 +51,25 @@ export interface OutboundAnswer {
   body: Buffer
 }
 
+export interface OutboundStreamRequest {
+  method: 'GET' | 'POST'
+  headers: Record<string, string>
+  body?: string | Uint8Array
+  /** Until the answer's head is here. */
+  headWithinMs: number
+  /** Between two pieces of the body. */
+  pieceWithinMs: number
+  /** Ends the request, and the body. */
+  signal: AbortSignal
+}
+
+export interface OutboundStream {
+  status: number
+  headers: Record<string, string | string[] | undefined>
+  /** Read it to its end, or destroy it. */
+  body: Readable
+}
+
 export interface Outbound {
   /** The reason why a URL is refused before anything is looked up; null if there is none. */
   faultOf(url: string): 'not_a_url' | 'address_not_allowed' | null
@@ -52,6 +79,11 @@ export interface Outbound {
   fetch(url: string, asked: OutboundRequest): Promise<OutboundAnswer>
   /** The same guard for an agent of another file. `passed` is told of each step of a connection that has succeeded. */
   connector(passed: (step: 'dns' | 'connect') => void): buildConnector.connector
+  /**
+   * The same for a body that is read as it comes. Its connections are kept for a while: each was checked when it stood,
+   * and stays with the server that it reached.
+   */
+  stream(url: string, asked: OutboundStreamRequest): Promise<OutboundStream>
   close(): Promise<void>
 }
 
@@ -59,7 +91,7 @@ type Lookup = (name: string) => Promise<{ address: string; family: number }[]>
 
 /**
  * `allowed`: private targets that an operator allows, as exact `host:port` of URLs. No proxy of the environment is
- * used, since its addresses could not be checked, and no connection is kept, so each request is checked anew.
+ * used, since its addresses could not be checked, and `fetch` keeps no connection, so each request is checked anew.
  */
 export function makeOutbound({
   allowed = [],
@@ -69,7 +101,9 @@ export function makeOutbound({
   lookup?: Lookup
 }): Outbound {
   const exempt = new Set(allowed.map((target) => target.toLowerCase()))
-  const agent = new Agent({ connect: guard(exempt, lookup), pipelining: 0 })
+  const connect = guard(exempt, lookup)
+  const agent = new Agent({ connect, pipelining: 0 })
+  const keeping = new Agent({ connect, pipelining: 1, keepAliveTimeout: keptMs, keepAliveMaxTimeout: keptMs })
   const isAllowed = ({ host, port, protocol }: URL): boolean =>
     exempt.has(port ? host : `${host}:${portOf(protocol)}`)
   const isRefused = (url: URL): boolean => isPrivateLiteral(bare(url.hostname)) && !isAllowed(url)
@@ -107,15 +141,32 @@ export function makeOutbound({
       try {
         return await fetch(url, asked, signal)
       } catch (error) {
-        throw error instanceof AddressNotAllowed
-          ? error
-          : new NoAnswer(whyNone(error, signal), { cause: error })
+        throw asNoAnswer(error, signal)
       }
     },
     connector: (passed) => guard(exempt, lookup, passed),
-    close: () => agent.destroy(),
+    async stream(text, { method, headers, body = null, headWithinMs, pieceWithinMs, signal }) {
+      const url = webUrl(text)
+      if (!url) throw new NoAnswer('It is no URL of http or https')
+      if (isRefused(url)) throw new AddressNotAllowed()
+      const within = { headersTimeout: headWithinMs, bodyTimeout: pieceWithinMs }
+      try {
+        const answer = await request(url, { method, headers, body, signal, ...within, dispatcher: keeping })
+        // A body that nobody reads on must not end the process.
+        answer.body.on('error', () => {})
+        return { status: answer.statusCode, headers: answer.headers, body: answer.body }
+      } catch (error) {
+        throw asNoAnswer(error, signal)
+      }
+    },
+    async close() {
+      await Promise.all([agent.destroy(), keeping.destroy()])
+    },
   }
 }
+
+/** Shorter than servers keep them, most of which do for a minute. */
+const keptMs = 30_000
 
 /** Connects to public addresses alone, unless the target is exempt. */
 function guard(
@@ -214,8 +265,14 @@ async function beginningOf(body: AsyncIterable<Buffer>, mostBytes: number): Prom
   return Buffer.concat(chunks).subarray(0, mostBytes)
 }
 
-function whyNone(error: unknown, signal: AbortSignal): string {
-  if (signal.aborted || error instanceof errors.ConnectTimeoutError) return 'It did not answer in time'
+function asNoAnswer(error: unknown, signal: AbortSignal): AddressNotAllowed | NoAnswer {
+  if (error instanceof AddressNotAllowed) return error
+  const timedOut = signal.aborted || error instanceof errors.HeadersTimeoutError
+  return new NoAnswer(whyNone(error, timedOut), { cause: error, timedOut })
+}
+
+function whyNone(error: unknown, timedOut: boolean): string {
+  if (timedOut || error instanceof errors.ConnectTimeoutError) return 'It did not answer in time'
   const { code = '' } = error as NodeJS.ErrnoException
   if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return 'Its name has no address'
   if (code === 'ECONNREFUSED') return 'It refuses connections'

@@ -24,6 +24,6 @@ export const isPublishable = (port: number, { range, reserved }: PublishablePort
  * The usual ports of what the platform consists of, which a host cannot know from its own settings: VXLAN, the API and
  * the roles' metrics, Temporal and its UI, MongoDB.
  */
-export const platformPorts: PortRange[] = ['4789', '7080-7089', '7233', '8233', '27017-27019', '27080'].map(
+export const platformPorts: PortRange[] = ['4789', '7080-7093', '7233', '8233', '27017-27019', '27080'].map(
   parsePorts,
 )

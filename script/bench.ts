@@ -14,6 +14,7 @@ import { loadBalancers } from './benchmarks/load-balancers.ts'
 import { logs } from './benchmarks/logs.ts'
 import { machines } from './benchmarks/machines.ts'
 import { machine, type Row, table } from './benchmarks/measure.ts'
+import { modelGateway } from './benchmarks/model-gateway.ts'
 import { metrics } from './benchmarks/metrics.ts'
 import { networks } from './benchmarks/networks.ts'
 import { operations } from './benchmarks/operations.ts'
@@ -41,6 +42,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   databases,
   'databases-copies': databaseCopies,
   'databases-schedules': databaseSchedules,
+  'model-gateway': (stack) => modelGateway(stack, portBase + 60),
   disks,
   machines,
   operations,

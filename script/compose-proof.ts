@@ -83,6 +83,7 @@ function up(): void {
     KEELSON_HOST_PORT: String(layout.hostPort),
     KEELSON_HOST_PORT_RANGE: layout.hostPortRange,
     KEELSON_GATEWAY_PORT: String(layout.gatewayPort),
+    KEELSON_MODELS_PORT: String(layout.modelsPort),
     TEMPORAL_UI_PORT: String(layout.temporalUiPort),
     KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
     DOCKER_SOCKET: String(process.env['DOCKER_HOST']).replace('unix://', ''),

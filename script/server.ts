@@ -25,7 +25,7 @@ script/server destroy --yes          stop all; delete all data, and the containe
   --apis N          that many API processes, each 10 ports above the one before (1)
   --hosts N         that many hosts: this machine, and further ones as network namespaces on it, for development (1)
 Each role serves /metrics for Prometheus on 127.0.0.1, so far above the first API's port: api 5, worker 6, host 7,
-gateway 9, and each further one of them 10 more.
+gateway 9, model-gateway 13, and each further one of them 10 more.
 Other settings are environment variables: docs/configuration.md.`
 
 const { values: flags, positionals } = parseArgs({

@@ -1,9 +1,9 @@
-import { hash } from 'node:crypto'
-import { decodeJwt, type JWTPayload, jwtVerify, SignJWT } from 'jose'
+import { decodeJwt, SignJWT } from 'jose'
 import { newId } from '../../lib/ids.ts'
 import { type ApiClientDocument, effectiveScopes, livingClient, noteUse } from './api-clients.ts'
 import type { Permission } from './roles.ts'
-import { sign, verificationKey } from './signing-keys.ts'
+import { sign } from './signing-keys.ts'
+import { makeVerifier } from './verified-tokens.ts'
 
 /** The `typ` header of access tokens. It keeps our other tokens from passing as access tokens (RFC 9068). */
 export const accessTokenType = 'at+jwt'
@@ -38,39 +38,18 @@ export interface Machine {
 export async function machineOf(token: string, issuer: string): Promise<Machine | null> {
   // Read the client while the signature is checked. The claim counts only if the signature is valid.
   const claimed = String(decodeJwt(token)['client_id'])
-  const [payload, client] = await Promise.all([verify(token, issuer), livingClient(claimed)])
+  const [payload, client] = await Promise.all([
+    verify(token, { issuer, audience: issuer }),
+    livingClient(claimed),
+  ])
   if (!client || client.token_generation !== payload['generation']) return null
   noteUse(client)
   return { client, permissions: effectiveScopes(client, String(payload['scope']).split(' ')) }
 }
 
-// A signature check takes as long as the query for the client. A valid token is remembered until the signing keys are
-// read again, which is as often. Its expiry is checked each time.
-const rememberedMs = 10_000
-// Some 500 bytes each.
-const mostRemembered = 10_000
-let good = new Map<string, JWTPayload>()
-let goodSince = 0
-
 /** The claims of a token. Rejects if the token is not ours or has expired. */
-async function verify(token: string, issuer: string): Promise<JWTPayload> {
-  const now = Date.now()
-  if (now - goodSince > rememberedMs || good.size >= mostRemembered) {
-    good = new Map()
-    goodSince = now
-  }
-  // A hash, not the token: a memory dump holds only the tokens of requests in progress.
-  const key = hash('sha256', `${issuer} ${token}`, 'base64')
-  const known = good.get(key)
-  if (known?.exp !== undefined && known.exp * 1000 > now) return known
-  const { payload } = await jwtVerify(token, verificationKey, {
-    algorithms: ['EdDSA'],
-    typ: accessTokenType,
-    issuer,
-    audience: issuer,
-    requiredClaims: ['sub', 'client_id', 'scope', 'jti', 'iat', 'exp'],
-    maxTokenAge: accessTokenSec,
-  })
-  good.set(key, payload)
-  return payload
-}
+const verify = makeVerifier({
+  typ: accessTokenType,
+  requiredClaims: ['sub', 'client_id', 'scope', 'jti', 'iat', 'exp'],
+  maxTokenAge: accessTokenSec,
+})

@@ -50,6 +50,7 @@ const special = [
   'workflows:run',
   'workflows:publish',
   'connectors:use',
+  'llm_usage:read',
 ] as const
 export const platformPermissions = [
   'platform:tenants',

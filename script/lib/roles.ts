@@ -66,6 +66,7 @@ export function roleEnv(
     KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
     KEELSON_GATEWAY_PORT: String(layout.gatewayPort),
     KEELSON_GATEWAY_URL: layout.gatewayUrl,
+    KEELSON_MODELS_PORT: String(layout.modelsPort),
     KEELSON_DOCKER_HOST: connections.dockerHost,
     ...(connections.bridge ? { KEELSON_CONTAINER_BRIDGE: connections.bridge } : {}),
     KEELSON_HOST_PORT: String(layout.hostPort),
@@ -236,6 +237,15 @@ export function gatewayRole(layout: Layout, connections: Connections): RoleSpec 
   }
 }
 
+export function modelGatewayRole(layout: Layout, connections: Connections): RoleSpec {
+  return {
+    ...nodeRole(layout, 'model-gateway', 'gateway/models/main.ts'),
+    env: roleEnv(layout, 'model-gateway', connections, metricsSetting(layout, 'model-gateway', 0)),
+    ready: saysReady,
+    graceMs: 15_000,
+  }
+}
+
 /** `token` is for the host's first enrolment; `underlay` is its address between hosts. */
 export function hostRole(
   layout: Layout,
@@ -255,7 +265,7 @@ export function hostRole(
   }
 }
 
-const metricsOffset = { api: 5, worker: 6, host: 7, gateway: 9 }
+const metricsOffset = { api: 5, worker: 6, host: 7, gateway: 9, 'model-gateway': 13 }
 
 /** The metrics port of a role's n-th process; `index` counts from 0. */
 export const metricsPort = (layout: Layout, role: keyof typeof metricsOffset, index: number): number =>

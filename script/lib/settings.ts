@@ -20,6 +20,7 @@ export const serverSettings = z.object({
   KEELSON_HOST_PORT: port.describe('The port of the host’s data plane'),
   KEELSON_GATEWAY_PORT: port.describe('The port of the gateway between hosts and Temporal'),
   KEELSON_GATEWAY_URL: z.url().optional().describe('How hosts reach the gateway'),
+  KEELSON_MODELS_PORT: port.describe('The port of the gateway between sandboxes and models'),
   KEELSON_HOST_PORT_RANGE: z.string().optional().describe('Host ports for containers’ published ports'),
   KEELSON_VXLAN_PORT: port.describe('The UDP port of VPCs between hosts'),
   KEELSON_TUNNEL_PORT: port.describe('The UDP port of the tunnel between hosts'),
@@ -46,6 +47,7 @@ export interface Layout {
   hostPort: number
   gatewayPort: number
   gatewayUrl: string
+  modelsPort: number
   hostPortRange: string
   diskPorts: string
   vxlanPort: number
@@ -67,6 +69,7 @@ const defaultPorts = (base?: number) =>
         api: 7080,
         host: 7081,
         gateway: 7088,
+        models: 7092,
         mongodb: 27080,
         temporal: 7233,
         ui: 8233,
@@ -79,6 +82,7 @@ const defaultPorts = (base?: number) =>
         api: base,
         host: base + 1,
         gateway: base + 8,
+        models: base + 12,
         mongodb: base + 2,
         temporal: base + 3,
         ui: base + 4,
@@ -119,6 +123,7 @@ export function readLayout(
     hostPort: set.KEELSON_HOST_PORT ?? ports.host,
     gatewayPort,
     gatewayUrl: set.KEELSON_GATEWAY_URL ?? `http://127.0.0.1:${gatewayPort}`,
+    modelsPort: set.KEELSON_MODELS_PORT ?? ports.models,
     hostPortRange: set.KEELSON_HOST_PORT_RANGE ?? ports.range,
     diskPorts: ports.disks,
     vxlanPort: set.KEELSON_VXLAN_PORT ?? ports.vxlan,

@@ -59,7 +59,7 @@ export interface Counts {
 const rotateEveryMs = 60_000
 
 /** A role stops before the roles that it uses. */
-const stopOrder = [/^host/, /^worker/, /^gateway/, /^api/, /^temporal/, /^mongodb/, /^docker/]
+const stopOrder = [/^host/, /^worker/, /^(model-)?gateway/, /^api/, /^temporal/, /^mongodb/, /^docker/]
 
 /** Runs every role of the platform on this machine, from start to stop. */
 export class Supervisor implements Controlled {
@@ -142,6 +142,7 @@ export class Supervisor implements Controlled {
       ...Array.from({ length: this.#counts.apis }, (_, i) => roles.apiRole(layout, connections, i)),
       ...Array.from({ length: this.#counts.workers }, (_, i) => roles.workerRole(layout, connections, i)),
       roles.gatewayRole(layout, connections),
+      roles.modelGatewayRole(layout, connections),
       roles.hostRole(layout, connections, first.host_token, further[0]?.machine ?? null),
       ...further.map((host) =>
         furtherHostRole(layout, connections, host, first.further_tokens[host.name] ?? null),
@@ -269,6 +270,7 @@ export class Supervisor implements Controlled {
       apiPort,
       hostPort,
       gatewayPort,
+      modelsPort,
       mongodbPort,
       mongodbUrl,
       temporalPort,
@@ -276,13 +278,14 @@ export class Supervisor implements Controlled {
       temporalAddress,
     } = this.#layout
     const { apis, workers, hosts } = this.#counts
-    const metricsPorts = Object.entries({ api: apis, worker: workers, host: hosts, gateway: 1 }).flatMap(
-      ([role, count]) =>
-        Array.from({ length: count }, (_, i) => roles.metricsPort(this.#layout, role as 'api', i)),
+    const counts = { api: apis, worker: workers, host: hosts, gateway: 1, 'model-gateway': 1 }
+    const metricsPorts = Object.entries(counts).flatMap(([role, count]) =>
+      Array.from({ length: count }, (_, i) => roles.metricsPort(this.#layout, role as 'api', i)),
     )
     return [
       hostPort,
       gatewayPort,
+      modelsPort,
       ...Array.from({ length: this.#counts.hosts - 1 }, (_, i) => planePort(this.#layout, i + 2)),
       ...Array.from({ length: this.#counts.apis }, (_, i) => roles.nthApiPort(apiPort, i)),
       ...metricsPorts,

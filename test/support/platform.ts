@@ -5,7 +5,7 @@ import type { RoleStatus } from '../../script/lib/role.ts'
 import { layout } from './stack.ts'
 
 export type RoleName =
-  | ('api' | 'api-2' | 'worker' | 'gateway' | 'host' | 'temporal' | 'mongodb' | 'docker')
+  | ('api' | 'api-2' | 'worker' | 'gateway' | 'model-gateway' | 'host' | 'temporal' | 'mongodb' | 'docker')
   | `${'host' | 'docker'}-${number}`
 
 const act = (role: RoleName, verb: string): Promise<RoleStatus> =>

@@ -1,0 +1,318 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { newId } from '../../lib/ids.ts'
+import type { Logger } from '../../lib/log.ts'
+import { metrics } from '../../lib/metrics.ts'
+import type { Outbound } from '../../lib/outbound.ts'
+import { NotFound, Problem, Unauthenticated } from '../../lib/problem.ts'
+import { type Credential, secretOf } from '../../models/connectors/secrets.ts'
+import { limitOf, tenantOf } from '../../models/identity/tenants.ts'
+import { beginCall, type CallEnd, costOf, endCall, inLedgers, type NewCall } from '../../models/llm/calls.ts'
+import { type Lack, ledgerOf, monthOf, reserve, type Reservation } from '../../models/llm/ledgers.ts'
+import { noUsage, type PriceOf, type Usage } from '../../models/llm/prices.ts'
+import { type Grant, grantOf } from '../../models/llm/tokens.ts'
+import { CallRefused, type Dialect, dialectOf, type Endpoint, errorBody } from './dialects.ts'
+import { drainMs, listen, relay, type Relayed } from './relay.ts'
+import { type Asked, readAsked } from './requests.ts'
+import type { Slots } from './slots.ts'
+import { type Answered, send } from './upstream.ts'
+
+// The story of one call: who calls, what is reserved, the request, the answer, the record.
+
+export interface CallContext {
+  outbound: Pick<Outbound, 'stream'>
+  priceOf: PriceOf
+  slots: Slots
+  log: Logger
+  mostBodyBytes: number
+  /** For all of a call. */
+  callMs: number
+  /** Until a stream begins, and between its pieces. */
+  quietMs: number
+  /** What ends the calls that are under way, for a gateway that is stopped. */
+  underWay: Set<AbortController>
+}
+
+/** From the end of a call to the moment when other gateways settle it. */
+const graceMs = 30_000
+
+interface Http {
+  request: IncomingMessage
+  response: ServerResponse
+  endpoint: Endpoint
+  /** In which a refusal is said. */
+  dialect: Dialect
+  search: string
+}
+
+/** Carries out one call, and answers it. Never throws. */
+export async function carryOut(context: CallContext, http: Http): Promise<void> {
+  const { log } = context
+  try {
+    const grant = await authenticate(http.request)
+    const giveBack = context.slots.take(grant.connector_id)
+    try {
+      await metered(context, http, grant, await readAsked(http.request, http.endpoint, context.mostBodyBytes))
+    } finally {
+      giveBack()
+    }
+  } catch (error) {
+    const refused = asRefusal(error)
+    if (refused.status >= 500 && refused.code === 'unavailable') log.error({ err: error }, 'a call failed')
+    refuse(http, refused)
+  }
+}
+
+/** The token is where an SDK puts an API key. */
+function authenticate({ headers }: IncomingMessage): Promise<Grant> {
+  const [, bearer] = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '') ?? []
+  const token = bearer ?? headers['x-api-key']
+  if (typeof token !== 'string') throw new CallRefused(401, 'unauthenticated', 'The call has no token')
+  return grantOf(token)
+}
+
+async function metered(context: CallContext, http: Http, grant: Grant, asked: Asked): Promise<void> {
+  const { endpoint } = http
+  const begunMs = Date.now()
+  const now = new Date(begunMs)
+  const call: NewCall = {
+    _id: newId(),
+    tenant_id: grant.tenant_id,
+    purpose_kind: grant.purpose.kind,
+    purpose_id: grant.purpose.id,
+    month: monthOf(now),
+    connector_id: grant.connector_id,
+    provider: '',
+    base_url: '',
+    endpoint: endpoint.name,
+    model: asked.model,
+    estimated_input_tokens: asked.input_tokens,
+    // A call that takes none reserves none.
+    reserved_tokens: asked.input_tokens + asked.output_tokens,
+    lease_until: new Date(begunMs + context.callMs + drainMs + graceMs),
+    created_at: now,
+  }
+  const end: CallEnd = {
+    ...noUsage,
+    status: 'failed',
+    http_status: null,
+    code: null,
+    counted_by: null,
+    cost_nano_usd: null,
+    prices_version: null,
+    attempts: 0,
+    first_byte_ms: null,
+    duration_ms: null,
+    connector_id: call.connector_id,
+    provider: '',
+    base_url: '',
+    model: call.model,
+  }
+  let isRecorded = false
+  const record = async () => {
+    if (isRecorded) return
+    isRecorded = true
+    end.duration_ms = Date.now() - begunMs
+    await recorded(context, call, end)
+  }
+  try {
+    const { credential, isLast } = await admitted(call, end, http.dialect, grant)
+    // The caller's next call would find its own reservation in the way.
+    const beforeLast = isLast ? record : async () => {}
+    await forwarded(context, http, { grant, asked, credential, end, begunMs, beforeLast })
+  } catch (error) {
+    const refused = asRefusal(error)
+    end.http_status = refused.status
+    end.code = refused.code
+    throw error
+  } finally {
+    await record()
+  }
+}
+
+/** Writes the call's record and reserves its tokens. Throws CallRefused, and what a connector throws. */
+async function admitted(
+  call: NewCall,
+  end: CallEnd,
+  dialect: Dialect,
+  grant: Grant,
+): Promise<{ credential: Credential; isLast: boolean }> {
+  end.status = 'refused'
+  const [credential, tenant] = await Promise.all([
+    secretOf(grant.tenant_id, grant.connector_id).catch((error: unknown) => asRefusal(error)),
+    tenantOf(grant.tenant_id),
+  ])
+  if (tenant.status !== 'active')
+    throw new CallRefused(401, 'unauthenticated', 'The token’s tenant is not active')
+  if (!(credential instanceof CallRefused)) {
+    const { provider, base_url } = credential
+    Object.assign(call, { provider, base_url })
+    Object.assign(end, { provider, base_url })
+  }
+  await beginCall(call)
+  if (credential instanceof CallRefused) throw credential
+  const spoken = dialectOf(credential.provider)
+  if (spoken !== dialect)
+    throw new CallRefused(
+      404,
+      'not_found',
+      `The connector is of ${credential.provider}, which has no such API`,
+    )
+  const reserved = await reservedFor(call, limitOf(tenant, 'max_llm_tokens_month'))
+  if (reserved.lack !== null) throw refusalFor(reserved.lack)
+  end.status = 'failed'
+  return { credential, isLast: reserved.isLast }
+}
+
+/** A call that takes no tokens only needs a purpose that goes on. */
+async function reservedFor(call: NewCall, monthLimit: number): Promise<Reservation> {
+  const { tenant_id, purpose } = inLedgers(call)
+  if (call.reserved_tokens) return reserve(inLedgers(call), monthLimit)
+  const ledger = await ledgerOf(tenant_id, purpose)
+  return ledger && !ledger.closed_at ? { lack: null, isLast: false } : { lack: 'purpose_closed' }
+}
+
+/** 403: clients try again after a 429, and a budget does not come back by itself. */
+function refusalFor(lack: Lack): CallRefused {
+  if (lack === 'purpose_closed')
+    return new CallRefused(401, 'unauthenticated', 'The token’s purpose has ended')
+  const whose = lack === 'month_limit' ? 'The tenant’s tokens of this month are' : 'The budget is'
+  return new CallRefused(403, 'budget_exceeded', `${whose} spent, or reserved by calls under way`)
+}
+
+interface Sent {
+  grant: Grant
+  asked: Asked
+  credential: Credential
+  end: CallEnd
+  begunMs: number
+  beforeLast: () => Promise<void>
+}
+
+async function forwarded(context: CallContext, http: Http, sent: Sent): Promise<void> {
+  const { grant, asked, credential, end, begunMs } = sent
+  const { request, response, endpoint, dialect, search } = http
+  const stop = new AbortController()
+  const timer = setTimeout(() => stop.abort(), context.callMs)
+  context.underWay.add(stop)
+  const listener = listen(response, () => stop.abort())
+  try {
+    const first = { connector_id: grant.connector_id, credential, model: asked.model }
+    const answered = await send(first, {
+      outbound: context.outbound,
+      endpoint,
+      asked,
+      headers: request.headers,
+      search,
+      grant,
+      // An answer that is no stream begins when it is whole.
+      headWithinMs: asked.streams ? context.quietMs : context.callMs,
+      pieceWithinMs: context.quietMs,
+      signal: stop.signal,
+      onAttempt: ({ connector_id, credential: { provider, base_url }, model }) => {
+        Object.assign(end, { connector_id, provider, base_url, model })
+        end.attempts++
+      },
+    })
+    const note = (relayed: Relayed): void => {
+      noteAnswer(end, answered, relayed, asked)
+      price(context.priceOf, end)
+    }
+    const beforeLast = (relayed: Relayed): Promise<void> => {
+      note(relayed)
+      return sent.beforeLast()
+    }
+    note(await relay(answered, response, { dialect, begunMs, listener, beforeLast }))
+  } catch (error) {
+    if (listener.left()) end.status = 'interrupted'
+    // It may have been worked on, and the provider takes money for the input at least.
+    if (error instanceof CallRefused && error.code === 'provider_timeout')
+      countEstimate(end, asked.input_tokens, 0)
+    price(context.priceOf, end)
+    throw error
+  } finally {
+    clearTimeout(timer)
+    context.underWay.delete(stop)
+    listener.end()
+  }
+}
+
+function price(priceOf: PriceOf, end: CallEnd): void {
+  if (end.counted_by) Object.assign(end, costOf(priceOf, end, end))
+}
+
+/** How the answer ended, and what it took. */
+function noteAnswer(end: CallEnd, { answer }: Answered, relayed: Relayed, asked: Asked): void {
+  const { tap, broken, left, firstByteMs } = relayed
+  end.http_status = answer.status
+  end.first_byte_ms = firstByteMs
+  if (answer.status >= 400) {
+    end.code = 'provider_error'
+    return
+  }
+  end.status = left ? 'interrupted' : broken ? 'failed' : 'succeeded'
+  end.code = end.status === 'failed' ? 'provider_broke_off' : null
+  if (asked.input_tokens === 0) return // its endpoint takes no tokens
+  const said = tap.usage()
+  if (tap.lied) count(end, reservedOf(asked), 'reservation')
+  else if (said?.input_tokens !== undefined && !broken) count(end, said, 'provider')
+  else countEstimate(end, said?.input_tokens ?? asked.input_tokens, tap.textBytes, said?.output_tokens)
+}
+
+const reservedOf = ({ input_tokens, output_tokens }: Asked): Partial<Usage> => ({
+  input_tokens,
+  output_tokens,
+})
+
+function count(end: CallEnd, usage: Partial<Usage>, by: NonNullable<CallEnd['counted_by']>): void {
+  Object.assign(end, { ...noUsage, ...usage, counted_by: by })
+}
+
+/** As for inputs. */
+const bytesPerToken = 3
+
+/** Of an answer that broke off: what it said so far may be the figure of its beginning. */
+function countEstimate(end: CallEnd, input_tokens: number, textBytes: number, said = 0): void {
+  count(
+    end,
+    { input_tokens, output_tokens: Math.max(said, Math.ceil(textBytes / bytesPerToken)) },
+    'estimate',
+  )
+}
+
+async function recorded({ log }: CallContext, call: NewCall, end: CallEnd): Promise<void> {
+  metrics.modelTokens.inc({ direction: 'in' }, end.input_tokens)
+  metrics.modelTokens.inc({ direction: 'out' }, end.output_tokens)
+  try {
+    await endCall(call, end)
+  } catch (error) {
+    // Another gateway settles it when its lease has ended.
+    log.error({ err: error, call_id: call._id, tenant_id: call.tenant_id }, 'a call could not be recorded')
+  }
+}
+
+/** In words for the caller: nothing of the database, the host or the provider's key. */
+function asRefusal(error: unknown): CallRefused {
+  if (error instanceof CallRefused) return error
+  if (error instanceof Unauthenticated) return new CallRefused(401, 'unauthenticated', error.message)
+  if (error instanceof NotFound)
+    return new CallRefused(401, 'unauthenticated', 'What the token is for is gone')
+  if (error instanceof Problem) return new CallRefused(error.status, error.code, error.message)
+  return new CallRefused(503, 'unavailable', 'The gateway cannot take the call now', {
+    cause: error,
+    retryAfterSec: 1,
+  })
+}
+
+function refuse({ response, dialect }: Http, refused: CallRefused): void {
+  if (response.headersSent || response.destroyed) return void response.destroy()
+  const { status, retryAfterSec } = refused
+  response.writeHead(status, {
+    'content-type': 'application/json',
+    ...(retryAfterSec === null ? {} : { 'retry-after': String(retryAfterSec) }),
+    // SDKs heed it: what is refused for good is not asked again.
+    ...(status < 429 ? { 'x-should-retry': 'false' } : {}),
+    // The rest of a body that was not read.
+    ...(status === 413 ? { connection: 'close' } : {}),
+  })
+  response.end(JSON.stringify(errorBody(dialect, refused)))
+}

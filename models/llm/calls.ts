@@ -1,0 +1,202 @@
+import mongoose, { Schema } from 'mongoose'
+import { idField } from '../resources.ts'
+import { schemaOptions } from '../schemas.ts'
+import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { keptDays, type LedgerCall, settle } from './ledgers.ts'
+import { noUsage, type PriceOf, tokensOf, type Usage } from './prices.ts'
+import { type Purpose, purposeKinds } from './purposes.ts'
+
+export const callStatuses = ['open', 'succeeded', 'failed', 'interrupted', 'refused', 'lost'] as const
+export const callsCountedBy = ['provider', 'estimate', 'reservation'] as const
+
+/**
+ * One call of a model: who, what for, how much, and how it ended. Neither the prompt nor the answer. The record is
+ * written before the ledgers, and closed before they are settled: whatever is killed between, it says what they still
+ * need.
+ */
+export interface CallDocument extends Usage {
+  _id: string
+  tenant_id: string
+  purpose_kind: Purpose['kind']
+  purpose_id: string
+  /** The ledger of the tenant's month that has its reservation. */
+  month: string
+  /** The one that answered; until then, the one that was asked. */
+  connector_id: string
+  provider: string
+  base_url: string
+  endpoint: string
+  model: string
+  /** `interrupted`: the caller left. `refused`: by the gateway. `lost`: its gateway was killed. */
+  status: (typeof callStatuses)[number]
+  /** What the caller got; null if it got nothing. */
+  http_status: number | null
+  /** Why it did not succeed. */
+  code: string | null
+  /** Where the tokens are from; null if nothing was counted. */
+  counted_by: (typeof callsCountedBy)[number] | null
+  /** Of the reservation. */
+  estimated_input_tokens: number
+  reserved_tokens: number
+  cost_nano_usd: number | null
+  prices_version: string | null
+  /** Requests to providers. */
+  attempts: number
+  first_byte_ms: number | null
+  duration_ms: number | null
+  /** Until then its gateway settles it; afterwards any gateway does. */
+  lease_until: Date
+  settled: boolean
+  created_at: Date
+}
+
+const text = { type: String, default: '' }
+const count = { type: Number, default: 0 }
+const numberOrNull = { type: Number, default: null }
+
+const schema = new Schema<CallDocument>(
+  {
+    _id: idField,
+    tenant_id: { type: String, required: true },
+    purpose_kind: { type: String, enum: purposeKinds, required: true },
+    purpose_id: { type: String, required: true },
+    month: { type: String, required: true },
+    connector_id: { type: String, required: true },
+    provider: text,
+    base_url: text,
+    endpoint: { type: String, required: true },
+    model: text,
+    status: { type: String, enum: callStatuses, default: 'open' },
+    http_status: numberOrNull,
+    code: { type: String, default: null },
+    counted_by: { type: String, enum: [...callsCountedBy, null], default: null },
+    input_tokens: count,
+    output_tokens: count,
+    cache_read_tokens: count,
+    cache_write_tokens: count,
+    estimated_input_tokens: count,
+    reserved_tokens: count,
+    cost_nano_usd: numberOrNull,
+    prices_version: { type: String, default: null },
+    attempts: count,
+    first_byte_ms: numberOrNull,
+    duration_ms: numberOrNull,
+    lease_until: { type: Date, required: true },
+    settled: { type: Boolean, default: false },
+    created_at: { type: Date, required: true },
+  },
+  { ...schemaOptions, collection: 'llm_calls' },
+)
+tenantScoped(schema)
+schema.index({ tenant_id: 1, created_at: -1 })
+schema.index({ created_at: 1 }, { expireAfterSeconds: keptDays * 86_400 })
+schema.index({ lease_until: 1 }, { partialFilterExpression: { settled: false } })
+export const LlmCall = mongoose.model<CallDocument>('LlmCall', schema)
+
+/** A call as it begins. */
+export type NewCall = Pick<
+  CallDocument,
+  | '_id'
+  | 'tenant_id'
+  | 'purpose_kind'
+  | 'purpose_id'
+  | 'month'
+  | 'connector_id'
+  | 'provider'
+  | 'base_url'
+  | 'endpoint'
+  | 'model'
+  | 'estimated_input_tokens'
+  | 'reserved_tokens'
+  | 'lease_until'
+  | 'created_at'
+>
+
+/** How a call ended. */
+export type CallEnd = Pick<
+  CallDocument,
+  | keyof Usage
+  | 'connector_id'
+  | 'provider'
+  | 'base_url'
+  | 'model'
+  | 'status'
+  | 'http_status'
+  | 'code'
+  | 'counted_by'
+  | 'cost_nano_usd'
+  | 'prices_version'
+  | 'attempts'
+  | 'first_byte_ms'
+  | 'duration_ms'
+>
+
+/** Any call's record, as its ledgers know it. */
+export const inLedgers = (call: NewCall): LedgerCall => ({
+  _id: call._id,
+  tenant_id: call.tenant_id,
+  purpose: { kind: call.purpose_kind, id: call.purpose_id },
+  month: call.month,
+  reserved_tokens: call.reserved_tokens,
+})
+
+/**
+ * Writes the record of a call. It need not wait for the journal: the reservation follows on the same journal, and is
+ * acknowledged only with all that is before it.
+ */
+export async function beginCall(call: NewCall): Promise<void> {
+  const row = new LlmCall(call).toObject()
+  await LlmCall.collection.insertOne(row as never, { writeConcern: { w: 1, j: false } })
+}
+
+type Counted = Usage & Pick<CallEnd, 'status' | 'counted_by' | 'cost_nano_usd' | 'prices_version'>
+
+/** Closes the record of a call and settles its ledgers. Does nothing if the call is closed. */
+export async function endCall(call: NewCall, end: Counted & Partial<CallEnd>): Promise<void> {
+  const { _id, tenant_id } = call
+  const closed = await LlmCall.updateOne({ _id, tenant_id, status: 'open' }, { $set: end })
+  if (closed.matchedCount) await settleBy({ ...call, ...end })
+}
+
+/** The ledgers get what the record says: twice is once. */
+async function settleBy(call: NewCall & Pick<Counted, keyof Usage | 'cost_nano_usd'>): Promise<void> {
+  const { _id, tenant_id } = call
+  if (call.reserved_tokens) await settle(inLedgers(call), tokensOf(call), call.cost_nano_usd ?? 0)
+  await LlmCall.updateOne({ _id, tenant_id }, { $set: { settled: true } })
+}
+
+/** Some at once, so that many lost calls do not keep a gateway busy. */
+const sweptAtOnce = 100
+
+/**
+ * Settles the calls that their gateway has not settled in time, because it was killed: at what they reserved, or at
+ * what their record says if it was closed. Any number of gateways may do it at once. Returns how many there were.
+ */
+export async function settleLostCalls(priceOf: PriceOf, now = new Date()): Promise<number> {
+  const left = await LlmCall.find({ settled: false, lease_until: { $lte: now } })
+    .setOptions(everyTenant)
+    .sort({ lease_until: 1 })
+    .limit(sweptAtOnce)
+    .lean()
+  for (const call of left) {
+    if (call.status === 'open') await endCall(call, lostEnd(call, priceOf))
+    else await settleBy(call)
+  }
+  return left.length
+}
+
+function lostEnd(call: CallDocument, priceOf: PriceOf): Counted {
+  const input_tokens = Math.min(call.estimated_input_tokens, call.reserved_tokens)
+  const usage = { ...noUsage, input_tokens, output_tokens: call.reserved_tokens - input_tokens }
+  return { ...usage, ...costOf(priceOf, call, usage), status: 'lost', counted_by: 'reservation' }
+}
+
+/** The fields for the cost of a call. */
+export function costOf(
+  priceOf: PriceOf,
+  call: Pick<CallDocument, 'provider' | 'base_url' | 'model'>,
+  usage: Usage,
+): Pick<CallDocument, 'cost_nano_usd' | 'prices_version'> {
+  const cost = priceOf({ ...call, usage })
+  return { cost_nano_usd: cost?.nano_usd ?? null, prices_version: cost?.version ?? null }
+}
