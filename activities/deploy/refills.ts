@@ -14,12 +14,17 @@ import { permanently } from '../failures.ts'
 export const makeRefillActivities = () => ({
   /**
    * Names the volume that is filled, and takes room for the engine that fills it. `isNew`: the database has no data yet.
+   * `at`: the moment to which it is brought.
    * Throws `no_room`, `worker_away` and `not_found`.
    */
   async beginRefill(
     id: string,
     execution_id: string,
-    { isNew = false, to }: { isNew?: boolean; to?: { version: string; image: string } } = {},
+    {
+      isNew = false,
+      to,
+      at,
+    }: { isNew?: boolean; to?: { version: string; image: string }; at?: string | undefined } = {},
   ): Promise<void> {
     await permanently(() =>
       transaction(async () => {
@@ -34,7 +39,15 @@ export const makeRefillActivities = () => ({
         await placeTogether(server, { next: 0 }, { itself: runs ? '' : id, node, memory_mib, ports: 0 })
         const storage_id = isNew ? (await dataStorageOf({ _id: id, tenant_id }))._id : newId()
         const before = { version, image }
-        const next = { execution_id, storage_id, ...before, ...to, before, memory_mib }
+        const next = {
+          execution_id,
+          storage_id,
+          ...before,
+          ...to,
+          before,
+          memory_mib,
+          at: at ? new Date(at) : null,
+        }
         await Database.updateOne({ _id: id, tenant_id }, { $set: { refill: next } })
       }, id),
     )

@@ -1,4 +1,5 @@
 import { needQuota } from '../identity/tenants.ts'
+import { Archive } from './archives.ts'
 import { BackupExecution } from './backup-executions.ts'
 import type { DatabaseDocument } from './databases.ts'
 
@@ -15,13 +16,22 @@ export async function needBackupQuota({
     { $match: { tenant_id, target_id: null, copy: { $ne: null } } },
     { $group: { _id: null, bytes: { $sum: size } } },
   ])
+  const [logs] = await Archive.aggregate<{ bytes: number }>([
+    { $match: { tenant_id, target_id: null } },
+    { $group: { _id: null, bytes: { $sum: '$stored_bytes' } } },
+  ])
   const [last] = await BackupExecution.aggregate<{ bytes: number }>([
     { $match: { tenant_id, database_id, copy: { $ne: null } } },
     { $sort: { created_at: -1 } },
     { $limit: 1 },
     { $project: { bytes: size } },
   ])
-  await needQuota(tenant_id, 'max_backup_gib', gibOf(kept?.bytes ?? 0), gibOf(last?.bytes ?? 0))
+  await needQuota(
+    tenant_id,
+    'max_backup_gib',
+    gibOf((kept?.bytes ?? 0) + (logs?.bytes ?? 0)),
+    gibOf(last?.bytes ?? 0),
+  )
 }
 
 /** With two decimals: somebody reads it. */
