@@ -51,7 +51,9 @@ export const DumpReport = z.strictObject({
   sha256: z.string().length(64),
   counts: z.array(Count).max(countsAtMost),
   /** Of a copy of the engine's files. */
-  base: z.strictObject({ start: SegmentName, moment: z.iso.datetime() }).nullable(),
+  base: z
+    .strictObject({ start: SegmentName, moment: z.iso.datetime(), archive_id: z.string().max(100) })
+    .nullable(),
 })
 export type DumpReport = z.infer<typeof DumpReport>
 

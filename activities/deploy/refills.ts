@@ -5,6 +5,7 @@ import { findBackupExecution } from '../../models/deploy/backup-executions.ts'
 import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
 import { placeTogether } from '../../models/deploy/places.ts'
+import { beginAnew } from '../../models/deploy/point-in-time.ts'
 import { dataStorageOf, replaceDataStorage } from '../../models/deploy/storages.ts'
 import { lockParent } from '../../models/parents.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -68,7 +69,8 @@ export const makeRefillActivities = () => ({
   /** Has the database mount the volume that was filled. The former one is kept. Idempotent. */
   switchVolumes: (id: string): Promise<void> =>
     transaction(async () => {
-      const { tenant_id, refill, applied, version } = await theDatabase(id)
+      const database = await theDatabase(id)
+      const { tenant_id, refill, applied, version } = database
       const storage = await dataStorageOf({ _id: id, tenant_id })
       if (!refill || storage._id === refill.storage_id) return
       await replaceDataStorage(storage, refill.storage_id)
@@ -79,12 +81,14 @@ export const makeRefillActivities = () => ({
       }
       const now = { version: refill.version, image: refill.image }
       await Database.updateOne({ _id: id, tenant_id }, { $set: now, $push: { former_volumes: former } })
+      await beginAnew(database)
     }, id),
 
   /** Has it mount again what it mounted before the switch, if there was one. Idempotent. */
   takeVolumesBack: (id: string): Promise<void> =>
     transaction(async () => {
-      const { tenant_id, refill, former_volumes } = await theDatabase(id)
+      const database = await theDatabase(id)
+      const { tenant_id, refill, former_volumes } = database
       const storage = await dataStorageOf({ _id: id, tenant_id })
       const former = former_volumes.at(-1)
       if (!refill || !former || storage._id !== refill.storage_id) return
@@ -94,6 +98,7 @@ export const makeRefillActivities = () => ({
         { _id: id, tenant_id },
         { $set: refill.before, $pull: { former_volumes: { storage_id } } },
       )
+      await beginAnew(database)
     }, id),
 })
 

@@ -39,10 +39,10 @@ export function parseCounts(errors: string): Count[] {
   return counts
 }
 
-/** The line `base SEGMENT MOMENT` among what a copy of files says. */
+/** The line `base SEGMENT MOMENT ARCHIVE` among what a copy of files says. */
 export function parseBase(errors: string): DumpReport['base'] {
-  const [, start, moment] = /^base ([0-9A-F]{24}) (\S+)$/m.exec(errors) ?? []
-  return start && moment ? { start, moment } : null
+  const [, start, moment, archive_id] = /^base ([0-9A-F]{24}) (\S+) (\S*)$/m.exec(errors) ?? []
+  return start && moment && archive_id !== undefined ? { start, moment, archive_id } : null
 }
 
 /** The lines `count N NAME`. */

@@ -19,6 +19,7 @@ import { Database } from './databases.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import { engineOf } from './engines/index.ts'
 import { tellEvent } from './events.ts'
+import { basesOf } from './point-in-time.ts'
 
 // What hosts ask and tell about the archives of databases' logs.
 
@@ -86,7 +87,8 @@ async function current({ _id: deploy_server_id, tenant_id }: Server, _id: string
 /** Takes what a host has found in the volume of a database. Throws NotFound if the archive has ended. */
 export const takeArchiveReport = (server: Server, id: string, report: ArchiveReport): Promise<void> =>
   transaction(async () => {
-    const { _id, tenant_id, database_id, target_id, opened_at, ...archive } = await current(server, id)
+    const archive = await current(server, id)
+    const { _id, tenant_id, database_id, target_id, opened_at } = archive
     const now = new Date()
     const told = { told_at: now }
     if (report.state === 'opened') {
@@ -97,7 +99,8 @@ export const takeArchiveReport = (server: Server, id: string, report: ArchiveRep
     if (report.state === 'idle') {
       const latest = new Date(report.at)
       const newer = archive.latest && archive.latest < latest ? { latest } : {}
-      await Archive.updateOne({ _id, tenant_id }, { $set: { ...told, ...newer, paused_reason: null } })
+      const goesOn = (await basesOf(archive)).length > 0 ? { paused_reason: null } : {}
+      await Archive.updateOne({ _id, tenant_id }, { $set: { ...told, ...newer, ...goesOn } })
       return
     }
     const database = { _id: database_id, tenant_id, deploy_server_id: server._id }
@@ -119,7 +122,8 @@ export async function takeSegment(
 ): Promise<void> {
   const archive = await current(server, id)
   try {
-    if (!archive.target_id) await needBackupQuota({ _id: archive.database_id, tenant_id: archive.tenant_id })
+    const { database_id, tenant_id, target_id } = archive
+    if (!target_id) await needBackupQuota({ _id: database_id, tenant_id }, { isSmall: true })
     await keepSegment(archive, place, bytes)
   } catch (error) {
     if (error instanceof SegmentGap)

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
-import type { Count } from '../../lib/backup-protocol.ts'
+import type { Count, DumpReport } from '../../lib/backup-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
@@ -76,7 +76,7 @@ export interface BackupCopy {
   sha256: string
   counts: Count[]
   /** Of a copy of files: the first segment that follows, and the first moment to which it can be brought. */
-  base: { start: string; moment: string } | null
+  base: DumpReport['base']
 }
 
 const { Mixed } = Schema.Types

@@ -75,7 +75,7 @@ export const finishDump = (
     const execution = await BackupExecution.findOne({ _id, tenant_id, deploy_server_id, attempt }).lean()
     if (!execution) throw new NotFound('attempt of the backup')
     if (execution.copy) return
-    if (execution.archive_id) await needsCurrent(execution)
+    if (execution.archive_id) await needCurrent(execution, copy.base)
     const there = await BackupPart.countDocuments({ execution_id: _id, tenant_id, attempt })
     if (there !== copy.parts) {
       const detail = `${there} of ${copy.parts} parts are there`
@@ -85,8 +85,12 @@ export const finishDump = (
   }, _id)
 
 /** A base of an archive that has ended meanwhile would not lead to any moment. */
-async function needsCurrent({ archive_id, tenant_id }: BackupExecutionDocument): Promise<void> {
-  if (await Archive.exists({ _id: archive_id ?? '', tenant_id, is_current: true })) return
+async function needCurrent(
+  { archive_id, tenant_id }: BackupExecutionDocument,
+  base: DumpReport['base'],
+): Promise<void> {
+  const current = { _id: archive_id ?? '', tenant_id, is_current: true }
+  if (base?.archive_id === archive_id && (await Archive.exists(current))) return
   const detail = 'The archive of the log that it belongs to has ended'
   throw new Problem(409, 'archive_ended', 'The archive has ended', detail)
 }

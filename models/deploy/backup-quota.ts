@@ -5,12 +5,13 @@ import type { DatabaseDocument } from './databases.ts'
 
 /**
  * Throws QuotaExceeded if the platform's storage has no room for another backup of the database. It is taken to be as large
- * as the last one. Buckets of the tenant have no limit.
+ * as the last one; what is small, such as a segment of its log, needs only that the limit is not reached. Buckets of the
+ * tenant have no limit.
  */
-export async function needBackupQuota({
-  _id: database_id,
-  tenant_id,
-}: Pick<DatabaseDocument, '_id' | 'tenant_id'>): Promise<void> {
+export async function needBackupQuota(
+  { _id: database_id, tenant_id }: Pick<DatabaseDocument, '_id' | 'tenant_id'>,
+  { isSmall = false } = {},
+): Promise<void> {
   const size = '$copy.stored_bytes'
   const [kept] = await BackupExecution.aggregate<{ bytes: number }>([
     { $match: { tenant_id, target_id: null, copy: { $ne: null } } },

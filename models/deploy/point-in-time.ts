@@ -77,6 +77,14 @@ async function rangeOf(archive: ArchiveDocument): Promise<MomentRange | null> {
   return earliest && latest && earliest <= latest ? { earliest, latest } : null
 }
 
+/** Has another volume of the database begin another archive, in the caller's transaction. */
+export async function beginAnew(
+  database: Pick<DatabaseDocument, '_id' | 'tenant_id' | 'deploy_server_id' | 'point_in_time'>,
+): Promise<void> {
+  await endArchive(database)
+  if (database.point_in_time) await beginArchive(database, database.point_in_time.target_id)
+}
+
 /** Null: the engine of the database cannot be recovered to any moment. */
 export async function seenPointInTime(database: DatabaseDocument): Promise<SeenPointInTime | null> {
   if (!engineOf(database.type).archive) return null
@@ -86,9 +94,18 @@ export async function seenPointInTime(database: DatabaseDocument): Promise<SeenP
   const ranges = all.flatMap(({ range }) => range ?? [])
   if (!current) return { status: 'off', reason: null, range: null, ranges }
   const { archive, range } = current
-  const reason = archive.paused_reason
-  const isPaused = reason !== null && archive.opened_at !== null
-  return { status: isPaused ? 'paused' : range ? 'archiving' : 'starting', reason, range, ranges }
+  const { paused_reason, opened_at } = archive
+  if (paused_reason !== null && opened_at) return { status: 'paused', reason: paused_reason, range, ranges }
+  if (range) return { status: 'archiving', reason: null, range, ranges }
+  return { status: 'starting', reason: paused_reason ?? (await whyNoBase(archive)), range, ranges }
+}
+
+async function whyNoBase({ _id: archive_id, tenant_id }: ArchiveDocument): Promise<string | null> {
+  const [last] = await BackupExecution.find({ archive_id, tenant_id })
+    .sort({ created_at: -1 })
+    .limit(1)
+    .lean()
+  return last?.status_reason ?? null
 }
 
 /**

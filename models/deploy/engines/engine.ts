@@ -44,8 +44,8 @@ export interface EngineArchive {
   /** With which every engine runs: it archives nothing until an archive is opened in its volume, and never fills that. */
   options: string[]
   /**
-   * Writes a base as `dump` of EngineCopies does, and to standard error also a line `base SEGMENT MOMENT`: the first segment
-   * that it needs, and when it ended. In a line `count LEAST - NAME` the most is not known.
+   * Writes a base as `dump` of EngineCopies does, and to standard error also a line `base SEGMENT MOMENT ARCHIVE`: the
+   * first segment that it needs, when it ended, and the archive of the volume. In a line `count LEAST - NAME` the most is not known.
    */
   dump: string
   /** Instead of the command of an engine that waits for its files. `target`: the moment to which it then goes on. */

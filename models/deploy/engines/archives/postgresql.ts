@@ -52,7 +52,8 @@ DO $$ BEGIN RAISE EXCEPTION 'pg_basebackup failed'; END $$;
 \\endif
 END
 start=$(sed -n 's/.*write-ahead log start point: \\([0-9A-F/]*\\) on timeline.*/\\1/p' $work/said)
-query -c "SELECT concat_ws(' ', 'base', pg_walfile_name('$start'), ${isoNow.replaceAll('"', '\\"')})" >&2
+archive=$(cat "$PGDATA/${spool}/archive" 2>/dev/null || true)
+query -c "SELECT concat_ws(' ', 'base', pg_walfile_name('$start'), ${isoNow.replaceAll('"', '\\"')}, '$archive')" >&2
 since=$((\${before%%:*} % 4294967296))
 while IFS= read -r name; do
   PGDATABASE=$name query -v since=$since -f - >>$work/counts <<'END'
@@ -108,6 +109,10 @@ mv ${spool}/new ${spool}/archive`,
   look: `${client}
 cd "$PGDATA/${spool}" 2>/dev/null && [ "$(cat archive 2>/dev/null)" = "$KEELSON_ARCHIVE" ] || { echo lost; exit 0; }
 [ ! -e gap ] || { echo "gap $(cat gap)"; exit 0; }
+for tick in $(ls segments | sed -n 's/[.]tick$//p'); do
+  # Another look, whose host was killed, has come between.
+  [ -e "segments/$tick" ] || [ -e "../pg_wal/archive_status/$tick.ready" ] || rm -f "segments/$tick.tick" known
+done
 known=$(cat known 2>/dev/null || true)
 said=$(query -d template1 -v known="$known" -f - <<'END'
 SELECT ${isoNow} AS now \\gset

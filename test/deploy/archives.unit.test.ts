@@ -1,0 +1,100 @@
+import { describe, expect, test } from '@jest/globals'
+import { Readable } from 'node:stream'
+import { buffer } from 'node:stream/consumers'
+import { pipeline } from 'node:stream/promises'
+import { extract } from 'tar-stream'
+import { compared, parseBase, parseCounts, sumOf } from '../../activities/host/backup-counts.ts'
+import { damagedIn, storedSegment, tarOfSegments } from '../../activities/host/backup-segments.ts'
+import { segmentBytes, segmentsBetween } from '../../lib/archive-protocol.ts'
+import { saidIn } from '../../worker/host/database-archiver.ts'
+
+const named = (number: string) => `0000000100000000${number.padStart(8, '0')}`
+
+test('segments follow on each other, also from one log to the next', () => {
+  const first = named('FE')
+  expect(segmentsBetween(first, '000000010000000100000001')).toEqual([
+    first,
+    named('FF'),
+    '000000010000000100000000',
+    '000000010000000100000001',
+  ])
+  expect(segmentsBetween(first, first)).toEqual([first])
+  expect(segmentsBetween(first, named('FD'))).toEqual([])
+  expect(segmentsBetween(first, first.replace('00000001', '00000002'))).toEqual([])
+})
+
+test('what an engine says of its log is understood', () => {
+  const moment = '2026-01-02T03:04:05.678Z'
+  expect(saidIn('lost\n')).toEqual({ state: 'lost' })
+  expect(saidIn(`gap ${named('1')}\n`)).toEqual({ state: 'gap', segment: named('1') })
+  expect(saidIn(`idle ${moment}\n`)).toEqual({ state: 'idle', at: moment })
+  expect(saidIn(`segment ${named('1')} -\nsegment ${named('2')} ${moment}\nsegment x;rm -\n`)).toEqual({
+    state: 'segments',
+    segments: [
+      { name: named('1'), ticked_at: null },
+      { name: named('2'), ticked_at: moment },
+    ],
+  })
+  expect(saidIn('')).toEqual({ state: 'segments', segments: [] })
+})
+
+describe('a base', () => {
+  const said = `base ${named('4')} 2026-01-02T03:04:05.678Z a1\ncount 3 - app.public.rows\ncount 0 - app.public.more\n`
+
+  test('says where its log begins, and the least that it has', () => {
+    expect(parseBase(said)).toEqual({
+      start: named('4'),
+      moment: '2026-01-02T03:04:05.678Z',
+      archive_id: 'a1',
+    })
+    expect(parseBase('count 1 1 x')).toBeNull()
+    expect(sumOf('reading', parseCounts(said)).rows).toBe(3)
+  })
+
+  test('may have more rows and tables than that, and not fewer', () => {
+    const counts = parseCounts(said)
+    const found = (rows: number) =>
+      new Map([
+        ['app.public.rows', rows],
+        ['app.public.new', 1],
+      ])
+    expect(compared(counts, found(5)).rows).toBe(6)
+    expect(() => compared(counts, found(2))).toThrow('app.public.rows has 2 rows')
+    expect(() => compared(counts, new Map())).toThrow('app.public.rows is missing')
+  })
+})
+
+describe('segments', () => {
+  const key = Buffer.alloc(32, 7).toString('base64')
+  const names = segmentsBetween(named('1'), named('3'))
+  const log = { archive_id: 'a1', key, segments: names, target: null }
+  const plain = (name: string) => Buffer.alloc(segmentBytes, name)
+  const stored = (name: string) => storedSegment({ id: 'a1', key }, name, plain(name))
+  const fetch = async (name: string) => Readable.from([await stored(name)])
+
+  test('come as one tar', async () => {
+    const entries = extract()
+    const found: string[] = []
+    entries.on('entry', ({ name }, content, next) => {
+      buffer(content).then((bytes) => {
+        found.push(bytes.equals(plain(name)) ? name : `${name} differs`)
+        next()
+      }, next)
+    })
+    await pipeline(Readable.from(tarOfSegments(log, fetch)), entries)
+    expect(found).toEqual(names)
+  })
+
+  test('that were changed, moved or removed are found', async () => {
+    expect(await damagedIn(log, fetch)).toBeNull()
+    const missing = Object.assign(new Error('gone'), { code: 'part_missing' })
+    const others: ((name: string) => Promise<Readable>)[] = [
+      () => fetch(named('9')),
+      () => Promise.reject(missing),
+      async (name) => Readable.from([(await stored(name)).fill(0, 100, 101)]),
+    ]
+    for (const other of others)
+      expect(await damagedIn(log, (name) => (name === names[1] ? other(name) : fetch(name)))).toBe(names[1])
+    await expect(damagedIn(log, () => Promise.reject(new Error('away')))).rejects.toThrow('away')
+  })
+})
