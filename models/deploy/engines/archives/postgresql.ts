@@ -76,7 +76,8 @@ awk -v quiet=$quiet '{ if (quiet) $2 = $3; else $3 = "-"; print }' $work/counts 
         ? []
         : [
             `restore_command=cp "${segments}/%f" "%p"`,
-            `recovery_target_time=${target}`,
+            // Names of time zones are not known yet when it is read.
+            `recovery_target_time=${target.replace('Z', '+00')}`,
             'recovery_target_timeline=current',
             'recovery_target_action=promote',
             'hot_standby=off', // it answers when it has come to the moment
