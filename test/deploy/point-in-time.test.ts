@@ -129,6 +129,34 @@ describeEngines('a database', () => {
   })
 })
 
+describeEngines('a base', () => {
+  test('is compared while clients write, whatever the tables are called and hold', async () => {
+    const id = await moments.make()
+    await inside.runIn(
+      id,
+      `psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" <<'END'
+CREATE TABLE "two  spaces" AS SELECT generate_series(1, 7) AS id;
+CREATE UNLOGGED TABLE unlogged AS SELECT generate_series(1, 9) AS id;
+CREATE TABLE written (id int);
+END`,
+    )
+    const writing = inside.runIn(
+      id,
+      `until [ -e /tmp/stop ]; do psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c 'INSERT INTO written VALUES (1)'; done`,
+    )
+    const { id: execution, operation } = await databases.backUp(id)
+    await operation.success()
+    await inside.runIn(id, 'touch /tmp/stop')
+    await writing
+    const { method, verified } = await databases.execution(execution)
+    expect([method, verified?.by, verified && verified.rows >= 7]).toEqual(['base', 'restore', true])
+    const copy = await databases.make({ type: 'postgresql', memory_mib: 96, execution_id: execution })
+    expect(Number(await moments.sql(copy.id, 'SELECT count(*) FROM unlogged'))).toBe(0)
+    await remove(copy.id)
+    await remove(id)
+  })
+})
+
 describeEngines('the archive of a database', () => {
   test('is stored sealed, begins and ends without a restart, and goes with the last base', async () => {
     const { id } = await databases.make({ type: 'postgresql', memory_mib: 96 })

@@ -66,8 +66,10 @@ done <<END
 $names
 END
 after=$(query -c 'SELECT pg_current_snapshot()')
-if [ "$after" = "$before" ] && [ -z "\${before##*:}" ]; then quiet=1; else quiet=0; fi
-awk -v quiet=$quiet '{ if (quiet) $2 = $3; else $3 = "-"; print }' $work/counts >&2`,
+if [ "$after" = "$before" ] && [ -z "\${before##*:}" ]
+then sed 's/^count [0-9]* \\([0-9]*\\) /count \\1 \\1 /' $work/counts >&2
+else sed 's/^count \\([0-9]*\\) [0-9]* /count \\1 - /' $work/counts >&2
+fi`,
 
   command: (command, target) => {
     const wait = `until [ -e ${filled} ]; do sleep 0.2; done; exec docker-entrypoint.sh "$@"`

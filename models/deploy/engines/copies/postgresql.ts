@@ -19,7 +19,8 @@ const line = (name: string): string => `replace(replace(${name}, E'\\\\', E'\\\\
 
 /**
  * One query for each table whose rows are in a copy, which psql runs by \\gexec. Extensions make their own tables. `n`: the
- * numbers that are written. `older`: those rows that were there before the transaction `keelson.since`.
+ * numbers that are written. `older`: those rows that were there before the transaction `keelson.since`; then unlogged tables
+ * have none, since their rows are not in the engine's log.
  */
 export const counts = (n: 'n' | 'n, n' | 'older, n'): string => {
   const older = (quote: string): string =>
@@ -27,9 +28,9 @@ export const counts = (n: 'n' | 'n, n' | 'older, n'): string => {
       ? `, count(*) FILTER (WHERE age(xmin) > age(current_setting(${quote}keelson.since${quote})::xid)) AS older`
       : ''
   return `
-SELECT format('SELECT concat_ws('' '', ''count'', ${n}, %L) FROM (SELECT count(*) AS n${older("''")} FROM ONLY %I.%I) AS counted',
+SELECT format('SELECT concat_ws('' '', ''count'', ${n}, %L) FROM (SELECT count(*) AS n${older("''")} FROM ONLY %I.%I %s) AS counted',
     ${line(`concat_ws('.', quote_ident(current_database()), quote_ident(nspname), quote_ident(relname))`)},
-    nspname, relname)
+    nspname, relname, ${n === 'older, n' ? "CASE WHEN relpersistence = 'u' THEN 'WHERE false' END" : "''"})
   FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
   WHERE relkind = 'r' AND relpersistence <> 't' AND nspname <> 'information_schema' AND nspname !~ '^pg_'
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend
