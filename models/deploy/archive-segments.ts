@@ -95,11 +95,12 @@ async function isThere(_id: string, tenant_id: string, name: string): Promise<bo
   return false
 }
 
-/** Throws NotFound, `part_missing` and `backup_target_failed`. */
+const missing = (cause?: unknown): Problem =>
+  new Problem(404, partMissingCode, 'The segment is no longer stored', undefined, { cause })
+
+/** Throws `part_missing` and `backup_target_failed`. */
 export async function readSegment(tenant_id: string, archive_id: string, name: string): Promise<Buffer> {
   const segment = await ArchiveSegment.findOne({ archive_id, tenant_id, name }).lean()
-  const missing = (cause?: unknown) =>
-    new Problem(404, partMissingCode, 'The segment is no longer stored', undefined, { cause })
   if (!segment) throw missing()
   try {
     return await readBlob(segment.blob)

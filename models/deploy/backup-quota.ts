@@ -31,7 +31,7 @@ export async function needBackupQuota(
     tenant_id,
     'max_backup_gib',
     gibOf((kept?.bytes ?? 0) + (logs?.bytes ?? 0)),
-    gibOf(last?.bytes ?? 0),
+    isSmall ? 0 : gibOf(last?.bytes ?? 0),
   )
 }
 

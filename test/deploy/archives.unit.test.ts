@@ -38,6 +38,12 @@ test('what an engine says of its log is understood', () => {
   expect(saidIn('')).toEqual({ state: 'segments', segments: [] })
 })
 
+const found = (rows: number) =>
+  new Map([
+    ['app.public.rows', rows],
+    ['app.public.new', 1],
+  ])
+
 describe('a base', () => {
   const said = `base ${named('4')} 2026-01-02T03:04:05.678Z a1\ncount 3 - app.public.rows\ncount 0 - app.public.more\n`
 
@@ -53,36 +59,31 @@ describe('a base', () => {
 
   test('may have more rows and tables than that, and not fewer', () => {
     const counts = parseCounts(said)
-    const found = (rows: number) =>
-      new Map([
-        ['app.public.rows', rows],
-        ['app.public.new', 1],
-      ])
     expect(compared(counts, found(5)).rows).toBe(6)
     expect(() => compared(counts, found(2))).toThrow('app.public.rows has 2 rows')
     expect(() => compared(counts, new Map())).toThrow('app.public.rows is missing')
   })
 })
 
+const plain = (name: string) => Buffer.alloc(segmentBytes, name)
+
 describe('segments', () => {
   const key = Buffer.alloc(32, 7).toString('base64')
   const names = segmentsBetween(named('1'), named('3'))
   const log = { archive_id: 'a1', key, segments: names, target: null }
-  const plain = (name: string) => Buffer.alloc(segmentBytes, name)
   const stored = (name: string) => storedSegment({ id: 'a1', key }, name, plain(name))
   const fetch = async (name: string) => Readable.from([await stored(name)])
 
   test('come as one tar', async () => {
     const entries = extract()
-    const found: string[] = []
-    entries.on('entry', ({ name }, content, next) => {
-      buffer(content).then((bytes) => {
-        found.push(bytes.equals(plain(name)) ? name : `${name} differs`)
-        next()
-      }, next)
-    })
-    await pipeline(Readable.from(tarOfSegments(log, fetch)), entries)
-    expect(found).toEqual(names)
+    const seen: string[] = []
+    const writing = pipeline(Readable.from(tarOfSegments(log, fetch)), entries)
+    for await (const entry of entries) {
+      const { name } = entry.header
+      seen.push((await buffer(entry)).equals(plain(name)) ? name : `${name} differs`)
+    }
+    await writing
+    expect(seen).toEqual(names)
   })
 
   test('that were changed, moved or removed are found', async () => {
