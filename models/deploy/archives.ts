@@ -78,6 +78,7 @@ schema.index({ database_id: 1, created_at: 1 })
 schema.index({ deploy_server_id: 1 })
 schema.index({ target_id: 1 }, { partialFilterExpression: { target_id: { $type: 'string' } } })
 schema.index({ base_due_at: 1 }, { partialFilterExpression: { is_current: true } })
+schema.index({ told_at: 1 }, { partialFilterExpression: { is_current: true } })
 schema.index({ is_untidy: 1 }, { partialFilterExpression: { is_untidy: true } })
 export const Archive = mongoose.model<ArchiveDocument>('Archive', schema)
 

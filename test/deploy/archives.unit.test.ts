@@ -1,4 +1,8 @@
-import { describe, expect, test } from '@jest/globals'
+import { spawnSync } from 'node:child_process'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals'
 import { Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
 import { pipeline } from 'node:stream/promises'
@@ -6,6 +10,7 @@ import { extract } from 'tar-stream'
 import { compared, parseBase, parseCounts, sumOf } from '../../activities/host/backup-counts.ts'
 import { damagedIn, storedSegment, tarOfSegments } from '../../activities/host/backup-segments.ts'
 import { segmentBytes, segmentsBetween } from '../../lib/archive-protocol.ts'
+import { engines } from '../../models/deploy/engines/index.ts'
 import { saidIn } from '../../worker/host/database-archiver.ts'
 
 const named = (number: string) => `0000000100000000${number.padStart(8, '0')}`
@@ -97,5 +102,65 @@ describe('segments', () => {
     for (const other of others)
       expect(await damagedIn(log, (name) => (name === names[1] ? other(name) : fetch(name)))).toBe(names[1])
     await expect(damagedIn(log, () => Promise.reject(new Error('away')))).rejects.toThrow('away')
+  })
+})
+
+describe('the command with which an engine archives', () => {
+  const spool = 'pgsql_tmp_keelson'
+  let volume: string
+
+  beforeEach(async () => {
+    volume = await mkdtemp(join(tmpdir(), 'volume-'))
+    await mkdir(join(volume, 'pg_wal/archive_status'), { recursive: true })
+  })
+  afterEach(() => rm(volume, { recursive: true }))
+
+  const open = async () => {
+    await mkdir(join(volume, spool, 'segments'), { recursive: true })
+    await writeFile(join(volume, spool, 'archive'), 'a1')
+  }
+
+  /** Has the engine archive a file. Returns the exit code: the engine keeps the file unless that is 0. */
+  async function archive(name: string): Promise<number | null> {
+    await writeFile(join(volume, 'pg_wal', name), `content of ${name}`)
+    const option = engines.postgresql.archive?.options.at(-1) ?? ''
+    const command = option
+      .slice('archive_command='.length)
+      .replaceAll('%p', `pg_wal/${name}`)
+      .replaceAll('%f', name)
+    return spawnSync('/bin/sh', ['-c', command], { cwd: volume }).status
+  }
+  const spooled = () => readdir(join(volume, spool, 'segments'))
+  const fill = (folder: string, count: number, ending = '') =>
+    Promise.all(
+      Array.from({ length: count }, (_, i) =>
+        writeFile(join(volume, folder, `${named((0xa0 + i).toString(16).toUpperCase())}${ending}`), ''),
+      ),
+    )
+
+  test('does nothing without an archive', async () => {
+    expect(await archive(named('1'))).toBe(0)
+    expect(await readdir(volume)).toEqual(['pg_wal'])
+  })
+
+  test('copies whole segments, and nothing else', async () => {
+    await open()
+    for (const name of [named('1'), '00000002.history', `${named('1')}.00000028.backup`])
+      expect(await archive(name)).toBe(0)
+    expect(await spooled()).toEqual([named('1')])
+    const copied = await readFile(join(volume, spool, 'segments', named('1')), 'utf8')
+    expect(copied).toBe(`content of ${named('1')}`)
+  })
+
+  test('has the engine keep what does not fit, up to a bound, and then lets all go', async () => {
+    await open()
+    await fill(`${spool}/segments`, 32)
+    await fill('pg_wal/archive_status', 128, '.ready')
+    expect(await archive(named('1'))).toBe(1)
+    await fill('pg_wal/archive_status', 129, '.ready')
+    expect(await archive(named('2'))).toBe(0)
+    expect(await readFile(join(volume, spool, 'gap'), 'utf8')).toBe(`${named('2')}\n`)
+    expect(await archive(named('3'))).toBe(0)
+    expect(await spooled()).toHaveLength(32)
   })
 })
