@@ -161,10 +161,16 @@ const digest = (id: string) => inside.digest(id, 'postgresql')
 describeEngines('a database with an archive', () => {
   beforeAll(() => makeDatabaseImages('postgresql'))
 
-  test.each(sampled(pointsOf('recovering', 'starting'), 1))(
-    'is recovered to a moment if $role is killed at the step "$step"',
-    async ({ step, role }) => {
-      const id = await moments.make()
+  const recovered = pointsOf('recovering', 'starting').map((point) => ({
+    ...point,
+    place: hasS3Server && point.step === 'recovering' ? 'a bucket' : 'the platform',
+  }))
+
+  test.each(sampled(recovered, 1))(
+    'is recovered to a moment, from $place, if $role is killed at the step "$step"',
+    async ({ step, role, place }) => {
+      const target_id = place === 'a bucket' ? await target() : null
+      const id = await moments.make({ point_in_time: { enabled: true, target_id } })
       await inside.write(id, 'postgresql')
       const [moment, written] = [await moments.now(id), await digest(id)]
       await inside.clear(id, 'postgresql')
