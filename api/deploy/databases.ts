@@ -151,11 +151,11 @@ async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
 const toRange = ({ earliest, latest }: MomentRange) => ({ earliest: time(earliest), latest: time(latest) })
 
 const toPointInTime = (
-  { point_in_time }: DatabaseDocument,
+  { archiving }: DatabaseDocument,
   { status, reason, range, ranges }: SeenPointInTime,
 ): z.output<typeof PointInTimeView> => ({
-  enabled: point_in_time !== null,
-  target_id: point_in_time?.target_id ?? null,
+  enabled: Boolean(archiving),
+  target_id: archiving?.target_id ?? null,
   status,
   reason,
   earliest: timeOrNull(range?.earliest ?? null),

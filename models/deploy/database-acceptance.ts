@@ -115,7 +115,7 @@ export const acceptDatabase = (
         refill: null,
         isolated: false,
         former_volumes: kept?.former_volumes ?? [],
-        point_in_time: await changePointInTime(its, null, asked.point_in_time),
+        archiving: await changePointInTime(its, null, asked.point_in_time),
         has_users: kept !== null || copy !== null,
         ...(await makeTls(id)),
         published: null,
@@ -156,8 +156,7 @@ export const changeDatabase = (
       memory_mib,
       ...(version === undefined ? {} : { version, image: imageOf(type, version, images) }),
       configuration: configuration && checkedConfiguration(type, configuration),
-      point_in_time:
-        point_in_time && (await changePointInTime(database, database.point_in_time, point_in_time)),
+      archiving: point_in_time && (await changePointInTime(database, database.archiving, point_in_time)),
     }
     const given = Object.fromEntries(Object.entries(set).filter(([, value]) => value !== undefined))
     const changed = await Database.findOneAndUpdate(

@@ -90,7 +90,7 @@ export interface DatabaseDocument extends ResourceDocument<StateOf<typeof databa
   isolated: boolean
   former_volumes: FormerVolume[]
   /** It is to be recoverable to any moment. Null: it is not. */
-  point_in_time: { target_id: string | null } | null
+  archiving: { target_id: string | null } | null
   /** Its data may have users of attached instances. */
   has_users: boolean
   /** PEM, for clients outside. */
@@ -121,7 +121,7 @@ const schema = resourceSchema<DatabaseDocument>(
     refill: { type: Mixed, default: null },
     isolated: { type: Boolean, default: false },
     former_volumes: { type: [Mixed], default: [] },
-    point_in_time: { type: Mixed, default: null },
+    archiving: { type: Mixed, default: null },
     has_users: { type: Boolean, default: false },
     tls_certificate: { type: String, required: true },
     tls_key_sealed: { type: String, required: true },

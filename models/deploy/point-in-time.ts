@@ -38,9 +38,9 @@ type Of = Pick<DatabaseDocument, '_id' | 'tenant_id'>
  */
 export async function changePointInTime(
   database: Pick<DatabaseDocument, '_id' | 'tenant_id' | 'deploy_server_id' | 'type'>,
-  before: DatabaseDocument['point_in_time'],
+  before: DatabaseDocument['archiving'],
   { enabled, target_id = before?.target_id ?? null }: PointInTimeChange,
-): Promise<DatabaseDocument['point_in_time']> {
+): Promise<DatabaseDocument['archiving']> {
   const { title, archive } = engineOf(database.type)
   if (enabled && !archive)
     throw new InvalidInput(422, [
@@ -79,10 +79,10 @@ async function rangeOf(archive: ArchiveDocument): Promise<MomentRange | null> {
 
 /** Has another volume of the database begin another archive, in the caller's transaction. */
 export async function beginAnew(
-  database: Pick<DatabaseDocument, '_id' | 'tenant_id' | 'deploy_server_id' | 'point_in_time'>,
+  database: Pick<DatabaseDocument, '_id' | 'tenant_id' | 'deploy_server_id' | 'archiving'>,
 ): Promise<void> {
   await endArchive(database)
-  if (database.point_in_time) await beginArchive(database, database.point_in_time.target_id)
+  if (database.archiving) await beginArchive(database, database.archiving.target_id)
 }
 
 /** Null: the engine of the database cannot be recovered to any moment. */
