@@ -640,6 +640,13 @@ const host = z.object({
     .describe(
       'Whether deploy servers may have machines on this host that are VMs: where KVM works, `always` also without (ten times slower), or `never`',
     ),
+  KEELSON_ARCHIVE_EVERY_SEC: z.coerce
+    .number()
+    .positive()
+    .default(60)
+    .describe(
+      'Seconds after which the host archives what databases with point-in-time recovery have written: so much can be lost with a machine',
+    ),
   KEELSON_PAUSE_IMAGE: z
     .string()
     .default('busybox:latest')

@@ -22,6 +22,7 @@ import { domains } from './deploy/domains.ts'
 import { eventDeliveries } from './deploy/event-deliveries.ts'
 import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
 import { backupExecutions } from './deploy/backup-executions.ts'
+import { archiveProtocol } from './deploy/archive-protocol.ts'
 import { backupProtocol } from './deploy/backup-protocol.ts'
 import { backupTargets } from './deploy/backup-targets.ts'
 import { backups } from './deploy/backups.ts'
@@ -127,6 +128,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...diskProtocol,
   ...deployProtocol,
   ...backupProtocol,
+  ...archiveProtocol,
   ...makeBuildProtocol(context),
   ...machineProtocol,
 ]

@@ -51,6 +51,8 @@ export interface ScratchEngines {
   stop(machineId: string, id: string, graceSec: number): Promise<void>
   /** Removes it, also while it runs. A volume with a name stays. */
   remove(machineId: string, id: string): Promise<void>
+  /** How it has ended, with the last that it wrote; null: it runs, or is not there. */
+  endOf(machineId: string, id: string): Promise<{ exit_code: number; output: string } | null>
   containerOf(machineId: string, id: string): LabelledContainer
 }
 

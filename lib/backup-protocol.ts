@@ -16,8 +16,11 @@ export const targetFailedCode = 'backup_target_failed'
 /** A part was removed from its store by hand. */
 export const partMissingCode = 'part_missing'
 
-/** How many rows, documents or keys a restored copy has: `most`, or fewer if some may have expired. */
-const Count = z.strictObject({ name: z.string(), least: z.int(), most: z.int() })
+/**
+ * How many rows, documents or keys a restored copy has: `most`, or fewer if some may have expired. Null: clients have
+ * written while the files were copied.
+ */
+const Count = z.strictObject({ name: z.string(), least: z.int(), most: z.int().nullable() })
 export type Count = z.infer<typeof Count>
 
 /** More tables than this are refused: their counts are one record. */
@@ -36,6 +39,9 @@ export const DumpOrder = z.object({
 })
 export type DumpOrder = z.infer<typeof DumpOrder>
 
+/** A segment of the log of PostgreSQL: its timeline and its number. */
+export const SegmentName = z.string().regex(/^[0-9A-F]{24}$/)
+
 /** A whole copy. `sha256` is that of the dump. */
 export const DumpReport = z.strictObject({
   attempt: z.int(),
@@ -44,6 +50,10 @@ export const DumpReport = z.strictObject({
   dump_bytes: z.int().min(0),
   sha256: z.string().length(64),
   counts: z.array(Count).max(countsAtMost),
+  /** Of a copy of the engine's files. */
+  base: z
+    .strictObject({ start: SegmentName, moment: z.iso.datetime(), archive_id: z.string().max(100) })
+    .nullable(),
 })
 export type DumpReport = z.infer<typeof DumpReport>
 
@@ -67,6 +77,8 @@ const ScratchOrder = z.object({
   healthy: z.string(),
   restore: z.string(),
   count: z.string(),
+  /** Of a copy of the engine's files: the engine waits for `begin`. */
+  files: z.object({ fill_segments: z.string(), begin: z.string() }).nullable(),
 })
 export type ScratchOrder = z.infer<typeof ScratchOrder>
 
@@ -79,6 +91,15 @@ export const CopyOrder = z.object({
   compressed: z.boolean(),
   counts: z.array(Count),
   engine: ScratchOrder.nullable(),
+  /** Segments that follow on a copy of files. They are read; with `target`, the engine is brought to that moment by them. */
+  log: z
+    .object({
+      archive_id: z.string(),
+      key: z.string(),
+      segments: z.array(SegmentName),
+      target: z.iso.datetime().nullable(),
+    })
+    .nullable(),
 })
 export type CopyOrder = z.infer<typeof CopyOrder>
 
@@ -89,6 +110,8 @@ export interface Verified {
   tables: number
   /** Rows, documents or keys. */
   rows: number
+  /** The last segment that cannot be read as it was written. */
+  damaged_segment?: string
 }
 
 const ringOf = (key: string): KeyRing => ({

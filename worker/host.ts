@@ -26,6 +26,7 @@ import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
+import { databaseArchivesPart } from './host/parts/database-archives.ts'
 import { databaseMetricsPart } from './host/parts/database-metrics.ts'
 import { databaseUsersPart, openDatabaseUsers } from './host/parts/database-users.ts'
 import { deployPart, openRegistries, openUploads } from './host/parts/deploy.ts'
@@ -136,6 +137,9 @@ function machineKinds(): ('machine' | 'vm_machine')[] {
   ]
 }
 
+const runningMachines = (): string[] =>
+  instances().flatMap(({ id, machine, state }) => (machine && state === 'running' ? [id] : []))
+
 /** The machines whose containers are looked at. */
 const watchedMachines = (): string[] =>
   instances().flatMap(({ id, kind, machine, state }) => {
@@ -162,6 +166,13 @@ const parts: HostPart[] = [
   deployPart({ ...inMachines, registries, api }),
   databaseUsersPart(databaseUsers),
   databaseMetricsPart({ engine, machines: watchedMachines, api, log }),
+  databaseArchivesPart({
+    engine,
+    machines: runningMachines,
+    api,
+    everySec: settings.KEELSON_ARCHIVE_EVERY_SEC,
+    log,
+  }),
 ]
 
 function applyWanted(name: string): boolean {

@@ -1,5 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from '../lib/log.ts'
+import { archivesToLookAt, lookAtArchive, pauseSilentArchives } from '../models/deploy/archive-bases.ts'
+import { tidyArchive, untidyArchives } from '../models/deploy/archive-segments.ts'
 import { beginDueBackup, beginVerification, unverifiedBackups } from '../models/deploy/backup-acceptance.ts'
 import { dueBackups } from '../models/deploy/backups.ts'
 import { dueTasks } from '../models/deploy/scheduled-tasks.ts'
@@ -9,7 +11,7 @@ const everyMs = 1_000
 const batch = 100
 const looks = 2
 
-/** Begins what is due: runs of scheduled tasks, backups, and looks at old backups. Every worker looks; each begins once. */
+/** Begins what is due: runs of scheduled tasks, backups, bases of archives, and looks at old backups. Every worker looks; each begins once. */
 export function startTaskClock(log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
 
@@ -29,6 +31,9 @@ export function startTaskClock(log: Logger): { stop(): Promise<void> } {
       try {
         await begin('a scheduled task', await dueTasks(batch), beginDue)
         await begin('a backup', await dueBackups(batch), beginDueBackup)
+        await begin('a base of an archive', await archivesToLookAt(batch), lookAtArchive)
+        await begin('the tidying of an archive', await untidyArchives(batch), tidyArchive)
+        await pauseSilentArchives(batch)
         // Few at a time: each is read whole.
         await begin('a look at a backup', await unverifiedBackups(looks), beginVerification)
       } catch (error) {

@@ -2,6 +2,8 @@ import { ApplicationFailure } from '@temporalio/activity'
 import type { Verified } from '../../lib/backup-protocol.ts'
 import { transaction } from '../../models/database.ts'
 import { removeOldBackups } from '../../models/deploy/backup-acceptance.ts'
+import { noteDamagedSegment } from '../../models/deploy/archive-orders.ts'
+import { noteUntidy } from '../../models/deploy/archives.ts'
 import {
   BackupExecution,
   type BackupExecutionDocument,
@@ -54,6 +56,7 @@ export const makeBackupActivities = () => ({
     const { tenant_id } = execution
     // No host writes to it from now on.
     await BackupExecution.updateOne({ _id: id, tenant_id }, { $inc: { attempt: 1 }, $set: { copy: null } })
+    if (execution.archive_id) await noteUntidy(execution.archive_id)
     return dropParts(execution)
   },
 
@@ -89,11 +92,13 @@ export const makeBackupActivities = () => ({
     await BackupExecution.updateOne({ _id: id }, { $set: { scratch: null } }).setOptions(everyTenant)
   },
 
-  async noteVerified(id: string, { by, tables, rows }: Verified): Promise<void> {
+  async noteVerified(id: string, { by, tables, rows, damaged_segment }: Verified): Promise<void> {
     const at = new Date()
     const look_at = new Date(at.getTime() + verifiedForMs)
     const set = { verified: { by, tables, rows, at }, look_at, scratch: null }
     await BackupExecution.updateOne({ _id: id }, { $set: set }).setOptions(everyTenant)
+    const { archive_id } = await theExecution(id)
+    if (archive_id && damaged_segment) await noteDamagedSegment(archive_id, damaged_segment)
   },
 
   /** Has those removed that its schedule no longer keeps. */

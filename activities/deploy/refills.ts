@@ -5,6 +5,7 @@ import { findBackupExecution } from '../../models/deploy/backup-executions.ts'
 import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
 import { placeTogether } from '../../models/deploy/places.ts'
+import { beginAnew } from '../../models/deploy/point-in-time.ts'
 import { dataStorageOf, replaceDataStorage } from '../../models/deploy/storages.ts'
 import { lockParent } from '../../models/parents.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
@@ -14,12 +15,17 @@ import { permanently } from '../failures.ts'
 export const makeRefillActivities = () => ({
   /**
    * Names the volume that is filled, and takes room for the engine that fills it. `isNew`: the database has no data yet.
+   * `at`: the moment to which it is brought.
    * Throws `no_room`, `worker_away` and `not_found`.
    */
   async beginRefill(
     id: string,
     execution_id: string,
-    { isNew = false, to }: { isNew?: boolean; to?: { version: string; image: string } } = {},
+    {
+      isNew = false,
+      to,
+      at,
+    }: { isNew?: boolean; to?: { version: string; image: string }; at?: string | undefined } = {},
   ): Promise<void> {
     await permanently(() =>
       transaction(async () => {
@@ -34,7 +40,15 @@ export const makeRefillActivities = () => ({
         await placeTogether(server, { next: 0 }, { itself: runs ? '' : id, node, memory_mib, ports: 0 })
         const storage_id = isNew ? (await dataStorageOf({ _id: id, tenant_id }))._id : newId()
         const before = { version, image }
-        const next = { execution_id, storage_id, ...before, ...to, before, memory_mib }
+        const next = {
+          execution_id,
+          storage_id,
+          ...before,
+          ...to,
+          before,
+          memory_mib,
+          at: at ? new Date(at) : null,
+        }
         await Database.updateOne({ _id: id, tenant_id }, { $set: { refill: next } })
       }, id),
     )
@@ -55,7 +69,8 @@ export const makeRefillActivities = () => ({
   /** Has the database mount the volume that was filled. The former one is kept. Idempotent. */
   switchVolumes: (id: string): Promise<void> =>
     transaction(async () => {
-      const { tenant_id, refill, applied, version } = await theDatabase(id)
+      const database = await theDatabase(id)
+      const { tenant_id, refill, applied, version } = database
       const storage = await dataStorageOf({ _id: id, tenant_id })
       if (!refill || storage._id === refill.storage_id) return
       await replaceDataStorage(storage, refill.storage_id)
@@ -66,12 +81,14 @@ export const makeRefillActivities = () => ({
       }
       const now = { version: refill.version, image: refill.image }
       await Database.updateOne({ _id: id, tenant_id }, { $set: now, $push: { former_volumes: former } })
+      await beginAnew(database)
     }, id),
 
   /** Has it mount again what it mounted before the switch, if there was one. Idempotent. */
   takeVolumesBack: (id: string): Promise<void> =>
     transaction(async () => {
-      const { tenant_id, refill, former_volumes } = await theDatabase(id)
+      const database = await theDatabase(id)
+      const { tenant_id, refill, former_volumes } = database
       const storage = await dataStorageOf({ _id: id, tenant_id })
       const former = former_volumes.at(-1)
       if (!refill || !former || storage._id !== refill.storage_id) return
@@ -81,6 +98,7 @@ export const makeRefillActivities = () => ({
         { _id: id, tenant_id },
         { $set: refill.before, $pull: { former_volumes: { storage_id } } },
       )
+      await beginAnew(database)
     }, id),
 })
 

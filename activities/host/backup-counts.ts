@@ -1,5 +1,11 @@
 import { BackupDamaged, BackupFailed } from '../../drivers/errors.ts'
-import { type Count, countsAtMost, partBytes, type Verified } from '../../lib/backup-protocol.ts'
+import {
+  type Count,
+  countsAtMost,
+  type DumpReport,
+  partBytes,
+  type Verified,
+} from '../../lib/backup-protocol.ts'
 
 // What a dump says of itself, and how it is compared with what was restored.
 
@@ -20,15 +26,23 @@ export async function* inParts(chunks: AsyncIterable<Buffer>): AsyncGenerator<Bu
   if (length > 0) yield Buffer.concat(held)
 }
 
-/** The lines `count LEAST MOST NAME` among what a dump says. */
+/** The lines `count LEAST MOST NAME` among what a dump says. A most that is not known is `-`. */
 export function parseCounts(errors: string): Count[] {
   const counts = errors.split('\n').flatMap((line) => {
-    const [, least, most, name] = /^count (\d+) (\d+) (.+)$/.exec(line) ?? []
-    return name === undefined ? [] : [{ name, least: Number(least), most: Number(most) }]
+    const [, least, most, name] = /^count (\d+) (\d+|-) (.+)$/.exec(line) ?? []
+    return name === undefined
+      ? []
+      : [{ name, least: Number(least), most: most === '-' ? null : Number(most) }]
   })
   if (counts.length > countsAtMost)
     throw new BackupFailed(`the database has more than ${countsAtMost} tables`)
   return counts
+}
+
+/** The line `base SEGMENT MOMENT ARCHIVE` among what a copy of files says. */
+export function parseBase(errors: string): DumpReport['base'] {
+  const [, start, moment, archive_id] = /^base ([0-9A-F]{24}) (\S+) (\S*)$/m.exec(errors) ?? []
+  return start && moment && archive_id !== undefined ? { start, moment, archive_id } : null
 }
 
 /** The lines `count N NAME`. */
@@ -40,24 +54,37 @@ export const parseFound = (output: string): Map<string, number> =>
     }),
   )
 
-/** Throws BackupDamaged unless all is there that the copy has, and nothing else. */
+/**
+ * Throws BackupDamaged unless all is there that the copy has, and nothing else. While clients write, tables may come and go,
+ * too.
+ */
 export function compared(counts: Count[], found: Map<string, number>): Verified {
   for (const { name, least, most } of counts) {
     const there = found.get(name)
     if (there === undefined && least > 0) throw new BackupDamaged(`${name} is missing in what was restored`)
-    if (there !== undefined && (there < least || there > most))
-      throw new BackupDamaged(`${name} has ${there} rows when it is restored, and had ${most}`)
+    if (there !== undefined && (there < least || there > (most ?? there)))
+      throw new BackupDamaged(
+        `${name} has ${there} rows when it is restored, and had ${most ?? `at least ${least}`}`,
+      )
   }
   const names = new Set(counts.map(({ name }) => name))
+  const isExact = counts.every(({ most }) => most !== null)
   const more = [...found.keys()].find((name) => !names.has(name))
-  if (more !== undefined) throw new BackupDamaged(`${more} is in what was restored, and not in the copy`)
-  const rows = [...found.values()].reduce((sum, one) => sum + one, 0)
-  return { by: 'restore', tables: counts.length, rows }
+  if (isExact && more !== undefined)
+    throw new BackupDamaged(`${more} is in what was restored, and not in the copy`)
+  return foundIn(found)
 }
+
+/** What was restored, where nothing says what it is to have. */
+export const foundIn = (found: Map<string, number>): Verified => ({
+  by: 'restore',
+  tables: found.size,
+  rows: [...found.values()].reduce((sum, one) => sum + one, 0),
+})
 
 /** What a copy has that was only read. */
 export const sumOf = (by: Verified['by'], counts: Count[]): Verified => ({
   by,
   tables: counts.length,
-  rows: counts.reduce((sum, { most }) => sum + most, 0),
+  rows: counts.reduce((sum, { least, most }) => sum + (most ?? least), 0),
 })

@@ -14,7 +14,7 @@ import type {
   ScriptEnd,
   ScratchEngines,
 } from '../../drivers/copies.ts'
-import { BackupDamaged, BackupFailed } from '../../drivers/errors.ts'
+import { BackupDamaged, BackupFailed, EngineUnavailable, InstanceNotRunning } from '../../drivers/errors.ts'
 import {
   type CopyOrder,
   type DumpOrder,
@@ -26,7 +26,8 @@ import {
   type Verified,
 } from '../../lib/backup-protocol.ts'
 import { makeQueue } from '../../lib/queue.ts'
-import { compared, inParts, parseCounts, parseFound, sumOf } from './backup-counts.ts'
+import { compared, foundIn, inParts, parseBase, parseCounts, parseFound, sumOf } from './backup-counts.ts'
+import { damagedIn, tarOfSegments } from './backup-segments.ts'
 import { patiently } from './patience.ts'
 
 interface Parts {
@@ -52,15 +53,25 @@ interface Parts {
       databaseId: string | null,
       index: number,
     ): Promise<Readable>
+    segment(
+      deployServerId: string,
+      executionId: string,
+      databaseId: string | null,
+      name: string,
+    ): Promise<Readable>
   }
 }
 
 const answersWithinMs = 300_000
+/** An engine that first goes through its log. */
+const recoversWithinMs = 12 * 3_600_000
 const lookEveryMs = 200
 const sentAtOnce = 3
 /** A restored copy takes more room than its dump: indexes, logs of the engine. */
 const roomFactor = 3
 const lastErrors = 500
+/** With which an engine ends by itself; others are those of signals. */
+const refusals: (number | null)[] = [1, 2, 3]
 
 /** Activities for copies of databases, on the host of the worker that has the database. All are idempotent. */
 export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, api }: Parts) => {
@@ -118,19 +129,34 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       throw new BackupDamaged('its content is not what was written')
   }
 
-  async function awaitAnswer(container: LabelledContainer, healthy: string, mark: string): Promise<void> {
-    const deadline = performance.now() + answersWithinMs
+  async function awaitAnswer(
+    { machine_id, healthy }: ScratchOrder,
+    scratchId: string,
+    withinMs: number,
+  ): Promise<void> {
+    const container = scratch.containerOf(machine_id, scratchId)
+    const deadline = performance.now() + withinMs
     const signal = cancellationSignal()
     for (;;) {
-      const { stream, ended } = await scripts.open(container, healthy, mark)
-      stream.end()
-      await text(stream)
-      const { exit_code, errors } = await ended()
+      const { exit_code, errors } = await read(container, healthy, `health-${scratchId}`).catch(
+        async (error: unknown) => {
+          if (!(error instanceof InstanceNotRunning)) throw error
+          throw await whyEnded(machine_id, scratchId, error)
+        },
+      )
       if (exit_code === 0) return
       if (performance.now() > deadline)
         throw new BackupFailed(`the engine that takes the copy does not answer: ${lastOf(errors)}`)
       await delay(lookEveryMs, undefined, { signal })
     }
+  }
+
+  /** An engine that ends by itself refuses the copy. If its machine ended, the restore is tried again. */
+  async function whyEnded(machineId: string, scratchId: string, error: InstanceNotRunning): Promise<Error> {
+    const end = await scratch.endOf(machineId, scratchId)
+    return end && refusals.includes(end.exit_code)
+      ? new BackupFailed(`the engine that takes the copy ended: ${lastOf(end.output)}`, error)
+      : new EngineUnavailable('The engine that takes the copy ended with its machine', error)
   }
 
   /** Restores a copy in an engine that has no data yet, and compares what is in it. */
@@ -141,16 +167,48 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     order: CopyOrder,
     engine: ScratchOrder,
   ): Promise<Verified> {
-    const { machine_id } = engine
+    const { machine_id, files } = engine
+    const { log } = order
     const scratchId = databaseId ?? id
     const container = scratch.containerOf(machine_id, scratchId)
     await scratch.start(machine_id, { ...engine, id: scratchId })
-    await awaitAnswer(container, engine.healthy, `health-${scratchId}`)
+    if (!files) await awaitAnswer(engine, scratchId, answersWithinMs)
     const script = await scripts.open(container, engine.restore, `restore-${scratchId}`)
     await readCopy(server, id, databaseId, order, (dump) => feed(script, dump))
+    if (files) {
+      const mark = `fill-${scratchId}`
+      if (log?.target) {
+        const filling = await scripts.open(container, files.fill_segments, mark)
+        await feed(
+          filling,
+          tarOfSegments(log, (name) => segment(server, id, databaseId, name)),
+        )
+      }
+      await read(container, files.begin, mark)
+      await awaitAnswer(engine, scratchId, recoversWithinMs)
+    }
     const { output, errors, exit_code } = await read(container, engine.count, `count-${scratchId}`)
     if (exit_code !== 0) throw new BackupFailed(`what was restored cannot be counted: ${lastOf(errors)}`)
-    return compared(order.counts, parseFound(output))
+    const found = parseFound(output)
+    return log?.target ? foundIn(found) : compared(order.counts, found)
+  }
+
+  const segment = (server: string, id: string, databaseId: string | null, name: string) =>
+    patiently(() => api.segment(server, id, databaseId, name), { signal: cancellationSignal() })
+
+  async function verifyCopy(server: string, id: string, order: CopyOrder): Promise<Verified> {
+    const { engine } = order
+    if (engine && (await freeBytes(engine.machine_id)) > order.dump_bytes * roomFactor) {
+      try {
+        return await restoreInto(server, id, null, order, engine)
+      } finally {
+        await scratch.remove(engine.machine_id, id)
+      }
+    }
+    await readCopy(server, id, null, order, async (dump) => {
+      for await (const _ of dump);
+    })
+    return sumOf('reading', order.counts)
   }
 
   async function read(container: LabelledContainer, script: string, mark: string) {
@@ -208,6 +266,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
           ...report,
           sha256: hash.digest('hex'),
           counts,
+          base: parseBase(errors),
         })
       } catch (error) {
         await scripts.end(container, executionId).catch(() => {})
@@ -222,22 +281,15 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
 
     /**
      * Restores a copy into a scratch engine and compares it, or reads it in full if the disk has no room for that. Throws
-     * BackupDamaged and BackupFailed.
+     * BackupDamaged and BackupFailed. Segments that follow on it are read, too.
      */
     async verifyOnHost(deployServerId: string, executionId: string): Promise<Verified> {
       const order = await api.copy(deployServerId, executionId, null)
-      const { engine } = order
-      if (engine && (await freeBytes(engine.machine_id)) > order.dump_bytes * roomFactor) {
-        try {
-          return await restoreInto(deployServerId, executionId, null, order, engine)
-        } finally {
-          await scratch.remove(engine.machine_id, executionId)
-        }
-      }
-      await readCopy(deployServerId, executionId, null, order, async (dump) => {
-        for await (const _ of dump);
-      })
-      return sumOf('reading', order.counts)
+      const { log } = order
+      const verified = await verifyCopy(deployServerId, executionId, order)
+      const fetch = (name: string) => segment(deployServerId, executionId, null, name)
+      const damaged = log && (await damagedIn(log, fetch))
+      return damaged ? { ...verified, damaged_segment: damaged } : verified
     },
 
     /** Restores a copy into the new volume of a database, compares it, and ends the engine. Throws as verifyOnHost. */

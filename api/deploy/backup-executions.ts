@@ -28,6 +28,9 @@ const ExecutionView = z
     backup_id: Id.nullable().describe('Its schedule; null: somebody asked for it'),
     target_id: Id.nullable().describe('The tenant’s bucket that it is in; null: the platform’s storage'),
     location: z.string().nullable().describe('`s3://bucket/prefix/` of its objects in that bucket'),
+    method: z
+      .enum(['dump', 'base'])
+      .describe('`base`: a copy of the engine’s files, from which the log leads to later moments'),
     type: z.enum(databaseTypes),
     version: z.string().describe('That of the engine that wrote it'),
     reason: z.string().nullable().describe('The same as `status_reason`'),
@@ -64,6 +67,7 @@ const toView = (execution: BackupExecutionDocument): z.output<typeof ExecutionVi
     backup_id: execution.backup_id,
     target_id: execution.target_id,
     location: execution.location,
+    method: execution.archive_id === null ? 'dump' : 'base',
     type: execution.type,
     version: execution.version,
     reason: execution.status_reason,

@@ -6,8 +6,16 @@ import {
   partAtMostKib,
   PartPlace,
   partType,
+  SegmentName,
 } from '../../lib/backup-protocol.ts'
-import { beginDump, copyFor, finishDump, partFor, takePart } from '../../models/deploy/backup-orders.ts'
+import {
+  beginDump,
+  copyFor,
+  finishDump,
+  partFor,
+  segmentFor,
+  takePart,
+} from '../../models/deploy/backup-orders.ts'
 import { deployServerOnHost } from '../../models/deploy/deploy-servers.ts'
 import { own } from '../compute/host-protocol.ts'
 import { Id } from '../fields.ts'
@@ -95,6 +103,23 @@ export const backupProtocol = [
       const part = await partFor(server, of.execution_id, query.database_id ?? null, of.index)
       response.writeHead(200, { 'content-type': partType, 'content-length': part.length })
       response.end(part)
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: `${path}/segments/{name}`,
+    permission: reading,
+    summary: 'Get a sealed segment of the log that follows on a backup',
+    params: z.strictObject({ ...params.shape, name: SegmentName }),
+    query: forDatabase,
+    responses: { 200: stream(partType, z.string()) },
+    handle: async ({ caller, params: { id, server_id, ...of }, query, http: { response } }) => {
+      own(caller, id)
+      const server = await deployServerOnHost(id, server_id)
+      const segment = await segmentFor(server, of.execution_id, query.database_id ?? null, of.name)
+      response.writeHead(200, { 'content-type': partType, 'content-length': segment.length })
+      response.end(segment)
     },
   }),
 ]

@@ -15,10 +15,15 @@ import {
   databaseResource,
 } from '../../models/deploy/databases.ts'
 import { tlsNameOf } from '../../models/deploy/database-tls.ts'
+import {
+  type MomentRange,
+  pointInTimeStates,
+  type SeenPointInTime,
+} from '../../models/deploy/point-in-time.ts'
 import { databaseTypes } from '../../models/deploy/engines/index.ts'
 import { seenDatabases } from '../../models/deploy/database-views.ts'
 import { accepting } from '../accept.ts'
-import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, time } from '../fields.ts'
+import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
@@ -29,6 +34,32 @@ import { path as serverPath } from './deployments.ts'
 const Configuration = z
   .record(z.string().max(64), z.union([z.string().max(255), z.number(), z.boolean()]))
   .describe('Settings of the engine; a refusal names those that it takes')
+
+const MomentRangeView = z.strictObject({ earliest: Timestamp, latest: Timestamp })
+
+const PointInTimeView = z
+  .strictObject({
+    enabled: z.boolean(),
+    target_id: Id.nullable().describe('The tenant’s bucket for its log; null: the platform’s storage'),
+    status: z
+      .enum(pointInTimeStates)
+      .describe(
+        '`starting`: there is no base backup yet. `paused`: nothing is archived, and `reason` says why',
+      ),
+    reason: z.string().nullable(),
+    earliest: Timestamp.nullable().describe('The first moment to which it can be recovered; null: none yet'),
+    latest: Timestamp.nullable().describe('The last such moment'),
+    ranges: z
+      .array(MomentRangeView)
+      .describe('All such moments, also those from before it was restored, upgraded or recovered'),
+  })
+  .meta({ id: 'PointInTime' })
+
+const PointInTimeChange = z.strictObject({
+  enabled: z.boolean(),
+  target_id: Id.nullable().optional().describe('Default: as before, or the platform’s storage'),
+})
+const Moment = z.iso.datetime({ offset: true }).transform((text) => new Date(text))
 
 const DatabaseView = z
   .strictObject({
@@ -57,6 +88,7 @@ const DatabaseView = z
     former_volumes: z
       .array(z.strictObject({ id: Id, version: z.string(), kept_at: Timestamp }))
       .describe('Volumes with the data of before a restore or an upgrade, until they are deleted'),
+    point_in_time: PointInTimeView.nullable().describe('Null: its engine cannot be recovered to any moment'),
   })
   .meta({ id: 'Database' })
 type View = z.output<typeof DatabaseView>
@@ -84,7 +116,7 @@ const byOf = ({ tenant_id, id }: Caller): By => ({ tenant_id, id, over_http: tru
 async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
   const seen = await seenDatabases(databases)
   return databases.map((database) => {
-    const { upgrades, major_upgrades, internal_host, pending_changes, outside } =
+    const { upgrades, major_upgrades, internal_host, pending_changes, outside, point_in_time } =
       seen.get(database._id) ?? unseen
     return {
       ...commonView(database),
@@ -111,15 +143,33 @@ async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
         version,
         kept_at: time(kept_at),
       })),
+      point_in_time: point_in_time && toPointInTime(database, point_in_time),
     }
   })
 }
+
+const toRange = ({ earliest, latest }: MomentRange) => ({ earliest: time(earliest), latest: time(latest) })
+
+const toPointInTime = (
+  { archiving }: DatabaseDocument,
+  { status, reason, range, ranges }: SeenPointInTime,
+): z.output<typeof PointInTimeView> => ({
+  enabled: Boolean(archiving),
+  target_id: archiving?.target_id ?? null,
+  status,
+  reason,
+  earliest: timeOrNull(range?.earliest ?? null),
+  latest: timeOrNull(range?.latest ?? null),
+  ranges: ranges.map(toRange),
+})
+
 const unseen = {
   upgrades: [],
   major_upgrades: [],
   internal_host: null,
   pending_changes: false,
   outside: null,
+  point_in_time: null,
 }
 
 const viewOf = async (database: DatabaseDocument): Promise<View> => (await toViews([database]))[0] as View
@@ -147,7 +197,10 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       params: byId,
       body: z.strictObject({
         name: Name.describe('Unique in the deploy server'),
-        type: z.enum(databaseTypes).optional().describe('Required without `volume_id` and `execution_id`'),
+        type: z
+          .enum(databaseTypes)
+          .optional()
+          .describe('Required without `volume_id`, `execution_id` and `database_id`'),
         version: z
           .string()
           .max(32)
@@ -158,6 +211,11 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         configuration: Configuration.default({}),
         volume_id: Id.optional().describe('The kept volume of a deleted database, whose id it gets again'),
         execution_id: Id.optional().describe('A backup with whose data it begins'),
+        database_id: Id.optional().describe(
+          'A database, also a deleted one, with whose data of `at` it begins',
+        ),
+        at: Moment.optional().describe('A moment within `point_in_time` of that database'),
+        point_in_time: PointInTimeChange.default({ enabled: false }),
         tags: Tags.default({}),
       }),
       responses: { 202: DatabaseView },
@@ -195,7 +253,13 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       summary: 'Change the size, the configuration or the minor version of a database. A restart applies it',
       params: byDatabase,
       body: z
-        .strictObject({ version: z.string().max(32), ...sizes, configuration: Configuration, tags: Tags })
+        .strictObject({
+          version: z.string().max(32),
+          ...sizes,
+          configuration: Configuration,
+          point_in_time: PointInTimeChange.describe('At once, without a restart'),
+          tags: Tags,
+        })
         .partial(),
       responses: { 200: DatabaseView },
       handle: async ({ caller, params: { id, db }, body }) =>
@@ -228,13 +292,17 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'POST',
       path: `${path}/{db}/restore`,
       permission: 'deploy_servers:manage',
-      summary: 'Put a backup in the place of a database’s data. The former volume is kept',
+      summary:
+        'Put a backup, or what there was at a moment, in the place of a database’s data. The former volume is kept',
       params: byDatabase,
-      body: z.strictObject({ execution_id: Id.describe('The backup') }),
+      body: z.union([
+        z.strictObject({ execution_id: Id.describe('The backup') }),
+        z.strictObject({ at: Moment.describe('A moment within its `point_in_time`') }),
+      ]),
       responses: { 202: null },
-      handle: async ({ caller, params: { id, db }, body: { execution_id } }) => {
+      handle: async ({ caller, params: { id, db }, body }) => {
         await databaseOf(caller, id, db)
-        const { operation: accepted } = await acceptRestore(byOf(caller), db, execution_id)
+        const { operation: accepted } = await acceptRestore(byOf(caller), db, body)
         return { operation_id: accepted._id, body: undefined }
       },
     }),

@@ -61,6 +61,15 @@ export function makeScratchEngines(dial: DialMachine): ScratchEngines {
         await unless([404], docker.getVolume(nameOf(id)).remove())
       }),
 
+    endOf: (machineId, id) =>
+      asking(async () => {
+        const container = dockerOf(machineId).getContainer(nameOf(id))
+        const state = (await unless([404], container.inspect()))?.State
+        if (!state || state.Running || state.Status !== 'exited') return null
+        const output = await container.logs({ stdout: true, stderr: true, tail: 5 })
+        return { exit_code: state.ExitCode, output: textOfLog(output) }
+      }),
+
     containerOf: (machineId, id) => ({ machine_id: machineId, label: { name: scratchLabel, value: id } }),
   }
   return scratch
@@ -78,3 +87,16 @@ export const makeFreeBytes =
     if (!Number.isFinite(bytes)) throw new EngineUnavailable('The size of the disk is not known')
     return bytes
   }
+
+const headerBytes = 8
+
+/** The text in the engine's frames: each has a header with the stream's number and the length. */
+function textOfLog(frames: Buffer): string {
+  const texts: string[] = []
+  for (let at = 0; at + headerBytes <= frames.length; ) {
+    const end = at + headerBytes + frames.readUInt32BE(at + 4)
+    texts.push(frames.toString('utf8', at + headerBytes, end))
+    at = end
+  }
+  return texts.join('')
+}

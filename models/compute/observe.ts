@@ -1,6 +1,7 @@
 import type { HostReport, ReportAnswer, ThingOnHost } from '../../lib/host-protocol.ts'
 import { InvalidInput, Problem } from '../../lib/problem.ts'
 import { isDuplicateKey } from '../database.ts'
+import { archiveObserver } from '../deploy/archive-orders.ts'
 import { databaseMetricsObserver } from '../deploy/database-metrics.ts'
 import { databaseUsersObserver } from '../deploy/database-users.ts'
 import { hearAgain } from '../network/host-networks.ts'
@@ -20,6 +21,7 @@ const observers: Record<string, Observer> = {
   networks: networkObserver,
   database_users: databaseUsersObserver,
   database_metrics: databaseMetricsObserver,
+  database_archives: archiveObserver,
 }
 
 /** Handles a host's report: records the host's own facts, and passes the things to the observers of their kinds. */

@@ -12,6 +12,8 @@ import {
   makeCopyKey,
   sealCopyCredentials,
 } from './backup-executions.ts'
+import { forgetArchives } from './archive-segments.ts'
+import { currentArchive } from './archives.ts'
 import { dropParts } from './backup-parts.ts'
 import { needBackupQuota } from './backup-quota.ts'
 import { Backup, type BackupDocument } from './backups.ts'
@@ -32,7 +34,8 @@ const lookAgainMs = 86_400_000
 const nameOf = (at: Date, id: string): string =>
   `${at.toISOString().slice(0, 19).replaceAll(/[-:]/g, '').toLowerCase()}-${id.slice(-6)}`
 
-const openBackup = ({ _id, tenant_id }: DatabaseDocument) =>
+/** Whether a backup of the database is being made. */
+export const openBackup = ({ _id, tenant_id }: DatabaseDocument) =>
   BackupExecution.exists({ database_id: _id, tenant_id, status: 'creating' })
 
 /**
@@ -67,7 +70,12 @@ export const acceptBackupExecution = (
     const id = newId()
     return create(by, backupExecutionResource, {
       id,
-      fields: { ...(await newExecution(database, id, { backup, at, target_id })), tags: {} },
+      fields: {
+        ...(await newExecution(database, id, { backup, at, target_id })),
+        // An upgrade needs a dump, which newer engines take.
+        ...(by.parent ? { archive_id: null } : {}),
+        tags: {},
+      },
     })
   }, database._id)
 
@@ -84,6 +92,7 @@ async function newExecution(
   const target = target_id ? await holdTarget(database.tenant_id, target_id) : null
   const { _id, name, deploy_server_id, type, applied } = database
   const { version, image, cpu_cores, memory_mib } = applied ?? database
+  const archive = await currentArchive(database)
   return {
     name: nameOf(scheduled_at ?? new Date(), id),
     deploy_server_id,
@@ -91,6 +100,7 @@ async function newExecution(
     database_name: name,
     backup_id: backup?._id ?? null,
     target_id: target?._id ?? null,
+    archive_id: archive?.opened_at ? archive._id : null,
     location: target && `s3://${target.bucket}/${target.prefix}${_id}/${id}/`,
     type,
     version,
@@ -238,7 +248,7 @@ backupExecutionResource.comesToRest = async ({ _id, tenant_id }) => {
     })
 }
 
-/** Removes all backups of a deploy server. Call when none of their operations is open. */
+/** Removes all backups and archives of a deploy server. Call when none of their operations is open. */
 export async function forgetBackupExecutions(tenant_id: string, deploy_server_id: string): Promise<void> {
   for (const { _id } of await BackupExecution.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean()) {
     while (await dropParts({ _id, tenant_id })) {}
@@ -247,4 +257,5 @@ export async function forgetBackupExecutions(tenant_id: string, deploy_server_id
       await BackupExecution.deleteOne({ _id, tenant_id })
     }, tenant_id)
   }
+  await forgetArchives(tenant_id, deploy_server_id)
 }

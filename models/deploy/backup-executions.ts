@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
-import type { Count } from '../../lib/backup-protocol.ts'
+import type { Count, DumpReport } from '../../lib/backup-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
@@ -38,6 +38,8 @@ export interface BackupExecutionDocument extends ResourceDocument<StateOf<typeof
   backup_id: string | null
   /** The tenant's bucket that it is in. Null: the platform's storage. */
   target_id: string | null
+  /** Of a copy of the engine's files: the archive whose segments follow on it. Null: it is a dump. */
+  archive_id: string | null
   /** `s3://bucket/prefix/`: its place in the tenant's bucket. */
   location: string | null
   type: DatabaseType
@@ -73,6 +75,8 @@ export interface BackupCopy {
   dump_bytes: number
   sha256: string
   counts: Count[]
+  /** Of a copy of files: the first segment that follows, and the first moment to which it can be brought. */
+  base: DumpReport['base']
 }
 
 const { Mixed } = Schema.Types
@@ -84,6 +88,7 @@ const schema = resourceSchema<BackupExecutionDocument>(
     database_name: { type: String, required: true },
     backup_id: { type: String, default: null },
     target_id: { type: String, default: null },
+    archive_id: { type: String, default: null },
     location: { type: String, default: null },
     type: { type: String, required: true, enum: databaseTypes },
     version: { type: String, required: true },
@@ -108,6 +113,7 @@ const schema = resourceSchema<BackupExecutionDocument>(
 schema.index({ database_id: 1, created_at: -1 })
 schema.index({ deploy_server_id: 1, created_at: -1 })
 schema.index({ backup_id: 1, created_at: -1 })
+schema.index({ archive_id: 1 }, { partialFilterExpression: { archive_id: { $type: 'string' } } })
 schema.index({ target_id: 1 }, { partialFilterExpression: { target_id: { $type: 'string' } } })
 schema.index({ look_at: 1 }, { partialFilterExpression: { status: 'succeeded' } })
 export const BackupExecution = mongoose.model<BackupExecutionDocument>('BackupExecution', schema)

@@ -8,6 +8,9 @@ import {
   copyCredentialsOf,
   copyKeyOf,
 } from './backup-executions.ts'
+import { logAfter } from './archive-orders.ts'
+import { readSegment } from './archive-segments.ts'
+import { Archive } from './archives.ts'
 import { BackupPart, dropParts, keepPart, readPart } from './backup-parts.ts'
 import { credentialsOf, Database, type DatabaseDocument, findDatabase } from './databases.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
@@ -32,7 +35,8 @@ export async function beginDump(server: Server, _id: string): Promise<DumpOrder>
   const machine_id = server.nodes.find(({ name }) => name === database?.volume_node)?.machine_id
   if (!execution || !database || !machine_id) throw new NotFound('backup execution')
   while (await dropParts(execution, execution.attempt)) {}
-  const { dump, compressed } = engineOf(database.type).copies
+  const { copies, archive } = engineOf(database.type)
+  const { dump, compressed } = execution.archive_id && archive ? { ...archive, compressed: false } : copies
   return {
     attempt: execution.attempt,
     key: await copyKeyOf(execution),
@@ -71,6 +75,7 @@ export const finishDump = (
     const execution = await BackupExecution.findOne({ _id, tenant_id, deploy_server_id, attempt }).lean()
     if (!execution) throw new NotFound('attempt of the backup')
     if (execution.copy) return
+    if (execution.archive_id) await needCurrent(execution, copy.base)
     const there = await BackupPart.countDocuments({ execution_id: _id, tenant_id, attempt })
     if (there !== copy.parts) {
       const detail = `${there} of ${copy.parts} parts are there`
@@ -79,6 +84,17 @@ export const finishDump = (
     await BackupExecution.updateOne({ _id, tenant_id }, { $set: { copy } })
   }, _id)
 
+/** A base of an archive that has ended meanwhile would not lead to any moment. */
+async function needCurrent(
+  { archive_id, tenant_id }: BackupExecutionDocument,
+  base: DumpReport['base'],
+): Promise<void> {
+  const current = { _id: archive_id ?? '', tenant_id, is_current: true }
+  if (base?.archive_id === archive_id && (await Archive.exists(current))) return
+  const detail = 'The archive of the log that it belongs to has ended'
+  throw new Problem(409, 'archive_ended', 'The archive has ended', detail)
+}
+
 /** A copy to read: for a look at it, or for the new volume of a database of this deploy server. Throws NotFound. */
 export async function copyFor(server: Server, id: string, databaseId: string | null): Promise<CopyOrder> {
   const execution = await readableBy(server, id, databaseId)
@@ -86,6 +102,9 @@ export async function copyFor(server: Server, id: string, databaseId: string | n
   if (!copy) throw new NotFound('copy')
   const { copies } = engineOf(execution.type)
   const { parts, dump_bytes, sha256, counts } = copy
+  const at = databaseId === null ? null : ((await findDatabase(databaseId))?.refill?.at ?? null)
+  const log = databaseId === null || at ? await logAfter(execution, at) : null
+  const target = log?.target ?? null
   return {
     key: await copyKeyOf(execution),
     parts,
@@ -93,7 +112,10 @@ export async function copyFor(server: Server, id: string, databaseId: string | n
     sha256,
     compressed: !copies.compressed,
     counts,
-    engine: await (databaseId === null ? scratchFor(server, execution) : refillFor(server, databaseId)),
+    engine: await (databaseId === null
+      ? scratchFor(server, execution)
+      : refillFor(server, databaseId, { isBase: execution.archive_id !== null, target })),
+    log,
   }
 }
 
@@ -104,6 +126,18 @@ export const partFor = async (
   databaseId: string | null,
   index: number,
 ): Promise<Buffer> => readPart(await readableBy(server, id, databaseId), index)
+
+/** Throws as readSegment, and NotFound for a segment of another archive than that of the backup. */
+export async function segmentFor(
+  server: Server,
+  id: string,
+  databaseId: string | null,
+  name: string,
+): Promise<Buffer> {
+  const { archive_id, tenant_id } = await readableBy(server, id, databaseId)
+  if (!archive_id) throw new NotFound('archive')
+  return readSegment(tenant_id, archive_id, name)
+}
 
 /** A database may take copies of all deploy servers of its tenant. */
 async function readableBy(
@@ -132,44 +166,57 @@ async function scratchFor(
   if (!machine_id) return null
   const credentials = await copyCredentialsOf(execution)
   const of = { type, image, cpu_cores, memory_mib, configuration: {}, credentials }
-  return { ...scratchOf(of), machine_id, volume: null }
+  const files = { isBase: execution.archive_id !== null, target: null }
+  return { ...scratchOf(of, files), machine_id, volume: null }
 }
 
-async function refillFor({ nodes }: Server, databaseId: string): Promise<ScratchOrder | null> {
+async function refillFor({ nodes }: Server, databaseId: string, files: Files): Promise<ScratchOrder | null> {
   const database = await findDatabase(databaseId)
   const machine_id = nodes.find(({ name }) => name === database?.volume_node)?.machine_id
   if (!database?.refill || !machine_id) return null
   const { storage_id, image } = database.refill
   const credentials = await credentialsOf(database)
   return {
-    ...scratchOf({ ...database, image, credentials }),
+    ...scratchOf({ ...database, image, credentials }, files),
     machine_id,
     volume: { name: volumeOf(storage_id), labels: { [ownerLabel('database')]: databaseId } },
   }
 }
 
-function scratchOf({
-  type,
-  image,
-  cpu_cores,
-  memory_mib,
-  configuration,
-  credentials,
-}: Pick<DatabaseDocument, 'type' | 'image' | 'cpu_cores' | 'memory_mib'> & {
-  configuration: Configuration
-  credentials: DatabaseCredentials
-}): Omit<ScratchOrder, 'machine_id' | 'volume'> {
+/** Whether it takes a copy of an engine's files, and the moment to which it then goes on. */
+interface Files {
+  isBase: boolean
+  target: string | null
+}
+
+function scratchOf(
+  {
+    type,
+    image,
+    cpu_cores,
+    memory_mib,
+    configuration,
+    credentials,
+  }: Pick<DatabaseDocument, 'type' | 'image' | 'cpu_cores' | 'memory_mib'> & {
+    configuration: Configuration
+    credentials: DatabaseCredentials
+  },
+  { isBase, target }: Files,
+): Omit<ScratchOrder, 'machine_id' | 'volume'> {
   const engine = engineOf(type)
+  const archive = isBase ? engine.archive : undefined
+  const command = engine.command({ memory_mib, configuration, credentials })
   return {
     image,
     env: engine.env(credentials),
-    command: engine.command({ memory_mib, configuration, credentials }),
+    command: archive ? archive.command(command, target) : command,
     cpu_cores,
     memory_mib,
     data_path: engine.data_path,
     stop_grace_sec: engine.stop_grace_sec,
     healthy: engine.healthy,
-    restore: engine.copies.restore,
+    restore: archive?.fill ?? engine.copies.restore,
+    files: archive ? { fill_segments: archive.fillSegments, begin: archive.begin } : null,
     count: engine.copies.count,
   }
 }

@@ -80,10 +80,10 @@ export async function readPart({ _id, tenant_id, attempt }: Of, index: number): 
 }
 
 /** `s3://bucket/` is followed by the prefix of the names of the objects. */
-const prefixIn = (location: string): string => location.replace(/^s3:\/\/[^/]*\//, '')
+export const prefixIn = (location: string): string => location.replace(/^s3:\/\/[^/]*\//, '')
 
 /** The host tries again after a 503. The title becomes the reason of a backup that fails. */
-function targetFailed(error: unknown): never {
+export function targetFailed(error: unknown): never {
   if (!(error instanceof BucketFault)) throw error
   const title = `The backup target failed: ${error.message}`
   throw new Problem(error.passes ? 503 : 409, targetFailedCode, title, undefined, { cause: error })

@@ -1,19 +1,25 @@
 import { needQuota } from '../identity/tenants.ts'
+import { Archive } from './archives.ts'
 import { BackupExecution } from './backup-executions.ts'
 import type { DatabaseDocument } from './databases.ts'
 
 /**
  * Throws QuotaExceeded if the platform's storage has no room for another backup of the database. It is taken to be as large
- * as the last one. Buckets of the tenant have no limit.
+ * as the last one; what is small, such as a segment of its log, needs only that the limit is not reached. Buckets of the
+ * tenant have no limit.
  */
-export async function needBackupQuota({
-  _id: database_id,
-  tenant_id,
-}: Pick<DatabaseDocument, '_id' | 'tenant_id'>): Promise<void> {
+export async function needBackupQuota(
+  { _id: database_id, tenant_id }: Pick<DatabaseDocument, '_id' | 'tenant_id'>,
+  { isSmall = false } = {},
+): Promise<void> {
   const size = '$copy.stored_bytes'
   const [kept] = await BackupExecution.aggregate<{ bytes: number }>([
     { $match: { tenant_id, target_id: null, copy: { $ne: null } } },
     { $group: { _id: null, bytes: { $sum: size } } },
+  ])
+  const [logs] = await Archive.aggregate<{ bytes: number }>([
+    { $match: { tenant_id, target_id: null } },
+    { $group: { _id: null, bytes: { $sum: '$stored_bytes' } } },
   ])
   const [last] = await BackupExecution.aggregate<{ bytes: number }>([
     { $match: { tenant_id, database_id, copy: { $ne: null } } },
@@ -21,7 +27,12 @@ export async function needBackupQuota({
     { $limit: 1 },
     { $project: { bytes: size } },
   ])
-  await needQuota(tenant_id, 'max_backup_gib', gibOf(kept?.bytes ?? 0), gibOf(last?.bytes ?? 0))
+  await needQuota(
+    tenant_id,
+    'max_backup_gib',
+    gibOf((kept?.bytes ?? 0) + (logs?.bytes ?? 0)),
+    isSmall ? 0 : gibOf(last?.bytes ?? 0),
+  )
 }
 
 /** With two decimals: somebody reads it. */

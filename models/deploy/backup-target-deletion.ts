@@ -2,6 +2,8 @@ import { NotFound, Problem } from '../../lib/problem.ts'
 import { UnwantedBlob } from '../blobs.ts'
 import { transaction } from '../database.ts'
 import { Operation } from '../operations.ts'
+import { ArchiveSegment } from './archive-segments.ts'
+import { Archive } from './archives.ts'
 import { BackupExecution } from './backup-executions.ts'
 import { BackupPart } from './backup-parts.ts'
 import { BackupTarget, type BackupTargetDocument } from './backup-targets.ts'
@@ -18,6 +20,8 @@ async function usesOf({ _id: target_id, tenant_id }: Of) {
   return {
     schedules: await Backup.countDocuments(its),
     under_way: await BackupExecution.countDocuments({ ...its, operation_id: { $ne: null } }),
+    archives: await Archive.countDocuments({ ...its, is_current: true }),
+    former_archives: await Archive.countDocuments({ ...its, is_current: false }),
     backups: await BackupExecution.countDocuments({ ...its, copy: { $ne: null } }),
     objects_to_remove: await UnwantedBlob.countDocuments({ target_id }),
   }
@@ -33,8 +37,8 @@ export async function deleteTarget(
 ): Promise<void> {
   const { _id, tenant_id } = target
   if (forgets) {
-    const { schedules, under_way } = await usesOf(target)
-    if (schedules || under_way) throw inUse({ schedules, under_way })
+    const { schedules, under_way, archives } = await usesOf(target)
+    if (schedules || under_way || archives) throw inUse({ schedules, under_way, archives })
     await forgetBackupsIn(target)
   }
   await transaction(async () => {
@@ -53,6 +57,11 @@ async function forgetBackupsIn({ _id: target_id, tenant_id }: Of): Promise<void>
       if (!deletedCount) return
       await BackupPart.deleteMany({ execution_id: _id, tenant_id })
       await Operation.deleteMany({ resource_id: _id, tenant_id })
+    }, _id)
+  for (const { _id } of await Archive.find({ target_id, tenant_id, is_current: false }, { _id: 1 }).lean())
+    await transaction(async () => {
+      await ArchiveSegment.deleteMany({ archive_id: _id, tenant_id })
+      await Archive.deleteOne({ _id, tenant_id })
     }, _id)
   await UnwantedBlob.deleteMany({ target_id })
 }

@@ -10,6 +10,7 @@ import {
   backupExecutionResource,
   copyCredentialsOf,
 } from './backup-executions.ts'
+import { endArchive } from './archives.ts'
 import { forgetBackups } from './backups.ts'
 import { makeTls } from './database-tls.ts'
 import {
@@ -28,9 +29,11 @@ import {
   imageOf,
   majorUpgradesOf,
   takesCopyOf,
+  takesFilesOf,
   upgradesOf,
 } from './engines/index.ts'
 import { takeKeptVolumes } from './kept-volumes.ts'
+import { baseFor, changePointInTime, type PointInTimeChange } from './point-in-time.ts'
 import { addDataStorage } from './storages.ts'
 
 // The acceptance rules for databases.
@@ -49,6 +52,10 @@ export interface NewDatabase {
   volume_id?: string | undefined
   /** A backup with which it begins, of a database of any deploy server of the tenant. */
   execution_id?: string | undefined
+  /** A database, perhaps a deleted one, that is recovered to a moment: `at`. */
+  database_id?: string | undefined
+  at?: Date | undefined
+  point_in_time: PointInTimeChange
 }
 
 /**
@@ -63,11 +70,16 @@ export const acceptDatabase = (
 ): Promise<Accepted<DatabaseDocument>> =>
   transaction(async () => {
     const { tenant_id } = by
-    const { name, tags, cpu_cores, volume_id, execution_id } = asked
+    const { name, tags, cpu_cores, volume_id, database_id, at } = asked
     const server = await lockParent(deployServerResource, tenant_id, deployServerId)
     if (server.status === 'creating') throw new StateConflict('create a database', server.status)
     const kept = volume_id === undefined ? null : await takeKeptVolumes(tenant_id, deployServerId, volume_id)
-    const copy = execution_id === undefined ? null : await wholeCopy(by, execution_id, '/execution_id')
+    if ((database_id === undefined) !== (at === undefined))
+      throw refused(at ? '/database_id' : '/at', 'is required to recover a database to a moment')
+    const base = database_id && at ? await baseFor({ _id: database_id, tenant_id }, at) : null
+    const execution_id = base?._id ?? asked.execution_id
+    const copy =
+      base ?? (execution_id === undefined ? null : await wholeCopy(by, execution_id, '/execution_id'))
     if (kept && copy) throw refused('/execution_id', 'the volume has data already')
     const type = asked.type ?? kept?.type ?? copy?.type
     if (type === undefined) throw refused('/type', 'is required without a volume or a backup')
@@ -80,9 +92,10 @@ export const acceptDatabase = (
     const id = kept?._id ?? newId()
     const memory = asked.memory_mib ?? memory_mib.usual
     needMemory(type, memory)
+    const its = { _id: id, tenant_id, deploy_server_id: deployServerId, type }
     const accepted = await create(by, databaseResource, {
       id,
-      input: execution_id === undefined ? {} : { execution_id },
+      input: execution_id === undefined ? {} : { execution_id, ...(at && { at: at.toISOString() }) },
       fields: {
         name,
         tags,
@@ -102,6 +115,7 @@ export const acceptDatabase = (
         refill: null,
         isolated: false,
         former_volumes: kept?.former_volumes ?? [],
+        archiving: await changePointInTime(its, null, asked.point_in_time),
         has_users: kept !== null || copy !== null,
         ...(await makeTls(id)),
         published: null,
@@ -118,13 +132,15 @@ export interface DatabaseChanges {
   memory_mib?: number | undefined
   /** Replaces the former one. */
   configuration?: Record<string, unknown> | undefined
+  /** At once, without a restart. */
+  point_in_time?: PointInTimeChange | undefined
   tags?: Record<string, string> | undefined
 }
 
 /** Changes what the next start or restart applies. Throws NotFound, StateConflict while it is deleted, InvalidInput. */
 export const changeDatabase = (
   { _id, tenant_id }: DatabaseDocument,
-  { version, memory_mib, configuration, ...changes }: DatabaseChanges,
+  { version, memory_mib, configuration, point_in_time, ...changes }: DatabaseChanges,
   images: DatabaseImages,
 ): Promise<DatabaseDocument> =>
   transaction(async () => {
@@ -140,6 +156,7 @@ export const changeDatabase = (
       memory_mib,
       ...(version === undefined ? {} : { version, image: imageOf(type, version, images) }),
       configuration: configuration && checkedConfiguration(type, configuration),
+      archiving: point_in_time && (await changePointInTime(database, database.archiving, point_in_time)),
     }
     const given = Object.fromEntries(Object.entries(set).filter(([, value]) => value !== undefined))
     const changed = await Database.findOneAndUpdate(
@@ -162,24 +179,31 @@ export const acceptDatabaseDeletion = (
 ): Promise<Accepted<DatabaseDocument>> =>
   begin(by, databaseResource, id, 'delete', {
     input: { delete_volumes },
-    reserve: ({ tenant_id }) => forgetBackups(tenant_id, { database_id: id }),
+    reserve: async ({ tenant_id }) => {
+      await forgetBackups(tenant_id, { database_id: id })
+      await endArchive({ _id: id, tenant_id })
+    },
   })
 
 /**
- * Has a backup take the place of a database's data. Throws as `begin`, NotFound, InvalidInput for a backup that it does not
+ * Has a backup, or what there was at a moment, take the place of a database's data. Throws as `begin`, NotFound, InvalidInput for a backup that it does not
  * take, and StateConflict for one that is damaged or not whole.
  */
 export const acceptRestore = (
   by: By,
   id: string,
-  execution_id: string,
+  asked: { execution_id: string } | { at: Date },
 ): Promise<Accepted<DatabaseDocument>> =>
   transaction(async () => {
-    const { type, version } = await mine(databaseResource, by, id)
-    const copy = await wholeCopy(by, execution_id, '/execution_id')
+    const { type, version, ...database } = await mine(databaseResource, by, id)
+    const copy =
+      'at' in asked
+        ? await baseFor(database, asked.at)
+        : await wholeCopy(by, asked.execution_id, '/execution_id')
     if (type !== copy.type) throw refused('/execution_id', `the backup has the data of ${copy.type}`)
     needTakes(version, copy)
-    return begin(by, databaseResource, id, 'restore', { input: { execution_id } })
+    const at = 'at' in asked ? { at: asked.at.toISOString() } : {}
+    return begin(by, databaseResource, id, 'restore', { input: { execution_id: copy._id, ...at } })
   }, id)
 
 /** Brings a running database to another line of its engine. Throws as `begin`, and InvalidInput. */
@@ -232,7 +256,10 @@ async function wholeCopy(by: By, id: string, pointer: string): Promise<BackupExe
 }
 
 function needTakes(version: string, copy: BackupExecutionDocument): void {
-  if (!takesCopyOf(version, copy.version))
+  const takes = copy.archive_id
+    ? takesFilesOf(copy.type, version, copy.version)
+    : takesCopyOf(version, copy.version)
+  if (!takes)
     throw refused('/execution_id', `${copy.version} wrote the backup, which ${version} does not take`)
 }
 

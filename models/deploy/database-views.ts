@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { credentialsOf, type DatabaseDocument } from './databases.ts'
 import { DeployServer } from './deploy-servers.ts'
 import { engineOf, majorUpgradesOf, upgradesOf } from './engines/index.ts'
+import { type SeenPointInTime, seenPointInTime } from './point-in-time.ts'
 import { publicAddresses } from './published-databases.ts'
 import { mountsOf } from './storages.ts'
 
@@ -18,6 +19,8 @@ export interface SeenDatabase {
   outside: { host: string; port: number } | null
   /** Null unless it is published and it was asked for. */
   public_connection_string: string | null
+  /** Null: its engine cannot be recovered to any moment. */
+  point_in_time: SeenPointInTime | null
 }
 
 /** What is shown of databases of one deploy server, by their ids. */
@@ -46,6 +49,7 @@ export async function seenDatabases(
         connection_string: secrets ? await urlOf(database, internal_host) : null,
         outside,
         public_connection_string: secrets && outside ? await publicUrlOf(database, outside) : null,
+        point_in_time: await seenPointInTime(database),
       },
     ]
   })

@@ -53,6 +53,8 @@ export interface Refill {
   image: string
   /** What the database goes back to if it does not run with the copy. */
   before: { version: string; image: string }
+  /** The moment to which it is brought. Absent: that of the copy. */
+  at?: Date | null
   /** What the engine that fills the volume takes on the worker beside the database. */
   memory_mib: number
 }
@@ -87,6 +89,8 @@ export interface DatabaseDocument extends ResourceDocument<StateOf<typeof databa
   /** Its engine runs without a port, so that no client changes what is copied. */
   isolated: boolean
   former_volumes: FormerVolume[]
+  /** It is to be recoverable to any moment. Null: it is not. */
+  archiving: { target_id: string | null } | null
   /** Its data may have users of attached instances. */
   has_users: boolean
   /** PEM, for clients outside. */
@@ -117,6 +121,7 @@ const schema = resourceSchema<DatabaseDocument>(
     refill: { type: Mixed, default: null },
     isolated: { type: Boolean, default: false },
     former_volumes: { type: [Mixed], default: [] },
+    archiving: { type: Mixed, default: null },
     has_users: { type: Boolean, default: false },
     tls_certificate: { type: String, required: true },
     tls_key_sealed: { type: String, required: true },

@@ -28,6 +28,8 @@ export const eventKinds = [
   'backup.failed',
   'backup.missed',
   'backup.damaged',
+  'archive.paused',
+  'archive.damaged',
 ] as const
 export type EventKind = (typeof eventKinds)[number]
 

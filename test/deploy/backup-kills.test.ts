@@ -9,6 +9,7 @@ import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { momentsOf } from '../support/moments.ts'
 import { platform } from '../support/platform.ts'
 import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.ts'
 import { sampled } from '../support/sampled.ts'
@@ -28,6 +29,7 @@ let tenant: TestTenant
 let server: DeployServerBody
 let databases: ReturnType<typeof databasesOf>
 let inside: ReturnType<typeof insideOf>
+let moments: ReturnType<typeof momentsOf>
 let s3: S3Server | undefined
 
 beforeAll(async () => {
@@ -35,6 +37,7 @@ beforeAll(async () => {
   server = await tenant.owner.deployServers.make()
   databases = databasesOf(tenant.owner, server.id)
   inside = insideOf(tenant, server)
+  moments = momentsOf(tenant, databases, inside)
   if (hasEngines) await makeDatabaseImages('redis')
 })
 
@@ -46,10 +49,14 @@ async function killedAt(step: string, role: (typeof roles)[number], { operation 
     const { state, step: present } = await operation.now()
     return present?.startsWith(step) || !['pending', 'running'].includes(state)
   })
+  await kill(role)
+  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+}
+
+async function kill(role: (typeof roles)[number]): Promise<void> {
   // The platform starts the machine again by itself.
   if (role === 'machine') await engine.kill(server.workers[0]?.machine_id ?? '')
   else await platform.restartKilled(role)
-  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
 }
 
 async function filled(over: Json = {}): Promise<string> {
@@ -144,6 +151,55 @@ describeEngines('a database', () => {
       expect(await databases.get(id)).toMatchObject({ status: 'running', version: '8.2.1' })
       expect(await inside.count(id, 'redis')).toBe(rows)
       expect(await inside.containers(id)).toHaveLength(1)
+      await remove(id)
+    },
+  )
+})
+
+const digest = (id: string) => inside.digest(id, 'postgresql')
+
+describeEngines('a database with an archive', () => {
+  beforeAll(() => makeDatabaseImages('postgresql'))
+
+  const recovered = pointsOf('recovering', 'starting').map((point) => ({
+    ...point,
+    place: hasS3Server && point.step === 'recovering' ? 'a bucket' : 'the platform',
+  }))
+
+  test.each(sampled(recovered, 1))(
+    'is recovered to a moment, from $place, if $role is killed at the step "$step"',
+    async ({ step, role, place }) => {
+      const target_id = place === 'a bucket' ? await target() : null
+      const id = await moments.make({ point_in_time: { enabled: true, target_id } })
+      await inside.write(id, 'postgresql')
+      const [moment, written] = [await moments.now(id), await digest(id)]
+      await inside.clear(id, 'postgresql')
+      await moments.reaches(id, await moments.now(id))
+      await killedAt(step, role, await databases.recover(id, moment))
+      expect(await digest(id)).toBe(written)
+      expect(await inside.containers(id)).toHaveLength(1)
+      expect(await inside.volumes(id)).toHaveLength(2) // the former one
+      await remove(id)
+    },
+  )
+
+  test.each(sampled(roles, 1))(
+    'is recovered to a moment up to which its log was written while %s was killed',
+    async (role) => {
+      const id = await moments.make()
+      await inside.write(id, 'postgresql')
+      const killing = kill(role)
+      if (role !== 'machine') await moments.writeMore(id)
+      await killing
+      await eventually(async () => (await databases.get(id)).status === 'running')
+      const written = await eventually(() => digest(id).catch(() => null))
+      const moment = await moments.now(id)
+      await moments.reaches(id, moment)
+      // It went on where it was.
+      expect(await moments.archives(id)).toHaveLength(1)
+      await inside.clear(id, 'postgresql')
+      await (await databases.recover(id, moment)).operation.success()
+      expect(await digest(id)).toBe(written)
       await remove(id)
     },
   )

@@ -45,6 +45,13 @@ describe.each(databaseTypes)('%s', (type) => {
     },
   )
 
+  test('has scripts for its archive, if it can have one', () => {
+    const { dump, fill, fillSegments, begin, open, look, read, forget, close } = engine.archive ?? {}
+    const scripts = [dump, fill, fillSegments, begin, open, look, read, forget, close]
+    for (const script of scripts.flatMap((one) => one ?? []))
+      expect(spawnSync('/bin/sh', ['-n'], { input: script })).toMatchObject({ status: 0 })
+  })
+
   test('tells each metric, or says why not', () => {
     const { script, without } = engine.metrics
     const told = databaseMetrics.filter((name) => new RegExp(`\\b${name}\\b`).test(script))
@@ -79,6 +86,7 @@ test('settings reach the engines', () => {
     'shared_buffers=64MB',
     '-c',
     'work_mem=8MB',
+    ...(engines.postgresql.archive?.options ?? []),
   ])
   expect(engines.mariadb.command({ ...of, configuration: { max_connections: 50 } })).toContain(
     '--max_connections=50',

@@ -56,7 +56,7 @@ async function postgresql(): Promise<void> {
   const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
   const at = `usr/lib/postgresql/${version}`
   const bin = `${at}/bin`
-  const names = ['postgres', 'initdb', 'psql', 'pg_dump', 'pg_dumpall']
+  const names = ['postgres', 'initdb', 'psql', 'pg_dump', 'pg_dumpall', 'pg_basebackup']
   const modules = (await allBelow(`${at}/lib`)).filter((path) => /\/(plpgsql|dict_snowball)\.so$/.test(path))
   const share = (await allBelow(`usr/share/postgresql/${version}`)).filter((path) => !/\/man\//.test(path))
   const script = `

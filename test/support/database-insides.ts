@@ -12,7 +12,8 @@ const inClickHouse = (query: string): string =>
 /** What tests write to a database. */
 export const rows = isLong ? 100_000 : 1_000
 
-const inPostgresql = (query: string): string =>
+/** A command for the container of a PostgreSQL. The query has no double quotes. */
+export const inPostgresql = (query: string): string =>
   `psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -tAc "${query}"`
 
 const inMariadb = (query: string): string =>

@@ -11,9 +11,10 @@ export const engine = {
   withLabel: (label: string, value: string): Promise<ContainerInfo[]> =>
     docker.listContainers({ all: true, filters: { label: [`${label}=${value}`] } }),
 
-  /** The only container of this resource. Throws if there is none, or more than one. */
+  /** The only container of this resource, beside the one that holds its network. Throws if there is none, or more than one. */
   async only(id: string): Promise<ContainerInspectInfo> {
-    const found = await engine.withLabel('keelson.resource', id)
+    const all = await engine.withLabel('keelson.resource', id)
+    const found = all.filter(({ Labels }) => Labels['keelson.kind'] !== 'pause')
     if (found.length !== 1) throw new Error(`${found.length} containers of ${id}`)
     return docker.getContainer(found[0]?.Id ?? '').inspect()
   },

@@ -148,6 +148,7 @@ const settings = {
   KEELSON_DATABASE_CLICKHOUSE_IMAGE: 'keelson/test-clickhouse',
   // The default is containers; the tests of VMs, which take minutes, are of the long form.
   KEELSON_HOST_VM_MACHINES: isLong ? 'always' : 'never',
+  KEELSON_ARCHIVE_EVERY_SEC: '2',
   // Small, so that a test can overflow it in a moment; the long form uses the default.
   KEELSON_LOG_BACKLOG_MIB: isLong ? '512' : '96',
 }

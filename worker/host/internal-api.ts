@@ -39,6 +39,7 @@ import {
   partType,
   targetFailedCode,
 } from '../../lib/backup-protocol.ts'
+import { type ArchiveReport, DatabaseArchivesOnHost, type SegmentPlace } from '../../lib/archive-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
@@ -233,6 +234,34 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         index: number,
       ): Promise<Readable> =>
         open(`${execution(deployServerId, executionId)}/parts/${index}${forDatabase(databaseId)}`),
+
+      segment: async (
+        deployServerId: string,
+        executionId: string,
+        databaseId: string | null,
+        name: string,
+      ): Promise<Readable> =>
+        open(`${execution(deployServerId, executionId)}/segments/${name}${forDatabase(databaseId)}`),
+    },
+
+    archives: {
+      wanted: async (): Promise<DatabaseArchivesOnHost> => call('database-archives', DatabaseArchivesOnHost),
+
+      report: async (deployServerId: string, archiveId: string, report: ArchiveReport): Promise<void> => {
+        await call(`${archive(deployServerId, archiveId)}/reports`, z.undefined(), post(report))
+      },
+
+      keep: async (
+        deployServerId: string,
+        archiveId: string,
+        { name, ticked_at }: SegmentPlace,
+        segment: Buffer,
+      ): Promise<void> => {
+        const query = new URLSearchParams({ name, ...(ticked_at === undefined ? {} : { ticked_at }) })
+        const path = `${archive(deployServerId, archiveId)}/segments?${query.toString()}`
+        const init = { method: 'POST', headers: { 'content-type': partType }, body: new Uint8Array(segment) }
+        await call(path, z.undefined(), init, readsWithinMs)
+      },
     },
 
     joiningOf: async (deployServerId: string): Promise<Joining> => call(joinToken(deployServerId), Joining),
@@ -254,6 +283,8 @@ const build = (deployServerId: string, id: string): string =>
   `${deployServer(deployServerId)}/builds/${encodeURIComponent(id)}`
 const execution = (deployServerId: string, id: string): string =>
   `${deployServer(deployServerId)}/backup-executions/${encodeURIComponent(id)}`
+const archive = (deployServerId: string, id: string): string =>
+  `${deployServer(deployServerId)}/archives/${encodeURIComponent(id)}`
 const forDatabase = (id: string | null): string =>
   id === null ? '' : `?database_id=${encodeURIComponent(id)}`
 const onMachine = (machineId?: string): string =>

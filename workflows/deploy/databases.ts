@@ -125,12 +125,12 @@ async function dropRefill(id: string): Promise<void> {
 async function refill(
   { id, undo, progress }: Work<unknown>,
   executionId: string,
-  as: { isNew?: boolean; to?: { version: string; image: string } } = {},
+  as: { isNew?: boolean; to?: { version: string; image: string }; at?: string | undefined } = {},
 ): Promise<void> {
   undo(() => dropRefill(id))
   await platform.beginRefill(id, executionId, as)
   const { at, deploy_server_id } = await platform.databaseFacts(id)
-  progress('restoring the backup into a new volume')
+  progress(as.at ? 'recovering the moment in a new volume' : 'restoring the backup into a new volume')
   if (at) await on(at.host_id, copying).refillOnHost(deploy_server_id, executionId, id)
 }
 
@@ -161,7 +161,10 @@ async function takeRefill(work: Work<unknown>, before: FormerStart): Promise<voi
 }
 
 /** Runs one that does not run. A failure leaves it stopped. */
-async function run(work: Work<unknown>, executionId?: string): Promise<void> {
+async function run(
+  work: Work<unknown>,
+  { execution_id: executionId, at: moment }: { execution_id?: string; at?: string } = {},
+): Promise<void> {
   const { id, undo } = work
   const former = await platform.formerStart(id)
   undo(() => takeBack(id, former))
@@ -169,15 +172,15 @@ async function run(work: Work<unknown>, executionId?: string): Promise<void> {
   // One of its containers may still be ending.
   const { at, stop_grace_sec } = await platform.databaseFacts(id)
   await awaitEnd(id, at, stop_grace_sec)
-  if (executionId !== undefined) await refill(work, executionId, { isNew: true })
+  if (executionId !== undefined) await refill(work, executionId, { isNew: true, at: moment })
   await start(work, former)
   if (executionId !== undefined) await platform.endRefill(id)
   await tidy(id)
 }
 
-export const createDatabase = durable<{ execution_id?: string }>(
+export const createDatabase = durable<{ execution_id?: string; at?: string }>(
   async (work) => {
-    await run(work, work.input.execution_id)
+    await run(work, work.input)
     return { status: 'running' }
   },
   { onFailure: 'error' },
@@ -217,13 +220,13 @@ export const restartDatabase = durable(async (work) => {
 })
 
 /**
- * Puts a backup in the place of the data. The engine serves on until the backup is restored in a new volume and compared.
+ * Puts a backup, or what there was at a moment, in the place of the data. The engine serves on until the backup is restored in a new volume and compared.
  * The former volume is kept.
  */
-export const restoreDatabase = durable<{ execution_id: string }>(async (work) => {
+export const restoreDatabase = durable<{ execution_id: string; at?: string }>(async (work) => {
   const former = await platform.formerStart(work.id)
   await prepare(work)
-  await refill(work, work.input.execution_id)
+  await refill(work, work.input.execution_id, { at: work.input.at })
   await takeRefill(work, former)
   return { status: 'running' }
 })

@@ -37,6 +37,42 @@ export interface EngineCopies {
 }
 
 /**
+ * How an engine is recovered to any moment: by a copy of its files, which is a base, and the segments of its log since. Each
+ * script is for /bin/sh in the engine's container. `$KEELSON_ARCHIVE`: the id of the archive.
+ */
+export interface EngineArchive {
+  /** With which every engine runs: it archives nothing until an archive is opened in its volume, and never fills that. */
+  options: string[]
+  /**
+   * Writes a base as `dump` of EngineCopies does, and to standard error also a line `base SEGMENT MOMENT ARCHIVE`: the
+   * first segment that it needs, when it ended, and the archive of the volume. In a line `count LEAST - NAME` the most is not known.
+   */
+  dump: string
+  /** Instead of the command of an engine that waits for its files. `target`: the moment to which it then goes on. */
+  command: (command: string[], target: string | null) => string[]
+  /** Reads a base from standard input. Fails if it is cut off. */
+  fill: string
+  /** Reads a tar of segments. */
+  fillSegments: string
+  /** Has the engine start. */
+  begin: string
+  /** Begins an archive in the volume of a running engine. */
+  open: string
+  /**
+   * Has the engine finish a segment if anything was written, and prints a line `segment NAME TIME` for each that waits, the
+   * oldest first. TIME: all that was committed until then is in it and in those before; `-`: not known. Or it prints
+   * `idle TIME`, since when nothing waits; `lost`: the volume has no such archive; `gap NAME`: a segment was let go.
+   */
+  look: string
+  /** Writes the segment `$KEELSON_SEGMENT` to standard output. */
+  read: string
+  /** Removes the segments `$KEELSON_SEGMENTS`. */
+  forget: string
+  /** Ends what archive there is. */
+  close: string
+}
+
+/**
  * The users of attached instances: each may read and write the data and make tables, and nothing else. Commands are run by
  * /bin/sh in the container. Secrets go to the engine by its client's input, and in no list of arguments.
  */
@@ -107,6 +143,8 @@ export interface DatabaseEngine {
   url: (credentials: DatabaseCredentials, address: string) => string
   outside: PublicAccess
   copies: EngineCopies
+  /** If it can be recovered to any moment. */
+  archive?: EngineArchive
   users: DatabaseUsers
   metrics: EngineMetrics
 }

@@ -36,6 +36,10 @@ function compareVersions(a: string, b: string): number {
 export const takesCopyOf = (version: string, written: string): boolean =>
   compareVersions(version, written) >= 0
 
+/** Whether an engine of a version takes the files of another version. */
+export const takesFilesOf = (type: DatabaseType, version: string, written: string): boolean =>
+  version === written || upgradesOf(type, written).includes(version)
+
 /** Versions to which a database gets by a backup that is restored: newer ones of other lines, the newest first. */
 export function majorUpgradesOf(type: DatabaseType, version: string): string[] {
   const taken = upgradesOf(type, version)

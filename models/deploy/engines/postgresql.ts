@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { postgresqlArchive } from './archives/postgresql.ts'
 import { postgresqlCopies } from './copies/postgresql.ts'
 import {
   between,
@@ -85,7 +86,7 @@ export const postgresql: DatabaseEngine = {
   command: ({ memory_mib, configuration }) => {
     const settings: Configuration = { shared_buffers: `${Math.floor(memory_mib / 4)}MB`, ...configuration }
     const set = Object.entries(settings).flatMap(([key, value]) => ['-c', `${key}=${String(value)}`])
-    return ['postgres', ...set]
+    return ['postgres', ...set, ...postgresqlArchive.options]
   },
   configuration: keys({
     max_connections: between(10, 2000),
@@ -110,6 +111,7 @@ export const postgresql: DatabaseEngine = {
       `postgresql://${user}:${password}@${address}/${database}?sslmode=require`,
   },
   copies: postgresqlCopies,
+  archive: postgresqlArchive,
   users,
   metrics,
 }

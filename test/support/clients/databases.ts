@@ -19,6 +19,14 @@ export interface DatabaseBody extends Json {
   pending_changes: boolean
   major_upgrades: string[]
   former_volumes: { id: string; version: string }[]
+  point_in_time: {
+    enabled: boolean
+    status: string
+    reason: string | null
+    earliest: string | null
+    latest: string | null
+    ranges: { earliest: string; latest: string }[]
+  } | null
 }
 
 /** The fields of a backup that tests read from the API. */
@@ -31,6 +39,7 @@ export interface ExecutionBody extends Json {
   location: string | null
   size_bytes: number | null
   dump_bytes: number | null
+  method: string
   verified: { by: string; at: string; tables: number; rows: number } | null
 }
 
@@ -95,6 +104,10 @@ export function databasesOf(caller: Caller, server: string) {
       caller.ask('DELETE', `${path}/${id}/backups/${backup}`),
     restore: (id: string, execution_id: string): Promise<Accepted> =>
       caller.begin('POST', `${path}/${id}/restore`, { execution_id }),
+    recover: (id: string, moment: string): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/restore`, { at: moment }),
+    askRecovery: (id: string, moment: string): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/restore`, { at: moment }),
     upgrade: (id: string, version: string): Promise<Accepted> =>
       caller.begin('POST', `${path}/${id}/upgrade`, { version }),
     deleteFormerVolume: (id: string, volume: string): Promise<Answer> =>

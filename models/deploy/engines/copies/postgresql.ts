@@ -3,7 +3,8 @@ import type { EngineCopies } from '../engine.ts'
 // All databases of the engine and its roles, as SQL: the tenant's user may create both. psql reads it, also that of a newer
 // major version.
 
-const client = `set -eu
+/** How scripts ask the engine: as the tenant's user, who may do all. */
+export const client = `set -eu
 export PGHOST=127.0.0.1 PGUSER="$POSTGRES_USER" PGPASSWORD="$POSTGRES_PASSWORD" PGAPPNAME=keelson
 # The tenant's own limits are not for this.
 export PGOPTIONS='-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c lock_timeout=0'
@@ -18,20 +19,27 @@ const line = (name: string): string => `replace(replace(${name}, E'\\\\', E'\\\\
 
 /**
  * One query for each table whose rows are in a copy, which psql runs by \\gexec. Extensions make their own tables. `n`: the
- * number as often as it is to be written.
+ * numbers that are written. `older`: those rows that were there before the transaction `keelson.since`; then unlogged tables
+ * have none, since their rows are not in the engine's log.
  */
-const counts = (n: 'n' | 'n, n'): string => `
-SELECT format('SELECT concat_ws('' '', ''count'', ${n}, %L) FROM (SELECT count(*) AS n FROM ONLY %I.%I) AS counted',
+export const counts = (n: 'n' | 'n, n' | 'older, n'): string => {
+  const older = (quote: string): string =>
+    n === 'older, n'
+      ? `, count(*) FILTER (WHERE age(xmin) > age(current_setting(${quote}keelson.since${quote})::xid)) AS older`
+      : ''
+  return `
+SELECT format('SELECT concat_ws('' '', ''count'', ${n}, %L) FROM (SELECT count(*) AS n${older("''")} FROM ONLY %I.%I %s) AS counted',
     ${line(`concat_ws('.', quote_ident(current_database()), quote_ident(nspname), quote_ident(relname))`)},
-    nspname, relname)
+    nspname, relname, ${n === 'older, n' ? "CASE WHEN relpersistence = 'u' THEN 'WHERE false' END" : "''"})
   FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
   WHERE relkind = 'r' AND relpersistence <> 't' AND nspname <> 'information_schema' AND nspname !~ '^pg_'
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend
       WHERE classid = 'pg_catalog.pg_class'::regclass AND objid = pg_class.oid AND deptype = 'e')
   ORDER BY nspname, relname \\gexec
 SELECT concat_ws(' ', 'count', ${n}, 'large objects of', ${line('quote_ident(current_database())')})
-  FROM (SELECT count(*) AS n FROM pg_catalog.pg_largeobject_metadata) AS counted WHERE n > 0;
+  FROM (SELECT count(*) AS n${older("'")} FROM pg_catalog.pg_largeobject_metadata) AS counted WHERE n > 0;
 `
+}
 
 export const postgresqlCopies: EngineCopies = {
   // Rows are counted in the snapshot that pg_dump reads, and before it: the locks of the count keep out what snapshots do

@@ -1,0 +1,130 @@
+import { InvalidInput } from '../../lib/problem.ts'
+import { type ArchiveDocument, archivesOf, beginArchive, currentArchive, endArchive } from './archives.ts'
+import { BackupExecution, type BackupExecutionDocument } from './backup-executions.ts'
+import type { DatabaseDocument } from './databases.ts'
+import { engineOf } from './engines/index.ts'
+
+// To which moments a database can be recovered.
+
+/** What a caller asks for. */
+export interface PointInTimeChange {
+  enabled: boolean
+  /** Default: as before, or the platform's storage. */
+  target_id?: string | null | undefined
+}
+
+export interface MomentRange {
+  earliest: Date
+  latest: Date
+}
+
+export const pointInTimeStates = ['off', 'starting', 'archiving', 'paused'] as const
+
+/** What is shown of it. */
+export interface SeenPointInTime {
+  status: (typeof pointInTimeStates)[number]
+  reason: string | null
+  /** Of the present archive. */
+  range: MomentRange | null
+  /** Of all archives, the oldest first. */
+  ranges: MomentRange[]
+}
+
+type Of = Pick<DatabaseDocument, '_id' | 'tenant_id'>
+
+/**
+ * Begins, ends or moves the archive of a database as its caller wants, in the caller's transaction. Returns what the
+ * database's record has from then on. Throws InvalidInput.
+ */
+export async function changePointInTime(
+  database: Pick<DatabaseDocument, '_id' | 'tenant_id' | 'deploy_server_id' | 'type'>,
+  before: DatabaseDocument['archiving'],
+  { enabled, target_id = before?.target_id ?? null }: PointInTimeChange,
+): Promise<DatabaseDocument['archiving']> {
+  const { title, archive } = engineOf(database.type)
+  if (enabled && !archive)
+    throw new InvalidInput(422, [
+      { pointer: '/point_in_time/enabled', message: `${title} cannot be recovered to any moment` },
+    ])
+  const current = await currentArchive(database)
+  if (enabled && current && current.target_id === target_id) return { target_id }
+  if (current) await endArchive(database)
+  if (!enabled) return null
+  await beginArchive(database, target_id)
+  return { target_id }
+}
+
+/** The bases of an archive from which it can be brought to its end, the newest first. */
+export async function basesOf({
+  _id: archive_id,
+  tenant_id,
+  damaged_segment,
+}: ArchiveDocument): Promise<(BackupExecutionDocument & { moment: Date })[]> {
+  const whole = { archive_id, tenant_id, status: { $in: ['succeeded' as const, 'verifying' as const] } }
+  const bases = await BackupExecution.find(whole).lean()
+  return bases
+    .flatMap((execution) => {
+      const base = execution.copy?.base
+      const isCutOff = base && damaged_segment !== null && base.start <= damaged_segment
+      return base && !isCutOff ? [{ ...execution, moment: new Date(base.moment) }] : []
+    })
+    .toSorted((a, b) => b.moment.getTime() - a.moment.getTime())
+}
+
+async function rangeOf(archive: ArchiveDocument): Promise<MomentRange | null> {
+  const earliest = (await basesOf(archive)).at(-1)?.moment
+  const { latest } = archive
+  return earliest && latest && earliest <= latest ? { earliest, latest } : null
+}
+
+/** Has another volume of the database begin another archive, in the caller's transaction. */
+export async function beginAnew(
+  database: Pick<DatabaseDocument, '_id' | 'tenant_id' | 'deploy_server_id' | 'archiving'>,
+): Promise<void> {
+  await endArchive(database)
+  if (database.archiving) await beginArchive(database, database.archiving.target_id)
+}
+
+/** Null: the engine of the database cannot be recovered to any moment. */
+export async function seenPointInTime(database: DatabaseDocument): Promise<SeenPointInTime | null> {
+  if (!engineOf(database.type).archive) return null
+  const archives = await archivesOf(database)
+  const all = await Promise.all(archives.map(async (archive) => ({ archive, range: await rangeOf(archive) })))
+  const current = all.find(({ archive }) => archive.is_current)
+  const ranges = all.flatMap(({ range }) => range ?? [])
+  if (!current) return { status: 'off', reason: null, range: null, ranges }
+  const { archive, range } = current
+  const { paused_reason, opened_at } = archive
+  if (paused_reason !== null && opened_at) return { status: 'paused', reason: paused_reason, range, ranges }
+  if (range) return { status: 'archiving', reason: null, range, ranges }
+  return { status: 'starting', reason: paused_reason ?? (await whyNoBase(archive)), range, ranges }
+}
+
+async function whyNoBase({ _id: archive_id, tenant_id }: ArchiveDocument): Promise<string | null> {
+  const [last] = await BackupExecution.find({ archive_id, tenant_id })
+    .sort({ created_at: -1 })
+    .limit(1)
+    .lean()
+  return last?.status_reason ?? null
+}
+
+/**
+ * The base from which a database, which may be deleted, is recovered to a moment: the newest before it. Throws InvalidInput
+ * that names the moments which there are.
+ */
+export async function baseFor(database: Of, at: Date): Promise<BackupExecutionDocument> {
+  const archives = await archivesOf(database)
+  const ranges: MomentRange[] = []
+  const found: (BackupExecutionDocument & { moment: Date })[] = []
+  for (const archive of archives) {
+    const range = await rangeOf(archive)
+    if (!range) continue
+    ranges.push(range)
+    if (at <= range.latest) found.push(...(await basesOf(archive)).filter(({ moment }) => moment <= at))
+  }
+  const [newest] = found.toSorted((a, b) => b.moment.getTime() - a.moment.getTime())
+  if (newest) return newest
+  const named = ranges.map(({ earliest, latest }) => `${earliest.toISOString()} to ${latest.toISOString()}`)
+  const message = named.length ? `must be within ${named.join(' or ')}` : 'there is no moment yet'
+  throw new InvalidInput(422, [{ pointer: '/at', message }])
+}
