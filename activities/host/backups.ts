@@ -286,7 +286,9 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     async verifyOnHost(deployServerId: string, executionId: string): Promise<Verified> {
       const order = await api.copy(deployServerId, executionId, null)
       const { log } = order
-      const verified = await verifyCopy(deployServerId, executionId, order)
+      const verified = await verifyCopy(deployServerId, executionId, order).catch(
+        machineStarts(order.engine?.machine_id),
+      )
       const fetch = (name: string) => segment(deployServerId, executionId, null, name)
       const damaged = log && (await damagedIn(log, fetch))
       return damaged ? { ...verified, damaged_segment: damaged } : verified
@@ -297,14 +299,17 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       const order = await api.copy(deployServerId, executionId, databaseId)
       const { engine } = order
       if (!engine) throw new BackupFailed('the database has no place')
-      const verified = await restoreInto(deployServerId, executionId, databaseId, order, engine)
-      await scratch.stop(engine.machine_id, databaseId, engine.stop_grace_sec)
-      await scratch.remove(engine.machine_id, databaseId)
+      const { machine_id, stop_grace_sec } = engine
+      const starts = machineStarts(machine_id)
+      const verified = await restoreInto(deployServerId, executionId, databaseId, order, engine).catch(starts)
+      await scratch.stop(machine_id, databaseId, stop_grace_sec).catch(starts)
+      await scratch.remove(machine_id, databaseId).catch(starts)
       return verified
     },
 
     /** Removes the scratch engine of an execution or a database. */
-    removeScratchOnHost: (machineId: string, id: string): Promise<void> => scratch.remove(machineId, id),
+    removeScratchOnHost: (machineId: string, id: string): Promise<void> =>
+      scratch.remove(machineId, id).catch(machineStarts(machineId)),
   }
 }
 
@@ -332,6 +337,15 @@ async function feed({ stream, ended }: RunningScript, dump: AsyncIterable<Buffer
     stream.destroy()
   }
 }
+
+/** A machine that has ended is started again by the platform, and the step is then tried again. */
+const machineStarts =
+  (machineId: string | undefined) =>
+  (error: unknown): never => {
+    throw error instanceof InstanceNotRunning && error.id === machineId
+      ? new EngineUnavailable('The machine is not running', error)
+      : error
+  }
 
 function needSuccess(end: ScriptEnd | null): void {
   if (end !== null && end.exit_code !== 0)
