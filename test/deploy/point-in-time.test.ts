@@ -9,6 +9,7 @@ import { databasesOf } from '../support/clients/databases.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { momentsOf } from '../support/moments.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -90,21 +91,24 @@ describeEngines('a database', () => {
     expect(await inside.volumes(id)).toEqual([])
   })
 
-  test('is recovered to the last moment although nothing was written for a while, and after it is deleted', async () => {
-    const id = await moments.make()
-    await inside.write(id, 'postgresql')
-    const written = await digest(id)
-    await moments.reaches(id, await moments.now(id))
-    const stored = (await segmentsOf(id)).length
-    const last = await moments.now(id)
-    await moments.reaches(id, last)
-    // To be idle costs nothing but what the engine itself writes now and then.
-    expect((await segmentsOf(id)).length - stored).toBeLessThanOrEqual(2)
-    await remove(id)
-    const copy = await databases.make({ type: 'postgresql', memory_mib: 96, database_id: id, at: last })
-    expect(await digest(copy.id)).toBe(written)
-    await remove(copy.id)
-  })
+  testDrawn(
+    'is recovered to the last moment although nothing was written for a while, and after it is deleted',
+    async () => {
+      const id = await moments.make()
+      await inside.write(id, 'postgresql')
+      const written = await digest(id)
+      await moments.reaches(id, await moments.now(id))
+      const stored = (await segmentsOf(id)).length
+      const last = await moments.now(id)
+      await moments.reaches(id, last)
+      // To be idle costs nothing but what the engine itself writes now and then.
+      expect((await segmentsOf(id)).length - stored).toBeLessThanOrEqual(2)
+      await remove(id)
+      const copy = await databases.make({ type: 'postgresql', memory_mib: 96, database_id: id, at: last })
+      expect(await digest(copy.id)).toBe(written)
+      await remove(copy.id)
+    },
+  )
 
   test('is not recovered to a moment that is not there', async () => {
     const id = await moments.make()
@@ -130,7 +134,7 @@ describeEngines('a database', () => {
 })
 
 describeEngines('a base', () => {
-  test('is compared while clients write, whatever the tables are called and hold', async () => {
+  testDrawn('is compared while clients write, whatever the tables are called and hold', async () => {
     const id = await moments.make()
     await inside.runIn(
       id,
@@ -158,7 +162,7 @@ END`,
 })
 
 describeEngines('the archive of a database', () => {
-  test('is stored sealed, begins and ends without a restart, and goes with the last base', async () => {
+  testDrawn('is stored sealed, begins and ends without a restart, and goes with the last base', async () => {
     const { id } = await databases.make({ type: 'postgresql', memory_mib: 96 })
     const started = () => moments.sql(id, 'SELECT pg_postmaster_start_time()')
     const since = await started()
@@ -186,27 +190,30 @@ describeEngines('the archive of a database', () => {
     await remove(id)
   })
 
-  test('that is damaged in storage is found by the next look, which is told, and a new base is made', async () => {
-    const id = await moments.make()
-    const { earliest } = await moments.archiving(id)
-    await inside.write(id, 'postgresql')
-    await moments.reaches(id, await moments.now(id))
-    const [base] = await BackupExecution.find({ database_id: id, tenant_id: tenant.id }).lean()
-    const after = (await segmentsOf(id)).filter(({ name }) => name >= (base?.copy?.base?.start ?? ''))
-    const damaged = after.at(-1)
-    if (damaged) await spoil(damaged.blob)
-    await (await databases.verify(base?._id ?? '')).operation.success()
-    await told('archive.damaged', 'is damaged')
-    const now = await eventually(async () => {
-      const { point_in_time } = await databases.get(id)
-      return point_in_time?.status === 'archiving' && point_in_time.earliest !== earliest && point_in_time
-    })
-    expect(now.earliest && earliest && now.earliest > earliest).toBe(true)
-    expect(await databases.askRecovery(id, earliest ?? '')).toMatchObject({ status: 422 })
-    await remove(id)
-  })
+  testDrawn(
+    'that is damaged in storage is found by the next look, which is told, and a new base is made',
+    async () => {
+      const id = await moments.make()
+      const { earliest } = await moments.archiving(id)
+      await inside.write(id, 'postgresql')
+      await moments.reaches(id, await moments.now(id))
+      const [base] = await BackupExecution.find({ database_id: id, tenant_id: tenant.id }).lean()
+      const after = (await segmentsOf(id)).filter(({ name }) => name >= (base?.copy?.base?.start ?? ''))
+      const damaged = after.at(-1)
+      if (damaged) await spoil(damaged.blob)
+      await (await databases.verify(base?._id ?? '')).operation.success()
+      await told('archive.damaged', 'is damaged')
+      const now = await eventually(async () => {
+        const { point_in_time } = await databases.get(id)
+        return point_in_time?.status === 'archiving' && point_in_time.earliest !== earliest && point_in_time
+      })
+      expect(now.earliest && earliest && now.earliest > earliest).toBe(true)
+      expect(await databases.askRecovery(id, earliest ?? '')).toMatchObject({ status: 422 })
+      await remove(id)
+    },
+  )
 
-  test('is paused, which is told, while the tenant’s limit is reached, and goes on', async () => {
+  testDrawn('is paused, which is told, while the tenant’s limit is reached, and goes on', async () => {
     const id = await moments.make()
     await limit(0)
     await inside.write(id, 'postgresql')
@@ -223,7 +230,7 @@ describeEngines('the archive of a database', () => {
     await remove(id)
   })
 
-  test('that lost a segment is told, and begins again with a new base', async () => {
+  testDrawn('that lost a segment is told, and begins again with a new base', async () => {
     const id = await moments.make()
     const [former] = await moments.archives(id)
     await inside.runIn(id, 'echo 000000010000000000000001 >$PGDATA/pgsql_tmp_keelson/gap')
