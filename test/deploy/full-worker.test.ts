@@ -67,6 +67,23 @@ async function isAsBefore(): Promise<void> {
   expect((await visit(url)).text).toBe('serves')
 }
 
+// First: what the others leave in the registry would be collected, and make room.
+testDrawn(
+  'a build whose image does not fit into the registry too fails with the reason, and leaves nothing',
+  async () => {
+    // The layer fits once. What is random does not shrink on its way.
+    const Dockerfile = `FROM busybox\nRUN head -c ${(freeMib - 8) * mebibyte} /dev/urandom >/data`
+    const artifact_id = await builds.push('twice', { Dockerfile })
+    const { id, operation } = await builds.create({ artifact_id, image: 'twice' })
+    expect(await operation.end(300_000)).toMatchObject({
+      state: 'failed',
+      error: { code: 'worker_disk_full' },
+    })
+    expect(await onWorker(`docker images -q '10.77.0.11:5000/*:${id}'`)).toBe('')
+    expect((await visit(url)).text).toBe('serves')
+  },
+)
+
 testDrawn('an upload is answered with 507, and goes on when there is room', async () => {
   const content = randomBytes(sentMib * mebibyte)
   const archive = gzipSync(await tarOf([{ name: 'data', content }]), { level: 0 })
@@ -117,19 +134,3 @@ testDrawn('a build fails with the reason, and leaves nothing', async () => {
   await onWorker(`rm ${disk}/filler`)
   expect(await builds.make('filling', { Dockerfile })).toMatchObject({ status: 'succeeded' })
 })
-
-testDrawn(
-  'a build whose image does not fit into the registry too fails with the reason, and leaves nothing',
-  async () => {
-    // The layer fits once. What is random does not shrink on its way.
-    const Dockerfile = `FROM busybox\nRUN head -c ${(freeMib - 8) * mebibyte} /dev/urandom >/data`
-    const artifact_id = await builds.push('twice', { Dockerfile })
-    const { id, operation } = await builds.create({ artifact_id, image: 'twice' })
-    expect(await operation.end(300_000)).toMatchObject({
-      state: 'failed',
-      error: { code: 'worker_disk_full' },
-    })
-    expect(await onWorker(`docker images -q '10.77.0.11:5000/*:${id}'`)).toBe('')
-    expect((await visit(url)).text).toBe('serves')
-  },
-)
