@@ -23,7 +23,7 @@ import { observeInstances } from './host/instances.ts'
 import { openFence } from './host/fence.ts'
 import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts'
 import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
-import { dialMachines } from './host/machine-engines.ts'
+import { dialMachines, untilTheyStart } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
 import { databaseArchivesPart } from './host/parts/database-archives.ts'
@@ -122,9 +122,9 @@ const instances = () => [...seen.containers.found(), ...(seen.machines?.found() 
 const balancing = loadBalancersPart({ engine: balancers, hostId, networks, wanted: api.loadBalancers, log })
 const accessLogs = () => balancing.found().flatMap(({ id, log: of }) => (of ? [{ id, ...of }] : []))
 
-const inMachines = { engine, dockerHost: settings.KEELSON_DOCKER_HOST }
+const inMachines = { engine: untilTheyStart(engine), dockerHost: settings.KEELSON_DOCKER_HOST }
 const registries = openRegistries(inMachines)
-const databaseUsers = openDatabaseUsers({ engine, wanted: api.databaseUsers, log })
+const databaseUsers = openDatabaseUsers({ engine: inMachines.engine, wanted: api.databaseUsers, log })
 
 /** Which machines deploy servers may have here. Whether KVM works is known some time after the start. */
 function machineKinds(): ('machine' | 'vm_machine')[] {

@@ -286,9 +286,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     async verifyOnHost(deployServerId: string, executionId: string): Promise<Verified> {
       const order = await api.copy(deployServerId, executionId, null)
       const { log } = order
-      const verified = await verifyCopy(deployServerId, executionId, order).catch(
-        machineStarts(order.engine?.machine_id),
-      )
+      const verified = await verifyCopy(deployServerId, executionId, order)
       const fetch = (name: string) => segment(deployServerId, executionId, null, name)
       const damaged = log && (await damagedIn(log, fetch))
       return damaged ? { ...verified, damaged_segment: damaged } : verified
@@ -300,16 +298,14 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       const { engine } = order
       if (!engine) throw new BackupFailed('the database has no place')
       const { machine_id, stop_grace_sec } = engine
-      const starts = machineStarts(machine_id)
-      const verified = await restoreInto(deployServerId, executionId, databaseId, order, engine).catch(starts)
-      await scratch.stop(machine_id, databaseId, stop_grace_sec).catch(starts)
-      await scratch.remove(machine_id, databaseId).catch(starts)
+      const verified = await restoreInto(deployServerId, executionId, databaseId, order, engine)
+      await scratch.stop(machine_id, databaseId, stop_grace_sec)
+      await scratch.remove(machine_id, databaseId)
       return verified
     },
 
     /** Removes the scratch engine of an execution or a database. */
-    removeScratchOnHost: (machineId: string, id: string): Promise<void> =>
-      scratch.remove(machineId, id).catch(machineStarts(machineId)),
+    removeScratchOnHost: (machineId: string, id: string): Promise<void> => scratch.remove(machineId, id),
   }
 }
 
@@ -337,15 +333,6 @@ async function feed({ stream, ended }: RunningScript, dump: AsyncIterable<Buffer
     stream.destroy()
   }
 }
-
-/** A machine that has ended is started again by the platform, and the step is then tried again. */
-const machineStarts =
-  (machineId: string | undefined) =>
-  (error: unknown): never => {
-    throw error instanceof InstanceNotRunning && error.id === machineId
-      ? new EngineUnavailable('The machine is not running', error)
-      : error
-  }
 
 function needSuccess(end: ScriptEnd | null): void {
   if (end !== null && end.exit_code !== 0)

@@ -110,6 +110,7 @@ describeHosts('placement', () => {
     const { id, operation } = await tenant.containers.create()
     await operation.success()
     await expectAt(id, first)
+    await open(hosts) // after the reports of all
   })
 
   test('says why no host fits, without naming a host', async () => {

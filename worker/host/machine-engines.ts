@@ -1,11 +1,41 @@
 import type { Duplex } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import { EngineUnavailable, InstanceNotRunning } from '../../drivers/errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
 import type { DialMachine } from '../../drivers/swarms.ts'
 
 type Engine = Pick<InstanceEngine, 'pipe'>
 
 const connectsWithinSec = 2
+
+/** The platform starts a machine that has ended again within seconds, and within a minute if it ends again and again. */
+const startsAgainWithinMs = 180_000
+/** A machine to which nothing was sent for so long may have run meanwhile. */
+const forgottenAfterMs = 60_000
+
+/**
+ * Pipes into machines that the platform starts again when they end. One that has just ended counts as an engine that does
+ * not answer, so steps are retried; one that stays down is an InstanceNotRunning.
+ */
+export function untilTheyStart({ pipe }: Engine, now: () => number = () => performance.now()): Engine {
+  const down = new Map<string, { since: number; last: number }>()
+  return {
+    async pipe(machineId, command) {
+      try {
+        const stream = await pipe(machineId, command)
+        down.delete(machineId)
+        return stream
+      } catch (error) {
+        if (!(error instanceof InstanceNotRunning)) throw error
+        for (const [id, { last }] of down) if (now() - last > forgottenAfterMs) down.delete(id)
+        const since = down.get(machineId)?.since ?? now()
+        down.set(machineId, { since, last: now() })
+        if (now() - since > startsAgainWithinMs) throw error
+        throw new EngineUnavailable('The machine is not running', error)
+      }
+    },
+  }
+}
 
 /** Reaches the engines inside a host's machines, by a command in the machine that joins its streams to the engine. */
 export const dialMachines =
