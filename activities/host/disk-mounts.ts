@@ -1,6 +1,13 @@
 import type { BindMount } from '../../drivers/containers.ts'
 import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
-import { DiskMigrating, DiskNotFound, DiskNotMountable, InstanceNotRunning } from '../../drivers/errors.ts'
+import {
+  DiskInUse,
+  DiskMigrating,
+  DiskNotFound,
+  DiskNotMountable,
+  EngineUnavailable,
+  InstanceNotRunning,
+} from '../../drivers/errors.ts'
 import { type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import type { MachineAttachments, MachineDisk, MachineLifecycle } from '../../drivers/machines.ts'
 import type { WantedDisk } from '../../lib/host-protocol.ts'
@@ -62,9 +69,17 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
     await disks.detach(diskId)
   }
 
+  /** Detaches a disk that no instance has any more: what still has files open there is a process that is ending. */
+  const letGo = (diskId: string): Promise<void> =>
+    disks.detach(diskId).catch((error: unknown) => {
+      throw error instanceof DiskInUse
+        ? new EngineUnavailable('A process that is ending still has files open', error)
+        : error
+    })
+
   async function clear(id: string): Promise<void> {
     await disks.stopServing(id)
-    await disks.detach(id)
+    await letGo(id)
     await disks.remove(id)
   }
 
@@ -113,8 +128,9 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
       if (machine?.state === 'running') await machines.growDisk(instanceId, diskId)
     },
 
+    /** Detaches the disks of an instance that has ended. */
     async detachAll(diskIds: string[]): Promise<void> {
-      await Promise.all(diskIds.map((id) => inTurn(id, () => disks.detach(id))))
+      await Promise.all(diskIds.map((id) => inTurn(id, () => letGo(id))))
     },
 
     remove: (diskId: string): Promise<void> => inTurn(diskId, () => clear(diskId)),
@@ -130,7 +146,7 @@ export function makeHostedDisks({ disks, engine, machines, wantedDisk }: Parts) 
         // Looked at just before the repair: it may have broken while this waited for its turn and for the record.
         if ((await disks.find(diskId))?.state === 'broken') onBroken()
         if (wanted.state === 'attached') await mountIn(wanted)
-        if (wanted.state === 'detached') await disks.detach(diskId)
+        if (wanted.state === 'detached') await letGo(diskId)
         return wanted.state
       }),
   }

@@ -1,6 +1,9 @@
-import { afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
-import type { Json } from '../support/client.ts'
+import { temporalClient } from '../../lib/temporal.ts'
+import type { Json, Operation } from '../support/client.ts'
 import { shell } from '../support/client.ts'
 import { forgetDisk, pidsServing } from '../support/disk-traces.ts'
 import { testDrawn } from '../support/drawn.ts'
@@ -9,15 +12,18 @@ import { eventually } from '../support/eventually.ts'
 import { runInside } from '../support/inside.ts'
 import { kernelTraces } from '../support/kernel-traces.ts'
 import { platform, startAll } from '../support/platform.ts'
+import { stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Disks in containers: which container has a disk, and that the disk stays there whatever happens to the container.
 
+const temporal = temporalClient(stackSettings())
 let tenant: TestTenant
 beforeAll(async () => {
   tenant = await makeTenant()
 })
 afterEach(startAll)
+afterAll(() => temporal.connection.close())
 
 const inside = (id: string, script: string): Promise<string> => runInside(docker, `keelson-${id}`, script)
 const mounted = (id: string, path = '/data'): Promise<boolean> =>
@@ -32,6 +38,18 @@ async function attached(over: Json = {}): Promise<{ container: string; disk: str
   await (await tenant.containers.attach(container, disk)).operation.success()
   return { container, disk }
 }
+
+/** How often the step that an operation takes has begun. */
+async function triesOf(operation: Operation): Promise<number> {
+  const { raw } = await temporal.workflow.getHandle((await operation.now()).workflow_id).describe()
+  return raw.pendingActivities?.[0]?.attempt ?? 0
+}
+
+/** A process in the container's mounts, but not in the container, that has a file of the disk open. */
+const holdOpen = (pid: number) =>
+  spawn('nsenter', ['-t', String(pid), '-m', 'sh', '-c', 'exec 3>/data/held; echo held; exec sleep 600'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
 
 describe('attach and detach', () => {
   test('mount and unmount a disk in a running container, and its data stays', async () => {
@@ -86,6 +104,17 @@ describe('attach and detach', () => {
     expect(await mounted(container)).toBe(true)
     await (await tenant.containers.delete(container)).operation.success()
     await holding
+  })
+
+  test('end with the container, also while one of its processes takes long to end', async () => {
+    const { container, disk } = await attached()
+    const held = holdOpen((await engine.only(container)).State.Pid)
+    await once(held.stdout, 'data')
+    const { operation } = await tenant.containers.delete(container)
+    await eventually(async () => (await triesOf(operation)) > 1)
+    held.kill()
+    await operation.success()
+    expect(await kernelTraces(disk)).toEqual([])
   })
 
   test('fail for a path that cannot be mounted on, and free the disk', async () => {
