@@ -621,7 +621,7 @@ const host = z.object({
     .nonnegative()
     .default(5)
     .describe(
-      'Space that images leave free on the disk with the engine’s files: below it, unused ones go, the longest unused first, and no others come',
+      'Space that images leave free on the disk with the engine’s files, and on that with the machines’: below it, unused ones go, the longest unused first, and no others come',
     ),
   KEELSON_IMAGES_UNUSED_DAYS: z.coerce
     .number()

@@ -276,7 +276,8 @@ export interface MachineMaintenance {
   /** Restarts helper processes whose end is not reported: the port forwarders of running machines. */
   mend(): Promise<void>
   /**
-   * Removes root disks of images that no machine uses and that were not requested for `unusedMs`. Returns their names.
+   * Removes root disks of images that no machine uses and that were not requested for `unusedMs`, or for an hour if the
+   * disk has too little room. Returns their names.
    */
   removeUnusedImages(unusedMs: number): Promise<string[]>
   /** Disconnects from all machines, which keep running. For a clean shutdown of the worker. */

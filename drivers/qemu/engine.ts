@@ -48,6 +48,7 @@ export async function openQemuMachines(
     plugs: null,
     io: null,
     vmBuild: null,
+    imagesLeaveBytes: 0,
     beforeRemoval: async () => {},
     ...settings,
     folder,
@@ -56,7 +57,9 @@ export async function openQemuMachines(
     ...(settings.vmBuild ? { vmBuild: resolve(settings.vmBuild) } : {}),
   }
   await mkdir(folder, { recursive: true })
-  const images = makeRootImages(join(folder, 'images'), known)
+  const { hostId, dockerHost, pulls, imagesLeaveBytes: freeBytes } = known
+  const ofImages = { hostId, dockerHost, pulls, freeBytes, used: () => used('image_digest') }
+  const images = makeRootImages(join(folder, 'images'), ofImages)
   const kernels = makeKernels(join(folder, '.kernels'))
   let boot: Promise<HostBoot> | null = null
   const findOnce = (): Promise<HostBoot> => {
@@ -246,7 +249,7 @@ export async function openQemuMachines(
     },
 
     removeUnusedImages: async (unusedMs) => {
-      const removed = await images.removeUnused(() => used('image_digest'), unusedMs)
+      const removed = await images.removeUnused(unusedMs)
       const { kernelDigest } = await findOnce()
       return [
         ...removed,

@@ -33,6 +33,8 @@ export interface QemuSettings {
   guest: string
   /** The program that makes VM images (images/vm/build). Without it, there are no VMs. */
   vmBuild?: string | null
+  /** What the root disks of images leave free on the disk with `folder`. */
+  imagesLeaveBytes?: number
   /** Output beyond a machine's cap that may wait on the host for archiving. */
   logBacklogMib?: number
   /** Where other hosts fetch machines. Without it, none are served. */

@@ -7,6 +7,7 @@ import {
   rename,
   rm,
   stat,
+  statfs,
   truncate,
   utimes,
   writeFile,
@@ -19,10 +20,10 @@ import Docker from 'dockerode'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import { connection } from '../docker/connection.ts'
 import { asking, unless } from '../docker/errors.ts'
-import type { HostImages } from '../docker/host-images.ts'
+import { type HostImages, isDue } from '../docker/host-images.ts'
 import { pullImage } from '../docker/images.ts'
 import type { PullOptions } from '../containers.ts'
-import { EngineUnavailable } from '../errors.ts'
+import { EngineUnavailable, HostDiskFull } from '../errors.ts'
 import { copyImage, imageSize } from '../qcow2/images.ts'
 import { environment, processesWith, run } from '../system/programs.ts'
 import { nullIfMissing, publish, publishText } from '../system/files.ts'
@@ -69,11 +70,21 @@ const nameOf = (digest: string): string => digest.replace(/[^a-zA-Z0-9]/g, '-')
 /** How images come to the Docker Engine. */
 export type ImagePulls = Pick<HostImages, 'pull'>
 
+interface Settings {
+  hostId: string
+  dockerHost: string
+  pulls: ImagePulls | null
+  /** What root disks leave free on the disk with `folder`. */
+  freeBytes: number
+  /** The digests that machines use. */
+  used: () => Promise<string[]>
+}
+
+/** While a root disk is made, there are the files, the plain file system and the qcow2, each as large as the image. */
+const copiesAtOnce = 3
+
 /** Builds them with a Docker Engine, which pulls images and merges their layers. */
-export function makeRootImages(
-  folder: string,
-  docker: { hostId: string; dockerHost: string; pulls: ImagePulls | null },
-) {
+export function makeRootImages(folder: string, { freeBytes, used, ...docker }: Settings) {
   const engine = new Docker(connection(docker.dockerHost))
   const mine = new Set<string>()
   const folderOf = (digest: string): string => join(folder, nameOf(digest))
@@ -96,30 +107,55 @@ export function makeRootImages(
     })
 
   /**
-   * `used` returns the digests that machines use. It is called in the image's turn: an image found before has a record
-   * by then, or was used too recently to be removed.
+   * Removes root disks that no machine uses and that were not asked for in `unusedMs`; if there is less room than `bytes`
+   * beside what stays free, also those not asked for in an hour, the longest unused first. Returns their names.
    */
-  async function removeUnused(used: () => Promise<string[]>, unusedMs: number): Promise<string[]> {
-    const before = Date.now() - unusedMs
+  async function removeUnused(unusedMs: number, bytes = 0): Promise<string[]> {
     const names = (await readdir(folder).catch(nullIfMissing)) ?? []
-    const removed: string[] = []
+    const found: { name: string; usedAt: number }[] = []
     for (const name of names.filter((one) => !one.startsWith('.'))) {
+      const usedAt = await lastUse(name)
+      if (usedAt !== null) found.push({ name, usedAt })
+    }
+    const removed: string[] = []
+    for (const { name, usedAt } of found.toSorted((a, b) => a.usedAt - b.usedAt)) {
+      if (!isDue(Date.now() - usedAt, unusedMs, await lacksRoom(bytes))) continue
       const isRemoved = await inTurn(name, async () => {
-        // A worker killed before the description was written left only the disk.
-        const files = [described(name), join(folder, name, 'root.qcow2')]
-        const [lastUse] = (await Promise.all(files.map((file) => stat(file).catch(nullIfMissing)))).flatMap(
-          (file) => file?.mtimeMs ?? [],
-        )
-        if (lastUse === undefined || lastUse > before) return false
-        if ((await used()).map(nameOf).includes(name)) return false
+        // Asked in the image's turn: an image found before has a record by then, or was used since.
+        if ((await lastUse(name)) !== usedAt || (await used()).map(nameOf).includes(name)) return false
         // Renaming is atomic for readers; if the worker is killed now, an unfinished folder is left.
-        await rename(join(folder, name), join(folder, `.unfinished-${randomUUID()}`))
+        const leaving = join(folder, `.unfinished-${randomUUID()}`)
+        await rename(join(folder, name), leaving)
+        await rm(leaving, { recursive: true, force: true })
         return true
       })
       if (isRemoved) removed.push(name)
     }
     await clearUnfinished()
     return removed
+  }
+
+  /** When an image was last asked for, in ms; null if it is gone. */
+  async function lastUse(name: string): Promise<number | null> {
+    // A worker killed before the description was written left only the disk.
+    for (const file of [described(name), join(folder, name, 'root.qcow2')]) {
+      const found = await stat(file).catch(nullIfMissing)
+      if (found) return found.mtimeMs
+    }
+    return null
+  }
+
+  async function lacksRoom(bytes: number): Promise<boolean> {
+    const { bavail, bsize } = await statfs(folder)
+    return bavail * bsize < freeBytes + bytes
+  }
+
+  /** Makes room for what a new root disk takes, or throws HostDiskFull. */
+  async function needRoom(bytes: number): Promise<void> {
+    await mkdir(folder, { recursive: true })
+    if (!(await lacksRoom(bytes))) return
+    await removeUnused(Infinity, bytes)
+    if (await lacksRoom(bytes)) throw new HostDiskFull(undefined, 'the image')
   }
 
   /** Returns the root disk of an image and makes it if it is missing. Throws ImageNotFound, HostDiskFull. */
@@ -134,6 +170,8 @@ export function makeRootImages(
       if (there) return there
       options.signal?.throwIfAborted()
       await clearUnfinished()
+      const { Size } = await asking(() => engine.getImage(id).inspect(), options.signal)
+      await needRoom(Size * copiesAtOnce)
       return making(async (unfinished) => {
         const tree = join(unfinished, 'tree')
         await mkdir(tree, { recursive: true })
@@ -219,7 +257,7 @@ export function makeRootImages(
     }
   }
 
-  return { prepare, find, keep, removeUnused }
+  return { prepare, find, keep, needRoom, removeUnused }
 }
 
 // The minimum size of a root disk. A machine that keeps it need not grow its file system at start, which takes a guest

@@ -23,7 +23,7 @@ const nothing: Omit<ImageConfig, 'digest'> = {
   signal: 0,
 }
 
-/** Returns the root disk of a VM image and makes it if it is missing, one at a time. Throws ImageNotFound. */
+/** Returns the root disk of a VM image and makes it if it is missing, one at a time. Throws ImageNotFound, HostDiskFull. */
 export async function prepareVm(
   host: MachineHost,
   image: string,
@@ -41,6 +41,7 @@ export async function prepareVm(
     const folder = join(imagesOf(host), `${unfinished}${digest}`)
     await discardBuild(folder) // left by a killed worker
     signal?.throwIfAborted()
+    await host.images.needRoom(buildBytes)
     const callOff = (): void => void discardBuild(folder).catch(() => {}) // `finally` reports it
     signal?.addEventListener('abort', callOff, { once: true })
     try {
@@ -55,6 +56,9 @@ export async function prepareVm(
     }
   })
 }
+
+/** What a build takes at most: packages, files and the root disk. */
+const buildBytes = 3 * 1024 ** 3
 
 // Dozens of processes make an image, some with a root of their own. When the first process of their PID namespace
 // ends, all end, and their mounts go with the mount namespace.

@@ -1,10 +1,12 @@
 import { mkdir, readdir, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
+import { openQemuMachines } from '../../../drivers/qemu/engine.ts'
 import { isLong } from '../../support/long.ts'
 import { machines, machineSpec, settings, start, withMachines } from '../../support/machine-hosts.ts'
 
 const hourMs = 3_600_000
+const weekMs = 168 * hourMs
 const imagesFolder = () => join(settings.folder, 'images')
 const inFolder = async () => (await readdir(imagesFolder())).toSorted()
 
@@ -43,6 +45,23 @@ withMachines('root disks of images', () => {
     await mkdir(join(imagesFolder(), '.unfinished-removal'))
     expect(await machines.removeUnusedImages(hourMs)).toEqual([name])
     expect(await inFolder()).toEqual([])
+  })
+
+  test('leave room on the disk: unused ones are removed after an hour, and no others are made', async () => {
+    const { image } = machineSpec()
+    const crowded = await openQemuMachines({ ...settings, imagesLeaveBytes: 2 ** 60 })
+    try {
+      await machines.prepare('microvm', image)
+      const [name = ''] = await inFolder()
+      expect(await crowded.removeUnusedImages(weekMs)).toEqual([])
+      await age()
+      expect(await machines.removeUnusedImages(weekMs)).toEqual([])
+      expect(await crowded.removeUnusedImages(weekMs)).toEqual([name])
+      await expect(crowded.prepare('microvm', image)).rejects.toMatchObject({ code: 'host_disk_full' })
+      expect(await inFolder()).toEqual([])
+    } finally {
+      await crowded.close()
+    }
   })
 
   test('are available if they are requested during their removal', async () => {

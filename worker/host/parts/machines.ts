@@ -52,6 +52,7 @@ export async function openMachines(
     folder: settings.KEELSON_HOST_MACHINES,
     run: settings.KEELSON_HOST_MACHINES_RUN,
     guest: settings.KEELSON_HOST_GUEST,
+    imagesLeaveBytes: settings.KEELSON_IMAGES_FREE_GIB * 1024 ** 3,
     plugs: settings.KEELSON_HOST_DISKS_RUN,
     io: await ioLimits(settings, settings.KEELSON_HOST_MACHINES),
     vmBuild: lackingForVms.length ? null : settings.KEELSON_HOST_VM_BUILD,
