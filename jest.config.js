@@ -1,5 +1,6 @@
 import { globSync, readFileSync } from 'node:fs'
-import { isDrawn } from './test/support/sampled.ts'
+import { join } from 'node:path'
+import { drawnFiles } from './test/support/drawn-files.ts'
 
 // Tests run the .ts files as Node 24 does: no transform, ES modules. script/test says how the projects share the machine.
 
@@ -24,13 +25,10 @@ const alone = /support\/(exclusive|platform|hosts|describe-hosts|topic)\.ts'/
 
 const ends = (suffix, files) =>
   files.map((file) => `<rootDir>/${file}`).filter((file) => file.endsWith(suffix))
-// A run of all files has a third of those that kill processes or lose hosts of a single area, and half of those of an
-// engine that the tests of its resources use too, drawn by its seed; a run of areas and the long form have all.
-const kills = /(kills|lost-hosts|lost-machines|image-copies)\.test\.ts$/
-const engines = /^test\/drivers\/(docker|haproxy|linux|qcow2|qemu)\//
-const shareOf = (file) => (kills.test(file) ? 1 / 3 : engines.test(file) ? 1 / 2 : 1)
-const isLeftOut = (file) => process.env.KEELSON_TEST_DRAWS && !isDrawn(file, shareOf(file))
-const files = globSync('test/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => !isLeftOut(file))
+// A run of areas and the long form have all files.
+const all = globSync('**/*.test.ts', { cwd: join(import.meta.dirname, 'test') })
+const chosen = process.env.KEELSON_TEST_DRAWS ? drawnFiles(all) : all
+const files = chosen.map((file) => `test/${file}`)
 const stackFiles = files.filter((file) => !file.endsWith('.unit.test.ts'))
 const isExclusive = (file) => alone.test(readFileSync(new URL(file, import.meta.url), 'utf8'))
 

@@ -12,7 +12,7 @@ export function sampled<T>(cases: readonly T[], count: number): T[] {
 }
 
 /** A number of a text, the same on every machine (FNV-1a). */
-const numberOf = (text: string): number =>
+export const numberOf = (text: string): number =>
   Buffer.from(text).reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193), 0x811c9dc5)
 
 /** Whether this run has the test with this name: the seed draws this share of them, the long form has all. */
