@@ -23,6 +23,7 @@ import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
+import { serveConnectorCallback } from './connectors/callback.ts'
 import { serveDashboard } from './deploy/dashboard.ts'
 import { serveRegistries } from './deploy/registry.ts'
 import { serveUploads } from './deploy/uploads.ts'
@@ -124,6 +125,7 @@ if (settings.KEELSON_CORS_ORIGINS.length) {
 app.get('/healthz', (_request, response) => void response.json({ ok: true }))
 serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
 serveDashboard(app)
+serveConnectorCallback(app)
 serveRegistries(app, { ratePerSec: settings.KEELSON_RATE_PER_SEC }, log)
 serveUploads(app, {
   ratePerSec: settings.KEELSON_RATE_PER_SEC,
