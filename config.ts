@@ -388,6 +388,10 @@ const worker = z.object({
     .string()
     .default('keelson/machine:1')
     .describe('The image of deploy servers’ container machines, built by `script/images`'),
+  KEELSON_TOOLS_IMAGE: image(
+    'node:24-slim',
+    'The image of the microVMs in which MCP servers of stdio run, if their tools name none: with `sh`, `env` and what their commands need',
+  ),
   KEELSON_WORKFLOW_BUNDLE: z
     .string()
     .default('.state/build/workflows.js')

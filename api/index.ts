@@ -60,6 +60,7 @@ import { makeMailWebhook } from './mail/webhook.ts'
 import { diskProtocol } from './storage/disk-protocol.ts'
 import { disks } from './storage/disks.ts'
 import { snapshots } from './storage/snapshots.ts'
+import { toolProbeProtocol } from './tools/probe-protocol.ts'
 import { toolProbes } from './tools/probes.ts'
 import { tools } from './tools/tools.ts'
 import type { Operation } from './operation.ts'
@@ -129,6 +130,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...deployProtocol,
   ...backupProtocol,
   ...archiveProtocol,
+  ...toolProbeProtocol,
   ...makeBuildProtocol(context),
   ...machineProtocol,
 ]

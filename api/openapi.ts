@@ -24,6 +24,7 @@ const statusText: Record<number, string> = {
   500: 'The platform failed',
   502: 'A server of the tenant’s failed: the problem says how',
   503: 'Temporarily unavailable',
+  504: 'It takes longer than a request may wait: the same request waits on',
 }
 
 const knownHeaders: Record<string, [type: 'integer' | 'string', about: string]> = {

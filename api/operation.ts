@@ -135,7 +135,7 @@ export interface Declaration<
   /** The size limit of the JSON body, where the usual one is too small. */
   json_kib?: number
   /** Further refusal statuses, beyond those that follow from the declaration. */
-  refuses?: (403 | 404 | 502)[]
+  refuses?: (403 | 404 | 502 | 504)[]
   /** The body of 400 and 401, if a standard defines one. */
   refusal?: z.ZodType
   /** The answer to this GET contains a secret: it is audited like a change. */

@@ -42,8 +42,8 @@ export const problemHandler =
   (log: Logger): ErrorRequestHandler =>
   (error, request, response, _next) => {
     const problem = toProblem(error)
-    // 502: it is a server of the tenant's that failed, and the problem says how.
-    if (problem.status >= 500 && problem.status !== 502)
+    // 502 and 504 are about a server of the tenant's, and the problem says how it failed.
+    if (problem.status >= 500 && ![502, 504].includes(problem.status))
       log.error({ err: error, method: request.method, path: request.path }, 'request failed')
     if (response.headersSent) {
       response.destroy()

@@ -1,16 +1,14 @@
 import {
   Client,
-  ProtocolError,
   SdkError,
   SdkErrorCode,
   SdkHttpError,
   SSEClientTransport,
   SseError,
   StreamableHTTPClientTransport,
-  UnsupportedProtocolVersionError,
 } from '@modelcontextprotocol/client'
+import { type Bounds, clientFault, endsWith, listingOf, type McpListing, patience } from './mcp-client.ts'
 import { loginOf } from './mcp-login.ts'
-import { CursorRepeats, type Listed, listTools } from './mcp-tools.ts'
 import { type WatchedFetch, watchFetch } from './outbound-fetch.ts'
 import type { Outbound } from './outbound.ts'
 import { networkFault, statusFault } from './probe-faults.ts'
@@ -27,20 +25,7 @@ export interface McpServer {
   redact: <T>(value: T) => T
 }
 
-export interface Bounds {
-  /** For all of it. */
-  withinMs: number
-  /** Of all answers together. */
-  mostBytes: number
-  mostTools: number
-}
 export const usualBounds: Bounds = { withinMs: 20_000, mostBytes: 4 * 1024 ** 2, mostTools: 256 }
-
-export interface McpListing extends Listed {
-  transport: 'streamable_http' | 'sse'
-  protocol_version: string | null
-  server: { name: string; version: string } | null
-}
 
 /** Statuses by which a server says that it has no streamable HTTP at this path. */
 const olderServer: unknown[] = [400, 404, 405]
@@ -87,16 +72,10 @@ async function attempt(
     stages.set('auth', 0)
     stages.set('initialize', sinceHead(begun, way))
     phase = 'list'
-    const listed = await stages.run('list', () =>
-      endsWith(signal, listTools(client, bounds.mostTools, server.redact)),
+    const { mostTools } = bounds
+    return await stages.run('list', () =>
+      endsWith(signal, listingOf(client, kind, { mostTools, redact: server.redact })),
     )
-    const { name = '', version = '' } = client.getServerVersion() ?? {}
-    return {
-      ...listed,
-      transport: kind,
-      protocol_version: client.getNegotiatedProtocolVersion() ?? null,
-      server: name ? server.redact({ name: short(name), version: short(version) }) : null,
-    }
   } catch (error) {
     noteNetwork(stages, way)
     const measured: ReadonlyMap<string, number> = way.spent
@@ -109,9 +88,6 @@ async function attempt(
     await way.close()
   }
 }
-
-/** Longer than the probe: its own end comes first, and says more. */
-const patience = { timeout: 600_000 }
 
 function makeClient(kind: 'streamable_http' | 'sse', url: string, { fetch }: WatchedFetch) {
   // Servers with the older transport are older than the negotiation.
@@ -133,16 +109,6 @@ function makeClient(kind: 'streamable_http' | 'sse', url: string, { fetch }: Wat
           },
         })
   return { client, transport }
-}
-
-/** Work that ends at the signal, also if its client would wait on. */
-async function endsWith<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
-  const ended = new Promise<never>((_, reject) => {
-    const end = (): void => reject(new Error('The probe took too long'))
-    if (signal.aborted) end()
-    else signal.addEventListener('abort', end, { once: true })
-  })
-  return Promise.race([work, ended])
 }
 
 /** How long a server may take to hear that its session ends. */
@@ -213,37 +179,7 @@ async function faultOf(
       cause: `The server answers with ${contentType(answer.headers)}, which is not MCP`,
       remedy: 'Check the path in the URL: this may be a web page or another API',
     }
-  return clientFault(error, phase, server)
-}
-
-function clientFault(error: unknown, phase: 'initialize' | 'list', server: McpServer): Fault {
-  if (error instanceof UnsupportedProtocolVersionError || /protocol version/i.test(messageOf(error)))
-    return {
-      stage: 'initialize',
-      reason: 'unsupported_version',
-      cause: 'The server speaks no version of MCP that this platform knows',
-      remedy: 'Update the server',
-    }
-  if (error instanceof CursorRepeats)
-    return {
-      stage: 'list',
-      reason: 'endless_list',
-      cause: 'The server names the same next page again and again',
-      remedy: 'Repair the paging of the server',
-    }
-  if (error instanceof ProtocolError)
-    return {
-      stage: phase,
-      reason: 'refused_by_server',
-      cause: `The server answers with error ${error.code}: ${short(server.redact(error.message))}`,
-      remedy: 'Look into the log of the server',
-    }
-  return {
-    stage: phase,
-    reason: 'invalid_answer',
-    cause: `The server’s answer to ${phase === 'list' ? 'tools/list' : 'the handshake'} is not as MCP has it`,
-    remedy: 'Update the server, or report the fault to its makers',
-  }
+  return clientFault(error, phase, server.redact)
 }
 
 /** Not a message of the protocol at all. A valid error in it is one of the server. */
@@ -265,8 +201,3 @@ function statusOf(error: unknown): number | null {
   }
   return null
 }
-
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : '')
-
-/** A text of the server, for a line. */
-const short = (text: string): string => text.replaceAll(/[\p{C}\s]+/gu, ' ').slice(0, 200)

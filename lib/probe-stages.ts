@@ -56,6 +56,11 @@ export class Stages {
     }
   }
 
+  /** In ms; 0 for a stage that was not passed. */
+  spent(stage: StageName): number {
+    return this.#spent.get(stage) ?? 0
+  }
+
   set(stage: StageName, ms: number): void {
     this.#spent.set(stage, ms)
   }

@@ -34,6 +34,7 @@ import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
 import { networksPart, openNetworks, tunnelKeysOf, underlayAddress } from './host/parts/networks.ts'
+import { toolProbesPart } from './host/parts/tool-probes.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
 import { makeRegistryRelay } from './host/registry-relay.ts'
 import { keepReporting } from './host/reporter.ts'
@@ -165,6 +166,7 @@ const parts: HostPart[] = [
   balancing,
   deployPart({ ...inMachines, registries, api }),
   databaseUsersPart(databaseUsers),
+  toolProbesPart({ engine, api }),
   databaseMetricsPart({ engine, machines: watchedMachines, api, log }),
   databaseArchivesPart({
     engine,

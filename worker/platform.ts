@@ -25,6 +25,7 @@ import { makePlatformNetworkActivities } from '../activities/network/networks.ts
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
 import { makeDiskActivities } from '../activities/storage/disks.ts'
+import { makeToolProbeActivities } from '../activities/tools/tool-probes.ts'
 import { readSettings } from '../config.ts'
 import { openAuthority } from '../drivers/acme/authority.ts'
 import { makeLogger } from '../lib/log.ts'
@@ -94,6 +95,7 @@ const worker = await Worker.create({
     ...makeTaskRunActivities(),
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
     ...makeConnectorActivities(),
+    ...makeToolProbeActivities({ image: settings.KEELSON_TOOLS_IMAGE }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
   },

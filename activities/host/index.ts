@@ -10,6 +10,7 @@ import type { makeDisksOnHost } from './disks.ts'
 import type { makeLoadBalancersOnHost } from './load-balancers.ts'
 import type { makeMachinesOnHost } from './machines.ts'
 import type { makeNetworksOnHost } from './networks.ts'
+import type { makeToolProbesOnHost } from './tool-probes.ts'
 
 /** All host activities that workflows call. */
 export type HostActivities = ReturnType<typeof makeContainersOnHost> &
@@ -23,4 +24,5 @@ export type HostActivities = ReturnType<typeof makeContainersOnHost> &
   ReturnType<typeof makeDisksOnHost> &
   ReturnType<typeof makeLoadBalancersOnHost> &
   ReturnType<typeof makeMachinesOnHost> &
-  ReturnType<typeof makeNetworksOnHost>
+  ReturnType<typeof makeNetworksOnHost> &
+  ReturnType<typeof makeToolProbesOnHost>

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { authTypes, type GivenDefinition, methods, placeholdersIn } from '../../models/tools/definitions.ts'
 import { secretInArguments, secretInHeader, secretInUrl } from '../../models/tools/plain-secrets.ts'
 import { isJsonSchema } from '../../models/tools/schemas.ts'
+import { changeable as ofInstances } from '../compute/instances.ts'
 import { Id, Name, Tags } from '../fields.ts'
 
 // What a tool may be: one strict schema for each kind.
@@ -125,6 +126,12 @@ const parts = {
     .refine((env) => Object.keys(env).length <= 50, 'at most 50 variables')
     .optional()
     .describe('Variables of the command. Their values are secret: only their names are shown'),
+  image: ofInstances.image
+    .optional()
+    .describe('The image of the microVM in which the command runs; default: the platform’s, with Node'),
+  subnet_id: Id.optional().describe(
+    'The subnet of that microVM. Without it the command has no network, and `npx` cannot download',
+  ),
   method: z.enum(methods),
   headers: Headers.default({}).describe('Sent with each request; a header with a secret is refused'),
   input_schema: InputSchema.describe('A JSON Schema of what a call gives'),
@@ -182,6 +189,8 @@ export const NewTool = z.discriminatedUnion('kind', [
       command: parts.command,
       args: parts.args,
       env: parts.env,
+      image: parts.image,
+      subnet_id: parts.subnet_id,
       ...common,
     }),
   ]),
@@ -201,6 +210,8 @@ export const ToolChanges = z
     command: z.string(),
     args: z.array(z.string()),
     env: z.record(z.string(), z.string()),
+    image: z.string(),
+    subnet_id: z.string(),
     method: z.string(),
     headers: z.record(z.string(), z.string()),
     input_schema: z.record(z.string(), z.unknown()),

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { transports } from '../../models/tools/definitions.ts'
 import { probeTools } from '../../models/tools/probes.ts'
 import { testTool } from '../../models/tools/tests.ts'
 import { byId, Timestamp, time } from '../fields.ts'
@@ -25,7 +26,7 @@ const McpToolsView = z
     truncated: z.boolean().describe('The server has more'),
     tools_hash: z.string().describe('Changes if the server advertises something else'),
     changed: z.boolean().nullable().describe('Since the last probe; null: there was none'),
-    transport: z.enum(['streamable_http', 'sse']),
+    transport: z.enum(transports).exclude(['auto']),
     protocol_version: z.string().nullable(),
     server: ServerView.nullable(),
     stages: z.array(StageView),
@@ -52,10 +53,13 @@ export const toolProbes = [
     summary: 'List the tools that an MCP server advertises now; a 502 names the stage that failed',
     params: byId,
     responses: { 200: McpToolsView },
-    refuses: [502],
+    refuses: [502, 504],
     lasts: 'probe',
     handle: async ({ caller, params }) => {
-      const { tools, at, ...probed } = await probeTools(caller, params.id)
+      const { tools, at, ...probed } = await probeTools(
+        { tenant_id: caller.tenant_id, id: caller.id },
+        params.id,
+      )
       return {
         tools: tools.map((tool) => ({
           name: tool.name,

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { PermissionDenied } from '../../lib/problem.ts'
 import { changeTool, createTool, deleteTool } from '../../models/tools/changes.ts'
-import { givenOf } from '../../models/tools/definitions.ts'
+import { type GivenDefinition, givenOf } from '../../models/tools/definitions.ts'
 import { credentialStorage } from '../../models/tools/secrets.ts'
 import { definition, Tool, toolOf } from '../../models/tools/tools.ts'
 import { byId } from '../fields.ts'
@@ -19,6 +19,12 @@ const connectorIn = (tool: z.output<typeof NewTool>): string | null =>
 /** A tool lets its users act with the credential of its connector. */
 function mayUse({ permissions }: Caller, connectorId: string | null): void {
   if (connectorId !== null && !permissions.has('connectors:use')) throw new PermissionDenied('connectors:use')
+}
+
+/** The command of a tool runs in a microVM of the tenant. */
+function mayRun({ permissions }: Caller, { transport }: GivenDefinition): void {
+  if (transport === 'stdio' && !permissions.has('microvms:create'))
+    throw new PermissionDenied('microvms:create')
 }
 
 /** The HTTP operations on the definitions of tools. */
@@ -60,6 +66,7 @@ export const tools = [
     refuses: [403],
     handle: async ({ caller, body }) => {
       mayUse(caller, connectorIn(body))
+      mayRun(caller, body)
       const tool = await createTool(caller.tenant_id, body)
       return { location: `${path}/${tool._id}`, body: toView(tool) }
     },
@@ -91,6 +98,7 @@ export const tools = [
           const tool = parse(NewTool, whole, 422)
           const connectorId = connectorIn(tool)
           if (connectorId !== present.auth.connector_id) mayUse(caller, connectorId)
+          mayRun(caller, tool)
           return tool
         }),
       ),

@@ -1,8 +1,10 @@
 import { newId } from '../../lib/ids.ts'
 import { type InputError, InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
 import { holdConnector } from '../connectors/uses.ts'
+import { needAllowedImage } from '../compute/images.ts'
 import { transaction } from '../database.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
+import { Subnet } from '../network/subnets.ts'
 import { outbound, urlFaults } from '../outbound.ts'
 import { lockParent } from '../parents.ts'
 import { named } from '../resources.ts'
@@ -36,6 +38,7 @@ export async function createTool(tenant_id: string, given: GivenTool): Promise<T
       await lockParent(tenantResource, tenant_id, tenant_id)
       await needQuota(tenant_id, 'max_tools', await Tool.countDocuments({ tenant_id }))
       await needConnector(tenant_id, fresh)
+      await needSubnet(tenant_id, fresh)
       const made = await new Tool({ ...its, ...about, version: 1, status: 'unchecked' }).save()
       return made.toObject()
     }, tenant_id),
@@ -81,6 +84,7 @@ async function changeOnce(present: ToolDocument, given: GivenTool): Promise<Tool
   return named('tool', name, () =>
     transaction(async () => {
       if (after.auth.connector_id !== before.auth.connector_id) await needConnector(tenant_id, after)
+      if (after.subnet_id !== before.subnet_id) await needSubnet(tenant_id, after)
       return Tool.findOneAndUpdate(
         { _id, tenant_id, version, updated_at: present.updated_at },
         { $set: set },
@@ -113,11 +117,15 @@ function movesSecret(before: Definition, after: Definition, given: GivenTool, ha
     faults.push({ pointer: '/secret', message: 'give it again for another origin or another type of auth' })
   const keepsEnv = Object.keys(had.env).length > 0 && given.env === undefined && after.command !== null
   if (keepsEnv && runs(before) !== runs(after))
-    faults.push({ pointer: '/env', message: 'give it again for another command or other arguments' })
+    faults.push({
+      pointer: '/env',
+      message: 'give it again for another command, other arguments, another image or subnet',
+    })
   return faults
 }
 
-const runs = ({ command, args }: Definition): string => JSON.stringify([command, args])
+const runs = ({ command, args, image, subnet_id }: Definition): string =>
+  JSON.stringify([command, args, image, subnet_id])
 
 /** Whether the auth is by a secret of the tool's own. */
 const takesSecret = ({ auth: { type, connector_id } }: Definition): boolean =>
@@ -162,6 +170,13 @@ async function needConnector(
   if (connector.kind === 'none') need([{ pointer, message: 'has no credential' }])
   if (URL.parse(connector.base_url)?.origin !== originOf({ url, document }))
     need([{ pointer, message: 'is for another origin than the tool' }])
+}
+
+/** Throws InvalidInput. The subnet may be deleted later: probes then say so. */
+async function needSubnet(tenant_id: string, { subnet_id, image }: Definition): Promise<void> {
+  needAllowedImage(image ?? undefined)
+  if (subnet_id === null || (await Subnet.exists({ _id: subnet_id, tenant_id, managed_by: null }))) return
+  need([{ pointer: '/subnet_id', message: 'no such subnet' }])
 }
 
 function need(faults: InputError[]): void {

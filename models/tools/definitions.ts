@@ -29,6 +29,10 @@ export interface Definition {
   url: string | null
   command: string | null
   args: string[]
+  /** Of stdio: the image of the microVM in which the command runs. Null: the platform's. */
+  image: string | null
+  /** Of stdio: the subnet of that microVM. Null: it has no network. */
+  subnet_id: string | null
   method: Method | null
   headers: Record<string, string>
   input_schema: Record<string, unknown> | null
@@ -44,6 +48,8 @@ export interface GivenDefinition {
   url?: string | undefined
   command?: string | undefined
   args?: string[] | undefined
+  image?: string | undefined
+  subnet_id?: string | undefined
   method?: Method | undefined
   headers?: Record<string, string> | undefined
   input_schema?: Record<string, unknown> | undefined
@@ -58,6 +64,8 @@ export const definitionOf = (given: GivenDefinition): Definition => ({
   url: given.url ?? null,
   command: given.command ?? null,
   args: given.args ?? [],
+  image: given.image ?? null,
+  subnet_id: given.subnet_id ?? null,
   method: given.method ?? null,
   headers: given.headers ?? {},
   input_schema: given.input_schema ?? null,
@@ -72,7 +80,7 @@ export const definitionOf = (given: GivenDefinition): Definition => ({
 
 /** The opposite: the definition as it would be given. */
 export function givenOf(of: Definition): GivenDefinition {
-  const { kind, transport, url, command, method, input_schema, document, builtin } = of
+  const { kind, transport, url, command, image, subnet_id, method, input_schema, document, builtin } = of
   const { type, name, connector_id } = of.auth
   const auth = {
     type,
@@ -85,6 +93,8 @@ export function givenOf(of: Definition): GivenDefinition {
     ...(transport === null ? {} : { transport }),
     ...(url === null ? {} : { url }),
     ...(command === null ? {} : { command, args: of.args }),
+    ...(image === null ? {} : { image }),
+    ...(subnet_id === null ? {} : { subnet_id }),
     ...(method === null ? {} : { method, headers: of.headers }),
     ...(input_schema === null ? {} : { input_schema }),
     ...(document === null ? {} : { document }),

@@ -9,7 +9,7 @@ export interface Probe {
   /** Null: every stage was passed. */
   fault: Fault | null
   /** Of a list: null otherwise. */
-  transport: 'streamable_http' | 'sse' | null
+  transport: 'streamable_http' | 'sse' | 'stdio' | null
   protocol_version: string | null
   server: { name: string; version: string } | null
   tools_count: number | null

@@ -1,12 +1,15 @@
-import { type McpListing, probeMcp } from '../../lib/mcp-probe.ts'
+import type { McpListing } from '../../lib/mcp-client.ts'
+import { probeMcp } from '../../lib/mcp-probe.ts'
 import { type Fault, ProbeFailed, type Stage, stageNames, Stages } from '../../lib/probe-stages.ts'
 import { Problem } from '../../lib/problem.ts'
 import { makeRedactor } from '../../lib/redact.ts'
+import type { By } from '../acceptance.ts'
 import { outbound, urlFaults } from '../outbound.ts'
 import { placeFault } from './changes.ts'
 import { credentialOf } from './credentials.ts'
 import type { Definition } from './definitions.ts'
 import type { Probe } from './probe-records.ts'
+import { listOverStdio } from './stdio-probes.ts'
 import { definition, Tool, type ToolDocument, toolOf } from './tools.ts'
 
 // The live list of an MCP server's tools.
@@ -28,8 +31,10 @@ export class ProbeProblem extends Problem {
   }
 }
 
-/** Throws NotFound, `not_an_mcp_tool`, and ProbeProblem. What it finds is kept with the tool. */
-export async function probeTools(by: { tenant_id: string }, id: string): Promise<ProbedTools> {
+/**
+ * Throws NotFound, `not_an_mcp_tool`, ProbeProblem, and of stdio `probe_under_way`. What it finds is kept with the tool.
+ */
+export async function probeTools(by: By, id: string): Promise<ProbedTools> {
   const tool = await toolOf(by, id)
   if (tool.kind !== 'mcp')
     throw new Problem(409, 'not_an_mcp_tool', 'Only an MCP server lists tools', `The tool is of ${tool.kind}`)
@@ -37,7 +42,7 @@ export async function probeTools(by: { tenant_id: string }, id: string): Promise
   const at = new Date()
   const former = tool.last_probe?.tools_hash ?? null
   try {
-    const listing = await probe(tool, stages)
+    const listing = await (tool.transport === 'stdio' ? listOverStdio(by, tool, stages) : probe(tool, stages))
     const passed = stages.list(stageNames)
     await record(tool, { ...fieldsOf(listing), by: 'mcp_tools', at, stages: passed, fault: null })
     return { ...listing, stages: passed, at, changed: former === null ? null : former !== listing.tools_hash }
@@ -60,13 +65,7 @@ async function probe(tool: ToolDocument, stages: Stages): Promise<McpListing> {
 }
 
 function needRemote({ url, transport }: Definition) {
-  if (transport === 'stdio' || transport === null || url === null)
-    throw new ProbeFailed({
-      stage: 'config',
-      reason: 'stdio_not_available',
-      cause: 'This platform does not run servers of stdio',
-      remedy: 'Run the server where it has a URL, and use the transport streamable_http',
-    })
+  if (transport === 'stdio' || transport === null || url === null) throw new Error('the tool has no URL')
   return { url, transport }
 }
 

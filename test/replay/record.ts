@@ -17,6 +17,7 @@ import { closeAcme, loadBalancerStories } from './stories/load-balancers.ts'
 import { microvmStories } from './stories/microvms.ts'
 import { networkStories } from './stories/networks.ts'
 import { platformStories } from './stories/platform.ts'
+import { toolStories } from './stories/tools.ts'
 import { vmStories } from './stories/vms.ts'
 import { longMs, temporal, type Stories } from './world.ts'
 
@@ -31,6 +32,7 @@ const stories: Stories = {
   ...backupStories,
   ...attachmentStories,
   ...platformStories,
+  ...toolStories,
 }
 
 const folder = new URL('histories/', import.meta.url)

@@ -127,6 +127,7 @@ const settings = {
   KEELSON_ACME_CA: acmeServer.caFile,
   KEELSON_OUTBOUND_ALLOWED: outboundAllowed.join(','),
   ...providerSettings,
+  KEELSON_TOOLS_IMAGE: 'keelson/test-mcp:1', // test/support/mcp-image.ts
   KEELSON_CONNECTOR_CHECK_SEC: '86400', // tests say when to look
   KEELSON_IMAGES_PRIVATE: 'localhost:1', // where no registry is
   KEELSON_HOST_CPU_CORES: '256',

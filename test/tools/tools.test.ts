@@ -349,14 +349,9 @@ describe('the live list of an MCP server', () => {
     expect(stages.every(({ duration_ms }) => duration_ms >= 0)).toBe(true)
   })
 
-  test('is not to be had of other kinds, nor of a command', async () => {
+  test('is not to be had of other kinds', async () => {
     const { id } = await tools.make(whole['builtin'] ?? {})
     expect(await tools.probe(id)).toMatchObject({ status: 409, body: { code: 'not_an_mcp_tool' } })
-    const command = await tools.make(whole['stdio'] ?? {})
-    expect(await tools.probe(command.id)).toMatchObject({
-      status: 502,
-      body: { stage: 'config', reason: 'stdio_not_available' },
-    })
   })
 })
 

@@ -43,6 +43,7 @@ import { type ArchiveReport, DatabaseArchivesOnHost, type SegmentPlace } from '.
 import { newId } from '../../lib/ids.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
+import { ToolCommand } from '../../lib/tool-protocol.ts'
 import type { Credential } from './enrolment.ts'
 
 const answersWithinMs = 10_000
@@ -145,6 +146,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         throw error
       }
     },
+    toolCommand: async (probeId: string): Promise<ToolCommand> =>
+      call(`tool-probes/${encodeURIComponent(probeId)}`, ToolCommand),
+
     networks: async (): Promise<HostNetworks> => call('networks', HostNetworks),
 
     loadBalancers: async (): Promise<HostLoadBalancers> => call('load-balancers', HostLoadBalancers),
