@@ -28,6 +28,13 @@ import type { PeerHost } from '../networks.ts'
  */
 const keepaliveSec = 25
 
+/**
+ * Two hosts that greet each other in the same moment both answer, and both drop the other's answer: each tries again after 5 s
+ * (2 of 25 tries here). So the one with the greater key waits this long for the other's greeting before its own. It is longer
+ * than a packet takes from host to host, also on a busy host.
+ */
+const waitsMs = 300
+
 /** What VXLAN adds to a packet over IPv6: the tunnel's MTU is the members' and this. */
 const vxlanBytes = 70
 
@@ -58,6 +65,24 @@ export function tunnelPeers({ keys, port }: TunnelSettings, peers: PeerHost[]): 
       ]),
   )
 }
+
+/** The peers of `after` that are not in `before`, and that this host greets only after it has waited for their greeting. */
+export const greetedLater = (
+  { keys }: TunnelSettings,
+  before: Map<string, string> | null,
+  after: Map<string, string>,
+): string[] => [...after.keys()].filter((key) => keys.public_key > key && !before?.has(key))
+
+/** The words of `wg set` for peers that are not greeted yet. */
+export const silentPeers = (peers: Map<string, string>, silent: string[]): Map<string, string> =>
+  new Map(
+    [...peers].map(([key, words]) => [
+      key,
+      silent.includes(key)
+        ? words.replace(`persistent-keepalive ${keepaliveSec}`, 'persistent-keepalive 0')
+        : words,
+    ]),
+  )
 
 /** The whole configuration, for `wg syncconf`. */
 export const tunnelConfiguration = ({ keys, port }: TunnelSettings, peers: Map<string, string>): string =>
@@ -109,10 +134,12 @@ export async function applyTunnel(
   // Not everything each time: wireguard-go opens its port again for a whole configuration, and loses packets.
   const before = tunnel.applied
   tunnel.applied = null // in case it fails
+  const later = greetedLater(tunnel, before, wanted)
+  const first = silentPeers(wanted, later)
   if (before === null)
-    await runIn(namespace, 'sh', ['-c', synchronize, 'sh', name], tunnelConfiguration(tunnel, wanted))
+    await runIn(namespace, 'sh', ['-c', synchronize, 'sh', name], tunnelConfiguration(tunnel, first))
   else {
-    const changes = peerChanges(before, wanted)
+    const changes = peerChanges(before, first)
     if (changes.length > 0) await runIn(namespace, 'wg', ['set', name, ...changes])
   }
   tunnel.applied = wanted
@@ -121,6 +148,19 @@ export async function applyTunnel(
     namespace,
     deviceLines(host, links.get(name), routes6, [...wanted.keys()].map(tunnelAddress)),
   )
+  if (later.length > 0) setTimeout(() => void host.inTurn('host', () => greet(host, later)), waitsMs).unref()
+}
+
+/** Greets peers, unless they have gone meanwhile. A failure is made good with the next change of a VPC. */
+async function greet({ tunnel, names, namespace }: Host, keys: string[]): Promise<void> {
+  const peers = keys.filter((key) => tunnel?.applied?.has(key))
+  if (!tunnel || peers.length === 0) return
+  const words = peers.flatMap((key) => ['peer', key, 'persistent-keepalive', String(keepaliveSec)])
+  try {
+    await runIn(namespace, 'wg', ['set', names.tunnel, ...words])
+  } catch {
+    tunnel.applied = null
+  }
 }
 
 /** `wg` opens its input by name, which a socket has not: Node starts programs with sockets. */

@@ -1,7 +1,13 @@
 import { isIPv6 } from 'node:net'
 import { expect, test } from '@jest/globals'
 import { newTunnelKeys, tunnelAddress, tunnelKeyForm } from '../../../drivers/linux/tunnel-keys.ts'
-import { peerChanges, tunnelConfiguration, tunnelPeers } from '../../../drivers/linux/tunnel.ts'
+import {
+  greetedLater,
+  peerChanges,
+  silentPeers,
+  tunnelConfiguration,
+  tunnelPeers,
+} from '../../../drivers/linux/tunnel.ts'
 
 const key = (byte: number): string => Buffer.alloc(32, byte).toString('base64')
 const own = { keys: { public_key: key(1), private_key: key(9) }, port: 7084, program: '' }
@@ -58,4 +64,19 @@ test('peers that come, go and move are changed one by one', () => {
     ].join(' '),
   )
   expect(peerChanges(after, after)).toEqual([])
+})
+
+test('of two hosts, the one with the greater key greets a new peer later', () => {
+  const [low, high] = [key(1), key(2)].toSorted()
+  const of = (mine = '', other = '') => {
+    const settings = { ...own, keys: { public_key: mine, private_key: key(9) } }
+    return { settings, peers: tunnelPeers(settings, [{ address: '10.99.0.2', tunnel_key: other }]) }
+  }
+  const [first, second] = [of(low, high), of(high, low)]
+  expect(greetedLater(first.settings, null, first.peers)).toEqual([])
+  expect(greetedLater(second.settings, null, second.peers)).toEqual([low])
+  expect(greetedLater(second.settings, second.peers, second.peers)).toEqual([])
+  expect([...silentPeers(second.peers, [low ?? '']).values()]).toEqual([
+    `endpoint 10.99.0.2:7084 persistent-keepalive 0 allowed-ips ${tunnelAddress(low ?? '')}/128`,
+  ])
 })

@@ -8,6 +8,7 @@ import type { SubnetSpec } from '../../../drivers/networks.ts'
 import { aroundHosts, fabric, one, two } from '../../support/around-hosts.ts'
 import { asRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
+import { isLong } from '../../support/long.ts'
 import { capture, inject, listenAt, sendTo, strays } from '../../support/frames.ts'
 import { Fabric, get, type NetworkHost, pings, subnetSpec } from '../../support/networks.ts'
 
@@ -164,6 +165,20 @@ asRoot('the tunnel', () => {
     await one.networks.applySubnet(subnet)
     expect((await linksOf(one.namespace)).has(tunnelOf(one))).toBe(false)
     expect(await tunnelPrograms(new Names(one.settings.host))).toEqual([])
+  })
+
+  test('is there without any packet of a VPC when two hosts hear of each other in the same moment', async () => {
+    const greeted = async ({ namespace }: NetworkHost, device: string): Promise<boolean> =>
+      Number((await runIn(namespace, 'wg', ['show', device, 'latest-handshakes'])).split('\t')[1]) > 0
+    for (let round = 0; round < (isLong ? 50 : 3); round++) {
+      const subnet = subnetSpec()
+      await Promise.all([
+        one.networks.applySubnet({ ...subnet, peers: [two.peer] }),
+        two.networks.applySubnet({ ...subnet, peers: [one.peer] }),
+      ])
+      await eventually(async () => (await greeted(one, tunnelOf(one))) && greeted(two, tunnelOf(two)))
+      await Promise.all([one, two].map(({ networks }) => networks.removeSubnet(subnet.id)))
+    }
   })
 
   test('does not join a host with one and a host without one, in either direction', async () => {
