@@ -13,15 +13,20 @@ import { Tool, type ToolDocument } from './tools.ts'
 
 // Probes of servers of stdio: each is an operation, with a microVM that lives for it alone.
 
-export const toolProbeStates = states({
-  creating: {},
-  /** The host has found something, also a fault of the server. */
-  succeeded: {},
-  failed: {},
-  cancelled: {},
-  /** Its microVM may still be there. */
-  error: {},
-})
+const removable = { delete: 'deleting' } as const
+
+export const toolProbeStates = states(
+  {
+    creating: {},
+    /** The host has found something, also a fault of the server. */
+    succeeded: removable,
+    failed: removable,
+    cancelled: removable,
+    /** Its microVM may still be there. */
+    error: removable,
+  },
+  { supersede: ['delete'], final: ['delete'] },
+)
 
 export interface ToolProbeDocument extends ResourceDocument<StateOf<typeof toolProbeStates>> {
   tool_id: string

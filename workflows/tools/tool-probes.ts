@@ -8,6 +8,9 @@ const platform = proxyLocalActivities<ToolProbeActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
+/** Ends a probe, which takes its microVM away, when its tenant is deleted. */
+export const deleteToolProbe = durable(async () => 'deleted', { final: true })
+
 /** Asks a server of stdio for its tools, in a microVM that is gone afterwards. */
 export const createToolProbe = durable(
   async ({ id, progress, carryOut }) => {

@@ -1,9 +1,10 @@
-import { acceptToolProbe } from '../../../models/tools/tool-probes.ts'
+import { begin } from '../../../models/acceptance.ts'
+import { acceptToolProbe, ToolProbe, toolProbeResource } from '../../../models/tools/tool-probes.ts'
 import { toolOf } from '../../../models/tools/tools.ts'
 import { toolsOf } from '../../support/clients/tools.ts'
 import { Operation } from '../../support/client.ts'
 import { makeMcpImage, servers } from '../../support/mcp-image.ts'
-import { tenant, type Stories } from '../world.ts'
+import { longMs, tenant, type Stories } from '../world.ts'
 
 const probeOf = async (more: object = {}): Promise<Operation> => {
   await makeMcpImage()
@@ -14,7 +15,16 @@ const probeOf = async (more: object = {}): Promise<Operation> => {
   return new Operation(tenant.owner, `/api/v1/operations/${operation_id}`)
 }
 
+const deletionOf = async (): Promise<Operation> => {
+  await (await probeOf()).success(longMs)
+  const probe = await ToolProbe.findOne({ tenant_id: tenant.id, operation_id: null }).lean()
+  const by = { tenant_id: tenant.id, id: null }
+  const { operation } = await begin(by, toolProbeResource, probe?._id ?? '', 'delete')
+  return new Operation(tenant.owner, `/api/v1/operations/${operation._id}`)
+}
+
 export const toolStories: Stories = {
   'createToolProbe.succeeded': () => probeOf(),
+  'deleteToolProbe.deleted': deletionOf,
   'createToolProbe.failed': () => probeOf({ image: 'keelson/no-such-image:1' }),
 }
