@@ -97,7 +97,9 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const execution = await makeExecution(tenant.id, server.id, database.id)
   const formerVolume = newId()
   const former = { storage_id: formerVolume, version: '6.3.4', kept_at: new Date() }
-  await Database.updateOne({ _id: database.id, tenant_id: tenant.id }, { $push: { former_volumes: former } })
+  // Without data, a start that fails takes all volumes away.
+  const holding = { $set: { has_data: true }, $push: { former_volumes: former } }
+  await Database.updateOne({ _id: database.id, tenant_id: tenant.id }, holding)
   const kept = newId()
   await new KeptVolumes({
     _id: kept,
