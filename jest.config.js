@@ -1,6 +1,5 @@
-import { globSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { drawnFiles } from './test/support/drawn-files.ts'
+import { readFileSync } from 'node:fs'
+import { filesOfRun } from './test/support/drawn-files.ts'
 
 // Tests run the .ts files as Node 24 does: no transform, ES modules. script/test says how the projects share the machine.
 
@@ -25,10 +24,7 @@ const alone = /support\/(exclusive|platform|hosts|describe-hosts|topic)\.ts'/
 
 const ends = (suffix, files) =>
   files.map((file) => `<rootDir>/${file}`).filter((file) => file.endsWith(suffix))
-// A run of areas and the long form have all files.
-const all = globSync('**/*.test.ts', { cwd: join(import.meta.dirname, 'test') })
-const chosen = process.env.KEELSON_TEST_DRAWS ? drawnFiles(all) : all
-const files = chosen.map((file) => `test/${file}`)
+const files = filesOfRun().map((file) => `test/${file}`)
 const stackFiles = files.filter((file) => !file.endsWith('.unit.test.ts'))
 const isExclusive = (file) => alone.test(readFileSync(new URL(file, import.meta.url), 'utf8'))
 

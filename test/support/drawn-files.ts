@@ -1,3 +1,5 @@
+import { globSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { isLong } from './long.ts'
 import { Dice } from './random.ts'
 import { numberOf, seed } from './sampled.ts'
@@ -19,6 +21,12 @@ const always = [
 ]
 
 const areaOf = (file: string): string => file.split('/')[0] ?? ''
+
+/** The files of this run, by their paths below test/. A run of areas has all, of which jest takes those of the areas. */
+export function filesOfRun(): string[] {
+  const all = globSync('**/*.test.ts', { cwd: resolve(import.meta.dirname, '..') })
+  return process.env['KEELSON_TEST_DRAWS'] ? drawnFiles(all) : all
+}
 
 /**
  * The files of a run of all files, by their paths below test/: of an area that takes longer than its budget, as many as fit,

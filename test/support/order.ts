@@ -1,5 +1,6 @@
 import { relative, resolve } from 'node:path'
-import { secondsBeside, secondsOf } from './times.ts'
+import { filesOfRun } from './drawn-files.ts'
+import { secondsOf } from './times.ts'
 
 interface Test {
   path: string
@@ -41,7 +42,9 @@ export default class Order {
     const ordered = inOrder(given)
     const shards = Array.from({ length: shardCount }, () => ({ seconds: 0, tests: [] as Test[] }))
     const [first] = shards
-    if (first) first.seconds = secondsBeside(given.map(fileOf)) / calmAtOnce
+    const exclusive = new Set(given.map(fileOf))
+    const calm = filesOfRun().filter((file) => !exclusive.has(file))
+    if (first) first.seconds = calm.reduce((sum, file) => sum + secondsOf(file), 0) / calmAtOnce
     for (const test of ordered) {
       const takers = isLast(test) ? shards : shards.toSorted((a, b) => a.seconds - b.seconds).slice(0, 1)
       for (const taker of takers) {

@@ -11,7 +11,3 @@ const mean = sum(Object.values(recorded)) / Math.max(1, Object.keys(recorded).le
 /** The recorded seconds of a file; for a new file, the mean of all, or a second without a stack. */
 export const secondsOf = (file: string): number =>
   recorded[file] ?? (file.endsWith('.unit.test.ts') ? 1 : mean)
-
-/** The seconds of all files except these. */
-export const secondsBeside = (files: string[]): number =>
-  sum(Object.entries(recorded).flatMap(([file, seconds]) => (files.includes(file) ? [] : [seconds])))
