@@ -12,17 +12,17 @@ export const ToolCommand = z.strictObject({
 export type ToolCommand = z.infer<typeof ToolCommand>
 
 const Json = z.record(z.string(), z.unknown())
+/** A tool as an MCP server advertises it. */
+export const AdvertisedTool = z.strictObject({
+  name: z.string(),
+  title: z.string().nullable(),
+  description: z.string().nullable(),
+  input_schema: Json,
+  output_schema: Json.nullable(),
+  annotations: Json.nullable(),
+})
 const Listing = z.strictObject({
-  tools: z.array(
-    z.strictObject({
-      name: z.string(),
-      title: z.string().nullable(),
-      description: z.string().nullable(),
-      input_schema: Json,
-      output_schema: Json.nullable(),
-      annotations: Json.nullable(),
-    }),
-  ),
+  tools: z.array(AdvertisedTool),
   truncated: z.boolean(),
   tools_hash: z.string(),
   transport: z.literal('stdio'),

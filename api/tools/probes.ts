@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { AdvertisedTool } from '../../lib/tool-protocol.ts'
 import { transports } from '../../models/tools/definitions.ts'
 import { probeTools } from '../../models/tools/probes.ts'
 import { testTool } from '../../models/tools/tests.ts'
@@ -8,20 +9,10 @@ import { WebUrl } from './fields.ts'
 import { FaultView, faultView, ServerView, StageView } from './views.ts'
 
 const path = '/api/v1/tools/{id}'
-const Json = z.record(z.string(), z.unknown())
 
 const McpToolsView = z
   .strictObject({
-    tools: z.array(
-      z.strictObject({
-        name: z.string(),
-        title: z.string().nullable(),
-        description: z.string().nullable(),
-        input_schema: Json,
-        output_schema: Json.nullable(),
-        annotations: Json.nullable(),
-      }),
-    ),
+    tools: z.array(AdvertisedTool),
     total: z.int().describe('The tools in this answer'),
     truncated: z.boolean().describe('The server has more'),
     tools_hash: z.string().describe('Changes if the server advertises something else'),
