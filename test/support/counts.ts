@@ -1,13 +1,21 @@
 import { writeFileSync } from 'node:fs'
 import { relative, resolve } from 'node:path'
+import { stripVTControlCharacters } from 'node:util'
 
+interface FileResult {
+  testFilePath: string
+  perfStats: { runtime: number }
+  testResults: { fullName: string; status: string; failureMessages: string[] }[]
+  /** What failed outside the tests, for example an import. */
+  testExecError?: { message: string } | null
+}
 interface Results {
   numPassedTests: number
   numFailedTests: number
   numRuntimeErrorTestSuites: number
   numPendingTests: number
   numTodoTests: number
-  testResults: { testFilePath: string; perfStats: { runtime: number } }[]
+  testResults: FileResult[]
 }
 
 /** The counts of one run of jest, for test/support/summary.ts. */
@@ -15,11 +23,26 @@ export interface Counted {
   passed: number
   failed: number
   skipped: number
+  /** Of each failed test: its file, its name and the first lines of its error. */
+  failures: string[]
   /** Seconds by a file's path below test/. */
   seconds: Record<string, number>
 }
 
 const tests = resolve(import.meta.dirname, '..')
+/** A comparison with its difference, and the line of the test, fit. */
+const linesOfFailure = 30
+
+function failuresOf({ testFilePath, testResults, testExecError }: FileResult): string[] {
+  const failed = testResults
+    .filter(({ status }) => status === 'failed')
+    .map(({ fullName, failureMessages }) => [fullName, ...failureMessages])
+  if (testExecError) failed.push(['outside the tests', testExecError.message])
+  return failed.map(([name, ...messages]) => {
+    const lines = stripVTControlCharacters(messages.join('\n')).split('\n').slice(0, linesOfFailure)
+    return [`${relative(tests, testFilePath)}: ${name}`, ...lines.map((line) => `  ${line}`)].join('\n')
+  })
+}
 
 /** Writes the counts of a run. A file that fails outside its tests counts as one more failure. */
 export default class Counts {
@@ -30,6 +53,7 @@ export default class Counts {
       passed: results.numPassedTests,
       failed: results.numFailedTests + results.numRuntimeErrorTestSuites,
       skipped: results.numPendingTests + results.numTodoTests,
+      failures: results.testResults.flatMap(failuresOf),
       seconds: Object.fromEntries(
         results.testResults.map(({ testFilePath, perfStats }) => [
           relative(tests, testFilePath),

@@ -3,7 +3,8 @@ import { parseArgs } from 'node:util'
 import type { Counted } from './counts.ts'
 import { recorded, timesFile } from './times.ts'
 
-// The end of script/test: sums the counts of all runs of jest. `--times` stores the seconds of each file.
+// The end of script/test: the slowest files, each failure, and the sum of the counts of all runs of jest. `--times` stores the
+// seconds of each file.
 
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
@@ -24,6 +25,9 @@ if (flags.times) {
 console.log('The slowest files:')
 for (const [file, seconds] of files.toSorted(([, a], [, b]) => b - a).slice(0, 20))
   console.log(`${String(seconds).padStart(6)} s  ${file}`)
+
+// Last, because a CI server may keep only the end of what a run prints.
+for (const failure of all.flatMap(({ failures }) => failures)) console.log(`\nFAILED ${failure}`)
 
 const passed = sum((one) => one.passed)
 // A filter that matches no test is a mistake.

@@ -1,0 +1,58 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { afterAll, expect, test } from '@jest/globals'
+import Counts from '../support/counts.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'keelson-summary-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+const fileOf = (name: string): string => resolve(import.meta.dirname, '..', name)
+const passed = { fullName: 'passes', status: 'passed', failureMessages: [] }
+const failed = {
+  fullName: 'deletes a disk',
+  status: 'failed',
+  failureMessages: ['\u001B[31mexpected\u001B[39m 204\nreceived 409'],
+}
+
+test('a run ends with its failures, without colours, and the counts', () => {
+  const path = join(folder, 'counts')
+  process.env['KEELSON_TEST_COUNTS'] = path
+  new Counts().onRunComplete(undefined, {
+    numPassedTests: 1,
+    numFailedTests: 1,
+    numRuntimeErrorTestSuites: 1,
+    numPendingTests: 0,
+    numTodoTests: 0,
+    testResults: [
+      {
+        testFilePath: fileOf('storage/disks.test.ts'),
+        perfStats: { runtime: 1000 },
+        testResults: [passed, failed],
+      },
+      {
+        testFilePath: fileOf('mail/mails.test.ts'),
+        perfStats: { runtime: 2000 },
+        testResults: [],
+        testExecError: { message: 'no such module' },
+      },
+    ],
+  })
+  const summary = spawnSync(process.execPath, [fileOf('support/summary.ts'), path], { encoding: 'utf8' })
+  expect(summary.stdout.split('\n')).toEqual([
+    'The slowest files:',
+    '     2 s  mail/mails.test.ts',
+    '     1 s  storage/disks.test.ts',
+    '',
+    'FAILED storage/disks.test.ts: deletes a disk',
+    '  expected 204',
+    '  received 409',
+    '',
+    'FAILED mail/mails.test.ts: outside the tests',
+    '  no such module',
+    '1 passed, 2 failed, 0 skipped',
+    '',
+  ])
+  expect(summary.status).toBe(1)
+})
