@@ -6,6 +6,7 @@ import { keepVolumesOfService } from '../../models/deploy/kept-service-volumes.t
 import { placeService } from '../../models/deploy/service-placement.ts'
 import { routeService } from '../../models/deploy/service-routes.ts'
 import {
+  buildsOfPlan,
   findService,
   openRevision,
   sealRevision,
@@ -100,6 +101,7 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
         .map((one) => ({ ...one, seen_at: new Date(), health: null, ended: null })),
       wanted,
       volumes,
+      builds: buildsOfPlan(next.plan),
     })
   },
 

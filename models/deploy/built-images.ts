@@ -7,6 +7,7 @@ import { forgetLog } from './build-logs.ts'
 import { Build, type BuildDocument } from './builds.ts'
 import { Deployment, type DeploymentDocument } from './deployments.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+import { Service } from './services.ts'
 
 // The images that builds have made, and those that were pushed: which one a deployment gets, and how long each is kept.
 
@@ -16,6 +17,8 @@ const keptBuilds = 3
 const keptDeployments = 10
 /** Records of builds that are kept, with their logs. */
 const keptRecords = 200
+
+export type BuiltImage = NonNullable<DeploymentDocument['built']>
 
 /** The source of a deployment: the application’s next release, or the release of an earlier deployment. */
 export interface ImageSource {
@@ -34,21 +37,25 @@ export const deployable = { $or: [{ status: 'succeeded' as const }, { artifact_i
 export async function takeImage(source: ImageSource): Promise<DeploymentDocument['built']> {
   const { tenant_id, deploy_server_id, image, tag, built } = source
   if (built === null) return null
-  const one = built ? { _id: built.build_id } : { image, tag, deploy_server_id, ...deployable }
+  if (built) return retakeImage(tenant_id, built)
+  return take({ image, tag, deploy_server_id, tenant_id, ...deployable })
+}
+
+/** Takes the image of a build that was taken before. Throws `image_removed`. */
+export async function retakeImage(tenant_id: string, { build_id }: BuiltImage): Promise<BuiltImage> {
+  const built = await take({ _id: build_id, tenant_id })
+  if (built) return built
+  const detail = 'The image of that release is no longer kept'
+  throw new Problem(409, 'image_removed', 'The image was removed', detail)
+}
+
+async function take(its: Partial<BuildDocument>): Promise<BuiltImage | null> {
   const build = await Build.findOneAndUpdate(
-    { ...one, tenant_id, image_state: 'kept' },
+    { ...its, image_state: 'kept' },
     { $set: { last_taken_at: new Date() } },
     { sort: { created_at: -1 } },
   ).lean()
-  if (build?.digest) return { build_id: build._id, digest: build.digest }
-  if (built)
-    throw new Problem(
-      409,
-      'image_removed',
-      'The image was removed',
-      'The image of that release is no longer kept',
-    )
-  return null
+  return build?.digest ? { build_id: build._id, digest: build.digest } : null
 }
 
 /** Decides which images go, and returns all that are to leave the registry. */
@@ -103,7 +110,11 @@ async function neededBuilds(its: { tenant_id: string; deploy_server_id: string }
       Deployment.find({ ...built, app_id: _id, operation_id: { $ne: null } }, { built: 1 }).lean(),
     ]),
   )
-  return new Set((await Promise.all(lists)).flat(2).flatMap((one) => one.built?.build_id ?? []))
+  const ofServices = await Service.distinct('builds', its)
+  return new Set([
+    ...(await Promise.all(lists)).flat(2).flatMap((one) => one.built?.build_id ?? []),
+    ...ofServices,
+  ])
 }
 
 /** Notes that these images have left, and removes the oldest records. Idempotent. */

@@ -21,6 +21,10 @@ const port = 5000
 /** How the machines of a deploy server reach a registry, in the names of its images. */
 export const registryAddress = (node: RegistryNode): string => `${addresses[node]}:${port}`
 
+/** An image that a build has made, as a worker pulls it: by its digest. */
+export const builtImage = (image: string, digest: string, from: RegistryNode = builder): string =>
+  `${registryAddress(from)}/${image.replace(/:[^:/]*$/, '')}@${digest}`
+
 export const otherRegistry = (node: RegistryNode): RegistryNode => (node === builder ? 'cp' : builder)
 
 export const isRegistryNode = (name: string): name is RegistryNode =>

@@ -9,10 +9,13 @@ import { lockParent } from '../parents.ts'
 import { readCompose, renderCompose } from './compose/compose.ts'
 import { diffOf, type PlanDiff } from './compose/diff.ts'
 import { askedUrl, generateValue } from './compose/generated.ts'
+import type { PlannedContainer } from './compose/plan.ts'
+import { retakeImage, takeImage } from './built-images.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 import { takeKeptVolumes } from './kept-service-volumes.ts'
 import { hostPartOf, serviceHostName } from './service-routes.ts'
 import {
+  buildsOfPlan,
   openRevision,
   sealRevision,
   type ServiceDocument,
@@ -64,6 +67,7 @@ export const acceptService = (
         containers: [],
         wanted: {},
         volumes: revision.plan.volumes,
+        builds: buildsOfPlan(revision.plan),
         volume_node: kept?.volume_node ?? null,
         routes: [],
       },
@@ -103,8 +107,24 @@ async function revise(
     values[variable] = urls(hostPartOf(container, port ?? ports[0] ?? 80, ports))[form]
   }
   const plan = renderCompose(file, (name) => envs[name] ?? values[name])
-  for (const { image } of plan.containers) needAllowedImage(image)
-  return { text, envs, generated: values, plan }
+  const containers: PlannedContainer[] = []
+  // One after another: they may be in one transaction.
+  for (const one of plan.containers) containers.push(await withBuild(at.server, one))
+  return { text, envs, generated: values, plan: { ...plan, containers } }
+}
+
+/**
+ * An image that was built on the deploy server, or pushed to it, comes before one of the same name elsewhere, as in
+ * applications. Throws InvalidInput.
+ */
+async function withBuild(
+  { _id, tenant_id }: DeployServerDocument,
+  container: PlannedContainer,
+): Promise<PlannedContainer> {
+  needAllowedImage(container.image)
+  const [, image, tag = 'latest'] = /^([^:@]+)(?::([^:/@]+))?$/.exec(container.image) ?? []
+  const built = image && (await takeImage({ tenant_id, deploy_server_id: _id, image, tag }))
+  return built ? { ...container, built } : container
 }
 
 /** The URLs of containers, by the first part of their host names. */
@@ -154,12 +174,16 @@ export async function reviseService(
   return { revision, diff: diffOf(before.plan, revision.plan) }
 }
 
-/** Accepts a change of a service. Throws NotFound, StateConflict. */
-export const acceptServiceUpdate = async (
+/** Accepts a change of a service. Throws NotFound, StateConflict, `image_removed`. */
+export const acceptServiceUpdate = (
   by: By,
-  { _id, tenant_id }: ServiceDocument,
+  { _id, tenant_id, builds }: ServiceDocument,
   revision: ServiceRevision,
-): Promise<Accepted<ServiceDocument>> => {
-  const next_sealed = await sealRevision(tenant_id, revision)
-  return begin(by, serviceResource, _id, 'update', { set: { next_sealed } })
-}
+): Promise<Accepted<ServiceDocument>> =>
+  transaction(async () => {
+    // One may have been removed since.
+    for (const { built } of revision.plan.containers) if (built) await retakeImage(tenant_id, built)
+    const next_sealed = await sealRevision(tenant_id, revision)
+    const needed = [...new Set([...builds, ...buildsOfPlan(revision.plan)])]
+    return begin(by, serviceResource, _id, 'update', { set: { next_sealed, builds: needed } })
+  }, by.tenant_id)

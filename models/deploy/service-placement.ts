@@ -3,6 +3,7 @@ import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
 import type { PlannedContainer } from './compose/plan.ts'
 import { DeployServer, deployServerResource } from './deploy-servers.ts'
+import { registryFor } from './image-copies.ts'
 import { placeTogether } from './places.ts'
 import { hostPartOf } from './service-routes.ts'
 import { openRevision, Service, type ServiceContainer, type ServiceDocument } from './services.ts'
@@ -37,7 +38,11 @@ export const placeService = ({
       memory_mib,
       ports: missing.length,
     })
-    const next = plan.containers.map((one) => recordOf(one, there.get(one.name), machine_ports))
+    const next: ServiceContainer[] = []
+    for (const one of plan.containers) {
+      const record = recordOf(one, there.get(one.name), machine_ports)
+      next.push(one.built ? { ...record, pulls_from: await registryFor(server, one.built) } : record)
+    }
     const names = new Set(next.map(({ name }) => name))
     // Those that the next revision leaves out run until it is brought.
     const leaving = service.containers.filter(({ name }) => !names.has(name))

@@ -1,14 +1,17 @@
-import { type DeployServices, ownerLabel } from '../../lib/deploy-protocol.ts'
+import { type DeployServices, ownerLabel, type RegistryLogin } from '../../lib/deploy-protocol.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import type { ComposePlan, PlannedContainer } from './compose/plan.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
+import { builtImage, platformLogin } from './registries.ts'
 import { openRevision, Service, type ServiceDocument, volumeOfService } from './services.ts'
 import { type StorageDocument, storagesOfService, volumeOf } from './storages.ts'
 
 type Wanted = DeployServices['services'][number]
 
 /** The containers of services that are to run in a deploy server's Swarm. */
-export async function containersOfServices({ _id, nodes }: DeployServerDocument): Promise<Wanted[]> {
+export async function containersOfServices(server: DeployServerDocument): Promise<Wanted[]> {
+  const { _id, nodes } = server
+  const login = await platformLogin(server)
   const services = await Service.find({ deploy_server_id: _id }).setOptions(everyTenant).lean()
   const found = services.map(async (service): Promise<Wanted[]> => {
     const { tenant_id, volume_node, wanted, revision_sealed } = service
@@ -18,7 +21,7 @@ export async function containersOfServices({ _id, nodes }: DeployServerDocument)
     const storages = await storagesOfService(tenant_id, service._id)
     return plan.containers
       .filter(({ name }) => name in wanted)
-      .map((one) => specOf(service, plan, one, machine_id, storages))
+      .map((one) => specOf(service, plan, one, { machine_id, storages, login }))
   })
   return (await Promise.all(found)).flat()
 }
@@ -27,11 +30,14 @@ function specOf(
   service: ServiceDocument,
   plan: ComposePlan,
   planned: PlannedContainer,
-  machine_id: string,
-  storages: StorageDocument[],
+  {
+    machine_id,
+    storages,
+    login,
+  }: { machine_id: string; storages: StorageDocument[]; login: RegistryLogin | null },
 ): Wanted {
   const { _id, containers, wanted } = service
-  const { name, env, image, command, cpu_cores, memory_mib, stop_grace_sec, volumes } = planned
+  const { name, env, built, command, cpu_cores, memory_mib, stop_grace_sec, volumes } = planned
   const record = containers.find((one) => one.name === name)
   const attached = storages.filter(({ container }) => container === name)
   return {
@@ -39,8 +45,8 @@ function specOf(
     name: `${service.name}-${name}`,
     labels: { [ownerLabel('service')]: _id, 'keelson.container': name },
     machine_id,
-    image,
-    registry_login: null,
+    image: built ? builtImage(planned.image, built.digest, record?.pulls_from) : planned.image,
+    registry_login: built ? login : null,
     command: command ?? [],
     env,
     cpu_cores,

@@ -7,6 +7,7 @@ import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import type { ComposePlan } from './compose/plan.ts'
 import { deployServerResource } from './deploy-servers.ts'
+import type { RegistryNode } from './registries.ts'
 
 export const serviceStates = states(
   {
@@ -45,6 +46,8 @@ export interface ServiceContainer {
   ports: { port: number; machine_port: number; host: string }[]
   /** Whether it may end for good, as a job does. */
   is_job: boolean
+  /** The node from whose registry its worker pulls its image, if a build has made it. */
+  pulls_from?: RegistryNode
   /** What its host has told last. */
   health: 'none' | 'starting' | 'healthy' | 'unhealthy' | null
   seen_at: Date | null
@@ -69,6 +72,8 @@ export interface ServiceDocument extends ResourceDocument<StateOf<typeof service
   wanted: Record<string, number>
   /** Those of its text, and of former ones. */
   volumes: string[]
+  /** The builds of the deploy server whose images it runs, or goes back to. */
+  builds: string[]
   /** Its worker. Null: it was not placed yet. */
   volume_node: string | null
   /** The names of its routes in the load balancer. */
@@ -88,6 +93,7 @@ const schema = resourceSchema<ServiceDocument>(
     containers: { type: [Mixed], default: [] },
     wanted: { type: Mixed, default: {} },
     volumes: { type: [String], default: [] },
+    builds: { type: [String], default: [] },
     volume_node: { type: String, default: null },
     routes: { type: [String], default: [] },
   },
@@ -108,6 +114,11 @@ export const sealRevision = (tenantId: string, revision: ServiceRevision): Promi
   sealSecret(revision, contextOf(tenantId))
 export const openRevision = (tenantId: string, value: string): Promise<ServiceRevision> =>
   unsealSecret<ServiceRevision>(value, contextOf(tenantId))
+
+/** The builds whose images a plan has. */
+export const buildsOfPlan = ({ containers }: ComposePlan): string[] => [
+  ...new Set(containers.flatMap(({ built }) => built?.build_id ?? [])),
+]
 
 /** The volume of this name in the text, on the service's worker. */
 export const volumeOfService = (serviceId: string, volume: string): string => `keelson-${serviceId}-${volume}`

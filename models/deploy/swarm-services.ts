@@ -1,6 +1,5 @@
 import { type DeployServices, ownerLabel } from '../../lib/deploy-protocol.ts'
 import { everyTenant } from '../tenant-scope.ts'
-import { builder } from './artifacts.ts'
 import { Application, openEnvs } from './applications.ts'
 import { credentialsOf, type DatabaseDocument, runningDatabases } from './databases.ts'
 import { tlsKeyOf } from './database-tls.ts'
@@ -8,7 +7,7 @@ import { findDeployments } from './deployments.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import type { DatabaseEngine } from './engines/engine.ts'
 import { engineOf } from './engines/index.ts'
-import { platformLogin, registryAddress } from './registries.ts'
+import { builtImage, platformLogin } from './registries.ts'
 import { containersOfServices } from './service-specs.ts'
 import { volumeOf } from './storages.ts'
 
@@ -90,14 +89,14 @@ async function servicesOfApplications(server: DeployServerDocument): Promise<Ser
   const services = deployments.map(async (deployment) => {
     const env = await openEnvs(deployment)
     const { image, tag, port, command, cpu_cores, memory_mib, stop_grace_sec, app_id } = deployment
-    const { built, pulls_from = builder } = deployment
+    const { built, pulls_from } = deployment
     return deployment.places.map(
       ({ service_id, machine_id, machine_port }): Service => ({
         id: service_id,
         name: byId.get(app_id)?.name ?? 'application',
         labels: { [ownerLabel('application')]: app_id, 'keelson.deployment': deployment._id },
         machine_id,
-        image: built ? `${registryAddress(pulls_from)}/${image}@${built.digest}` : `${image}:${tag}`,
+        image: built ? builtImage(image, built.digest, pulls_from) : `${image}:${tag}`,
         registry_login: built ? login : null,
         command,
         env: port === null ? env : { PORT: String(port), ...env },

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import mongoose from 'mongoose'
 import { UnwantedBlob } from '../../models/blobs.ts'
+import { ArchiveSegment } from '../../models/deploy/archive-segments.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
 import { BackupTarget } from '../../models/deploy/backup-targets.ts'
 import { Backup } from '../../models/deploy/backups.ts'
@@ -14,6 +15,7 @@ import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { eventually } from '../support/eventually.ts'
 import { mistakeAt } from '../support/refusals.ts'
 import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.ts'
+import { momentsOf } from '../support/moments.ts'
 import { tenantS3 } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -34,8 +36,8 @@ beforeAll(async () => {
   s3 = await openS3Server(tenantS3.port)
   tenant = await makeTenant({ max_backup_gib: 0 }) // in the platform's storage
   targets = backupTargetsOf(tenant.owner)
-  await makeDatabaseImages('redis')
-  server = await tenant.owner.deployServers.make()
+  await makeDatabaseImages('redis', 'postgresql')
+  server = await tenant.owner.deployServers.make({ worker_instance_type: 'medium' })
   databases = databasesOf(tenant.owner, server.id)
   inside = insideOf(tenant, server)
   await eventsOf(tenant.owner, server.id).make({ url: 'https://events.example' })
@@ -105,6 +107,22 @@ describeTargets('a backup target', () => {
 })
 
 describeTargets('a backup in a bucket of the tenant', () => {
+  test('has the log of a database too, by which it is recovered to a moment', async () => {
+    const target_id = await makeTarget('moments')
+    const moments = momentsOf(tenant, databases, inside)
+    const id = await moments.make({ point_in_time: { enabled: true, target_id } })
+    await inside.write(id, 'postgresql')
+    const [moment, written] = [await moments.now(id), await inside.digest(id, 'postgresql')]
+    await inside.clear(id, 'postgresql')
+    await moments.reaches(id, await moments.now(id))
+    const archives = (await moments.archives(id)).map(({ _id }) => _id)
+    const segments = await ArchiveSegment.find({ archive_id: { $in: archives }, tenant_id: tenant.id }).lean()
+    expect(new Set(segments.map(({ blob }) => blob.store))).toEqual(new Set(['target']))
+    await (await databases.recover(id, moment)).operation.success()
+    expect(await inside.digest(id, 'postgresql')).toBe(written)
+    await (await databases.delete(id)).operation.success()
+  })
+
   test('is there and not in the platform’s storage, encrypted, and restores the database', async () => {
     const target = await makeTarget('restored', { prefix: 'nightly/' })
     const execution = await backUp(target)

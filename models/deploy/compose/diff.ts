@@ -41,8 +41,11 @@ export function diffOf(before: ComposePlan, after: ComposePlan): PlanDiff {
 }
 
 function fieldsThatDiffer(before: PlannedContainer, after: PlannedContainer): string[] {
-  return (Object.keys(after) as (keyof PlannedContainer)[]).flatMap((field) => {
+  const all = Object.keys({ ...before, ...after }) as (keyof PlannedContainer)[]
+  return all.flatMap((field) => {
     if (same(before[field], after[field])) return []
+    // The same tag may have been built again.
+    if (field === 'built') return ['image']
     if (field !== 'env') return [field]
     const names = new Set([...Object.keys(before.env), ...Object.keys(after.env)])
     const differ = [...names].filter((name) => before.env[name] !== after.env[name])

@@ -19,6 +19,8 @@ export interface PlannedContainer {
   aliases: string[]
   hostname: string | null
   image: string
+  /** The build of the deploy server that the image is of: not in the file. Not there: the image is from another registry. */
+  built?: { build_id: string; digest: string }
   /** Null: the image's own. */
   entrypoint: string[] | null
   /** Null: the image's own. */

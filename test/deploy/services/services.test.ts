@@ -1,7 +1,8 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { text } from 'node:stream/consumers'
-import { loadAppImages } from '../../support/app-images.ts'
+import { loadAppImages, loadBaseImage } from '../../support/app-images.ts'
 import type { DeployServerBody } from '../../support/client.ts'
+import { buildsOf } from '../../support/clients/builds.ts'
 import { servicesOf, type ServiceBody } from '../../support/clients/services.ts'
 import { composed } from '../../support/composed.ts'
 import { docker } from '../../support/containers.ts'
@@ -139,6 +140,31 @@ describe('a service of three containers', () => {
     expect(await left()).toEqual({ containers: 0, volumes: 0, networks: 0, files: 0 })
     expect((await tenant.owner.ask('GET', `${services.path}/${next.id}`)).status).toBe(404)
   })
+})
+
+test('a service runs an image that was built on its deploy server, until a change takes a newer build', async () => {
+  await loadBaseImage(tenant.owner, server)
+  const builds = buildsOf(tenant.owner, server.id)
+  const build = (answer: string) => {
+    const serving = `FROM busybox\nRUN mkdir /site && echo ${answer} >/site/index.html\nCMD exec httpd -f -p 80 -h /site`
+    return builds.make('site', { Dockerfile: serving }, { tag: 'now' })
+  }
+  const first = await build('first')
+  const docker_compose = 'services: { app: { image: "site:now", mem_limit: 16m, ports: [80] } }'
+  const service = await services.make({ docker_compose })
+  const shown = async () => (await visit(urlOf(service))).text.trim()
+  expect(await shown()).toBe('first')
+  for (const answer of ['second', 'third', 'fourth', 'fifth']) await build(answer)
+  await (await services.do(service.id, 'restart')).operation.success()
+  expect(await shown()).toBe('first')
+  const changed = [{ container: 'app', change: 'changed', fields: ['image'] }]
+  expect((await services.preview(service.id, { envs: {} })).containers).toEqual(changed)
+  await (await services.update(service.id, { envs: {} })).operation.success()
+  expect(await shown()).toBe('fifth')
+  // Nothing needs the first build any more.
+  await build('sixth')
+  await eventually(async () => (await builds.get(first.id)).image_state === 'gone')
+  await (await services.delete(service.id)).operation.success()
 })
 
 testDrawn('the template of a static site runs', async () => {
