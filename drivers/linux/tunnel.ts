@@ -35,6 +35,12 @@ const keepaliveSec = 25
  */
 const waitsMs = 300
 
+/**
+ * A greeting is lost if the other host does not know this one yet, or greets in the same moment all the same. WireGuard's own
+ * next try is after 5 s, and a packet waits 3 s for the address that it goes to. A peer that is made anew is greeted at once.
+ */
+const againAfterMs = [500, 1_000, 2_000]
+
 /** What VXLAN adds to a packet over IPv6: the tunnel's MTU is the members' and this. */
 const vxlanBytes = 70
 
@@ -148,19 +154,48 @@ export async function applyTunnel(
     namespace,
     deviceLines(host, links.get(name), routes6, [...wanted.keys()].map(tunnelAddress)),
   )
-  if (later.length > 0) setTimeout(() => void host.inTurn('host', () => greet(host, later)), waitsMs).unref()
+  const greeted = [...wanted.keys()].filter((key) => !before?.has(key) && !later.includes(key))
+  greetAgain(host, greeted)
+  if (later.length > 0) afterwards(host, waitsMs, () => greet(host, later))
 }
 
-/** Greets peers, unless they have gone meanwhile. A failure is made good with the next change of a VPC. */
-async function greet({ tunnel, names, namespace }: Host, keys: string[]): Promise<void> {
+/** Does something with the tunnel after a while. A failure is made good with the next change of a VPC. */
+function afterwards(host: Host, ms: number, work: () => Promise<void>): void {
+  const attempt = () =>
+    work().catch(() => {
+      if (host.tunnel) host.tunnel.applied = null
+    })
+  setTimeout(() => void host.inTurn('host', attempt), ms).unref()
+}
+
+/** Greets peers, unless they have gone meanwhile. */
+async function greet(host: Host, keys: string[]): Promise<void> {
+  const { tunnel, names, namespace } = host
   const peers = keys.filter((key) => tunnel?.applied?.has(key))
-  if (!tunnel || peers.length === 0) return
+  if (peers.length === 0) return
   const words = peers.flatMap((key) => ['peer', key, 'persistent-keepalive', String(keepaliveSec)])
-  try {
-    await runIn(namespace, 'wg', ['set', names.tunnel, ...words])
-  } catch {
-    tunnel.applied = null
-  }
+  await runIn(namespace, 'wg', ['set', names.tunnel, ...words])
+  greetAgain(host, peers)
+}
+
+/** Greets peers that have not answered again, some times. */
+function greetAgain(host: Host, keys: string[], [ms, ...later] = againAfterMs): void {
+  if (keys.length === 0 || ms === undefined) return
+  // Not in the same moment as the other host does.
+  afterwards(host, ms * (0.75 + Math.random() / 2), async () => {
+    const { tunnel, names, namespace } = host
+    const shown = await runIn(namespace, 'wg', ['show', names.tunnel, 'latest-handshakes'])
+    const silent = new Map(
+      keys.flatMap((key) => {
+        const words = tunnel?.applied?.get(key)
+        return words && shown.includes(`${key}\t0\n`) ? [[key, words] as const] : []
+      }),
+    )
+    if (silent.size === 0) return
+    const remade = [peerChanges(silent, new Map()), peerChanges(new Map(), silent)]
+    for (const words of remade) await runIn(namespace, 'wg', ['set', names.tunnel, ...words])
+    greetAgain(host, [...silent.keys()], later)
+  })
 }
 
 /** `wg` opens its input by name, which a socket has not: Node starts programs with sockets. */

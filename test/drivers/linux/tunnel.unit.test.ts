@@ -185,6 +185,22 @@ asRoot('the tunnel', () => {
     }
   })
 
+  test('is there although the first greetings are lost', async () => {
+    const subnet = subnetSpec()
+    const lost = 'chain lost {\ntype filter hook input priority -300\nudp dport 7084 counter drop\n}\n'
+    await runIn(two.namespace, 'nft', ['-f', '-'], `table inet lost {\n${lost}}\n`)
+    await share(subnet)
+    await eventually(async () => {
+      const shown = await runIn(two.namespace, 'nft', ['list', 'table', 'inet', 'lost'])
+      return Number(/packets (\d+)/.exec(shown)?.[1]) >= 2
+    })
+    await runIn(two.namespace, 'nft', ['delete', 'table', 'inet', 'lost'])
+    await eventually(async () => (await greeted(one)) && greeted(two))
+    const client = await fabric.join(one, subnet, '10.0.0.10')
+    await fabric.join(two, subnet, '10.0.0.20', 'server')
+    expect(await get(client, '10.0.0.20')).toBe('server')
+  })
+
   test('does not join a host with one and a host without one, in either direction', async () => {
     const subnet = subnetSpec()
     const vouched = { address: two.address, tunnel_key: null }
