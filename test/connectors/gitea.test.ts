@@ -130,7 +130,7 @@ describeGitea('Gitea', () => {
       }),
     ])
     expect(await accountAt(String(good.body['id']))).toBe('ada')
-    const bad = await connectors.import({ provider: 'gitea', name: 'made-up', api_key: 'no token of anyone' })
+    const bad = await connectors.import({ provider: 'gitea', name: 'made-up', api_key: '0'.repeat(40) })
     expect(bad).toMatchObject({ status: 422, body: { code: 'credential_refused' } })
   })
 })
