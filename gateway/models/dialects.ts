@@ -73,6 +73,7 @@ export function dialectOf(provider: string): Dialect | null {
 }
 const openaiLike: readonly string[] = [
   'openai',
+  'google',
   'mistral',
   'groq',
   'xai',

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AddressNotAllowed, NoAnswer, type Outbound, type OutboundStream } from '../../lib/outbound.ts'
 import { Problem } from '../../lib/problem.ts'
+import { providerOf } from '../../models/connectors/catalogue.ts'
 import { type Credential, secretOf } from '../../models/connectors/secrets.ts'
 import type { Fallback, Grant } from '../../models/llm/tokens.ts'
 import { CallRefused, type Dialect, dialectOf, type Endpoint } from './dialects.ts'
@@ -150,7 +151,8 @@ function urlOf(
   model: string,
   search: string,
 ) {
-  if (provider !== 'azure_openai') return `${base_url}${endpoint.path}${search}`
+  if (provider !== 'azure_openai')
+    return `${base_url}${providerOf(provider).openai_path ?? ''}${endpoint.path}${search}`
   const inPath = ['chat_completions', 'embeddings'].includes(endpoint.name)
   const place = inPath ? `/openai/deployments/${encodeURIComponent(model)}` : '/openai'
   return `${base_url}${place}${endpoint.path}?api-version=${encodeURIComponent(api_version ?? '')}`
@@ -168,8 +170,17 @@ function headersFor(headers: IncomingHttpHeaders, credential: Credential): Recor
   return {
     ...passed,
     'accept-encoding': 'identity', // compressed, its usage could not be read
-    ...credential.headers,
+    ...credentialHeaders(credential),
     // Not the connector's usual one: the caller's SDK was made for this version.
     ...(version && credential.provider === 'anthropic' ? { 'anthropic-version': version } : {}),
   }
+}
+
+/** Where a vendor has OpenAI's API beside its own, the key goes as OpenAI's does. */
+function credentialHeaders({ provider, headers }: Credential): Record<string, string> {
+  const { openai_path, key } = providerOf(provider)
+  const { [key.header]: secret, ...others } = headers
+  return openai_path === undefined || secret === undefined
+    ? headers
+    : { ...others, authorization: `Bearer ${secret}` }
 }

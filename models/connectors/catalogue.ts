@@ -29,6 +29,8 @@ export interface Provider {
   own_base_url: boolean
   /** How a key is sent: `Authorization: Bearer`, or bare in a header of its own. A token of OAuth is always a bearer. */
   key: { header: string; scheme: 'Bearer' | 'token' | null }
+  /** Where a vendor with an API of its own also has OpenAI's, below the base URL. There the key is a bearer token. */
+  openai_path?: string
   /** What goes with each request beside the credential. */
   headers: Readonly<Record<string, string>>
   /** Below the base URL: answers 2xx to a credential that works. Null: a token is checked by its use alone. */
@@ -122,6 +124,7 @@ export const catalogue = {
     base_url: 'https://generativelanguage.googleapis.com/v1beta',
     // Never as `?key=`: URLs are logged.
     key: { header: 'x-goog-api-key', scheme: null },
+    openai_path: '/openai',
     refuses: [400, 401, 403],
   },
   mistral: { ...models, title: 'Mistral', base_url: 'https://api.mistral.ai/v1' },

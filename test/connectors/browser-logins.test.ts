@@ -1,18 +1,16 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
-import { makeOutbound } from '../../lib/outbound.ts'
 import { Connector } from '../../models/connectors/connectors.ts'
 import { ConnectorLogin } from '../../models/connectors/logins.ts'
-import { useProviders } from '../../models/connectors/providers.ts'
 import { secretOf } from '../../models/connectors/secrets.ts'
-import { useOutbound } from '../../models/outbound.ts'
 import type { Json } from '../support/client.ts'
 import { type ConnectorBody, connectorsOf } from '../support/clients/connectors.ts'
 import '../support/exclusive.ts'
 import { logIn } from '../support/providers/browser-login.ts'
 import { personalToken, startGithub, startGitlab } from '../support/providers/git-hosts.ts'
+import { knowProviders } from '../support/providers/known.ts'
 import { mistakeAt } from '../support/refusals.ts'
-import { facts, outboundAllowed, providerSettings } from '../support/stack.ts'
+import { facts } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Logins in the browser, at real OAuth servers that have the paths and the ways of GitLab and GitHub (test/support/providers/).
@@ -23,8 +21,7 @@ let tenant: TestTenant
 let connectors: ReturnType<typeof connectorsOf>
 
 beforeAll(async () => {
-  useOutbound(makeOutbound({ allowed: outboundAllowed }))
-  useProviders(providerSettings)
+  knowProviders()
   gitlab = await startGitlab()
   github = await startGithub()
   tenant = await makeTenant()

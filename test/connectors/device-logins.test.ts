@@ -1,16 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
-import { makeOutbound } from '../../lib/outbound.ts'
 import { ConnectorLogin } from '../../models/connectors/logins.ts'
-import { useProviders } from '../../models/connectors/providers.ts'
 import { secretOf } from '../../models/connectors/secrets.ts'
-import { useOutbound } from '../../models/outbound.ts'
 import type { Json } from '../support/client.ts'
 import { type ConnectorBody, connectorsOf } from '../support/clients/connectors.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { personalToken, startGithub, startGitlab } from '../support/providers/git-hosts.ts'
+import { knowProviders } from '../support/providers/known.ts'
 import type { OauthServer } from '../support/providers/oauth-server.ts'
-import { outboundAllowed, providerSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Logins by device code, at real OAuth servers that have the paths and the ways of GitLab and GitHub (test/support/providers/).
@@ -21,8 +18,7 @@ let tenant: TestTenant
 let connectors: ReturnType<typeof connectorsOf>
 
 beforeAll(async () => {
-  useOutbound(makeOutbound({ allowed: outboundAllowed }))
-  useProviders(providerSettings)
+  knowProviders()
   gitlab = await startGitlab()
   github = await startGithub()
   tenant = await makeTenant()

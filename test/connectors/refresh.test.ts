@@ -3,17 +3,14 @@ import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
-import { makeOutbound } from '../../lib/outbound.ts'
 import { newWebhookSecret } from '../../lib/standard-webhooks.ts'
 import { temporalClient } from '../../lib/temporal.ts'
 import { Connector, type ConnectorDocument, connectorOf } from '../../models/connectors/connectors.ts'
 import { openCredential } from '../../models/connectors/credentials.ts'
-import { useProviders } from '../../models/connectors/providers.ts'
 import { refreshIfFree } from '../../models/connectors/refresh.ts'
 import { secretOf } from '../../models/connectors/secrets.ts'
 import { EventSubscription } from '../../models/deploy/event-subscriptions.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
-import { useOutbound } from '../../models/outbound.ts'
 import { sealSecret } from '../../models/secrets.ts'
 import { connectorSchedule } from '../../worker/schedules.ts'
 import { connectorsOf } from '../support/clients/connectors.ts'
@@ -21,6 +18,7 @@ import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { logIn } from '../support/providers/browser-login.ts'
 import { startGitlab } from '../support/providers/git-hosts.ts'
+import { knowProviders } from '../support/providers/known.ts'
 import { layout, outboundAllowed, providerSettings, stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -32,8 +30,7 @@ let tenant: TestTenant
 let connectors: ReturnType<typeof connectorsOf>
 
 beforeAll(async () => {
-  useOutbound(makeOutbound({ allowed: outboundAllowed }))
-  useProviders(providerSettings)
+  knowProviders()
   gitlab = await startGitlab()
   tenant = await makeTenant()
   connectors = connectorsOf(tenant.owner)

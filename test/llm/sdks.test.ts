@@ -12,7 +12,7 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 let tenant: TestTenant
 let provider: ModelProvider
 let gateway: ModelGateway
-let connectors: Record<'openai' | 'anthropic', string>
+let connectors: Record<'openai' | 'anthropic' | 'google', string>
 
 beforeAll(async () => {
   tenant = await makeTenant()
@@ -21,6 +21,7 @@ beforeAll(async () => {
   connectors = {
     openai: await makeConnector(tenant.id, provider.base_url),
     anthropic: await makeConnector(tenant.id, provider.base_url, 'anthropic'),
+    google: await makeConnector(tenant.id, provider.base_url.replace('/v1', '/v1beta'), 'google'),
   }
 })
 afterAll(async () => {
@@ -29,10 +30,10 @@ afterAll(async () => {
 })
 
 const url = () => `http://127.0.0.1:${gateway.port}`
-const caller = (kind: 'openai' | 'anthropic'): Promise<Caller> => makeCaller(tenant.id, connectors[kind])
+const caller = (kind: keyof typeof connectors): Promise<Caller> => makeCaller(tenant.id, connectors[kind])
 
-async function openai() {
-  const by = await caller('openai')
+async function openai(kind: 'openai' | 'google' = 'openai') {
+  const by = await caller(kind)
   return { by, client: new OpenAI({ apiKey: by.token, baseURL: `${url()}/v1`, maxRetries: 0 }) }
 }
 async function anthropic() {
@@ -141,6 +142,24 @@ describe('the SDK of OpenAI', () => {
       { endpoint: 'embeddings', input_tokens: said.usage.input, output_tokens: 0, counted_by: 'provider' },
       { endpoint: 'models', input_tokens: 0, counted_by: null },
     ])
+  })
+
+  test('gets and streams a chat of Google', async () => {
+    const { by, client } = await openai('google')
+    const chat = { model: 'gemini-2.5-flash', messages: question }
+    const answer = await client.chat.completions.create(chat)
+    expect(answer.choices[0]?.message.content).toBe(text)
+    const chunks = await all(await client.chat.completions.create({ ...chat, stream: true }))
+    expect(chunks.map(({ choices }) => choices[0]?.delta.content ?? '').join('')).toBe(text)
+    const calls = await by.calls(2)
+    expect(calls).toMatchObject([taken, taken])
+    expect(calls.map(({ cost_nano_usd }) => cost_nano_usd)).toEqual([expect.any(Number), expect.any(Number)])
+    const [first] = provider.askedFor(chat.model)
+    expect(first).toMatchObject({
+      path: '/v1beta/openai/chat/completions',
+      headers: { authorization: `Bearer ${providerKey}` },
+    })
+    expect(first?.headers['x-goog-api-key']).toBeUndefined()
   })
 
   test('is refused what is not served in the form that it knows', async () => {

@@ -29,7 +29,8 @@ export interface Treatment {
 }
 
 /**
- * A provider of models whose answers a test scripts: a server that speaks the APIs of OpenAI and Anthropic below `/v1`.
+ * A provider of models whose answers a test scripts: a server that speaks the APIs of OpenAI and Anthropic below `/v1`, and
+ * OpenAI's where Google has it.
  * `treat` says how it treats a request, by its model and the number of requests for it, from 1.
  */
 export async function startModelProvider(treat: (model: string, count: number) => Treatment = () => ({})) {
@@ -40,7 +41,7 @@ export async function startModelProvider(treat: (model: string, count: number) =
   })
 
   async function answer(request: IncomingMessage, res: ServerResponse): Promise<void> {
-    const path = (request.url ?? '').replace(/\?.*$/, '')
+    const path = (request.url ?? '').replace(/\?.*$/, '').replace('/v1beta/openai/', '/v1/')
     const bytes = await text(request)
     const body = (bytes === '' ? {} : JSON.parse(bytes)) as Record<string, unknown>
     asked.push({ path: request.url ?? '', headers: request.headers, body, bytes })
