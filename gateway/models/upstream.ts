@@ -2,8 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AddressNotAllowed, NoAnswer, type Outbound, type OutboundStream } from '../../lib/outbound.ts'
 import { Problem } from '../../lib/problem.ts'
-import { providerOf } from '../../models/connectors/catalogue.ts'
-import { type Credential, secretOf } from '../../models/connectors/secrets.ts'
+import { atOpenaiApi, type Credential, secretOf } from '../../models/connectors/secrets.ts'
 import type { Fallback, Grant } from '../../models/llm/tokens.ts'
 import { CallRefused, type Dialect, dialectOf, type Endpoint } from './dialects.ts'
 import { type Asked, bodyFor } from './requests.ts'
@@ -99,7 +98,8 @@ async function fallbackTarget(
 
 async function once(target: Target, isFallback: boolean, sending: Sending): Promise<Answered | CallRefused> {
   const { outbound, endpoint, asked, headers, search, signal, headWithinMs, pieceWithinMs } = sending
-  const { credential, model } = target
+  const { model } = target
+  const credential = atOpenaiApi(target.credential)
   sending.onAttempt(target)
   const { body, hidden } = bodyFor(endpoint, asked, isFallback && model !== asked.model ? model : null)
   try {
@@ -151,8 +151,7 @@ function urlOf(
   model: string,
   search: string,
 ) {
-  if (provider !== 'azure_openai')
-    return `${base_url}${providerOf(provider).openai_path ?? ''}${endpoint.path}${search}`
+  if (provider !== 'azure_openai') return `${base_url}${endpoint.path}${search}`
   const inPath = ['chat_completions', 'embeddings'].includes(endpoint.name)
   const place = inPath ? `/openai/deployments/${encodeURIComponent(model)}` : '/openai'
   return `${base_url}${place}${endpoint.path}?api-version=${encodeURIComponent(api_version ?? '')}`
@@ -170,17 +169,8 @@ function headersFor(headers: IncomingHttpHeaders, credential: Credential): Recor
   return {
     ...passed,
     'accept-encoding': 'identity', // compressed, its usage could not be read
-    ...credentialHeaders(credential),
+    ...credential.headers,
     // Not the connector's usual one: the caller's SDK was made for this version.
     ...(version && credential.provider === 'anthropic' ? { 'anthropic-version': version } : {}),
   }
-}
-
-/** Where a vendor has OpenAI's API beside its own, the key goes as OpenAI's does. */
-function credentialHeaders({ provider, headers }: Credential): Record<string, string> {
-  const { openai_path, key } = providerOf(provider)
-  const { [key.header]: secret, ...others } = headers
-  return openai_path === undefined || secret === undefined
-    ? headers
-    : { ...others, authorization: `Bearer ${secret}` }
 }

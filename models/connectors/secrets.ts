@@ -1,5 +1,5 @@
 import { apart } from '../database.ts'
-import type { ConnectorKind, ProviderName } from './catalogue.ts'
+import { type ConnectorKind, type ProviderName, providerOf } from './catalogue.ts'
 import { Connector, type ConnectorDocument, connectorOf } from './connectors.ts'
 import { headersFor, openCredential } from './credentials.ts'
 import { titleOf } from './keep.ts'
@@ -55,4 +55,17 @@ async function noteUse({ _id, tenant_id, last_used_at }: ConnectorDocument): Pro
   const now = new Date()
   if (last_used_at && now.getTime() - last_used_at.getTime() < notedEveryMs) return
   await Connector.updateOne({ _id, tenant_id }, { $set: { last_used_at: now } }, { timestamps: false })
+}
+
+/** The credential for OpenAI's API of a vendor that has it beside its own; that of any other provider as it is. */
+export function atOpenaiApi(credential: Credential): Credential {
+  const { provider, base_url, headers } = credential
+  const { openai_path, key } = providerOf(provider)
+  const { [key.header]: secret, ...others } = headers
+  if (openai_path === undefined || secret === undefined) return credential
+  return {
+    ...credential,
+    base_url: base_url + openai_path,
+    headers: { ...others, authorization: `Bearer ${secret}` },
+  }
 }
