@@ -115,7 +115,7 @@ async function revise(
 
 /**
  * An image that was built on the deploy server, or pushed to it, comes before one of the same name elsewhere, as in
- * applications. Throws InvalidInput.
+ * applications. Throws as `needAllowedImage`.
  */
 async function withBuild(
   { _id, tenant_id }: DeployServerDocument,

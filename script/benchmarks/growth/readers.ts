@@ -10,10 +10,10 @@ const openAtOnce = 50
 // Time for the garbage collection of what the requests themselves used.
 const settleMs = 5_000
 
-/**
- * The API's memory above that without readers: with readers that wait for an operation, and with readers that follow a
- * log.
- */
+/** Readers that are there all the while: a new process has room for so many, which would not be counted. */
+const filling = 300
+
+/** What readers add to the API's memory: those that wait for an operation, and those that follow a log. */
 export async function growingReaders(stack: Stack, sizes = [100, 1_000]): Promise<Row[]> {
   const container = await stack.finish('POST', '/api/v1/containers', {
     name: 'bench-readers',
@@ -46,14 +46,14 @@ async function added(stack: Stack, path: string, sizes: number[]): Promise<Point
   // A new process: an old one would reuse the memory of earlier readers, which would not be counted.
   for (const verb of ['stop', 'start'] as const) await stack.role(verb, 'api')
   const { api = 0 } = await stack.pids()
-  await closeAll(await open(stack, path, openAtOnce)) // the first readers also load code and caches
-  await delay(settleMs)
-  const without = rssMib(api)
   const points: Point[] = []
   const readers: http.ClientRequest[] = []
   try {
+    readers.push(...(await open(stack, path, filling)))
+    await delay(settleMs)
+    const without = rssMib(api)
     for (const size of sizes) {
-      readers.push(...(await open(stack, path, size - readers.length)))
+      readers.push(...(await open(stack, path, filling + size - readers.length)))
       await delay(settleMs)
       // A logarithm needs more than 0.
       points.push({ size, figures: [Math.max(0.1, rssMib(api) - without)] })
