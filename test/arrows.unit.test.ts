@@ -49,6 +49,11 @@ const tree: Record<string, { text: string; rule: string | null }> = {
   'lib/asks.ts': { text: value('node:https'), rule: 'outbound' },
   'models/asks.ts': { text: value('node:http'), rule: 'outbound' },
   'models/knows-requests.ts': { text: type('node:http'), rule: null },
+  'images/rag/store.ts': { text: 'export const a = 1\nexport type A = 1\n', rule: null },
+  'images/rag/server.ts': { text: `${value('./store.ts')}${type('node:https')}`, rule: null },
+  'images/rag/shares.ts': { text: value('../../lib/detour.ts'), rule: 'rag-store' },
+  'images/rag/parses.ts': { text: type('zod'), rule: 'rag-store' },
+  'models/searches.ts': { text: type('../images/rag/store.ts'), rule: 'rag-store-is-a-program' },
   'lib/one.ts': { text: type('./other.ts'), rule: 'no-cycles' },
   'lib/other.ts': { text: "import type { B } from './one.ts'\nexport type A = B\n", rule: null },
 }

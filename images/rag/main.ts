@@ -1,0 +1,60 @@
+import { SqliteStore } from './engine.ts'
+import { serve } from './server.ts'
+import { readSettings } from './settings.ts'
+
+// The store's container. SIGHUP reads token and certificate anew; SIGTERM and SIGINT end it.
+
+/** Less than what a container has to stop. */
+const graceMs = 8_000
+
+/** One line of JSON. Never a text, vector or token. */
+function log(message: string, fields: object = {}): void {
+  console.log(JSON.stringify({ time: new Date().toISOString(), message, ...fields }))
+}
+
+/** What may be logged of an error: its message may quote a text. */
+const traceOf = (error: unknown): object => ({
+  error: error instanceof Error ? error.name : typeof error,
+  sqlite: (error as { errcode?: number }).errcode,
+  stack: error instanceof Error ? error.stack?.split('\n').filter((line) => /^ +at /.test(line)) : undefined,
+})
+
+process.umask(0o077) // its files are for nobody else
+const settings = readSettings(process.env)
+// The token is read before anything is opened: without it the store does not start.
+const secrets = settings.secrets()
+const store = new SqliteStore({
+  folder: settings.folder,
+  mostChunks: settings.mostChunks,
+  mostCollections: settings.mostCollections,
+  onLost(reason) {
+    log('the thread that writes has ended', { reason })
+    process.exit(1)
+  },
+})
+const server = await serve(store, {
+  ...settings,
+  ...secrets,
+  onFault: (route, error) => log('a request failed', { route, ...traceOf(error) }),
+})
+log('listening', { host: settings.host, port: server.port })
+
+process.on('SIGHUP', () => {
+  try {
+    server.renew(settings.secrets())
+    log('token and certificate were read anew')
+  } catch (error) {
+    log('token and certificate stay: the new ones cannot be used', traceOf(error))
+  }
+})
+for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void stop())
+
+async function stop(): Promise<void> {
+  log('stopping')
+  await server.close(graceMs)
+  await store.close()
+  log('stopped')
+}
+
+await store.ready()
+log('ready')
