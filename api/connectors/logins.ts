@@ -116,6 +116,7 @@ const devicePoll = operation({
   permission: 'connectors:create',
   summary: 'Ask whether the user has approved a login by device code; `done` carries the connector, once',
   body: z.strictObject({ login_id: Id, confirm_account_change: confirmation }),
+  refuses: [404],
   responses: {
     200: z
       .strictObject({
@@ -179,6 +180,7 @@ const oauthComplete = operation({
       .describe('The code, `code#state`, or the whole URL to which the browser was sent'),
     confirm_account_change: confirmation,
   }),
+  refuses: [404],
   responses: { 201: ConnectorView },
   handle: async ({ caller, body: { login_id, code, confirm_account_change } }) =>
     created(
