@@ -17,8 +17,8 @@ const leastToken = 32
 const defaultPort = 8_700
 
 /**
- * The settings of the container. Throws, with a sentence for whoever runs it, unless the store would be closed to all without the
- * token.
+ * The settings of the container. Throws, with a sentence for its operator, if callers without the token could use the store or
+ * read its traffic.
  */
 export function readSettings(env: NodeJS.ProcessEnv): Settings {
   const host = env['RAG_HOST'] ?? '127.0.0.1'

@@ -31,7 +31,7 @@ export interface Chunk {
 
 export interface Document {
   id: string
-  /** Of two versions the higher one stays, whichever comes last. */
+  /** The store keeps the higher of two versions, in whatever order they come. */
   version: number
   metadata: Metadata
   /** In the order of the document. */

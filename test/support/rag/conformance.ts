@@ -5,7 +5,7 @@ import { documentOf, embedder, spec } from './samples.ts'
 import type { OpenStore } from './stores.ts'
 import { near, tried } from './tried.ts'
 
-/** What every store does, whichever engine it has. Each test has a collection of its own. */
+/** What every store does, with any engine. Each test has a collection of its own. */
 export function describeStore(name: string, open: () => Promise<OpenStore>): void {
   describe(name, () => {
     let opened: OpenStore

@@ -126,7 +126,7 @@ export async function startProcess(env: Record<string, string>): Promise<Running
   const ended = once(child, 'close').then(([code]) => {
     throw new Error(`the store ended with ${String(code)}: ${said.join('\n')}`)
   })
-  ended.catch(() => {}) // after the start, whoever ends it knows
+  ended.catch(() => {}) // after the start, the test that ends it expects this
   const line = await Promise.race([says('"listening"'), ended])
   return { child, port: (JSON.parse(line) as { port: number }).port, said, says }
 }
