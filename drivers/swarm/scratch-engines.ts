@@ -83,9 +83,10 @@ export const makeFreeBytes =
   async (machineId) => {
     const stream = await pipe(machineId, ['sh', '-c', free])
     stream.end()
-    const bytes = Number((await text(stream)).trim().split('\n').at(-1))
-    if (!Number.isFinite(bytes)) throw new EngineUnavailable('The size of the disk is not known')
-    return bytes
+    // A machine that ends says nothing, which is not that nothing is free.
+    const last = (await text(stream)).trim().split('\n').at(-1) ?? ''
+    if (!/^\d+$/.test(last)) throw new EngineUnavailable('The size of the disk is not known')
+    return Number(last)
   }
 
 const headerBytes = 8

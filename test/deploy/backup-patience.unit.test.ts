@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals'
-import { patiently } from '../../activities/host/patience.ts'
+import { again, mayPass, patiently } from '../../activities/host/patience.ts'
 import { targetFailedCode } from '../../lib/backup-protocol.ts'
 
 // What a host does when the API says that a tenant's bucket has failed.
@@ -38,4 +38,14 @@ test('a cancellation ends the wait', async () => {
   const waiting = patiently(failing(9, fault(false)).work, { signal: ending.signal, waits: [600_000] })
   ending.abort()
   await expect(waiting).rejects.toMatchObject({ name: 'AbortError' })
+})
+
+test('an API that is back in time is asked again, and not for an answer that stays', async () => {
+  const passes = mayPass
+  expect(await again(failing(2, fault(false)).work, { signal, waits, passes })).toBe(3)
+  for (const error of [fault(true), new Error('something else')]) {
+    const { work, calls } = failing(1, error)
+    await expect(again(work, { signal, waits, passes })).rejects.toBe(error)
+    expect(calls()).toBe(1)
+  }
 })

@@ -22,7 +22,7 @@ export const createToolProbe = durable(
     // A command may have done anything when its host is killed: another microVM would be needed to try again.
     const finding = await on(host_id, {
       scheduleToStartTimeout: '1 minute',
-      startToCloseTimeout: '3 minutes', // the probe ends by itself before
+      startToCloseTimeout: '4 minutes', // the probe ends by itself before
       retry: { maximumAttempts: 1 },
     }).probeToolOnHost(id, microvm_id)
     await platform.noteFinding(id, finding)
