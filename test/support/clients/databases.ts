@@ -1,4 +1,5 @@
 import { newId } from '../../../lib/ids.ts'
+import { isLong } from '../long.ts'
 import type { Answer, Json } from './ask.ts'
 import type { Accepted, Caller } from './caller.ts'
 
@@ -57,7 +58,7 @@ export function databasesOf(caller: Caller, server: string) {
       caller.begin('POST', path, {
         name: `db-${newId().slice(-12)}`,
         type: 'redis',
-        memory_mib: 32,
+        memory_mib: isLong ? 128 : 32, // 100,000 rows in the long form
         ...over,
       }),
     make: async (over: Json = {}): Promise<DatabaseBody> => {
