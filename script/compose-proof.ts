@@ -1,11 +1,16 @@
 // Proves docker-compose.yml: builds the platform's image, starts all services with three workers, does the platform's
 // main job through the API, and removes everything. Without an image registry, stand-ins (script/standins) replace the
-// public images. Run it by `script/test compose`; it takes minutes.
-import { execFileSync } from 'node:child_process'
+// public images. Run it by `node script/compose-proof.ts`; it takes minutes. An interrupted proof removes everything too, and
+// the next one what a killed one has left.
+import { execFile } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
+import { parseArgs, promisify } from 'node:util'
+import { removeContainerNetworks } from '../drivers/docker/network.ts'
+import { removeFence } from '../drivers/linux/fences.ts'
+import { unmountUnder } from './lib/destroy.ts'
 import { existingEngine, ownEngine, removeBridge } from './lib/engine.ts'
+import { endRecorded, recordedNames } from './lib/processes.ts'
 import { Role } from './lib/role.ts'
 import { dockerRole } from './lib/roles.ts'
 import { ownerFile, writePrivate } from './lib/secrets.ts'
@@ -18,18 +23,26 @@ const portBase = parseArgs({ options: { 'port-base': { type: 'string', default: 
 ]
 const layout = { ...readLayout({ state: join(serverState, 'compose'), portBase }), tools }
 
+const interruption = new AbortController()
+for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+  process.on(name, () => interruption.abort(new Error(`interrupted by ${name}`)))
+let mayInterrupt = true
+const start = promisify(execFile)
+
 /** Runs a program in the clone and returns its stdout; its stderr goes to the terminal. */
-const run = (command: string, ...args: string[]): string =>
-  execFileSync(command, args, {
-    cwd: repository,
-    encoding: 'utf8',
-    stdio: ['ignore', 'pipe', 'inherit'],
-    maxBuffer: 2 ** 26,
-  })
-const docker = (...args: string[]): string => run('docker', ...args)
-const compose = (...args: string[]): string => docker('compose', '--project-name', 'keelson-proof', ...args)
+async function run(command: string, ...args: string[]): Promise<string> {
+  const signal = mayInterrupt ? interruption.signal : undefined
+  const running = start(command, args, { cwd: repository, maxBuffer: 2 ** 26, signal })
+  running.child.stderr?.pipe(process.stderr)
+  return (await running).stdout
+}
+const docker = (...args: string[]): Promise<string> => run('docker', ...args)
+const compose = (...args: string[]): Promise<string> =>
+  docker('compose', '--project-name', 'keelson-proof', ...args)
+const lines = (output: string): string[] => output.split('\n').filter(Boolean)
 const say = (words: string) => console.log(`compose: ${words}`)
 
+/** The machine's engine, or one of the proof's own, which is returned. */
 async function startEngine(): Promise<Role | undefined> {
   const existing = await existingEngine(layout)
   if (existing) {
@@ -39,6 +52,8 @@ async function startEngine(): Promise<Role | undefined> {
   const log = join(layout.state, 'log')
   mkdirSync(log, { recursive: true })
   mkdirSync(layout.run, { recursive: true, mode: 0o700 })
+  // A proof that was killed left its engine running.
+  for (const name of recordedNames(layout.run)) await endRecorded(layout.run, name, 15_000)
   const own = await ownEngine(layout)
   const role = new Role(dockerRole(layout, own), { run: layout.run, cwd: repository, log })
   await role.start()
@@ -47,39 +62,40 @@ async function startEngine(): Promise<Role | undefined> {
 }
 
 /** Lets docker-compose.yml use the public images, or the stand-ins if there is no registry. */
-function chooseImages(): void {
+async function chooseImages(): Promise<void> {
   try {
-    docker('pull', '--quiet', 'mongo:6.0')
+    await docker('pull', '--quiet', 'mongo:6.0')
     say('the public images')
   } catch {
+    interruption.signal.throwIfAborted()
     say('no registry answers: stand-ins for the public images')
-    for (const setting of run('script/standins').trim().split('\n')) {
+    for (const setting of lines(await run('script/standins'))) {
       const [name = '', value = ''] = setting.split('=')
       process.env[name] = value
     }
   }
 }
 
-function buildPlatform(): void {
+async function buildPlatform(): Promise<void> {
   try {
-    docker('buildx', 'version')
+    await docker('buildx', 'version')
   } catch {
     process.env['DOCKER_BUILDKIT'] = '0' // the builder without a plugin
   }
   const node = process.env['NODE_IMAGE'] ?? 'node:24-slim'
   const args = ['--network', 'host', '--build-arg', `NODE_IMAGE=${node}`, '--tag', 'keelson/platform:local']
-  docker('build', ...args, '--file', 'images/platform/Dockerfile', '.')
+  await docker('build', ...args, '--file', 'images/platform/Dockerfile', '.')
 }
 
 /** The engine's bridge: an address of this machine that the API's container and clients here reach. */
-const gateway = (): string =>
-  docker('network', 'inspect', 'bridge', '--format', '{{(index .IPAM.Config 0).Gateway}}').trim()
+const gateway = async (): Promise<string> =>
+  (await docker('network', 'inspect', 'bridge', '--format', '{{(index .IPAM.Config 0).Gateway}}')).trim()
 
-function up(): void {
+async function up(): Promise<void> {
   Object.assign(process.env, {
     KEELSON_API_PORT: String(layout.apiPort),
     KEELSON_API_URL: layout.apiUrl,
-    KEELSON_HOST_ADDRESS: gateway(),
+    KEELSON_HOST_ADDRESS: await gateway(),
     KEELSON_HOST_PORT: String(layout.hostPort),
     KEELSON_HOST_PORT_RANGE: layout.hostPortRange,
     KEELSON_GATEWAY_PORT: String(layout.gatewayPort),
@@ -87,49 +103,75 @@ function up(): void {
     TEMPORAL_UI_PORT: String(layout.temporalUiPort),
     KEELSON_TEMPORAL_UI_URL: layout.temporalUiUrl,
     DOCKER_SOCKET: String(process.env['DOCKER_HOST']).replace('unix://', ''),
-    DOCKER_ROOT: docker('info', '--format', '{{.DockerRootDir}}').trim(),
+    DOCKER_ROOT: (await docker('info', '--format', '{{.DockerRootDir}}')).trim(),
   })
-  compose('up', '--detach', '--wait', '--scale', 'worker=3')
+  await compose('up', '--detach', '--wait', '--scale', 'worker=3')
 }
 
 /** The main job, as a client, with the password from setup's log. */
-function useIt(): void {
-  run('script/images')
-  const [first = ''] = docker('logs', compose('ps', '--all', '--quiet', 'setup').trim()).split('\n')
+async function useIt(): Promise<void> {
+  await run('script/images')
+  const setup = await compose('ps', '--all', '--quiet', 'setup')
+  const [first = ''] = lines(await docker('logs', setup.trim()))
   const { email, password } = JSON.parse(first) as { email: string; password: string }
   writePrivate(ownerFile(layout), JSON.stringify({ email, password }))
-  console.log(run(process.execPath, 'script/demo.ts', layout.state, layout.apiUrl))
+  console.log(await run(process.execPath, 'script/demo.ts', layout.state, layout.apiUrl))
 }
 
-function down(): void {
-  const tenants = docker('ps', '--all', '--quiet', '--filter', 'label=keelson.resource')
-    .split('\n')
-    .filter(Boolean)
-  if (tenants.length > 0) docker('rm', '--force', ...tenants)
-  compose('down', '--volumes')
+async function tellWhy(): Promise<void> {
+  console.log(await compose('logs', '--tail', '30', 'setup', 'api', 'worker', 'host'))
+  for (const id of lines(await compose('ps', '--quiet')))
+    console.log(await docker('inspect', id, '--format', '{{.Name}} {{json .State.Health}}'))
+}
+
+/** Null if it has not enrolled. */
+async function hostId(): Promise<string | null> {
+  const [host] = lines(await compose('ps', '--all', '--quiet', 'host'))
+  const credential = host && (await docker('cp', `${host}:/state/host.json`, '-').catch(() => ''))
+  return /"host_id":\s*"([^"]+)"/.exec(credential ?? '')?.[1] ?? null
+}
+
+/** Removes the services, and what their host has made on this machine. */
+async function down(): Promise<void> {
+  const host = await hostId()
+  if (host !== null) {
+    const tenants = lines(await docker('ps', '--all', '--quiet', '--filter', `label=keelson.host=${host}`))
+    // The host would make them again.
+    await compose('stop', 'host')
+    if (tenants.length > 0) await docker('rm', '--force', ...tenants)
+    await removeContainerNetworks(String(process.env['DOCKER_HOST']), host)
+    await removeFence({ host, namespace: null })
+  }
+  await compose('down', '--volumes')
+}
+
+async function removeEngine(): Promise<void> {
+  if (!engine) return
+  await engine.stop()
+  await removeBridge(layout)
+  await unmountUnder([layout.run, layout.state])
 }
 
 const engine = await startEngine()
 try {
-  chooseImages()
-  buildPlatform()
-  const bytes = Number(docker('image', 'inspect', 'keelson/platform:local', '--format', '{{.Size}}'))
+  await chooseImages()
+  await down() // what a proof that was killed left
+  await buildPlatform()
+  const bytes = Number(await docker('image', 'inspect', 'keelson/platform:local', '--format', '{{.Size}}'))
   say(`the platform image is built, ${Math.round(bytes / 2 ** 20)} MiB`)
-  try {
-    up()
-    say('all services are up')
-    console.log(compose('ps', '--format', 'table {{.Service}}\t{{.Status}}'))
-    useIt()
-  } catch (error) {
-    console.log(compose('logs', '--tail', '30', 'setup', 'api', 'worker', 'host'))
-    for (const id of compose('ps', '--quiet').split('\n').filter(Boolean))
-      console.log(docker('inspect', id, '--format', '{{.Name}} {{json .State.Health}}'))
-    throw error
-  } finally {
-    down()
-  }
+  await up()
+  say('all services are up')
+  console.log(await compose('ps', '--format', 'table {{.Service}}\t{{.Status}}'))
+  await useIt()
   say('passed')
+} catch (error) {
+  if (!interruption.signal.aborted) await tellWhy()
+  throw error
 } finally {
-  await engine?.stop()
-  if (engine) await removeBridge(layout)
+  mayInterrupt = false
+  try {
+    await down()
+  } finally {
+    await removeEngine()
+  }
 }

@@ -41,7 +41,7 @@ export async function destroy(layout: Layout): Promise<void> {
   if (hasOwnEngine(layout)) await emptyOwnEngine(layout)
   else await leaveEngine(layout)
   await removeDisks(layout)
-  for (const mounted of mountsUnder([layout.run, layout.state])) await run('umount', ['--lazy', mounted])
+  await unmountUnder([layout.run, layout.state])
   for (const entry of existsSync(layout.state) ? readdirSync(layout.state) : []) {
     const path = join(layout.state, entry)
     if (path !== layout.tools) await rm(path, { recursive: true, force: true })
@@ -94,7 +94,12 @@ async function empty(layout: Layout, spec: RoleSpec, socket: string): Promise<vo
   }
 }
 
-/** Mount points that would block the removal of the folders, innermost first. */
+/** Unmounts what would block the removal of the folders. */
+export async function unmountUnder(folders: string[]): Promise<void> {
+  for (const mounted of mountsUnder(folders)) await run('umount', ['--lazy', mounted])
+}
+
+/** Innermost first. */
 function mountsUnder(folders: string[]): string[] {
   const points = readFileSync('/proc/mounts', 'utf8')
     .split('\n')
