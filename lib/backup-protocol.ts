@@ -36,8 +36,13 @@ export const DumpOrder = z.object({
   script: z.string(),
   /** Whether the platform compresses it. */
   compress: z.boolean(),
+  /** The script that succeeds once the database answers. */
+  healthy: z.string(),
 })
 export type DumpOrder = z.infer<typeof DumpOrder>
+
+/** Null: an earlier attempt has written the copy whole. */
+export const DumpBegun = z.object({ order: DumpOrder.nullable() })
 
 /** A segment of the log of PostgreSQL: its timeline and its number. */
 export const SegmentName = z.string().regex(/^[0-9A-F]{24}$/)

@@ -5,7 +5,7 @@ import { pipeline } from 'node:stream/promises'
 import { buffer, text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createZstdCompress, createZstdDecompress } from 'node:zlib'
-import { cancellationSignal } from '@temporalio/activity'
+import { activityInfo, cancellationSignal } from '@temporalio/activity'
 import type {
   ContainerScripts,
   FreeBytes,
@@ -28,7 +28,7 @@ import {
 import { makeQueue } from '../../lib/queue.ts'
 import { compared, foundIn, inParts, parseBase, parseCounts, parseFound, sumOf } from './backup-counts.ts'
 import { damagedIn, tarOfSegments } from './backup-segments.ts'
-import { patiently } from './patience.ts'
+import { again, patiently } from './patience.ts'
 
 interface Parts {
   scripts: ContainerScripts
@@ -37,8 +37,8 @@ interface Parts {
   /** The label of the containers of services. */
   serviceLabel: string
   api: {
-    /** Begins an attempt to write a copy. */
-    begin(deployServerId: string, executionId: string): Promise<DumpOrder>
+    /** Begins an attempt to write a copy. Null: it is there already. */
+    begin(deployServerId: string, executionId: string): Promise<DumpOrder | null>
     keepPart(
       deployServerId: string,
       executionId: string,
@@ -66,6 +66,8 @@ const answersWithinMs = 300_000
 /** An engine that first goes through its log. */
 const recoversWithinMs = 12 * 3_600_000
 const lookEveryMs = 200
+/** Within three minutes a database answers again that has ended, with its machine or alone. */
+const startsAgainMs = [500, 1_000, 2_000, 5_000, ...Array.from({ length: 17 }, () => 10_000)]
 const sentAtOnce = 3
 /** A restored copy takes more room than its dump: indexes, logs of the engine. */
 const roomFactor = 3
@@ -211,6 +213,20 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     return sumOf('reading', order.counts)
   }
 
+  /** Throws InstanceNotRunning if the database does not start again. */
+  const untilItAnswers = ({ machine_id, service_id, healthy }: DumpOrder, mark: string): Promise<void> =>
+    again(
+      async () => {
+        const { exit_code, errors } = await read(serviceOf(machine_id, service_id), healthy, mark)
+        if (exit_code !== 0) throw new InstanceNotRunning(service_id, new Error(lastOf(errors)))
+      },
+      {
+        signal: cancellationSignal(),
+        waits: startsAgainMs,
+        passes: (error) => error instanceof InstanceNotRunning,
+      },
+    )
+
   async function read(container: LabelledContainer, script: string, mark: string) {
     const { stream, ended } = await scripts.open(container, script, mark)
     stream.end()
@@ -219,13 +235,18 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
   }
 
   return {
-    /** Writes a copy of the database's data. Throws BackupFailed, InstanceNotRunning. */
+    /**
+     * Writes a copy of the database's data, which is tried again if the database ends meanwhile. Throws BackupFailed,
+     * InstanceNotRunning.
+     */
     async dumpOnHost(deployServerId: string, executionId: string): Promise<void> {
       const order = await api.begin(deployServerId, executionId)
+      if (!order) return
       const { attempt, key, machine_id, service_id } = order
       const container = serviceOf(machine_id, service_id)
       // That of a host's worker that was killed.
       await scripts.end(container, executionId)
+      if (activityInfo().attempt > 1) await untilItAnswers(order, executionId)
       const script = await scripts.open(container, order.script, executionId)
       const signal = cancellationSignal()
       try {
@@ -271,6 +292,8 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       } catch (error) {
         await scripts.end(container, executionId).catch(() => {})
         signal.throwIfAborted()
+        // The next attempt waits for it, since the platform starts it again.
+        if (error instanceof InstanceNotRunning) throw new EngineUnavailable('The database has ended', error)
         throw error
       }
     },

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import {
   CopyOrder,
-  DumpOrder,
+  DumpBegun,
   DumpReport,
   partAtMostKib,
   PartPlace,
@@ -38,10 +38,10 @@ export const backupProtocol = [
     permission: writing,
     summary: 'Begin an attempt to write a backup',
     params,
-    responses: { 200: DumpOrder },
+    responses: { 200: DumpBegun },
     handle: async ({ caller, params: { id, server_id, execution_id } }) => {
       own(caller, id)
-      return beginDump(await deployServerOnHost(id, server_id), execution_id)
+      return { order: await beginDump(await deployServerOnHost(id, server_id), execution_id) }
     },
   }),
 

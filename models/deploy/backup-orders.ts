@@ -22,20 +22,24 @@ import { volumeOf } from './storages.ts'
 
 type Server = Pick<DeployServerDocument, '_id' | 'tenant_id' | 'nodes'>
 
-/** Begins an attempt to write the copy: what an earlier one has sent is of no use. Throws NotFound. */
-export async function beginDump(server: Server, _id: string): Promise<DumpOrder> {
+/**
+ * Begins an attempt to write the copy: what an earlier one has sent is of no use. Null: that one has sent all, and its host did
+ * not learn of it. Throws NotFound.
+ */
+export async function beginDump(server: Server, _id: string): Promise<DumpOrder | null> {
   const of = { _id, tenant_id: server.tenant_id, deploy_server_id: server._id, status: 'creating' as const }
   const execution = await BackupExecution.findOneAndUpdate(
     { ...of, copy: null },
     { $inc: { attempt: 1 } },
     { returnDocument: 'after' },
   ).lean()
+  if (!execution && (await BackupExecution.exists(of))) return null
   const database =
     execution && (await Database.findOne({ _id: execution.database_id, tenant_id: server.tenant_id }).lean())
   const machine_id = server.nodes.find(({ name }) => name === database?.volume_node)?.machine_id
   if (!execution || !database || !machine_id) throw new NotFound('backup execution')
   while (await dropParts(execution, execution.attempt)) {}
-  const { copies, archive } = engineOf(database.type)
+  const { copies, archive, healthy } = engineOf(database.type)
   const { dump, compressed } = execution.archive_id && archive ? { ...archive, compressed: false } : copies
   return {
     attempt: execution.attempt,
@@ -44,6 +48,7 @@ export async function beginDump(server: Server, _id: string): Promise<DumpOrder>
     service_id: database._id,
     script: dump,
     compress: !compressed,
+    healthy,
   }
 }
 

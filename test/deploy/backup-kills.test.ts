@@ -55,6 +55,8 @@ async function killedAt(step: string, role: (typeof roles)[number], { operation 
   })
   await kill(role)
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+  // An operation that had ended before the kill waits for nothing.
+  await eventually(() => inside.scratches())
 }
 
 async function kill(role: (typeof roles)[number]): Promise<void> {
@@ -113,6 +115,7 @@ describeEngines('a backup', () => {
         status: 'succeeded',
         verified: { by: 'restore', rows },
       })
+      await eventually(async () => (await inside.containers(id)).length === 1)
       const parts = await partsOf(created.id)
       expect(parts.map(({ index }) => index)).toEqual([0])
       expect(await inside.scratches()).toEqual([])

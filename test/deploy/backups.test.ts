@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
+import { beginDump } from '../../models/deploy/backup-orders.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
 import { Backup } from '../../models/deploy/backups.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
@@ -113,6 +114,20 @@ describeEngines('a backup', () => {
       await remove(next.id)
     },
   )
+
+  test('that is there whole is not written again for a host that did not learn of it', async () => {
+    const { id } = await filled()
+    const execution = await backUp(id)
+    const stored = { _id: execution.id, tenant_id: tenant.id }
+    const { attempt } = (await BackupExecution.findOne(stored).lean()) ?? {}
+    await BackupExecution.updateOne(stored, { $set: { status: 'creating' } })
+    const of = { _id: server.id, tenant_id: tenant.id, nodes: [] }
+    expect(await beginDump(of, execution.id)).toBeNull()
+    await BackupExecution.updateOne(stored, { $set: { status: 'succeeded' } })
+    expect(await BackupExecution.findOne(stored).lean()).toMatchObject({ attempt })
+    expect(await BackupPart.countDocuments({ execution_id: execution.id, tenant_id: tenant.id })).toBe(1)
+    await remove(id)
+  })
 
   test('is stored encrypted in parts, and nothing of it stays when it is deleted', async () => {
     const { id } = await databases.make()

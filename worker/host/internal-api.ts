@@ -34,7 +34,8 @@ import {
 } from '../../lib/deploy-protocol.ts'
 import {
   CopyOrder,
-  DumpOrder,
+  DumpBegun,
+  type DumpOrder,
   type DumpReport,
   partType,
   targetFailedCode,
@@ -204,8 +205,8 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     },
 
     backups: {
-      begin: async (deployServerId: string, executionId: string): Promise<DumpOrder> =>
-        call(`${execution(deployServerId, executionId)}/attempts`, DumpOrder, post({})),
+      begin: async (deployServerId: string, executionId: string): Promise<DumpOrder | null> =>
+        (await call(`${execution(deployServerId, executionId)}/attempts`, DumpBegun, post({}))).order,
 
       keepPart: async (
         deployServerId: string,
