@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
 import mongoose from 'mongoose'
 import '../../models/index.ts'
@@ -23,6 +25,20 @@ const platforms = [
 ]
 /** Kept after the tenant is deleted: the audit trail, and records that only list its operations. */
 const kept = ['AuditEvent', 'EncryptionKey', 'Host', 'Tenant']
+
+test('models/index.ts imports every model: its indexes are made, and it goes with its tenant', () => {
+  const folder = join(import.meta.dirname, '../../models')
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((file) =>
+    file.endsWith('.ts'),
+  )
+  const defined = files.flatMap((file) =>
+    [...readFileSync(join(folder, file), 'utf8').matchAll(/mongoose\s*\.model(?:<[^(]*>)?\(\s*'(\w+)'/g)].map(
+      ([, name]) => name,
+    ),
+  )
+  expect(defined.length).toBeGreaterThan(70)
+  expect(defined.filter((name) => !mongoose.models[name ?? ''])).toEqual([])
+})
 
 test('every model has a tenant_id, or belongs to the platform', () => {
   const without = Object.values(mongoose.models).filter(({ schema }) => !tenantField(schema))
