@@ -23,6 +23,7 @@ import { idleMemory, recovery } from './benchmarks/recovery.ts'
 import { retrievalStore } from './benchmarks/retrieval/store.ts'
 import { type Stack, startStack } from './benchmarks/stack.ts'
 import { tunnels } from './benchmarks/tunnels.ts'
+import { turns } from './benchmarks/turns.ts'
 
 // Measures the platform on this machine, each row beside its reference, and prints a
 // table. `script/bench reads growing` measures only these: names, or beginnings of names.
@@ -36,6 +37,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   logs,
   identity,
   creates,
+  turns,
   networks,
   'networks-tunnel': tunnels,
   'load-balancers': loadBalancers,

@@ -11,8 +11,19 @@ const run = promisify(execFile)
 const repository = fileURLToPath(new URL('../..', import.meta.url))
 const server = join(repository, 'script/server')
 
-/** The measured platform: separate from any other that runs here. */
-export interface Stack {
+/** The API as one user calls it. */
+export interface As {
+  request<T>(
+    method: string,
+    path: string,
+    body?: unknown,
+  ): Promise<{ status: number; headers: http.IncomingHttpHeaders; body: T }>
+  /** Sends a request that is answered with 202, and waits for the operation's end. */
+  finish(method: string, path: string, body?: unknown): Promise<{ id: string; state: string }>
+}
+
+/** The measured platform: separate from any other that runs here. Its own calls are the first owner's. */
+export interface Stack extends As {
   api: string
   headers: Record<string, string>
   dockerHost: string
@@ -23,13 +34,8 @@ export interface Stack {
   role(verb: 'stop' | 'start' | 'kill', name: string): Promise<void>
   /** Process ids by role. */
   pids(): Promise<Record<string, number>>
-  request<T>(
-    method: string,
-    path: string,
-    body?: unknown,
-  ): Promise<{ status: number; headers: http.IncomingHttpHeaders; body: T }>
-  /** Sends a request that is answered with 202, and waits for the operation's end. */
-  finish(method: string, path: string, body?: unknown): Promise<{ id: string; state: string }>
+  /** The calls of the user with this session. */
+  as(token: string): As
   stop(): Promise<void>
 }
 
@@ -98,24 +104,7 @@ export async function stackAt(
   const { token } = (await login.json()) as { token: string }
   const headers = { authorization: `Bearer ${token}` }
 
-  // Not `fetch`, which costs some 2 ms of CPU time that the measured processes share.
-  const agent = new http.Agent({ keepAlive: true })
-  const request: Stack['request'] = async <T>(method: string, path: string, body?: unknown) => {
-    const text = body === undefined ? null : JSON.stringify(body)
-    const asking = http.request(api + path, {
-      method,
-      agent,
-      headers: { ...headers, ...(text ? { 'content-type': 'application/json' } : {}) },
-    })
-    asking.end(text)
-    const [answer] = (await once(asking, 'response')) as [http.IncomingMessage]
-    const said = await readText(answer)
-    return {
-      status: answer.statusCode ?? 0,
-      headers: answer.headers,
-      body: (said ? JSON.parse(said) : null) as T,
-    }
-  }
+  const as = (of: string): As => callsBy(api, of)
   return {
     api,
     headers,
@@ -131,6 +120,35 @@ export async function stackAt(
         [...found].map(([, name, pid]) => [name, Number(pid)]).filter(([, pid]) => pid),
       )
     },
+    as,
+    ...as(token),
+    stop: async () => void (await ask('destroy', '--yes')),
+  }
+}
+
+function callsBy(api: string, token: string): As {
+  // Not `fetch`, which costs some 2 ms of CPU time that the measured processes share.
+  const agent = new http.Agent({ keepAlive: true })
+  const request: As['request'] = async <T>(method: string, path: string, body?: unknown) => {
+    const text = body === undefined ? null : JSON.stringify(body)
+    const asking = http.request(api + path, {
+      method,
+      agent,
+      headers: {
+        authorization: `Bearer ${token}`,
+        ...(text ? { 'content-type': 'application/json' } : {}),
+      },
+    })
+    asking.end(text)
+    const [answer] = (await once(asking, 'response')) as [http.IncomingMessage]
+    const said = await readText(answer)
+    return {
+      status: answer.statusCode ?? 0,
+      headers: answer.headers,
+      body: (said ? JSON.parse(said) : null) as T,
+    }
+  }
+  return {
     request,
     async finish(method, path, body) {
       const accepted = await request<{ id: string; detail?: string }>(method, path, body)
@@ -142,6 +160,5 @@ export async function stackAt(
         if (isEnded(operation)) return { id: accepted.body.id, state: operation.state }
       }
     },
-    stop: async () => void (await ask('destroy', '--yes')),
   }
 }
