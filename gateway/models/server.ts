@@ -38,6 +38,8 @@ const options = {
 const sweepEveryMs = 10_000
 /** Beyond this the calls that are under way are cut, and settled. */
 const graceMs = 8_000
+/** Beyond this the calls that MongoDB does not take are left to other gateways. */
+const lastMs = 1_000
 
 /**
  * Serves models to callers with a token of the platform. Rejects if it cannot listen, or would have to listen without
@@ -82,10 +84,13 @@ export async function openModelGateway(
       const closed = once(server, 'close')
       server.close()
       server.closeIdleConnections()
-      const cut = setTimeout(() => context.underWay.forEach((call) => call.abort()), graceMs)
-      await Promise.all(calls) // each is settled
-      await Promise.all(context.unrecorded) // or is not, and is left to others
+      const cutAfter = (ms: number) => setTimeout(() => context.underWay.forEach((call) => call.abort()), ms)
+      const cut = cutAfter(graceMs)
+      await Promise.all(calls) // each is settled, unless MongoDB is away
       clearTimeout(cut)
+      const left = cutAfter(lastMs)
+      await Promise.all(context.unrecorded)
+      clearTimeout(left)
       server.closeAllConnections()
       await closed
       await sweeper.stop()

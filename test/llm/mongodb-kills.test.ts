@@ -1,8 +1,9 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import OpenAI from 'openai'
-import { newId } from '../../lib/ids.ts'
 import { LlmCall } from '../../models/llm/calls.ts'
 import { Ledger, ledgerOf, monthLedgerOf, monthOf } from '../../models/llm/ledgers.ts'
+import { settleLostCalls } from '../../models/llm/lost-calls.ts'
+import { makePrices } from '../../models/llm/prices.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Caller, makeCaller, makeConnector, startGateway } from '../support/model-gateway.ts'
 import { said } from '../support/model-provider/answers.ts'
@@ -22,7 +23,7 @@ let released: PromiseWithResolvers<void>
 
 beforeAll(async () => {
   provider = await startModelProvider((model) =>
-    model.startsWith('held') ? { waits: { after: 1, for: released.promise } } : {},
+    model === 'held' ? { waits: { after: 1, for: released.promise } } : {},
   )
   gateway = await startGateway({ KEELSON_OUTBOUND_ALLOWED: `127.0.0.1:${provider.port}` })
 })
@@ -40,14 +41,14 @@ afterEach(async () => {
   await startAll()
 })
 
-const clientOf = (by: Caller) =>
-  new OpenAI({ apiKey: by.token, baseURL: `http://127.0.0.1:${gateway.port}/v1`, maxRetries: 0 })
+const clientOf = (by: Caller, at = gateway) =>
+  new OpenAI({ apiKey: by.token, baseURL: `http://127.0.0.1:${at.port}/v1`, maxRetries: 0 })
 const messages = [{ role: 'user' as const, content: 'hello' }]
 /** Begins streams that the provider holds. Each resolves with its text. */
-async function begin(by: Caller, count: number, model = `held-${newId()}`): Promise<Promise<string>[]> {
-  const body = { model, max_tokens: 100, stream: true, messages } as const
+async function begin(by: Caller, count: number, at = gateway): Promise<Promise<string>[]> {
+  const body = { model: 'held', max_tokens: 100, stream: true, messages } as const
   const streams = await Promise.all(
-    Array.from({ length: count }, () => clientOf(by).chat.completions.create(body)),
+    Array.from({ length: count }, () => clientOf(by, at).chat.completions.create(body)),
   )
   return streams.map(async (stream) => {
     let text = ''
@@ -121,6 +122,23 @@ test.each(['with their records', 'without their records'])(
     await expectMetered(by, 3)
   },
 )
+
+test('a gateway that is stopped while MongoDB is down leaves its calls to another', async () => {
+  const stopped = await startGateway({ KEELSON_OUTBOUND_ALLOWED: `127.0.0.1:${provider.port}` })
+  const by = await makeCaller(tenant.id, connector)
+  const [stream] = await begin(by, 1, stopped)
+  // Waits for the journal, which has the call then, too.
+  await LlmCall.updateOne({ tenant_id: tenant.id, status: 'open' }, { $set: { model: 'journaled' } })
+  await platform.kill('mongodb')
+  released.resolve()
+  await stream
+  await eventually(() => stopped.log().includes('a call is not recorded yet'))
+  await stopped.stop()
+  await platform.start('mongodb')
+  await LlmCall.updateMany({ tenant_id: tenant.id, status: 'open' }, { $set: { lease_until: new Date() } })
+  await settleLostCalls(makePrices(null))
+  expect(await by.calls(1)).toMatchObject([{ status: 'lost', counted_by: 'reservation' }])
+})
 
 test('a budget is as full after a crash of MongoDB as before, for the next call too', async () => {
   const by = await makeCaller(tenant.id, connector, { budget: 100 })
