@@ -44,6 +44,12 @@ export async function connectWithoutKeys(url: string): Promise<void> {
   })
 }
 
+/** Runs `work` each time that this process reaches a primary again. Returns how to end that. */
+export function onReconnected(work: () => void): () => void {
+  mongoose.connection.on('reconnected', work)
+  return () => void mongoose.connection.off('reconnected', work)
+}
+
 export const disconnectDatabase = (): Promise<void> => mongoose.disconnect()
 
 /** Indexes of former releases that refuse what is allowed now. */

@@ -1,15 +1,18 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { newId } from '../../lib/ids.ts'
 import type { Logger } from '../../lib/log.ts'
 import { metrics } from '../../lib/metrics.ts'
 import type { Outbound } from '../../lib/outbound.ts'
 import { NotFound, Problem, Unauthenticated } from '../../lib/problem.ts'
-import { type Credential, secretOf } from '../../models/connectors/secrets.ts'
-import { limitOf, tenantOf } from '../../models/identity/tenants.ts'
-import { beginCall, type CallEnd, costOf, endCall, inLedgers, type NewCall } from '../../models/llm/calls.ts'
-import { type Lack, ledgerOf, monthOf, reserve, type Reservation } from '../../models/llm/ledgers.ts'
+import { type Credential, credentialOf } from '../../models/connectors/secrets.ts'
+import { limitOf } from '../../models/identity/tenants.ts'
+import { type CallEnd, costOf, inLedgers } from '../../models/llm/calls.ts'
+import { type Lack, ledgerOf, monthOf } from '../../models/llm/ledgers.ts'
+import { beginCall, endCall, newCall, type OpenCall, reserveCall } from '../../models/llm/metering.ts'
+import { partiesOf } from '../../models/llm/parties.ts'
 import { noUsage, type PriceOf, type Usage } from '../../models/llm/prices.ts'
-import { type Grant, grantOf } from '../../models/llm/tokens.ts'
+import { grantOf, type IssuedGrant } from '../../models/llm/tokens.ts'
 import { CallRefused, type Dialect, dialectOf, type Endpoint, errorBody } from './dialects.ts'
 import { drainMs, listen, relay, type Relayed } from './relay.ts'
 import { type Asked, readAsked } from './requests.ts'
@@ -30,6 +33,8 @@ export interface CallContext {
   quietMs: number
   /** What ends the calls that are under way, for a gateway that is stopped. */
   underWay: Set<AbortController>
+  /** Calls that have ended, and that MongoDB has not taken yet. */
+  unrecorded: Set<Promise<void>>
 }
 
 /** From the end of a call to the moment when other gateways settle it. */
@@ -63,25 +68,25 @@ export async function carryOut(context: CallContext, http: Http): Promise<void> 
 }
 
 /** The token is where an SDK puts an API key. */
-function authenticate({ headers }: IncomingMessage): Promise<Grant> {
+function authenticate({ headers }: IncomingMessage): Promise<IssuedGrant> {
   const [, bearer] = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '') ?? []
   const token = bearer ?? headers['x-api-key']
   if (typeof token !== 'string') throw new CallRefused(401, 'unauthenticated', 'The call has no token')
   return grantOf(token)
 }
 
-async function metered(context: CallContext, http: Http, grant: Grant, asked: Asked): Promise<void> {
+async function metered(context: CallContext, http: Http, grant: IssuedGrant, asked: Asked): Promise<void> {
   const { endpoint } = http
   const begunMs = Date.now()
   const now = new Date(begunMs)
-  const call: NewCall = {
+  const one = newCall({
     _id: newId(),
     tenant_id: grant.tenant_id,
     purpose_kind: grant.purpose.kind,
     purpose_id: grant.purpose.id,
     month: monthOf(now),
     connector_id: grant.connector_id,
-    provider: '',
+    provider: grant.provider,
     base_url: '',
     endpoint: endpoint.name,
     model: asked.model,
@@ -90,7 +95,7 @@ async function metered(context: CallContext, http: Http, grant: Grant, asked: As
     reserved_tokens: asked.input_tokens + asked.output_tokens,
     lease_until: new Date(begunMs + context.callMs + drainMs + graceMs),
     created_at: now,
-  }
+  })
   const end: CallEnd = {
     ...noUsage,
     status: 'failed',
@@ -102,22 +107,16 @@ async function metered(context: CallContext, http: Http, grant: Grant, asked: As
     attempts: 0,
     first_byte_ms: null,
     duration_ms: null,
-    connector_id: call.connector_id,
-    provider: '',
+    connector_id: grant.connector_id,
+    provider: grant.provider,
     base_url: '',
-    model: call.model,
+    model: asked.model,
   }
-  let isRecorded = false
-  const record = async () => {
-    if (isRecorded) return
-    isRecorded = true
-    end.duration_ms = Date.now() - begunMs
-    await recorded(context, call, end)
-  }
+  const record = recorder(context, one, end, begunMs)
   try {
-    const { credential, isLast } = await admitted(call, end, http.dialect, grant)
+    const { credential, isLast } = await admitted(one, end, http.dialect, grant)
     // The caller's next call would find its own reservation in the way.
-    const beforeLast = isLast ? record : async () => {}
+    const beforeLast = async () => void (isLast && (await record(true)))
     await forwarded(context, http, { grant, asked, credential, end, begunMs, beforeLast })
   } catch (error) {
     const refused = asRefusal(error)
@@ -125,31 +124,30 @@ async function metered(context: CallContext, http: Http, grant: Grant, asked: As
     end.code = refused.code
     throw error
   } finally {
-    await record()
+    // Before a refusal is said, and at once, since the caller waits for it.
+    if (!(await record(end.status === 'refused')) && one.isReserved) recordLater(context, record)
   }
 }
 
 /** Writes the call's record and reserves its tokens. Throws CallRefused, and what a connector throws. */
 async function admitted(
-  call: NewCall,
+  one: OpenCall,
   end: CallEnd,
   dialect: Dialect,
-  grant: Grant,
+  grant: IssuedGrant,
 ): Promise<{ credential: Credential; isLast: boolean }> {
   end.status = 'refused'
-  const [credential, tenant] = await Promise.all([
-    secretOf(grant.tenant_id, grant.connector_id).catch((error: unknown) => asRefusal(error)),
-    tenantOf(grant.tenant_id),
-  ])
-  if (tenant.status !== 'active')
+  const { tenant_id, connector_id } = grant
+  const [parties, begun] = await Promise.allSettled([partiesOf(tenant_id, connector_id), beginCall(one)])
+  if (parties.status === 'rejected') throw parties.reason
+  if (begun.status === 'rejected') throw begun.reason
+  const { tenant, connector } = parties.value
+  one.isVoid = tenant?.status !== 'active'
+  if (tenant?.status !== 'active')
     throw new CallRefused(401, 'unauthenticated', 'The token’s tenant is not active')
-  if (!(credential instanceof CallRefused)) {
-    const { provider, base_url } = credential
-    Object.assign(call, { provider, base_url })
-    Object.assign(end, { provider, base_url })
-  }
-  await beginCall(call)
-  if (credential instanceof CallRefused) throw credential
+  if (!connector) throw new NotFound('connector')
+  const credential = await credentialOf(connector)
+  end.base_url = credential.base_url
   const spoken = dialectOf(credential.provider)
   if (spoken !== dialect)
     throw new CallRefused(
@@ -157,16 +155,19 @@ async function admitted(
       'not_found',
       `The connector is of ${credential.provider}, which has no such API`,
     )
-  const reserved = await reservedFor(call, limitOf(tenant, 'max_llm_tokens_month'))
+  const reserved = await reservedFor(one, limitOf(tenant, 'max_llm_tokens_month'))
   if (reserved.lack !== null) throw refusalFor(reserved.lack)
   end.status = 'failed'
   return { credential, isLast: reserved.isLast }
 }
 
 /** A call that takes no tokens only needs a purpose that goes on. */
-async function reservedFor(call: NewCall, monthLimit: number): Promise<Reservation> {
-  const { tenant_id, purpose } = inLedgers(call)
-  if (call.reserved_tokens) return reserve(inLedgers(call), monthLimit)
+async function reservedFor(
+  one: OpenCall,
+  monthLimit: number,
+): Promise<{ lack: Lack } | { lack: null; isLast: boolean }> {
+  if (one.call.reserved_tokens) return reserveCall(one, monthLimit)
+  const { tenant_id, purpose } = inLedgers(one.call)
   const ledger = await ledgerOf(tenant_id, purpose)
   return ledger && !ledger.closed_at ? { lack: null, isLast: false } : { lack: 'purpose_closed' }
 }
@@ -180,7 +181,7 @@ function refusalFor(lack: Lack): CallRefused {
 }
 
 interface Sent {
-  grant: Grant
+  grant: IssuedGrant
   asked: Asked
   credential: Credential
   end: CallEnd
@@ -213,31 +214,23 @@ async function forwarded(context: CallContext, http: Http, sent: Sent): Promise<
         end.attempts++
       },
     })
-    const note = (relayed: Relayed): void => {
+    const beforeLast = async (relayed: Relayed): Promise<void> => {
       noteAnswer(end, answered, relayed, asked)
-      price(context.priceOf, end)
+      await sent.beforeLast()
     }
-    const beforeLast = (relayed: Relayed): Promise<void> => {
-      note(relayed)
-      return sent.beforeLast()
-    }
-    note(await relay(answered, response, { dialect, begunMs, listener, beforeLast }))
+    const relayed = await relay(answered, response, { dialect, begunMs, listener, beforeLast })
+    noteAnswer(end, answered, relayed, asked)
   } catch (error) {
     if (listener.left()) end.status = 'interrupted'
     // It may have been worked on, and the provider takes money for the input at least.
     if (error instanceof CallRefused && error.code === 'provider_timeout')
       countEstimate(end, asked.input_tokens, 0)
-    price(context.priceOf, end)
     throw error
   } finally {
     clearTimeout(timer)
     context.underWay.delete(stop)
     listener.end()
   }
-}
-
-function price(priceOf: PriceOf, end: CallEnd): void {
-  if (end.counted_by) Object.assign(end, costOf(priceOf, end, end))
 }
 
 /** How the answer ended, and what it took. */
@@ -279,15 +272,49 @@ function countEstimate(end: CallEnd, input_tokens: number, textBytes: number, sa
   )
 }
 
-async function recorded({ log }: CallContext, call: NewCall, end: CallEnd): Promise<void> {
-  metrics.modelTokens.inc({ direction: 'in' }, end.input_tokens)
-  metrics.modelTokens.inc({ direction: 'out' }, end.output_tokens)
-  try {
-    await endCall(call, end)
-  } catch (error) {
-    // Another gateway settles it when its lease has ended.
-    log.error({ err: error, call_id: call._id, tenant_id: call.tenant_id }, 'a call could not be recorded')
+/** Records and settles a call, once, and says whether that is done. */
+function recorder(
+  { priceOf, log }: CallContext,
+  one: OpenCall,
+  end: CallEnd,
+  begunMs: number,
+): (atOnce?: boolean) => Promise<boolean> {
+  let isDone = false
+  return async (atOnce = false) => {
+    if (isDone) return true
+    if (end.duration_ms === null) {
+      end.duration_ms = Date.now() - begunMs
+      if (end.counted_by) Object.assign(end, costOf(priceOf, end, end))
+      metrics.modelTokens.inc({ direction: 'in' }, end.input_tokens)
+      metrics.modelTokens.inc({ direction: 'out' }, end.output_tokens)
+    }
+    try {
+      await endCall(one, end, atOnce)
+      isDone = true
+    } catch (error) {
+      const { _id: call_id, tenant_id } = one.call
+      log.error({ err: error, call_id, tenant_id }, 'a call is not recorded yet')
+    }
+    return isDone
   }
+}
+
+const againAfterMs = 1_000
+
+/** Goes on until MongoDB takes it: a crash may have taken the record away, and then no other gateway knows the call. */
+function recordLater({ underWay, unrecorded }: CallContext, record: () => Promise<boolean>): void {
+  const stop = new AbortController()
+  const { signal } = stop
+  const recorded = (async () => {
+    while (!signal.aborted && !(await record()))
+      await sleep(againAfterMs, undefined, { signal }).catch(() => {})
+  })()
+  underWay.add(stop)
+  unrecorded.add(recorded)
+  void recorded.finally(() => {
+    underWay.delete(stop)
+    unrecorded.delete(recorded)
+  })
 }
 
 /** In words for the caller: nothing of the database, the host or the provider's key. */

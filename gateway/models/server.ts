@@ -8,7 +8,9 @@ import type { Logger } from '../../lib/log.ts'
 import { metrics } from '../../lib/metrics.ts'
 import { makeOutbound } from '../../lib/outbound.ts'
 import { withTlsFiles } from '../../lib/tls-files.ts'
-import { settleLostCalls } from '../../models/llm/calls.ts'
+import { onReconnected } from '../../models/database.ts'
+import { settleLostCalls } from '../../models/llm/lost-calls.ts'
+import { restoreCalls } from '../../models/llm/metering.ts'
 import type { PriceOf } from '../../models/llm/prices.ts'
 import { carryOut, type CallContext } from './calls.ts'
 import { CallRefused, type Dialect, endpointOf, errorBody } from './dialects.ts'
@@ -36,6 +38,8 @@ const options = {
 const sweepEveryMs = 10_000
 /** Beyond this the calls that are under way are cut, and settled. */
 const graceMs = 8_000
+/** Beyond this the calls that MongoDB does not take are left to other gateways. */
+const lastMs = 1_000
 
 /**
  * Serves models to callers with a token of the platform. Rejects if it cannot listen, or would have to listen without
@@ -56,6 +60,7 @@ export async function openModelGateway(
     callMs: settings.KEELSON_MODELS_CALL_SEC * 1000,
     quietMs: settings.KEELSON_MODELS_QUIET_SEC * 1000,
     underWay: new Set(),
+    unrecorded: new Set(),
   }
   const calls = new Set<Promise<void>>()
   const server = listener(settings, log)
@@ -67,6 +72,10 @@ export async function openModelGateway(
   server.listen(settings.KEELSON_MODELS_PORT, settings.KEELSON_MODELS_HOST)
   await once(server, 'listening')
   const sweeper = startSweeper(priceOf, log)
+  const offReconnected = onReconnected(() => {
+    // Whatever fails here is tried again before the next call, and when each of them ends.
+    restoreCalls().catch((error: unknown) => log.warn({ err: error }, 'calls under way are not restored yet'))
+  })
 
   return {
     port: (server.address() as AddressInfo).port,
@@ -75,12 +84,17 @@ export async function openModelGateway(
       const closed = once(server, 'close')
       server.close()
       server.closeIdleConnections()
-      const cut = setTimeout(() => context.underWay.forEach((call) => call.abort()), graceMs)
-      await Promise.all(calls) // each is settled
+      const cutAfter = (ms: number) => setTimeout(() => context.underWay.forEach((call) => call.abort()), ms)
+      const cut = cutAfter(graceMs)
+      await Promise.all(calls) // each is settled, unless MongoDB is away
       clearTimeout(cut)
+      const left = cutAfter(lastMs)
+      await Promise.all(context.unrecorded)
+      clearTimeout(left)
       server.closeAllConnections()
       await closed
       await sweeper.stop()
+      offReconnected()
       await outbound.close()
     },
   }

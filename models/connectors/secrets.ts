@@ -26,8 +26,12 @@ export interface Credential {
  * and `provider_unavailable`.
  */
 export const secretOf = (tenant_id: string, id: string): Promise<Credential> =>
+  apart(async () => credentialOf(await connectorOf({ tenant_id }, id)))
+
+/** The credential of a connector that was read just now. Throws as `secretOf` does. */
+export const credentialOf = (found: ConnectorDocument): Promise<Credential> =>
   apart(async () => {
-    const connector = await freshConnector(await connectorOf({ tenant_id }, id))
+    const connector = await freshConnector(found)
     await needUsable(connector)
     const secret = await openCredential(connector)
     await noteUse(connector)
@@ -50,11 +54,15 @@ async function needUsable(connector: ConnectorDocument): Promise<void> {
 
 const notedEveryMs = 60_000
 
-/** A connector that many requests use is not written by each of them. */
+/** A connector that many requests use is not written by each of them, and none of them waits for a journal. */
 async function noteUse({ _id, tenant_id, last_used_at }: ConnectorDocument): Promise<void> {
   const now = new Date()
   if (last_used_at && now.getTime() - last_used_at.getTime() < notedEveryMs) return
-  await Connector.updateOne({ _id, tenant_id }, { $set: { last_used_at: now } }, { timestamps: false })
+  await Connector.updateOne(
+    { _id, tenant_id },
+    { $set: { last_used_at: now } },
+    { timestamps: false, writeConcern: { w: 1, j: false } },
+  )
 }
 
 /** The credential for OpenAI's API of a vendor that has it beside its own; that of any other provider as it is. */

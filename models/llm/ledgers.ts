@@ -4,6 +4,7 @@ import { isDuplicateKey } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import type { Purpose } from './purposes.ts'
+import { type Concern, durable, inMemory, type Statement, update, type Written } from './commands.ts'
 
 /**
  * The tokens that calls of one purpose, or of one tenant in one month, have taken. A call reserves the most that it may
@@ -103,76 +104,114 @@ export interface LedgerCall {
 
 export type Lack = 'purpose_budget' | 'month_limit' | 'purpose_closed'
 
-export type Reservation = { lack: Lack } | { lack: null; isLast: boolean }
+export type Reservation = { lack: Lack } | { lack: null; isLast: boolean; election: string }
+
+const mostAttempts = 3
 
 /**
  * Reserves a call's tokens in both ledgers, while neither is spent: the last call may take a ledger beyond its budget,
  * and it is the only one that does, because its reservation counts for all others. `isLast`: until this call is settled
- * there is no room for another. If something lacks, nothing is reserved.
+ * there is no room for another. If something lacks, nothing is reserved. It waits for no journal: `election` tells
+ * later whether the reservation may be gone.
  */
 export async function reserve(call: LedgerCall, monthLimit: number): Promise<Reservation> {
-  const [ofPurpose, ofMonth] = await Promise.all([reserveForPurpose(call), reserveForMonth(call, monthLimit)])
-  if (ofPurpose && ofMonth) {
-    const isSpent = ofPurpose.tokens >= (ofPurpose.budget_tokens ?? Infinity)
-    return { lack: null, isLast: isSpent || ofMonth.tokens >= monthLimit }
+  const { modified, election } = await updateLedgers(reservations(call, monthLimit, true), inMemory)
+  if (modified === 2) return { lack: null, isLast: false, election }
+  let toUndo = modified
+  for (let attempt = 1; ; attempt++) {
+    const again = [...settlement({ call, ...nothing }), ...reservations(call, monthLimit, false)]
+    const last = await updateLedgers(again, inMemory)
+    if (last.modified - toUndo === 2) return { lack: null, isLast: true, election: last.election }
+    toUndo = 0
+    await updateLedgers(settlement({ call, ...nothing }), inMemory)
+    const lack = await lackOf(call, monthLimit)
+    if (lack !== null || attempt === mostAttempts) return { lack: lack ?? 'month_limit' }
   }
-  await settle(call, 0, 0)
-  if (ofPurpose) return { lack: 'month_limit' }
-  const ledger = await ledgerOf(call.tenant_id, call.purpose)
-  return { lack: ledger && !ledger.closed_at ? 'purpose_budget' : 'purpose_closed' }
 }
 
-type Taken = Pick<LedgerDocument, 'tokens' | 'budget_tokens'>
+const nothing = { tokens: 0, cost_nano_usd: 0 }
 
-const unspent = { $or: [{ budget_tokens: null }, { $expr: { $lt: ['$tokens', '$budget_tokens'] } }] }
+const updateLedgers = (statements: Statement[], concern: Concern): Promise<Written> =>
+  update(Ledger.collection.name, statements, concern)
 
-const reserveForPurpose = (call: LedgerCall): Promise<Taken | null> =>
-  take(purposeLedger(call.tenant_id, call.purpose), call, { closed_at: null, ...unspent })
+/** For both ledgers: while they are not spent, or only if there is room for another call afterwards. */
+function reservations(call: LedgerCall, monthLimit: number, withRoom: boolean): Statement[] {
+  const { tenant_id, reserved_tokens } = call
+  const [ofPurpose, ofMonth] = ledgersOf(call)
+  const open = entryOf(call)
+  const isFree = { [open]: { $exists: false } }
+  const u = { $inc: { tokens: reserved_tokens }, $set: { [open]: reserved_tokens } }
+  const others = withRoom ? reserved_tokens : 0
+  const isBelow = { $expr: { $lt: ['$tokens', { $subtract: ['$budget_tokens', others] }] } }
+  const isUnspent = { $or: [{ budget_tokens: null }, isBelow] }
+  return [
+    { q: { _id: ofPurpose, tenant_id, closed_at: null, ...isFree, ...isUnspent }, u },
+    { q: { _id: ofMonth, tenant_id, tokens: { $lt: monthLimit - others }, ...isFree }, u },
+  ]
+}
 
-async function reserveForMonth(call: LedgerCall, limit: number): Promise<Taken | null> {
-  const { tenant_id, month } = call
-  const _id = monthLedger(tenant_id, month)
-  const room = { tokens: { $lt: limit } }
-  const taken = await take(_id, call, room)
-  if (taken) return taken
+/** What a reservation lacks; null if it may be tried again. Makes the month's ledger if there is none. */
+async function lackOf({ tenant_id, purpose, month }: LedgerCall, monthLimit: number): Promise<Lack | null> {
+  const [ofPurpose, ofMonth] = await Promise.all([
+    ledgerOf(tenant_id, purpose),
+    monthLedgerOf(tenant_id, month),
+  ])
+  if (!ofPurpose || ofPurpose.closed_at) return 'purpose_closed'
+  if (ofPurpose.tokens >= (ofPurpose.budget_tokens ?? Infinity)) return 'purpose_budget'
+  if (!ofMonth) await openMonth(tenant_id, month)
+  return (ofMonth?.tokens ?? 0) >= monthLimit ? 'month_limit' : null
+}
+
+async function openMonth(tenant_id: string, month: string): Promise<void> {
   try {
     await Ledger.updateOne(
-      { _id, tenant_id },
+      { _id: monthLedger(tenant_id, month), tenant_id },
       { $setOnInsert: { ...fresh(), budget_tokens: null, expires_at: endOfRecord(month) } },
       { upsert: true },
     )
   } catch (error) {
     if (!isDuplicateKey(error)) throw error // another call has just made it
   }
-  return take(_id, call, room)
 }
 
-/** The ledger with the reservation; null if it has no room. By the driver, since each call does this twice. */
-const take = (_id: string, call: LedgerCall, room: object): Promise<Taken | null> =>
-  Ledger.collection.findOneAndUpdate(
-    { _id, tenant_id: call.tenant_id, ...room } as object,
-    {
-      $inc: { tokens: call.reserved_tokens },
-      $set: { [`open.${call._id}`]: call.reserved_tokens },
-    },
-    { returnDocument: 'after', projection: { tokens: 1, budget_tokens: 1 } },
-  ) as Promise<Taken | null>
-
-/** Replaces the reservations of a call by what it took. Does nothing in a ledger where it has none any more. */
-export async function settle(call: LedgerCall, tokens: number, cost_nano_usd: number): Promise<void> {
-  const { tenant_id, purpose, month, reserved_tokens } = call
-  const open = `open.${call._id}`
-  const change = { $inc: { tokens: tokens - reserved_tokens, cost_nano_usd }, $unset: { [open]: true } }
-  const ids = [purposeLedger(tenant_id, purpose), monthLedger(tenant_id, month)]
-  await Promise.all(
-    ids.map((_id) =>
-      Ledger.collection.updateOne(
-        { _id, tenant_id, [open]: { $exists: true } } as object,
-        change as unknown as object,
-      ),
-    ),
-  )
+/**
+ * Puts a call's reservations back where a crash of MongoDB has taken them away, whatever the budget: the call is under
+ * way. Only for a call whose settlement has not begun.
+ */
+export function reserveAgain(call: LedgerCall): Promise<Written> {
+  const { tenant_id, reserved_tokens } = call
+  const open = entryOf(call)
+  const change = { $inc: { tokens: reserved_tokens }, $set: { [open]: reserved_tokens } }
+  const statements = ledgersOf(call).map((_id) => ({
+    q: { _id, tenant_id, [open]: { $exists: false } },
+    u: change,
+  }))
+  return updateLedgers(statements, durable)
 }
+
+/** What a call took. */
+export interface Took {
+  call: LedgerCall
+  tokens: number
+  cost_nano_usd: number
+}
+
+/** Replaces the reservations of calls by what they took. Does nothing in a ledger where a call has none any more. */
+export const settle = async (calls: Took[], concern: Concern = durable): Promise<void> =>
+  void (await updateLedgers(calls.flatMap(settlement), concern))
+
+function settlement({ call, tokens, cost_nano_usd }: Took): Statement[] {
+  const { tenant_id, reserved_tokens } = call
+  const open = entryOf(call)
+  const u = { $inc: { tokens: tokens - reserved_tokens, cost_nano_usd }, $unset: { [open]: true } }
+  return ledgersOf(call).map((_id) => ({ q: { _id, tenant_id, [open]: { $exists: true } }, u }))
+}
+
+const ledgersOf = ({ tenant_id, purpose, month }: LedgerCall): [string, string] => [
+  purposeLedger(tenant_id, purpose),
+  monthLedger(tenant_id, month),
+]
+const entryOf = ({ _id }: LedgerCall): string => `open.${_id}`
 
 const endOfRecord = (month: string): Date => {
   const begin = new Date(`${month}-01T00:00:00Z`)

@@ -7,6 +7,7 @@ import { ConnectorRequired } from '../connectors/problems.ts'
 import { sign } from '../identity/signing-keys.ts'
 import { makeVerifier } from '../identity/verified-tokens.ts'
 import { openLedger } from './ledgers.ts'
+import { dropOrphans } from './lost-calls.ts'
 import { type Purpose, purposeKinds } from './purposes.ts'
 
 // What a sandbox has instead of a provider's key: it opens the model gateway alone, for one purpose and one connector.
@@ -34,6 +35,12 @@ export interface Grant {
   fallbacks: Fallback[]
 }
 
+/** As a token says it. */
+export interface IssuedGrant extends Grant {
+  /** Of the connector, so that a call's record need not wait for it. */
+  provider: string
+}
+
 /**
  * Issues a token for a purpose, and opens its ledger with this budget (null: none but the tenant's limit). Its owner
  * issues another before it ends. Throws NotFound for a connector that is not the tenant's, ConnectorRequired for one
@@ -44,11 +51,15 @@ export async function issueToken(
   budget_tokens: number | null,
   forSec = usualSec,
 ): Promise<{ token: string; expires_at: Date }> {
-  await needModels(tenant_id, [connector_id, ...fallbacks.map((fallback) => fallback.connector_id)])
+  const [provider] = await needModels(tenant_id, [
+    connector_id,
+    ...fallbacks.map((fallback) => fallback.connector_id),
+  ])
   await openLedger(tenant_id, purpose, budget_tokens)
+  await dropOrphans(tenant_id, purpose)
   const seconds = Math.min(forSec, longestSec)
   const expires_at = new Date((Math.floor(Date.now() / 1000) + seconds) * 1000)
-  const claims = { tenant_id, purpose: purpose.kind, connector_id, fallbacks }
+  const claims = { tenant_id, purpose: purpose.kind, connector_id, provider, fallbacks }
   const token = new SignJWT(claims)
     .setIssuer(names.issuer)
     .setAudience(names.audience)
@@ -61,23 +72,25 @@ export async function issueToken(
 
 const withModels = providerNames.filter((name) => providerOf(name).serves === 'models')
 
-async function needModels(tenant_id: string, ids: string[]): Promise<void> {
+/** The connectors' providers. */
+async function needModels(tenant_id: string, ids: string[]): Promise<string[]> {
   const found = await Connector.find({ tenant_id, _id: { $in: ids } }, { provider: 1 }).lean()
-  for (const id of ids) {
+  return ids.map((id) => {
     const connector = found.find(({ _id }) => _id === id)
     if (!connector) throw new NotFound('connector')
     if (!withModels.includes(connector.provider)) throw new ConnectorRequired(withModels)
-  }
+    return connector.provider
+  })
 }
 
 const verify = makeVerifier({
   typ: tokenType,
-  requiredClaims: ['sub', 'tenant_id', 'purpose', 'connector_id', 'fallbacks', 'iat', 'exp'],
+  requiredClaims: ['sub', 'tenant_id', 'purpose', 'connector_id', 'provider', 'fallbacks', 'iat', 'exp'],
   maxTokenAge: longestSec,
 })
 
 /** What a token grants. Throws Unauthenticated if it is not ours or has expired, and what the database throws. */
-export async function grantOf(token: string): Promise<Grant> {
+export async function grantOf(token: string): Promise<IssuedGrant> {
   let claims: JWTPayload
   try {
     claims = await verify(token, names)
@@ -91,6 +104,7 @@ export async function grantOf(token: string): Promise<Grant> {
     tenant_id: String(claims['tenant_id']),
     purpose: { kind, id: String(claims.sub) },
     connector_id: String(claims['connector_id']),
+    provider: String(claims['provider']),
     fallbacks: claims['fallbacks'] as Fallback[],
   }
 }

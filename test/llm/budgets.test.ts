@@ -1,9 +1,13 @@
 import Anthropic from '@anthropic-ai/sdk'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import OpenAI from 'openai'
+import { v7 } from 'uuid'
 import type { ModelGateway } from '../../gateway/models/server.ts'
+import { newId } from '../../lib/ids.ts'
 import { Connector } from '../../models/connectors/connectors.ts'
-import { closeLedger, ledgerOf, monthLedgerOf, monthOf } from '../../models/llm/ledgers.ts'
+import { setLimits, Tenant } from '../../models/identity/tenants.ts'
+import { LlmCall } from '../../models/llm/calls.ts'
+import { closeLedger, Ledger, ledgerOf, monthLedgerOf, monthOf } from '../../models/llm/ledgers.ts'
 import { issueToken } from '../../models/llm/tokens.ts'
 import { ask as askApi } from '../support/client.ts'
 import { said } from '../support/model-provider/answers.ts'
@@ -133,6 +137,22 @@ test('calls one after another have all of a budget', async () => {
   expect(await tokens(by)).toBe(10 * whole)
 })
 
+test('a reservation without a record is taken back when the purpose gets its next token', async () => {
+  const by = await makeCaller(tenant.id, connector, { budget: 1_000 })
+  await ask(by, 'm')
+  await by.calls(1)
+  const [old, recent] = [v7({ msecs: Date.now() - 3 * 3_600_000 }), newId()]
+  await Ledger.updateOne(
+    { _id: `${tenant.id}:session:${by.purpose.id}`, tenant_id: tenant.id },
+    { $inc: { tokens: 700 }, $set: { open: { [old]: 400, [recent]: 300 } } },
+  )
+  const grant = { tenant_id: tenant.id, purpose: by.purpose, connector_id: connector, fallbacks: [] }
+  await issueToken(grant, 1_000)
+  // The call of the recent one may be under way.
+  const ledger = await ledgerOf(tenant.id, by.purpose)
+  expect(ledger).toMatchObject({ tokens: whole + 300, open: { [recent]: 300 } })
+})
+
 describe('the limit of a tenant’s month', () => {
   test('is refused like a budget, for every purpose', async () => {
     const poor = await makeTenant({ max_llm_tokens_month: whole })
@@ -145,6 +165,17 @@ describe('the limit of a tenant’s month', () => {
     }
     expect(provider.askedFor('beyond-month')).toEqual([])
     expect(await monthLedgerOf(poor.id, monthOf(new Date()))).toMatchObject({ tokens: whole, open: {} })
+  })
+
+  test('counts for the next call when it is changed', async () => {
+    const other = await makeTenant({ max_llm_tokens_month: 1_000_000 })
+    const by = await makeCaller(other.id, await makeConnector(other.id, provider.base_url))
+    await ask(by, 'm')
+    await setLimits(other.id, { max_llm_tokens_month: whole })
+    await expect(ask(by, 'm')).rejects.toMatchObject({ status: 403, code: 'budget_exceeded' })
+    expect(await monthLedgerOf(other.id, monthOf(new Date()))).toMatchObject({ tokens: whole, open: {} })
+    await setLimits(other.id, { max_llm_tokens_month: 1_000_000 })
+    await ask(by, 'm')
   })
 
   test('of nothing allows nothing', async () => {
@@ -199,6 +230,17 @@ describe('a token', () => {
     await expect(ask(by, 'm')).rejects.toMatchObject(refused)
     expect(await by.calls()).toMatchObject([{ status: 'refused', input_tokens: 0 }])
     expect(await ledgerOf(tenant.id, by.purpose)).toMatchObject({ tokens: 0, open: {} })
+  })
+
+  test('ends with its tenant, whose call leaves no record', async () => {
+    const going = await makeTenant()
+    const by = await makeCaller(going.id, await makeConnector(going.id, provider.base_url))
+    await ask(by, 'm')
+    await by.calls(1)
+    await Tenant.updateOne({ _id: going.id }, { $set: { status: 'deleting' } })
+    await expect(ask(by, 'm')).rejects.toMatchObject(refused)
+    expect(await LlmCall.countDocuments({ tenant_id: going.id })).toBe(1)
+    expect(await ledgerOf(going.id, by.purpose)).toMatchObject({ tokens: whole, open: {} })
   })
 
   test('for a connector of another API is told so', async () => {
