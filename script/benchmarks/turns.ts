@@ -15,18 +15,6 @@ const requestsAtOnce = 50
  */
 export async function turns(stack: Stack, creates = 2_000): Promise<Row[]> {
   const [busy, other] = await tenants(stack)
-  const create = async (tenant: As, fields: object): Promise<string> => {
-    const body = {
-      name: `bench-turns-${newId()}`,
-      image: 'busybox',
-      cpu_cores: 0.1,
-      memory_mib: 16,
-      ...fields,
-    }
-    const { id, state } = await tenant.finish('POST', '/api/v1/containers', body)
-    if (state !== 'succeeded') throw new Error(`create ${state}`)
-    return id
-  }
   const measured = async (): Promise<number> => {
     let id = ''
     const ms = await timed(async () => (id = await create(other, { command: ['sleep', '3600'] })))
@@ -100,4 +88,11 @@ async function tenants(stack: Stack): Promise<[As, As]> {
   } finally {
     await disconnectDatabase()
   }
+}
+
+async function create(tenant: As, fields: object): Promise<string> {
+  const body = { name: `bench-turns-${newId()}`, image: 'busybox', cpu_cores: 0.1, memory_mib: 16, ...fields }
+  const { id, state } = await tenant.finish('POST', '/api/v1/containers', body)
+  if (state !== 'succeeded') throw new Error(`create ${state}`)
+  return id
 }
