@@ -41,6 +41,9 @@ export const DumpOrder = z.object({
 })
 export type DumpOrder = z.infer<typeof DumpOrder>
 
+/** The host counts its attempts, so that a request which arrives late takes nothing from a later one. */
+export const DumpAttempt = z.strictObject({ attempt: z.int().min(1) })
+
 /** Null: an earlier attempt has written the copy whole. */
 export const DumpBegun = z.object({ order: DumpOrder.nullable() })
 

@@ -54,8 +54,11 @@ export const makeBackupActivities = () => ({
     const execution = await findBackupExecution(id)
     if (!execution) return false
     const { tenant_id } = execution
-    // No host writes to it from now on.
-    await BackupExecution.updateOne({ _id: id, tenant_id }, { $inc: { attempt: 1 }, $set: { copy: null } })
+    // No host writes to it from now on: none counts its attempts so far.
+    await BackupExecution.updateOne(
+      { _id: id, tenant_id },
+      { $inc: { attempt: 1_000_000 }, $set: { copy: null } },
+    )
     if (execution.archive_id) await noteUntidy(execution.archive_id)
     return dropParts(execution)
   },

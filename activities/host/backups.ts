@@ -38,7 +38,7 @@ interface Parts {
   serviceLabel: string
   api: {
     /** Begins an attempt to write a copy. Null: it is there already. */
-    begin(deployServerId: string, executionId: string): Promise<DumpOrder | null>
+    begin(deployServerId: string, executionId: string, attempt: number): Promise<DumpOrder | null>
     keepPart(
       deployServerId: string,
       executionId: string,
@@ -240,13 +240,14 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
      * InstanceNotRunning.
      */
     async dumpOnHost(deployServerId: string, executionId: string): Promise<void> {
-      const order = await api.begin(deployServerId, executionId)
+      const { attempt } = activityInfo()
+      const order = await api.begin(deployServerId, executionId, attempt)
       if (!order) return
-      const { attempt, key, machine_id, service_id } = order
+      const { key, machine_id, service_id } = order
       const container = serviceOf(machine_id, service_id)
       // That of a host's worker that was killed.
       await scripts.end(container, executionId)
-      if (activityInfo().attempt > 1) await untilItAnswers(order, executionId)
+      if (attempt > 1) await untilItAnswers(order, executionId)
       const script = await scripts.open(container, order.script, executionId)
       const signal = cancellationSignal()
       try {

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import {
   CopyOrder,
+  DumpAttempt,
   DumpBegun,
   DumpReport,
   partAtMostKib,
@@ -38,10 +39,11 @@ export const backupProtocol = [
     permission: writing,
     summary: 'Begin an attempt to write a backup',
     params,
+    body: DumpAttempt,
     responses: { 200: DumpBegun },
-    handle: async ({ caller, params: { id, server_id, execution_id } }) => {
+    handle: async ({ caller, params: { id, server_id, execution_id }, body: { attempt } }) => {
       own(caller, id)
-      return { order: await beginDump(await deployServerOnHost(id, server_id), execution_id) }
+      return { order: await beginDump(await deployServerOnHost(id, server_id), execution_id, attempt) }
     },
   }),
 

@@ -56,7 +56,7 @@ export interface BackupExecutionDocument extends ResourceDocument<StateOf<typeof
   scheduled_at: Date | null
   started_at: Date | null
   ended_at: Date | null
-  /** How often a host has begun to write it. Only the parts of the last attempt count. */
+  /** The last attempt of a host to write it. Only its parts count. */
   attempt: number
   /** Null until it is whole. */
   copy: BackupCopy | null

@@ -24,25 +24,25 @@ type Server = Pick<DeployServerDocument, '_id' | 'tenant_id' | 'nodes'>
 
 /**
  * Begins an attempt to write the copy: what an earlier one has sent is of no use. Null: that one has sent all, and its host did
- * not learn of it. Throws NotFound.
+ * not learn of it. Throws NotFound, also if a later attempt has begun.
  */
-export async function beginDump(server: Server, _id: string): Promise<DumpOrder | null> {
+export async function beginDump(server: Server, _id: string, attempt: number): Promise<DumpOrder | null> {
   const of = { _id, tenant_id: server.tenant_id, deploy_server_id: server._id, status: 'creating' as const }
   const execution = await BackupExecution.findOneAndUpdate(
-    { ...of, copy: null },
-    { $inc: { attempt: 1 } },
+    { ...of, copy: null, attempt: { $lte: attempt } },
+    { $set: { attempt } },
     { returnDocument: 'after' },
   ).lean()
-  if (!execution && (await BackupExecution.exists(of))) return null
+  if (!execution && (await BackupExecution.exists({ ...of, copy: { $ne: null } }))) return null
   const database =
     execution && (await Database.findOne({ _id: execution.database_id, tenant_id: server.tenant_id }).lean())
   const machine_id = server.nodes.find(({ name }) => name === database?.volume_node)?.machine_id
   if (!execution || !database || !machine_id) throw new NotFound('backup execution')
-  while (await dropParts(execution, execution.attempt)) {}
+  while (await dropParts(execution, attempt)) {}
   const { copies, archive, healthy } = engineOf(database.type)
   const { dump, compressed } = execution.archive_id && archive ? { ...archive, compressed: false } : copies
   return {
-    attempt: execution.attempt,
+    attempt,
     key: await copyKeyOf(execution),
     machine_id,
     service_id: database._id,

@@ -3,6 +3,7 @@ import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { beginDump } from '../../models/deploy/backup-orders.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
 import { Backup } from '../../models/deploy/backups.ts'
+import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
 import { replicas } from '../support/api-clients.ts'
 import { spoil, storedBytes } from '../support/blobs.ts'
@@ -122,10 +123,26 @@ describeEngines('a backup', () => {
     const { attempt } = (await BackupExecution.findOne(stored).lean()) ?? {}
     await BackupExecution.updateOne(stored, { $set: { status: 'creating' } })
     const of = { _id: server.id, tenant_id: tenant.id, nodes: [] }
-    expect(await beginDump(of, execution.id)).toBeNull()
+    expect(await beginDump(of, execution.id, 9)).toBeNull()
     await BackupExecution.updateOne(stored, { $set: { status: 'succeeded' } })
     expect(await BackupExecution.findOne(stored).lean()).toMatchObject({ attempt })
     expect(await BackupPart.countDocuments({ execution_id: execution.id, tenant_id: tenant.id })).toBe(1)
+    await remove(id)
+  })
+
+  test('is written on though the request that began an earlier attempt arrives late', async () => {
+    const { id } = await filled()
+    const execution = await backUp(id)
+    const stored = { _id: execution.id, tenant_id: tenant.id }
+    const { copy } = (await BackupExecution.findOne(stored).lean()) ?? {}
+    await BackupExecution.updateOne(stored, { $set: { status: 'creating', copy: null } })
+    const { nodes = [] } = (await DeployServer.findOne({ _id: server.id, tenant_id: tenant.id }).lean()) ?? {}
+    const of = { _id: server.id, tenant_id: tenant.id, nodes }
+    expect(await beginDump(of, execution.id, 3)).toMatchObject({ attempt: 3 })
+    await expect(beginDump(of, execution.id, 2)).rejects.toMatchObject({ status: 404 })
+    expect(await BackupExecution.findOne(stored).lean()).toMatchObject({ attempt: 3 })
+    await BackupExecution.updateOne(stored, { $set: { status: 'succeeded', copy } })
+    await (await databases.deleteExecution(execution.id)).operation.success()
     await remove(id)
   })
 

@@ -205,8 +205,13 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     },
 
     backups: {
-      begin: async (deployServerId: string, executionId: string): Promise<DumpOrder | null> =>
-        (await call(`${execution(deployServerId, executionId)}/attempts`, DumpBegun, post({}))).order,
+      begin: async (
+        deployServerId: string,
+        executionId: string,
+        attempt: number,
+      ): Promise<DumpOrder | null> =>
+        (await call(`${execution(deployServerId, executionId)}/attempts`, DumpBegun, post({ attempt })))
+          .order,
 
       keepPart: async (
         deployServerId: string,
