@@ -24,7 +24,7 @@ import {
 } from './operation.ts'
 import { parse, problemHandler, toProblem } from './problems.ts'
 import { attend, checkOrigin, type ServeSocket } from './sockets.ts'
-import { unlessRevoked } from './still-allowed.ts'
+import { makeShared, unlessRevoked } from './still-allowed.ts'
 
 export interface RouterSettings {
   KEELSON_API_URL: string
@@ -86,6 +86,8 @@ export function serve(
   app.use(problemHandler(log))
 }
 
+const callersNow = makeShared<Caller | HostCaller | null>()
+
 function handlerOf(
   operation: Operation,
   readBody: express.RequestHandler,
@@ -123,7 +125,8 @@ function handlerOf(
       await audit({ actor: actorOf(owner), operation, request, response, address, params }, how)
     }
     const stillAllowed = async () => {
-      const now = await callerOf(operation, request, issuer)
+      const ask = () => callerOf(operation, request, issuer)
+      const now = await (owner ? callersNow(owner.token, ask) : ask())
       if (now && now.kind !== 'host') await admit(now, request)
     }
     let answer: unknown
