@@ -2,6 +2,8 @@ import { expect, test } from '@jest/globals'
 import { makeShared } from '../../api/still-allowed.ts'
 import { eventually } from '../support/eventually.ts'
 
+const refused = () => Promise.reject(new Error('no'))
+
 test('callers under one key share an answer for a moment, and no other', async () => {
   const shared = makeShared<number>(50)
   let asked = 0
@@ -13,7 +15,6 @@ test('callers under one key share an answer for a moment, and no other', async (
 
 test('a refusal is shared, too, and forgotten as soon', async () => {
   const shared = makeShared<string>(50)
-  const refused = () => Promise.reject(new Error('no'))
   await expect(shared('one', refused)).rejects.toThrow('no')
   await expect(shared('one', async () => 'yes')).rejects.toThrow('no')
   expect(await eventually(() => shared('one', async () => 'yes').catch(() => null))).toBe('yes')
