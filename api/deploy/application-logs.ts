@@ -71,7 +71,11 @@ function replicasOf({ _id, tenant_id }: ApplicationDocument, signal: AbortSignal
       if (!replica) throw new NotFound('replica')
       return askService(replica.host_id, replica, askLogs(query), signal)
     },
-    lineOf: (id, line) => ({ time: line.time, text: JSON.stringify({ ...line, ...tell(id) }) }),
+    lineOf: (id, line) => ({
+      time: line.time,
+      stream: line.stream,
+      text: JSON.stringify({ ...line, ...tell(id) }),
+    }),
     remarkOn: (id, missing) => ({ time: '', text: JSON.stringify({ ...tell(id), missing }) }),
   }
 }

@@ -82,7 +82,7 @@ function engineAsReplica({ _id, tenant_id }: DatabaseDocument, signal: AbortSign
       if (!place) throw new NotFound('engine')
       return askService(place.host_id, place, askLogs(query), signal)
     },
-    lineOf: (_, line) => ({ time: line.time, text: JSON.stringify(line) }),
+    lineOf: (_, line) => ({ time: line.time, stream: line.stream, text: JSON.stringify(line) }),
     remarkOn: (_, missing) => ({ time: '', text: JSON.stringify({ missing }) }),
   }
 }

@@ -70,7 +70,11 @@ function containersOf(
       if (!place) throw new NotFound('container')
       return askService(place.host_id, place, askLogs(query), signal)
     },
-    lineOf: (id, line) => ({ time: line.time, text: JSON.stringify({ ...line, ...tell(id) }) }),
+    lineOf: (id, line) => ({
+      time: line.time,
+      stream: line.stream,
+      text: JSON.stringify({ ...line, ...tell(id) }),
+    }),
     remarkOn: (id, missing) => ({ time: '', text: JSON.stringify({ ...tell(id), missing }) }),
   }
 }

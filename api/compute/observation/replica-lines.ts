@@ -6,7 +6,8 @@ import type { LogLine } from '../../../lib/host-protocol.ts'
 import { NotFound, Unavailable } from '../../../lib/problem.ts'
 import { away } from './log-archive.ts'
 import type { LogsQuery } from './logs.ts'
-import { inOrderOfTime, type TimedLine } from './timed-lines.ts'
+import { makeSeen, type Seen } from './seen-lines.ts'
+import { inOrderOfTime, mostOvertaking, streamsInOrder, type TimedLine } from './timed-lines.ts'
 import { wholeLines } from './whole-lines.ts'
 
 // The log of something that has replicas, as their hosts have it: the lines of now, and new ones as they come.
@@ -32,8 +33,6 @@ export interface Kept {
   rest: () => 'none' | 'later' | 'away'
 }
 
-type Seen = Map<string, string>
-
 /**
  * The lines that these replicas have now, after a remark for each whose host does not answer; to follow, also those that
  * come later. Throws Unavailable if none answers.
@@ -49,23 +48,23 @@ export async function replicaLines(
   return query.follow ? inTurn(lines, followed(replicas, seen, query.since, signal)) : lines
 }
 
-/** `seen` gets the time of each replica's last line as it is read. */
+/** `seen` gets each replica's lines as they are read. */
 async function present(
   replicas: Replicas,
   names: string[],
   query: LogsQuery,
 ): Promise<{ lines: AsyncIterable<TimedLine[]>; seen: Seen }> {
-  const seen: Seen = new Map()
+  const seen = makeSeen()
   // Who asked for the last lines does not get all lines of a replica that could not say where its last one is.
   const now = query.lines === undefined || query.since ? undefined : new Date().toISOString()
-  const silent = (name: string): void => void (now && !seen.has(name) && seen.set(name, now))
-  // Also without any lines wanted: following begins after the last one.
-  const lines = query.lines === undefined ? undefined : Math.max(query.lines, 1)
+  const silent = (name: string): void => void (now && !seen.until(name) && seen.begin(name, now))
+  // Also without any lines wanted: following begins after the last ones.
+  const lines = query.lines === undefined ? undefined : Math.max(query.lines, mostOvertaking)
   const answers = await Promise.allSettled(
     names.map(async (name) => {
       const answer = linesOf(replicas, name, await ask(replicas, name, { ...query, lines, follow: false }))
       const batches = noting(seen, name, answer)
-      return query.follow ? untilBrokenOff(batches, () => silent(name)) : batches
+      return streamsInOrder(query.follow ? untilBrokenOff(batches, () => silent(name)) : batches)
     }),
   )
   const there = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
@@ -118,8 +117,7 @@ async function* noting(
   batches: AsyncIterable<TimedLine[]>,
 ): AsyncGenerator<TimedLine[]> {
   for await (const lines of batches) {
-    const last = lines.at(-1)
-    if (last) seen.set(name, last.time)
+    seen.add(name, lines)
     yield lines
   }
 }
@@ -162,24 +160,21 @@ async function* followed(
 
   async function sendFresh(name: string, batches: AsyncIterable<TimedLine[]>): Promise<void> {
     for await (const batch of batches) {
-      const fresh = batch.filter(({ time }) => time > (seen.get(name) ?? ''))
-      const last = fresh.at(-1)
-      if (!last) continue
-      seen.set(name, last.time)
-      await send(fresh)
+      const fresh = seen.add(name, batch)
+      if (fresh.length) await send(fresh)
     }
   }
 
   /** Until the host ends its answer or goes away: the next look asks again. */
   async function read(name: string): Promise<void> {
-    const answer = await ask(replicas, name, { follow: true, since: seen.get(name) ?? since })
+    const answer = await ask(replicas, name, { follow: true, since: later(seen.askFrom(name), since) })
     await sendFresh(name, linesOf(replicas, name, answer))
   }
 
   /** What a former replica wrote after its last line here: its host ended its answer before. */
   async function readKept(name: string): Promise<void> {
-    const from = seen.get(name) ?? since ?? begunAt
-    seen.set(name, from)
+    const from = seen.until(name) ?? since ?? begunAt
+    seen.begin(name, from)
     const kept = replicas.kept?.(name, from)
     if (kept) await sendFresh(name, kept.lines)
     const rest = kept?.rest() ?? 'none'
@@ -215,6 +210,11 @@ async function* followed(
     (error: unknown) => lines.destroy(error as Error),
   )
   yield* lines as AsyncIterable<TimedLine[]>
+}
+
+function later(one: string | undefined, other: string | undefined): string | undefined {
+  if (one === undefined || other === undefined) return one ?? other
+  return Date.parse(one) > Date.parse(other) ? one : other
 }
 
 /** As Node says that the other side has closed the connection before the end of its answer. */

@@ -1,7 +1,11 @@
+import type { LogLine } from '../../../lib/host-protocol.ts'
+
 /** A line as clients get it, with the time by which the lines of all replicas are ordered. */
 export interface TimedLine {
   time: string
   text: string
+  /** The lines of one stream of a replica are in order of time. Absent: the replica has one stream. */
+  stream?: LogLine['stream']
 }
 
 const longestBatch = 1_000
@@ -46,6 +50,19 @@ export async function* inOrderOfTime(sources: AsyncIterable<TimedLine[]>[]): Asy
     yield batch
     batch = []
   }
+}
+
+// The engine reads each stream of a container by itself, so that a line of one can be written after later ones of the other.
+export const mostOvertaking = 100
+
+/** Puts the lines of a replica's streams in order of time. */
+export async function* streamsInOrder(batches: AsyncIterable<TimedLine[]>): AsyncGenerator<TimedLine[]> {
+  let held: TimedLine[] = []
+  for await (const lines of batches) {
+    held = [...held, ...lines].toSorted(order)
+    if (held.length > mostOvertaking) yield held.splice(0, held.length - mostOvertaking)
+  }
+  yield held
 }
 
 function order(one: TimedLine | undefined, other: TimedLine | undefined): number {
