@@ -7,11 +7,44 @@ import PQueue from 'p-queue'
  */
 export type Queue = <T>(work: () => Promise<T>, signal?: AbortSignal, party?: string) => Promise<T>
 
-/** Runs at most `width` at once. */
-export function makeQueue(width = 1): Queue {
+/**
+ * Runs at most `width` at once. While the queue is full, `newcomers` parties of which nothing runs begin beyond the
+ * width, and the others make up for them as soon as they can.
+ */
+export function makeQueue(width = 1, { newcomers = 0 } = {}): Queue {
   const queue = new PQueue({ concurrency: width })
   const rounds = makeRounds()
+  const running = new Map<string, number>()
+  let beyond = 0
+
+  async function run<T>(party: string, work: () => Promise<T>): Promise<T> {
+    running.set(party, (running.get(party) ?? 0) + 1)
+    try {
+      return await work()
+    } finally {
+      const left = (running.get(party) ?? 0) - 1
+      if (left) running.set(party, left)
+      else running.delete(party)
+    }
+  }
+
+  function addBeyond(change: number): void {
+    beyond += change
+    queue.concurrency = Math.max(1, width - beyond)
+  }
+
+  async function runBeyond<T>(party: string, work: () => Promise<T>): Promise<T> {
+    addBeyond(1)
+    try {
+      return await run(party, work)
+    } finally {
+      addBeyond(-1)
+    }
+  }
+
   return (work, signal, party = '') => {
+    const isFull = queue.pending >= queue.concurrency
+    if (isFull && beyond < newcomers && !running.has(party) && !signal?.aborted) return runBeyond(party, work)
     const round = rounds.join(party)
     // p-queue would let the signal abort work that has begun, so give it a signal that covers only the wait.
     const waiting = new AbortController()
@@ -22,7 +55,7 @@ export function makeQueue(width = 1): Queue {
     const begin = () => {
       signal?.removeEventListener('abort', leave)
       rounds.begin(party, round)
-      return work()
+      return run(party, work)
     }
     if (signal?.aborted) leave()
     else signal?.addEventListener('abort', leave, { once: true })

@@ -1,11 +1,9 @@
-import { availableParallelism } from 'node:os'
 import { cancellationSignal, heartbeat } from '@temporalio/activity'
 import type { ContainerEngine, ContainerSpec, FoundContainer } from '../../drivers/containers.ts'
 import { ImageNotFound } from '../../drivers/errors.ts'
-import { makeQueue } from '../../lib/queue.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
-import { turn } from './turns.ts'
+import { turn, type Turns } from './turns.ts'
 
 interface Parts {
   engine: ContainerEngine
@@ -13,21 +11,18 @@ interface Parts {
   configVars: (instanceId: string) => Promise<Record<string, string>>
   hosted: HostedDisks
   networks: Pick<Networks, 'ready' | 'attachTo'>
+  /** Starts and removals. */
+  turns: Pick<Turns, 'take'>
 }
 
 /** A container with its disks. */
 type Ordered = ContainerSpec & { disks?: { disk_id: string; mount_path: string; read_only: boolean }[] }
 
-// Each start costs the engine CPU, and many at once slow all down: 40 at once took 39 s on two cores, four at a time 8
-// s.
-const startsAtOnce = 2 * availableParallelism()
-
 /**
  * Container activities of a host. This worker or the next may repeat each step: it checks the present state before it
  * acts. Errors are those of drivers/errors.ts.
  */
-export function makeContainersOnHost({ engine, configVars, hosted, networks }: Parts) {
-  const inSlot = makeQueue(startsAtOnce)
+export function makeContainersOnHost({ engine, configVars, hosted, networks, turns }: Parts) {
   const pull = (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
     engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 
@@ -46,7 +41,7 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
         spec.network ? networks.ready(spec.id) : undefined,
       ])
       const onNetwork = (pid: number): Promise<void> => networks.attachTo(spec.id, pid)
-      return inSlot(
+      return turns.take(
         async () => {
           const mounts = await hosted.mountsFor(spec.id, disks, operationId)
           return withImage(
@@ -80,7 +75,7 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks }: P
       options: { discard?: boolean; disk_ids?: string[] } = {},
     ): Promise<void> {
       const { discard = false, disk_ids = [] } = options
-      await inSlot(() => engine.remove(id, { discard }), ...turn())
+      await turns.take(() => engine.remove(id, { discard }), ...turn())
       await hosted.detachAll(disk_ids)
     },
 

@@ -46,7 +46,7 @@ const startsAtOnce = availableParallelism()
  * state before it acts. Errors are those of drivers/errors.ts.
  */
 export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
-  const inSlot = makeQueue(startsAtOnce)
+  const inSlot = makeQueue(startsAtOnce, { newcomers: startsAtOnce })
 
   function engine(): MachineLifecycle & MachineTransfers {
     if (!machines) throw new HostNotEquipped('support for microVMs and VMs')

@@ -92,6 +92,33 @@ test('the parties of a queue take turns, however much each has added, and each k
   expect(begun).toEqual(['a1', 'b1', 'c1', 'd4', 'a2', 'b2', 'a3', 'a4'])
 })
 
+test('a party of which nothing runs begins beyond the width, and the others make up for it', async () => {
+  const queue = makeQueue(2, { newcomers: 1 })
+  const { begun, step, end } = steps()
+  const add = (number: number, party: string) => queue(step(number), undefined, party)
+  const all = [0, 1, 2, 3].map((number) => add(number, 'a'))
+  all.push(add(4, 'b'), add(5, 'b'), add(6, 'c'))
+  expect(begun).toEqual([0, 1, 4])
+  end(0)
+  await all[0]
+  await Promise.resolve()
+  expect(begun).toEqual([0, 1, 4])
+  end(4)
+  await all[4]
+  await Promise.resolve()
+  expect(begun).toHaveLength(4)
+  const endAll = (): void => {
+    for (const number of begun) end(number)
+  }
+  while (begun.length < all.length) {
+    endAll()
+    await Promise.resolve()
+  }
+  endAll()
+  await Promise.all(all)
+  expect(new Set(begun)).toEqual(new Set([0, 1, 2, 3, 4, 5, 6]))
+})
+
 test('named queues run work of one name in order, and work of different names in parallel', async () => {
   const inTurn = makeNamedQueues()
   const { begun, step, end } = steps()

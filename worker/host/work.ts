@@ -3,6 +3,7 @@ import { NativeConnection, Worker } from '@temporalio/worker'
 import { SignJWT } from 'jose'
 import { failures } from '../../activities/failures.ts'
 import { heartbeats } from '../../activities/heartbeats.ts'
+import type { Turns } from '../../activities/host/turns.ts'
 import { measured } from '../../activities/measured.ts'
 import type { Settings } from '../../config.ts'
 import { gatewayAudience, gatewayTokenSec, hostTokenType } from '../../lib/host-protocol.ts'
@@ -12,12 +13,14 @@ import type { KeyRing } from '../../lib/seal.ts'
 import { dataConverter, hostQueue } from '../../lib/temporal.ts'
 import { makeBackoff } from '../retry.ts'
 import type { Credential } from './enrolment.ts'
+import { taskSlots } from './task-slots.ts'
 
 interface With {
   credential: Pick<Credential, 'hostId' | 'key'>
   /** Asks the API for the keys of this host's payloads. */
   codecKeys: () => Promise<KeyRing>
   activities: object
+  turns: Turns
   onStarted: () => void
   log: Logger
 }
@@ -38,7 +41,7 @@ export async function keepWorking(settings: Settings<'host'>, of: With, signal: 
 /** Runs one worker until the host stops or the connection is lost. */
 async function work(
   settings: Settings<'host'>,
-  { credential, codecKeys, activities, onStarted, log }: With,
+  { credential, codecKeys, activities, turns, onStarted, log }: With,
   signal: AbortSignal,
 ): Promise<void> {
   const codec = new EncryptingCodec({ ring: await codecKeys(), renew: codecKeys })
@@ -51,9 +54,7 @@ async function work(
       activities,
       interceptors: { activity: [measured, heartbeats, failures] },
       dataConverter: dataConverter(codec),
-      // Most activities only wait: for a grace period, a download, or a turn to start. With a low limit, one tenant's
-      // slow stops would block other tenants' starts.
-      maxConcurrentActivityTaskExecutions: 200,
+      tuner: taskSlots(turns),
       // A cancellation arrives with the answer to a heartbeat.
       maxHeartbeatThrottleInterval: '2 s',
       // A start that has begun ends within this time. Waiting activities are then cancelled and retried by the next
