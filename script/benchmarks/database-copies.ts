@@ -6,8 +6,8 @@ import { isEnded, type Stack } from './stack.ts'
 
 // Backups and restores beside the engine's own tools and zstd in a pipe, in the same worker, in turn.
 
-const rounds = 2
-const rows = 500_000 // some 50 MB as SQL
+const rounds = 3
+const rows = 1_500_000 // some 150 MB as SQL
 const memoryMib = 512
 const goal = '≥ 0.85'
 const lookEveryMs = 50
@@ -20,13 +20,13 @@ const tools = {
     restore: 'PGPASSWORD="$POSTGRES_PASSWORD" psql -q -h 127.0.0.1 -U "$POSTGRES_USER" -d template1',
   },
   mariadb: {
-    fill: `MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root "$MARIADB_DATABASE" -e "SET max_recursive_iterations = 1000000; CREATE TABLE filled AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < ${rows}) SELECT id, md5(id) AS a, md5(-id) AS b, rand() AS r FROM n"`,
+    fill: `MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root "$MARIADB_DATABASE" -e "SET max_recursive_iterations = ${rows}; CREATE TABLE filled AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < ${rows}) SELECT id, md5(id) AS a, md5(-id) AS b, rand() AS r FROM n"`,
     dump: 'MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb-dump -u root --single-transaction --quick --hex-blob --databases "$MARIADB_DATABASE"',
     restore: 'MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root',
   },
 }
 
-/** Backups and restores of a PostgreSQL and a MariaDB of some 50 MB each. */
+/** Backups and restores of a PostgreSQL and a MariaDB of some 150 MB each. */
 export const databaseCopies = (stack: Stack): Promise<Row[]> =>
   onWorker(stack, async (bench) => [
     ...(await copyRows(bench, 'postgresql')),
