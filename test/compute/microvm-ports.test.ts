@@ -8,7 +8,6 @@ import { holdPort } from '../support/held-port.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { guests } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
-import { publishedPort } from '../support/stack.ts'
 import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
