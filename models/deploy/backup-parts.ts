@@ -56,9 +56,10 @@ export async function keepPart(
   const blob = await storeBlob(bytes, within).catch(targetFailed)
   try {
     await transaction(async () => {
-      // This write conflicts with the begin of a later attempt, which drops the parts of this one.
+      // The count conflicts with the begin of a later attempt, which drops the parts of this one. A write that changes
+      // nothing would not.
       const present = { _id, tenant_id, attempt, copy: null }
-      const { matchedCount } = await BackupExecution.updateOne(present, { $set: { attempt } })
+      const { matchedCount } = await BackupExecution.updateOne(present, { $inc: { kept_parts: 1 } })
       if (matchedCount === 0) throw new NotFound('attempt of the backup')
       await keepBlob(blob)
       const part = { tenant_id, execution_id: _id, attempt, index, blob, bytes: bytes.length }
