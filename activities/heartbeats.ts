@@ -1,10 +1,13 @@
 import { Context } from '@temporalio/activity'
 import type { ActivityInterceptors } from '@temporalio/worker'
 
+// Heartbeats also deliver cancellation to the activity.
+const cancelledWithinMs = 3_500
+
 /**
  * For a worker's `interceptors.activity`: each activity sends heartbeats while it runs, so that Temporal detects a
  * killed worker. A heartbeat shows that the worker lives, not that the work proceeds: the activity's timeout covers a
- * hang. Heartbeats also deliver cancellation to the activity.
+ * hang.
  */
 export const heartbeats = (): ActivityInterceptors => ({
   inbound: {
@@ -13,7 +16,7 @@ export const heartbeats = (): ActivityInterceptors => ({
       const { heartbeatTimeoutMs } = context.info
       // A third of the timeout: two heartbeats may be lost.
       const beat = heartbeatTimeoutMs
-        ? setInterval(() => context.heartbeat(), heartbeatTimeoutMs / 3)
+        ? setInterval(() => context.heartbeat(), Math.min(heartbeatTimeoutMs / 3, cancelledWithinMs))
         : undefined
       try {
         return await next(input)

@@ -13,7 +13,7 @@ const sharedForMs = 1_000
 
 /**
  * Shares an answer for a moment among all who ask under the same key. All that a caller has open asks who the caller is by one
- * query: those of 1,700 waits took most of an api's time.
+ * query.
  */
 export function makeShared<T>(forMs = sharedForMs): (key: string, ask: () => Promise<T>) => Promise<T> {
   const answers = new Map<string, Promise<T>>()

@@ -7,8 +7,8 @@ import { everyTenant } from './tenant-scope.ts'
 
 /** Its events are the ids of the operations that are waited for. */
 const ended = new EventEmitter({ captureRejections: true }).setMaxListeners(0)
-// The change stream may have missed an end while it was interrupted, so the operations are also looked at: all together, since
-// a query for each of 1,600 waiters took all the time of the process.
+// The change stream may have missed an end while it was interrupted, so the operations are also looked at: all together.
+// With a query for each, and one for its caller, 1,600 waiters took 96 % of a process's time.
 const lookEveryMs = 5_000
 const looksAtOnce = 1_000
 

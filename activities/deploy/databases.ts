@@ -11,6 +11,7 @@ import { type PinnedPlace, placePinned } from '../../models/deploy/places.ts'
 import { forgetStorages, mountsOf, volumeOf } from '../../models/deploy/storages.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { permanently } from '../failures.ts'
+import { balancersOf, type Routed } from './deployments.ts'
 import { makeRefillActivities } from './refills.ts'
 import {
   certificateOfDatabase,
@@ -108,12 +109,16 @@ export const makeDatabaseActivities = () => ({
     await Database.updateOne({ _id: id }, { $set: before }).setOptions(everyTenant)
   },
 
-  /** It has answered: its volumes have something to lose. Paths lead to where it is now. */
-  async noteAnswered(id: string): Promise<void> {
+  /**
+   * It has answered: its volumes have something to lose. Paths and clients outside are led to where it is now; returns how
+   * these are.
+   */
+  async noteAnswered(id: string): Promise<Routed | null> {
     await Database.updateOne({ _id: id }, { $set: { has_data: true } }).setOptions(everyTenant)
     const database = await theDatabase(id)
     if (database.has_users) await leadPathsTo(database)
-    await leadClients(id)
+    const balanced = await leadClients(id)
+    return balanced && { ...balanced, host_ids: await balancersOf(balanced.lb_id) }
   },
 
   /** Throws `quota_exceeded`, `no_load_balancer`. */

@@ -8,7 +8,7 @@ export const turn = (): [signal: AbortSignal, party: string | undefined] => [
   activityInfo().priority?.fairnessKey,
 ]
 
-// Each sends heartbeats: those of 200 took a fifth of two cores.
+// Each sends heartbeats: with 200, the gateway and the host took 0.22 of a core, with eight 0.09.
 const mostWaiting = 8
 /** Slow starts do not keep other work from the host for longer. */
 const longestMs = 5_000

@@ -118,9 +118,12 @@ export async function runningVersion(place: Place): Promise<string | null> {
 // Reading a thousand routes takes a second.
 const reloadsWithinMs = 20_000
 
+// A worker that is busy handles its master's signal some milliseconds later.
+const stopsListeningWithinMs = 5_000
+
 /**
- * Brings the process to the configuration in its file. Connections go on; the former worker ends with its last one.
- * `master` keeps its pid. Throws EngineUnavailable, at once if the process is killed: its next start waits for this.
+ * Brings the process to the configuration in its file: no new connection gets the former one. Connections go on; the former
+ * worker ends with its last one. `master` keeps its pid. Throws EngineUnavailable, at once if the process is killed: its next start waits for this.
  */
 export async function reload(place: Place, master: number, version: string): Promise<void> {
   await askMaster(place, 'reload')
@@ -138,6 +141,19 @@ export async function reload(place: Place, master: number, version: string): Pro
     reloadsWithinMs,
     'The load balancer did not take its new configuration',
   )
+  const deadline = Date.now() + stopsListeningWithinMs
+  while (!(await formerAreStopping(place).catch(() => false))) {
+    if (Date.now() > deadline || !(await isThere())) return // the new configuration serves
+    await delay(reloadsWithin.lookEveryMs)
+  }
+}
+
+/** Whether all former workers have closed the ports, which they share with the new one. Throws EngineUnavailable. */
+async function formerAreStopping(place: Place): Promise<boolean> {
+  const [, former = ''] = (await askMaster(place, 'show proc')).split('# old workers')
+  const workers = [...former.matchAll(/^(\d+)\s+worker/gm)]
+  const said = await Promise.all(workers.map(([, pid]) => askMaster(place, `@!${pid} show info`)))
+  return !said.some((info) => /^Stopping: 0$/m.test(info)) // one that has ended says nothing of it
 }
 
 /** Kills the process with all its workers, and what a killed start has left. */

@@ -1,6 +1,6 @@
 import type Docker from 'dockerode'
 import type { LogEntry, LogOptions } from '../containers.ts'
-import { asking } from '../docker/errors.ts'
+import { asking, statusOf } from '../docker/errors.ts'
 import { readLogs } from '../docker/logs.ts'
 import { InstanceNotFound } from '../errors.ts'
 import type { DialMachine, TaskLogs } from '../swarms.ts'
@@ -26,14 +26,23 @@ export const makeTaskLogs =
 async function* linesOf(docker: Docker, ids: string[], options: LogOptions): AsyncGenerator<LogEntry> {
   const { lines } = options
   if (lines === undefined) {
-    for (const id of ids) yield* readLogs(docker, id, options)
+    for (const id of ids) yield* linesOfTask(docker, id, options)
     return
   }
   let kept: LogEntry[] = []
   for (const id of ids.toReversed()) {
     if (kept.length >= lines) break
-    const earlier = await Array.fromAsync(readLogs(docker, id, { ...options, lines: lines - kept.length }))
+    const earlier = await Array.fromAsync(linesOfTask(docker, id, { ...options, lines: lines - kept.length }))
     kept = [...earlier, ...kept]
   }
   yield* kept
+}
+
+/** None of a former task that Swarm has removed since it was listed. */
+async function* linesOfTask(docker: Docker, id: string, options: LogOptions): AsyncGenerator<LogEntry> {
+  try {
+    yield* readLogs(docker, id, options)
+  } catch (error) {
+    if (statusOf(error) !== 404) throw error
+  }
 }

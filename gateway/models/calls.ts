@@ -7,7 +7,7 @@ import type { Outbound } from '../../lib/outbound.ts'
 import { NotFound, Problem, Unauthenticated } from '../../lib/problem.ts'
 import { type Credential, credentialOf } from '../../models/connectors/secrets.ts'
 import { limitOf } from '../../models/identity/tenants.ts'
-import { type CallEnd, costOf, inLedgers } from '../../models/llm/calls.ts'
+import { type CallEnd, costOf, inLedgers, noEnd } from '../../models/llm/calls.ts'
 import { type Lack, ledgerOf, monthOf } from '../../models/llm/ledgers.ts'
 import { beginCall, endCall, newCall, type OpenCall, reserveCall } from '../../models/llm/metering.ts'
 import { partiesOf } from '../../models/llm/parties.ts'
@@ -97,16 +97,8 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
     created_at: now,
   })
   const end: CallEnd = {
-    ...noUsage,
+    ...noEnd,
     status: 'failed',
-    http_status: null,
-    code: null,
-    counted_by: null,
-    cost_nano_usd: null,
-    prices_version: null,
-    attempts: 0,
-    first_byte_ms: null,
-    duration_ms: null,
     connector_id: grant.connector_id,
     provider: grant.provider,
     base_url: '',

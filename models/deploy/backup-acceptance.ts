@@ -113,6 +113,7 @@ async function newExecution(
     started_at: null,
     ended_at: null,
     attempt: 0,
+    kept_parts: 0,
     copy: null,
     verified: null,
     look_at: null,

@@ -58,6 +58,8 @@ export interface BackupExecutionDocument extends ResourceDocument<StateOf<typeof
   ended_at: Date | null
   /** The last attempt of a host to write it. Only its parts count. */
   attempt: number
+  /** How many parts its attempts have kept. */
+  kept_parts: number
   /** Null until it is whole. */
   copy: BackupCopy | null
   /** Null: it was never read back. */
@@ -101,6 +103,7 @@ const schema = resourceSchema<BackupExecutionDocument>(
     started_at: date,
     ended_at: date,
     attempt: { type: Number, default: 0 },
+    kept_parts: { type: Number, default: 0 },
     copy: { type: Mixed, default: null },
     verified: { type: Mixed, default: null },
     look_at: date,

@@ -7,7 +7,7 @@ import { type BlobName, dropBlobs, dropUnkept, keepBlob, readBlob, storeBlob } f
 import { isDuplicateKey, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { tenantScoped } from '../tenant-scope.ts'
-import type { BackupExecutionDocument } from './backup-executions.ts'
+import { BackupExecution, type BackupExecutionDocument } from './backup-executions.ts'
 
 /** A sealed part of a copy (lib/backup-protocol.ts). */
 interface BackupPartDocument {
@@ -40,7 +40,7 @@ export const BackupPart = mongoose.model<BackupPartDocument>('BackupPart', schem
 
 type Of = Pick<BackupExecutionDocument, '_id' | 'tenant_id' | 'attempt'>
 
-/** Keeps a part of the present attempt. One that is there already stays. Throws `backup_target_failed`. */
+/** Keeps a part of this attempt, if it is the present one. A part that is there already stays. Throws NotFound, `backup_target_failed`. */
 export async function keepPart(
   {
     _id,
@@ -56,6 +56,11 @@ export async function keepPart(
   const blob = await storeBlob(bytes, within).catch(targetFailed)
   try {
     await transaction(async () => {
+      // The count conflicts with the begin of a later attempt, which drops the parts of this one. A write that changes
+      // nothing would not.
+      const present = { _id, tenant_id, attempt, copy: null }
+      const { matchedCount } = await BackupExecution.updateOne(present, { $inc: { kept_parts: 1 } })
+      if (matchedCount === 0) throw new NotFound('attempt of the backup')
       await keepBlob(blob)
       const part = { tenant_id, execution_id: _id, attempt, index, blob, bytes: bytes.length }
       await new BackupPart(part).save()

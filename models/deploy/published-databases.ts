@@ -1,7 +1,7 @@
 import { Problem } from '../../lib/problem.ts'
 import { Certificate, createCertificate } from '../network/certificates.ts'
 import { everyTenant } from '../tenant-scope.ts'
-import { inTurn, lead, unroute } from './application-routes.ts'
+import { type Balanced, inTurn, lead, targetsAt, unroute } from './application-routes.ts'
 import { Database, type DatabaseDocument } from './databases.ts'
 import { tlsKeyOf } from './database-tls.ts'
 import { engineOf } from './engines/index.ts'
@@ -40,15 +40,15 @@ export async function publish(database: DatabaseDocument): Promise<void> {
   await leadClients(_id)
 }
 
-/** Has the route of a published database lead to where it is now. Idempotent. */
-export async function leadClients(id: string): Promise<void> {
+/** Has the route of a published database lead to where it is now. Null if no clients are led to it. Idempotent. */
+export async function leadClients(id: string): Promise<Balanced | null> {
   const known = await Database.findById(id).setOptions(everyTenant).lean()
-  if (!known?.published) return
+  if (!known?.published) return null
   const { tenant_id, deploy_server_id } = known
-  await inTurn(deploy_server_id, async ({ nodes }, lbId) => {
+  return inTurn(deploy_server_id, async ({ nodes }, lbId) => {
     const database = await Database.findOne({ _id: id, tenant_id }).lean()
     const address = nodes.find(({ name }) => name === database?.volume_node)?.ip_address
-    if (!database?.published || !address || database.machine_port === null) return
+    if (!database?.published || !address || database.machine_port === null) return null
     const { machine_port: backend_port, published } = database
     const targets = [{ address, nic_id: null, port: backend_port, weight: 1 }]
     const first = {
@@ -57,7 +57,9 @@ export async function leadClients(id: string): Promise<void> {
       listener_port: published.listener_port,
       idle_timeout_sec: idleSec,
     }
-    await lead(tenant_id, lbId, first, { targets, backend_port, drain_timeout_sec: drainSec })
+    const its = { targets, backend_port, drain_timeout_sec: drainSec }
+    const route = await lead(tenant_id, lbId, first, its)
+    return { lb_id: lbId, targets: targetsAt(route, [{ ip_address: address, machine_port: backend_port }]) }
   })
 }
 

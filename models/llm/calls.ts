@@ -141,11 +141,9 @@ export const inLedgers = (call: NewCall): LedgerCall => ({
   reserved_tokens: call.reserved_tokens,
 })
 
-/** The record of a call that has begun. By hand: mongoose would take longer for it than MongoDB. */
-export const openRecord = (call: NewCall): CallDocument => ({
-  ...call,
+/** What the end of a call adds to its record, before the end. */
+export const noEnd = {
   ...noUsage,
-  status: 'open',
   http_status: null,
   code: null,
   counted_by: null,
@@ -154,6 +152,13 @@ export const openRecord = (call: NewCall): CallDocument => ({
   attempts: 0,
   first_byte_ms: null,
   duration_ms: null,
+} as const
+
+/** The record of a call that has begun. By hand: mongoose would take longer for it than MongoDB. */
+export const openRecord = (call: NewCall): CallDocument => ({
+  ...call,
+  ...noEnd,
+  status: 'open',
   settled: false,
 })
 

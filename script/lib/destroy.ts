@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { promisify } from 'node:util'
 import { askControl } from './control.ts'
 import { removeDisks } from './disks.ts'
@@ -91,6 +91,33 @@ async function empty(layout: Layout, spec: RoleSpec, socket: string): Promise<vo
     if (containers.length > 0) await run('docker', ['rm', '--force', '--volumes', ...containers], { env })
   } finally {
     await engine.stop() // else the role restarts it, and this program never ends
+    endShims(layout.run)
+  }
+}
+
+/** Ends what an engine that stopped meanwhile has left of containers that it removed. */
+function endShims(folder: string): void {
+  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    const [program = '', ...args] = argumentsOf(pid)
+    const its = args[args.indexOf('-address') + 1] ?? ''
+    if (basename(program).startsWith('containerd-shim') && its.startsWith(`${folder}/`)) kill(Number(pid))
+  }
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error // it has ended meanwhile
+  }
+}
+
+/** Empty if the process is gone. */
+function argumentsOf(pid: string): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
+  } catch {
+    return []
   }
 }
 

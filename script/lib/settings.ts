@@ -89,7 +89,7 @@ const defaultPorts = (base?: number) =>
         vxlan: base + 5,
         tunnel: base + 6,
         range: `${base + 100}-${base + 999}`,
-        disks: `${base + 72}-${base + 99}`,
+        disks: `${base + 84}-${base + 99}`,
       }
 
 /**

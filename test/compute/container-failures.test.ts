@@ -1,14 +1,16 @@
-import { createServer } from 'node:net'
-import { expect, test } from '@jest/globals'
+import { afterAll, expect, test } from '@jest/globals'
 import type { Json } from '../support/client.ts'
 import { shell } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
-import { facts, publishedPort } from '../support/stack.ts'
+import { holdPort } from '../support/held-port.ts'
+import { facts } from '../support/stack.ts'
 import { holdsNothing, makeTenant } from '../support/tenants.ts'
 
 // A container that cannot be created ends in a failed operation with a reason, and leaves nothing behind.
 
-const port = publishedPort(0)
+const { port, held } = await holdPort(0)
+afterAll(() => void held.close())
+
 const cases: { what: string; spec: Json; code: string; reason: RegExp }[] = [
   {
     what: 'an image that is nowhere',
@@ -43,26 +45,21 @@ const cases: { what: string; spec: Json; code: string; reason: RegExp }[] = [
 ]
 
 test.each(cases)('a container fails with a reason: $what', async ({ spec, code, reason }) => {
-  const held = createServer().listen(port, '0.0.0.0')
-  try {
-    const tenant = await makeTenant({ max_cpu_cores: 1000 })
-    const { id, operation } = await tenant.containers.create(spec)
-    const { state, error } = await operation.end()
-    expect({ state, error }).toMatchObject({
-      state: 'failed',
-      error: { code, status: 409, title: expect.any(String) },
-    })
-    expect(error?.detail ?? error?.title).toMatch(reason)
+  const tenant = await makeTenant({ max_cpu_cores: 1000 })
+  const { id, operation } = await tenant.containers.create(spec)
+  const { state, error } = await operation.end()
+  expect({ state, error }).toMatchObject({
+    state: 'failed',
+    error: { code, status: 409, title: expect.any(String) },
+  })
+  expect(error?.detail ?? error?.title).toMatch(reason)
 
-    const container = await tenant.containers.get(id)
-    expect(container).toMatchObject({ status: 'error', operation_id: null, host_id: null })
-    expect(container.status_reason).toMatch(reason)
-    expect(await engine.withLabel('keelson.resource', id)).toEqual([])
-    expect(await tenant.holds()).toEqual(holdsNothing)
-    await (await tenant.containers.delete(id)).operation.success()
-  } finally {
-    held.close()
-  }
+  const container = await tenant.containers.get(id)
+  expect(container).toMatchObject({ status: 'error', operation_id: null, host_id: null })
+  expect(container.status_reason).toMatch(reason)
+  expect(await engine.withLabel('keelson.resource', id)).toEqual([])
+  expect(await tenant.holds()).toEqual(holdsNothing)
+  await (await tenant.containers.delete(id)).operation.success()
 })
 
 test('a failed container can be corrected and started', async () => {

@@ -7,6 +7,7 @@ import { isLong } from '../support/long.ts'
 import { shell } from '../support/client.ts'
 import { docker, engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { execInside } from '../support/inside.ts'
 import {
   archived,
   askArchive,
@@ -16,6 +17,8 @@ import {
   piecesOf,
   upTo,
   writer,
+  writerBy,
+  writing,
 } from '../support/log-archive.ts'
 import { platform, startAll } from '../support/platform.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -33,17 +36,34 @@ const within = { withinMs: 300_000 }
 
 const isStopped = (id: string) =>
   eventually(async () => (await tenant.containers.get(id)).status === 'stopped', within)
-const hasMorePieces = async (id: string) => hasMore(id, (await piecesOf(id)).length)
+const countOf = async (id: string) => (await piecesOf(id)).length
 /** Resolves when the platform has read that many lines. */
 const hasWritten = (id: string, count: number) =>
   eventually(async () => (await archived(tenant.owner, id)).length === count, within)
 
+/** Where a script waits until it is told to go on. */
+const toldTo = (go: string): string => `until [ -e /${go} ]; do sleep 0.1; done`
+const tellTo = async (go: string, id: string): Promise<void> => {
+  const { code } = await execInside(docker.getContainer((await engine.only(id)).Id), ['touch', `/${go}`])
+  expect(code).toBe(0)
+}
+/** Writes `lines` lines, a part of them at a time: each further part when it is told to. */
+const writerToldTo = (...each: string[]) => {
+  const from = (part: number): number => Math.floor((lines * part) / (each.length + 1)) + 1
+  const parts = each.map((go, i) => `${toldTo(go)}; ${writing(from(i + 1), from(i + 2) - 1)}`)
+  return writerBy([writing(1, from(1) - 1), ...parts].join('; '))
+}
+
 describe('with a container that writes at full speed, capped at 1 MiB, the archive has each line once and in order', () => {
   test('while the container’s host worker is killed twice', async () => {
-    const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
-    for (const _ of [1, 2]) {
-      await hasMorePieces(id)
+    const twice = ['go-on', 'go-on-again']
+    const { id } = await tenant.containers.make({ ...writerToldTo(...twice), restart_policy: 'never' })
+    let count = 0
+    for (const go of twice) {
+      await hasMore(id, count)
       await platform.kill('host')
+      count = await countOf(id)
+      await tellTo(go, id)
       await platform.start('host')
     }
     await isStopped(id)
@@ -54,12 +74,14 @@ describe('with a container that writes at full speed, capped at 1 MiB, the archi
   testDrawn(
     'while the API is away, and then MongoDB',
     async () => {
-      const { id } = await tenant.containers.make({ ...writer(lines), restart_policy: 'never' })
-      await hasMorePieces(id)
+      const { id } = await tenant.containers.make({ ...writerToldTo('go-on'), restart_policy: 'never' })
+      await hasMore(id, 0)
       await platform.kill('api')
+      const count = await countOf(id)
+      await tellTo('go-on', id)
       await eventually(async () => (await engine.only(id)).State.Status === 'exited', within)
       await platform.start('api')
-      await hasMorePieces(id)
+      await hasMore(id, count)
       await platform.kill('mongodb')
       await platform.start('mongodb')
       await isStopped(id)
@@ -157,9 +179,11 @@ describe('the archived output', () => {
     // A million lines are some 190 MiB in the engine's files; the stack's hosts hold back 512 MiB in the long form,
     // else 96.
     const tooMany = lines === 1_000_000 ? 4_000_000 : 700_000
-    const slow = shell(`sleep 2; ${writer(tooMany).command.at(-1)}; sleep 600`)
-    const { id } = await tenant.containers.make({ ...slow, cpu_cores: 1, log_cap_mib: 1 })
+    const { id } = await tenant.containers.make(
+      writerBy(`${toldTo('begin')}; ${writing(1, tooMany)}; sleep 600`),
+    )
     await platform.kill('host')
+    await tellTo('begin', id)
     const container = docker.getContainer((await engine.only(id)).Id)
     const lastLine = async () => String(await container.logs({ stdout: true, tail: 1 }))
     await eventually(async () => (await lastLine()).includes(`${tooMany} `), within)

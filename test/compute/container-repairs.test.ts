@@ -1,7 +1,4 @@
 import { expect, test } from '@jest/globals'
-import { HostReport } from '../../lib/host-protocol.ts'
-import { Host } from '../../models/compute/hosts.ts'
-import { observe } from '../../models/compute/observe.ts'
 import { type ContainerBody, type Json, shell } from '../support/client.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { docker, engine } from '../support/engine.ts'
@@ -39,34 +36,6 @@ testDrawn('a container that is removed from its host is recreated, with its port
     data: { operation_id: expect.any(String) },
   })
   expect(await tenant.holds()).toEqual({ cpu_milli: 100, memory_mib: 16, reservations: 1 })
-})
-
-test('a report that began before its container was created does not end the container', async () => {
-  const tenant = await makeTenant()
-  const { id, host_id } = await settled(tenant)
-  const host = await Host.findById(host_id).orFail().lean()
-  const withoutIt = (age_ms: number) =>
-    observe(
-      host._id,
-      HostReport.parse({
-        data_plane_url: host.data_plane_url,
-        data_plane_certificate: host.data_plane_certificate,
-        address: host.address,
-        capacity: host.capacity,
-        engine: host.engine,
-        machines: host.machines,
-        kinds: host.kinds,
-        underlay_address: host.underlay_address,
-        tunnel_key: host.tunnel_key,
-        published_ports: host.published_ports,
-        things: [],
-        age_ms,
-      }),
-    )
-  await withoutIt(60_000)
-  expect(await tenant.containers.activity(id)).toEqual([])
-  await withoutIt(0)
-  expect(await noted(tenant, id, 'repair')).toMatchObject({ message: expect.stringMatching(/was missing/) })
 })
 
 test('a container that is killed is started again', async () => {

@@ -10,12 +10,12 @@ import { removeUnwantedBlobs, storeBlob, UnwantedBlob, useBlobStores } from '../
 import { keepPiece, LogArchive, readPiece, removeArchive } from '../../models/compute/log-archive.ts'
 import { eventually } from '../support/eventually.ts'
 import { piecesOf } from '../support/log-archive.ts'
-import { layout } from '../support/stack.ts'
+import { platformS3 } from '../support/stack.ts'
 
 // The archive in GridFS, and in a bucket of a server that speaks S3.
 
 const settings = {
-  KEELSON_S3_ENDPOINT: `http://127.0.0.1:${layout.apiPort + 72}`,
+  KEELSON_S3_ENDPOINT: `http://127.0.0.1:${platformS3.port}`,
   KEELSON_S3_REGION: 'us-east-1',
   KEELSON_S3_BUCKET: 'archive',
   KEELSON_S3_ACCESS_KEY: 'S3RVER',
@@ -28,7 +28,7 @@ let bucket: BlobStore
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'keelson-s3-'))
   server = new S3rver({
-    port: layout.apiPort + 72,
+    port: platformS3.port,
     address: '127.0.0.1',
     silent: true,
     directory: folder,

@@ -1,14 +1,13 @@
-import { createServer } from 'node:net'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { processesWith } from '../../drivers/system/programs.ts'
 import type { Accepted, ContainerBody, Json } from '../support/client.ts'
 import { describeHosts, first, second } from '../support/describe-hosts.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
+import { holdPort } from '../support/held-port.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { guests } from '../support/microvms.ts'
 import { platform } from '../support/platform.ts'
-import { publishedPort } from '../support/stack.ts'
 import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
@@ -124,11 +123,8 @@ describeHosts('published ports', () => {
 
       const small = await makeTenant()
       const its = await makeSubnet(small, (await makeVpc(small)).id)
-      const fixed = {
-        nics: [{ subnet_id: its.id }],
-        ports: [{ container_port: 80, host_port: publishedPort(81) }],
-      }
-      const held = createServer().listen(publishedPort(81), '0.0.0.0')
+      const { port, held } = await holdPort(81)
+      const fixed = { nics: [{ subnet_id: its.id }], ports: [{ container_port: 80, host_port: port }] }
       try {
         const { id, operation } = await small.microvms.create(serving(fixed))
         expect(await operation.end()).toMatchObject({

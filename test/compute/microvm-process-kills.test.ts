@@ -183,9 +183,10 @@ async function expectSound(tenant: TestTenant, id: string): Promise<void> {
   })
   expect(await guests(id)).toHaveLength(status === 'running' ? 1 : 0)
   for (const nic of nics) {
-    const places = await Promise.all(hosts.map(networkThings))
-    const links = places.flat().filter(({ kind, of }) => kind === 'link' && of.id === nic.id)
-    expect(links).toHaveLength(1)
+    await eventually(async () => {
+      const places = await Promise.all(hosts.map(networkThings))
+      return places.flat().filter(({ kind, of }) => kind === 'link' && of.id === nic.id).length === 1
+    })
   }
 }
 

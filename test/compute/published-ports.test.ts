@@ -1,4 +1,5 @@
 import { expect, test } from '@jest/globals'
+import { holdPort } from '../support/held-port.ts'
 import { mistakeAt } from '../support/refusals.ts'
 import { sampled } from '../support/sampled.ts'
 import { layout, publishedPort } from '../support/stack.ts'
@@ -39,6 +40,8 @@ test.each(sampled(Object.entries(notForTenants), 3))(
 
 test('a tenant publishes a requested port of the range', async () => {
   const { containers } = await makeTenant()
-  const ports = [{ container_port: 80, host_port: publishedPort(83) }]
-  expect(await containers.make({ ports })).toMatchObject({ ports: [{ host_port: publishedPort(83) }] })
+  const { port, held } = await holdPort(83)
+  held.close()
+  const ports = [{ container_port: 80, host_port: port }]
+  expect(await containers.make({ ports })).toMatchObject({ ports: [{ host_port: port }] })
 })

@@ -102,18 +102,23 @@ describe('an application', () => {
   })
 
   test.each(
-    sampled<[string, string, { path?: string }, string]>(
+    sampled<[string, string, { within_sec?: number; path?: string }, string]>(
       [
         ['ends at once', 'crash', {}, 'Its command ended with exit code 3'],
-        ['does not listen', 'silent', {}, 'nothing listens on its port'],
-        ['answers its check with 404', 'v2', { path: '/nothing' }, 'GET /nothing does not answer'],
+        ['does not listen', 'silent', { within_sec: 30 }, 'nothing listens on its port'],
+        [
+          'answers its check with 404',
+          'v2',
+          { within_sec: 30, path: '/nothing' },
+          'GET /nothing does not answer',
+        ],
         ['does not exist', 'missing', {}, 'The image demo:missing does not exist'],
       ],
       2,
     ),
   )('goes back by itself from a release that %s', async (_, tag, check, why) => {
     const app = await apps.make()
-    await apps.change(app.id, { health_check: { within_sec: 12, ...check } })
+    await apps.change(app.id, { health_check: check })
     const load = visitors(app.url, 1)
     const { id, operation } = await apps.deploy(app.id, { tag })
     expect(await operation.end()).toMatchObject({

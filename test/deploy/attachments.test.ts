@@ -80,7 +80,7 @@ describeEngines('an attached database', () => {
     const { ids: left } = await recordsOf(tenant, microvm.id)
     await microvm.delete()
     await eventually(async () => (await redisUsers(inside, id)).length === 0)
-    expect(await pathsOn(microvm.host_id, left)).toEqual([])
+    await eventually(async () => (await pathsOn(microvm.host_id, left)).length === 0)
     expect(await recordsOf(tenant, microvm.id)).toEqual(nothing)
     await container.delete()
     await other.delete()

@@ -79,7 +79,8 @@ describe('a webhook', () => {
   })
 
   test('is retried after an answer of 500, with the same id and body and a new signature', async () => {
-    receiver.replies('/busy', (count) => (count === 1 ? { status: 500, body: 'try again' } : { status: 200 }))
+    const busy = { now: true }
+    receiver.replies('/busy', () => (busy.now ? { status: 500, body: 'try again' } : { status: 200 }))
     const { id, secret } = await events.make({ url: receiver.url('/busy') })
     const told = await events.test(id)
     const failed = await events.awaitDelivery(id, told.id, hasFailedOnce)
@@ -96,9 +97,11 @@ describe('a webhook', () => {
     expect(second.body).toBe(first.body)
     expect(second.headers['webhook-timestamp']).not.toBe(first.headers['webhook-timestamp'])
     expect(isVerified(secret, second)).toBe(true)
+    busy.now = false
+    expect(await events.redeliver(id, told.id)).toMatchObject({ status: 200 }) // the next retry is minutes away
     expect(await events.awaitDelivery(id, told.id, hasEnded)).toMatchObject({
       status: 'delivered',
-      attempts: 2,
+      attempts: 3,
     })
     expect(await events.get(id)).toMatchObject({ enabled: true, failing_since: null })
   })

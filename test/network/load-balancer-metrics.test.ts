@@ -81,8 +81,9 @@ describe('a load balancer', () => {
     await eventually(async () => (await send(url, '/dead')) === 503)
     await sendTo(url, '/in', 7)
     await sendTo(url, '/in/nothing', 5)
-    await sendTo(url, '/nowhere', 3)
     await sendTo(url, '/dead', 2)
+    // The last ones, so all others are logged when these are.
+    await sendTo(url, '/nowhere', 3)
     const lines = await eventually(async () => {
       const all = await tenant.owner.loadBalancers.logs(lb.id)
       return all.filter(({ path }) => path === '/nowhere').length === 3 && all
@@ -330,11 +331,13 @@ describeHosts('with further hosts, a load balancer', () => {
     const query = `?step_sec=10&route_id=${route.id}`
     await sendTo(urlOf(lb, 80, 0), '/in', 6)
     await sendTo(urlOf(lb, 80, 1), '/in', 9)
+    // The last one of each replica, so all others are logged when these are.
+    for (const index of [0, 1]) await send(urlOf(lb, 80, index), '/in/nothing')
     const lines = await eventually(async () => {
       const found = (await tenant.owner.loadBalancers.logs(lb.id)).filter(
         ({ route_id }) => route_id === route.id,
       )
-      return found.length >= 17 && found
+      return found.filter(({ path }) => path === '/in/nothing').length === 2 && found
     })
     expect((await counted(lb.id, lines.length, query)).sum('requests')).toBe(lines.length)
 

@@ -78,13 +78,10 @@ async function begin(over: Partial<PairInput> = {}): Promise<OperationDocument> 
 
 const now = (_id: string) => Operation.findOne({ _id, tenant_id: tenant.id }).lean()
 const endOf = (id: string) =>
-  eventually(
-    async () => {
-      const operation = await now(id)
-      return operation?.open ? null : operation
-    },
-    { withinMs: 90_000 },
-  )
+  eventually(async () => {
+    const operation = await now(id)
+    return operation?.open ? null : operation
+  })
 const childrenOf = async (id: string) =>
   (
     await tenant.owner.get<{ items: { id: string; resource_id: string; verb: string; state: string }[] }>(

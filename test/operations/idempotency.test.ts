@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { beforeAll, expect, test } from '@jest/globals'
 import mongoose from 'mongoose'
 import { newId } from '../../lib/ids.ts'
-import { sleeper } from '../support/client.ts'
+import { Operation, sleeper } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -26,8 +26,7 @@ test('one key sent 20 times in parallel creates one container and returns 20 equ
   expect(new Set(answers.map(({ headers }) => headers.get('operation-location'))).size).toBe(1)
 
   const [first] = answers
-  const operation = await other.owner.get(`${first?.headers.get('operation-location')}?wait=30`)
-  expect(operation).toMatchObject({ state: 'succeeded' })
+  await new Operation(other.owner, first?.headers.get('operation-location') ?? '').success()
   expect(await engine.withLabel('keelson.tenant', other.id)).toHaveLength(1)
   expect(await other.owner.get(path)).toMatchObject({ total: 1 })
   expect(await other.holds()).toMatchObject({ cpu_milli: 100, reservations: 1 })

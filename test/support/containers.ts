@@ -10,7 +10,8 @@ import { newId } from '../../lib/ids.ts'
 // The real engine, through the driver and directly.
 
 export const { KEELSON_DOCKER_HOST: dockerHost } = readSettings('host')
-export const testPorts = [22000, 22999] as const
+/** The engine takes any of these. The ports above, up to 22,999, are for the tests that choose one. */
+export const testPorts = [22_000, 22_899] as const
 export const testHost = newId()
 
 /** `hostId` is the host of the containers; by default one of this test run's own on this machine's engine. */

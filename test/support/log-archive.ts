@@ -59,13 +59,15 @@ export const piecesOf = (id: string) =>
 export const hasMore = (id: string, pieces: number) =>
   eventually(async () => (await piecesOf(id)).length > pieces, { withinMs: 300_000 })
 
-/** Writes that many numbered lines as fast as it can, then runs `after`. */
-export const writer = (lines: number, after = 'true') => ({
-  command: [
-    'sh',
-    '-c',
-    `awk 'BEGIN { for (i = 1; i <= ${lines}; i++) printf "%d %0120d\\n", i, 0 }'; ${after}`,
-  ],
+/** Writes the numbered lines from `from` to `to` as fast as it can. */
+export const writing = (from: number, to: number): string =>
+  `awk 'BEGIN { for (i = ${from}; i <= ${to}; i++) printf "%d %0120d\\n", i, 0 }'`
+
+/** Writes that many numbered lines, then runs `after`. */
+export const writer = (lines: number, after = 'true') => writerBy(`${writing(1, lines)}; ${after}`)
+
+export const writerBy = (script: string) => ({
+  command: ['sh', '-c', script],
   cpu_cores: 1,
   log_cap_mib: 1,
 })

@@ -1,6 +1,7 @@
 import type Docker from 'dockerode'
 import { batch, runIn } from '../../drivers/linux/commands.ts'
 import type { ContainerBody } from './client.ts'
+import { eventually } from './eventually.ts'
 import { allHosts } from './hosts.ts'
 import { execInside } from './inside.ts'
 import * as seen from './networks.ts'
@@ -39,6 +40,15 @@ export async function resolves(member: Somewhere, name: string): Promise<string[
 /** The name of the container that answers at this address on port 80. */
 export const get = async (from: Somewhere, address: string): Promise<string | null> =>
   seen.get(await placeOf(from), address)
+
+/**
+ * Resolves when the member finds another by its name, and reaches it there. A host that was not told of the other in time
+ * learns of it with its next report.
+ */
+export async function finds(from: Somewhere, { name }: { name: string }, address: string): Promise<void> {
+  await eventually(async () => String(await resolves(from, name)) === address)
+  await eventually(async () => (await get(from, address)) === name)
+}
 
 /** Those of the addresses that answer a request or a ping. */
 export const reaches = async (from: Somewhere, addresses: string[]): Promise<string[]> =>

@@ -12,9 +12,22 @@ export interface OwnApi {
   stop(): Promise<void>
 }
 
+/** A free port may be taken before the API listens. */
+const triesToListen = 5
+
 /** Resolves when it listens, on the given port or a free one. */
 export async function startOwnApi(settings: Record<string, string>, given?: number): Promise<OwnApi> {
-  const port = given ?? (await freePort())
+  let log = ''
+  for (let tries = given === undefined ? triesToListen : 1; tries > 0; tries--) {
+    const api = await startAt(given ?? (await freePort()), settings)
+    if (!api.hasEnded()) return api
+    log = api.log()
+  }
+  throw new Error(`the API ended: ${log}`)
+}
+
+/** Resolves when it listens, or has ended. */
+async function startAt(port: number, settings: Record<string, string>) {
   const url = `http://127.0.0.1:${port}`
   const env = { ...stackSettings(), KEELSON_API_PORT: String(port), KEELSON_METRICS_PORT: '0', ...settings }
   const api: ChildProcess = spawn(process.execPath, ['api/main.ts'], {
@@ -24,13 +37,15 @@ export async function startOwnApi(settings: Record<string, string>, given?: numb
   })
   let log = ''
   api.stdout?.on('data', (chunk: Buffer) => (log += chunk.toString()))
-  await eventually(() => accepts(port))
+  const hasEnded = () => api.exitCode !== null || api.signalCode !== null
+  await eventually(async () => hasEnded() || (await accepts(port)))
   return {
     url,
+    hasEnded,
     log: () => log,
     async stop() {
       api.kill('SIGTERM')
-      if (api.exitCode === null) await once(api, 'exit')
+      if (!hasEnded()) await once(api, 'exit')
     },
   }
 }

@@ -73,7 +73,9 @@ const clients = {
     new Promise((resolve, reject) => {
       const { username, password, hostname: host, port } = url
       const path = `/?query=${encodeURIComponent('SELECT 1')}`
-      request({ host, port, path, auth: `${username}:${password}`, ...trust }, (answer) => {
+      const auth = `${username}:${password}`
+      // A connection that is kept outlives its listener.
+      request({ host, port, path, auth, agent: false, ...trust }, (answer) => {
         resolve(text(answer).then((body) => `${body.trim()} by TLS`))
       })
         .once('error', reject)

@@ -68,6 +68,9 @@ export const acmeServer = {
 /** The receiver of webhooks that the tests start (test/support/receiver.ts). */
 export const eventReceiver = { port: layout.apiPort + 72 }
 
+/** The server with a bucket for the platform's own store (test/compute/log-stores.test.ts). */
+export const platformS3 = { port: layout.apiPort + 66 }
+
 /** The server with buckets of tenants that the tests start (test/support/s3-server.ts). */
 export const tenantS3 = { port: layout.apiPort + 73 }
 
@@ -130,6 +133,7 @@ const settings = {
   KEELSON_TOOLS_IMAGE: 'keelson/test-mcp:1', // test/support/mcp-image.ts
   KEELSON_CONNECTOR_CHECK_SEC: '86400', // tests say when to look
   KEELSON_IMAGES_PRIVATE: 'localhost:1', // where no registry is
+  KEELSON_RESERVED_PORTS: `${layout.apiPort + 690}-${layout.apiPort + 899}`, // the tests of drivers use these
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),
   KEELSON_RATE_PER_SEC: '100000',

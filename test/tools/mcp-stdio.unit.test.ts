@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { Duplex } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterEach, expect, test } from '@jest/globals'
@@ -18,6 +19,8 @@ async function probe(script: string, bounds: Partial<typeof stdioBounds> = {}, s
   running.push(child)
   child.stdin.on('error', () => {}) // it may have ended
   const said = text(child.stderr)
+  // A short time is for the answers, not for the start of Node: wait until the script prints.
+  if (bounds.withinMs !== undefined) await once(child.stdout, 'readable')
   const stream = Duplex.from({ readable: child.stdout, writable: child.stdin })
   stream.on('error', () => {})
   const stages = new Stages()
@@ -73,8 +76,8 @@ test('says what a command wrote that ended, without its secrets', async () => {
 })
 
 test('ends, whatever the command does', async () => {
-  const within = { withinMs: 1_000 }
-  const silent = 'setInterval(() => {}, 1000)'
+  const within = { withinMs: 3_000 }
+  const silent = "console.log('no message'); setInterval(() => {}, 1000)"
   expect(await faultOf(silent, within)).toMatchObject({ stage: 'initialize', reason: 'no_answer' })
   expect(await faultOf(serving('undefined'), within)).toMatchObject({ stage: 'list' })
   const noise = "const noise = () => process.stdout.write('x'.repeat(65536), noise); noise()"

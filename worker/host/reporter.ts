@@ -55,15 +55,16 @@ export async function keepReporting(settings: Settings, signal: AbortSignal): Pr
   const backoff = makeBackoff()
   while (!signal.aborted) {
     try {
-      const begun = Date.now()
+      const begun = performance.now()
       const answer = await send(await look())
       onAccepted(answer)
       for (const part of parts) follow(part, answer, log)
       backoff.reset()
-      const gapMs = Math.max(leastGapMs, gapPerReport * (Date.now() - begun))
+      const gapMs = Math.max(leastGapMs, gapPerReport * (performance.now() - begun))
       await delay(Math.min(gapMs, everyMs), undefined, { signal })
       if (isStale) continue
-      const due = AbortSignal.any([signal, AbortSignal.timeout(everyMs)])
+      const leftMs = Math.max(0, Math.round(begun + everyMs - performance.now()))
+      const due = AbortSignal.any([signal, AbortSignal.timeout(leftMs)])
       await once(news, 'change', { signal: due }).catch(() => undefined)
     } catch (error) {
       if (signal.aborted) break

@@ -87,10 +87,12 @@ export async function copyImages(
   }
 }
 
-/** The host did not take the step up, or did not reach the other registry. */
+/** The host did not take the step up, or did not reach the other registry or the platform. */
 const isAway = (error: unknown): boolean =>
   error instanceof ActivityFailure &&
-  (error.cause instanceof TimeoutFailure || isFailure(error.cause, 'engine_unavailable'))
+  (error.cause instanceof TimeoutFailure ||
+    isFailure(error.cause, 'engine_unavailable') ||
+    (isFailure(error.cause, 'platform_unavailable') && patched('a copy waits for the API')))
 
 /** Has the registry run from which the workers pull the image of a deployment. */
 export async function ensureRegistry(deployServerId: string, deploymentId: string): Promise<void> {

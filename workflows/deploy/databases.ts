@@ -7,7 +7,7 @@ import { durable, type Work } from '../durable.ts'
 import { someTries, takeAway, unlessCancelled } from './attachments.ts'
 import { on } from '../hosts.ts'
 import { copying } from './backups.ts'
-import { apply, keepVolumes } from './deployments.ts'
+import { apply, balance, keepVolumes } from './deployments.ts'
 import { listen } from './domains.ts'
 
 // A database starts and ends as a service of its own, never by Swarm's update: the platform itself waits until the former
@@ -63,7 +63,9 @@ async function start({ id, progress }: Work<unknown>, former: FormerStart): Prom
   await apply(facts.deploy_server_id)
   progress(`waiting until ${title} answers`)
   await awaitAnswer(id)
-  await platform.noteAnswered(id)
+  const routed = await platform.noteAnswered(id)
+  // The load balancer's checks have found it down meanwhile. Its host may be away, which ends no database.
+  await balance(routed).catch(unlessCancelled)
   await makeUsers(id, facts)
 }
 

@@ -111,7 +111,7 @@ const reading = (hostId: string) =>
   on(hostId, {
     scheduleToStartTimeout: '5 s',
     startToCloseTimeout: '15 s',
-    retry: { maximumAttempts: 1 },
+    retry: { maximumAttempts: 2 },
   })
 
 /** Why a release does not serve is often in its output, which ends with it. */

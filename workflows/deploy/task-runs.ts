@@ -20,6 +20,7 @@ export const createTaskRun = durable(
     const { timed_out, ...result } = await on(replica.host_id, {
       scheduleToStartTimeout: '1 minute',
       startToCloseTimeout: `${timeout_sec + 60} s`,
+      heartbeatTimeout: '30 s', // it is not tried again, so a restart of Temporal must not end it
       retry: { maximumAttempts: 1 },
     }).runInReplicaOnHost(replica, { command, mark: id, timeoutSec: timeout_sec })
     await platform.endTaskRun(id, result)

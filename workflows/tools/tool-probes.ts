@@ -23,6 +23,7 @@ export const createToolProbe = durable(
     const finding = await on(host_id, {
       scheduleToStartTimeout: '1 minute',
       startToCloseTimeout: '4 minutes', // the probe ends by itself before
+      heartbeatTimeout: '30 s', // it is not tried again, so a restart of Temporal must not end it
       retry: { maximumAttempts: 1 },
     }).probeToolOnHost(id, microvm_id)
     await platform.noteFinding(id, finding)

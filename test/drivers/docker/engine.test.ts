@@ -126,7 +126,11 @@ describe('host ports', () => {
     const held = createServer().listen(port, '0.0.0.0')
     try {
       const spec = containerSpec({ ports: [{ ...anyPort, host_port: port }] })
-      await expect(run(spec)).rejects.toMatchObject({ code: 'port_in_use', port, permanent: true })
+      await expect(makeEngine([port, port]).run(spec, {}, operation)).rejects.toMatchObject({
+        code: 'port_in_use',
+        port,
+        permanent: true,
+      })
       expect(await onEngine(spec.id)).toEqual([])
     } finally {
       held.close()
@@ -164,14 +168,16 @@ describe('host ports', () => {
 
 describe('stop, start and resize', () => {
   test('a stopped container keeps its files, and starts with the requested size', async () => {
-    const spec = shell('cat /kept; echo kept > /kept; sleep 600')
+    const spec = shell('cat /kept; echo kept > /kept; echo up; sleep 600')
     await run(spec)
+    await eventually(async () => (await lines(spec.id)).includes('up'))
     await engine.stop(spec.id, 0)
     expect(await engine.find(spec.id)).toMatchObject({ state: 'exited' })
     await engine.stop(spec.id, 0)
 
     await run({ ...spec, memory_mib: 64 }, {}, newId())
-    expect(await lines(spec.id)).toEqual([expect.stringContaining("can't open"), 'kept'])
+    await eventually(async () => (await lines(spec.id)).length === 4)
+    expect(await lines(spec.id)).toEqual([expect.stringContaining("can't open"), 'up', 'kept', 'up'])
     const { HostConfig } = await docker.getContainer(`keelson-${spec.id}`).inspect()
     expect(HostConfig.Memory).toBe(64 * 2 ** 20)
   })
@@ -187,8 +193,9 @@ describe('stop, start and resize', () => {
   })
 
   test('a failed start leaves the container stopped', async () => {
-    const spec = shell('test ! -e /ran || exit 9; touch /ran; sleep 600')
+    const spec = shell('test ! -e /ran || exit 9; touch /ran; echo up; sleep 600')
     await run(spec)
+    await eventually(async () => (await lines(spec.id)).includes('up'))
     await engine.stop(spec.id, 0)
     await expect(run(spec, {}, newId())).rejects.toMatchObject({ code: 'exited_at_once', exitCode: 9 })
     expect(await engine.find(spec.id)).toMatchObject({ state: 'exited', exit_code: 9 })

@@ -9,6 +9,7 @@ import {
   removeTestContainers,
   shell,
   testHost,
+  testPorts,
   testTenant,
 } from '../../support/containers.ts'
 import { execInside } from '../../support/inside.ts'
@@ -22,10 +23,11 @@ const network = { dns_server: '10.0.0.1', search_domain: 'internal' }
 const pauseOf = (id: string) => docker.getContainer(`keelson-${id}-pause`)
 const refuse = () => Promise.reject(new Error('no NIC'))
 const noticed: number[] = []
-const run = (spec = containerSpec({ network }), by = newId()) =>
-  engine.run(spec, {}, by, async (pid) => {
+const run = (spec = containerSpec({ network }), by = newId(), on = engine) =>
+  on.run(spec, {}, by, async (pid) => {
     noticed.push(pid)
   })
+const inside = (id: string, ...command: string[]) => execInside(docker.getContainer(`keelson-${id}`), command)
 
 test('a container has its namespace, resolver, host name and ports before it starts, and over restarts', async () => {
   const ports = [{ container_port: 80, protocol: 'tcp' as const, host_port: null }]
@@ -53,12 +55,13 @@ test('a container without ports has only the links that are put into its namespa
 
 test('a container keeps its files over stop and start; its namespace ends while it is stopped', async () => {
   const spec = shell('echo started >>/starts; sleep 600', { network })
+  const starts = async () => (await inside(spec.id, 'cat', '/starts')).output.match(/started/g)?.length
   await run(spec)
+  await eventually(async () => (await starts()) === 1)
   await engine.stop(spec.id, 0)
   expect((await pauseOf(spec.id).inspect()).State.Running).toBe(false)
   const { engine_id } = await run(spec)
-  const { output } = await execInside(docker.getContainer(engine_id), ['cat', '/starts'])
-  expect(output.match(/started/g)).toHaveLength(2)
+  await eventually(async () => (await starts()) === 2)
   // Its files are worth more than a new search domain; another resolver needs a new container.
   await engine.stop(spec.id, 0)
   const again = await run({ ...spec, network: { ...network, search_domain: 'example' } })
@@ -94,6 +97,7 @@ test('a container that fails at once leaves nothing; one that ran before stays, 
   expect(await onEngine(broken.id)).toEqual([])
   const once = shell('test ! -e /ran || exit 9; touch /ran; sleep 600', { network })
   await run(once)
+  await eventually(async () => (await inside(once.id, 'test', '-e', '/ran')).code === 0)
   await engine.stop(once.id, 0)
   await expect(run(once)).rejects.toMatchObject({ code: 'exited_at_once' })
   expect((await onEngine(once.id)).map(({ State }) => State)).toEqual(['exited', 'exited'])
@@ -125,11 +129,12 @@ test('a container takes another host port only when its first is taken by anothe
   })
   await taken.start()
   const fixed = [{ container_port: 80, protocol: 'tcp' as const, host_port: 22_950 }]
+  const few = makeEngine([22_950, 22_959])
   const spec = containerSpec({ network, ports: fixed })
-  await expect(run(spec)).rejects.toMatchObject({ code: 'port_in_use', port: 22_950 })
+  await expect(run(spec, newId(), few)).rejects.toMatchObject({ code: 'port_in_use', port: 22_950 })
   expect(await onEngine(spec.id)).toEqual([])
   const free = [{ container_port: 80, protocol: 'tcp' as const, host_port: null, kept_port: 22_950 }]
-  const { ports } = await run(containerSpec({ network, ports: free }))
+  const { ports } = await run(containerSpec({ network, ports: free }), newId(), few)
   expect(ports[0]?.host_port).not.toBe(22_950)
 })
 
@@ -150,7 +155,7 @@ test('a container of another host is left alone', async () => {
   const spec = containerSpec({ network })
   await run(spec)
   expect((await pauseOf(spec.id).inspect()).Config.Labels['keelson.host']).toBe(testHost)
-  const other = makeEngine([22_000, 22_999], newId())
+  const other = makeEngine(testPorts, newId())
   expect(await other.find(spec.id)).toBeNull()
   await other.remove(spec.id)
   expect(await onEngine(spec.id)).toHaveLength(2)

@@ -64,6 +64,7 @@ test('following continues over a restart without gaps or repeats, and ends when 
   const spec = shell('echo up; sleep 600')
   await engine.run(spec, {}, newId())
   const following = read(spec.id, { follow: true })
+  await eventually(async () => (await read(spec.id)).length === 1)
   await engine.stop(spec.id, 0)
   await engine.run(spec, {}, newId())
   await eventually(async () => (await read(spec.id)).length === 2)

@@ -2,7 +2,8 @@ import { readFile } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
 import { LoadBalancerHost } from '../../../drivers/haproxy/host.ts'
 import type { LoadBalancerSpec, RouteSpec } from '../../../drivers/load-balancers.ts'
-import { run } from '../../../drivers/system/programs.ts'
+import { cpuMsOf } from '../../../drivers/qemu/processes.ts'
+import { processesWith, run } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
 import {
   ask,
@@ -192,6 +193,13 @@ const placeOf = (id: string) => new LoadBalancerHost(settings as never).placeOf(
 const linesOf = async (id: string): Promise<string[]> =>
   (await readFile(placeOf(id).config, 'utf8')).trimEnd().split('\n')
 
+/** The processor time that its HAProxy has used. */
+async function usedMs(id: string): Promise<number> {
+  let used = 0
+  for (const { pid } of await processesWith(placeOf(id).config)) used += (await cpuMsOf(pid)) ?? 0
+  return used
+}
+
 /** What a line is: its first word, with the next one where that says more. */
 const directiveOf = (line: string): string =>
   /^ *(?:(?:http-request|http-after-response|http-check|timeout|option) )?[a-z0-9._-]+/i.exec(line)?.[0] ??
@@ -286,9 +294,9 @@ withLoadBalancers('a tenant’s text', () => {
     })
     await balancers.apply(spec)
     const port = await portOf(spec.id)
-    const begun = performance.now()
+    const before = await usedMs(spec.id)
     for (const path of [`/${'a'.repeat(28)}!`, `/${'a'.repeat(5000)}!`])
       expect((await ask(port, path)).status).toBe(200)
-    expect(performance.now() - begun).toBeLessThan(1_000)
+    expect((await usedMs(spec.id)) - before).toBeLessThan(1_000)
   })
 })

@@ -59,7 +59,7 @@ withMachines('VMs', () => {
     expect(await unfinished()).toEqual([])
 
     await machines.close()
-    await killedAfter(2_000, 'machine-worker.ts', [settings, 'prepare', ['vm', 'debian-12']])
+    await killedAfter(placeOfMaking, 'machine-worker.ts', [settings, 'prepare', ['vm', 'debian-12']])
     const second = await placeOfMaking()
     expect(await unfinished()).toHaveLength(1)
     await anotherWorker()
