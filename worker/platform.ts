@@ -103,8 +103,6 @@ const worker = await Worker.create({
   interceptors: { activity: [measured, heartbeats, failures] },
   // Each cached workflow uses memory; an evicted one is replayed from its short history.
   maxCachedWorkflows: 500,
-  // More at once delay each other, and with it the step of a tenant whose turn it is.
-  maxConcurrentWorkflowTaskExecutions: 8,
   // When a worker is killed, its workflows wait this long before another worker takes them.
   stickyQueueScheduleToStartTimeout: '2 s',
   // Running workflow tasks take milliseconds and end within this time; the rest is retried by other workers.

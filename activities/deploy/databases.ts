@@ -148,7 +148,10 @@ export const makeDatabaseActivities = () => ({
   },
 
   /** Whether it may have data. One that never answered has nothing to keep. */
-  databaseHasData: async (id: string): Promise<boolean> => (await theDatabase(id)).has_data,
+  async databaseHasData(id: string): Promise<boolean> {
+    const { has_data, volume_node } = await theDatabase(id)
+    return has_data && volume_node !== null
+  },
 
   /** Its volumes are gone. It may be made on any worker. */
   async noteVolumesDestroyed(id: string): Promise<void> {

@@ -1,5 +1,6 @@
 import { request } from 'node:http'
 import type { Duplex } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
 import { cancellationSignal } from '@temporalio/activity'
 import { InstanceNotFound, ServiceFailed } from '../../drivers/errors.ts'
 import type {
@@ -20,7 +21,6 @@ import {
   type VolumeOwnerKind,
 } from '../../lib/deploy-protocol.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
-import { makePauses } from './pauses.ts'
 
 interface Parts {
   services: SwarmServices
@@ -41,7 +41,7 @@ interface Replica {
   service_id: string
 }
 
-const longestPauseMs = 300
+const lookEveryMs = 300
 const lastLines = 50
 const longestLine = 500
 const answersWithinMs = 3_000
@@ -110,11 +110,10 @@ export function makeDeployServicesOnHost(parts: Parts) {
       ownerId: string,
       withinSec: number,
     ): Promise<void> {
-      const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
       while ((await containers(machineId, { name: ownerLabel(kind), value: ownerId })) > 0) {
         if (performance.now() > deadline) throw new ServiceFailed('Its containers have not ended')
-        await pause()
+        await delay(lookEveryMs, undefined, { signal: cancellationSignal() })
       }
     },
 
@@ -124,7 +123,6 @@ export function makeDeployServicesOnHost(parts: Parts) {
       awaited: AwaitedContainer[],
       withinSec: number,
     ): Promise<void> {
-      const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
       for (;;) {
         const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
@@ -138,7 +136,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
           const when = failing ? 'does not run' : `is not ready after ${withinSec} s`
           throw new ServiceFailed(`The container ${ill.one.name} ${when}: ${whyNot(ill.service)}`)
         }
-        await pause()
+        await delay(lookEveryMs, undefined, { signal: cancellationSignal() })
       }
     },
 
@@ -162,8 +160,8 @@ export function makeDeployServicesOnHost(parts: Parts) {
       { path, what = 'The release' }: { path: string | null; what?: string },
       withinSec: number,
     ): Promise<void> {
-      const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
+      const signal = cancellationSignal()
       for (;;) {
         const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
         const states = places.map((place) => ({ place, service: found.get(place.service_id) }))
@@ -177,7 +175,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
           const why = ill ? whyNot(ill.service) : silent(path)
           throw new ServiceFailed(`${what} did not serve within ${withinSec} s: ${why}`)
         }
-        await pause()
+        await delay(lookEveryMs, undefined, { signal })
       }
     },
   }
