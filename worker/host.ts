@@ -151,7 +151,7 @@ const watchedMachines = (): string[] =>
     return machine && state === 'running' && !isSlow ? [id] : []
   })
 
-// Each start keeps a core busy; with four at a time on two cores, no more containers were made in a second.
+// Each start keeps a core busy: more at once delay each other, and with them that of a tenant whose turn it is.
 const turns = makeTurns(availableParallelism())
 
 const parts: HostPart[] = [

@@ -16,7 +16,10 @@ const longestMs = 5_000
 /** The turns in which a host does what keeps its cores busy. */
 export interface Turns {
   take: Queue
-  /** While much work waits, resolves one caller for each piece that begins, but within 5 s. Rejects if the signal aborts. */
+  /**
+   * Says when the host should take another task. While much work waits: one caller for each piece that begins, but each
+   * within 5 s. Rejects if the signal aborts.
+   */
   untilFewer(signal: AbortSignal): Promise<void>
 }
 

@@ -122,8 +122,9 @@ const reloadsWithinMs = 20_000
 const stopsListeningWithinMs = 5_000
 
 /**
- * Brings the process to the configuration in its file: no new connection gets the former one. Connections go on; the former
- * worker ends with its last one. `master` keeps its pid. Throws EngineUnavailable, at once if the process is killed: its next start waits for this.
+ * Brings the process to the configuration in its file: no new connection gets the former one. Connections go on; the
+ * former worker ends with its last one. `master` keeps its pid. Throws EngineUnavailable, at once if the process is
+ * killed: its next start waits for this.
  */
 export async function reload(place: Place, master: number, version: string): Promise<void> {
   await askMaster(place, 'reload')

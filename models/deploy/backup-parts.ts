@@ -40,7 +40,10 @@ export const BackupPart = mongoose.model<BackupPartDocument>('BackupPart', schem
 
 type Of = Pick<BackupExecutionDocument, '_id' | 'tenant_id' | 'attempt'>
 
-/** Keeps a part of this attempt, if it is the present one. A part that is there already stays. Throws NotFound, `backup_target_failed`. */
+/**
+ * Keeps a part of this attempt, if it is the present one. A part that is there already stays. Throws NotFound and
+ * `backup_target_failed`.
+ */
 export async function keepPart(
   {
     _id,

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { promisify } from 'node:util'
+import { killProcesses, processesWith } from '../../drivers/system/programs.ts'
 import { askControl } from './control.ts'
 import { removeDisks } from './disks.ts'
 import { existingEngine, hasOwnEngine, ownEngine, removeBridge } from './engine.ts'
@@ -40,6 +41,7 @@ export async function destroy(layout: Layout): Promise<void> {
   await emptyFurtherHosts(layout)
   if (hasOwnEngine(layout)) await emptyOwnEngine(layout)
   else await leaveEngine(layout)
+  await endShims(layout.run)
   await removeDisks(layout)
   await unmountUnder([layout.run, layout.state])
   for (const entry of existsSync(layout.state) ? readdirSync(layout.state) : []) {
@@ -91,34 +93,19 @@ async function empty(layout: Layout, spec: RoleSpec, socket: string): Promise<vo
     if (containers.length > 0) await run('docker', ['rm', '--force', '--volumes', ...containers], { env })
   } finally {
     await engine.stop() // else the role restarts it, and this program never ends
-    endShims(layout.run)
   }
 }
 
-/** Ends what an engine that stopped meanwhile has left of containers that it removed. */
-function endShims(folder: string): void {
-  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
-    const [program = '', ...args] = argumentsOf(pid)
-    const its = args[args.indexOf('-address') + 1] ?? ''
-    if (basename(program).startsWith('containerd-shim') && its.startsWith(`${folder}/`)) kill(Number(pid))
-  }
-}
-
-function kill(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL')
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error // it has ended meanwhile
-  }
-}
-
-/** Empty if the process is gone. */
-function argumentsOf(pid: string): string[] {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
-  } catch {
-    return []
-  }
+/** Ends what the engines here, which stop right after their last removal, have left of removed containers. */
+async function endShims(folder: string): Promise<void> {
+  const theirs = `${folder}/`
+  const shims = (await processesWith(theirs)).filter(({ args: [program = ''] }) =>
+    basename(program).startsWith('containerd-shim'),
+  )
+  await killProcesses(
+    shims.map(({ pid }) => pid),
+    theirs,
+  )
 }
 
 /** Unmounts what would block the removal of the folders. */

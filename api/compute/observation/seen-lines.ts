@@ -13,6 +13,7 @@ export interface Seen {
   add: (replica: string, lines: TimedLine[]) => TimedLine[]
 }
 
+// The same in time. Much more than a busy engine takes from one line to the next.
 const mostOvertakingMs = 5_000
 
 interface Read {

@@ -52,7 +52,8 @@ export async function* inOrderOfTime(sources: AsyncIterable<TimedLine[]>[]): Asy
   }
 }
 
-// The engine reads each stream of a container by itself, so that a line of one can be written after later ones of the other.
+// The engine reads each stream of a container by itself, so that a line of one can be written after later ones of the
+// other: after this many at most.
 export const mostOvertaking = 100
 
 /** Puts the lines of a replica's streams in order of time. */
