@@ -27,6 +27,8 @@ export interface Embedding {
   signal?: AbortSignal
   /** For whom: parties take turns. */
   party?: string
+  /** Learns what each piece took, also if the call ends before its end. */
+  onTokens?: (tokens: number) => void
 }
 
 export interface Embedder {

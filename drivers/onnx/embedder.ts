@@ -30,7 +30,7 @@ class OnnxEmbedder implements Embedder {
     this.#queue = makeQueue(threads)
   }
 
-  async embed(texts: string[], { signal, party = '' }: Embedding = {}): Promise<Embedded> {
+  async embed(texts: string[], { signal, party = '', onTokens }: Embedding = {}): Promise<Embedded> {
     const failed = new AbortController()
     const ends = AbortSignal.any([failed.signal, this.#closed.signal, ...(signal ? [signal] : [])])
     const vectors: Float32Array[] = Array.from({ length: texts.length })
@@ -38,8 +38,11 @@ class OnnxEmbedder implements Embedder {
     let tokens = 0
     // A call has only as many pieces in the queue as threads could take: its party's next call waits for no more of it.
     const takePieces = async (): Promise<void> => {
-      for (const piece of left)
-        tokens += await this.#queue(() => this.#embedPiece(piece, texts, vectors), ends, party)
+      for (const piece of left) {
+        const took = await this.#queue(() => this.#embedPiece(piece, texts, vectors), ends, party)
+        tokens += took
+        onTokens?.(took)
+      }
     }
     try {
       await Promise.all(Array.from({ length: this.#threads }, takePieces))

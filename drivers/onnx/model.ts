@@ -4,7 +4,7 @@ import { type EmbedderFiles, modelFile } from './files.ts'
 /** The vectors of texts one after another. */
 export type Model = (texts: number[][]) => Promise<Float32Array>
 
-/** Loads a model: some 200 MiB for the platform's own, since the runtime unpacks its weights. */
+/** Loads a model: some 200 MiB for the platform's own, of 23, since the runtime unpacks its weights. */
 export async function openModel(files: EmbedderFiles): Promise<Model> {
   const session = await InferenceSession.create(modelFile(files.folder), {
     // The caller has a thread for each model.
