@@ -25,7 +25,7 @@ export interface Embedded {
 
 export interface Embedding {
   signal?: AbortSignal
-  /** For whom: parties take turns. */
+  /** For whom: parties take turns, and their calls of many texts go one by one. */
   party?: string
   /** Learns what each piece took, also if the call ends before its end. */
   onTokens?: (tokens: number) => void

@@ -1,4 +1,4 @@
-import { makeQueue } from '../../lib/queue.ts'
+import { makeQueue, type Queue } from '../../lib/queue.ts'
 import type { Embedded, Embedder, EmbedderFacts, Embedding } from '../embedders.ts'
 import { EmbedderUnavailable, TextTooLong } from '../errors.ts'
 import type { EmbedderFiles } from './files.ts'
@@ -14,11 +14,19 @@ export function openEmbedder(files: EmbedderFiles, threads = 1): Embedder {
   return new OnnxEmbedder(files, facts, threads)
 }
 
+interface Turn {
+  signal: AbortSignal
+  party: string
+  onTokens: Embedding['onTokens'] | undefined
+}
+
 class OnnxEmbedder implements Embedder {
   readonly facts: EmbedderFacts
   readonly #files: EmbedderFiles
   readonly #threads: number
-  readonly #queue: ReturnType<typeof makeQueue>
+  readonly #queue: Queue
+  /** Of each party, its calls of many pieces, which go one by one: a question waits for one of them alone. */
+  readonly #long = new Map<string, { queue: Queue; calls: number }>()
   #idle: EmbedderThread[] = []
   readonly #all = new Set<EmbedderThread>()
   readonly #closed = new AbortController()
@@ -31,12 +39,34 @@ class OnnxEmbedder implements Embedder {
   }
 
   async embed(texts: string[], { signal, party = '', onTokens }: Embedding = {}): Promise<Embedded> {
+    const pieces = piecesOf(texts)
+    const ends = AbortSignal.any([this.#closed.signal, ...(signal ? [signal] : [])])
+    const work = () => this.#embedPieces(pieces, texts, { signal: ends, party, onTokens })
+    return pieces.length > 1 ? this.#afterLongOnes(party, ends, work) : work()
+  }
+
+  async #afterLongOnes<T>(party: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    const its = this.#long.get(party) ?? { queue: makeQueue(), calls: 0 }
+    this.#long.set(party, its)
+    its.calls++
+    try {
+      return await its.queue(work, signal)
+    } finally {
+      if (--its.calls === 0) this.#long.delete(party)
+    }
+  }
+
+  async #embedPieces(
+    pieces: number[][],
+    texts: string[],
+    { signal, party, onTokens }: Turn,
+  ): Promise<Embedded> {
     const failed = new AbortController()
-    const ends = AbortSignal.any([failed.signal, this.#closed.signal, ...(signal ? [signal] : [])])
+    const ends = AbortSignal.any([failed.signal, signal])
     const vectors: Float32Array[] = Array.from({ length: texts.length })
-    const left = piecesOf(texts).values()
+    const left = pieces.values()
     let tokens = 0
-    // A call has only as many pieces in the queue as threads could take: its party's next call waits for no more of it.
+    // A call has only as many pieces in the queue as threads could take: a question of its party waits for no more.
     const takePieces = async (): Promise<void> => {
       for (const piece of left) {
         const took = await this.#queue(() => this.#embedPiece(piece, texts, vectors), ends, party)

@@ -52,6 +52,9 @@ interface Http {
   search: string
 }
 
+/** For the operator, and not the caller or a provider. */
+const ownFaults = ['unavailable', 'embedder_unavailable']
+
 /** Carries out one call, and answers it. Never throws. */
 export async function carryOut(context: CallContext, http: Http): Promise<void> {
   const { log } = context
@@ -66,7 +69,7 @@ export async function carryOut(context: CallContext, http: Http): Promise<void> 
     }
   } catch (error) {
     const refused = asRefusal(error)
-    if (refused.status >= 500 && refused.code === 'unavailable') log.error({ err: error }, 'a call failed')
+    if (ownFaults.includes(refused.code)) log.error({ err: error }, 'a call failed')
     refuse(http, refused)
   }
 }
