@@ -12,7 +12,7 @@ export interface EmbedderFacts {
 
 /** Counts as an embedder does, and embeds nothing: for whatever cuts texts to its size. */
 export interface TokenCounter {
-  /** With the tokens that the model itself puts around a text. */
+  /** With the tokens that the model itself puts around a text, and at least one for 100 characters. */
   countTokens(text: string): number
 }
 

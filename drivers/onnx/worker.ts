@@ -1,7 +1,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import type { EmbedderFiles } from './files.ts'
 import { openModel } from './model.ts'
-import { openTokens } from './tokens.ts'
+import { counted, leastTokens, openTokens } from './tokens.ts'
 
 // A thread that embeds: the runtime computes in the thread that calls it, and tokens of long texts take time, too.
 
@@ -11,23 +11,23 @@ export type Answer =
   | { tooLong: { index: number; tokens: number | null } }
   | { failed: string }
 
-/** Of a longer text the tokens are not counted. A word has at most 100 characters a token, and blanks have none. */
-const mostCharactersPerToken = 100
-
 const files = workerData as EmbedderFiles
 const tokens = openTokens(files.folder)
 const model = await openModel(files)
 
 async function embed(texts: string[]): Promise<Answer> {
   const ids: number[][] = []
+  let sum = 0
   for (const [index, text] of texts.entries()) {
-    if (text.length > files.most_tokens * mostCharactersPerToken) return { tooLong: { index, tokens: null } }
+    if (leastTokens(text) > files.most_tokens) return { tooLong: { index, tokens: null } }
     const own = tokens.idsOf(text)
-    if (own.length > files.most_tokens) return { tooLong: { index, tokens: own.length } }
+    const count = counted(text, own)
+    if (count > files.most_tokens) return { tooLong: { index, tokens: count } }
     ids.push(own)
+    sum += count
   }
   const vectors = (await model(ids)) as Float32Array<ArrayBuffer>
-  return { vectors, tokens: ids.reduce((sum, { length }) => sum + length, 0) }
+  return { vectors, tokens: sum }
 }
 
 async function answer(texts: string[]): Promise<void> {

@@ -30,6 +30,7 @@ const texts = [
   'x',
   'Each document has a stage, and ends as ready or failed. '.repeat(12),
   'A question.',
+  '[SEP] \ud800 \0 [CLS]',
   'Whoever deletes a document finds neither its words nor its vectors in a file.',
 ]
 
@@ -115,6 +116,14 @@ describe('the tokens', () => {
     // em ##bed ##ding ##s
     expect(counter.idsOf('embeddings')).toEqual([101, 7861, 8270, 4667, 2015, 102])
     expect(counter.countTokens('')).toBe(2)
+  })
+
+  test('of a word without end are one for 100 characters, for the counter and the embedder', async () => {
+    const longest = 'a'.repeat(25_600)
+    expect(counter.countTokens(longest)).toBe(256)
+    expect((await embedder.embed([longest])).tokens).toBe(256)
+    expect(counter.countTokens(`${longest}a`)).toBe(257)
+    await expect(embedder.embed([`${longest}a`])).rejects.toThrow(TextTooLong)
   })
 
   test('are counted as the embedder counts them', async () => {
