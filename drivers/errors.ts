@@ -400,3 +400,30 @@ export class MachineDiskFull extends EngineError {
     super('The disk of the worker is full', { cause })
   }
 }
+
+/** A text has more tokens than the embedder reads; the rest would be missing in its vector. */
+export class TextTooLong extends EngineError {
+  override readonly name = 'TextTooLong'
+  readonly code = 'text_too_long'
+  readonly permanent = true
+  /** Among the texts of the call. */
+  readonly index: number
+  /** Null: too long to be counted. */
+  readonly tokens: number | null
+  readonly most_tokens: number
+  constructor(index: number, tokens: number | null, most_tokens: number) {
+    super(
+      `Text ${index} has ${tokens ?? 'far more'} tokens${tokens === null ? ' than' : ', and the model reads'} ${most_tokens}`,
+    )
+    this.index = index
+    this.tokens = tokens
+    this.most_tokens = most_tokens
+  }
+}
+
+/** The files of an embedder are missing or damaged, or its thread has ended. The cause tells. */
+export class EmbedderUnavailable extends EngineError {
+  override readonly name = 'EmbedderUnavailable'
+  readonly code = 'embedder_unavailable'
+  readonly permanent = false
+}

@@ -56,6 +56,7 @@ export function roleEnv(
     // One person's machine: containers start in seconds, where VMs first build their image.
     KEELSON_HOST_CONTAINER_MACHINES: 'true',
     KEELSON_MACHINE_KINDS: machineKinds(),
+    KEELSON_EMBEDDERS: join(layout.tools, 'embedder'),
     ...operatorSettings(),
     KEELSON_API_HOST: layout.apiHost,
     KEELSON_API_PORT: String(layout.apiPort),
