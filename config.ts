@@ -175,6 +175,13 @@ const embedders = {
     ),
 }
 
+const modelGatewayUrl = {
+  KEELSON_MODELS_URL: z
+    .url({ protocol: /^https?$/ })
+    .default('http://127.0.0.1:7092')
+    .describe('The URL by which the platform itself reaches the model gateway, `https://` for TLS'),
+}
+
 const privateRegistries = {
   KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
     'Registries at private addresses from which they may come, or with names that lead there, as the exact `host:port` in the names of images, comma separated; without it, none',
@@ -248,6 +255,7 @@ const api = z.object({
   ...storeRoom,
   ...temporal,
   ...outbound,
+  ...modelGatewayUrl,
   ...providers,
   ...images,
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
@@ -338,6 +346,7 @@ const worker = z.object({
   ...blobs,
   ...temporal,
   ...outbound,
+  ...modelGatewayUrl,
   KEELSON_OPERATION_DAYS: z.coerce
     .number()
     .positive()

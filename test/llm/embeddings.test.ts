@@ -1,7 +1,11 @@
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import OpenAI from 'openai'
 import type { ModelGateway } from '../../gateway/models/server.ts'
-import { ledgerOf } from '../../models/llm/ledgers.ts'
+import { newId } from '../../lib/ids.ts'
+import { closeLedger, ledgerOf } from '../../models/llm/ledgers.ts'
+import { openEmbeddings } from '../../models/retrieval/embeddings.ts'
+import { ownEmbedder } from '../support/embedder.ts'
+import { eventually } from '../support/eventually.ts'
 import { startModelProvider, type ModelProvider } from '../support/model-provider/server.ts'
 import { type Caller, makeCaller, makeConnector, openGateway } from '../support/model-gateway.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -77,4 +81,57 @@ test('the token says whose models are called: those of a connector are not the p
   await clientOf(remote).embeddings.create({ model, input: text, encoding_format: 'float' })
   expect(provider.askedFor(model)).toHaveLength(1)
   expect(await remote.calls(2)).toMatchObject([{ connector_id: connector }, { endpoint: 'embeddings' }])
+})
+
+const asked = (kind: 'document' | 'collection') => ({
+  tenant_id: tenant.id,
+  purpose: { kind, id: newId() },
+  connector_id: null,
+  model,
+})
+/** The ledger, once no call is under way. */
+const settled = ({ purpose }: ReturnType<typeof asked>) =>
+  eventually(async () => {
+    const ledger = await ledgerOf(tenant.id, purpose)
+    return Object.keys(ledger?.open ?? {}).length === 0 && ledger
+  })
+const embeddings = () => openEmbeddings(`http://127.0.0.1:${gateway.port}`)
+
+describe('the platform itself', () => {
+  test('embeds a document and a question to its collection, each metered for itself', async () => {
+    const own = embeddings()
+    const { id } = await ownEmbedder()
+    const [document, question] = [{ ...asked('document'), model: id }, asked('collection')]
+    const embedded = await own.embed(
+      Array.from({ length: 40 }, () => text),
+      document,
+    )
+    expect(embedded.vectors.map(({ length }) => length)).toEqual(Array.from({ length: 40 }, () => 384))
+    expect(embedded.tokens).toBe(40 * tokensOfText)
+    await own.embed([text], question)
+    expect(await settled(document)).toMatchObject({ tokens: 40 * tokensOfText })
+    expect(await settled(question)).toMatchObject({ tokens: tokensOfText })
+    await own.close()
+  })
+
+  test('is refused for good once the budget is spent, or the purpose has ended', async () => {
+    const own = embeddings()
+    const document = { ...asked('document'), budget_tokens: tokensOfText }
+    await own.embed([text], document)
+    const spent = own.embed([text], document)
+    await expect(spent).rejects.toMatchObject({ code: 'budget_exceeded', permanent: true })
+    await closeLedger(tenant.id, document.purpose)
+    await expect(own.embed([text], document)).rejects.toMatchObject({ status: 409, permanent: true })
+    await own.close()
+  })
+
+  test('embeds by a tenant’s connector, and by nobody else’s', async () => {
+    const own = embeddings()
+    const connector_id = await makeConnector(tenant.id, provider.base_url)
+    const { vectors } = await own.embed([text], { ...asked('document'), connector_id, model: 'remote' })
+    expect(vectors).toHaveLength(1)
+    const other = { ...asked('document'), tenant_id: (await makeTenant()).id, connector_id }
+    await expect(own.embed([text], other)).rejects.toMatchObject({ code: 'not_found', permanent: true })
+    await own.close()
+  })
 })
