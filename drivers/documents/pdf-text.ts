@@ -23,7 +23,8 @@ const paragraphGap = 1.3
 /** Of the first line of a paragraph, in parts of the font's size. */
 const indent = 0.8
 const leastRows = 3
-const item = /^([•◦▪●‣∙·–—*-]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s/u
+/** U+F0B7 is the bullet of the font Symbol, as Word writes it. */
+const item = /^([\uf0b7•◦▪●‣∙·–—*-]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s/u
 
 /** `pages`: lines of each page in the order of reading. */
 export function* pdfPieces(pages: Line[][], titles: Title[]): Generator<Piece> {
