@@ -1,3 +1,5 @@
+import type { DocumentStage } from './documents.ts'
+
 /**
  * An engine failure. `code` is stable: it becomes the operation's problem `code`. A permanent failure repeats at every
  * retry. The message is for the tenant and contains no details of the host.
@@ -426,4 +428,57 @@ export class EmbedderUnavailable extends EngineError {
   override readonly name = 'EmbedderUnavailable'
   readonly code = 'embedder_unavailable'
   readonly permanent = false
+}
+
+export type DocumentFault =
+  | 'empty'
+  | 'wrong_type'
+  | 'not_utf8'
+  | 'encrypted'
+  | 'broken'
+  | 'too_large'
+  | 'too_deep'
+
+/** The document of a tenant cannot be read, or is more than is taken. The message says what is the matter with it. */
+export class DocumentRefused extends EngineError {
+  override readonly name = 'DocumentRefused'
+  readonly code = 'document_refused'
+  readonly permanent = true
+  readonly stage: DocumentStage
+  readonly fault: DocumentFault
+  constructor(fault: DocumentFault, why: string, more: { stage?: DocumentStage; cause?: unknown } = {}) {
+    super(why, { cause: more.cause })
+    this.fault = fault
+    this.stage = more.stage ?? 'extracting'
+  }
+}
+
+/** Reading a document takes more time or memory than it may: it does so at each attempt. */
+export class ExtractionExceeded extends EngineError {
+  override readonly name = 'ExtractionExceeded'
+  readonly code = 'extraction_exceeded'
+  readonly permanent = true
+  readonly stage: DocumentStage
+  readonly bound: 'time' | 'memory'
+  constructor(bound: 'time' | 'memory', most: number, stage: DocumentStage) {
+    super(
+      bound === 'time'
+        ? `Reading the document takes longer than ${most / 1000} s`
+        : `Reading the document takes more than ${most} MiB of memory`,
+    )
+    this.bound = bound
+    this.stage = stage
+  }
+}
+
+/** The process that was reading a document was killed from outside, or has failed: another attempt may succeed. */
+export class ExtractionEnded extends EngineError {
+  override readonly name = 'ExtractionEnded'
+  readonly code = 'extraction_ended'
+  readonly permanent = false
+  readonly stage: DocumentStage
+  constructor(stage: DocumentStage, cause?: unknown) {
+    super('The program that reads documents ended before it was done', { cause })
+    this.stage = stage
+  }
 }
