@@ -15,12 +15,15 @@ export type Locator =
 export interface DocumentChunk {
   /** SHA-256 of `text`, in hex. The same in each version of the document that has this text, wherever it is then. */
   hash: string
-  /** What is embedded: the headings above the chunk, the header of its table, and its own text. */
+  /** What is embedded: the headings above the chunk, the header of its table, the end of the chunk before, its own text. */
   text: string
-  /** UTF-16 units of `text` that come from elsewhere in the document: headings and header. */
+  /** UTF-16 units at the beginning of `text` that come from elsewhere in the document: headings and header. */
   prefix: number
+  /** UTF-16 units of `text` behind those that repeat the end of the chunk before. The rest is the chunk's own. */
+  overlap: number
   /** The outermost first. */
   headings: string[]
+  /** Of its own text. */
   locator: Locator
   /** Of `text`. */
   tokens: number

@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import { array, assert, asyncProperty, integer, lorem, oneof, string } from 'fast-check'
+import type { DocumentChunk } from '../../../drivers/documents.ts'
 import { chunksOf } from '../../../drivers/documents/chunks.ts'
 import { jsonPieces } from '../../../drivers/documents/json.ts'
 import { markdownPieces } from '../../../drivers/documents/markdown.ts'
@@ -9,7 +10,7 @@ import { tokenizer } from '../../support/documents/tokenizer.ts'
 
 const text = (content: string): ReturnType<typeof textPieces> => textPieces(Buffer.from(content))
 const markdown = (content: string): ReturnType<typeof markdownPieces> => markdownPieces(Buffer.from(content))
-const bodyOf = ({ text: all, prefix }: { text: string; prefix: number }): string => all.slice(prefix)
+const bodyOf = ({ text: all, prefix, overlap }: DocumentChunk): string => all.slice(prefix + overlap)
 const withoutBlanks = (content: string): string => content.replaceAll(/\s/gu, '')
 const paragraphs = (count: number): string[] =>
   Array.from({ length: count }, (_, index) => [0, 1, 2].map((part) => sentenceOf(index * 3 + part)).join(' '))
@@ -64,9 +65,49 @@ describe('a chunk', () => {
     expect(chunks.map((chunk) => chunk.text).join('\n')).toBe(lines.join('\n'))
   })
 
-  test('is half full or more, unless its section ends', async () => {
-    const chunks = await chunked(text(paragraphs(60).join('\n\n')))
-    for (const chunk of chunks.slice(0, -1)) expect(chunk.tokens).toBeGreaterThanOrEqual(110)
+  test('is half full or more, unless its section ends or its paragraphs are long', async () => {
+    const mostOfOwn = 220 - 33 // the rest is for what it repeats
+    const filled = (chunks: DocumentChunk[]): number[] =>
+      chunks.slice(0, -1).map((chunk) => tokenizer.countTokens(bodyOf(chunk)) / mostOfOwn)
+    const lines = Array.from({ length: 300 }, (_, index) => sentenceOf(index)).join('\n')
+    for (const part of filled(await chunked(text(lines)))) expect(part).toBeGreaterThanOrEqual(0.5)
+    for (const part of filled(await chunked(text(paragraphs(60).join('\n\n')))))
+      expect(part).toBeGreaterThanOrEqual(0.25)
+  })
+
+  test('repeats the last sentence of the one before, and says how much of it that is', async () => {
+    const chunks = await chunked(text(paragraphs(40).join(' ')))
+    expect(chunks.length).toBeGreaterThan(5)
+    expect(chunks[0]).toMatchObject({ prefix: 0, overlap: 0 })
+    for (const [index, { text: all, overlap }] of chunks.entries()) {
+      if (index === 0) continue
+      const repeated = all.slice(0, overlap)
+      expect(repeated).toMatch(/^[A-Z][^.]* number \d+\. $/)
+      expect(chunks[index - 1]?.text.endsWith(repeated.trim())).toBe(true)
+    }
+  })
+
+  test('repeats no row, no record, and nothing of another section', async () => {
+    const rows = Array.from({ length: 100 }, (_, index) => `${index},${wordsOf(index, 4)}`)
+    const records = Array.from({ length: 50 }, (_, id) => ({ id, name: wordsOf(id, 20) }))
+    const sections = Array.from({ length: 10 }, (_, index) => `## Part ${index}\n\n${sentenceOf(index, 60)}`)
+    for (const chunks of [
+      await chunked(await csvOf(`id,words\n${rows.join('\n')}`)),
+      await chunked(await csvOf(rows.join('\n'))),
+      await chunked(jsonPieces(Buffer.from(JSON.stringify(records)), 200)),
+      await chunked(markdown(sections.join('\n\n'))),
+    ]) {
+      expect(chunks.length).toBeGreaterThan(5)
+      for (const { overlap } of chunks) expect(overlap).toBe(0)
+    }
+  })
+
+  test('has neither null characters nor halves of characters, which JSON may have', async () => {
+    const chunks = await chunked(
+      jsonPieces(Buffer.from(String.raw`{"a\u0000": {"b": "x\ud800y\u0000z"}, "\ud800": ["w"]}`), 200),
+    )
+    expect(chunks.map((chunk) => chunk.text)).toEqual(['a \n\nb: x\ufffdy z', '\ufffd: w'])
+    for (const { headings } of chunks) expect(headings.join('')).not.toMatch(/[\0\ud800]/)
   })
 
   test('ends where a paragraph ends, or else a sentence', async () => {
@@ -157,6 +198,21 @@ describe('after a change', () => {
     expect(keptOf(before, after)).toBeGreaterThanOrEqual(0.9 * after.length)
     expect(keptOf(before, after)).toBeLessThan(after.length)
   })
+
+  // Paragraphs of which one and a half fit, or two and a half: chunks could all have as many of them, and move together.
+  test.each([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])(
+    'of a paragraph among equals of %i sentences, most chunks are the same',
+    async (sentences) => {
+      const all = Array.from({ length: 400 }, (_, index) =>
+        Array.from({ length: sentences }, (_ignored, part) =>
+          sentenceOf(1_000 + index * sentences + part),
+        ).join(' '),
+      )
+      const before = await hashes(all.join('\n\n'))
+      const after = await hashes(all.toSpliced(3, 1).join('\n\n'))
+      expect(keptOf(before, after)).toBeGreaterThanOrEqual(0.9 * after.length)
+    },
+  )
 
   test('of a row, most chunks of a table are the same', async () => {
     const rows = Array.from({ length: 2_000 }, (_, index) => `${index},${wordsOf(index, 3)}`)
