@@ -53,6 +53,9 @@ export interface TokenizerModule {
 }
 
 export interface ExtractionBounds {
+  /** Of processor time: it does not depend on what else the machine does. */
+  cpuMs: number
+  /** By the clock, without the time for which the content is waited for. */
   withinMs: number
   /** Of the whole process that extracts, with some 60 MiB of its own. */
   memoryMib: number
@@ -72,12 +75,14 @@ export interface ExtractionRequest {
   tokensPerChunk?: number
   bounds?: Partial<ExtractionBounds>
   signal?: AbortSignal
+  /** For whom: parties take turns. */
+  party?: string
 }
 
 export interface DocumentExtractor {
   /**
-   * Reads the document in a process of its own. Throws DocumentRefused, ExtractionExceeded or ExtractionEnded, and the
-   * reason of an aborted signal.
+   * Reads the document in a process of its own, once it is its turn. Throws DocumentRefused, ExtractionExceeded or
+   * ExtractionEnded, the reason of an aborted signal, and what the content throws.
    */
   extract(request: ExtractionRequest): Promise<ExtractedDocument>
 }

@@ -453,25 +453,30 @@ export class DocumentRefused extends EngineError {
   }
 }
 
-/** Reading a document takes more time or memory than it may: it does so at each attempt. */
+export type ExtractionBound = 'cpu' | 'time' | 'memory'
+
+/** Reading a document takes more time or memory than it may, and would do so again. */
 export class ExtractionExceeded extends EngineError {
   override readonly name = 'ExtractionExceeded'
   readonly code = 'extraction_exceeded'
   readonly permanent = true
   readonly stage: DocumentStage
-  readonly bound: 'time' | 'memory'
-  constructor(bound: 'time' | 'memory', most: number, stage: DocumentStage) {
+  readonly bound: ExtractionBound
+  /** `most`: in ms, or MiB. */
+  constructor(bound: ExtractionBound, most: number, stage: DocumentStage) {
     super(
-      bound === 'time'
-        ? `Reading the document takes longer than ${most / 1000} s`
-        : `Reading the document takes more than ${most} MiB of memory`,
+      {
+        cpu: `Reading the document takes more than ${most / 1000} s of processor time`,
+        time: `Reading the document takes longer than ${most / 1000} s`,
+        memory: `Reading the document takes more than ${most} MiB of memory`,
+      }[bound],
     )
     this.bound = bound
     this.stage = stage
   }
 }
 
-/** The process that was reading a document was killed from outside, or has failed: another attempt may succeed. */
+/** The process that was reading a document was killed from outside, or could not begin: another attempt may succeed. */
 export class ExtractionEnded extends EngineError {
   override readonly name = 'ExtractionEnded'
   readonly code = 'extraction_ended'

@@ -22,10 +22,14 @@ interface Row {
 /** Throws DocumentRefused. */
 export async function* csvPieces(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Piece> {
   let header: Row | null = null
+  let names: string | null = null
   let count = 0
   for await (const row of rowsOf(bytes)) {
-    if (count++ === 0 && isHeader(row.cells)) header = row
-    else yield* header && isLong(header) ? piecesByColumn(row, header) : pieceOf(row, header)
+    if (count++ === 0 && isHeader(row.cells)) {
+      header = row
+      names = row.cells.join(separator)
+    } else if (header && names && names.length > mostOfHeader) yield* piecesByColumn(row, header)
+    else yield* pieceOf(row, names)
   }
   if (count === 1 && header) yield* pieceOf(header, null)
 }
@@ -34,11 +38,9 @@ export async function* csvPieces(bytes: AsyncIterable<Uint8Array>): AsyncGenerat
 const isHeader = (cells: string[]): boolean =>
   new Set(cells).size === cells.length && cells.every((cell) => cell !== '' && Number.isNaN(Number(cell)))
 
-const isLong = ({ cells }: Row): boolean => cells.join(separator).length > mostOfHeader
-
-function* pieceOf(row: Row, header: Row | null): Generator<Piece> {
+function* pieceOf(row: Row, header: string | null): Generator<Piece> {
   if (!row.cells.some(Boolean)) return
-  yield { ...common(row), text: row.cells.join(separator), header: header && header.cells.join(separator) }
+  yield { ...common(row), text: row.cells.join(separator), header }
 }
 
 function* piecesByColumn(row: Row, header: Row): Generator<Piece> {

@@ -11,8 +11,10 @@ import type {
   ExtractionBounds,
   ExtractionRequest,
 } from '../documents.ts'
-import { DocumentRefused, ExtractionEnded, ExtractionExceeded } from '../errors.ts'
-import { type Order, overMemory, type Report } from './protocol.ts'
+import { makeQueue } from '../../lib/queue.ts'
+import { DocumentRefused, type ExtractionBound, ExtractionEnded, ExtractionExceeded } from '../errors.ts'
+import { Clock } from './clock.ts'
+import { type Order, over, type Report } from './protocol.ts'
 
 // Reads documents, each in a process of its own, whose end does not concern the caller. It has no environment, and Node lets it
 // neither write a file, nor start a program, nor read other files than the project's.
@@ -21,7 +23,9 @@ import { type Order, overMemory, type Report } from './protocol.ts'
 const tokensPerChunk = 220
 
 export const extractionBounds: ExtractionBounds = {
-  withinMs: 120_000,
+  cpuMs: 120_000,
+  // A busy machine may give it a fifth of a processor.
+  withinMs: 600_000,
   memoryMib: 1024,
   bytes: 256 * 1024 * 1024,
   // What a store takes as one document.
@@ -36,8 +40,13 @@ const heapShare = 0.75
 const project = fileURLToPath(new URL('../..', import.meta.url))
 const program = fileURLToPath(new URL('./process.ts', import.meta.url))
 
-export function makeDocumentExtractor(): DocumentExtractor {
-  return { extract }
+/** Each extraction may take the memory of its bound. */
+const usualAtOnce = 2
+
+/** Reads at most `atOnce` documents at once. The others wait, and their bounds begin afterwards. */
+export function makeDocumentExtractor({ atOnce = usualAtOnce } = {}): DocumentExtractor {
+  const queue = makeQueue(atOnce)
+  return { extract: (request) => queue(() => extract(request), request.signal, request.party) }
 }
 
 async function extract(request: ExtractionRequest): Promise<ExtractedDocument> {
@@ -56,7 +65,7 @@ async function extract(request: ExtractionRequest): Promise<ExtractedDocument> {
   const extraction = new Extraction(child, bounds, request.signal)
   try {
     // What the content fails with is the caller's; what the process fails with is in its report.
-    await Promise.race([extraction.ended, feed(child, request.content, bounds).then(() => extraction.ended)])
+    await Promise.race([extraction.ended, feed(child, request.content, { bounds, clock: extraction.clock })])
     return await extraction.ended
   } finally {
     child.kill('SIGKILL')
@@ -103,18 +112,22 @@ const readable = ({ tokenizer }: Order): string[] => [
 async function feed(
   child: ChildProcess,
   content: ExtractionRequest['content'],
-  bounds: ExtractionBounds,
+  { bounds, clock }: { bounds: ExtractionBounds; clock: Clock },
 ): Promise<void> {
   if (!child.stdin) return
   let fault: { error: unknown } | null = null
   async function* checked(): AsyncGenerator<Uint8Array> {
     let bytes = 0
     try {
+      clock.pause()
       for await (const some of content instanceof Uint8Array ? [content] : content) {
+        clock.goOn()
         bytes += some.length
         if (bytes > bounds.bytes) throw tooLarge(bounds)
         yield some
+        clock.pause()
       }
+      clock.goOn()
     } catch (error) {
       fault = { error }
       throw error
@@ -127,6 +140,8 @@ async function feed(
 /** What the process reports, until its end. */
 class Extraction {
   readonly ended: Promise<ExtractedDocument>
+  /** Of the bound of time. */
+  readonly clock: Clock
   readonly #bounds: ExtractionBounds
   readonly #chunks: DocumentChunk[] = []
   #stage: DocumentStage = 'extracting'
@@ -138,7 +153,7 @@ class Extraction {
     promise.catch(() => {}) // the caller may be waiting for the content first
     const abort = (): void => reject(signal?.reason)
     signal?.addEventListener('abort', abort)
-    const late = setTimeout(() => reject(this.#exceeded('time')), bounds.withinMs)
+    this.clock = new Clock(bounds.withinMs, () => reject(this.#exceeded('time')))
     child.on('message', (report: Report) => {
       try {
         const result = this.#take(report)
@@ -148,16 +163,9 @@ class Extraction {
       }
     })
     child.on('error', (error) => reject(new ExtractionEnded(this.#stage, error)))
-    child.on('exit', (code, by) =>
-      reject(
-        // V8 aborts the process that has used up its heap.
-        by === overMemory || by === 'SIGABRT'
-          ? this.#exceeded('memory')
-          : new ExtractionEnded(this.#stage, new Error(`the process ended with ${by ?? code}`)),
-      ),
-    )
+    child.on('exit', (code, by) => reject(this.#endedBy(code, by)))
     const forget = (): void => {
-      clearTimeout(late)
+      this.clock.stop()
       signal?.removeEventListener('abort', abort)
     }
     promise.then(forget, forget)
@@ -170,8 +178,11 @@ class Extraction {
     else if ('exceeded' in report) throw this.#exceeded(report.exceeded)
     else if ('failed' in report) throw new ExtractionEnded(this.#stage, new Error(report.failed))
     else if ('refused' in report) {
-      const { fault, message, stage } = report.refused
-      throw new DocumentRefused(fault, message, { stage })
+      const { fault, message, stage, cause } = report.refused
+      throw new DocumentRefused(fault, message, {
+        stage,
+        cause: cause === null ? undefined : new Error(cause),
+      })
     } else {
       const tokens = this.#chunks.reduce((sum, chunk) => sum + chunk.tokens, 0)
       return { chunks: this.#chunks, tokens, pages: report.done.pages }
@@ -179,8 +190,19 @@ class Extraction {
     return null
   }
 
-  #exceeded(bound: 'time' | 'memory'): ExtractionExceeded {
-    const most = bound === 'time' ? this.#bounds.withinMs : this.#bounds.memoryMib
-    return new ExtractionExceeded(bound, most, this.#stage)
+  #endedBy(code: number | null, signal: NodeJS.Signals | null): Error {
+    if (signal === over.cpu) return this.#exceeded('cpu')
+    // V8 aborts the process that has used up its heap.
+    if (signal === over.memory || signal === 'SIGABRT') return this.#exceeded('memory')
+    return new ExtractionEnded(this.#stage, new Error(`the process ended with ${signal ?? code}`))
+  }
+
+  #exceeded(bound: ExtractionBound): ExtractionExceeded {
+    const { cpuMs, withinMs, memoryMib } = this.#bounds
+    return new ExtractionExceeded(
+      bound,
+      { cpu: cpuMs, time: withinMs, memory: memoryMib }[bound],
+      this.#stage,
+    )
   }
 }

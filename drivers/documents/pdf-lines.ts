@@ -43,15 +43,15 @@ export const headingSize = 1.12
 export function segmentsOf(items: Item[]): Segment[] {
   const texts = upright(items.filter(({ str }) => str.trim() !== ''))
   texts.sort((a, b) => b.y - a.y)
-  const segments: Segment[] = []
+  const lines: Segment[][] = []
   for (let from = 0; from < texts.length; ) {
     const first = texts[from] as Segment
     let to = from + 1
     while (to < texts.length && isOnLine(first, texts[to] as Segment)) to++
-    segments.push(...merged(texts.slice(from, to)))
+    lines.push(merged(texts.slice(from, to)))
     from = to
   }
-  return segments
+  return lines.flat()
 }
 
 export const isOnLine = (first: Pick<Segment, 'y' | 'size'>, other: Pick<Segment, 'y' | 'size'>): boolean =>
@@ -105,20 +105,20 @@ function merged(texts: Segment[]): Segment[] {
 
 /** Lines in the order of reading: columns one after the other, between what spans them. */
 export function linesOf(segments: Segment[]): Line[] {
-  const lines: Line[] = []
+  const parts: Line[][] = []
   const inTable = cellsIn(segments)
   let column = 0
   const read = (some: Segment[], depth: number): void => {
     const gutter = depth < mostColumns ? gutterOf(some.filter((segment) => !inTable.has(segment))) : null
     if (gutter === null) {
-      lines.push(...rows(some, column++))
+      parts.push(rows(some, column++))
       return
     }
     let left: Segment[] = []
     let right: Segment[] = []
     const across: Segment[] = []
     const flush = (): void => {
-      if (across.length > 0) lines.push(...rows(across.splice(0), column++))
+      if (across.length > 0) parts.push(rows(across.splice(0), column++))
       for (const side of [left, right]) if (side.length > 0) read(side, depth + 1)
       left = []
       right = []
@@ -126,7 +126,7 @@ export function linesOf(segments: Segment[]): Line[] {
     for (const segment of some) {
       const isAcross = inTable.has(segment) || (segment.left < gutter && segment.right > gutter)
       if (isAcross && (left.length > 0 || right.length > 0)) flush()
-      if (!isAcross && across.length > 0) lines.push(...rows(across.splice(0), column++))
+      if (!isAcross && across.length > 0) parts.push(rows(across.splice(0), column++))
       if (isAcross) across.push(segment)
       else if (segment.right <= gutter) left.push(segment)
       else right.push(segment)
@@ -134,7 +134,7 @@ export function linesOf(segments: Segment[]): Line[] {
     flush()
   }
   read(segments, 0)
-  return lines
+  return parts.flat()
 }
 
 function cellsIn(segments: Segment[]): Set<Segment> {
@@ -171,8 +171,9 @@ function rows(segments: Segment[], column: number): Line[] {
 /** The middle of the blank between two columns. Null: there are no columns. */
 function gutterOf(segments: Segment[]): number | null {
   if (segments.length < 2 * leastOfColumn.lines) return null
-  const left = Math.min(...segments.map((segment) => segment.left))
-  const right = Math.max(...segments.map((segment) => segment.right))
+  // A page may have more texts than a call has arguments.
+  const left = segments.reduce((least, segment) => Math.min(least, segment.left), Infinity)
+  const right = segments.reduce((most, segment) => Math.max(most, segment.right), -Infinity)
   const size = median(segments.map((segment) => segment.size))
   // How many segments cover each point.
   const width = Math.ceil(right - left)
@@ -187,8 +188,8 @@ function gutterOf(segments: Segment[]): number | null {
       covered[at] = (covered[at] as number) + 1
   const [from, to] = [Math.floor(width * 0.15), Math.ceil(width * 0.85)]
   // Titles and wide pictures' captions span the columns.
-  const few = Math.min(...covered.slice(from, to))
-  if (few > 0.3 * Math.max(...covered)) return null
+  const few = covered.subarray(from, to).reduce((least, count) => Math.min(least, count), Infinity)
+  if (few > 0.3 * covered.reduce((most, count) => Math.max(most, count), 0)) return null
   let best: { start: number; end: number } | null = null
   for (let at = from; at < to; at++) {
     if ((covered[at] as number) > few) continue

@@ -32,7 +32,7 @@ export async function readPdf(bytes: Uint8Array, mostPages: number): Promise<Pdf
     if (!pages.some((segments) => segments.length > 0))
       throw new DocumentRefused(
         'empty',
-        `The document has no text on its ${pdf.numPages} pages: they may be scanned pictures`,
+        `The document has no text on its ${pdf.numPages} pages: they may be scanned pictures, or their fonts do not say which letters they have`,
       )
     return { pages: pdf.numPages, pieces: pdfPieces(withoutRunningLines(pages).map(linesOf), titles) }
   } finally {

@@ -5,10 +5,11 @@ import type { DocumentChunk, Tokenizer } from '../documents.ts'
 import { DocumentRefused } from '../errors.ts'
 import { chunksOf } from './chunks.ts'
 import { csvPieces } from './csv.ts'
+import { isTooLarge, readable, unreadable } from './failures.ts'
 import { jsonPieces } from './json.ts'
 import { markdownPieces } from './markdown.ts'
 import type { Pieces } from './pieces.ts'
-import { type Order, overMemory, type Report, type Watch } from './protocol.ts'
+import { type Order, over, type Report, type Watch } from './protocol.ts'
 import { textPieces } from './text.ts'
 
 // The process that reads one document from its input, and ends. The work is done by the main thread: Node's permissions do not
@@ -22,11 +23,12 @@ const report = (what: Report): Promise<void> =>
   new Promise((resolve) => process.send?.(what, undefined, undefined, () => resolve()))
 
 async function read({ type, tokenizer, tokensPerChunk, bounds }: Order): Promise<Report> {
+  const counter = await load(tokenizer)
   const { pages, pieces } = await piecesOf({ type, bounds }, process.stdin)
   const limits = { tokens: tokensPerChunk, chunks: bounds.chunks }
   let some: DocumentChunk[] = []
   let isChunking = false
-  for await (const chunk of chunksOf(pieces, await load(tokenizer), limits)) {
+  for await (const chunk of chunksOf(readable(pieces), counter, limits)) {
     if (!isChunking) await report({ stage: 'chunking' })
     isChunking = true
     some.push(chunk)
@@ -56,7 +58,7 @@ async function piecesOf(
   if (type === 'txt') return { pages: null, pieces: textPieces(bytes) }
   // It takes a tenth of a second to load, and others do not need it.
   const { readPdf } = await import('./pdf.ts')
-  return readPdf(bytes, bounds.pages)
+  return readPdf(bytes, bounds.pages).catch(unreadable)
 }
 
 /** Not a Buffer: pdf.js refuses them. */
@@ -76,22 +78,20 @@ async function allOf(input: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   return all
 }
 
-/** A text or an array that is longer than any can be. */
-const isTooLarge = (error: unknown): boolean =>
-  error instanceof RangeError &&
-  /allocation failed|invalid (string|array|typed array) length/i.test(error.message)
-
 function failureOf(error: unknown): Report {
   if (isTooLarge(error)) return { exceeded: 'memory' }
-  if (!(error instanceof DocumentRefused))
-    return { failed: error instanceof Error ? (error.stack ?? error.message) : String(error) }
-  const { fault, message, stage } = error
-  return { refused: { fault, message, stage } }
+  if (!(error instanceof DocumentRefused)) return { failed: stackOf(error) }
+  const { fault, message, stage, cause } = error
+  return { refused: { fault, message, stage, cause: cause === undefined ? null : stackOf(cause) } }
 }
+
+const stackOf = (error: unknown): string =>
+  error instanceof Error ? (error.stack ?? error.message) : String(error)
 
 process.once('message', (order: Order) => {
   void (async () => {
-    const watch: Watch = { memoryMib: order.bounds.memoryMib, parent: order.parent, overMemory }
+    const { memoryMib, cpuMs } = order.bounds
+    const watch: Watch = { memoryMib, cpuMs, parent: order.parent, over }
     await once(new Worker(new URL('./watcher.ts', import.meta.url), { workerData: watch }), 'online')
     await report(await read(order).catch(failureOf))
     process.exit()

@@ -22,15 +22,17 @@ export type Report =
   | { stage: DocumentStage }
   | { chunks: DocumentChunk[] }
   | { done: { pages: number | null } }
-  | { refused: { fault: DocumentFault; message: string; stage: DocumentStage } }
+  /** `cause`: for the operator. */
+  | { refused: { fault: DocumentFault; message: string; stage: DocumentStage; cause: string | null } }
   | { exceeded: 'memory' }
   | { failed: string }
 
-/** The signal by which the process ends when it has taken its memory: it may be too busy to report. */
-export const overMemory = 'SIGUSR2'
+/** The signals by which the process ends when it has taken its memory or processor time: it may be too busy to report. */
+export const over = { memory: 'SIGUSR2', cpu: 'SIGXCPU' } as const
 
 export interface Watch {
   memoryMib: number
+  cpuMs: number
   parent: number
-  overMemory: typeof overMemory
+  over: typeof over
 }

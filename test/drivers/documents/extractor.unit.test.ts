@@ -5,7 +5,12 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { deflateSync } from 'node:zlib'
 import { afterEach, describe, expect, test } from '@jest/globals'
-import type { DocumentType, ExtractedDocument, ExtractionRequest } from '../../../drivers/documents.ts'
+import type {
+  DocumentExtractor,
+  DocumentType,
+  ExtractedDocument,
+  ExtractionRequest,
+} from '../../../drivers/documents.ts'
 import { makeDocumentExtractor } from '../../../drivers/documents/extractor.ts'
 import { bytesOf, sentenceOf } from '../../support/documents/extracted.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -222,6 +227,16 @@ describe('a document is refused, with the reason', () => {
   })
 })
 
+test('a page of a PDF may have more lines than a call has arguments', async () => {
+  const lines = Array.from(
+    { length: 150_000 },
+    (_, index) => `BT /F1 0.001 Tf 72 ${(700 - index * 0.004).toFixed(3)} Td (line ${index}) Tj ET`,
+  )
+  const bytes = deflateSync(Buffer.from(lines.join('\n')))
+  const { chunks } = await read('pdf', pdfOfStreams([{ dictionary: '/Filter /FlateDecode', bytes }]))
+  expect(chunks.at(-1)?.text).toMatch(/line 149999$/)
+})
+
 const exceeded = (bound: string, stage: string): object => ({
   name: 'ExtractionExceeded',
   permanent: true,
@@ -256,6 +271,14 @@ describe('a document that takes more than it may', () => {
     await expect(refused).rejects.toMatchObject(exceeded('memory', 'extracting'))
   })
 
+  test('of processor time is given up, however busy the machine is', async () => {
+    const refused = read('txt', text, { tokenizer: tokenizerThat('spin'), bounds: { cpuMs: 1_500 } })
+    await expect(refused).rejects.toMatchObject({
+      ...exceeded('cpu', 'extracting'),
+      message: 'Reading the document takes more than 1.5 s of processor time',
+    })
+  })
+
   test('of time is given up though its process is stopped', async () => {
     const refused = read('txt', text, { tokenizer: tokenizerThat('spin'), bounds: { withinMs: 5_000 } })
     const caught = expect(refused).rejects.toMatchObject(exceeded('time', 'extracting'))
@@ -268,6 +291,47 @@ async function* lost(): AsyncGenerator<Uint8Array> {
   yield Buffer.from('some text')
   throw new Error('the bucket is gone')
 }
+
+describe('documents that come at once', () => {
+  const text = Buffer.from('some text')
+  const spin = (by: DocumentExtractor, party: string, signal?: AbortSignal) =>
+    by.extract({
+      type: 'txt',
+      content: text,
+      tokenizer: tokenizerThat('spin'),
+      party,
+      ...(signal ? { signal } : {}),
+    })
+
+  test('wait for their turn, and may leave before it', async () => {
+    const narrow = makeDocumentExtractor({ atOnce: 1 })
+    const [first, second, third] = Array.from({ length: 3 }, () => new AbortController())
+    const reading = expect(spin(narrow, 'a', first?.signal)).rejects.toThrow('enough')
+    const [reader] = await eventually(
+      () => extractionsOf(process.pid).length === 1 && extractionsOf(process.pid),
+    )
+    const waiting = expect(spin(narrow, 'a', second?.signal)).rejects.toThrow('enough')
+    const leaving = expect(spin(narrow, 'b', third?.signal)).rejects.toThrow('enough')
+    third?.abort(new Error('enough'))
+    await leaving
+    expect(extractionsOf(process.pid)).toEqual([reader])
+    first?.abort(new Error('enough'))
+    await reading
+    await eventually(() => extractionsOf(process.pid).some((pid) => pid !== reader))
+    second?.abort(new Error('enough'))
+    await waiting
+  })
+
+  test('are read two at a time', async () => {
+    const usual = makeDocumentExtractor()
+    const ending = new AbortController()
+    const all = [1, 2, 3].map(() => expect(spin(usual, 'a', ending.signal)).rejects.toThrow('enough'))
+    await eventually(() => extractionsOf(process.pid).length >= 2)
+    expect(extractionsOf(process.pid)).toHaveLength(2)
+    ending.abort(new Error('enough'))
+    await Promise.all(all)
+  })
+})
 
 describe('the process that reads a document', () => {
   const text = Buffer.from('some text')
