@@ -347,6 +347,7 @@ const worker = z.object({
   ...temporal,
   ...outbound,
   ...modelGatewayUrl,
+  ...embedders,
   KEELSON_OPERATION_DAYS: z.coerce
     .number()
     .positive()
