@@ -10,7 +10,10 @@ import { issueToken } from '../llm/tokens.ts'
 /** No vectors. The message is for the tenant. */
 export class EmbeddingFailed extends Error {
   override readonly name = 'EmbeddingFailed'
-  /** The model gateway's (docs/model-gateway.md), `embedding_refused`, `embedder_unavailable` or `unreadable_embeddings`. */
+  /**
+   * The model gateway's (docs/model-gateway.md) or the provider's; without one, `embedding_refused` or `embedder_unavailable`.
+   * `unreadable_embeddings`: the answer is no answer.
+   */
   readonly code: string
   /** The same request would be refused again: its budget is spent, or something about it is wrong. */
   readonly permanent: boolean
@@ -19,7 +22,7 @@ export class EmbeddingFailed extends Error {
 
   constructor(
     message: string,
-    { code, permanent, status = null, cause }: Pick<EmbeddingFailed, 'code' | 'permanent'> & Partial<Failed>,
+    { code, permanent, status = null, cause }: { code: string; permanent: boolean } & Partial<Failure>,
   ) {
     super(message, { cause })
     this.code = code
@@ -27,7 +30,8 @@ export class EmbeddingFailed extends Error {
     this.status = status
   }
 }
-interface Failed {
+
+interface Failure {
   status: number | null
   cause: unknown
 }
