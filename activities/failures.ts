@@ -10,11 +10,25 @@ interface Fault extends Error {
   permanent: boolean
 }
 
+/** The names of Mongoose's errors about what is written or asked for: a retry meets the same values. */
+const refusals = new Set(['ValidationError', 'CastError', 'StrictModeError'])
+
 /**
  * Turns a fault into a Temporal failure, which is not retried if the fault is permanent. The code becomes the failure's
- * type, the other fields its details. Any other error is returned unchanged, and retried.
+ * type, the other fields its details. A document that its model refuses is `internal`, and not retried. Any other error
+ * is returned unchanged, and retried.
  */
-export const failureOf = (error: unknown): unknown => (isFault(error) ? toFailure(error) : error)
+export function failureOf(error: unknown): unknown {
+  if (isFault(error)) return toFailure(error)
+  if (error instanceof Error && refusals.has(error.name))
+    return ApplicationFailure.create({
+      message: error.message,
+      type: 'internal',
+      nonRetryable: true,
+      cause: error,
+    })
+  return error
+}
 
 /** For a worker's `interceptors.activity`: turns the faults of every activity into failures. */
 export const failures = (): ActivityInterceptors => ({

@@ -183,7 +183,7 @@ function problemOf(error: unknown, left: ProblemDocument[] = []): ProblemDocumen
   if (isCancellation(error)) return problem('cancelled', 'The operation was cancelled')
   const cause = error instanceof ActivityFailure ? error.cause : error
   if (cause instanceof TimeoutFailure) return problem('timed_out', 'The host did not answer in time')
-  if (cause instanceof ApplicationFailure && cause.nonRetryable && cause.type) {
+  if (cause instanceof ApplicationFailure && cause.nonRetryable && cause.type && cause.type !== 'internal') {
     return problem(cause.type, cause.message)
   }
   return problem('internal', 'The platform failed; its operators can see why')

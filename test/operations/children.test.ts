@@ -97,6 +97,16 @@ const removeAll = async () => {
   await Promise.all(items.map(async ({ id }) => (await tenant.containers.delete(id)).operation.success()))
 }
 
+test('a step that writes what its model refuses ends the operation, without the reason', async () => {
+  const { _id: id } = await begin({ containers: [container({ cpu_cores: 'many' as unknown as number })] })
+  expect(await endOf(id)).toMatchObject({
+    state: 'failed',
+    error: { code: 'internal', status: 500, detail: 'The platform failed; its operators can see why' },
+  })
+  expect(await childrenOf(id)).toEqual([])
+  await nothingIsLeft()
+})
+
 test('an operation creates others’ resources by operations of their own, which it lists', async () => {
   const { _id: id } = await begin()
   expect(await endOf(id)).toMatchObject({ state: 'succeeded', error: null })
