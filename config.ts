@@ -165,6 +165,23 @@ const providers = {
   KEELSON_OPENROUTER_URL: providerUrl('OpenRouter’s API', 'https://openrouter.ai/api/v1'),
 }
 
+const embedders = {
+  KEELSON_EMBEDDERS: z
+    .string()
+    .default('.state/tools/embedder')
+    .transform((text) => text.split(',').flatMap((part) => part.trim() || []))
+    .describe(
+      'Folders with models that embed texts on the platform itself, comma separated; of two with one name, the first is used: docs/model-gateway.md',
+    ),
+}
+
+const modelGatewayUrl = {
+  KEELSON_MODELS_URL: z
+    .url({ protocol: /^https?$/ })
+    .default('http://127.0.0.1:7092')
+    .describe('The URL by which the platform itself reaches the model gateway, `https://` for TLS'),
+}
+
 const privateRegistries = {
   KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
     'Registries at private addresses from which they may come, or with names that lead there, as the exact `host:port` in the names of images, comma separated; without it, none',
@@ -238,6 +255,7 @@ const api = z.object({
   ...storeRoom,
   ...temporal,
   ...outbound,
+  ...modelGatewayUrl,
   ...providers,
   ...images,
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
@@ -328,6 +346,8 @@ const worker = z.object({
   ...blobs,
   ...temporal,
   ...outbound,
+  ...modelGatewayUrl,
+  ...embedders,
   KEELSON_OPERATION_DAYS: z.coerce
     .number()
     .positive()
@@ -423,6 +443,16 @@ const modelGateway = z.object({
   ...metrics(7093),
   ...mongodb,
   ...outbound,
+  ...embedders,
+  KEELSON_EMBEDDER_THREADS: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(64)
+    .default(1)
+    .describe(
+      'Threads that each of these models may use, on each replica of the model gateway; each takes some 270 MiB for the platform’s own model, once it is called',
+    ),
   KEELSON_MODELS_HOST: z.string().default('127.0.0.1').describe('The address the model gateway listens on'),
   KEELSON_MODELS_PORT: port(7092).describe('The port the model gateway listens on'),
   KEELSON_MODELS_TLS_CERT_FILE: z

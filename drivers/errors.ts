@@ -1,3 +1,5 @@
+import type { DocumentStage } from './documents.ts'
+
 /**
  * An engine failure. `code` is stable: it becomes the operation's problem `code`. A permanent failure repeats at every
  * retry. The message is for the tenant and contains no details of the host.
@@ -398,5 +400,90 @@ export class MachineDiskFull extends EngineError {
   readonly permanent = true
   constructor(cause?: unknown) {
     super('The disk of the worker is full', { cause })
+  }
+}
+
+/** A text has more tokens than the embedder reads; the rest would be missing in its vector. */
+export class TextTooLong extends EngineError {
+  override readonly name = 'TextTooLong'
+  readonly code = 'text_too_long'
+  readonly permanent = true
+  /** Among the texts of the call. */
+  readonly index: number
+  /** Null: too long to be counted. */
+  readonly tokens: number | null
+  readonly most_tokens: number
+  constructor(index: number, tokens: number | null, most_tokens: number) {
+    super(
+      `Text ${index} has ${tokens ?? 'far more'} tokens${tokens === null ? ' than' : ', and the model reads'} ${most_tokens}`,
+    )
+    this.index = index
+    this.tokens = tokens
+    this.most_tokens = most_tokens
+  }
+}
+
+/** The files of an embedder are missing or damaged, or its thread has ended. The cause tells. */
+export class EmbedderUnavailable extends EngineError {
+  override readonly name = 'EmbedderUnavailable'
+  readonly code = 'embedder_unavailable'
+  readonly permanent = false
+}
+
+export type DocumentFault =
+  | 'empty'
+  | 'wrong_type'
+  | 'not_utf8'
+  | 'encrypted'
+  | 'broken'
+  | 'too_large'
+  | 'too_deep'
+
+/** The document of a tenant cannot be read, or is more than is taken. The message says what is the matter with it. */
+export class DocumentRefused extends EngineError {
+  override readonly name = 'DocumentRefused'
+  readonly code = 'document_refused'
+  readonly permanent = true
+  readonly stage: DocumentStage
+  readonly fault: DocumentFault
+  constructor(fault: DocumentFault, why: string, more: { stage?: DocumentStage; cause?: unknown } = {}) {
+    super(why, { cause: more.cause })
+    this.fault = fault
+    this.stage = more.stage ?? 'extracting'
+  }
+}
+
+export type ExtractionBound = 'cpu' | 'time' | 'memory'
+
+/** Reading a document takes more time or memory than it may, and would do so again. */
+export class ExtractionExceeded extends EngineError {
+  override readonly name = 'ExtractionExceeded'
+  readonly code = 'extraction_exceeded'
+  readonly permanent = true
+  readonly stage: DocumentStage
+  readonly bound: ExtractionBound
+  /** `most`: in ms, or MiB. */
+  constructor(bound: ExtractionBound, most: number, stage: DocumentStage) {
+    super(
+      {
+        cpu: `Reading the document takes more than ${most / 1000} s of processor time`,
+        time: `Reading the document takes longer than ${most / 1000} s`,
+        memory: `Reading the document takes more than ${most} MiB of memory`,
+      }[bound],
+    )
+    this.bound = bound
+    this.stage = stage
+  }
+}
+
+/** The process that was reading a document was killed from outside, or could not begin: another attempt may succeed. */
+export class ExtractionEnded extends EngineError {
+  override readonly name = 'ExtractionEnded'
+  readonly code = 'extraction_ended'
+  readonly permanent = false
+  readonly stage: DocumentStage
+  constructor(stage: DocumentStage, cause?: unknown) {
+    super('The program that reads documents ended before it was done', { cause })
+    this.stage = stage
   }
 }

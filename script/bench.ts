@@ -20,6 +20,7 @@ import { networks } from './benchmarks/networks.ts'
 import { operations } from './benchmarks/operations.ts'
 import { reads } from './benchmarks/reads.ts'
 import { idleMemory, recovery } from './benchmarks/recovery.ts'
+import { embedderSpeed } from './benchmarks/retrieval/embedder.ts'
 import { retrievalStore } from './benchmarks/retrieval/store.ts'
 import { type Stack, startStack } from './benchmarks/stack.ts'
 import { tunnels } from './benchmarks/tunnels.ts'
@@ -47,6 +48,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   'databases-schedules': databaseSchedules,
   'model-gateway': (stack) => modelGateway(stack, portBase + 60),
   'retrieval-store': () => retrievalStore(),
+  'retrieval-embedder': () => embedderSpeed(),
   disks,
   machines,
   operations,

@@ -14,15 +14,18 @@ import { partiesOf } from '../../models/llm/parties.ts'
 import { noUsage, type PriceOf, type Usage } from '../../models/llm/prices.ts'
 import { grantOf, type IssuedGrant } from '../../models/llm/tokens.ts'
 import { CallRefused, type Dialect, dialectOf, type Endpoint, errorBody } from './dialects.ts'
+import { answerOwn } from './own-calls.ts'
+import type { OwnModels } from './own-models.ts'
 import { drainMs, listen, relay, type Relayed } from './relay.ts'
 import { type Asked, readAsked } from './requests.ts'
 import type { Slots } from './slots.ts'
-import { type Answered, send } from './upstream.ts'
+import { type Answered, send, type Target } from './upstream.ts'
 
 // The story of one call: who calls, what is reserved, the request, the answer, the record.
 
 export interface CallContext {
   outbound: Pick<Outbound, 'stream'>
+  own: OwnModels
   priceOf: PriceOf
   slots: Slots
   log: Logger
@@ -49,12 +52,16 @@ interface Http {
   search: string
 }
 
+/** For the operator, and not the caller or a provider. */
+const ownFaults = ['unavailable', 'embedder_unavailable']
+
 /** Carries out one call, and answers it. Never throws. */
 export async function carryOut(context: CallContext, http: Http): Promise<void> {
   const { log } = context
   try {
     const grant = await authenticate(http.request)
-    const giveBack = context.slots.take(grant.connector_id)
+    // Of the platform's own models, each tenant has as many as of a connector.
+    const giveBack = context.slots.take(grant.connector_id ?? grant.tenant_id)
     try {
       await metered(context, http, grant, await readAsked(http.request, http.endpoint, context.mostBodyBytes))
     } finally {
@@ -62,7 +69,7 @@ export async function carryOut(context: CallContext, http: Http): Promise<void> 
     }
   } catch (error) {
     const refused = asRefusal(error)
-    if (refused.status >= 500 && refused.code === 'unavailable') log.error({ err: error }, 'a call failed')
+    if (ownFaults.includes(refused.code)) log.error({ err: error }, 'a call failed')
     refuse(http, refused)
   }
 }
@@ -106,10 +113,12 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
   }
   const record = recorder(context, one, end, begunMs)
   try {
-    const { credential, isLast } = await admitted(one, end, http.dialect, grant)
+    const { target, isLast } = await admitted(one, end, http.dialect, grant)
     // The caller's next call would find its own reservation in the way.
     const beforeLast = async () => void (isLast && (await record(true)))
-    await forwarded(context, http, { grant, asked, credential, end, begunMs, beforeLast })
+    const sent = { grant, asked, end, begunMs, beforeLast }
+    if (target) await forwarded(context, http, sent, target)
+    else await answeredHere(context, http, sent)
   } catch (error) {
     const refused = asRefusal(error)
     end.http_status = refused.status
@@ -121,13 +130,16 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
   }
 }
 
-/** Writes the call's record and reserves its tokens. Throws CallRefused, and what a connector throws. */
+/**
+ * Writes the call's record and reserves its tokens. Throws CallRefused, and what a connector throws. The platform's own
+ * models have no target.
+ */
 async function admitted(
   one: OpenCall,
   end: CallEnd,
   dialect: Dialect,
   grant: IssuedGrant,
-): Promise<{ credential: Credential; isLast: boolean }> {
+): Promise<{ target: Target | null; isLast: boolean }> {
   end.status = 'refused'
   const { tenant_id, connector_id } = grant
   const [parties, begun] = await Promise.allSettled([partiesOf(tenant_id, connector_id), beginCall(one)])
@@ -137,20 +149,27 @@ async function admitted(
   one.isVoid = tenant?.status !== 'active'
   if (tenant?.status !== 'active')
     throw new CallRefused(401, 'unauthenticated', 'The token’s tenant is not active')
-  if (!connector) throw new NotFound('connector')
-  const credential = await credentialOf(connector)
-  end.base_url = credential.base_url
-  const spoken = dialectOf(credential.provider)
-  if (spoken !== dialect)
-    throw new CallRefused(
-      404,
-      'not_found',
-      `The connector is of ${credential.provider}, which has no such API`,
-    )
+  const target =
+    connector_id === null
+      ? null
+      : { connector_id, credential: await credentialFor(connector, end, dialect), model: one.call.model }
   const reserved = await reservedFor(one, limitOf(tenant, 'max_llm_tokens_month'))
   if (reserved.lack !== null) throw refusalFor(reserved.lack)
   end.status = 'failed'
-  return { credential, isLast: reserved.isLast }
+  return { target, isLast: reserved.isLast }
+}
+
+async function credentialFor(
+  connector: Parameters<typeof credentialOf>[0] | null,
+  end: CallEnd,
+  dialect: Dialect,
+): Promise<Credential> {
+  if (!connector) throw new NotFound('connector')
+  const credential = await credentialOf(connector)
+  end.base_url = credential.base_url
+  if (dialectOf(credential.provider) === dialect) return credential
+  const message = `The connector is of ${credential.provider}, which has no such API`
+  throw new CallRefused(404, 'not_found', message)
 }
 
 /** A call that takes no tokens only needs a purpose that goes on. */
@@ -175,21 +194,35 @@ function refusalFor(lack: Lack): CallRefused {
 interface Sent {
   grant: IssuedGrant
   asked: Asked
-  credential: Credential
   end: CallEnd
   begunMs: number
   beforeLast: () => Promise<void>
 }
 
-async function forwarded(context: CallContext, http: Http, sent: Sent): Promise<void> {
-  const { grant, asked, credential, end, begunMs } = sent
+async function answeredHere(
+  { own, callMs, underWay }: CallContext,
+  { response, endpoint, dialect }: Http,
+  { grant, asked, end, begunMs, beforeLast }: Sent,
+): Promise<void> {
+  const stop = new AbortController()
+  underWay.add(stop)
+  try {
+    const party = grant.tenant_id
+    const call = { models: own, endpoint, dialect, asked, party, response, end, begunMs, stop, beforeLast }
+    await answerOwn({ ...call, mostMs: callMs })
+  } finally {
+    underWay.delete(stop)
+  }
+}
+
+async function forwarded(context: CallContext, http: Http, sent: Sent, first: Target): Promise<void> {
+  const { grant, asked, end, begunMs } = sent
   const { request, response, endpoint, dialect, search } = http
   const stop = new AbortController()
   const timer = setTimeout(() => stop.abort(), context.callMs)
   context.underWay.add(stop)
   const listener = listen(response, () => stop.abort())
   try {
-    const first = { connector_id: grant.connector_id, credential, model: asked.model }
     const answered = await send(first, {
       outbound: context.outbound,
       endpoint,

@@ -14,11 +14,15 @@ import { restoreCalls } from '../../models/llm/metering.ts'
 import type { PriceOf } from '../../models/llm/prices.ts'
 import { carryOut, type CallContext } from './calls.ts'
 import { CallRefused, type Dialect, endpointOf, errorBody } from './dialects.ts'
+import { openOwnModels } from './own-models.ts'
 import { makeSlots } from './slots.ts'
 
 export type ModelGatewaySettings = Pick<
   Settings<'model-gateway'>,
-  Extract<keyof Settings<'model-gateway'>, `KEELSON_MODELS_${string}` | 'KEELSON_OUTBOUND_ALLOWED'>
+  Extract<
+    keyof Settings<'model-gateway'>,
+    `KEELSON_MODELS_${string}` | `KEELSON_EMBEDDER${string}` | 'KEELSON_OUTBOUND_ALLOWED'
+  >
 >
 
 export interface ModelGateway {
@@ -51,8 +55,11 @@ export async function openModelGateway(
   log: Logger,
 ): Promise<ModelGateway> {
   const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
+  const { KEELSON_EMBEDDERS: folders, KEELSON_EMBEDDER_THREADS: threads } = settings
+  const own = await openOwnModels(folders, threads, log)
   const context: CallContext = {
     outbound,
+    own,
     priceOf,
     slots: makeSlots(settings.KEELSON_MODELS_PER_CONNECTOR),
     log,
@@ -93,6 +100,7 @@ export async function openModelGateway(
       clearTimeout(left)
       server.closeAllConnections()
       await closed
+      await own.close()
       await sweeper.stop()
       offReconnected()
       await outbound.close()

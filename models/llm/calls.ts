@@ -21,8 +21,8 @@ export interface CallDocument extends Usage {
   purpose_id: string
   /** The ledger of the tenant's month that has its reservation. */
   month: string
-  /** The one that answered; until then, the one that was asked. */
-  connector_id: string
+  /** The one that answered; until then, the one that was asked. Null: a model of the platform's own. */
+  connector_id: string | null
   provider: string
   /** Empty until the call ends. */
   base_url: string
@@ -62,7 +62,7 @@ const schema = new Schema<CallDocument>(
     purpose_kind: { type: String, enum: purposeKinds, required: true },
     purpose_id: { type: String, required: true },
     month: { type: String, required: true },
-    connector_id: { type: String, required: true },
+    connector_id: { type: String, default: null },
     provider: text,
     base_url: text,
     endpoint: { type: String, required: true },

@@ -7,7 +7,7 @@ export type CallingTenant = Pick<TenantDocument, '_id' | 'status' | 'limits'>
 /** For whom a call is, and by which connector, as they are now. One question: each call asks it. */
 export async function partiesOf(
   tenant_id: string,
-  connector_id: string,
+  connector_id: string | null,
 ): Promise<{ tenant: CallingTenant | null; connector: ConnectorDocument | null }> {
   const found = await aggregate<CallingTenant | ConnectorDocument>(Tenant.collection.name, [
     { $match: { _id: tenant_id } },

@@ -1,5 +1,6 @@
 import { calcPrice } from '@pydantic/genai-prices'
 import { z } from 'zod'
+import { ownProvider } from './own-models.ts'
 
 // What calls cost, by a list that comes with the package and works offline, and by the operator's own list above it.
 
@@ -59,12 +60,16 @@ export type OwnPrices = z.output<typeof OwnPrices>
 /** The version of the package that has the list: package.json pins it, and a test compares the two. */
 export const listVersion = 'genai-prices 0.1.8'
 
-/** `own`: the operator's list, whose prices stand above the package's. */
+/**
+ * `own`: the operator's list, whose prices stand above the package's. The platform's own models cost nothing but what that
+ * list says.
+ */
 export const makePrices =
   (own: OwnPrices | null): PriceOf =>
   ({ provider, base_url, model, usage }) => {
     const set = own?.prices[provider]?.[model]
     if (own && set) return { nano_usd: costBy(set, usage), version: own.version }
+    if (provider === ownProvider) return { nano_usd: 0, version: listVersion }
     const found = listed(usage, model, placeOf(provider, base_url))
     return found === null ? null : { nano_usd: Math.round(found * 1e9), version: listVersion }
   }

@@ -8,6 +8,7 @@ import { sign } from '../identity/signing-keys.ts'
 import { makeVerifier } from '../identity/verified-tokens.ts'
 import { openLedger } from './ledgers.ts'
 import { dropOrphans } from './lost-calls.ts'
+import { ownProvider } from './own-models.ts'
 import { type Purpose, purposeKinds } from './purposes.ts'
 
 // What a sandbox has instead of a provider's key: it opens the model gateway alone, for one purpose and one connector.
@@ -30,7 +31,8 @@ export interface Fallback {
 export interface Grant {
   tenant_id: string
   purpose: Purpose
-  connector_id: string
+  /** Null: the models that the platform runs itself, which have no fallbacks. */
+  connector_id: string | null
   /** In this order. All speak the API of the first. */
   fallbacks: Fallback[]
 }
@@ -51,10 +53,9 @@ export async function issueToken(
   budget_tokens: number | null,
   forSec = usualSec,
 ): Promise<{ token: string; expires_at: Date }> {
-  const [provider] = await needModels(tenant_id, [
-    connector_id,
-    ...fallbacks.map((fallback) => fallback.connector_id),
-  ])
+  const others = fallbacks.map((fallback) => fallback.connector_id)
+  const [provider] =
+    connector_id === null ? [ownProvider] : await needModels(tenant_id, [connector_id, ...others])
   await openLedger(tenant_id, purpose, budget_tokens)
   await dropOrphans(tenant_id, purpose)
   const seconds = Math.min(forSec, longestSec)
@@ -103,7 +104,7 @@ export async function grantOf(token: string): Promise<IssuedGrant> {
   return {
     tenant_id: String(claims['tenant_id']),
     purpose: { kind, id: String(claims.sub) },
-    connector_id: String(claims['connector_id']),
+    connector_id: claims['connector_id'] as string | null,
     provider: String(claims['provider']),
     fallbacks: claims['fallbacks'] as Fallback[],
   }

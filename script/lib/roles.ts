@@ -56,6 +56,8 @@ export function roleEnv(
     // One person's machine: containers start in seconds, where VMs first build their image.
     KEELSON_HOST_CONTAINER_MACHINES: 'true',
     KEELSON_MACHINE_KINDS: machineKinds(),
+    KEELSON_EMBEDDERS: join(layout.tools, 'embedder'),
+    KEELSON_MODELS_URL: `http://127.0.0.1:${layout.modelsPort}`,
     ...operatorSettings(),
     KEELSON_API_HOST: layout.apiHost,
     KEELSON_API_PORT: String(layout.apiPort),

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from '@jest/globals'
+import { ownProvider } from '../../models/llm/own-models.ts'
 import { listVersion, makePrices, noUsage, OwnPrices } from '../../models/llm/prices.ts'
 
 // What calls cost: whole billionths of a dollar, by a named list.
@@ -29,6 +30,12 @@ describe('the list that comes with the package', () => {
     ['provider', { provider: 'openai_compatible', base_url: 'http://127.0.0.1:1/v1' }],
   ])('knows no price of an unknown %s', (_, change) => {
     expect(priceOf({ ...call, ...change })).toBeNull()
+  })
+  test('has no part in the platform’s own models, which cost nothing', () => {
+    const own = { ...call, provider: ownProvider, base_url: '', model: 'all-MiniLM-L6-v2-int8' }
+    expect(priceOf(own)).toEqual({ nano_usd: 0, version: listVersion })
+    const prices = { keelson: { 'all-MiniLM-L6-v2-int8': { input: 0.01, output: 0 } } }
+    expect(makePrices({ version: 'mine', prices })(own)).toEqual({ nano_usd: 10_000_000, version: 'mine' })
   })
   test('is the version that package.json pins', () => {
     const { dependencies } = JSON.parse(

@@ -14,6 +14,7 @@ import { LlmCall, type CallDocument } from '../../models/llm/calls.ts'
 import { makePrices } from '../../models/llm/prices.ts'
 import type { Purpose } from '../../models/llm/purposes.ts'
 import { type Fallback, issueToken } from '../../models/llm/tokens.ts'
+import { embedderFolder } from './embedder.ts'
 import { eventually } from './eventually.ts'
 import { accepts, freePort } from './own-api.ts'
 import { layout, stackSettings } from './stack.ts'
@@ -33,6 +34,8 @@ export const gatewaySettings = (
   KEELSON_MODELS_CALL_SEC: 120,
   KEELSON_MODELS_QUIET_SEC: 60,
   KEELSON_MODELS_PRICES_FILE: undefined,
+  KEELSON_EMBEDDERS: [embedderFolder],
+  KEELSON_EMBEDDER_THREADS: 1,
   KEELSON_OUTBOUND_ALLOWED: providerPorts.map((port) => `127.0.0.1:${port}`),
   ...more,
 })
@@ -100,7 +103,7 @@ export async function makeConnector(
 export interface Caller {
   token: string
   purpose: Purpose
-  connector_id: string
+  connector_id: string | null
   /** The records of its calls that are settled, once there are so many. */
   calls(count?: number): Promise<CallDocument[]>
 }
@@ -108,7 +111,7 @@ export interface Caller {
 /** One who calls models with a token, as an agent's sandbox does. */
 export async function makeCaller(
   tenant_id: string,
-  connector_id: string,
+  connector_id: string | null,
   { budget = null, fallbacks = [] }: { budget?: number | null; fallbacks?: Fallback[] } = {},
 ): Promise<Caller> {
   const purpose: Purpose = { kind: 'session', id: newId() }

@@ -1,0 +1,181 @@
+import { Agent, errors, request } from 'undici'
+import type { Embedded } from '../../drivers/embedders.ts'
+import { Problem } from '../../lib/problem.ts'
+import type { Purpose } from '../llm/purposes.ts'
+import { issueToken } from '../llm/tokens.ts'
+
+// Embeddings for the platform's own work, by the model gateway as for everybody else: it meters them, keeps budgets and adds
+// the connectors' secrets. Each request has a token of its own.
+
+/** No vectors. The message is for the tenant. */
+export class EmbeddingFailed extends Error {
+  override readonly name = 'EmbeddingFailed'
+  /**
+   * The model gateway's (docs/model-gateway.md) or the provider's; without one, `embedding_refused` or `embedder_unavailable`.
+   * `unreadable_embeddings`: the answer is no answer.
+   */
+  readonly code: string
+  /** The same request would be refused again: its budget is spent, or something about it is wrong. */
+  readonly permanent: boolean
+  /** Of the answer; null if there was none. */
+  readonly status: number | null
+
+  constructor(
+    message: string,
+    { code, permanent, status = null, cause }: { code: string; permanent: boolean } & Partial<Failure>,
+  ) {
+    super(message, { cause })
+    this.code = code
+    this.permanent = permanent
+    this.status = status
+  }
+}
+
+interface Failure {
+  status: number | null
+  cause: unknown
+}
+
+export interface EmbeddingsAsked {
+  tenant_id: string
+  /** A document, or a collection for a question to it. Its ledger is opened, and must not be closed. */
+  purpose: Purpose & { kind: 'document' | 'collection' }
+  /** Null: `model` is one of the platform's own, best by its id, which has the hash. */
+  connector_id: string | null
+  model: string
+  /** Of the purpose, for all that it ever embeds. Default: none but the tenant's limit. */
+  budget_tokens?: number | null
+  signal?: AbortSignal
+}
+
+export interface Embeddings {
+  /**
+   * The vectors in the order of the texts, none of which may be empty. Rejects with EmbeddingFailed, the signal's reason, or
+   * what the database throws. Texts that were embedded before that have taken their tokens.
+   */
+  embed(texts: string[], asked: EmbeddingsAsked): Promise<Embedded>
+  close(): Promise<void>
+}
+
+/**
+ * Of one request. Tenants take turns in the platform's own model, so with many of them a request takes long, and one that is
+ * given up would take its tokens again.
+ */
+const textsAtOnce = 32
+/** Longer than the gateway's own limit (KEELSON_MODELS_CALL_SEC), by default. */
+const usualMs = 960_000
+/** The answer of a provider passes through the gateway, and may be anything. */
+const mostAnswerBytes = 16 * 1024 ** 2
+const mostDimensions = 8_192
+
+/** `url`: of the model gateway. */
+export function openEmbeddings(url: string, { issue = issueToken, withinMs = usualMs } = {}): Embeddings {
+  const agent = new Agent({
+    headersTimeout: withinMs,
+    bodyTimeout: withinMs,
+    maxResponseSize: mostAnswerBytes,
+  })
+  const endpoint = `${url.replace(/\/+$/, '')}/v1/embeddings`
+
+  async function ask(texts: string[], asked: EmbeddingsAsked): Promise<Embedded> {
+    const { model, signal } = asked
+    const token = await tokenFor(asked, issue)
+    try {
+      const { statusCode, body } = await request(endpoint, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ model, input: texts }),
+        dispatcher: agent,
+        ...(signal ? { signal } : {}),
+      })
+      const answer = await body.text()
+      if (statusCode !== 200) throw refusalOf(statusCode, answer)
+      return embeddedIn(answer, texts.length)
+    } catch (error) {
+      signal?.throwIfAborted()
+      if (error instanceof EmbeddingFailed) throw error
+      if (error instanceof errors.ResponseExceededMaxSizeError) throw unreadable('it is too long')
+      throw new EmbeddingFailed('The model gateway does not answer', {
+        code: 'embedder_unavailable',
+        permanent: false,
+        cause: error,
+      })
+    }
+  }
+
+  return {
+    async embed(texts, asked) {
+      const all: Embedded = { vectors: [], tokens: 0 }
+      for (let from = 0; from < texts.length; from += textsAtOnce) {
+        asked.signal?.throwIfAborted()
+        const { vectors, tokens } = await ask(texts.slice(from, from + textsAtOnce), asked)
+        all.vectors.push(...vectors)
+        all.tokens += tokens
+      }
+      return all
+    },
+    close: () => agent.close(),
+  }
+}
+
+async function tokenFor(
+  { tenant_id, purpose, connector_id, budget_tokens = null }: EmbeddingsAsked,
+  issue: typeof issueToken,
+): Promise<string> {
+  try {
+    return (await issue({ tenant_id, purpose, connector_id, fallbacks: [] }, budget_tokens)).token
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error
+    const { code, message, status } = error
+    throw new EmbeddingFailed(message, { code, permanent: true, status, cause: error })
+  }
+}
+
+/** Of a provider's error, too, which the gateway passes on. */
+function refusalOf(status: number, answer: string): EmbeddingFailed {
+  const { code, message } = Object(Object(parsed(answer)).error) as Record<string, unknown>
+  const permanent = status < 500 && status !== 408 && status !== 429
+  const why = typeof message === 'string' && message ? message.slice(0, 500) : `The answer was ${status}`
+  const known = typeof code === 'string' && /^[a-z_]{1,50}$/.test(code)
+  const usual = permanent ? 'embedding_refused' : 'embedder_unavailable'
+  return new EmbeddingFailed(why, { code: known ? code : usual, permanent, status })
+}
+
+function embeddedIn(answer: string, count: number): Embedded {
+  const { data, usage } = Object(parsed(answer)) as Record<string, unknown>
+  const vectors: Float32Array[] = Array.from({ length: count })
+  if (!Array.isArray(data) || data.length !== count) throw unreadable(`it does not have ${count} vectors`)
+  for (const [place, item] of data.entries()) {
+    const { index = place, embedding } = Object(item) as Record<string, unknown>
+    if (!Number.isInteger(index) || !((index as number) in vectors) || vectors[index as number])
+      throw unreadable('it has vectors of other texts')
+    vectors[index as number] = vectorIn(embedding)
+  }
+  if (new Set(vectors.map(({ length }) => length)).size > 1)
+    throw unreadable('its vectors have several lengths')
+  const { prompt_tokens, total_tokens = prompt_tokens } = Object(usage) as Record<string, unknown>
+  return { vectors, tokens: Number.isSafeInteger(total_tokens) ? Math.max(0, total_tokens as number) : 0 }
+}
+
+function vectorIn(embedding: unknown): Float32Array {
+  if (!Array.isArray(embedding) || embedding.length < 1 || embedding.length > mostDimensions)
+    throw unreadable(`a vector is no list of 1 to ${mostDimensions} numbers`)
+  const vector = Float32Array.from(embedding, (value) => (typeof value === 'number' ? value : Number.NaN))
+  if (!vector.every(Number.isFinite)) throw unreadable('a vector has something else than numbers')
+  return vector
+}
+
+const unreadable = (why: string): EmbeddingFailed =>
+  new EmbeddingFailed(`The model’s answer cannot be read: ${why}`, {
+    code: 'unreadable_embeddings',
+    permanent: false,
+    status: 200,
+  })
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
+}
