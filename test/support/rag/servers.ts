@@ -4,13 +4,13 @@ import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
-import { StoreClient } from '../../../images/rag/client.ts'
+import { HttpsClient } from '../../../images/rag/https-client.ts'
 import { makeSelfSigned } from '../../../lib/self-signed.ts'
 import { makeFolder, type OpenStore } from './stores.ts'
 
 /** A process of main.ts, and its client by TLS. */
 export interface ServedStore extends OpenStore {
-  store: StoreClient
+  store: HttpsClient
   url: string
   token: string
   ca: string
@@ -44,7 +44,7 @@ export async function openServer(env: Record<string, string> = {}): Promise<Serv
     ...env,
   }
   let running = await startProcess(settings)
-  const clientOf = () => new StoreClient({ url: urlOf(running), token, ca: certificate, timeoutMs: 120_000 })
+  const clientOf = () => new HttpsClient({ url: urlOf(running), token, ca: certificate, timeoutMs: 120_000 })
   let store = clientOf()
   const startAgain = async () => {
     store.close()
