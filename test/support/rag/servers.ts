@@ -17,6 +17,8 @@ export interface ServedStore extends OpenStore {
   /** The lines that the process has written. */
   said: string[]
   tokenFile: string
+  /** The path of the socket whose callers need no token. */
+  socket: string
   /** Writes the token's file and has the process read it. Resolves when it has. */
   renewToken(token: string): Promise<void>
   /** Has the process read the token's file. Resolves when it has tried. */
@@ -38,6 +40,7 @@ export async function openServer(env: Record<string, string> = {}): Promise<Serv
   const settings = {
     RAG_FOLDER: file('store'),
     RAG_PORT: '0',
+    RAG_SOCKET: file('socket'),
     RAG_TOKEN_FILE: file('token'),
     RAG_TLS_CERT_FILE: file('certificate.pem'),
     RAG_TLS_KEY_FILE: file('key.pem'),
@@ -72,6 +75,7 @@ export async function openServer(env: Record<string, string> = {}): Promise<Serv
     ca: certificate,
     folder: file('store'),
     tokenFile: file('token'),
+    socket: file('socket'),
     async renewToken(other) {
       await writeFile(file('token'), other)
       token = other
