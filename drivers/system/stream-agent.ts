@@ -4,7 +4,7 @@ import { inspect } from 'node:util'
 
 interface Kept {
   keepAlive?: boolean
-  /** How many streams are open at most. Requests beyond wait. */
+  /** How many streams requests share. Node counts those that are open: requests at once may open more until then. */
   streams?: number
   /** How long a stream stays without a request. Without it, until the agent is destroyed. */
   idleMs?: number
@@ -18,7 +18,7 @@ export class StreamAgent extends Agent {
 
   /** With `keepAlive`, requests share the streams in turn. */
   constructor(connect: () => Promise<Duplex>, { keepAlive = false, streams = 1, idleMs }: Kept = {}) {
-    super(keepAlive ? { keepAlive, maxSockets: streams } : { keepAlive })
+    super(keepAlive ? { keepAlive, maxSockets: streams, maxFreeSockets: streams } : { keepAlive })
     this.#connect = connect
     this.#idleMs = idleMs
   }

@@ -8,6 +8,7 @@ import { StreamAgent } from '../../drivers/system/stream-agent.ts'
 import { readRest } from '../../lib/early-answers.ts'
 import { storeAnswerHeader } from '../../lib/host-protocol.ts'
 import { Problem, Unavailable } from '../../lib/problem.ts'
+import { makeQueue, type Queue } from '../../lib/queue.ts'
 
 // The stores of tenants' documents (images/rag), for the platform. A store is a container in its tenant's subnet, where the host
 // has no address: a program in the container joins a stream to the store's socket. Other containers have no such program.
@@ -25,15 +26,24 @@ const idleMs = 50_000
 
 export type StoreRelay = ReturnType<typeof makeStoreRelay>
 
-export function makeStoreRelay({ pipe }: Pick<InstanceEngine, 'pipe'>) {
-  const agents = new Map<string, StreamAgent>()
+/** The way into one store. */
+interface Way {
+  agent: StreamAgent
+  /** A call has its turn when there are fewer than its streams. */
+  queue: Queue
+  calls: number
+}
 
-  function agentOf(id: string): StreamAgent {
-    const known = agents.get(id)
+export function makeStoreRelay({ pipe }: Pick<InstanceEngine, 'pipe'>) {
+  const ways = new Map<string, Way>()
+
+  function wayTo(id: string): Way {
+    const known = ways.get(id)
     if (known) return known
     const agent = new StreamAgent(() => connect(id), { keepAlive: true, streams, idleMs })
-    agents.set(id, agent)
-    return agent
+    const way = { agent, queue: makeQueue(streams), calls: 0 }
+    ways.set(id, way)
+    return way
   }
 
   async function connect(id: string): Promise<Duplex> {
@@ -45,9 +55,9 @@ export function makeStoreRelay({ pipe }: Pick<InstanceEngine, 'pipe'>) {
   }
 
   function forgetUnused(id: string): void {
-    const { sockets, freeSockets, requests } = agents.get(id) ?? {}
-    if ([sockets, freeSockets, requests].every((one) => !one || Object.keys(one).length === 0))
-      agents.delete(id)
+    const { agent, calls } = ways.get(id) ?? {}
+    const isOpen = [agent?.sockets, agent?.freeSockets].some((one) => one && Object.keys(one).length > 0)
+    if (!isOpen && !calls) ways.delete(id)
   }
 
   /**
@@ -62,27 +72,42 @@ export function makeStoreRelay({ pipe }: Pick<InstanceEngine, 'pipe'>) {
   ): Promise<void> => {
     const gone = new AbortController()
     response.once('close', () => gone.abort())
+    const way = wayTo(id)
+    way.calls++
     try {
-      const length = lengthOf(request)
-      const answer = await send(agentOf(id), {
-        method: request.method ?? 'GET',
-        path,
-        headers: only(request, 'content-type', 'content-length'),
-        body: length <= mostKeptBytes ? await buffer(request) : request,
-        signal: gone.signal,
-      })
-      response.writeHead(answer.statusCode ?? 502, {
-        ...only(answer, 'content-type', 'content-length', 'retry-after'),
-        [storeAnswerHeader]: 'answers',
-      })
-      await pipeline(answer, response, { end: false })
-      await readRest(request)
+      await way.queue(() => pass(way.agent, path, request, response, gone.signal), gone.signal)
       response.end()
     } catch (error) {
       if (!response.headersSent) await readRest(request)
       throw error instanceof Problem ? error : unavailable(error)
+    } finally {
+      way.calls--
+      forgetUnused(id)
     }
   }
+}
+
+async function pass(
+  agent: StreamAgent,
+  path: string,
+  request: IncomingMessage,
+  response: ServerResponse,
+  signal: AbortSignal,
+): Promise<void> {
+  const length = lengthOf(request)
+  const answer = await send(agent, {
+    method: request.method ?? 'GET',
+    path,
+    headers: only(request, 'content-type', 'content-length'),
+    body: length <= mostKeptBytes ? await buffer(request) : request,
+    signal,
+  })
+  response.writeHead(answer.statusCode ?? 502, {
+    ...only(answer, 'content-type', 'content-length', 'retry-after'),
+    [storeAnswerHeader]: 'answers',
+  })
+  await pipeline(answer, response, { end: false })
+  await readRest(request)
 }
 
 /** Of the body. Throws if it is not told, or too long. */
