@@ -17,9 +17,9 @@ export interface StorePlace {
   instance_id: string
 }
 
-/** More than the longest ingest of one document is known to take. */
+/** A document of 20 MB took 4 to 13 s on a busy machine. */
 const answersWithinMs = 120_000
-/** Of an answer: 1,000 hits with the longest texts have some 35 MB. */
+/** Of an answer: 1,000 hits with the longest texts have some 35 MB, if these are ASCII. */
 const mostBytes = 64 * 1024 ** 2
 
 /**

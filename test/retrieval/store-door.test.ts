@@ -28,7 +28,7 @@ beforeAll(async () => {
     image: 'keelson/rag:1',
     command: [],
     cpu_cores: 1,
-    memory_mib: 256,
+    memory_mib: 512,
     nics: [{ subnet_id: subnet, ip_address }],
     disks: [{ disk_id: disk, mount_path: '/data' }],
     config_vars: {
@@ -43,6 +43,7 @@ beforeAll(async () => {
 })
 
 const search = (text: string) => store.search('c', { mode: 'text', k: 3, text })
+const at = (host_id: string, instance_id: string) => storeAt({ host_id, instance_id }).stats('c')
 const inside = async (script: string): Promise<string> =>
   runInside(docker, (await onEngine(container.id))[0]?.Id ?? '', script)
 
@@ -102,7 +103,6 @@ test('a store that was killed comes back, and the next call finds what it had', 
 })
 
 test('what is no store is unavailable, in words', async () => {
-  const at = (host_id: string, instance_id: string) => storeAt({ host_id, instance_id }).stats('c')
   const host = container.host_id ?? ''
   await expect(at(host, newId())).rejects.toMatchObject({
     code: 'unavailable',

@@ -11,7 +11,7 @@ beforeAll(async () => {
   server = createServer((asked, response) => response.end(asked.url))
   await once(server.listen(0, '127.0.0.1'), 'listening')
 })
-afterAll(() => server.close())
+afterAll(() => void server.close())
 
 function makeAgent(kept: ConstructorParameters<typeof StreamAgent>[1]) {
   const streams: Duplex[] = []
