@@ -408,6 +408,10 @@ const worker = z.object({
     .string()
     .default('keelson/machine:1')
     .describe('The image of deploy servers’ container machines, built by `script/images`'),
+  KEELSON_RAG_IMAGE: image(
+    'keelson/rag:1',
+    'The image of the stores of tenants’ documents (`images/rag`), built by `script/images`',
+  ),
   KEELSON_TOOLS_IMAGE: image(
     'node:24-slim',
     'The image of the microVMs in which MCP servers of stdio run, if their tools name none: with `sh`, `env` and what their commands need',

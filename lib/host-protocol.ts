@@ -351,6 +351,10 @@ export const uploadSubject = (machineId: string, artifactId: string): string =>
 /** The subject of a token for the registry in a machine of a deploy server. */
 export const registrySubject = (machineId: string, deployServerId: string): string =>
   `${machineId}/${deployServerId}:registry`
+/** The subject of a token for the store of documents in a container. */
+export const storeSubject = (instanceId: string): string => `${instanceId}:store`
+/** In answers that come from a store. Without it, the host itself has refused. */
+export const storeAnswerHeader = 'keelson-store'
 /** The subject of a token that makes a part of the host apply what is wanted. */
 export const wantedSubject = (part: string): string => `${part}:wanted`
 export const planeTokenSec = 30

@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { Agent, request, type RequestOptions } from 'node:https'
-import { addAbortSignal, type Duplex, type Readable } from 'node:stream'
+import { addAbortSignal, type Duplex, Readable } from 'node:stream'
 import { connect } from 'node:tls'
 
 // Connections to a server that is known by its certificate alone: not by a name, and by no authority.
@@ -10,7 +10,7 @@ import { connect } from 'node:tls'
 export const pinnedTls = { minVersion: 'TLSv1.3', ALPNProtocols: ['http/1.1'] } as const
 
 const connectsWithinMs = 10_000
-/** For an answer to a request without a body: a host answers only after its engine has. */
+/** For an answer to a request whose body is no stream: a host answers only after its engine has. */
 const answersWithinMs = 300_000
 // Detects that the server has vanished from an idle connection.
 const probeEveryMs = 30_000
@@ -64,22 +64,23 @@ export interface PinnedRequest {
   certificate: string
   method: string
   headers: Record<string, string>
-  body?: Readable
+  body?: Readable | Uint8Array
   signal: AbortSignal
 }
 
 /**
  * Sends a request to the server with this certificate. The answer is not read yet, and no redirect is followed. A request
- * without a body is sent twice if the server closes a kept connection at the same moment: its token is good once. Rejects
- * with whatever broke the connection or the body, and with the signal's reason.
+ * whose body is no stream is sent twice if the server closes a kept connection at the same moment: its token is good once.
+ * Rejects with whatever broke the connection or the body, and with the signal's reason.
  */
 export const sendPinned = (asked: PinnedRequest): Promise<IncomingMessage> =>
-  send(asked, asked.body ? unshared : kept)
+  send(asked, asked.body instanceof Readable ? unshared : kept)
 
 const send = (asked: PinnedRequest, agent: PinnedAgent): Promise<IncomingMessage> =>
   new Promise((resolve, reject) => {
     const { url, certificate: ca, method, headers, body, signal } = asked
-    const waiting = body ? signal : AbortSignal.any([signal, AbortSignal.timeout(answersWithinMs)])
+    const isStream = body instanceof Readable
+    const waiting = isStream ? signal : AbortSignal.any([signal, AbortSignal.timeout(answersWithinMs)])
     const sent = request(url, { method, headers, ca, agent }, (answer) => {
       waiting.removeEventListener('abort', giveUp)
       answer.on('error', () => {}) // Node drops an error to which nobody listens, and a later reader would miss it
@@ -100,6 +101,6 @@ const send = (asked: PinnedRequest, agent: PinnedAgent): Promise<IncomingMessage
     sent.once('close', () => waiting.removeEventListener('abort', giveUp))
     if (waiting.aborted) giveUp()
     else waiting.addEventListener('abort', giveUp, { once: true })
-    if (body) body.on('error', end).pipe(sent)
-    else sent.end()
+    if (isStream) body.on('error', end).pipe(sent)
+    else sent.end(body)
   })

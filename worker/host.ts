@@ -39,6 +39,7 @@ import { networksPart, openNetworks, tunnelKeysOf, underlayAddress } from './hos
 import { toolProbesPart } from './host/parts/tool-probes.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
 import { makeRegistryRelay } from './host/registry-relay.ts'
+import { makeStoreRelay } from './host/store-relay.ts'
 import { keepReporting } from './host/reporter.ts'
 import { sampleReplicas } from './host/replica-sampler.ts'
 import { keepSampling, sampleInstances } from './host/sampler.ts'
@@ -199,6 +200,7 @@ const plane = await serveDataPlane(
     services: makeTaskLogs(dialMachines(engine)),
     uploads: openUploads(engine),
     registries: makeRegistryRelay({ registries, registry: api.builds.registry }),
+    stores: makeStoreRelay(engine),
     tokens,
     applyWanted,
     log,

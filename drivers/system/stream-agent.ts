@@ -2,14 +2,25 @@ import { Agent, type ClientRequest, type ClientRequestArgs } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { inspect } from 'node:util'
 
+interface Kept {
+  keepAlive?: boolean
+  /** How many streams requests share. Node counts those that are open: requests at once may open more until then. */
+  streams?: number
+  /** How long a stream stays without a request. Without it, until the agent is destroyed. */
+  idleMs?: number
+}
+
 /** An agent for HTTP over streams that are no sockets. Each request opens one, unless they are kept. */
 export class StreamAgent extends Agent {
   readonly #connect: () => Promise<Duplex>
+  readonly #idleMs: number | undefined
+  readonly #idle = new WeakMap<Duplex, NodeJS.Timeout>()
 
-  /** With `keepAlive`, requests share one stream in turn, until the agent is destroyed. */
-  constructor(connect: () => Promise<Duplex>, { keepAlive = false } = {}) {
-    super(keepAlive ? { keepAlive, maxSockets: 1 } : { keepAlive })
+  /** With `keepAlive`, requests share the streams in turn. */
+  constructor(connect: () => Promise<Duplex>, { keepAlive = false, streams = 1, idleMs }: Kept = {}) {
+    super(keepAlive ? { keepAlive, maxSockets: streams, maxFreeSockets: streams } : { keepAlive })
     this.#connect = connect
+    this.#idleMs = idleMs
   }
 
   override createConnection(
@@ -21,10 +32,13 @@ export class StreamAgent extends Agent {
   }
 
   // The agent would set options that only sockets have.
-  override keepSocketAlive(): boolean {
+  override keepSocketAlive(stream: Duplex): boolean {
+    if (this.#idleMs !== undefined)
+      this.#idle.set(stream, setTimeout(() => stream.destroy(), this.#idleMs).unref())
     return true
   }
   override reuseSocket(stream: Duplex, asked: ClientRequest): void {
+    clearTimeout(this.#idle.get(stream))
     super.reuseSocket(Object.assign(stream, { ref: () => stream }), asked)
   }
 

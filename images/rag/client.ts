@@ -1,31 +1,23 @@
-import { request as plainRequest } from 'node:http'
-import { Agent, request as secureRequest } from 'node:https'
-import { text } from 'node:stream/consumers'
 import { type ErrorCode, problems, StoreError } from './errors.ts'
 import { checkCollectionName, checkDocumentId } from './input.ts'
 import type * as types from './store.ts'
 import { writeDocument, writeQuery } from './wire.ts'
 
-export interface ClientSettings {
-  /** `https://10.0.0.5:8700`. */
-  url: string
-  token: string
-  /** The authority of the store's certificate, PEM. */
-  ca?: string
-  /** Longer than the largest document takes. */
-  timeoutMs: number
+/** Of an answer: its status, and all of its body. */
+export interface Said {
+  status: number
+  said: string
 }
+
+/** Sends a request to the store, with the body as JSON, and reads the answer. Throws StoreError `unavailable` if there is none. */
+export type Send = (method: string, path: string, body?: object) => Promise<Said>
 
 /** A store behind server.ts. Beside the store's errors, `unavailable` says that there was no answer. */
 export class StoreClient implements types.Store {
-  readonly #settings: ClientSettings
-  readonly #agent: Agent | undefined
+  readonly #send: Send
 
-  constructor(settings: ClientSettings) {
-    this.#settings = settings
-    this.#agent = settings.url.startsWith('https:')
-      ? new Agent({ keepAlive: true, ...(settings.ca && { ca: settings.ca }) })
-      : undefined
+  constructor(send: Send) {
+    this.#send = send
   }
 
   async createCollection(name: string, spec: types.CollectionSpec): Promise<types.CollectionStats> {
@@ -69,10 +61,6 @@ export class StoreClient implements types.Store {
     }
   }
 
-  close(): void {
-    this.#agent?.destroy()
-  }
-
   async #ask<T>(method: string, path: string, body?: object): Promise<T> {
     const { status, said } = await this.#send(method, path, body)
     if (status === 204) return undefined as T
@@ -84,30 +72,6 @@ export class StoreClient implements types.Store {
     }
     if (status === 200) return answer as T
     throw errorIn(answer as Problem)
-  }
-
-  #send(method: string, path: string, body?: object): Promise<{ status: number; said: string }> {
-    const { url, token, timeoutMs } = this.#settings
-    const send = this.#agent ? secureRequest : plainRequest
-    return new Promise((resolve, reject) => {
-      const fail = (cause: unknown) =>
-        reject(new StoreError('unavailable', 'The store does not answer', { cause }))
-      const bytes = body && Buffer.from(JSON.stringify(body))
-      const request = send(new URL(path, url), {
-        method,
-        agent: this.#agent,
-        headers: {
-          authorization: `Bearer ${token}`,
-          ...(bytes && { 'content-type': 'application/json', 'content-length': bytes.length }),
-        },
-        signal: AbortSignal.timeout(timeoutMs),
-      })
-      request.on('error', fail)
-      request.on('response', (response) => {
-        text(response).then((said) => resolve({ status: response.statusCode ?? 0, said }), fail)
-      })
-      request.end(bytes)
-    })
   }
 }
 

@@ -1,8 +1,10 @@
+import { dirname } from 'node:path'
 import { SqliteStore } from './engine.ts'
 import { serve } from './server.ts'
 import { readSettings } from './settings.ts'
+import { becomeUser } from './user.ts'
 
-// The store's container. SIGHUP reads token and certificate anew; SIGTERM and SIGINT end it.
+// The store's container. SIGHUP reads token and certificate anew, if they are files; SIGTERM and SIGINT end it.
 
 /** Less than what a container has to stop. */
 const graceMs = 8_000
@@ -23,6 +25,8 @@ process.umask(0o077) // its files are for nobody else
 const settings = readSettings(process.env)
 // The token is read before anything is opened: without it the store does not start.
 const secrets = settings.secrets()
+if (settings.user !== null)
+  becomeUser(settings.user, [settings.folder, ...(settings.socket ? [dirname(settings.socket)] : [])])
 const store = new SqliteStore({
   folder: settings.folder,
   mostChunks: settings.mostChunks,

@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { once } from 'node:events'
+import { chmodSync, rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -18,6 +19,8 @@ export interface ServerSettings {
   host: string
   /** 0: any that is free. */
   port: number
+  /** The path of a Unix socket whose callers need no token. Null: there is none. */
+  socket: string | null
   token: string
   /** Null: plain HTTP, for this machine alone. */
   tls: Tls | null
@@ -43,30 +46,45 @@ const options = {
 const idleEveryMs = 50
 const leastTls = 'TLSv1.2'
 
-/** Serves the store to callers with the token. Rejects if it cannot listen. */
+/** Serves the store to callers with the token, and to those of the socket. Rejects if it cannot listen. */
 export async function serve(store: Store, settings: ServerSettings): Promise<StoreServer> {
   const bodies = new Bodies(settings.mostBodyBytes)
   let token = digest(settings.token)
   const server = settings.tls
     ? createSecureServer({ ...options, ...settings.tls, minVersion: leastTls })
     : createServer(options)
+  const local = settings.socket === null ? null : createServer(options)
   const underWay = new Set<Promise<void>>()
-  server.on('request', (request: IncomingMessage, response: ServerResponse) => {
-    const call = answer(request, response)
-    underWay.add(call)
-    void call.finally(() => underWay.delete(call))
-  })
+  const answers =
+    (isCaller: (request: IncomingMessage) => boolean) =>
+    (request: IncomingMessage, response: ServerResponse) => {
+      const call = answer(request, response, isCaller)
+      underWay.add(call)
+      void call.finally(() => underWay.delete(call))
+    }
+  server.on(
+    'request',
+    answers((request) => timingSafeEqual(digest(bearerOf(request)), token)),
+  )
+  local?.on(
+    'request',
+    answers(() => true),
+  )
   server.listen(settings.port, settings.host)
   await once(server, 'listening')
+  if (local && settings.socket !== null) await listenAt(local, settings.socket)
 
-  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async function answer(
+    request: IncomingMessage,
+    response: ServerResponse,
+    isCaller: (request: IncomingMessage) => boolean,
+  ): Promise<void> {
     response.on('error', () => {}) // a caller that is gone
     const [pathname = '/', query] = (request.url ?? '/').split('?')
     let route: Route | null = null
     try {
       // A caller without the token does not learn what is served, beside `health`.
-      const isCaller = timingSafeEqual(digest(bearerOf(request)), token)
-      if (!isCaller && pathname !== '/health')
+      if (!isCaller(request) && pathname !== '/health')
         throw new StoreError('unauthenticated', 'This needs the bearer token of the store')
       const found = routeOf(request.method ?? '', pathname)
       route = found.route
@@ -95,8 +113,19 @@ export async function serve(store: Store, settings: ServerSettings): Promise<Sto
         server.setSecureContext({ ...secrets.tls, minVersion: leastTls })
       token = digest(secrets.token)
     },
-    close: (graceMs) => closeServer(server, underWay, graceMs),
+    async close(graceMs) {
+      await Promise.all([server, ...(local ? [local] : [])].map((one) => closeServer(one, graceMs)))
+      await Promise.all(underWay)
+    },
   }
+}
+
+/** For this process's user alone. What a process that was killed has left there is replaced. */
+async function listenAt(server: Server, path: string): Promise<void> {
+  rmSync(path, { force: true })
+  server.listen(path)
+  await once(server, 'listening')
+  chmodSync(path, 0o600)
 }
 
 /** Of equal length for all texts, as `timingSafeEqual` needs it. */
@@ -128,7 +157,7 @@ function refuse(response: ServerResponse, { code, message, pointer, status }: St
   })
 }
 
-async function closeServer(server: Server, underWay: Set<Promise<void>>, graceMs: number): Promise<void> {
+async function closeServer(server: Server, graceMs: number): Promise<void> {
   const closed = once(server, 'close')
   server.close()
   // A connection that is kept becomes idle when its answer is written, and would hold the server open.
@@ -137,5 +166,4 @@ async function closeServer(server: Server, underWay: Set<Promise<void>>, graceMs
   await closed
   clearInterval(tidy)
   clearTimeout(cut)
-  await Promise.all(underWay)
 }

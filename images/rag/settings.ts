@@ -2,54 +2,70 @@ import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import type { Tls } from './server.ts'
 
+export interface Secrets {
+  token: string
+  tls: Tls | null
+}
+
 export interface Settings {
   folder: string
   host: string
   port: number
+  /** The path of a Unix socket that serves this container's processes without a token. */
+  socket: string | null
+  /** The user and group as which a store that root started goes on; null: it stays as it is. */
+  user: number | null
   mostBodyBytes: number
   mostChunks: number
   mostCollections: number
-  /** Reads the files of secrets anew. Throws if they cannot be used. */
-  secrets: () => { token: string; tls: Tls | null }
+  /** The secrets of the environment, or those that the files have now. Throws if they cannot be used. */
+  secrets: () => Secrets
 }
 
 const leastToken = 32
 const defaultPort = 8_700
 
 /**
- * The settings of the container. Throws, with a sentence for its operator, if callers without the token could use the store or
- * read its traffic.
+ * The settings of the container. Removes secrets from `env`. Throws, with a sentence for its operator, if callers without the
+ * token could use the store or read its traffic.
  */
 export function readSettings(env: NodeJS.ProcessEnv): Settings {
+  const [token, cert, key] = ['RAG_TOKEN', 'RAG_TLS_CERT', 'RAG_TLS_KEY'].map((name) => takeSecret(env, name))
   const host = env['RAG_HOST'] ?? '127.0.0.1'
   if (!isIP(host)) throw new Error('RAG_HOST has to be an IP address of this machine')
-  const { RAG_TOKEN_FILE: tokenFile, RAG_TLS_CERT_FILE: certFile, RAG_TLS_KEY_FILE: keyFile } = env
-  if (!tokenFile) throw new Error('RAG_TOKEN_FILE has to name a file with the token')
-  if (Boolean(certFile) !== Boolean(keyFile))
-    throw new Error('RAG_TLS_CERT_FILE and RAG_TLS_KEY_FILE go together')
-  if (!certFile && host !== '127.0.0.1' && host !== '::1')
-    throw new Error('Others could read along: set RAG_TLS_CERT_FILE and RAG_TLS_KEY_FILE')
+  if (!token) throw new Error('Set RAG_TOKEN, or RAG_TOKEN_FILE to a file with the token')
+  if (Boolean(cert) !== Boolean(key)) throw new Error('The certificate and the key of TLS go together')
+  if (!cert && host !== '127.0.0.1' && host !== '::1')
+    throw new Error('Others could read along: set RAG_TLS_CERT and RAG_TLS_KEY, or their files')
   return {
     folder: env['RAG_FOLDER'] ?? '/data',
     host,
     port: countOf(env, 'RAG_PORT', defaultPort),
+    socket: env['RAG_SOCKET'] || null,
+    user: env['RAG_USER'] ? countOf(env, 'RAG_USER', 0) : null,
     mostBodyBytes: countOf(env, 'RAG_BODY_MIB', 64) * 1024 ** 2,
     mostChunks: countOf(env, 'RAG_MOST_CHUNKS', 500_000),
     mostCollections: countOf(env, 'RAG_MOST_COLLECTIONS', 100),
     secrets: () => ({
-      token: readToken(tokenFile),
-      tls:
-        certFile && keyFile
-          ? { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') }
-          : null,
+      token: checkToken(token()),
+      tls: cert && key ? { cert: cert(), key: key() } : null,
     }),
   }
 }
 
-function readToken(file: string): string {
-  const token = readFileSync(file, 'utf8').trim()
+/** From the variable `name`, which processes that this one starts would inherit, or the file that `name`_FILE names. */
+function takeSecret(env: NodeJS.ProcessEnv, name: string): (() => string) | null {
+  const { [name]: value, [`${name}_FILE`]: file } = env
+  delete env[name]
+  if (value !== undefined && file) throw new Error(`There are ${name} and ${name}_FILE: set one of them`)
+  if (file) return () => readFileSync(file, 'utf8')
+  return value === undefined ? null : () => value
+}
+
+function checkToken(given: string): string {
+  const token = given.trim()
   if (token.length < leastToken || /\s/.test(token))
-    throw new Error(`The file of RAG_TOKEN_FILE has to have one token of at least ${leastToken} characters`)
+    throw new Error(`The token has to be one word of at least ${leastToken} characters`)
   return token
 }
 

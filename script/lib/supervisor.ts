@@ -126,6 +126,7 @@ export class Supervisor implements Controlled {
       'busybox:latest',
       'keelson/hello:1',
       'keelson/machine:1',
+      'keelson/rag:1',
       'registry:2',
     ])
     const names = further.map(({ name }) => name).join(',')

@@ -9,6 +9,7 @@ import {
   requestHash,
   planeSubject,
   planeTokenType,
+  storeSubject,
   wantedSubject,
 } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
@@ -16,6 +17,7 @@ import { makeLogger } from '../../lib/log.ts'
 import { makeSelfSigned } from '../../lib/self-signed.ts'
 import { type DataPlane, serveDataPlane } from '../../worker/host/data-plane.ts'
 import { makePlaneTokens } from '../../worker/host/plane-tokens.ts'
+import { makeStoreRelay } from '../../worker/host/store-relay.ts'
 import { engine, files, removeTestContainers, shell } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -36,7 +38,8 @@ beforeAll(async () => {
   signingKey = pair.privateKey
   tokens.trust(hostId, { keys: [{ ...(await exportJWK(pair.publicKey)), kid: 'one', alg: 'EdDSA' }] })
   const log = makeLogger('host', 'error')
-  plane = await serveDataPlane({ engine, files, tokens, applyWanted, log }, address)
+  const stores = makeStoreRelay(engine)
+  plane = await serveDataPlane({ engine, files, tokens, stores, applyWanted, log }, address)
 })
 afterAll(async () => {
   await plane.close()
@@ -170,6 +173,30 @@ test('a token for one verb opens no other', async () => {
   expect((await ask(`/instances/${id}/console`, await token(id, { at }))).status).toBe(401)
   const forConsole = { sub: planeSubject(id, 'console') }
   expect((await ask(`/instances/${id}/logs`, await token(id, forConsole))).status).toBe(401)
+})
+
+test('a token for a store opens one request to it, and nothing else', async () => {
+  const id = newId()
+  const path = `/instances/${id}/store/collections/c`
+  const sub = storeSubject(id)
+  const at = `GET ${path}`
+  const statusOf = async (asked: string, over: Parameters<typeof token>[1]) =>
+    (await ask(asked, await token(id, over))).status
+  expect(await statusOf(path, { sub, at })).toBe(503) // there is no container of this name
+  expect(await statusOf(path, { at })).toBe(401)
+  expect(await statusOf(path, { sub: storeSubject(newId()), at })).toBe(401)
+  expect(await statusOf(path, { sub, at: `DELETE ${path}` })).toBe(401)
+  expect(await statusOf(`${path}/documents/d`, { sub, at })).toBe(401)
+  expect(await statusOf(`/instances/${id}/logs`, { sub, at: `GET /instances/${id}/logs` })).toBe(401)
+})
+
+test('a container without the program of stores is no store', async () => {
+  const id = await running('sleep 600')
+  const path = `/instances/${id}/store/health`
+  const answer = await ask(path, await token(id, { sub: storeSubject(id), at: `GET ${path}` }))
+  expect(answer.status).toBe(503)
+  expect(await answer.json()).toMatchObject({ detail: 'The store in the container does not answer' })
+  expect(answer.headers.get('keelson-store')).toBeNull()
 })
 
 test('a console’s token works once, also if the first use failed', async () => {

@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
-import { StoreClient } from '../../images/rag/client.ts'
+import { HttpsClient } from '../../images/rag/https-client.ts'
 import { documentOf, embedder, spec } from '../support/rag/samples.ts'
 import { openServer, type ServedStore, startProcess } from '../support/rag/servers.ts'
 
@@ -122,7 +122,7 @@ test('health needs no token, and tells nothing else', async () => {
 })
 
 test('a store that does not answer is not ready', async () => {
-  const nobody = new StoreClient({ url: 'http://127.0.0.1:1', token: 'x', timeoutMs: 10_000 })
+  const nobody = new HttpsClient({ url: 'http://127.0.0.1:1', token: 'x', timeoutMs: 10_000 })
   expect(await nobody.health()).toEqual({ ready: false, reason: 'The store does not answer' })
   await expect(nobody.stats('c')).rejects.toMatchObject({ code: 'unavailable' })
 })
@@ -201,7 +201,7 @@ describe('the store does not start', () => {
   afterAll(() => rm(folder, { recursive: true }))
 
   const settings: [string, Record<string, string>, RegExp][] = [
-    ['without a token', {}, /RAG_TOKEN_FILE has to name/],
+    ['without a token', {}, /Set RAG_TOKEN, or RAG_TOKEN_FILE/],
     ['with an empty token', { RAG_TOKEN_FILE: 'empty' }, /at least 32 characters/],
     ['with a short token', { RAG_TOKEN_FILE: 'short' }, /at least 32 characters/],
     [
@@ -210,6 +210,8 @@ describe('the store does not start', () => {
       /Others could read along/,
     ],
     ['with half of TLS', { RAG_TOKEN_FILE: 'token', RAG_TLS_KEY_FILE: 'token' }, /go together/],
+    ['with an empty token in the environment', { RAG_TOKEN: '' }, /at least 32 characters/],
+    ['with two tokens', { RAG_TOKEN: 't'.repeat(32), RAG_TOKEN_FILE: 'token' }, /set one of them/],
     ['at a name', { RAG_TOKEN_FILE: 'token', RAG_HOST: 'localhost' }, /has to be an IP address/],
     [
       'with a port that is none',

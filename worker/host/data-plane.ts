@@ -17,6 +17,7 @@ import {
   type PlaneVerb,
   registrySubject,
   serviceSubject,
+  storeSubject,
   uploadSubject,
   wantedSubject,
 } from '../../lib/host-protocol.ts'
@@ -30,6 +31,7 @@ import { lastHeader, pushesHeader } from '../../lib/registry-relay.ts'
 import { sendFilesLeft } from './files-left.ts'
 import type { PlaneTokens } from './plane-tokens.ts'
 import type { RegistryRelay } from './registry-relay.ts'
+import { isStoreMethod, type StoreRelay } from './store-relay.ts'
 
 // Node's default keep-alive interval is two hours, so a vanished reader would be served that long.
 const probeEveryMs = 30_000
@@ -47,6 +49,8 @@ interface Parts {
   uploads?: Pick<Uploads, 'offset' | 'append'>
   /** Passes requests on to the registries in machines. */
   registries?: RegistryRelay
+  /** Passes requests on to the stores of tenants' documents. */
+  stores?: StoreRelay
   /** Makes a part of the host apply what is wanted, by name. Does not wait. False if there is no such part. */
   applyWanted?: (part: string) => boolean
   log: Logger
@@ -64,8 +68,9 @@ export interface DataPlane {
 }
 
 /**
- * Serves logs and consoles of this host's instances, logs and counters of its load balancers, registries and uploads, by
- * HTTPS. Takes news of what is wanted. Only the API connects, with a token, and knows the server by its certificate.
+ * Serves logs and consoles of this host's instances, logs and counters of its load balancers, registries, uploads and stores
+ * of documents, by HTTPS. Takes news of what is wanted. Only the platform connects, with a token, and knows the server by its
+ * certificate.
  */
 export async function serveDataPlane(
   parts: Parts,
@@ -126,6 +131,7 @@ async function answer(
     balancers,
     services,
     registries,
+    stores,
     uploads,
   }: Parts & { consoles: Consoles },
   request: IncomingMessage,
@@ -158,6 +164,11 @@ async function answer(
         : await uploads.offset(receiver, archive)
     response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ offset }))
     return
+  }
+  const [, storeId, asked] = /^\/instances\/([\w-]{1,64})\/store(\/.*)$/.exec(url.pathname) ?? []
+  if (stores && storeId !== undefined && isStoreMethod(request.method)) {
+    await tokens.redeem(request, storeSubject(storeId))
+    return stores(storeId, `${asked}${url.search}`, request, response)
   }
   if (request.method !== 'GET') throw new NotFound('operation')
   if (url.pathname === '/healthz') return void response.end('ok\n')

@@ -5,13 +5,13 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
-import { StoreClient } from '../../../images/rag/client.ts'
+import { HttpsClient } from '../../../images/rag/https-client.ts'
 import { makeSelfSigned } from '../../../lib/self-signed.ts'
 import { timed } from '../measure.ts'
 
 /** The store as it runs in its container: a process of its own, reached by TLS. */
 export interface BenchServer {
-  client: StoreClient
+  client: HttpsClient
   pid: number
   /** Ends the process and starts it again. The milliseconds until it has loaded its collections. */
   restart(): Promise<number>
@@ -33,8 +33,8 @@ export async function startBenchServer(): Promise<BenchServer> {
   let child = start(env)
   let client = await clientOf(child)
 
-  async function clientOf({ port }: ReturnType<typeof start>): Promise<StoreClient> {
-    return new StoreClient({
+  async function clientOf({ port }: ReturnType<typeof start>): Promise<HttpsClient> {
+    return new HttpsClient({
       url: `https://localhost:${await port}`,
       token,
       ca: certificate,

@@ -4,19 +4,21 @@ import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
-import { StoreClient } from '../../../images/rag/client.ts'
+import { HttpsClient } from '../../../images/rag/https-client.ts'
 import { makeSelfSigned } from '../../../lib/self-signed.ts'
 import { makeFolder, type OpenStore } from './stores.ts'
 
 /** A process of main.ts, and its client by TLS. */
 export interface ServedStore extends OpenStore {
-  store: StoreClient
+  store: HttpsClient
   url: string
   token: string
   ca: string
   /** The lines that the process has written. */
   said: string[]
   tokenFile: string
+  /** The path of the socket whose callers need no token. */
+  socket: string
   /** Writes the token's file and has the process read it. Resolves when it has. */
   renewToken(token: string): Promise<void>
   /** Has the process read the token's file. Resolves when it has tried. */
@@ -38,13 +40,14 @@ export async function openServer(env: Record<string, string> = {}): Promise<Serv
   const settings = {
     RAG_FOLDER: file('store'),
     RAG_PORT: '0',
+    RAG_SOCKET: file('socket'),
     RAG_TOKEN_FILE: file('token'),
     RAG_TLS_CERT_FILE: file('certificate.pem'),
     RAG_TLS_KEY_FILE: file('key.pem'),
     ...env,
   }
   let running = await startProcess(settings)
-  const clientOf = () => new StoreClient({ url: urlOf(running), token, ca: certificate, timeoutMs: 120_000 })
+  const clientOf = () => new HttpsClient({ url: urlOf(running), token, ca: certificate, timeoutMs: 120_000 })
   let store = clientOf()
   const startAgain = async () => {
     store.close()
@@ -72,6 +75,7 @@ export async function openServer(env: Record<string, string> = {}): Promise<Serv
     ca: certificate,
     folder: file('store'),
     tokenFile: file('token'),
+    socket: file('socket'),
     async renewToken(other) {
       await writeFile(file('token'), other)
       token = other
