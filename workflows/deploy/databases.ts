@@ -64,7 +64,7 @@ async function start({ id, progress }: Work<unknown>, former: FormerStart): Prom
   progress(`waiting until ${title} answers`)
   await awaitAnswer(id)
   const routed = await platform.noteAnswered(id)
-  // The load balancer's checks have found it down meanwhile. Its host may be away, which ends no database.
+  // The load balancer's checks may have found it down meanwhile. Its host may be away, which ends no database.
   await balance(routed).catch(unlessCancelled)
   await makeUsers(id, facts)
 }
