@@ -108,6 +108,14 @@ export interface RouteTargets {
   target_ids: string[]
 }
 
+/** A target that no new check has found healthy. */
+export interface UnreachedTarget {
+  route_id: string
+  target_id: string
+  /** In plain words. */
+  reason: string
+}
+
 export interface LoadBalancerState {
   id: string
   /** `broken`: its process does not run although it should. */
@@ -165,6 +173,16 @@ export interface LoadBalancerEngine {
   find(id: string): Promise<LoadBalancerState | null>
   /** All that the engine made on this host, including leftovers of a killed process. */
   list(): Promise<LoadBalancerState[]>
+  /**
+   * Waits until a check that began after this call has found each of these targets healthy, for `withinMs` at most. Returns
+   * the targets that were not.
+   */
+  recheck(
+    id: string,
+    targets: RouteTargets[],
+    withinMs: number,
+    signal?: AbortSignal,
+  ): Promise<UnreachedTarget[]>
   /** Null if there is none. */
   samples(id: string): Promise<LoadBalancerSamples | null>
   /** Calls back at a change of health or an end of a process, until aborted. */

@@ -1,6 +1,8 @@
 import { ApplicationFailure } from '@temporalio/activity'
+import type { UnreachedTarget } from '../../drivers/load-balancers.ts'
 import { NotFound } from '../../lib/problem.ts'
 import type { PlaceOnHost, ServingPlace } from '../../lib/deploy-protocol.ts'
+import { noteActivity } from '../../models/activity.ts'
 import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Build } from '../../models/deploy/builds.ts'
 import { forgetBuilds } from '../../models/deploy/built-images.ts'
@@ -125,6 +127,24 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     if (machine_id && host_id) return { host_id, machine_id }
     if (server?.status === 'replacing') throw new Error('the control plane is being replaced') // tried again
     throw ApplicationFailure.nonRetryable('The deploy server has no control plane', 'machine_missing')
+  },
+
+  /** Notes the routes of its load balancer whose targets are not found healthy, in the activity of the deploy server. */
+  async noteUnreached(lb_id: string, unreached: UnreachedTarget[]): Promise<void> {
+    const server = await DeployServer.findOne({ lb_id }, { tenant_id: 1 }).setOptions(everyTenant).lean()
+    if (!server) return
+    const { _id: resource_id, tenant_id } = server
+    const ids = unreached.map(({ route_id }) => route_id)
+    for (const { _id, host_match, listener_port } of await Route.find({
+      tenant_id,
+      _id: { $in: ids },
+    }).lean()) {
+      const { reason } = unreached.find(({ route_id }) => route_id === _id) ?? { reason: '' }
+      const what = host_match ?? `the port ${listener_port}`
+      const message = `The load balancer does not find the target of ${what} healthy: ${reason}`
+      const data = { lb_id, route_id: _id }
+      await noteActivity({ tenant_id, resource_id, kind: 'target_not_reached', message, data })
+    }
   },
 
   /** Places the replicas, and has their services run. Throws `no_room`. */

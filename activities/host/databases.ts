@@ -1,8 +1,8 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { cancellationSignal } from '@temporalio/activity'
 import { ImageNotFound, ImageUnavailable, InstanceNotRunning, ServiceFailed } from '../../drivers/errors.ts'
 import type { CopyImage } from '../../drivers/image-builds.ts'
 import type { PullIntoMachine, TaskCommands } from '../../drivers/swarms.ts'
+import { makePauses } from './pauses.ts'
 
 interface Parts {
   copy: CopyImage
@@ -10,7 +10,7 @@ interface Parts {
   commands: TaskCommands
 }
 
-const lookEveryMs = 200
+const longestPauseMs = 200
 const answersWithinSec = 10
 /** An engine that ended so often is not waited for. */
 const endsAtMost = 3
@@ -30,11 +30,11 @@ export const makeDatabasesOnHost = ({ copy, pull, commands }: Parts) => ({
 
   /** Waits until no container of the service runs on the machine. Throws ServiceFailed after `withinSec`. */
   async awaitServiceEndedOnHost(machineId: string, serviceId: string, withinSec: number): Promise<void> {
-    const signal = cancellationSignal()
+    const pause = makePauses(longestPauseMs)
     const deadline = performance.now() + withinSec * 1000
     while (await commands.runs(machineId, serviceId)) {
       if (performance.now() > deadline) throw new ServiceFailed(`It did not end within ${withinSec} s`)
-      await delay(lookEveryMs, undefined, { signal })
+      await pause()
     }
   },
 
@@ -46,6 +46,7 @@ export const makeDatabasesOnHost = ({ copy, pull, commands }: Parts) => ({
     withinSec: number,
   ): Promise<void> {
     const signal = cancellationSignal()
+    const pause = makePauses(longestPauseMs)
     const deadline = performance.now() + withinSec * 1000
     let ends = 0
     let ran = false
@@ -66,7 +67,7 @@ export const makeDatabasesOnHost = ({ copy, pull, commands }: Parts) => ({
         throw new ServiceFailed(`The database does not run: its process ended ${ends} times`)
       if (performance.now() > deadline)
         throw new ServiceFailed(`The database did not answer within ${withinSec} s: ${why}`)
-      await delay(lookEveryMs, undefined, { signal })
+      await pause()
     }
   },
 })

@@ -1,6 +1,5 @@
 import { request } from 'node:http'
 import type { Duplex } from 'node:stream'
-import { setTimeout as delay } from 'node:timers/promises'
 import { cancellationSignal } from '@temporalio/activity'
 import { InstanceNotFound, ServiceFailed } from '../../drivers/errors.ts'
 import type {
@@ -21,6 +20,7 @@ import {
   type VolumeOwnerKind,
 } from '../../lib/deploy-protocol.ts'
 import { makeNamedQueues } from '../../lib/queue.ts'
+import { makePauses } from './pauses.ts'
 
 interface Parts {
   services: SwarmServices
@@ -41,7 +41,7 @@ interface Replica {
   service_id: string
 }
 
-const lookEveryMs = 300
+const longestPauseMs = 300
 const lastLines = 50
 const longestLine = 500
 const answersWithinMs = 3_000
@@ -110,10 +110,11 @@ export function makeDeployServicesOnHost(parts: Parts) {
       ownerId: string,
       withinSec: number,
     ): Promise<void> {
+      const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
       while ((await containers(machineId, { name: ownerLabel(kind), value: ownerId })) > 0) {
         if (performance.now() > deadline) throw new ServiceFailed('Its containers have not ended')
-        await delay(lookEveryMs, undefined, { signal: cancellationSignal() })
+        await pause()
       }
     },
 
@@ -123,6 +124,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
       awaited: AwaitedContainer[],
       withinSec: number,
     ): Promise<void> {
+      const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
       for (;;) {
         const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
@@ -136,7 +138,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
           const when = failing ? 'does not run' : `is not ready after ${withinSec} s`
           throw new ServiceFailed(`The container ${ill.one.name} ${when}: ${whyNot(ill.service)}`)
         }
-        await delay(lookEveryMs, undefined, { signal: cancellationSignal() })
+        await pause()
       }
     },
 
@@ -160,8 +162,8 @@ export function makeDeployServicesOnHost(parts: Parts) {
       { path, what = 'The release' }: { path: string | null; what?: string },
       withinSec: number,
     ): Promise<void> {
+      const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
-      const signal = cancellationSignal()
       for (;;) {
         const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
         const states = places.map((place) => ({ place, service: found.get(place.service_id) }))
@@ -175,7 +177,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
           const why = ill ? whyNot(ill.service) : silent(path)
           throw new ServiceFailed(`${what} did not serve within ${withinSec} s: ${why}`)
         }
-        await delay(lookEveryMs, undefined, { signal })
+        await pause()
       }
     },
   }

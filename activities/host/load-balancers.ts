@@ -1,16 +1,19 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { cancellationSignal } from '@temporalio/activity'
 import { EngineUnavailable, HostNotEquipped } from '../../drivers/errors.ts'
 import type { MemberNamespaces } from '../../drivers/linux/member-namespaces.ts'
-import type { LoadBalancerEngine, LoadBalancerState, RouteTargets } from '../../drivers/load-balancers.ts'
+import type {
+  LoadBalancerEngine,
+  LoadBalancerState,
+  RouteTargets,
+  UnreachedTarget,
+} from '../../drivers/load-balancers.ts'
 import type { HostLoadBalancer, HostLoadBalancers } from '../../lib/load-balancer-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import type { Networks } from './networks.ts'
 
-const looksEveryMs = 100
-// The first check of a target begins within an interval, which is at most this where anybody waits for it.
-const foundHealthyWithinMs = 10_000
+// Several intervals between checks, where anybody waits for one.
+const recheckedWithinMs = 10_000
 
 interface Parts {
   engine: LoadBalancerEngine
@@ -110,17 +113,12 @@ export function makeLoadBalancers({ engine, namespaces, networks, wanted, onChan
       return found
     },
 
-    /** Waits until its own checks have found all of these healthy, for some seconds at most. */
-    async foundHealthy(id: string, { route_id, target_ids }: RouteTargets): Promise<void> {
-      const deadline = performance.now() + foundHealthyWithinMs
-      const signal = cancellationSignal()
-      do {
-        const { targets = [] } = (await engine.find(id)) ?? {}
-        const healthy = targets.filter((one) => one.route_id === route_id && one.health === 'healthy')
-        if (target_ids.every((target_id) => healthy.some((one) => one.target_id === target_id))) return
-        await delay(looksEveryMs, undefined, { signal })
-      } while (performance.now() < deadline)
-    },
+    /**
+     * Waits until new checks of its own have found all of these healthy, for some seconds at most. Returns those that were
+     * not.
+     */
+    recheck: (id: string, targets: RouteTargets[]): Promise<UnreachedTarget[]> =>
+      engine.recheck(id, targets, recheckedWithinMs, cancellationSignal()),
   }
 }
 
@@ -132,16 +130,17 @@ export const makeLoadBalancersOnHost = (balancers: LoadBalancers | null) => ({
   },
 
   /**
-   * Applies the wanted load balancers, and returns how this one runs. It waits some seconds for the targets that are to be
-   * healthy: what was healthy a moment ago serves meanwhile, and must not end before.
+   * Applies the wanted load balancers, and returns how this one runs. It waits some seconds until new checks have found
+   * healthy the targets that are to be: those run by now, whatever the checks of before have said. Returns the targets that
+   * were not found healthy; none in what an older worker has returned.
    */
   async runLoadBalancerOnHost(
     id: string,
-    toBeHealthy: RouteTargets | null = null,
-  ): Promise<Pick<LoadBalancerState, 'ports' | 'refused'>> {
+    toBeHealthy: RouteTargets | RouteTargets[] | null = null,
+  ): Promise<Pick<LoadBalancerState, 'ports' | 'refused'> & { unreached?: UnreachedTarget[] }> {
     if (!balancers) throw new HostNotEquipped('the program haproxy')
     const { ports, refused } = await balancers.run(id)
-    if (toBeHealthy) await balancers.foundHealthy(id, toBeHealthy)
-    return { ports, refused }
+    const targets = [toBeHealthy ?? []].flat()
+    return { ports, refused, unreached: targets.length ? await balancers.recheck(id, targets) : [] }
   },
 })

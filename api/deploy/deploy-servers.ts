@@ -174,7 +174,7 @@ export const makeDeployServers = ({ machineKinds = deployMachineKinds }: Operati
   activityList({
     path: '/api/v1/deploy-servers/{id}/activity',
     permission: 'deploy_servers:read',
-    summary: 'List what the platform noticed and did: lost machines and their replacements',
+    summary: 'List what the platform noticed and did: lost machines, replacements, unhealthy targets',
     ownerOf: (caller, id) => mine(deployServerResource, caller, id),
   }),
 ]

@@ -7,7 +7,7 @@ import { listGroups } from '../linux/groups.ts'
 import type { LoadBalancerEngine, LoadBalancerState } from '../load-balancers.ts'
 import { portKey } from '../system/host-ports.ts'
 import { applySpec, masterIn, mustBeWhole, startFromFile } from './apply.ts'
-import { targetsOf } from './health.ts'
+import { NewChecks, targetsOf } from './health.ts'
 import { type HaproxySettings, LoadBalancerHost } from './host.ts'
 import { unnameHostNamespace } from './host-namespace.ts'
 import { readTallied } from './log-carrier.ts'
@@ -22,10 +22,11 @@ import {
 } from './logs.ts'
 import { endProcesses, forgetProcess } from './processes.ts'
 import { recordedState } from './records.ts'
-import { answers, statsOf } from './runtime.ts'
+import { answers, statsOf, statsOfWorker } from './runtime.ts'
 import { samplesOf } from './samples.ts'
 
 const lookEveryMs = 500
+const looksForChecksEveryMs = 100
 /** Load balancers that are looked at, and started if they have ended, at the same time. */
 const looksAtOnce = 8
 
@@ -126,6 +127,19 @@ export async function openHaproxy(settings: HaproxySettings): Promise<LoadBalanc
     list: async () => {
       const found = await Promise.all((await allIds()).map(stateOrLeftover))
       return found.filter((one) => one !== null)
+    },
+
+    recheck: async (id, targets, withinMs, signal) => {
+      const record = isName(id) ? await host.record(id) : null
+      const checks = new NewChecks(targets, record?.spec.health_check.interval_sec ?? 0)
+      const deadline = performance.now() + withinMs
+      for (;;) {
+        const askedAt = performance.now()
+        const seen = await statsOfWorker(host.placeOf(id)).catch(() => ({ worker: '', rows: [] }))
+        const unreached = checks.unreached({ ...seen, askedAt, answeredAt: performance.now() })
+        if (unreached.length === 0 || performance.now() > deadline) return unreached
+        await delay(looksForChecksEveryMs, undefined, { signal })
+      }
     },
 
     samples: async (id) => {

@@ -67,7 +67,7 @@ const hasNoListener = (error: unknown): boolean =>
 /** A row of `show stat`, by HAProxy's names of its columns. */
 export type StatRow = Partial<Record<(typeof columns)[number], string>>
 
-const columns = ['pxname', 'svname', 'scur', 'status', 'check_status'] as const
+const columns = ['pxname', 'svname', 'scur', 'status', 'check_status', 'check_duration'] as const
 
 /** A table of a thousand routes has 400,000 values, so all others are left out. */
 export function readTable(text: string): StatRow[] {
@@ -81,5 +81,12 @@ export function readTable(text: string): StatRow[] {
   })
 }
 
-export const statsOf = async (place: Place): Promise<StatRow[]> =>
-  readTable(await ask(place, ['show stat -1 4 -1']))
+const showServers = 'show stat -1 4 -1'
+
+export const statsOf = async (place: Place): Promise<StatRow[]> => readTable(await ask(place, [showServers]))
+
+/** The same, with the pid of the worker that says so. */
+export async function statsOfWorker(place: Place): Promise<{ worker: string; rows: StatRow[] }> {
+  const [info = '', table = ''] = (await ask(place, ['show info', showServers])).split('\n\n')
+  return { worker: /^Pid: (\d+)$/m.exec(info)?.[1] ?? '', rows: readTable(table) }
+}

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import { unless, wordsOf, asking } from '../docker/errors.ts'
 import type { DialMachine, FoundSwarmService, SwarmServiceSpec, SwarmServices } from '../swarms.ts'
-import { engineOf } from './dial.ts'
+import { withEngine } from './dial.ts'
 import { machineLabel } from './membership.ts'
-import { composedParts, makeSurroundings } from './surroundings.ts'
+import { composedParts, makeSurroundings, type SurroundingsApi, tidySurroundings } from './surroundings.ts'
 import { type Task, newestTask } from './tasks.ts'
 
 /** Has the platform's id of the service, also on its containers. */
@@ -36,72 +36,38 @@ interface ServicesApi {
 
 /** Services of Swarms, each with one task on the member that the platform has chosen. */
 export function makeSwarmServices(dial: DialMachine): SwarmServices {
-  const at = (managerId: string): ServicesApi => engineOf<ServicesApi>(dial, managerId)
-  const surroundings = makeSurroundings(dial)
   const ours = { filters: { label: [labels.service] } }
-
-  /** Tries again after another change came in between. */
-  async function update(
-    managerId: string,
-    id: string,
-    login: object | undefined,
-    spec: object,
-  ): Promise<void> {
-    for (let tries = 1; ; tries++) {
-      const service = at(managerId).getService(id)
-      const { Version } = await service.inspect()
-      try {
-        await service.update(login, { version: Version.Index, ...spec })
-        return
-      } catch (error) {
-        if (tries === 10 || !/out of sequence/.test(wordsOf(error))) throw error
-      }
-    }
-  }
-
-  async function bring(
-    managerId: string,
-    wanted: SwarmServiceSpec,
-    there: Service | undefined,
-    fileIds: ReadonlyMap<string, string>,
-  ): Promise<void> {
-    const spec = specOf(wanted, fileIds)
-    const { registry_login: login } = wanted
-    // The Swarm keeps it with the service, and gives it to the member that pulls the image.
-    const auth = login ? { username: login.name, password: login.password } : undefined
-    if (!there)
-      await unless([409], at(managerId).createService(auth, spec)) // 409: another call has made it
-    else if (there.Spec.Labels?.[labels.spec] !== spec.Labels[labels.spec])
-      await update(managerId, there.ID, auth, spec)
-  }
 
   return {
     apply: (managerId, services, signal) =>
-      asking(async () => {
-        const there = await at(managerId).listServices(ours)
-        const byId = new Map(there.map((one) => [one.Spec.Labels?.[labels.service] ?? '', one]))
-        const ids = new Set(services.map(({ id }) => id))
-        const faults: unknown[] = []
-        const tryTo = (work: Promise<unknown>): Promise<unknown> =>
-          work.catch((error: unknown) => faults.push(error))
-        // Remove first: their ports may be others' now.
-        for (const [id, { ID }] of byId)
-          if (!ids.has(id)) await tryTo(unless([404], at(managerId).getService(ID).remove()))
-        const fileIds = await surroundings.make(managerId, services)
-        for (const wanted of services) {
-          signal?.throwIfAborted()
-          await tryTo(bring(managerId, wanted, byId.get(wanted.id), fileIds))
-        }
-        if (faults.length) throw faults[0]
-        await surroundings.tidy(managerId, services)
-      }, signal),
+      asking(
+        () =>
+          withEngine(dial, managerId, async (engine: ServicesApi & SurroundingsApi) => {
+            const there = await engine.listServices(ours)
+            const byId = new Map(there.map((one) => [one.Spec.Labels?.[labels.service] ?? '', one]))
+            const ids = new Set(services.map(({ id }) => id))
+            const faults: unknown[] = []
+            const tryTo = (work: Promise<unknown>): Promise<unknown> =>
+              work.catch((error: unknown) => faults.push(error))
+            // Remove first: their ports may be others' now.
+            for (const [id, { ID }] of byId)
+              if (!ids.has(id)) await tryTo(unless([404], engine.getService(ID).remove()))
+            const fileIds = await makeSurroundings(engine, services)
+            for (const wanted of services) {
+              signal?.throwIfAborted()
+              await tryTo(bring(engine, wanted, byId.get(wanted.id), fileIds))
+            }
+            if (faults.length) throw faults[0]
+            await tidySurroundings(engine, services)
+          }),
+        signal,
+      ),
 
     list: (managerId) =>
       asking(async () => {
-        const [services, tasks] = await Promise.all([
-          at(managerId).listServices(ours),
-          at(managerId).listTasks(ours),
-        ])
+        const [services, tasks] = await withEngine(dial, managerId, (engine: ServicesApi) =>
+          Promise.all([engine.listServices(ours), engine.listTasks(ours)]),
+        )
         const byService = Map.groupBy(tasks, ({ ServiceID }) => ServiceID)
         return services.map((service): FoundSwarmService => {
           const its = byService.get(service.ID) ?? []
@@ -121,6 +87,41 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
         })
       }),
   }
+}
+
+/** Tries again after another change came in between. */
+async function update(
+  engine: ServicesApi,
+  id: string,
+  login: object | undefined,
+  spec: object,
+): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    const service = engine.getService(id)
+    const { Version } = await service.inspect()
+    try {
+      await service.update(login, { version: Version.Index, ...spec })
+      return
+    } catch (error) {
+      if (tries === 10 || !/out of sequence/.test(wordsOf(error))) throw error
+    }
+  }
+}
+
+async function bring(
+  engine: ServicesApi,
+  wanted: SwarmServiceSpec,
+  there: Service | undefined,
+  fileIds: ReadonlyMap<string, string>,
+): Promise<void> {
+  const spec = specOf(wanted, fileIds)
+  const { registry_login: login } = wanted
+  // The Swarm keeps it with the service, and gives it to the member that pulls the image.
+  const auth = login ? { username: login.name, password: login.password } : undefined
+  if (!there)
+    await unless([409], engine.createService(auth, spec)) // 409: another call has made it
+  else if (there.Spec.Labels?.[labels.spec] !== spec.Labels[labels.spec])
+    await update(engine, there.ID, auth, spec)
 }
 
 function specOf(spec: SwarmServiceSpec, fileIds: ReadonlyMap<string, string>) {

@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { unless } from '../docker/errors.ts'
-import type { ComposedOptions, DialMachine, SwarmServiceSpec } from '../swarms.ts'
-import { engineOf } from './dial.ts'
+import type { ComposedOptions, SwarmServiceSpec } from '../swarms.ts'
 
 // The networks and files of services in a Swarm. Files are the Swarm's configs, named by their content.
 
@@ -23,7 +22,7 @@ interface Network {
 }
 
 /** The part of the engine's API that is used here. */
-interface SurroundingsApi {
+export interface SurroundingsApi {
   listNetworks(options: object): Promise<Network[]>
   createNetwork(options: object): Promise<unknown>
   getNetwork(id: string): { remove(): Promise<unknown> }
@@ -40,48 +39,45 @@ const networksOf = (services: SwarmServiceSpec[]) =>
 const filesOf = (services: SwarmServiceSpec[]) =>
   new Map(services.flatMap(({ composed }) => composed?.files ?? []).map((one) => [fileName(one), one]))
 
-/** What services need beside themselves. */
-export function makeSurroundings(dial: DialMachine) {
-  const at = (managerId: string): SurroundingsApi => engineOf<SurroundingsApi>(dial, managerId)
-  const ours = { filters: { label: [label] } }
-  const networksThere = async (managerId: string) =>
-    new Map((await at(managerId).listNetworks(ours)).map(({ Id, Name }) => [Name, Id]))
-  const filesThere = async (managerId: string) =>
-    new Map((await at(managerId).listConfigs(ours)).map(({ ID, Spec }) => [Spec.Name, ID]))
+const ours = { filters: { label: [label] } }
+const networksThere = async (engine: SurroundingsApi) =>
+  new Map((await engine.listNetworks(ours)).map(({ Id, Name }) => [Name, Id]))
+const filesThere = async (engine: SurroundingsApi) =>
+  new Map((await engine.listConfigs(ours)).map(({ ID, Spec }) => [Spec.Name, ID]))
 
-  return {
-    /** Makes the networks and files that are missing. Returns the Swarm's ids of the files, by their names. */
-    async make(managerId: string, services: SwarmServiceSpec[]): Promise<ReadonlyMap<string, string>> {
-      const networks = networksOf(services)
-      if (networks.size) {
-        const there = await networksThere(managerId)
-        for (const { name, internal } of networks.values())
-          if (!there.has(name)) {
-            const options = { Name: name, Driver: 'overlay', Internal: internal, CheckDuplicate: true }
-            await unless([409], at(managerId).createNetwork({ ...options, Labels: { [label]: '1' } }))
-          }
+/** Makes the networks and files that are missing. Returns the Swarm's ids of the files, by their names. */
+export async function makeSurroundings(
+  engine: SurroundingsApi,
+  services: SwarmServiceSpec[],
+): Promise<ReadonlyMap<string, string>> {
+  const networks = networksOf(services)
+  if (networks.size) {
+    const there = await networksThere(engine)
+    for (const { name, internal } of networks.values())
+      if (!there.has(name)) {
+        const options = { Name: name, Driver: 'overlay', Internal: internal, CheckDuplicate: true }
+        await unless([409], engine.createNetwork({ ...options, Labels: { [label]: '1' } }))
       }
-      const files = filesOf(services)
-      if (files.size === 0) return new Map()
-      const there = await filesThere(managerId)
-      for (const [Name, { content }] of files)
-        if (!there.has(Name)) {
-          const Data = Buffer.from(content).toString('base64')
-          await unless([409], at(managerId).createConfig({ Name, Labels: { [label]: '1' }, Data }))
-        }
-      return filesThere(managerId)
-    },
-
-    /** Removes the networks and files that no service needs. One that cannot be removed yet waits for the next call. */
-    async tidy(managerId: string, services: SwarmServiceSpec[]): Promise<void> {
-      const networks = networksOf(services)
-      for (const [name, id] of await networksThere(managerId))
-        if (!networks.has(name)) await removed(() => at(managerId).getNetwork(id).remove())
-      const files = filesOf(services)
-      for (const [name, id] of await filesThere(managerId))
-        if (!files.has(name)) await removed(() => at(managerId).getConfig(id).remove())
-    },
   }
+  const files = filesOf(services)
+  if (files.size === 0) return new Map()
+  const there = await filesThere(engine)
+  for (const [Name, { content }] of files)
+    if (!there.has(Name)) {
+      const Data = Buffer.from(content).toString('base64')
+      await unless([409], engine.createConfig({ Name, Labels: { [label]: '1' }, Data }))
+    }
+  return filesThere(engine)
+}
+
+/** Removes the networks and files that no service needs. One that cannot be removed yet waits for the next call. */
+export async function tidySurroundings(engine: SurroundingsApi, services: SwarmServiceSpec[]): Promise<void> {
+  const networks = networksOf(services)
+  for (const [name, id] of await networksThere(engine))
+    if (!networks.has(name)) await removed(() => engine.getNetwork(id).remove())
+  const files = filesOf(services)
+  for (const [name, id] of await filesThere(engine))
+    if (!files.has(name)) await removed(() => engine.getConfig(id).remove())
 }
 
 async function removed(remove: () => Promise<unknown>): Promise<void> {

@@ -6,7 +6,7 @@ import { asking, unless } from '../docker/errors.ts'
 import { endMarked } from '../docker/exec.ts'
 import { InstanceNotRunning } from '../errors.ts'
 import type { DialMachine, TaskCommands } from '../swarms.ts'
-import { engineOf } from './dial.ts'
+import { engineOf, withEngine } from './dial.ts'
 import { serviceLabel } from './services.ts'
 
 const keptBytes = 32 * 1024
@@ -15,47 +15,47 @@ export const markName = 'KEELSON_RUN'
 
 /** Runs commands in the tasks of services. */
 export function makeTaskCommands(dial: DialMachine): TaskCommands {
-  async function running(machineId: string, serviceId: string): Promise<Docker.Container[]> {
-    const docker = engineOf<Docker>(dial, machineId)
-    const filters = { label: [`${serviceLabel}=${serviceId}`], status: ['running'] }
-    return (await docker.listContainers({ filters })).map(({ Id }) => docker.getContainer(Id))
-  }
+  const at = (machineId: string): Docker => engineOf<Docker>(dial, machineId)
 
   const end: TaskCommands['end'] = (machineId, serviceId, mark) =>
     asking(async () => {
-      for (const container of await running(machineId, serviceId))
+      for (const container of await running(at(machineId), serviceId))
         await unless([404, 409], endMarked(container, `${markName}=${mark}`))
     })
 
   return {
     end,
 
-    runs: (machineId, serviceId) => asking(async () => (await running(machineId, serviceId)).length > 0),
+    runs: (machineId, serviceId) => asking(async () => (await running(at(machineId), serviceId)).length > 0),
 
     run: (machineId, serviceId, { command, mark, timeoutSec, env = {} }, signal) =>
-      asking(async () => {
-        const [container] = await running(machineId, serviceId)
-        if (!container) throw new InstanceNotRunning(serviceId)
-        const exec = await container.exec({
-          Cmd: ['/bin/sh', '-c', command],
-          Env: Object.entries({ ...env, [markName]: mark }).map(([name, value]) => `${name}=${value}`),
-          AttachStdout: true,
-          AttachStderr: true,
-        })
-        const output = new LastBytes(keptBytes)
-        const stream = await exec.start({})
-        container.modem.demuxStream(stream, output, output)
-        const late = AbortSignal.timeout(timeoutSec * 1000)
-        const stopping = AbortSignal.any(signal ? [signal, late] : [late])
-        const finish = finished(stream)
-        const aborted = once(stopping, 'abort').then(() => end(machineId, serviceId, mark))
-        // A command that cannot be ended is not waited for.
-        await Promise.race([finish, aborted])
-        stream.destroy()
-        signal?.throwIfAborted()
-        const { ExitCode } = await exec.inspect()
-        return { exit_code: ExitCode ?? null, output: output.text(), timed_out: late.aborted }
-      }, signal),
+      asking(
+        () =>
+          withEngine(dial, machineId, async (docker: Docker) => {
+            const [container] = await running(docker, serviceId)
+            if (!container) throw new InstanceNotRunning(serviceId)
+            const exec = await container.exec({
+              Cmd: ['/bin/sh', '-c', command],
+              Env: Object.entries({ ...env, [markName]: mark }).map(([name, value]) => `${name}=${value}`),
+              AttachStdout: true,
+              AttachStderr: true,
+            })
+            const output = new LastBytes(keptBytes)
+            const stream = await at(machineId).getExec(exec.id).start({}) // it keeps its stream
+            container.modem.demuxStream(stream, output, output)
+            const late = AbortSignal.timeout(timeoutSec * 1000)
+            const stopping = AbortSignal.any(signal ? [signal, late] : [late])
+            const finish = finished(stream)
+            const aborted = once(stopping, 'abort').then(() => end(machineId, serviceId, mark))
+            // A command that cannot be ended is not waited for.
+            await Promise.race([finish, aborted])
+            stream.destroy()
+            signal?.throwIfAborted()
+            const { ExitCode } = await exec.inspect()
+            return { exit_code: ExitCode ?? null, output: output.text(), timed_out: late.aborted }
+          }),
+        signal,
+      ),
   }
 }
 
@@ -77,4 +77,9 @@ class LastBytes extends Writable {
   text(): string {
     return this.#kept.toString()
   }
+}
+
+async function running(docker: Docker, serviceId: string): Promise<Docker.Container[]> {
+  const filters = { label: [`${serviceLabel}=${serviceId}`], status: ['running'] }
+  return (await docker.listContainers({ filters })).map(({ Id }) => docker.getContainer(Id))
 }

@@ -73,7 +73,7 @@ const show = (figure: number): string =>
 export function table(rows: Row[]): string {
   const lines = rows.map(({ what, unit, figures, note }) => {
     const [low, mid, high] = [Math.min(...figures), median(figures), Math.max(...figures)].map(show)
-    return `| ${what} | ${unit} | ${low} | ${mid} | ${high} | ${figures.length} | ${note ?? ''} |`
+    return `| ${what.replaceAll('|', '\\|')} | ${unit} | ${low} | ${mid} | ${high} | ${figures.length} | ${note ?? ''} |`
   })
   return ['| what | unit | min | median | max | n | goal |', '|---|---|---|---|---|---|---|', ...lines].join(
     '\n',

@@ -37,11 +37,14 @@ export function untilTheyStart({ pipe }: Engine, now: () => number = () => perfo
   }
 }
 
-/** Reaches the engines inside a host's machines, by a command in the machine that joins its streams to the engine. */
+/**
+ * Reaches the engines inside a host's machines, by a command in the machine that joins its streams to the engine. By itself
+ * socat ends half a second after the engine has ended its stream, and the output of each command there ends with socat.
+ */
 export const dialMachines =
   (engine: Engine): DialMachine =>
   (machineId) =>
-    engine.pipe(machineId, ['socat', '-', 'UNIX-CONNECT:/run/docker.sock'])
+    engine.pipe(machineId, ['socat', '-t', '0.02', '-', 'UNIX-CONNECT:/run/docker.sock'])
 
 /** Connects from inside a machine to an IPv4 address in its VPC. */
 export const connectFromMachines =

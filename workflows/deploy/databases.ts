@@ -1,4 +1,4 @@
-import { proxyLocalActivities } from '@temporalio/workflow'
+import { patched, proxyLocalActivities } from '@temporalio/workflow'
 import type { AttachmentActivities } from '../../activities/deploy/attachments.ts'
 import type { DatabaseActivities, DatabaseFacts, FormerStart } from '../../activities/deploy/databases.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
@@ -64,7 +64,7 @@ async function start({ id, progress }: Work<unknown>, former: FormerStart): Prom
   progress(`waiting until ${title} answers`)
   await awaitAnswer(id)
   const routed = await platform.noteAnswered(id)
-  // The load balancer's checks have found it down meanwhile. Its host may be away, which ends no database.
+  // The load balancer's checks may have found it down meanwhile. Its host may be away, which ends no database.
   await balance(routed).catch(unlessCancelled)
   await makeUsers(id, facts)
 }
@@ -170,15 +170,24 @@ async function run(
   const { id, undo } = work
   const former = await platform.formerStart(id)
   undo(() => takeBack(id, former))
+  const isNew = patched(nothingBefore) && (await neverRan(id, former))
   await prepare(work)
-  // One of its containers may still be ending.
-  const { at, stop_grace_sec } = await platform.databaseFacts(id)
-  await awaitEnd(id, at, stop_grace_sec)
+  if (!isNew) {
+    // One of its containers may still be ending.
+    const { at, stop_grace_sec } = await platform.databaseFacts(id)
+    await awaitEnd(id, at, stop_grace_sec)
+  }
   if (executionId !== undefined) await refill(work, executionId, { isNew: true, at: moment })
   await start(work, former)
   if (executionId !== undefined) await platform.endRefill(id)
-  await tidy(id)
+  if (!isNew || executionId !== undefined) await tidy(id)
 }
+
+const nothingBefore = 'a new database waits for no former one'
+
+/** It has neither containers nor volumes: a start that failed took its own away. */
+const neverRan = async (id: string, { applied }: FormerStart): Promise<boolean> =>
+  applied === null && !(await platform.databaseHasData(id))
 
 export const createDatabase = durable<{ execution_id?: string; at?: string }>(
   async (work) => {

@@ -8,7 +8,8 @@ import {
   TimeoutFailure,
 } from '@temporalio/workflow'
 import type { PlaceOnHost, VolumeOwnerKind } from '../../lib/deploy-protocol.ts'
-import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
+import type { RouteTargets } from '../../drivers/load-balancers.ts'
+import type { DeploymentActivities, Routed } from '../../activities/deploy/deployments.ts'
 import type { WantedVolumes } from '../../activities/deploy/volumes.ts'
 import type { HostActivities } from '../../activities/host/index.ts'
 import { durable, type Work } from '../durable.ts'
@@ -46,19 +47,35 @@ async function awaitTurn(id: string): Promise<void> {
   }
 }
 
-/**
- * Has the load balancer send requests to these deployments alone, and waits until it does and has found the newest of them
- * healthy.
- */
+/** Has the load balancer send requests to these deployments alone, and waits until it does. */
 export async function route(appId: string, deploymentIds: string[]): Promise<void> {
+  const routed = await platform.routeTo(appId, deploymentIds)
+  await balance(routed && { ...routed, targets: null })
+}
+
+/** The same, and waits until the load balancer has found the newest of them healthy. */
+async function routeToNew(appId: string, deploymentIds: string[]): Promise<void> {
   await balance(await platform.routeTo(appId, deploymentIds))
 }
 
-/** Waits until the load balancer sends requests to these targets, and has found them healthy. */
-export async function balance(routed: Awaited<ReturnType<DeploymentActivities['routeTo']>>): Promise<void> {
+/** Targets of a load balancer that run, and are to be found healthy by checks from now on. */
+interface Balancing extends Pick<Routed, 'lb_id' | 'host_ids'> {
+  targets: RouteTargets | RouteTargets[] | null
+}
+
+/**
+ * Waits until the load balancer sends requests to these targets, and each of its hosts that answer has found them healthy by
+ * a check that begins from now on: what earlier checks said may be of the time before the targets ran. It waits some
+ * seconds at most. Targets that are not found healthy are noted in the activity of the deploy server.
+ */
+export async function balance(routed: Balancing | null): Promise<void> {
   if (!routed) return
   const { lb_id, targets, host_ids } = routed
-  await Promise.all(host_ids.map((hostId) => balancing(hostId).runLoadBalancerOnHost(lb_id, targets)))
+  const found = await Promise.all(
+    host_ids.map((hostId) => balancing(hostId).runLoadBalancerOnHost(lb_id, targets)),
+  )
+  const unreached = found.flatMap((one) => one.unreached ?? [])
+  if (unreached.length) await platform.noteUnreached(lb_id, unreached)
 }
 
 /** A control plane whose host is lost is replaced within minutes. */
@@ -161,12 +178,12 @@ async function release(
   }).awaitServingOnHost(machine_id, places, { path }, within_sec)
 
   await phase('switching', 'sending requests to the release')
-  if (current_id !== null) await route(app_id, [current_id, id])
+  if (current_id !== null) await routeToNew(app_id, [current_id, id])
   await settle(() => platform.settleRelease(app_id, id))
   // From here on it serves, and a cancel has nothing to go back to.
   await CancellationScope.nonCancellable(async () => {
     work.undo(() => platform.endTurn(id))
-    await route(app_id, [id])
+    await (current_id === null ? routeToNew : route)(app_id, [id])
     if (current_id !== null) {
       await phase('draining', 'ending the former release')
       await awaitAnswers(drain_sec)

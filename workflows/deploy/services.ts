@@ -1,4 +1,4 @@
-import { CancellationScope, isCancellation, proxyLocalActivities } from '@temporalio/workflow'
+import { CancellationScope, isCancellation, patched, proxyLocalActivities } from '@temporalio/workflow'
 import type { AwaitedContainer } from '../../lib/deploy-protocol.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import type { ServiceActivities } from '../../activities/deploy/services.ts'
@@ -23,13 +23,16 @@ async function awaitAll(deployServerId: string, row: AwaitedContainer[], withinS
   }).awaitContainersOnHost(machine_id, row, withinSec)
 }
 
-/** Points the routes of the load balancer to the wanted containers. */
+/**
+ * Points the routes of the load balancer to the wanted containers. A port that does not speak to the load balancer is the
+ * service's own affair: its status says whether it runs.
+ */
 async function route(id: string): Promise<void> {
   const routed = await platform.routeService(id)
   if (!routed) return
+  if (patched('all ports of a service are waited for at once')) return balance(routed)
   const { targets, ...balancer } = routed
   await balance({ ...balancer, targets: null })
-  // A port that does not speak to the load balancer is the service's own affair: its status says whether it runs.
   for (const one of targets) await balance({ ...balancer, targets: one }).catch(() => undefined)
 }
 

@@ -167,6 +167,32 @@ test('a service runs an image that was built on its deploy server, until a chang
   await (await services.delete(service.id)).operation.success()
 })
 
+test('a port that is listened at late is reached when the start and the restart have ended', async () => {
+  const command = '[sh, -c, "sleep 4; exec httpd -f -p 3000 -h /etc"]'
+  const late = `{ image: "demo:v1", mem_limit: 16m, ports: [3000], stop_grace_period: 1s, command: ${command} }`
+  const service = await services.make({ docker_compose: `services: { app: ${late} }` })
+  const ask = async () => (await visit(urlOf(service), '/passwd')).status
+  expect(await ask()).toBe(200)
+  await (await services.do(service.id, 'restart')).operation.success()
+  expect(await ask()).toBe(200)
+  await (await services.delete(service.id)).operation.success()
+})
+
+test('a port at which nothing listens does not fail its service, and the deploy server says so', async () => {
+  const docker_compose = 'services: { app: { image: "demo:silent", mem_limit: 16m, ports: [3000] } }'
+  const service = await services.make({ docker_compose })
+  const { hostname } = new URL(urlOf(service))
+  const path = `/api/v1/deploy-servers/${server.id}/activity`
+  const { items } = await tenant.owner.get<{ items: { kind: string; message: string }[] }>(path)
+  expect(items.filter(({ message }) => message.includes(hostname))).toMatchObject([
+    {
+      kind: 'target_not_reached',
+      message: expect.stringMatching(/it refused the connection or cannot be reached$/),
+    },
+  ])
+  await (await services.delete(service.id)).operation.success()
+})
+
 testDrawn('the template of a static site runs', async () => {
   const engine = await inner()
   await docker.getImage('busybox:latest').tag({ repo: 'busybox', tag: '1.36.1' })
