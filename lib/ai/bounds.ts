@@ -37,7 +37,7 @@ export const evaluationBounds = {
   /** The same with reading the values and writing the result. */
   wholeCpuMs: 2_000,
   /** Until the process is ended even if the machine gave it no processor time. */
-  wallMs: 10_000,
+  wallMs: 30_000,
   /** JSON of all values given together. */
   inputBytes: 16 * 1024 * 1024,
   /** JSON of the result: a node's output. */
