@@ -25,6 +25,7 @@ import { retrievalStore } from './benchmarks/retrieval/store.ts'
 import { type Stack, startStack } from './benchmarks/stack.ts'
 import { tunnels } from './benchmarks/tunnels.ts'
 import { turns } from './benchmarks/turns.ts'
+import { expressions } from './benchmarks/workflows/expressions.ts'
 
 // Measures the platform on this machine, each row beside its reference, and prints a
 // table. `script/bench reads growing` measures only these: names, or beginnings of names.
@@ -49,6 +50,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   'model-gateway': (stack) => modelGateway(stack, portBase + 60),
   'retrieval-store': () => retrievalStore(),
   'retrieval-embedder': () => embedderSpeed(),
+  'workflow-expressions': () => expressions(),
   disks,
   machines,
   operations,

@@ -5,6 +5,7 @@ import { z } from 'zod'
 import { allOperations } from '../api/index.ts'
 import { openApiDocument } from '../api/openapi.ts'
 import { roleSettings } from '../config.ts'
+import { specSchema } from '../lib/ai/spec.ts'
 import { serverSettings } from './lib/settings.ts'
 
 // Generates the documents that follow from the code. With --check it writes nothing, and fails if a document differs
@@ -17,6 +18,7 @@ const never = (): never => {
 const operations = allOperations({ apiUrl: 'http://127.0.0.1:7080', cancel: never, workflowUrl: never })
 const made = {
   'configuration.md': configuration(),
+  'ai-workflow.schema.json': `${JSON.stringify(specSchema(), null, 2)}\n`,
   'openapi.json': `${JSON.stringify(openApiDocument(operations, 'http://127.0.0.1:7080'), null, 2)}\n`,
 }
 

@@ -22,6 +22,11 @@ const tree: Record<string, { text: string; rule: string | null }> = {
   'models/things.ts': { text: 'export const a = 1\nexport type A = 1\n', rule: null },
   'workflows/reads-files.ts': { text: value('node:fs'), rule: 'sandbox-has-no-node' },
   'workflows/runs-an-activity.ts': { text: value('../activities/compute/things.ts'), rule: 'sandbox' },
+  'workflows/schedules.ts': { text: value('../lib/ai/schedule.ts'), rule: null },
+  'workflows/evaluates.ts': { text: value('../lib/ai/cel.ts'), rule: 'sandbox' },
+  'lib/ai/schedule.ts': { text: `${value('./graph.ts')}${type('./cel.ts')}`, rule: null },
+  'lib/ai/graph.ts': { text: value('./cel.ts'), rule: 'sandbox-of-ai-workflows' },
+  'lib/ai/cel.ts': { text: 'export const a = 1\nexport type A = 1\n', rule: null },
   'workflows/knows-an-activity.ts': { text: type('../activities/compute/things.ts'), rule: null },
   'activities/compute/things.ts': { text: 'export const a = 1\nexport type A = 1\n', rule: null },
   'activities/compute/boots.ts': {

@@ -1,0 +1,29 @@
+import type { Type } from './types.ts'
+
+/** What a spec refers to outside of itself. Whoever validates knows the tenant; null is "there is no such thing". */
+export interface Lookups {
+  /** `models` is null if the provider's list is not known. */
+  connector(reference: string): Promise<{ models: readonly string[] | null } | null>
+  /** `name`: of the tool of an MCP server, or of the operation of an API. Schemas are null if they are not known. */
+  tool(reference: string, name: string | null): Promise<ToolSchemas | null>
+  collection(reference: string): Promise<object | null>
+  workflow(reference: string, version: number | null): Promise<PublishedWorkflow | null>
+  /** What a run of this tenant may take at most. */
+  most: { usd: number; tokens: number; wall_sec: number }
+  /** The workflow that is validated: it cannot call itself. */
+  self_id: string
+}
+
+export interface ToolSchemas {
+  input_schema: Record<string, unknown> | null
+  output_schema: Record<string, unknown> | null
+}
+
+export interface PublishedWorkflow {
+  input: Type
+  output: Type
+  /** How many workflows are within each other: 1 if it calls none. */
+  depth: number
+  /** Ids of itself and of all that it calls, directly or not. */
+  calls: readonly string[]
+}

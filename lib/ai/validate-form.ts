@@ -1,0 +1,75 @@
+import type { z } from 'zod'
+import { bounds, isDeeperThan } from './bounds.ts'
+import { canonicalJson, NotCanonical } from './canonical.ts'
+import type { Code, Findings } from './findings.ts'
+import { NodeSpec } from './node-kinds.ts'
+import { Spec } from './spec.ts'
+import { pointerTo } from './templates.ts'
+
+/** What of a draft has the right form. A node that has not is null: it is there, and nothing is known of it. */
+export interface Draft {
+  spec: Partial<Omit<Spec, 'nodes'>>
+  nodes: Record<string, NodeSpec | null>
+}
+
+/** Adds the errors of form. Null if the draft is too large to look further, or no object. */
+export function checkForm(draft: unknown, findings: Findings): Draft | null {
+  if (!isRecord(draft)) {
+    findings.add(null, '', 'invalid_field', 'must be an object')
+    return null
+  }
+  const fault = faultOf(draft)
+  if (fault) {
+    findings.add(null, '', ...fault)
+    return null
+  }
+  const parsed = Spec.safeParse(draft)
+  if (parsed.success) return { spec: parsed.data, nodes: parsed.data.nodes }
+  for (const issue of parsed.error.issues) addIssue(issue, findings)
+  const nodes = isRecord(draft['nodes']) ? Object.entries(draft['nodes']).slice(0, bounds.nodes) : []
+  return {
+    spec: Object.fromEntries(
+      Object.entries(Spec.shape).flatMap(([name, field]) => {
+        const one = name === 'nodes' ? null : field.safeParse(draft[name])
+        return one?.success ? [[name, one.data]] : []
+      }),
+    ),
+    nodes: Object.fromEntries(nodes.map(([name, node]) => [name, NodeSpec.safeParse(node).data ?? null])),
+  }
+}
+
+/** Why nothing of the draft is looked at. */
+function faultOf(draft: object): [code: Code, message: string] | null {
+  if (isDeeperThan(draft, bounds.depth)) return ['too_large', `has more than ${bounds.depth} levels`]
+  if (hasForbiddenName(draft)) return ['invalid_field', 'has a field named __proto__']
+  try {
+    const bytes = Buffer.byteLength(canonicalJson(draft))
+    const most = bounds.specBytes
+    return bytes > most ? ['too_large', `has ${bytes} bytes, and may have ${most}`] : null
+  } catch (error) {
+    if (error instanceof NotCanonical) return ['invalid_field', error.message]
+    throw error
+  }
+}
+
+const hasForbiddenName = (value: unknown): boolean =>
+  typeof value === 'object' &&
+  value !== null &&
+  (Object.hasOwn(value, '__proto__') || Object.values(value).some(hasForbiddenName))
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+function addIssue(issue: z.core.$ZodIssue, findings: Findings): void {
+  const [room, name] = issue.path
+  const node = room === 'nodes' && name !== undefined ? String(name) : null
+  const path = issue.path.map(String)
+  if (issue.code === 'unrecognized_keys') {
+    for (const key of issue.keys) {
+      findings.add(node, pointerTo('', ...path, key), 'invalid_field', 'is not a known field')
+    }
+    return
+  }
+  const message = issue.code === 'invalid_key' ? (issue.issues[0]?.message ?? issue.message) : issue.message
+  findings.add(node, pointerTo('', ...path), 'invalid_field', message)
+}
