@@ -348,6 +348,15 @@ const worker = z.object({
   ...outbound,
   ...modelGatewayUrl,
   ...embedders,
+  KEELSON_DOCUMENTS_AT_ONCE: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(64)
+    .default(4)
+    .describe(
+      'Steps of uploaded documents that each worker has under way at once; two of them at most read a document, which may take 1 GiB of memory',
+    ),
   KEELSON_OPERATION_DAYS: z.coerce
     .number()
     .positive()

@@ -30,7 +30,7 @@ export const resourceView = {
   status: z.string(),
   status_reason: z.string().nullable().describe('Why the last operation failed'),
   operation_id: Id.nullable().describe('The open operation'),
-  managed_by: Id.nullable().describe('The deploy server that it belongs to'),
+  managed_by: Id.nullable().describe('The resource of which it is a part, such as a deploy server'),
   created_at: Timestamp,
   updated_at: Timestamp,
 }

@@ -57,6 +57,10 @@ import { subnets } from './network/subnets.ts'
 import { vpcs } from './network/vpcs.ts'
 import { mailSuppressions } from './mail/suppressions.ts'
 import { makeMailWebhook } from './mail/webhook.ts'
+import { makeRagCollections } from './retrieval/collections.ts'
+import { ragDocuments } from './retrieval/documents.ts'
+import { makeRagSearch } from './retrieval/search.ts'
+import { ragStores } from './retrieval/stores.ts'
 import { diskProtocol } from './storage/disk-protocol.ts'
 import { disks } from './storage/disks.ts'
 import { snapshots } from './storage/snapshots.ts'
@@ -116,6 +120,10 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...deploymentLogs,
   ...connectors,
   ...connectorLogins,
+  ...ragStores,
+  ...makeRagCollections(context),
+  ...ragDocuments,
+  ...makeRagSearch(context),
   ...tools,
   ...toolProbes,
   ...hosts,

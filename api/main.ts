@@ -19,6 +19,7 @@ import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { onAccepted } from '../models/operations.ts'
 import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
 import { useOutbound } from '../models/outbound.ts'
+import { openEmbeddings } from '../models/retrieval/embeddings.ts'
 import { watchOperations } from '../models/operation-watch.ts'
 import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
@@ -63,6 +64,7 @@ tellHostsOfLoadBalancers(log)
 const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
 useOutbound(outbound)
 useProviders(settings)
+const embeddings = openEmbeddings(settings.KEELSON_MODELS_URL)
 const codecRing = readKeyRing(settings.KEELSON_CODEC_KEY_FILE)
 const operations = allOperations({
   codecKeysOf: (hostId) => formatKeyRing(hostRing(codecRing, hostId)),
@@ -98,6 +100,7 @@ const operations = allOperations({
     dragonfly: settings.KEELSON_DATABASE_DRAGONFLY_IMAGE,
     clickhouse: settings.KEELSON_DATABASE_CLICKHOUSE_IMAGE,
   },
+  embeddings,
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>
@@ -155,6 +158,7 @@ async function stop(): Promise<void> {
   server.closeAllConnections()
   await watching
   await scraped.close()
+  await embeddings.close()
   await temporal.connection.close()
   await disconnectDatabase()
 }

@@ -153,7 +153,7 @@ function successResponse(operation: Operation, schemas: Json): Json {
     ? { [body.stream]: { schema: schemaOf(body.schema, 'output', schemas) } }
     : body && { 'application/json': { schema: schemaOf(body, 'output', schemas) } }
   const own = status === 201 ? ['Location'] : status === 202 ? ['Operation-Location'] : []
-  const accepted = status === 201 && 202 in operation.responses
+  const accepted = status !== 202 && 202 in operation.responses
   return {
     [status]: {
       description: statusText[status],

@@ -4,6 +4,7 @@ import { everyTenant } from '../models/tenant-scope.ts'
 import { awaitEnd } from '../models/operation-watch.ts'
 import type { DatabaseImages } from '../models/deploy/engines/index.ts'
 import type { DeployMachineKind } from '../models/deploy/machine-providers.ts'
+import type { Embeddings } from '../models/retrieval/embeddings.ts'
 import type { Outbound } from '../lib/outbound.ts'
 import type { MailTopic } from './mail/topic.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
@@ -28,6 +29,8 @@ export interface OperationsContext {
   buildImages?: BuildImages
   /** The images of databases, instead of the public ones. Default: none. */
   databaseImages?: DatabaseImages
+  /** The platform's own calls of the model gateway. */
+  embeddings?: Embeddings
   /** The SNS topic whose mail notifications are accepted. */
   mailTopic?: MailTopic | null
 }

@@ -4,6 +4,8 @@ import { defineSearchAttributeKey, SearchAttributeType, TypedSearchAttributes } 
 
 /** All workflow code and the platform's activities run on this queue. */
 export const platformQueue = 'platform'
+/** The steps of documents' uploads, of which each worker of the platform has only a few under way. */
+export const documentsQueue = 'documents'
 
 /** Operators filter workflows by these in the Temporal UI. */
 export const searchAttributes = {

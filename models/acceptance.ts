@@ -71,7 +71,7 @@ export const create = <D extends ResourceDocument, Verb extends string>(
     id?: string
     /** Default: `create`. */
     verb?: string
-    /** The deploy server that the resource belongs to. Default: none. */
+    /** The resource of which it is a part. Default: none. */
     managed_by?: string | null
     /** What the workflow needs. Never a secret. */
     input?: object

@@ -1,18 +1,24 @@
 import { Problem } from '../lib/problem.ts'
 
-// A deploy server makes resources for itself: machines, disks, a VPC, a load balancer. They are its tenant's, and count
-// against its limits, but only the platform changes them.
+// A deploy server makes resources for itself: machines, disks, a VPC, a load balancer. So does the store of retrieval. They
+// are the tenant's, and count against its limits, but only the platform changes them.
 
 interface Managed {
   managed_by: string | null
 }
 
-/** The resource belongs to a deploy server. */
+/** The resource is a part of another one. */
 export class ManagedResource extends Problem {
   constructor(title: string, managed_by: string | null) {
-    super(409, 'managed', 'A deploy server manages this', `The ${title} belongs to a deploy server`, {
-      extensions: { managed_by },
-    })
+    super(
+      409,
+      'managed',
+      'Another resource manages this',
+      `The ${title} is a part of another resource: change that one`,
+      {
+        extensions: { managed_by },
+      },
+    )
   }
 }
 
@@ -21,7 +27,11 @@ export function needUnmanaged(title: string, { managed_by }: Managed): void {
   if (managed_by !== null) throw new ManagedResource(title, managed_by)
 }
 
-/** Throws ManagedResource if a resource would use one of another manager, as a tenant's NIC in a managed subnet. */
+/**
+ * Throws ManagedResource if a resource would use one of another manager, as a tenant's NIC in a managed subnet. What is
+ * the tenant's own may be used by all that is the tenant's.
+ */
 export function needSameManager(title: string, used: Managed, user: Managed): void {
-  if (used.managed_by !== user.managed_by) throw new ManagedResource(title, used.managed_by)
+  if (used.managed_by !== null && used.managed_by !== user.managed_by)
+    throw new ManagedResource(title, used.managed_by)
 }

@@ -17,7 +17,7 @@ export interface ResourceDocument<State extends string = string> {
   status_reason: string | null
   /** The open operation. No other operation may change the resource. */
   operation_id: string | null
-  /** The deploy server that made it and changes it. Null: it is the tenant's own. */
+  /** The resource that made it and changes it: a deploy server or a store. Null: it is the tenant's own. */
   managed_by: string | null
   created_at: Date
   updated_at: Date

@@ -62,6 +62,7 @@ const tree: Record<string, { text: string; rule: string | null }> = {
   'models/answers.ts': { text: type('../images/rag/store.ts'), rule: null },
   'models/searches.ts': { text: value('../images/rag/store.ts'), rule: 'rag-store-is-a-program' },
   'models/retrieval/store-door.ts': { text: value('../../images/rag/client.ts'), rule: null },
+  'models/retrieval/store-rules.ts': { text: value('../../images/rag/server.ts'), rule: 'rag-store-door' },
   'lib/one.ts': { text: type('./other.ts'), rule: 'no-cycles' },
   'lib/other.ts': { text: "import type { B } from './one.ts'\nexport type A = B\n", rule: null },
 }

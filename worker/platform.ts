@@ -24,6 +24,8 @@ import { makeLoadBalancerActivities } from '../activities/network/load-balancers
 import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
+import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
+import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
 import { makeDiskActivities } from '../activities/storage/disks.ts'
 import { makeToolProbeActivities } from '../activities/tools/tool-probes.ts'
 import { readSettings } from '../config.ts'
@@ -39,7 +41,9 @@ import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
 import { countWaiting } from '../models/operations.ts'
 import { useOutbound } from '../models/outbound.ts'
+import { openEmbeddings } from '../models/retrieval/embeddings.ts'
 import { startDispatcher } from './dispatcher.ts'
+import { makeDocumentsWorker } from './documents.ts'
 import { startEventSender } from './event-sender.ts'
 import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
@@ -96,6 +100,8 @@ const worker = await Worker.create({
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
     ...makeConnectorActivities(),
     ...makeToolProbeActivities({ image: settings.KEELSON_TOOLS_IMAGE }),
+    ...makeRagStoreActivities({ image: settings.KEELSON_RAG_IMAGE }),
+    ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
   },
@@ -108,6 +114,8 @@ const worker = await Worker.create({
   // Running workflow tasks take milliseconds and end within this time; the rest is retried by other workers.
   shutdownGraceTime: '5 s',
 })
+const embeddings = openEmbeddings(settings.KEELSON_MODELS_URL)
+const documents = await makeDocumentsWorker(connection, embeddings, settings, log)
 tellHostsOfLoadBalancers(log)
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
@@ -126,8 +134,11 @@ gauge(
 const scraped = await serveMetrics('worker', settings, log)
 log.info('ready')
 
-for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => worker.shutdown())
-await worker.run()
+const workers = [worker, documents]
+for (const signal of ['SIGTERM', 'SIGINT'] as const)
+  process.once(signal, () => workers.forEach((one) => one.shutdown()))
+await Promise.all(workers.map((one) => one.run()))
+await embeddings.close()
 await scraped.close()
 await dispatcher.stop()
 await mailer.stop()

@@ -22,6 +22,7 @@ import { strangersOn } from '../../models/compute/reservations.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { recordSamples } from '../../models/compute/samples.ts'
 import { openUserData, type VmDocument } from '../../models/compute/vms.ts'
+import { storeVars } from '../../models/retrieval/stores.ts'
 import { attachedVars } from '../../models/deploy/attachments.ts'
 import { networksOf } from '../../models/network/host-networks.ts'
 import { publicKeys } from '../../models/identity/signing-keys.ts'
@@ -129,7 +130,11 @@ export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codec
       if (!found) throw new NotFound('instance')
       const { kind, instance } = found
       return {
-        config_vars: { ...(await kind.openConfigVars(instance)), ...(await attachedVars(instance)) },
+        config_vars: {
+          ...(await kind.openConfigVars(instance)),
+          ...(await attachedVars(instance)),
+          ...(await storeVars(instance)),
+        },
         user_data: kind.kind === 'vm' ? await openUserData(instance as VmDocument) : null,
       }
     },

@@ -18,6 +18,8 @@ export const limits = {
   max_deploy_servers: { usual: 1 },
   max_llm_tokens_month: { usual: 10_000_000 },
   max_load_balancers: { usual: 20 },
+  max_rag_documents: { usual: 10_000 },
+  max_rag_gib: { usual: 20 },
   max_ram_gib: { usual: 256, sum: { of: 'memory_mib', units: 1024 } },
   max_storage_gib: { usual: 2048, sum: { of: 'disk_gib', units: 1 } },
   max_subnets: { usual: 200 },

@@ -1,5 +1,5 @@
 import { Agent, errors, request } from 'undici'
-import type { Embedded } from '../../drivers/embedders.ts'
+import type { Embedded, EmbedderFacts } from '../../drivers/embedders.ts'
 import { Problem } from '../../lib/problem.ts'
 import type { Purpose } from '../llm/purposes.ts'
 import { issueToken } from '../llm/tokens.ts'
@@ -54,6 +54,8 @@ export interface Embeddings {
    * what the database throws. Texts that were embedded before that have taken their tokens.
    */
   embed(texts: string[], asked: EmbeddingsAsked): Promise<Embedded>
+  /** The platform's own models, the usual one first. Rejects as `embed`. */
+  models(asked: Pick<EmbeddingsAsked, 'tenant_id' | 'purpose'>): Promise<EmbedderFacts[]>
   close(): Promise<void>
 }
 
@@ -75,22 +77,27 @@ export function openEmbeddings(url: string, { issue = issueToken, withinMs = usu
     bodyTimeout: withinMs,
     maxResponseSize: mostAnswerBytes,
   })
-  const endpoint = `${url.replace(/\/+$/, '')}/v1/embeddings`
+  const gateway = `${url.replace(/\/+$/, '')}/v1`
 
-  async function ask(texts: string[], asked: EmbeddingsAsked): Promise<Embedded> {
-    const { model, signal } = asked
-    const token = await tokenFor(asked, issue)
+  async function ask<T>(
+    path: string,
+    asked: Omit<EmbeddingsAsked, 'model'>,
+    sent: object | null,
+    read: (answer: string) => T,
+  ): Promise<T> {
+    const { signal } = asked
+    const authorization = `Bearer ${await tokenFor(asked, issue)}`
     try {
-      const { statusCode, body } = await request(endpoint, {
-        method: 'POST',
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-        body: JSON.stringify({ model, input: texts }),
+      const { statusCode, body } = await request(`${gateway}${path}`, {
+        method: sent ? 'POST' : 'GET',
+        headers: { authorization, ...(sent ? { 'content-type': 'application/json' } : {}) },
+        body: sent && JSON.stringify(sent),
         dispatcher: agent,
         ...(signal ? { signal } : {}),
       })
       const answer = await body.text()
       if (statusCode !== 200) throw refusalOf(statusCode, answer)
-      return embeddedIn(answer, texts.length)
+      return read(answer)
     } catch (error) {
       signal?.throwIfAborted()
       if (error instanceof EmbeddingFailed) throw error
@@ -108,18 +115,22 @@ export function openEmbeddings(url: string, { issue = issueToken, withinMs = usu
       const all: Embedded = { vectors: [], tokens: 0 }
       for (let from = 0; from < texts.length; from += textsAtOnce) {
         asked.signal?.throwIfAborted()
-        const { vectors, tokens } = await ask(texts.slice(from, from + textsAtOnce), asked)
+        const input = texts.slice(from, from + textsAtOnce)
+        const { vectors, tokens } = await ask('/embeddings', asked, { model: asked.model, input }, (answer) =>
+          embeddedIn(answer, input.length),
+        )
         all.vectors.push(...vectors)
         all.tokens += tokens
       }
       return all
     },
+    models: (asked) => ask('/models', { ...asked, connector_id: null }, null, modelsIn),
     close: () => agent.close(),
   }
 }
 
 async function tokenFor(
-  { tenant_id, purpose, connector_id, budget_tokens = null }: EmbeddingsAsked,
+  { tenant_id, purpose, connector_id, budget_tokens = null }: Omit<EmbeddingsAsked, 'model'>,
   issue: typeof issueToken,
 ): Promise<string> {
   try {
@@ -140,6 +151,18 @@ function refusalOf(status: number, answer: string): EmbeddingFailed {
   const usual = permanent ? 'embedding_refused' : 'embedder_unavailable'
   return new EmbeddingFailed(why, { code: known ? code : usual, permanent, status })
 }
+
+/** The gateway's own list: nobody else makes it. */
+const modelsIn = (answer: string): EmbedderFacts[] =>
+  (JSON.parse(answer) as { data: EmbedderFacts[] }).data.map(
+    ({ id, name, hash, dimensions, most_tokens }) => ({
+      id,
+      name,
+      hash,
+      dimensions,
+      most_tokens,
+    }),
+  )
 
 function embeddedIn(answer: string, count: number): Embedded {
   const { data, usage } = Object(parsed(answer)) as Record<string, unknown>

@@ -116,6 +116,8 @@ describe('a tenant’s limits', () => {
       max_deploy_servers: 1,
       max_llm_tokens_month: 10_000_000,
       max_load_balancers: 20,
+      max_rag_documents: 10_000,
+      max_rag_gib: 20,
       max_ram_gib: 256,
       max_storage_gib: 2048,
       max_vms_per_vpc: 250,

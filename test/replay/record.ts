@@ -17,6 +17,7 @@ import { closeAcme, loadBalancerStories } from './stories/load-balancers.ts'
 import { microvmStories } from './stories/microvms.ts'
 import { networkStories } from './stories/networks.ts'
 import { platformStories } from './stories/platform.ts'
+import { retrievalStories } from './stories/retrieval.ts'
 import { toolStories } from './stories/tools.ts'
 import { vmStories } from './stories/vms.ts'
 import { longMs, temporal, type Stories } from './world.ts'
@@ -33,6 +34,7 @@ const stories: Stories = {
   ...attachmentStories,
   ...platformStories,
   ...toolStories,
+  ...retrievalStories,
 }
 
 const folder = new URL('histories/', import.meta.url)

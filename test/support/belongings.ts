@@ -5,8 +5,11 @@ import { BackupExecution, makeCopyKey, sealCopyCredentials } from '../../models/
 import { BackupTarget } from '../../models/deploy/backup-targets.ts'
 import { Database, makeCredentials } from '../../models/deploy/databases.ts'
 import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
+import { transaction } from '../../models/database.ts'
 import { rememberBrowser } from '../../models/identity/browsers.ts'
 import { User } from '../../models/identity/users.ts'
+import { RagCollection } from '../../models/retrieval/collections.ts'
+import { RagDocument } from '../../models/retrieval/documents.ts'
 import { sealSecret } from '../../models/secrets.ts'
 import { toolsOf } from './clients/tools.ts'
 import { archiveOf } from './archives.ts'
@@ -177,7 +180,39 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'backup-targets': { id: await makeTarget(tenant.id) },
     connectors: { id: await makeConnector(tenant.id) },
     tools: { id: tool.id },
+    'rag/collections': await makeCollection(tenant.id),
   }
+}
+
+/** A collection whose deletion failed, with a document that could not be read. */
+async function makeCollection(tenant_id: string): Promise<{ name: string; docId: string }> {
+  const [collection_id, docId] = [newId(), newId()]
+  await transaction(async () => {
+    await new RagCollection({
+      _id: collection_id,
+      tenant_id,
+      name: 'left',
+      status: 'error',
+      store_id: newId(),
+      embedder: { id: 'none@0', name: 'none', hash: '0', dimensions: 384, most_tokens: 256 },
+      metadata_schema: { year: 'number' },
+    }).save()
+    await new RagDocument({
+      _id: docId,
+      tenant_id,
+      name: 'report.pdf',
+      status: 'error',
+      collection_id,
+      type: 'pdf',
+      metadata: { year: 2024 },
+      size_bytes: 9,
+      content_hash: '0',
+      version: 1,
+      stage: 'failed',
+      failed_stage: 'extracting',
+    }).save()
+  })
+  return { name: 'left', docId }
 }
 
 /** A bucket that the platform does not reach. */

@@ -7,6 +7,7 @@ import { Tenant } from '../../models/identity/tenants.ts'
 import { User } from '../../models/identity/users.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
+import { RagStore } from '../../models/retrieval/stores.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { Client } from './client.ts'
 import { engine } from './engine.ts'
@@ -89,7 +90,7 @@ export async function makeUser(tenant_id: string, roles: string[]): Promise<Clie
 export const makeOperator = async (): Promise<Client> => (await makeTenant()).user('operator')
 
 /**
- * Deletes the tenants' deploy servers, load balancers, instances and disks through the API. Fails if anything of theirs
+ * Deletes the tenants' deploy servers, load balancers, stores of retrieval, instances and disks through the API. Fails if anything of theirs
  * is left.
  */
 export async function removeTenants(): Promise<void> {
@@ -103,6 +104,10 @@ export async function removeTenants(): Promise<void> {
     const ends = await Promise.all(open.map(({ _id }) => tenant.owner.loadBalancers.delete(_id)))
     await Promise.all(ends.map(({ operation }) => operation.end()))
     await eventually(async () => (await LoadBalancer.countDocuments({ tenant_id: tenant.id })) === 0)
+    const stores = await RagStore.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+    if (stores.some(({ status }) => status !== 'deleting'))
+      await (await tenant.owner.begin('POST', '/api/v1/rag/disable')).operation.end()
+    await eventually(async () => (await RagStore.countDocuments({ tenant_id: tenant.id })) === 0)
     for (const { model, kind } of allKinds) {
       const instances = await model.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
       const living = instances.filter(({ status }) => status !== 'deleting')

@@ -1,4 +1,5 @@
 import { durable } from '../durable.ts'
+import { remove } from '../remove.ts'
 import { together } from '../together.ts'
 import { endDeployments } from './applications.ts'
 import { takeAway } from './attachments.ts'
@@ -8,7 +9,6 @@ import {
   makeNode,
   platform,
   register,
-  remove,
   removeNode,
   restart,
   say,

@@ -4,6 +4,7 @@ import type { DeploymentActivities } from '../../activities/deploy/deployments.t
 import { isFailure } from '../carry-out.ts'
 import type { Work } from '../durable.ts'
 import { on } from '../hosts.ts'
+import { remove } from '../remove.ts'
 import { awaitAnswers, balance } from './deployments.ts'
 import { together } from '../together.ts'
 
@@ -147,12 +148,4 @@ export async function emptyNode(work: Server, name: string): Promise<void> {
   const node = await platform.nodeAt(work.id, name)
   if (node?.machine_id) await remove(work, node.machine_kind, node.machine_id)
   if (node?.disk_id) await remove(work, 'disk', node.disk_id)
-}
-
-export async function remove({ carryOut }: Server, kind: string, id: string): Promise<void> {
-  try {
-    await carryOut({ kind, id }, 'delete', {}, { waitsForOthers: true, undo: null })
-  } catch (error) {
-    if (!isFailure(error, 'not_found')) throw error
-  }
 }

@@ -1,0 +1,126 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
+import type { Client } from '@temporalio/client'
+import type { Store } from '../../images/rag/store.ts'
+import { Problem } from '../../lib/problem.ts'
+import { findOperation, requestCancel } from '../../models/operations.ts'
+import { RagCollection, type RagCollectionDocument } from '../../models/retrieval/collections.ts'
+import { forgetContent } from '../../models/retrieval/document-work.ts'
+import { RagDocument } from '../../models/retrieval/documents.ts'
+import { forgetSome, type Part, workUnder } from '../../models/retrieval/forget.ts'
+import { pinned } from '../../models/retrieval/search.ts'
+import { storeAtWork } from '../../models/retrieval/store-condition.ts'
+import { StoreError } from '../../models/retrieval/store-rules.ts'
+import { RagStore } from '../../models/retrieval/stores.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { cancelOperation } from '../../workflows/starters.ts'
+import { patiently } from './patience.ts'
+
+const askEveryMs = 250
+
+/** Activities of collections, and the deletion of documents. */
+export const makeRagCollectionActivities = ({ client }: { client: Client }) => ({
+  /** Makes the collection in the store. Throws `collection_exists` if the store has one of this name that is not empty. */
+  async makeRagCollection(id: string): Promise<void> {
+    const { tenant_id, name, embedder, metadata_schema } = await collectionOf(id)
+    const spec = { embedder: pinned(embedder), metadata_schema }
+    await patiently(async () => {
+      const store = await storeAtWork(tenant_id)
+      // Empty ones are what a creation has left that was killed or cancelled.
+      const { documents } = await store.createCollection(name, spec).catch(async (error: unknown) => {
+        if (!isError(error, 'collection_exists')) throw error
+        await dropEmpty(store, name)
+        return store.createCollection(name, spec)
+      })
+      if (documents > 0)
+        throw new StoreError(
+          'collection_exists',
+          'The store has a collection of this name that was not made here: drop it there, or take another name',
+        )
+    })
+  },
+
+  /** Removes the collection from the store, unless that goes away itself. What is not known to be this one only if it is empty. */
+  async dropRagCollection(id: string): Promise<void> {
+    const { tenant_id, name, in_store } = await collectionOf(id)
+    if (await storeGoes(tenant_id)) return
+    await patiently(async () => {
+      const store = await storeAtWork(tenant_id)
+      await (in_store ? store.dropCollection(name) : dropEmpty(store, name))
+    })
+  },
+
+  /** Removes a document from the store, unless its collection or store goes away with all documents. */
+  async removeRagDocument(id: string): Promise<void> {
+    const document = await RagDocument.findById(id).setOptions(everyTenant).lean()
+    if (!document) return
+    const { tenant_id, collection_id, version } = document
+    const collection = await RagCollection.findOne({ _id: collection_id, tenant_id }).lean()
+    if (!collection || collection.status === 'deleting' || (await storeGoes(tenant_id))) return
+    await patiently(async () => {
+      const store = await storeAtWork(tenant_id)
+      await store.deleteDocument(collection.name, id, version).catch(unlessGone)
+    })
+  },
+
+  forgetContent,
+
+  /** Ends what is under way on documents (of a whole store: on collections, too), and waits for that. */
+  async endRagWork(of: Part): Promise<void> {
+    const signal = cancellationSignal()
+    const told = new Set<string>()
+    for (;;) {
+      const open = await workUnder(of)
+      if (!open.length) return
+      for (const id of open) {
+        if (!told.has(id)) await cancel(client, id)
+        told.add(id)
+      }
+      await delay(askEveryMs, undefined, { signal })
+    }
+  },
+
+  /** Forgets the documents (of a whole store: the collections, too), with their blobs. */
+  async forgetRagPart(of: Part): Promise<void> {
+    while (await forgetSome(of)) {}
+  },
+})
+
+export type RagCollectionActivities = ReturnType<typeof makeRagCollectionActivities>
+
+/** Does nothing if the operation has ended; one that cannot be cancelled runs to its end. */
+async function cancel(client: Client, id: string): Promise<void> {
+  const operation = await findOperation(id)
+  if (!operation) return
+  try {
+    await requestCancel(operation.tenant_id, id)
+    await cancelOperation(client, operation.workflow_id)
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error
+  }
+}
+
+/** Throws `not_found`. */
+async function collectionOf(id: string): Promise<RagCollectionDocument> {
+  const collection = await RagCollection.findById(id).setOptions(everyTenant).lean()
+  if (!collection) throw ApplicationFailure.nonRetryable('The collection no longer exists', 'not_found')
+  return collection
+}
+
+/** Whether there is no store any more, or soon. */
+async function storeGoes(tenant_id: string): Promise<boolean> {
+  const store = await RagStore.findOne({ tenant_id }, { status: 1 }).lean()
+  return !store || store.status === 'deleting'
+}
+
+async function dropEmpty(store: Store, name: string): Promise<void> {
+  const stats = await store.stats(name).catch(unlessGone)
+  if (stats?.documents === 0) await store.dropCollection(name)
+}
+
+const isError = (error: unknown, code: StoreError['code']): boolean =>
+  error instanceof StoreError && error.code === code
+
+function unlessGone(error: unknown): undefined {
+  if (!isError(error, 'collection_not_found')) throw error
+}

@@ -1,0 +1,171 @@
+import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
+import type { DocumentExtractor, TokenizerModule } from '../../drivers/documents.ts'
+import type { EmbedderFacts } from '../../drivers/embedders.ts'
+import { BlobMissing } from '../../lib/blob-store.ts'
+import { readBlob } from '../../models/blobs.ts'
+import {
+  addLacking,
+  atStage,
+  documentForStore,
+  extractedOf,
+  keepExtracted,
+  keepVectors,
+  lackingOf,
+  type Work,
+} from '../../models/retrieval/document-work.ts'
+import type { DocumentStage } from '../../models/retrieval/documents.ts'
+import type { Embeddings } from '../../models/retrieval/embeddings.ts'
+import { pinned } from '../../models/retrieval/search.ts'
+import { storeAtWork } from '../../models/retrieval/store-condition.ts'
+import { patiently } from './patience.ts'
+
+/** How documents are cut to an embedder's size. */
+export interface Cut {
+  tokenizer: TokenizerModule
+  tokensPerChunk: number
+}
+
+/** What a document is in the index. */
+export interface Indexed {
+  indexed_version: number
+  chunks: number
+  tokens: number
+  pages: number | null
+}
+
+/** A killed worker loses the vectors of one batch: some 10 s of one core. */
+const batch = 128
+/** Then documents of others take their turn. */
+const turnMs = 20_000
+
+// A store takes 64 MiB as one document. A chunk has its vector in base64, and of text, place and hash mostly less than this.
+const mostOfStore = 60 * 1024 ** 2
+const usualChunkBytes = 1_500
+const mostChunks = ({ dimensions }: Pick<EmbedderFacts, 'dimensions'>): number =>
+  Math.floor(mostOfStore / ((dimensions * Float32Array.BYTES_PER_ELEMENT * 4) / 3 + usualChunkBytes))
+
+/**
+ * The steps of an upload's way into the index. They have a queue of their own, where tenants take turns. Each looks at what
+ * is recorded, and does the rest.
+ */
+export const makeRagDocumentActivities = ({
+  extractor,
+  embeddings,
+  cutFor,
+}: {
+  extractor: DocumentExtractor
+  embeddings: Embeddings
+  /** Null: this worker does not have the embedder. */
+  cutFor: (embedder: EmbedderFacts) => Cut | null
+}) => ({
+  /** Reads the document into chunks. Throws DocumentRefused and ExtractionExceeded. */
+  extractRagDocument: (id: string, operationId: string): Promise<void> =>
+    patiently(async () => {
+      const work = await workAt(id, operationId, 'extracting')
+      const { document, collection } = work
+      if (document.extracted) return
+      const cut = cutFor(collection.embedder)
+      if (!cut)
+        throw ApplicationFailure.nonRetryable(
+          `The platform no longer has the embedder ${collection.embedder.id}`,
+          'embedder_missing',
+        )
+      const extracted = await extractor.extract({
+        type: document.type,
+        content: await contentOf(work),
+        ...cut,
+        bounds: { chunks: mostChunks(collection.embedder) },
+        signal: cancellationSignal(),
+        party: document.tenant_id,
+      })
+      await keepExtracted(work, extracted)
+    }),
+
+  /** Embeds chunks that the store lacks, for one turn. Says how many of how many have a vector. */
+  embedRagDocument: (id: string, operationId: string): Promise<{ embedded: number; all: number }> =>
+    patiently(async () => {
+      const until = Date.now() + turnMs
+      const work = await workAt(id, operationId, 'embedding')
+      const { document } = work
+      const lacking = (await lackingOf(work)) ?? (await addLacking(work, await lackedBy(work)))
+      const texts = await textsOf(work, lacking.length - document.chunks_embedded)
+      while (document.chunks_embedded < lacking.length && Date.now() < until) {
+        const next = lacking.slice(document.chunks_embedded, document.chunks_embedded + batch)
+        await keepVectors(
+          work,
+          await vectorsOf(
+            embeddings,
+            work,
+            next.map((hash) => texts.get(hash) ?? ''),
+          ),
+        )
+      }
+      return { embedded: document.chunks_embedded, all: lacking.length }
+    }),
+
+  /** Puts the document in the place of its former version. Null: the store lacks further vectors, which it has named. */
+  indexRagDocument: (id: string, operationId: string): Promise<Indexed | null> =>
+    patiently(async () => {
+      const work = await workAt(id, operationId, 'indexing')
+      const { chunks, tokens, pages } = await extractedOf(work)
+      const lacked = await putInto(work)
+      if (lacked.length) {
+        await addLacking(work, lacked)
+        return null
+      }
+      return { indexed_version: work.document.version, chunks: chunks.length, tokens, pages }
+    }),
+})
+
+export type RagDocumentActivities = ReturnType<typeof makeRagDocumentActivities>
+
+/** Throws `superseded`. */
+async function workAt(id: string, operationId: string, stage: DocumentStage): Promise<Work> {
+  const work = await atStage(id, operationId, stage)
+  if (work) return work
+  throw ApplicationFailure.nonRetryable('Another operation has taken over the document', 'superseded')
+}
+
+/** Throws BlobMissing. */
+function contentOf({ document: { _id, content } }: Work): Promise<Buffer> {
+  if (!content) throw new BlobMissing(_id, null)
+  return readBlob(content)
+}
+
+async function vectorsOf(
+  embeddings: Embeddings,
+  { document: { _id: id, tenant_id }, collection }: Work,
+  texts: string[],
+): Promise<Float32Array[]> {
+  const { vectors } = await embeddings.embed(texts, {
+    tenant_id,
+    purpose: { kind: 'document', id },
+    connector_id: null,
+    model: collection.embedder.id,
+    signal: cancellationSignal(),
+  })
+  return vectors
+}
+
+/** The hashes whose vectors the store lacks. Of a document that it does not have, these are all. */
+async function lackedBy(work: Work): Promise<string[]> {
+  if (work.document.indexed_version !== null) return putInto(work)
+  const { chunks } = await extractedOf(work)
+  return [...new Set(chunks.map(({ hash }) => hash))]
+}
+
+/** Gives the store the document with the vectors that there are. Empty: the store has taken it. */
+async function putInto(work: Work): Promise<string[]> {
+  const { document, collection } = work
+  const given = await documentForStore(work)
+  const store = await storeAtWork(document.tenant_id)
+  const replaced = await store.replaceDocument(collection.name, pinned(collection.embedder), given)
+  return replaced.outcome === 'vectors_missing' ? replaced.hashes : []
+}
+
+/** The texts of the chunks by hash; none if none is needed. */
+async function textsOf(work: Work, needed: number): Promise<Map<string, string>> {
+  if (needed === 0) return new Map()
+  const { chunks } = await extractedOf(work)
+  return new Map(chunks.map(({ hash, text }) => [hash, text]))
+}

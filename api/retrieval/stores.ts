@@ -1,0 +1,158 @@
+import { z } from 'zod'
+import { NotFound } from '../../lib/problem.ts'
+import { storeCondition, storeSizes } from '../../models/retrieval/store-condition.ts'
+import { acceptRagStore, acceptStoreVerb } from '../../models/retrieval/store-acceptance.ts'
+import {
+  endpointOf,
+  openStoreSecrets,
+  RagStore,
+  type RagStoreDocument,
+  ragStoreResource,
+  ragStoreStates,
+} from '../../models/retrieval/stores.ts'
+import { accepting, acceptingOrThere } from '../accept.ts'
+import { Id, Timestamp, time } from '../fields.ts'
+import { operation } from '../operation.ts'
+
+const Sizes = z.strictObject({
+  collections: z.int(),
+  documents: z.int(),
+  chunks: z.int(),
+  bytes: z.int().describe('Of the documents as they were uploaded'),
+})
+
+const StoreView = z
+  .strictObject({
+    enabled: z.boolean().describe('The tenant has a store'),
+    ready: z.boolean().describe('The store answers'),
+    status: z.enum(ragStoreStates.all).nullable(),
+    status_reason: z.string().nullable().describe('Why it is not ready'),
+    operation_id: Id.nullable().describe('The open operation'),
+    id: Id.nullable(),
+    subnet_id: Id.nullable(),
+    endpoint: z.string().nullable().describe('For the tenant’s instances in the VPC of the subnet'),
+    certificate_pem: z.string().nullable().describe('Trust it for the endpoint; it signs itself'),
+    engine: z.enum(['sqlite']).nullable(),
+    cpu_cores: z.number().nullable(),
+    memory_mib: z.int().nullable(),
+    size_gib: z.int().nullable(),
+    sizes: Sizes.nullable(),
+    created_at: Timestamp.nullable(),
+  })
+  .meta({ id: 'RagStore' })
+type StoreView = z.output<typeof StoreView>
+
+const disabled: StoreView = {
+  enabled: false,
+  ready: false,
+  status: null,
+  status_reason: null,
+  operation_id: null,
+  id: null,
+  subnet_id: null,
+  endpoint: null,
+  certificate_pem: null,
+  engine: null,
+  cpu_cores: null,
+  memory_mib: null,
+  size_gib: null,
+  sizes: null,
+  created_at: null,
+}
+
+/** Without a look at the store itself: an accepted operation is under way. */
+const toView = (store: RagStoreDocument): StoreView => ({
+  enabled: true,
+  ready: false,
+  status: store.status,
+  status_reason: store.status_reason,
+  operation_id: store.operation_id,
+  id: store._id,
+  subnet_id: store.subnet_id,
+  endpoint: endpointOf(store),
+  certificate_pem: store.certificate,
+  engine: 'sqlite',
+  cpu_cores: store.cpu_cores,
+  memory_mib: store.memory_mib,
+  size_gib: store.size_gib,
+  sizes: null,
+  created_at: time(store.created_at),
+})
+
+export const ragStores = [
+  operation({
+    method: 'GET',
+    path: '/api/v1/rag',
+    permission: 'rag:read',
+    summary: 'Get the tenant’s store of retrieval: whether it is enabled and answers',
+    responses: { 200: StoreView },
+    async handle({ caller: { tenant_id } }) {
+      const store = await RagStore.findOne({ tenant_id }).lean()
+      if (!store) return disabled
+      const [{ ready, reason }, sizes] = await Promise.all([storeCondition(store), storeSizes(store)])
+      const isReady = ready && store.status === 'ready'
+      return {
+        ...toView(store),
+        ready: isReady,
+        status_reason: store.status_reason ?? (ready ? null : reason),
+        sizes,
+      }
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/rag/enable',
+    permission: 'rag:create',
+    summary: 'Make the tenant’s store in a subnet, or get the one that exists',
+    body: z.strictObject({
+      subnet_id: Id.describe('The tenant’s instances in its VPC reach the store'),
+      cpu_cores: z.number().min(0.1).max(64).default(1),
+      memory_mib: z.int().min(512).max(262_144).default(1024).describe('100,000 chunks take some 60 MiB'),
+      size_gib: z.int().min(1).max(16_384).default(10).describe('Of its disk'),
+    }),
+    responses: { 200: StoreView, 202: StoreView },
+    refuses: [404],
+    handle: ({ caller, body }) => acceptingOrThere(caller, toView, (by) => acceptRagStore(by, body)),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/rag/disable',
+    permission: 'rag:delete',
+    summary: 'Delete the store with its collections and documents',
+    responses: { 202: StoreView },
+    refuses: [404],
+    handle: ({ caller }) => accepting(caller, toView, (by) => acceptStoreVerb(by, 'delete')),
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/api/v1/rag/credentials',
+    permission: 'rag:update',
+    summary: 'Get the token with which the tenant’s instances call the store (audited)',
+    responses: {
+      200: z
+        .strictObject({ endpoint: z.string(), token: z.string(), certificate_pem: z.string() })
+        .meta({ id: 'RagCredentials' }),
+    },
+    reads_secret: true,
+    refuses: [404],
+    async handle({ caller: { tenant_id } }) {
+      const store = await RagStore.findOne({ tenant_id }).lean()
+      if (!store) throw new NotFound(ragStoreResource.title)
+      const { token } = await openStoreSecrets(store)
+      return { endpoint: endpointOf(store), token, certificate_pem: store.certificate }
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/rag/rotate',
+    permission: 'rag:update',
+    summary: 'Replace the store’s token and certificate; the store restarts, and the former token ends',
+    responses: { 202: StoreView },
+    refuses: [404],
+    handle: ({ caller }) => accepting(caller, toView, (by) => acceptStoreVerb(by, 'rotate')),
+  }),
+]

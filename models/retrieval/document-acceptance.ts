@@ -1,0 +1,192 @@
+import { createHash } from 'node:crypto'
+import { isDeepStrictEqual } from 'node:util'
+import { InvalidInput, OperationInProgress, StateConflict } from '../../lib/problem.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
+import { type BlobName, dropBlobs, dropUnkept, keepBlob, storeBlob } from '../blobs.ts'
+import { transaction } from '../database.ts'
+import { needQuota } from '../identity/tenants.ts'
+import type { Accepted } from '../operations.ts'
+import { lockParent } from '../parents.ts'
+import { mine } from '../resources.ts'
+import {
+  collectionNamed,
+  needReady,
+  type RagCollectionDocument,
+  ragCollectionResource,
+} from './collections.ts'
+import { faultOf } from './document-types.ts'
+import {
+  blobsOfWork,
+  documentIn,
+  noWork,
+  RagDocument,
+  type RagDocumentDocument,
+  ragDocumentResource,
+} from './documents.ts'
+import { checked } from './problems.ts'
+import { checkMetadata } from './store-rules.ts'
+import { ragStoreResource } from './stores.ts'
+
+export interface Upload extends Pick<RagDocumentDocument, 'name' | 'type' | 'metadata'> {
+  content: Buffer
+  /** The field of the request that has it. */
+  given_as: 'content' | 'content_base64'
+}
+
+type Document = RagDocumentDocument
+type DocumentAccepted = Accepted<Document> | { document: Document; operation: null }
+
+/**
+ * Accepts a document, a new content or metadata of one, or the retry of the same. Returns the document alone if it has
+ * all of it already, or work on the same is under way. Throws NotFound (the collection), StateConflict, InvalidInput,
+ * QuotaExceeded, OperationInProgress, StoreFull, and as `create`.
+ */
+export async function acceptUpload(by: By, name: string, upload: Upload): Promise<DocumentAccepted> {
+  const collection = await collectionNamed(by, name)
+  needReady(collection, `upload to the ${ragCollectionResource.title}`)
+  checkUpload(collection, upload)
+  const content_hash = createHash('sha256').update(upload.content).digest('hex')
+  const there = await sameIn(collection, upload, content_hash)
+  if (there?.failed_stage) return retryOf(by, there)
+  if (there) return { document: there, operation: null }
+  const content = await storeBlob(upload.content)
+  try {
+    return await transaction(
+      async () => take(by, collection, upload, { content, content_hash }),
+      by.tenant_id,
+    )
+  } catch (error) {
+    await dropUnkept(content)
+    throw error
+  }
+}
+
+function checkUpload(
+  { metadata_schema }: RagCollectionDocument,
+  { type, content, given_as, metadata }: Upload,
+): void {
+  const fault = faultOf(type, content)
+  if (fault !== null) throw new InvalidInput(422, [{ pointer: `/${given_as}`, message: fault }])
+  checked(() => checkMetadata(metadata, metadata_schema))
+}
+
+/**
+ * The collection's document of this name, if it was uploaded last with the same content, type and metadata, and is not to
+ * be deleted.
+ */
+async function sameIn(
+  { _id: collection_id, tenant_id }: RagCollectionDocument,
+  { name, type, metadata }: Upload,
+  content_hash: string,
+): Promise<Document | null> {
+  const there = await RagDocument.findOne({ tenant_id, collection_id, name, type, content_hash }).lean()
+  const isLeaving = there?.status === 'deleting' || (there?.status === 'error' && there.failed_stage === null)
+  return there && !isLeaving && isDeepStrictEqual(there.metadata, metadata) ? there : null
+}
+
+interface Stored {
+  content: BlobName
+  content_hash: string
+}
+
+/** In a transaction. */
+async function take(
+  by: By,
+  { _id: collection_id, tenant_id }: RagCollectionDocument,
+  { name, type, metadata, content: { length: size_bytes } }: Upload,
+  stored: Stored,
+): Promise<Accepted<Document>> {
+  await lock(tenant_id, collection_id)
+  const there = await RagDocument.findOne({ tenant_id, collection_id, name }).lean()
+  await needRoom(tenant_id, size_bytes - (there?.size_bytes ?? 0), there ? 0 : 1)
+  await keepBlob(stored.content)
+  const fields = { type, metadata, size_bytes, ...stored }
+  if (!there)
+    return create(by, ragDocumentResource, { fields: { name, tags: {}, collection_id, ...fields, ...fresh } })
+  return renewed(by, there, 'update', {
+    set: { ...fields, ...noWork, stage: 'queued' },
+    dropped: [...(there.content ? [there.content] : []), ...blobsOfWork(there)],
+  })
+}
+
+const fresh = {
+  version: 1,
+  indexed_version: null,
+  stage: 'queued',
+  failed_stage: null,
+  ...noWork,
+  chunks: null,
+  tokens: null,
+  pages: null,
+} as const
+
+/**
+ * Accepts a verb that puts the document into the index. What is set stays if that fails: the former version is found until
+ * then, and a retry goes on with the new one.
+ */
+async function renewed(
+  by: By,
+  there: Document,
+  verb: 'update' | 'retry',
+  { set, dropped }: { set: Partial<Document>; dropped: BlobName[] },
+): Promise<Accepted<Document>> {
+  const version = there.version + 1
+  const all = { ...set, version, failed_stage: null }
+  const { document, operation } = await begin(by, ragDocumentResource, there._id, verb, {
+    reserve: async ({ tenant_id, operation_id }) => {
+      await dropBlobs(dropped)
+      await RagDocument.updateOne({ _id: there._id, tenant_id, operation_id }, { $set: all })
+    },
+  })
+  return { document: { ...document, ...all }, operation }
+}
+
+/** Until the transaction ends, neither the collection nor its store is deleted. Throws StateConflict. */
+async function lock(tenant_id: string, collection_id: string): Promise<void> {
+  const collection = await lockParent(ragCollectionResource, tenant_id, collection_id)
+  needReady(collection, `change documents of the ${ragCollectionResource.title}`)
+  await lockParent(ragStoreResource, tenant_id, collection.store_id)
+}
+
+/** Throws QuotaExceeded. */
+async function needRoom(tenant_id: string, bytes: number, documents: number): Promise<void> {
+  const [sums] = await RagDocument.aggregate<{ documents: number; bytes: number }>([
+    { $match: { tenant_id } },
+    { $group: { _id: null, documents: { $sum: 1 }, bytes: { $sum: '$size_bytes' } } },
+  ])
+  if (documents > 0) await needQuota(tenant_id, 'max_rag_documents', sums?.documents ?? 0, documents)
+  if (bytes > 0) await needQuota(tenant_id, 'max_rag_gib', gibOf(sums?.bytes ?? 0), gibOf(bytes))
+}
+
+/** With three decimals: somebody reads it. */
+const gibOf = (bytes: number): number => Math.round((bytes / 1024 ** 3) * 1000) / 1000
+
+/** Takes up the work on the last upload where it stopped. Throws NotFound, StateConflict, OperationInProgress. */
+export const acceptRetry = async (by: By, name: string, id: string): Promise<Accepted<Document>> =>
+  retryOf(by, await documentIn(await collectionNamed(by, name), id))
+
+const retryOf = (by: By, { _id, collection_id }: Document): Promise<Accepted<Document>> =>
+  transaction(async () => {
+    await lock(by.tenant_id, collection_id)
+    const there = await mine(ragDocumentResource, by, _id)
+    if (there.operation_id !== null) throw new OperationInProgress(there.operation_id)
+    const { failed_stage } = there
+    // Its deletion has failed: that is to be repeated.
+    if (failed_stage === null) throw new StateConflict('retry', there.status)
+    return renewed(by, there, 'retry', { set: { stage: failed_stage }, dropped: [] })
+  }, by.tenant_id)
+
+/** Throws NotFound, and as `begin`. */
+export const acceptDocumentDeletion = async (by: By, name: string, id: string): Promise<Accepted<Document>> =>
+  deletionOf(by, await documentIn(await collectionNamed(by, name), id))
+
+const deletionOf = (by: By, { _id, collection_id }: Document): Promise<Accepted<Document>> =>
+  begin(by, ragDocumentResource, _id, 'delete', {
+    reserve: async ({ tenant_id }) => {
+      await lockParent(ragCollectionResource, tenant_id, collection_id)
+    },
+  })
+
+accepts(ragDocumentResource, {
+  verbs: { delete: async (by, id) => deletionOf(by, await mine(ragDocumentResource, by, id)) },
+})

@@ -1,0 +1,82 @@
+import { NotFound, Problem } from '../../lib/problem.ts'
+import { accepts, begin, type By, create } from '../acceptance.ts'
+import { transaction } from '../database.ts'
+import { tenantResource } from '../identity/tenants.ts'
+import { needSameManager } from '../managed.ts'
+import { subnetResource } from '../network/subnets.ts'
+import type { Accepted } from '../operations.ts'
+import { lockParent } from '../parents.ts'
+import { newHostname, newStoreSecrets, RagStore, type RagStoreDocument, ragStoreResource } from './stores.ts'
+
+export type NewRagStore = Pick<RagStoreDocument, 'subnet_id' | 'cpu_cores' | 'memory_mib' | 'size_gib'>
+
+type StoreAccepted = Accepted<RagStoreDocument> | { document: RagStoreDocument; operation: null }
+
+/**
+ * Accepts the tenant's store, or returns the one that it has. A store whose creation failed is made anew. Throws NotFound
+ * (the subnet), ManagedResource, OperationInProgress while it is being deleted, and `store_elsewhere`.
+ */
+export async function acceptRagStore(by: By, { subnet_id, ...size }: NewRagStore): Promise<StoreAccepted> {
+  const { tenant_id } = by
+  const hostname = newHostname()
+  const secrets = await newStoreSecrets(tenant_id, hostname)
+  return transaction(async (): Promise<StoreAccepted> => {
+    await lockParent(tenantResource, tenant_id, tenant_id) // one of two creations at once finds the other's
+    const there = await RagStore.findOne({ tenant_id }).lean()
+    if (there) return again(by, there, subnet_id)
+    needSameManager('subnet', await lockParent(subnetResource, tenant_id, subnet_id), { managed_by: null })
+    return create(by, ragStoreResource, {
+      verb: 'enable',
+      fields: {
+        name: 'rag',
+        tags: {},
+        subnet_id,
+        ...size,
+        hostname,
+        ...secrets,
+        secrets_of: null,
+        disk_id: null,
+        container_id: null,
+        turns: 0,
+      },
+    })
+  }, tenant_id)
+}
+
+async function again(by: By, there: RagStoreDocument, subnet_id: string): Promise<StoreAccepted> {
+  if (there.subnet_id !== subnet_id)
+    throw new Problem(
+      409,
+      'store_elsewhere',
+      'The store is in another subnet',
+      `The store is in the subnet ${there.subnet_id}, and does not move: disable retrieval first, which deletes its documents`,
+      { extensions: { subnet_id: there.subnet_id } },
+    )
+  const isThere = there.status === 'ready' || there.status === 'updating' || there.status === 'creating'
+  if (isThere) return { document: there, operation: null }
+  return begin(by, ragStoreResource, there._id, 'enable')
+}
+
+/** The tenant's store, which is ready for collections. Throws `retrieval_disabled`. */
+export async function storeOfTenant({ tenant_id }: Pick<By, 'tenant_id'>): Promise<RagStoreDocument> {
+  const store = await RagStore.findOne({ tenant_id }).lean()
+  if (store) return store
+  throw new Problem(
+    409,
+    'retrieval_disabled',
+    'Retrieval is not enabled',
+    'The tenant has no store: enable retrieval first',
+  )
+}
+
+/** Throws NotFound if retrieval is not enabled, and as `begin`. */
+export async function acceptStoreVerb(
+  by: By,
+  verb: 'rotate' | 'delete',
+): Promise<Accepted<RagStoreDocument>> {
+  const store = await RagStore.findOne({ tenant_id: by.tenant_id }, { _id: 1 }).lean()
+  if (!store) throw new NotFound(ragStoreResource.title)
+  return begin(by, ragStoreResource, store._id, verb)
+}
+
+accepts(ragStoreResource, {})

@@ -1,0 +1,41 @@
+import { collectionsOf, documentsOf } from '../../support/clients/rag.ts'
+import { ragStoreOf } from '../../support/clients/rag-store.ts'
+import { eventually } from '../../support/eventually.ts'
+import { sectioned } from '../../support/rag/texts.ts'
+import { newNic, type Stories, tenant } from '../world.ts'
+
+const store = ragStoreOf(tenant.owner)
+const collections = collectionsOf(tenant.owner)
+const documents = documentsOf(tenant.owner, 'docs')
+const broken = Buffer.from('%PDF-1.7\nnothing more')
+
+/** The id of a document of this name; one that cannot be read if there is none. */
+async function failed(name: string): Promise<string> {
+  const [there] = await documents.list(`?name=${name}`)
+  if (there) return there.id
+  const { id, operation } = await documents.upload(name, broken)
+  await operation.end()
+  return id
+}
+
+/** In this order, on one store. */
+export const retrievalStories: Stories = {
+  'createRagCollection.ready': async () => {
+    const { subnet_id } = await newNic()
+    await (await store.enable(subnet_id)).operation.success()
+    return (await collections.create({ name: 'docs' })).operation
+  },
+  'createRagDocument.ready': async () => (await documents.upload('a.md', sectioned(3))).operation,
+  'createRagDocument.turns': async () => (await documents.upload('long.md', sectioned(2_500))).operation,
+  'createRagDocument.failed': async () => (await documents.upload('b.pdf', broken)).operation,
+  'createRagDocument.cancelled': async () => {
+    const { id, operation } = await documents.upload('c.md', sectioned(1_000))
+    await eventually(async () => (await documents.get(id)).stage === 'embedding')
+    await operation.cancel()
+    return operation
+  },
+  'updateRagDocument.ready': async () => (await documents.upload('a.md', sectioned(4))).operation,
+  'retryRagDocument.failed': async () => (await documents.retry(await failed('b.pdf'))).operation,
+  'deleteRagDocument.deleted': async () => (await documents.delete(await failed('b.pdf'))).operation,
+  'deleteRagCollection.deleted': async () => (await collections.delete('docs')).operation,
+}

@@ -1,0 +1,65 @@
+import { ApplicationFailure, proxyActivities, proxyLocalActivities } from '@temporalio/workflow'
+import type { RagCollectionActivities } from '../../activities/retrieval/collections.ts'
+import type { RagDocumentActivities } from '../../activities/retrieval/documents.ts'
+import { documentsQueue } from '../../lib/operation-workflows.ts'
+import { durable, type Work } from '../durable.ts'
+import { store } from './collections.ts'
+
+const records = proxyLocalActivities<RagCollectionActivities>({
+  startToCloseTimeout: '10 s', // a transaction
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+const steps = proxyActivities<RagDocumentActivities>({
+  taskQueue: documentsQueue,
+  // Each ends by itself before: a reading after 2 minutes, the store's answer after 2, a turn of embedding when the model
+  // gateway has answered the batch under way.
+  startToCloseTimeout: '2 hours',
+  heartbeatTimeout: '10 s', // detects a killed worker soon
+  // activities/retrieval/patience.ts counts the attempts.
+  retry: { initialInterval: '1 s', backoffCoefficient: 2, maximumInterval: '1 minute' },
+  // The operation has ended when nothing of it is written any more.
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+})
+
+/** The store may name further vectors that it lacks once: if it was restored meanwhile. */
+const mostRounds = 3
+
+/** Reads, embeds and indexes what was uploaded. What former attempts have done is recorded, and not done again. */
+const index = async ({ id, operation_id, progress, renew }: Work<unknown>) => {
+  progress('reading the document')
+  await steps.extractRagDocument(id, operation_id)
+  for (let round = 0; round < mostRounds; round++) {
+    progress('embedding its chunks')
+    for (;;) {
+      const { embedded, all } = await steps.embedRagDocument(id, operation_id)
+      if (embedded === all) break
+      progress(`embedding its chunks: ${embedded} of ${all} are done`)
+      await renew()
+    }
+    progress('putting its chunks into the index')
+    const indexed = await steps.indexRagDocument(id, operation_id)
+    if (indexed) return { status: 'ready', stage: 'ready', ...indexed }
+  }
+  throw ApplicationFailure.nonRetryable(
+    'The store keeps losing vectors of the document',
+    'store_inconsistent',
+  )
+}
+
+// A document that is cancelled or fails keeps its former version in the index, and what was done of the next for a retry.
+const rules = { onFailure: 'error' }
+export const createRagDocument = durable(index, rules)
+export const updateRagDocument = durable(index, rules)
+export const retryRagDocument = durable(index, rules)
+
+export const deleteRagDocument = durable(
+  async ({ id, operation_id, progress }) => {
+    progress('removing it from the index')
+    await store.removeRagDocument(id)
+    progress('forgetting its content')
+    await records.forgetContent(id, operation_id)
+    return 'deleted'
+  },
+  { final: true, onFailure: 'error' },
+)
