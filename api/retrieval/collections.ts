@@ -158,6 +158,8 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
   }),
 ]
 
+const answersWithinMs = 10_000
+
 /** Throws InvalidInput, and Unavailable if the model gateway does not answer. */
 async function embedderOf(
   embeddings: Embeddings,
@@ -165,7 +167,9 @@ async function embedderOf(
   asked: string | undefined,
 ): Promise<EmbedderFacts> {
   // On the store's account: there may be no collection in the end.
-  const models = await answered(embeddings.models({ tenant_id, purpose: { kind: 'collection', id } }))
+  const purpose = { kind: 'collection' as const, id }
+  const signal = AbortSignal.timeout(answersWithinMs)
+  const models = await answered(embeddings.models({ tenant_id, purpose, signal }))
   const found = models.find((one) => asked === undefined || one.id === asked || one.name === asked)
   if (found) return found
   const names = models.map(({ name }) => name).join(', ')

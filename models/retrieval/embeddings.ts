@@ -55,7 +55,7 @@ export interface Embeddings {
    */
   embed(texts: string[], asked: EmbeddingsAsked): Promise<Embedded>
   /** The platform's own models, the usual one first. Rejects as `embed`. */
-  models(asked: Pick<EmbeddingsAsked, 'tenant_id' | 'purpose'>): Promise<EmbedderFacts[]>
+  models(asked: Pick<EmbeddingsAsked, 'tenant_id' | 'purpose' | 'signal'>): Promise<EmbedderFacts[]>
   close(): Promise<void>
 }
 

@@ -25,6 +25,8 @@ export async function answered<T>(asking: Promise<T>): Promise<T> {
 const problemOf = (error: unknown): unknown => {
   if (error instanceof StoreError) return ofStore(error)
   if (error instanceof EmbeddingFailed) return ofEmbedding(error)
+  // Of a signal.
+  if (error instanceof DOMException && error.name === 'TimeoutError') return noEmbedder(error)
   return error
 }
 
@@ -45,5 +47,7 @@ function ofEmbedding(error: EmbeddingFailed): Problem {
     ])
   if (status === 429) return new TooManyRequests(1)
   if (status === 403 && permanent) return new Problem(403, code, 'The model cannot be called', message)
-  return new Unavailable('The embedder does not answer: try again', error)
+  return noEmbedder(error)
 }
+
+const noEmbedder = (cause: unknown) => new Unavailable('The embedder does not answer: try again', cause)

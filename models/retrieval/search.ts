@@ -6,6 +6,9 @@ import { type Place, placeIn } from './places.ts'
 import { answered } from './problems.ts'
 import { storeAtWork } from './store-condition.ts'
 
+/** Somebody waits for the answer. */
+const answersWithinMs = 30_000
+
 export interface Question {
   query: string
   mode: SearchQuery['mode']
@@ -32,7 +35,7 @@ export async function search(
   needReady(collection, 'search the collection')
   const { hits } = await answered(
     (async () =>
-      (await storeAtWork(collection.tenant_id)).search(name, {
+      (await storeAtWork(collection.tenant_id, { timeoutMs: answersWithinMs })).search(name, {
         mode,
         k,
         ...(mode === 'vector' ? {} : { text: query }),
@@ -53,6 +56,7 @@ async function vectorOf(
     purpose: { kind: 'collection', id: _id },
     connector_id: null,
     model: embedder.id,
+    signal: AbortSignal.timeout(answersWithinMs),
   })
   return { vector: vectors[0] as Float32Array, embedder: pinned(embedder) }
 }

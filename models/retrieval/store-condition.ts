@@ -22,9 +22,9 @@ export async function doorOf(
 }
 
 /** The way to a tenant's store. Throws `unavailable` if there is none, or it is on no host. */
-export async function storeAtWork(tenant_id: string): Promise<Store> {
+export async function storeAtWork(tenant_id: string, within?: { timeoutMs: number }): Promise<Store> {
   const store = await RagStore.findOne({ tenant_id }, { tenant_id: 1, container_id: 1 }).lean()
-  const door = store && (await doorOf(store))
+  const door = store && (await doorOf(store, within))
   if (!door) throw new StoreError('unavailable', 'The store is on no host')
   return door
 }

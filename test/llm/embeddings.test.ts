@@ -114,6 +114,13 @@ describe('the platform itself', () => {
     await own.close()
   })
 
+  test('learns what a collection pins', async () => {
+    const own = embeddings()
+    const { id, name, hash, dimensions, most_tokens } = await ownEmbedder()
+    expect(await own.models(asked('collection'))).toEqual([{ id, name, hash, dimensions, most_tokens }])
+    await own.close()
+  })
+
   test('is refused for good once the budget is spent, or the purpose has ended', async () => {
     const own = embeddings()
     const document = { ...asked('document'), budget_tokens: tokensOfText }

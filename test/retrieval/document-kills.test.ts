@@ -29,7 +29,7 @@ beforeAll(async () => {
 afterEach(startAll)
 afterAll(removeTenants)
 
-/** Kills a role of the platform, or the store itself. */
+/** Kills a role of the platform, or the store itself, which comes back. */
 async function kill(what: string): Promise<void> {
   if (what !== 'store') return platform.restartKilled(what as 'worker')
   const store = await instanceKinds.container.model
@@ -37,6 +37,9 @@ async function kill(what: string): Promise<void> {
     .lean()
   await engine.kill(store?._id ?? '')
 }
+
+/** Also after it was killed when all was done. */
+const storeAnswers = () => eventually(async () => (await ragStoreOf(tenant.owner).now()).ready)
 
 const cases = (['worker', 'model-gateway', 'store', 'host', 'temporal', 'mongodb', 'api'] as const).flatMap(
   (what) => ['reading', 'embedding', 'putting'].map((step) => ({ what, step })),
@@ -46,16 +49,19 @@ asRoot('a document', () => {
   test.each(sampled(cases, 4))(
     'is whole in the index if $what is killed at the step "$step"',
     async ({ what, step }) => {
-      const documents = documentsOf(tenant.owner, 'docs')
-      const { id, operation } = await documents.upload(`${what}-${step}.md`, sectioned(parts))
+      const name = `${what}-${step}`
+      await (await collectionsOf(tenant.owner).create({ name })).operation.success()
+      const documents = documentsOf(tenant.owner, name)
+      const { id, operation } = await documents.upload('parts.md', sectioned(parts))
       await eventually(async () => {
         const { step: present, state } = await operation.now()
         return present?.startsWith(step) || !['pending', 'running'].includes(state)
       })
       await kill(what)
       await operation.success()
+      await storeAnswers()
       expect(await documents.get(id)).toMatchObject({ status: 'ready', stage: 'ready', chunks: parts })
-      expect(await (await storeAtWork(tenant.id)).stats('docs')).toMatchObject({
+      expect(await (await storeAtWork(tenant.id)).stats(name)).toMatchObject({
         documents: 1,
         chunks: parts,
       })
@@ -67,8 +73,9 @@ asRoot('a document', () => {
       const { operation: deletion } = await documents.delete(id)
       await kill(what)
       await deletion.success()
-      expect(await (await storeAtWork(tenant.id)).stats('docs')).toMatchObject({ documents: 0, chunks: 0 })
-      expect(await RagDocument.countDocuments({ tenant_id: tenant.id })).toBe(0)
+      await storeAnswers()
+      expect(await (await storeAtWork(tenant.id)).stats(name)).toMatchObject({ documents: 0, chunks: 0 })
+      expect(await documents.list()).toEqual([])
     },
   )
 

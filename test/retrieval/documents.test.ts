@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals'
+import { Tenant } from '../../models/identity/tenants.ts'
 import { Ledger, ledgerOf } from '../../models/llm/ledgers.ts'
 import { RagCollection } from '../../models/retrieval/collections.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
@@ -292,6 +293,30 @@ asRoot('documents of a tenant', () => {
       body: { code: 'quota_exceeded' },
     })
     await documentsOf(few.owner, 'few').make('a.txt', 'instead')
+  })
+
+  test('that are too much for the tenant’s tokens fail at once, and go on from there when it has more', async () => {
+    const poor = await makeTenant({ max_llm_tokens_month: 0 })
+    const place = await makeSubnet(poor, (await makeVpc(poor)).id)
+    await (await ragStoreOf(poor.owner).enable(place.id)).operation.success()
+    await (await collectionsOf(poor.owner).create({ name: 'few' })).operation.success()
+    const few = documentsOf(poor.owner, 'few')
+    const { id, operation } = await few.upload('a.txt', 'Fans turn.')
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'budget_exceeded' } })
+    expect(await few.get(id)).toMatchObject({
+      stage: 'failed',
+      failed_stage: 'embedding',
+      indexed_version: null,
+    })
+    const read = await RagDocument.findOne({ _id: id, tenant_id: poor.id }).lean()
+    expect(read?.extracted).not.toBeNull()
+    expect(await few.askSearch({ query: 'fans' })).toMatchObject({
+      status: 403,
+      body: { code: 'budget_exceeded' },
+    })
+    await Tenant.updateOne({ _id: poor.id }, { $set: { 'limits.max_llm_tokens_month': 10_000 } })
+    await (await few.retry(id)).operation.success()
+    expect(await few.search('what turns?', { k: 1 })).toMatchObject([{ document: { id } }])
   })
 
   test('are gone from the store when they are deleted', async () => {

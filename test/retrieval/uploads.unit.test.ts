@@ -44,8 +44,8 @@ describe('the first look at a document', () => {
 test('a hit shows the chunk’s own text, its headings and its place', () => {
   const chunk = {
     hash: 'h',
-    text: 'Pumps > Start\n\nIt is there. Open the valve.',
-    prefix: 'Pumps > Start\n\n'.length,
+    text: 'Pumps › Start\n\nIt is there. Open the valve.',
+    prefix: 'Pumps › Start\n\n'.length,
     overlap: 'It is there. '.length,
     headings: ['Pumps', 'Start'],
     locator: { line: 5, last_line: 5 },
@@ -54,7 +54,7 @@ test('a hit shows the chunk’s own text, its headings and its place', () => {
   const stored = JSON.parse(JSON.stringify(kept(chunk))) as Record<string, unknown>
   expect(placeIn({ text: chunk.text, locator: stored })).toEqual({
     text: 'Open the valve.',
-    context: 'Pumps > Start',
+    context: 'Pumps › Start',
     headings: ['Pumps', 'Start'],
     locator: { line: 5, last_line: 5 },
   })
@@ -101,6 +101,7 @@ describe('a refusal', () => {
     ['of a spent budget', ofGateway('budget_exceeded', 403, true), 403, 'budget_exceeded'],
     ['of a long question', ofGateway('text_too_long', 400, true), 422, 'invalid_input'],
     ['of too many calls', ofGateway('too_many_calls', 429, false), 429, 'too_many_requests'],
+    ['of a gateway that is late', new DOMException('late', 'TimeoutError'), 503, 'unavailable'],
     ['of no gateway', ofGateway('embedder_unavailable', null, false), 503, 'unavailable'],
   ])('%s is a problem of the API', async (_, error, status, code) => {
     expect(await refused(error)).toMatchObject({ status, code })

@@ -12,8 +12,8 @@ const records = proxyLocalActivities<RagCollectionActivities>({
 
 const steps = proxyActivities<RagDocumentActivities>({
   taskQueue: documentsQueue,
-  // Each ends by itself before: a reading after 2 minutes, the store's answer after 2, a turn of embedding when the model
-  // gateway has answered the batch under way.
+  // Each ends by itself before: a reading after 10 minutes, the store's answer after 2, a turn of embedding when the model
+  // gateway has answered the batch under way, which may take 16 for each 32 texts.
   startToCloseTimeout: '2 hours',
   heartbeatTimeout: '10 s', // detects a killed worker soon
   // activities/retrieval/patience.ts counts the attempts.
