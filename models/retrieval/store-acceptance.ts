@@ -26,7 +26,6 @@ export async function acceptRagStore(by: By, { subnet_id, ...size }: NewRagStore
     if (there) return again(by, there, subnet_id)
     needSameManager('subnet', await lockParent(subnetResource, tenant_id, subnet_id), { managed_by: null })
     return create(by, ragStoreResource, {
-      verb: 'enable',
       fields: {
         name: 'rag',
         tags: {},

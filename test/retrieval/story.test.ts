@@ -35,7 +35,6 @@ asRoot('the examples of docs/retrieval.md', () => {
     expect(rest).toEqual([])
 
     const told = (await shell.paste(story)).split('\n')
-    console.log(told.at(-1))
     expect(told.slice(0, 2)).toEqual(['succeeded', 'succeeded'])
     expect(JSON.parse(told.at(-1) ?? '')).toMatchObject({
       hits: [

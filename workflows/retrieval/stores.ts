@@ -19,27 +19,28 @@ const { awaitRagStore } = proxyActivities<RagStoreActivities>({
 const graceSec = 10
 
 /** Makes what is missing of a store. A failure removes what it has made. */
-export const enableRagStore = durable(
-  async ({ id, carryOut, undo, progress }) => {
-    const { disk, container, mounted, ...there } = await records.planRagStore(id)
-    progress('making its disk')
-    undo(() => records.noteRagStore(id, { disk_id: there.disk_id }))
-    const disk_id = there.disk_id ?? (await carryOut({ kind: 'disk' }, 'create', disk, { key: 'disk' }))
-    await records.noteRagStore(id, { disk_id })
-    progress('starting the store')
-    undo(() => records.noteRagStore(id, { container_id: there.container_id }))
-    const fields = { ...container, disks: [{ disk_id, ...mounted }] }
-    const container_id =
-      there.container_id ?? (await carryOut({ kind: 'container' }, 'create', fields, { key: 'container' }))
-    await records.noteRagStore(id, { container_id })
-    if (there.container_id !== null && !there.runs)
-      await carryOut({ kind: 'container', id: container_id }, 'start', {}, { waitsForOthers: true })
-    progress('waiting until the store answers')
-    await awaitRagStore(id)
-    return { status: 'ready' }
-  },
-  { onFailure: 'error' },
-)
+async function make({ id, carryOut, undo, progress }: Work<unknown>): Promise<{ status: string }> {
+  const { disk, container, mounted, ...there } = await records.planRagStore(id)
+  progress('making its disk')
+  undo(() => records.noteRagStore(id, { disk_id: there.disk_id }))
+  const disk_id = there.disk_id ?? (await carryOut({ kind: 'disk' }, 'create', disk, { key: 'disk' }))
+  await records.noteRagStore(id, { disk_id })
+  progress('starting the store')
+  undo(() => records.noteRagStore(id, { container_id: there.container_id }))
+  const fields = { ...container, disks: [{ disk_id, ...mounted }] }
+  const container_id =
+    there.container_id ?? (await carryOut({ kind: 'container' }, 'create', fields, { key: 'container' }))
+  await records.noteRagStore(id, { container_id })
+  if (there.container_id !== null && !there.runs)
+    await carryOut({ kind: 'container', id: container_id }, 'start', {}, { waitsForOthers: true })
+  progress('waiting until the store answers')
+  await awaitRagStore(id)
+  return { status: 'ready' }
+}
+
+export const createRagStore = durable(make, { onFailure: 'error' })
+/** Makes a store anew whose creation, rotation or deletion has failed. */
+export const enableRagStore = durable(make, { onFailure: 'error' })
 
 /** Gives a store a new token and certificate. It is away while its container restarts. */
 export const rotateRagStore = durable(

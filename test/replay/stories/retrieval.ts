@@ -18,11 +18,28 @@ async function failed(name: string): Promise<string> {
   return id
 }
 
+/** Begins to make the store, or to make it anew. */
+const enabling = async () => store.enable((await store.now()).subnet_id ?? (await newNic()).subnet_id)
+
+async function enabled(): Promise<void> {
+  if ((await store.now()).status !== 'ready') await (await enabling()).operation.success()
+}
+
 /** In this order, on one store. */
 export const retrievalStories: Stories = {
+  'createRagStore.cancelled': async () => {
+    const { operation } = await enabling()
+    await eventually(async () => (await operation.now()).step?.startsWith('starting'))
+    await operation.cancel()
+    return operation
+  },
+  'enableRagStore.ready': async () => (await enabling()).operation,
+  'rotateRagStore.ready': async () => {
+    await enabled()
+    return (await store.rotate()).operation
+  },
   'createRagCollection.ready': async () => {
-    const { subnet_id } = await newNic()
-    await (await store.enable(subnet_id)).operation.success()
+    await enabled()
     return (await collections.create({ name: 'docs' })).operation
   },
   'createRagDocument.ready': async () => (await documents.upload('a.md', sectioned(3))).operation,
@@ -38,4 +55,5 @@ export const retrievalStories: Stories = {
   'retryRagDocument.failed': async () => (await documents.retry(await failed('b.pdf'))).operation,
   'deleteRagDocument.deleted': async () => (await documents.delete(await failed('b.pdf'))).operation,
   'deleteRagCollection.deleted': async () => (await collections.delete('docs')).operation,
+  'deleteRagStore.deleted': async () => (await store.disable()).operation,
 }
