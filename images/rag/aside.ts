@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
 import type { DatabaseSync } from 'node:sqlite'
+import { chunkName, idInName } from './chunk-name.ts'
 import { createAside, inTransaction, nextGeneration, specOf } from './database.ts'
 import { StoreError } from './errors.ts'
 import { sameEmbedder } from './input.ts'
@@ -80,10 +80,10 @@ function add(database: DatabaseSync, vectors: AsideVector[]): void {
   const insert = database.prepare('INSERT INTO aside_vectors VALUES (?, ?) ON CONFLICT DO NOTHING')
   let given = 0
   for (const { chunk, vector } of vectors) {
-    const id = Number.parseInt(chunk, 10)
+    const id = idInName(chunk)
     const text = chunks.get(id)?.['text'] as string | undefined
     // Gone meanwhile, or another chunk has its number now.
-    if (text === undefined || nameOf(id, text) !== chunk) continue
+    if (text === undefined || chunkName(id, text) !== chunk) continue
     given += Number(insert.run(id, bytesOf(vector)).changes)
   }
   database.prepare('UPDATE aside SET given = given + ?').run(given)
@@ -101,12 +101,8 @@ function lackingChunks(database: DatabaseSync, most: number): LackingChunk[] {
     }[]
   // They come in the order of their numbers, so that mostly all behind the last one lack a vector: this needs no search.
   const next = some('id > (SELECT coalesce(max(id), 0) FROM aside_vectors)')
-  return (next.length ? next : some(isLacking)).map(({ id, text }) => ({ chunk: nameOf(id, text), text }))
+  return (next.length ? next : some(isLacking)).map(({ id, text }) => ({ chunk: chunkName(id, text), text }))
 }
-
-/** SQLite gives the number of a removed chunk to another one. */
-const nameOf = (id: number, text: string): string =>
-  `${id}-${createHash('sha256').update(text).digest('hex').slice(0, 32)}`
 
 const isAside = (database: DatabaseSync, embedder: Embedder): boolean => {
   const aside = asideOf(database)

@@ -1,8 +1,8 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { forgetAside } from './aside.ts'
 import { inTransaction, nextGeneration } from './database.ts'
-import { StoreError } from './errors.ts'
-import type { Chunk, Document, Embedder, Metadata, Replaced } from './store.ts'
+import { checkNotStale, makePlan, type Plan, stale, type StoredChunk } from './plan.ts'
+import type { Document, Embedder, Metadata, Replaced } from './store.ts'
 import { bytesOf, vectorIn, wordsFor, writeCode } from './vectors.ts'
 
 // The changes of a collection, each one transaction.
@@ -19,12 +19,6 @@ export interface Change {
   metadata: Metadata | null
 }
 
-interface StoredChunk {
-  id: number
-  hash: string
-  text: string
-}
-
 /** Throws `stale_version`. */
 export function replaceDocument(
   database: DatabaseSync,
@@ -34,7 +28,7 @@ export function replaceDocument(
   return inTransaction(database, () => {
     const { chunks, version, metadata } = document
     const stored = storedDocument(database, document.id)
-    checkNotStale(database, document, stored?.version ?? 0)
+    checkNotStale(version, stored?.version ?? 0, deletedVersion(database, document.id))
     if (stored?.version === version) {
       const count = chunksOf(database, stored.number).length
       return { result: { outcome: 'unchanged', chunks: count }, change: null }
@@ -83,40 +77,6 @@ export function deleteDocument(database: DatabaseSync, id: string, version: numb
   })
 }
 
-interface Placed {
-  position: number
-  chunk: Chunk
-}
-interface Plan {
-  kept: { id: number; at: Placed }[]
-  /** `from`: the stored chunk that has the vector, if the caller sent none. */
-  added: { at: Placed; from: number | null }[]
-  removed: StoredChunk[]
-  /** Hashes of chunks without a vector anywhere. */
-  missing: string[]
-}
-
-/** A chunk that comes without a vector stays as it is, if it is there; all others are written. */
-function makePlan(stored: StoredChunk[], chunks: Chunk[]): Plan {
-  const vectors = new Map(stored.map(({ hash, id }) => [hash, id]))
-  const free = Map.groupBy(stored, ({ hash }) => hash)
-  const left = new Set(stored)
-  const missing = new Set<string>()
-  const plan: Omit<Plan, 'removed' | 'missing'> = { kept: [], added: [] }
-  for (const [position, chunk] of chunks.entries()) {
-    const at = { position, chunk }
-    const from = chunk.vector ? null : vectors.get(chunk.hash)
-    const same = from ? free.get(chunk.hash)?.at(-1) : undefined
-    if (same && same.text === chunk.text) {
-      free.get(chunk.hash)?.pop()
-      left.delete(same)
-      plan.kept.push({ id: same.id, at })
-    } else if (from === undefined) missing.add(chunk.hash)
-    else plan.added.push({ at, from })
-  }
-  return { ...plan, removed: [...left], missing: [...missing] }
-}
-
 const storedDocument = (database: DatabaseSync, id: string) =>
   database.prepare('SELECT number, version FROM documents WHERE id = ?').get(id) as
     | { number: number; version: number }
@@ -125,14 +85,8 @@ const storedDocument = (database: DatabaseSync, id: string) =>
 const chunksOf = (database: DatabaseSync, number: number): StoredChunk[] =>
   database.prepare('SELECT id, hash, text FROM chunks WHERE document = ?').all(number) as never
 
-const stale = (version: number): StoreError =>
-  new StoreError('stale_version', `Version ${version} of the document is there, or was deleted`)
-
-function checkNotStale(database: DatabaseSync, { id, version }: Document, stored: number): void {
-  if (stored > version) throw stale(stored)
-  const deleted = database.prepare('SELECT version FROM deletions WHERE id = ?').get(id)
-  if (deleted && (deleted['version'] as number) >= version) throw stale(deleted['version'] as number)
-}
+const deletedVersion = (database: DatabaseSync, id: string): number =>
+  (database.prepare('SELECT version FROM deletions WHERE id = ?').get(id)?.['version'] as number) ?? 0
 
 /** The document's number in the file. */
 function putDocument(database: DatabaseSync, document: Document, number: number | null): number {

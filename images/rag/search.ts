@@ -1,8 +1,9 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { compileFilter } from './filter.ts'
+import { depthOf, fused, partsOf, type Ranked, ranked } from './fusion.ts'
 import type { AcceptedQuery } from './input.ts'
 import type { Allowed, Mirror } from './mirror.ts'
-import type { CollectionSpec, Filter, Hit, ScorePart } from './store.ts'
+import type { CollectionSpec, Filter, Hit } from './store.ts'
 import { best, type Scored } from './top.ts'
 import { dot, vectorIn } from './vectors.ts'
 import { WordSearch } from './word-search.ts'
@@ -12,14 +13,6 @@ import { WordSearch } from './word-search.ts'
 /** Vectors that are compared exactly, after the codes. */
 const leastCandidates = 400
 const candidatesPerHit = 4
-/** How deep both lists are read before they are fused. */
-const leastDepth = 100
-const depthPerHit = 2
-/** Of reciprocal rank fusion (Cormack, Clarke, Büttcher 2009). */
-const fusionK = 60
-
-/** By the slot. */
-type Ranked = Map<number, ScorePart>
 
 export class Searcher {
   readonly #spec: CollectionSpec
@@ -46,15 +39,13 @@ export class Searcher {
   /** Throws `invalid_filter`. */
   search({ k, text, vector }: AcceptedQuery, filter: Filter | undefined): Hit[] {
     const allowed = filter ? this.#mirror.allowedBy(compileFilter(filter, this.#spec.metadata_schema)) : null
-    const fused = text !== null && vector !== null
-    const depth = fused ? Math.max(leastDepth, k * depthPerHit) : k
+    const depth = depthOf({ k, text, vector })
     const byVector = vector && this.#byVector(vector, allowed, k, depth)
     const byText = text === null ? null : ranked(this.#words.search(text, allowed, depth))
-    const chosen = best(scoresOf(byVector, byText), k)
+    const chosen = fused(byVector, byText, k)
     return this.#read(chosen).map((row, index) => {
       const { slot, score } = chosen[index] as Scored
-      const parts = { vector: byVector?.get(slot) ?? null, text: byText?.get(slot) ?? null }
-      return { ...hitOf(row), score, parts }
+      return { ...hitOf(row), score, parts: partsOf(slot, byVector, byText) }
     })
   }
 
@@ -99,16 +90,3 @@ const hitOf = (row: Row): Omit<Hit, 'score' | 'parts'> => ({
   text: row.text,
   locator: JSON.parse(row.locator) as Hit['locator'],
 })
-
-const ranked = (list: Scored[]): Ranked =>
-  new Map(list.map(({ slot, score }, index) => [slot, { score, rank: index + 1 }]))
-
-/** Of one list its own scores; of both the sum of the ranks' reciprocals. */
-function scoresOf(byVector: Ranked | null, byText: Ranked | null): Scored[] {
-  const lists = [byVector, byText].filter((list) => list !== null)
-  const scores = new Map<number, number>()
-  for (const list of lists)
-    for (const [slot, { score, rank }] of list)
-      scores.set(slot, (scores.get(slot) ?? 0) + (lists.length > 1 ? 1 / (fusionK + rank) : score))
-  return [...scores].map(([slot, score]) => ({ slot, score }))
-}
