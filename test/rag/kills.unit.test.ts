@@ -2,13 +2,14 @@ import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, expect, test } from '@jest/globals'
 import { collectionFile } from '../../images/rag/files.ts'
-import type { Embedder, Hit } from '../../images/rag/store.ts'
+import type { Embedder } from '../../images/rag/store.ts'
 import { isLong } from '../support/long.ts'
 import { Dice } from '../support/random.ts'
 import { seed } from '../support/sampled.ts'
 import { fillAside, nextEmbedder } from '../support/rag/conformance-asides.ts'
 import { documentOf, embedder, spec, vectorOf } from '../support/rag/samples.ts'
 import { openServer, type ServedStore } from '../support/rag/servers.ts'
+import { documentAt, sizeOf, wholeVersion } from '../support/rag/versions.ts'
 
 // The store's process is killed while it writes a document: it has the old one or the new one afterwards.
 
@@ -18,41 +19,6 @@ const dice = new Dice(seed)
 
 let served: ServedStore
 afterEach(() => served.close())
-
-/** Versions have different numbers of chunks, and half of the chunks of the one before. */
-const sizes = [300, 120, 480]
-const sizeOf = (version: number): number => sizes[version % sizes.length] as number
-const documentAt = (version: number) =>
-  documentOf(
-    'd',
-    version,
-    Array.from({ length: sizeOf(version) }, (_, index) =>
-      index % 2 ? `common chunk ${index}` : `common chunk ${index} of version ${version}`,
-    ),
-  )
-
-async function found(): Promise<{ byText: Hit[]; byVector: Hit[] }> {
-  const { hits: byText } = await served.store.search(collection, { mode: 'text', k: 1000, text: 'common' })
-  const { hits: byVector } = await served.store.search(collection, {
-    mode: 'vector',
-    k: 1000,
-    vector: vectorOf('x'),
-    embedder,
-  })
-  return { byText, byVector }
-}
-
-/** The version that is there. Fails unless all of it is there, once, and nothing else. */
-async function wholeVersion(): Promise<number> {
-  const { byText, byVector } = await found()
-  const version = byText[0]?.version ?? 0
-  const expected = documentAt(version).chunks.map(({ text }, position) => ({ version, position, text }))
-  for (const hits of [byText, byVector]) {
-    const seen = hits.map((hit) => ({ version: hit.version, position: hit.position, text: hit.text }))
-    expect(seen.toSorted((a, b) => a.position - b.position)).toEqual(expected)
-  }
-  return version
-}
 
 /** Chunks, vectors and the index of words say the same. */
 function checkFile(): void {
@@ -84,7 +50,7 @@ test('a store that is killed while it replaces a document has all of the old or 
     await delay(dice.number(Math.ceil(tookMs)))
     await served.kill()
     const acknowledged = await replaced
-    const now = await wholeVersion()
+    const now = await wholeVersion(served.store, collection)
     expect([version, next]).toContain(now)
     if (acknowledged) expect(now).toBe(next)
     seen[now === next ? 'new' : 'old']++
@@ -93,7 +59,7 @@ test('a store that is killed while it replaces a document has all of the old or 
   expect(seen.old + seen.new).toBe(rounds)
   // What was killed can be sent again.
   await served.store.replaceDocument(collection, embedder, documentAt(version + 1))
-  expect(await wholeVersion()).toBe(version + 1)
+  expect(await wholeVersion(served.store, collection)).toBe(version + 1)
   await served.stop()
   checkFile()
 })
