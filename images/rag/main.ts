@@ -1,5 +1,4 @@
 import { dirname } from 'node:path'
-import { SqliteStore } from './engine.ts'
 import { serve } from './server.ts'
 import { readSettings } from './settings.ts'
 import { becomeUser } from './user.ts'
@@ -18,6 +17,7 @@ function log(message: string, fields: object = {}): void {
 const traceOf = (error: unknown): object => ({
   error: error instanceof Error ? error.name : typeof error,
   sqlite: (error as { errcode?: number }).errcode,
+  code: (error as { code?: unknown }).code,
   stack: error instanceof Error ? error.stack?.split('\n').filter((line) => /^ +at /.test(line)) : undefined,
 })
 
@@ -27,15 +27,7 @@ const settings = readSettings(process.env)
 const secrets = settings.secrets()
 if (settings.user !== null)
   becomeUser(settings.user, [settings.folder, ...(settings.socket ? [dirname(settings.socket)] : [])])
-const store = new SqliteStore({
-  folder: settings.folder,
-  mostChunks: settings.mostChunks,
-  mostCollections: settings.mostCollections,
-  onLost(reason) {
-    log('the thread that writes has ended', { reason })
-    process.exit(1)
-  },
-})
+const store = await openStore()
 const server = await serve(store, {
   ...settings,
   ...secrets,
@@ -52,6 +44,22 @@ process.on('SIGHUP', () => {
   }
 })
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void stop())
+
+/** Loads one engine alone: the image of the one lacks what the other needs. */
+async function openStore() {
+  if (settings.engine === 'pgvector') {
+    const { PgvectorStore } = await import('./pgvector/engine.ts')
+    return new PgvectorStore(settings)
+  }
+  const { SqliteStore } = await import('./engine.ts')
+  return new SqliteStore({
+    ...settings,
+    onLost(reason) {
+      log('the thread that writes has ended', { reason })
+      process.exit(1)
+    },
+  })
+}
 
 async function stop(): Promise<void> {
   log('stopping')

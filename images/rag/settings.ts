@@ -7,7 +7,12 @@ export interface Secrets {
   tls: Tls | null
 }
 
+export const engines = ['sqlite', 'pgvector'] as const
+
 export interface Settings {
+  engine: (typeof engines)[number]
+  /** The folder of PostgreSQL's programs, for pgvector. */
+  programs: string
   folder: string
   host: string
   port: number
@@ -24,6 +29,8 @@ export interface Settings {
 
 const leastToken = 32
 const defaultPort = 8_700
+/** One has a code of each chunk in memory. */
+const mostChunks = { sqlite: 500_000, pgvector: 10_000_000 }
 
 /**
  * The settings of the container. Removes secrets from `env`. Throws, with a sentence for its operator, if callers without the
@@ -32,19 +39,23 @@ const defaultPort = 8_700
 export function readSettings(env: NodeJS.ProcessEnv): Settings {
   const [token, cert, key] = ['RAG_TOKEN', 'RAG_TLS_CERT', 'RAG_TLS_KEY'].map((name) => takeSecret(env, name))
   const host = env['RAG_HOST'] ?? '127.0.0.1'
+  const engine = engines.find((one) => one === (env['RAG_ENGINE'] ?? 'sqlite'))
+  if (!engine) throw new Error(`RAG_ENGINE has to be one of ${engines.join(', ')}`)
   if (!isIP(host)) throw new Error('RAG_HOST has to be an IP address of this machine')
   if (!token) throw new Error('Set RAG_TOKEN, or RAG_TOKEN_FILE to a file with the token')
   if (Boolean(cert) !== Boolean(key)) throw new Error('The certificate and the key of TLS go together')
   if (!cert && host !== '127.0.0.1' && host !== '::1')
     throw new Error('Others could read along: set RAG_TLS_CERT and RAG_TLS_KEY, or their files')
   return {
+    engine,
+    programs: env['RAG_POSTGRESQL'] ?? '/usr/lib/postgresql/17/bin',
     folder: env['RAG_FOLDER'] ?? '/data',
     host,
     port: countOf(env, 'RAG_PORT', defaultPort),
     socket: env['RAG_SOCKET'] || null,
     user: env['RAG_USER'] ? countOf(env, 'RAG_USER', 0) : null,
     mostBodyBytes: countOf(env, 'RAG_BODY_MIB', 64) * 1024 ** 2,
-    mostChunks: countOf(env, 'RAG_MOST_CHUNKS', 500_000),
+    mostChunks: countOf(env, 'RAG_MOST_CHUNKS', mostChunks[engine]),
     mostCollections: countOf(env, 'RAG_MOST_COLLECTIONS', 100),
     secrets: () => ({
       token: checkToken(token()),

@@ -91,3 +91,31 @@ install_go() {
   rm -rf "$new"
   pinned go "$1"
 }
+
+# PostgreSQL 17 with pgvector from Debian 13, for `images/rag/pgvector` where no registry answers, and for tests. Debian 12
+# has neither, and an older C library: `wrapped` has programs that start them with their own.
+pgvector_version=2-17
+debian_mirror() { apt-get indextargets --format '$(LABEL) $(REPO_URI)' | sed -n 's/^Debian //p' | head -n 1; }
+make_pgvector() {
+  local new=$tools/.new-pgvector lock at=usr/lib/postgresql/17 program
+  # Several state folders share the tools. Not the lock of bootstrap, which runs script/images.
+  exec {lock}>"$tools/.pgvector-lock"
+  flock "$lock"
+  if ! pinned pgvector "$pgvector_version"; then
+    rm -rf "$new"
+    mkdir -p "$new/wrapped/$at/bin"
+    mmdebstrap --quiet --variant=extract --include=postgresql-17,postgresql-17-pgvector,dash \
+      --aptopt='APT::Install-Recommends "false"' trixie "$new/tree" "$(debian_mirror)"
+    # Of compiled expressions, which the store switches off.
+    rm -rf "$new"/tree/usr/lib/x86_64-linux-gnu/libLLVM* "$new/tree/$at"/lib/{bitcode,llvmjit*} "$new"/tree/usr/share/{man,doc,locale}
+    chmod 755 "$new" "$new/tree"
+    ln -s ../../tree/usr/share "$new/wrapped/usr/share"
+    ln -s "../../../../../tree/$at/lib" "$new/wrapped/$at/lib"
+    for program in postgres initdb pg_dump pg_restore; do
+      printf '#!/bin/sh\ntree=$(dirname "$(readlink -f "$0")")/../../../../../../tree\nlib=$tree/usr/lib/x86_64-linux-gnu\nexec "$lib/ld-linux-x86-64.so.2" --library-path "$lib" --argv0 "$0" "$tree/%s/bin/%s" "$@"\n' "$at" "$program" >"$new/wrapped/$at/bin/$program"
+      chmod +x "$new/wrapped/$at/bin/$program"
+    done
+    keep "$new" pgvector "$pgvector_version"
+  fi
+  exec {lock}>&-
+}

@@ -211,6 +211,11 @@ describe('the store does not start', () => {
     ],
     ['with half of TLS', { RAG_TOKEN_FILE: 'token', RAG_TLS_KEY_FILE: 'token' }, /go together/],
     ['with an empty token in the environment', { RAG_TOKEN: '' }, /at least 32 characters/],
+    [
+      'with an engine that there is not',
+      { RAG_TOKEN_FILE: 'token', RAG_ENGINE: 'x' },
+      /RAG_ENGINE has to be one of sqlite, pgvector/,
+    ],
     ['with two tokens', { RAG_TOKEN: 't'.repeat(32), RAG_TOKEN_FILE: 'token' }, /set one of them/],
     ['at a name', { RAG_TOKEN_FILE: 'token', RAG_HOST: 'localhost' }, /has to be an IP address/],
     [
