@@ -100,7 +100,9 @@ const worker = await Worker.create({
     ...makeDeployServerActivities({ machineImage: settings.KEELSON_MACHINE_IMAGE }),
     ...makeConnectorActivities(),
     ...makeToolProbeActivities({ image: settings.KEELSON_TOOLS_IMAGE }),
-    ...makeRagStoreActivities({ image: settings.KEELSON_RAG_IMAGE }),
+    ...makeRagStoreActivities({
+      images: { sqlite: settings.KEELSON_RAG_IMAGE, pgvector: settings.KEELSON_RAG_PGVECTOR_IMAGE },
+    }),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),

@@ -3,9 +3,11 @@ import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { storeCondition } from '../../models/retrieval/store-condition.ts'
 import {
+  engineOf,
   newStoreSecrets,
   RagStore,
   type RagStoreDocument,
+  type StoreEngine,
   storeFolder,
 } from '../../models/retrieval/stores.ts'
 import { Disk } from '../../models/storage/disks.ts'
@@ -32,7 +34,7 @@ const askEveryMs = 250
 const startsWithinMs = 120_000
 
 /** Activities of stores of retrieval. But for `awaitRagStore`, short reads and writes of MongoDB. */
-export const makeRagStoreActivities = ({ image }: { image: string }) => ({
+export const makeRagStoreActivities = ({ images }: { images: Record<StoreEngine, string> }) => ({
   async planRagStore(id: string): Promise<RagStorePlan> {
     const store = await storeOf(id)
     const { tenant_id, subnet_id, hostname: name, cpu_cores, memory_mib, size_gib, container_id } = store
@@ -49,7 +51,7 @@ export const makeRagStoreActivities = ({ image }: { image: string }) => ({
       mounted: { mount_path: storeFolder, read_only: false },
       container: {
         ...common,
-        image,
+        image: images[engineOf(store)],
         command: [],
         entrypoint: [],
         cpu_cores,

@@ -4,11 +4,13 @@ import { storeCondition, storeSizes } from '../../models/retrieval/store-conditi
 import { acceptRagStore, acceptStoreVerb } from '../../models/retrieval/store-acceptance.ts'
 import {
   endpointOf,
+  engineOf,
   openStoreSecrets,
   RagStore,
   type RagStoreDocument,
   ragStoreResource,
   ragStoreStates,
+  storeEngines,
 } from '../../models/retrieval/stores.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
 import { Id, Timestamp, time } from '../fields.ts'
@@ -32,7 +34,7 @@ const StoreView = z
     subnet_id: Id.nullable(),
     endpoint: z.string().nullable().describe('For the tenant’s instances in the VPC of the subnet'),
     certificate_pem: z.string().nullable().describe('Trust it for the endpoint; it signs itself'),
-    engine: z.enum(['sqlite']).nullable(),
+    engine: z.enum(storeEngines).nullable(),
     cpu_cores: z.number().nullable(),
     memory_mib: z.int().nullable(),
     size_gib: z.int().nullable(),
@@ -71,7 +73,7 @@ const toView = (store: RagStoreDocument): StoreView => ({
   subnet_id: store.subnet_id,
   endpoint: endpointOf(store),
   certificate_pem: store.certificate,
-  engine: 'sqlite',
+  engine: engineOf(store),
   cpu_cores: store.cpu_cores,
   memory_mib: store.memory_mib,
   size_gib: store.size_gib,
@@ -107,6 +109,10 @@ export const ragStores = [
     summary: 'Make the tenant’s store in a subnet, or get the one that exists',
     body: z.strictObject({
       subnet_id: Id.describe('The tenant’s instances in its VPC reach the store'),
+      engine: z
+        .enum(storeEngines)
+        .optional()
+        .describe('`sqlite` (the default), or `pgvector` for more than some 300,000 chunks; it stays'),
       cpu_cores: z.number().min(0.1).max(64).default(1),
       memory_mib: z.int().min(512).max(262_144).default(1024).describe('100,000 chunks take some 60 MiB'),
       size_gib: z.int().min(1).max(16_384).default(10).describe('Of its disk'),

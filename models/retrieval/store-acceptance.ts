@@ -1,4 +1,4 @@
-import { NotFound, Problem } from '../../lib/problem.ts'
+import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { tenantResource } from '../identity/tenants.ts'
@@ -6,30 +6,50 @@ import { needSameManager } from '../managed.ts'
 import { subnetResource } from '../network/subnets.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
-import { newHostname, newStoreSecrets, RagStore, type RagStoreDocument, ragStoreResource } from './stores.ts'
+import {
+  engineOf,
+  leastMemoryMib,
+  newHostname,
+  newStoreSecrets,
+  RagStore,
+  type RagStoreDocument,
+  ragStoreResource,
+  type StoreEngine,
+} from './stores.ts'
 
-export type NewRagStore = Pick<RagStoreDocument, 'subnet_id' | 'cpu_cores' | 'memory_mib' | 'size_gib'>
+export interface NewRagStore
+  extends Pick<RagStoreDocument, 'subnet_id' | 'cpu_cores' | 'memory_mib' | 'size_gib'> {
+  /** Undefined: the one that is there, or SQLite. */
+  engine?: StoreEngine | undefined
+}
 
 type StoreAccepted = Accepted<RagStoreDocument> | { document: RagStoreDocument; operation: null }
 
 /**
  * Accepts the tenant's store, or returns the one that it has. A store whose creation failed is made anew. Throws NotFound
- * (the subnet), ManagedResource, OperationInProgress while it is being deleted, and `store_elsewhere`.
+ * (the subnet), ManagedResource, OperationInProgress while it is being deleted, InvalidInput, `store_elsewhere` and
+ * `store_engine`.
  */
-export async function acceptRagStore(by: By, { subnet_id, ...size }: NewRagStore): Promise<StoreAccepted> {
+export async function acceptRagStore(
+  by: By,
+  { subnet_id, engine, ...size }: NewRagStore,
+): Promise<StoreAccepted> {
   const { tenant_id } = by
   const hostname = newHostname()
   const secrets = await newStoreSecrets(tenant_id, hostname)
   return transaction(async (): Promise<StoreAccepted> => {
     await lockParent(tenantResource, tenant_id, tenant_id) // one of two creations at once finds the other's
     const there = await RagStore.findOne({ tenant_id }).lean()
-    if (there) return again(by, there, subnet_id)
+    if (there) return again(by, there, subnet_id, engine)
+    const made = engine ?? 'sqlite'
+    checkMemory(made, size.memory_mib)
     needSameManager('subnet', await lockParent(subnetResource, tenant_id, subnet_id), { managed_by: null })
     return create(by, ragStoreResource, {
       fields: {
         name: 'rag',
         tags: {},
         subnet_id,
+        engine: made,
         ...size,
         hostname,
         ...secrets,
@@ -42,7 +62,18 @@ export async function acceptRagStore(by: By, { subnet_id, ...size }: NewRagStore
   }, tenant_id)
 }
 
-async function again(by: By, there: RagStoreDocument, subnet_id: string): Promise<StoreAccepted> {
+function checkMemory(engine: StoreEngine, memoryMib: number): void {
+  const least = leastMemoryMib[engine]
+  if (memoryMib < least)
+    throw new InvalidInput(422, [{ pointer: '/memory_mib', message: `is at least ${least} with ${engine}` }])
+}
+
+async function again(
+  by: By,
+  there: RagStoreDocument,
+  subnet_id: string,
+  engine: StoreEngine | undefined,
+): Promise<StoreAccepted> {
   if (there.subnet_id !== subnet_id)
     throw new Problem(
       409,
@@ -50,6 +81,15 @@ async function again(by: By, there: RagStoreDocument, subnet_id: string): Promis
       'The store is in another subnet',
       `The store is in the subnet ${there.subnet_id}, and does not move: disable retrieval first, which deletes its documents`,
       { extensions: { subnet_id: there.subnet_id } },
+    )
+  const present = engineOf(there)
+  if (engine && engine !== present)
+    throw new Problem(
+      409,
+      'store_engine',
+      'The store has another engine',
+      `The store has the engine ${present}, and keeps it: disable retrieval first, which deletes its documents, then enable it with ${engine} and upload them again`,
+      { extensions: { engine: present } },
     )
   const isThere = there.status === 'ready' || there.status === 'updating' || there.status === 'creating'
   if (isThere) return { document: there, operation: null }

@@ -23,11 +23,19 @@ export const ragStoreStates = states(
   { supersede: ['delete'], final: ['rotate', 'delete'] },
 )
 
+/** What a store keeps documents in: `images/rag`. */
+export const storeEngines = ['sqlite', 'pgvector'] as const
+export type StoreEngine = (typeof storeEngines)[number]
+/** Less memory leaves too little for the database's own. */
+export const leastMemoryMib: Record<StoreEngine, number> = { sqlite: 512, pgvector: 1024 }
+
 /** The store of a tenant's documents: a container with a disk and a NIC in a subnet of the tenant. A tenant has one. */
 export interface RagStoreDocument extends ResourceDocument<StateOf<typeof ragStoreStates>>, ParentDocument {
   subnet_id: string
   /** The name of its container, by which the subnet's members find it. */
   hostname: string
+  /** Not in records of stores that were made when there was one engine. */
+  engine?: StoreEngine
   cpu_cores: number
   memory_mib: number
   size_gib: number
@@ -53,6 +61,7 @@ const schema = resourceSchema<RagStoreDocument>(
   {
     subnet_id: { type: String, required: true },
     hostname: { type: String, required: true },
+    engine: { type: String, enum: storeEngines },
     cpu_cores: { type: Number, required: true },
     memory_mib: { type: Number, required: true },
     size_gib: { type: Number, required: true },
@@ -100,6 +109,8 @@ export async function newStoreSecrets(
   const secrets: StoreSecrets = { token: randomBytes(32).toString('base64url'), key }
   return { certificate, secrets_sealed: await sealSecret(secrets, contextOf(tenantId)) }
 }
+
+export const engineOf = ({ engine = 'sqlite' }: Pick<RagStoreDocument, 'engine'>): StoreEngine => engine
 
 /** A name that no other member of a VPC has by chance. */
 export const newHostname = (): string => `rag-${newId().slice(-8)}`
