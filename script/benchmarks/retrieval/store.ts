@@ -11,21 +11,21 @@ import { startBenchServer } from './server.ts'
 
 // The store of retrieval, without a platform: `node script/benchmarks/retrieval/store.ts` measures it alone.
 
-const count = 20_000
+export const count = 20_000
 const perDocument = 20
 /** Of all vectors, for the memory of 100,000. */
 const copies = 5
-const searches = 300
+export const searches = 300
 const wordsPerChunk = 100
-const wordsPerQuery = 8
-const embedder: Embedder = { name: 'bench', hash: 'bench', dimensions: 384 }
+export const wordsPerQuery = 8
+export const embedder: Embedder = { name: 'bench', hash: 'bench', dimensions: 384 }
 const { random } = Math
 
 /** 20,000 × 384 vectors by TLS and in this process, and full text on Cranfield. */
 export async function retrievalStore(): Promise<Row[]> {
   const made = clusteredVectors(count + searches, { dimensions: 384, clusters: 200, random })
   const asked = made.splice(count).map((vector) => ({ vector, text: zipfText(wordsPerQuery, random) }))
-  return [...(await served(made, asked)), ...(await inProcess(made, asked)), ...(await quality())]
+  return [...(await served(made, asked)), ...(await inProcess(made, asked)), ...(await quality(inFolder))]
 }
 
 type Asked = { vector: Float32Array; text: string }[]
@@ -73,7 +73,7 @@ async function inProcess(vectors: Float32Array[], asked: Asked): Promise<Row[]> 
   })
 }
 
-async function fill(store: Store, vectors: Float32Array[], copy = 0): Promise<void> {
+export async function fill(store: Store, vectors: Float32Array[], copy = 0): Promise<void> {
   await store.createCollection('c', { embedder, metadata_schema: { tenth: 'number' } })
   for (let document = 0; document * perDocument < vectors.length; document++)
     await store.replaceDocument('c', embedder, {
@@ -90,7 +90,7 @@ async function fill(store: Store, vectors: Float32Array[], copy = 0): Promise<vo
 }
 
 /** p50 and p99 of each mode. The first words that are asked for are new to the store: they are in the p99. */
-async function searchRows(where: string, store: () => Store, asked: Asked): Promise<Row[]> {
+export async function searchRows(where: string, store: () => Store, asked: Asked): Promise<Row[]> {
   const modes: [string, Pick<SearchQuery, 'mode' | 'filter'>][] = [
     ['vector', { mode: 'vector' }],
     ['vector, a tenth by a filter', { mode: 'vector', filter: { tenth: 3 } }],
@@ -114,9 +114,9 @@ async function searchRows(where: string, store: () => Store, asked: Asked): Prom
 }
 
 /** Full text alone. Vectors are of a model that is not here. */
-async function quality(): Promise<Row[]> {
+export async function quality(withStore: WithStore): Promise<Row[]> {
   if (!hasCranfield()) return []
-  return inFolder(async (store) => {
+  return withStore(async (store) => {
     const none = { ...embedder, dimensions: 1 }
     await putCranfield(store, 'cranfield', none, async () => Float32Array.of(1))
     const { ndcg10, recall10 } = await cranfieldQuality(store, 'cranfield', async (text) => ({
@@ -130,6 +130,9 @@ async function quality(): Promise<Row[]> {
     ]
   })
 }
+
+/** Runs the work with a store of its own. */
+export type WithStore = <T>(work: (store: Store) => Promise<T>) => Promise<T>
 
 async function inFolder<T>(work: (store: Store) => Promise<T>): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), 'keelson-bench-rag-'))
