@@ -93,6 +93,12 @@ describe.each(kinds)('the answer of %s', (_, dialect, answer) => {
   test('tells its usage', () => {
     expect(tapped('true').usage()).toMatchObject(truth)
   })
+  test('of one piece goes on at its end, in one write', () => {
+    const bytes = Buffer.from('{}')
+    const tap = tapJson(dialect)
+    expect(tap.take(bytes)).toHaveLength(0)
+    expect(tap.end()).toEqual(bytes)
+  })
   test('may take nothing', () => {
     expect(tapped('zero').usage()).toMatchObject({ input_tokens: 0, output_tokens: 0 })
     expect(tapped('zero').lied).toBe(false)
