@@ -2,11 +2,15 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
 import type { Client } from '@temporalio/client'
 import type { Store } from '../../images/rag/store.ts'
-import { RagCollection, type RagCollectionDocument } from '../../models/retrieval/collections.ts'
+import {
+  RagCollection,
+  type RagCollectionDocument,
+  takeNextEmbedder,
+} from '../../models/retrieval/collections.ts'
 import { forgetContent } from '../../models/retrieval/document-work.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
+import { pinned } from '../../models/retrieval/embedders.ts'
 import { forgetSome, type Part, workUnder } from '../../models/retrieval/forget.ts'
-import { pinned } from '../../models/retrieval/search.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
 import { RagStore } from '../../models/retrieval/stores.ts'
@@ -36,6 +40,29 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
           'The store has a collection of this name that was not made here: drop it there, or take another name',
         )
     })
+  },
+
+  /**
+   * Ends a change of the embedder: what the store has aside is dropped. If the store uses the next one already, so does the
+   * record. Waits for a store that is away until it is back or goes away for good.
+   */
+  async settleRagEmbedder(id: string): Promise<void> {
+    const collection = await RagCollection.findById(id).setOptions(everyTenant).lean()
+    if (!collection || collection.status === 'deleting' || (await storeGoes(collection.tenant_id))) return
+    const { tenant_id, name, embedder, next_embedder } = collection
+    await patiently(
+      async () => {
+        const store = await storeAtWork(tenant_id)
+        const used = await store.useEmbedder(name, pinned(embedder)).catch((error: unknown) => {
+          // A store that does not know the call has nothing aside.
+          if (!isError(error, 'not_found')) return unlessGone(error)
+        })
+        if (used?.outcome !== 'vectors_missing' || !next_embedder) return
+        const { embedder: present } = await store.stats(name)
+        if (present.hash === next_embedder.hash) await takeNextEmbedder(collection)
+      },
+      { mostAttempts: Infinity },
+    )
   },
 
   /** Removes the collection from the store, unless that goes away itself. What is not known to be this one only if it is empty. */
@@ -94,7 +121,7 @@ async function collectionOf(id: string): Promise<RagCollectionDocument> {
 }
 
 /** Whether there is no store any more, or soon. */
-async function storeGoes(tenant_id: string): Promise<boolean> {
+export async function storeGoes(tenant_id: string): Promise<boolean> {
   const store = await RagStore.findOne({ tenant_id }, { status: 1 }).lean()
   return !store || store.status === 'deleting'
 }

@@ -39,6 +39,8 @@ export interface RagDocumentDocument extends ResourceDocument<StateOf<typeof rag
   failed_stage: DocumentStage | null
   /** The chunks of the last upload, from their extraction until they are in the index. */
   extracted: BlobName | null
+  /** The hash of the embedder for which they were made, and whose vectors `embedded` has. */
+  made_for: string | null
   /** The hashes of the chunks whose vectors the store lacks. Null: it has not been asked. */
   lacking: BlobName | null
   /** The vectors of some of these each, in their order. */
@@ -66,6 +68,7 @@ const schema = resourceSchema<RagDocumentDocument>(
     stage: { type: String, required: true, enum: documentStages },
     failed_stage: { type: String, default: null, enum: [...documentStages, null] },
     extracted: { type: Mixed, default: null },
+    made_for: { type: String, default: null },
     lacking: { type: Mixed, default: null },
     embedded: { type: [Mixed], default: [] },
     chunks_to_embed: number,
@@ -94,6 +97,7 @@ export const ragDocumentResource = defineResource('rag_document', RagDocument, r
 /** The fields of a document whose upload has not begun, and of one whose upload is in the index. */
 export const noWork = {
   extracted: null,
+  made_for: null,
   lacking: null,
   embedded: [],
   chunks_to_embed: null,

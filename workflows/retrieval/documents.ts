@@ -1,25 +1,11 @@
-import { ApplicationFailure, proxyActivities, proxyLocalActivities } from '@temporalio/workflow'
+import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { RagCollectionActivities } from '../../activities/retrieval/collections.ts'
-import type { RagDocumentActivities } from '../../activities/retrieval/documents.ts'
-import { documentsQueue } from '../../lib/operation-workflows.ts'
 import { durable, type Work } from '../durable.ts'
-import { store } from './collections.ts'
+import { steps, store } from './steps.ts'
 
 const records = proxyLocalActivities<RagCollectionActivities>({
   startToCloseTimeout: '10 s', // a transaction
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
-})
-
-const steps = proxyActivities<RagDocumentActivities>({
-  taskQueue: documentsQueue,
-  // Each ends by itself before: a reading after 10 minutes, the store's answer after 2, a turn of embedding when the model
-  // gateway has answered the batch under way, which may take 16 for each 32 texts.
-  startToCloseTimeout: '2 hours',
-  heartbeatTimeout: '10 s', // detects a killed worker soon
-  // activities/retrieval/patience.ts counts the attempts.
-  retry: { initialInterval: '1 s', backoffCoefficient: 2, maximumInterval: '1 minute' },
-  // The operation has ended when nothing of it is written any more.
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
 })
 
 /** The store may name further vectors that it lacks once: if it was restored meanwhile. */

@@ -3,7 +3,7 @@ import type { RagStoreActivities } from '../../activities/retrieval/stores.ts'
 import { durable, type Work } from '../durable.ts'
 import { remove } from '../remove.ts'
 import { together } from '../together.ts'
-import { store } from './collections.ts'
+import { store } from './steps.ts'
 
 const records = proxyLocalActivities<RagStoreActivities>({
   startToCloseTimeout: '10 s', // a few queries

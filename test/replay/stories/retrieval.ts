@@ -1,7 +1,11 @@
 import { collectionsOf, documentsOf } from '../../support/clients/rag.ts'
 import { ragStoreOf } from '../../support/clients/rag-store.ts'
+import type { Operation } from '../../support/client.ts'
 import { eventually } from '../../support/eventually.ts'
+import { makeConnector } from '../../support/model-gateway.ts'
+import { startModelProvider } from '../../support/model-provider/server.ts'
 import { sectioned } from '../../support/rag/texts.ts'
+import { modelProviderPort } from '../../support/stack.ts'
 import { newNic, type Stories, tenant } from '../world.ts'
 
 const store = ragStoreOf(tenant.owner)
@@ -23,6 +27,24 @@ const enabling = async () => store.enable((await store.now()).subnet_id ?? (awai
 
 async function enabled(): Promise<void> {
   if ((await store.now()).status !== 'ready') await (await enabling()).operation.success()
+}
+
+/** A change of the embedder, which ends before the provider does. */
+async function changed(work: (embedder: { connector: string; model: string }) => Promise<Operation>) {
+  const away = Promise.withResolvers<void>()
+  const provider = await startModelProvider(
+    (model, count) => (model === 'gated' && count > 1 ? { waits: { after: 0, for: away.promise } } : {}),
+    modelProviderPort,
+  )
+  try {
+    const connector = await makeConnector(tenant.id, provider.base_url, 'openai_compatible')
+    const operation = await work({ connector, model: 'words' })
+    await operation.end()
+    return operation
+  } finally {
+    away.resolve()
+    await provider.close()
+  }
 }
 
 /** In this order, on one store. */
@@ -54,6 +76,17 @@ export const retrievalStories: Stories = {
   'updateRagDocument.ready': async () => (await documents.upload('a.md', sectioned(4))).operation,
   'retryRagDocument.failed': async () => (await documents.retry(await failed('b.pdf'))).operation,
   'deleteRagDocument.deleted': async () => (await documents.delete(await failed('b.pdf'))).operation,
+  'updateRagCollection.ready': () =>
+    changed(async (embedder) => (await collections.embedBy('docs', embedder)).operation),
+  'updateRagCollection.turns': async () =>
+    (await collections.embedBy('docs', 'all-MiniLM-L6-v2-int8')).operation,
+  'updateRagCollection.cancelled': () =>
+    changed(async (embedder) => {
+      const { operation } = await collections.embedBy('docs', { ...embedder, model: 'gated' })
+      await eventually(async () => (await operation.now()).step !== null)
+      await operation.cancel()
+      return operation
+    }),
   'deleteRagCollection.deleted': async () => (await collections.delete('docs')).operation,
   'deleteRagStore.deleted': async () => (await store.disable()).operation,
 }

@@ -2,13 +2,23 @@ import { newId } from '../../../lib/ids.ts'
 import type { Answer, Json } from './ask.ts'
 import type { Accepted, Caller } from './caller.ts'
 
+export interface EmbedderBody extends Json {
+  id: string
+  name: string
+  hash: string
+  dimensions: number
+  connector_id: string | null
+}
+
 /** The fields of a collection that tests read from the API. */
 export interface CollectionBody extends Json {
   id: string
   name: string
   status: string
   status_reason: string | null
-  embedder: { id: string; name: string; dimensions: number }
+  operation_id: string | null
+  embedder: EmbedderBody
+  next_embedder: EmbedderBody | null
   documents: number
   chunks: number
 }
@@ -50,6 +60,11 @@ export const collectionsOf = (caller: Caller) => ({
   get: (name: string): Promise<CollectionBody> => caller.get<CollectionBody>(`${root}/${name}`),
   list: async (query = '') =>
     (await caller.get<{ items: CollectionBody[]; total: number }>(`${root}${query}`)).items,
+  askEmbedder: (name: string, embedder: unknown): Promise<Answer> =>
+    caller.ask('PUT', `${root}/${name}`, { embedder }),
+  /** The request must be accepted. */
+  embedBy: (name: string, embedder: unknown): Promise<Accepted> =>
+    caller.begin('PUT', `${root}/${name}`, { embedder }),
   delete: (name: string): Promise<Accepted> => caller.begin('DELETE', `${root}/${name}`),
 })
 
