@@ -12,13 +12,14 @@ import { pinned } from '../../models/retrieval/search.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
 import { RagStore } from '../../models/retrieval/stores.ts'
+import { stateOfUpload, takeUpload } from '../../models/retrieval/uploads.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { cancelOperation } from '../../workflows/starters.ts'
 import { patiently } from './patience.ts'
 
 const askEveryMs = 250
 
-/** Activities of collections, and the deletion of documents. */
+/** Activities of collections, and of documents at their begin and end. */
 export const makeRagCollectionActivities = ({ client }: { client: Client }) => ({
   /** Makes the collection in the store. Throws `collection_exists` if the store has one of this name that is not empty. */
   async makeRagCollection(id: string): Promise<void> {
@@ -55,6 +56,7 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
     const document = await RagDocument.findById(id).setOptions(everyTenant).lean()
     if (!document) return
     const { tenant_id, collection_id, version } = document
+    if (version === 0) return // nothing of it has ever come whole
     const collection = await RagCollection.findOne({ _id: collection_id, tenant_id }).lean()
     if (!collection || collection.status === 'deleting' || (await storeGoes(tenant_id))) return
     await patiently(async () => {
@@ -64,6 +66,12 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
   },
 
   forgetContent,
+
+  async uploadOfRagDocument(id: string, operationId: string): Promise<'taken' | 'whole' | 'open' | 'gone'> {
+    return stateOfUpload(id, operationId)
+  },
+
+  takeUpload,
 
   /** Ends what is under way on documents (of a whole store: on collections, too), and waits for that. */
   async endRagWork(of: Part): Promise<void> {

@@ -2,7 +2,7 @@ import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
 import type { DocumentExtractor, TokenizerModule } from '../../drivers/documents.ts'
 import type { EmbedderFacts } from '../../drivers/embedders.ts'
 import { BlobMissing } from '../../lib/blob-store.ts'
-import { readBlob } from '../../models/blobs.ts'
+import { readBlobs } from '../../models/blobs.ts'
 import {
   addLacking,
   atStage,
@@ -17,6 +17,7 @@ import type { DocumentStage } from '../../models/retrieval/documents.ts'
 import type { Embeddings } from '../../models/retrieval/embeddings.ts'
 import { pinned } from '../../models/retrieval/search.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
+import { hashesOfUpload } from '../../models/retrieval/uploads.ts'
 import { patiently } from './patience.ts'
 
 /** How documents are cut to an embedder's size. */
@@ -58,6 +59,17 @@ export const makeRagDocumentActivities = ({
   /** Null: this worker does not have the embedder. */
   cutFor: (embedder: EmbedderFacts) => Cut | null
 }) => ({
+  /** Throws `content_damaged` if what was sent in parts is not what was announced. */
+  checkRagUpload: (id: string, operationId: string): Promise<void> =>
+    patiently(async () => {
+      const hashes = await hashesOfUpload(id, operationId)
+      if (hashes && hashes.is !== hashes.announced)
+        throw ApplicationFailure.nonRetryable(
+          `What was sent has the SHA-256 ${hashes.is}, and not the announced one: upload it again`,
+          'content_damaged',
+        )
+    }),
+
   /** Reads the document into chunks. Throws DocumentRefused and ExtractionExceeded. */
   extractRagDocument: (id: string, operationId: string): Promise<void> =>
     patiently(async () => {
@@ -72,7 +84,7 @@ export const makeRagDocumentActivities = ({
         )
       const extracted = await extractor.extract({
         type: document.type,
-        content: await contentOf(work),
+        content: contentOf(work),
         ...cut,
         bounds: { chunks: mostChunks(collection.embedder) },
         signal: cancellationSignal(),
@@ -127,9 +139,9 @@ async function workAt(id: string, operationId: string, stage: DocumentStage): Pr
 }
 
 /** Throws BlobMissing. */
-function contentOf({ document: { _id, content } }: Work): Promise<Buffer> {
-  if (!content) throw new BlobMissing(_id, null)
-  return readBlob(content)
+function contentOf({ document: { _id, content } }: Work): AsyncIterable<Buffer> {
+  if (content.length === 0) throw new BlobMissing(_id, null)
+  return readBlobs(content)
 }
 
 async function vectorsOf(

@@ -6,13 +6,7 @@ import { transaction } from '../database.ts'
 import { closeLedger } from '../llm/ledgers.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { RagCollection, type RagCollectionDocument } from './collections.ts'
-import {
-  blobsOfWork,
-  type DocumentStage,
-  noWork,
-  RagDocument,
-  type RagDocumentDocument,
-} from './documents.ts'
+import { blobsOf, type DocumentStage, noWork, RagDocument, type RagDocumentDocument } from './documents.ts'
 import { kept } from './places.ts'
 
 // The work on an upload, as it is recorded: chunks and vectors are blobs, so that a killed worker goes on after the last of
@@ -115,9 +109,9 @@ export const forgetContent = (id: string, operation_id: string): Promise<void> =
   transaction(async () => {
     const document = await RagDocument.findOne({ _id: id, operation_id }).setOptions(everyTenant).lean()
     if (!document) return
-    const { tenant_id, content } = document
-    await dropBlobs([...(content ? [content] : []), ...blobsOfWork(document)])
-    await RagDocument.updateOne({ _id: id, tenant_id }, { $set: { content: null, ...noWork } })
+    const { tenant_id } = document
+    await dropBlobs(blobsOf(document))
+    await RagDocument.updateOne({ _id: id, tenant_id }, { $set: { content: [], upload: null, ...noWork } })
     await closeLedger(tenant_id, { kind: 'document', id })
   })
 

@@ -3,6 +3,7 @@ import type { RagCollectionActivities } from '../../activities/retrieval/collect
 import type { RagDocumentActivities } from '../../activities/retrieval/documents.ts'
 import { documentsQueue } from '../../lib/operation-workflows.ts'
 import { durable, type Work } from '../durable.ts'
+import { awaitUpload } from '../uploads.ts'
 import { store } from './collections.ts'
 
 const records = proxyLocalActivities<RagCollectionActivities>({
@@ -25,8 +26,20 @@ const steps = proxyActivities<RagDocumentActivities>({
 /** The store may name further vectors that it lacks once: if it was restored meanwhile. */
 const mostRounds = 3
 
+/** Waits for a content that is sent in parts, and makes it the document's. */
+async function receive({ id, operation_id, progress }: Work<unknown>): Promise<void> {
+  progress('waiting for the content')
+  const is = await awaitUpload('The content', () => records.uploadOfRagDocument(id, operation_id))
+  if (is === 'taken') return
+  progress('checking the content')
+  await steps.checkRagUpload(id, operation_id)
+  await records.takeUpload(id, operation_id)
+}
+
 /** Reads, embeds and indexes what was uploaded. What former attempts have done is recorded, and not done again. */
-const index = async ({ id, operation_id, progress, renew }: Work<unknown>) => {
+const index = async (work: Work<{ upload?: true }>) => {
+  const { id, operation_id, input, progress, renew } = work
+  if (input.upload) await receive(work)
   progress('reading the document')
   await steps.extractRagDocument(id, operation_id)
   for (let round = 0; round < mostRounds; round++) {

@@ -27,6 +27,17 @@ export const retrievalStories: Stories = {
   },
   'createRagDocument.ready': async () => (await documents.upload('a.md', sectioned(3))).operation,
   'createRagDocument.turns': async () => (await documents.upload('long.md', sectioned(2_500))).operation,
+  'createRagDocument.sent': async () => {
+    const content = Buffer.from(sectioned(3))
+    const { operation, sent } = await documents.announce('sent.md', content)
+    await sent.all(content)
+    return operation
+  },
+  'updateRagDocument.damaged': async () => {
+    const { operation, sent } = await documents.announce('sent.md', Buffer.from(sectioned(4)))
+    await sent.all(Buffer.from(sectioned(4).toUpperCase()))
+    return operation
+  },
   'createRagDocument.failed': async () => (await documents.upload('b.pdf', broken)).operation,
   'createRagDocument.cancelled': async () => {
     const { id, operation } = await documents.upload('c.md', sectioned(1_000))
