@@ -16,7 +16,7 @@ import {
 import type { DocumentStage } from '../../models/retrieval/documents.ts'
 import type { Embeddings } from '../../models/retrieval/embeddings.ts'
 import { pinned } from '../../models/retrieval/search.ts'
-import { storeAtWork } from '../../models/retrieval/store-condition.ts'
+import { storeWithDisk } from '../../models/retrieval/store-condition.ts'
 import { hashesOfUpload } from '../../models/retrieval/uploads.ts'
 import { patiently } from './patience.ts'
 
@@ -29,6 +29,10 @@ export interface Cut {
 /** What a document is in the index. */
 export interface Indexed {
   indexed_version: number
+  /** The disk of the store. */
+  indexed_in: string | null
+  /** ISO 8601. */
+  indexed_at: string
   chunks: number
   tokens: number
   pages: number | null
@@ -120,12 +124,14 @@ export const makeRagDocumentActivities = ({
     patiently(async () => {
       const work = await workAt(id, operationId, 'indexing')
       const { chunks, tokens, pages } = await extractedOf(work)
-      const lacked = await putInto(work)
+      const { lacked, disk_id } = await putInto(work)
       if (lacked.length) {
         await addLacking(work, lacked)
         return null
       }
-      return { indexed_version: work.document.version, chunks: chunks.length, tokens, pages }
+      const indexed_at = new Date().toISOString()
+      const { version: indexed_version } = work.document
+      return { indexed_version, indexed_in: disk_id, indexed_at, chunks: chunks.length, tokens, pages }
     }),
 })
 
@@ -159,20 +165,20 @@ async function vectorsOf(
   return vectors
 }
 
-/** The hashes whose vectors the store lacks. Of a document that it does not have, these are all. */
+/** The hashes whose vectors the store lacks. Of a document that it has never had, these are all. */
 async function lackedBy(work: Work): Promise<string[]> {
-  if (work.document.indexed_version !== null) return putInto(work)
+  if (work.document.version > 1) return (await putInto(work)).lacked
   const { chunks } = await extractedOf(work)
   return [...new Set(chunks.map(({ hash }) => hash))]
 }
 
-/** Gives the store the document with the vectors that there are. Empty: the store has taken it. */
-async function putInto(work: Work): Promise<string[]> {
+/** Gives the store the document with the vectors that there are. Nothing is lacked: the store has taken it. */
+async function putInto(work: Work): Promise<{ lacked: string[]; disk_id: string | null }> {
   const { document, collection } = work
   const given = await documentForStore(work)
-  const store = await storeAtWork(document.tenant_id)
+  const { store, disk_id } = await storeWithDisk(document.tenant_id)
   const replaced = await store.replaceDocument(collection.name, pinned(collection.embedder), given)
-  return replaced.outcome === 'vectors_missing' ? replaced.hashes : []
+  return { lacked: replaced.outcome === 'vectors_missing' ? replaced.hashes : [], disk_id }
 }
 
 /** The texts of the chunks by hash; none if none is needed. */

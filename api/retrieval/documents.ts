@@ -222,9 +222,16 @@ export const makeRagDocuments = ({ apiUrl }: OperationsContext) => [
     permission: 'rag:delete',
     summary: 'Delete a document, its texts and its vectors; an upload under way ends',
     params: byDocument,
+    query: z.strictObject({
+      purge: z
+        .enum(['true', 'false'])
+        .default('false')
+        .transform((text) => text === 'true')
+        .describe('Also remove the snapshots of the store that may have it: all since it was uploaded first'),
+    }),
     responses: { 202: DocumentView },
-    handle: ({ caller, params: { name, docId } }) =>
-      accepting(caller, toView, (by) => acceptDocumentDeletion(by, name, docId)),
+    handle: ({ caller, params: { name, docId }, query }) =>
+      accepting(caller, toView, (by) => acceptDocumentDeletion(by, name, docId, query)),
   }),
 
   operation({

@@ -19,14 +19,16 @@ import {
   blobsOfWork,
   documentIn,
   endUpload,
+  notIndexed,
   noWork,
   RagDocument,
   type RagDocumentDocument,
   ragDocumentResource,
 } from './documents.ts'
+import { isLost } from './lineage.ts'
 import { checked } from './problems.ts'
 import { checkMetadata } from './store-rules.ts'
-import { ragStoreResource } from './stores.ts'
+import { RagStore, ragStoreResource } from './stores.ts'
 
 /** What is uploaded, in one request or in parts. */
 export interface Upload extends Pick<RagDocumentDocument, 'name' | 'type' | 'metadata'> {
@@ -127,7 +129,7 @@ async function take(
 export const fresh = {
   content: [],
   version: 0,
-  indexed_version: null,
+  ...notIndexed,
   failed_stage: null,
   ...noWork,
   chunks: null,
@@ -144,7 +146,7 @@ export const fresh = {
 async function renewed(
   by: By,
   there: Document,
-  verb: 'update' | 'retry',
+  verb: 'update' | 'retry' | 'reindex',
   { set, dropped }: { set: Partial<Document>; dropped: BlobName[] },
 ): Promise<Accepted<Document>> {
   const version = there.version + 1
@@ -159,10 +161,11 @@ async function renewed(
 }
 
 /** Until the transaction ends, neither the collection nor its store is deleted. Throws StateConflict. */
-export async function lock(tenant_id: string, collection_id: string): Promise<void> {
+export async function lock(tenant_id: string, collection_id: string): Promise<RagCollectionDocument> {
   const collection = await lockParent(ragCollectionResource, tenant_id, collection_id)
   needReady(collection, `change documents of the ${ragCollectionResource.title}`)
   await lockParent(ragStoreResource, tenant_id, collection.store_id)
+  return collection
 }
 
 /** Throws QuotaExceeded. */
@@ -196,6 +199,25 @@ const retryOf = (by: By, { _id, collection_id }: Document): Promise<Accepted<Doc
     return renewed(by, there, 'retry', { set: { stage: failed_stage }, dropped: [] })
   }, by.tenant_id)
 
+/**
+ * Puts a document into the index again that a restored store does not have in this version. Null: it is not lost, or work is
+ * under way on it. Throws StateConflict (the collection).
+ */
+export const acceptReindex = (
+  tenant_id: string,
+  { _id, collection_id }: Pick<Document, '_id' | 'collection_id'>,
+): Promise<Accepted<Document> | null> =>
+  transaction(async () => {
+    const { store_id } = await lock(tenant_id, collection_id)
+    const there = await RagDocument.findOne({ _id, tenant_id, status: 'ready', operation_id: null }).lean()
+    const store = await RagStore.findOne({ _id: store_id, tenant_id }).lean()
+    if (!there || !store || !isLost(store, there)) return null
+    return renewed({ tenant_id, id: null }, there, 'reindex', {
+      set: { ...notIndexed, ...noWork, stage: 'queued' },
+      dropped: blobsOfWork(there),
+    })
+  }, tenant_id)
+
 const nothingCame = (): Problem =>
   new Problem(
     409,
@@ -205,11 +227,26 @@ const nothingCame = (): Problem =>
   )
 
 /** Throws NotFound, and as `begin`. */
-export const acceptDocumentDeletion = async (by: By, name: string, id: string): Promise<Accepted<Document>> =>
-  deletionOf(by, await documentIn(await collectionNamed(by, name), id))
+export const acceptDocumentDeletion = async (
+  by: By,
+  name: string,
+  id: string,
+  options: DeletionOptions,
+): Promise<Accepted<Document>> =>
+  deletionOf(by, await documentIn(await collectionNamed(by, name), id), options)
 
-const deletionOf = (by: By, { _id, collection_id }: Document): Promise<Accepted<Document>> =>
+/** `purge`: with the snapshots that may have it. */
+interface DeletionOptions {
+  purge?: boolean
+}
+
+const deletionOf = (
+  by: By,
+  { _id, collection_id }: Document,
+  { purge = false }: DeletionOptions = {},
+): Promise<Accepted<Document>> =>
   begin(by, ragDocumentResource, _id, 'delete', {
+    input: purge ? { purge } : {},
     reserve: async (document) => {
       await lockParent(ragCollectionResource, document.tenant_id, collection_id)
       await endUpload(document)

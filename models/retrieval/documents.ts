@@ -9,7 +9,7 @@ import { type StateOf, states } from '../states.ts'
 export const ragDocumentStates = states(
   {
     creating: {},
-    ready: { update: 'updating', delete: 'deleting' },
+    ready: { update: 'updating', reindex: 'updating', delete: 'deleting' },
     error: { update: 'updating', retry: 'updating', delete: 'deleting' },
   },
   { supersede: ['delete'], final: ['delete'] },
@@ -42,6 +42,9 @@ export interface RagDocumentDocument extends ResourceDocument<StateOf<typeof rag
   version: number
   /** The version that a search finds. Null: none yet. */
   indexed_version: number | null
+  /** The disk of the store that has it, and since when (lineage.ts). */
+  indexed_in: string | null
+  indexed_at: Date | null
   stage: DocumentStage
   /** The stage at which the last upload failed or was cancelled. A retry begins there. */
   failed_stage: DocumentStage | null
@@ -87,6 +90,8 @@ const schema = resourceSchema<RagDocumentDocument>(
     content_hash: { type: String, required: true },
     version: { type: Number, required: true },
     indexed_version: number,
+    indexed_in: { type: String, default: null },
+    indexed_at: { type: Date, default: null },
     stage: { type: String, required: true, enum: documentStages },
     failed_stage: { type: String, default: null, enum: [...documentStages, null] },
     extracted: { type: Mixed, default: null },
@@ -125,6 +130,9 @@ export const noWork = {
   chunks_to_embed: null,
   chunks_embedded: 0,
 } satisfies Partial<RagDocumentDocument>
+
+/** The fields of a document that searches do not find. */
+export const notIndexed = { indexed_version: null, indexed_in: null, indexed_at: null } as const
 
 /** The blobs of work under way. */
 export const blobsOfWork = ({

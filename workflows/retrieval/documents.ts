@@ -5,6 +5,7 @@ import { documentsQueue } from '../../lib/operation-workflows.ts'
 import { durable, type Work } from '../durable.ts'
 import { awaitUpload } from '../uploads.ts'
 import { store } from './collections.ts'
+import { removeSnapshots } from './snapshots.ts'
 
 const records = proxyLocalActivities<RagCollectionActivities>({
   startToCloseTimeout: '10 s', // a transaction
@@ -65,11 +66,19 @@ const rules = { onFailure: 'error' }
 export const createRagDocument = durable(index, rules)
 export const updateRagDocument = durable(index, rules)
 export const retryRagDocument = durable(index, rules)
+/** The store was restored, and lacks the document. */
+export const reindexRagDocument = durable(index, rules)
 
-export const deleteRagDocument = durable(
-  async ({ id, operation_id, progress }) => {
+export const deleteRagDocument = durable<{ purge?: boolean }>(
+  async (work) => {
+    const { id, operation_id, input, progress } = work
     progress('removing it from the index')
     await store.removeRagDocument(id)
+    if (input.purge) {
+      progress('removing the snapshots that may have it')
+      await removeSnapshots(work, await records.snapshotsWithRagDocument(id))
+      await records.pruneRagDeletions(id)
+    }
     progress('forgetting its content')
     await records.forgetContent(id, operation_id)
     return 'deleted'

@@ -1,4 +1,5 @@
 import { collectionsOf, documentsOf } from '../../support/clients/rag.ts'
+import { Operation } from '../../support/client.ts'
 import { ragStoreOf } from '../../support/clients/rag-store.ts'
 import { eventually } from '../../support/eventually.ts'
 import { sectioned } from '../../support/rag/texts.ts'
@@ -16,6 +17,20 @@ async function failed(name: string): Promise<string> {
   const { id, operation } = await documents.upload(name, broken)
   await operation.end()
   return id
+}
+
+/** A new one, which is as old as the documents: a restore indexes them once more. */
+async function snapshot(): Promise<string> {
+  await (await store.takeSnapshot()).operation.success()
+  const [name = ''] = await store.snapshots()
+  return name
+}
+
+/** The operation that indexes a document again. */
+async function reindexing(id: string): Promise<string> {
+  const path = `/api/v1/operations?resource_id=${id}&verb=reindex`
+  const { items } = await tenant.owner.get<{ items: { id: string }[] }>(path)
+  return items[0]?.id ?? ''
 }
 
 /** In this order, on one store. */
@@ -47,6 +62,23 @@ export const retrievalStories: Stories = {
   },
   'updateRagDocument.ready': async () => (await documents.upload('a.md', sectioned(4))).operation,
   'retryRagDocument.failed': async () => (await documents.retry(await failed('b.pdf'))).operation,
+  'snapshotRagStore.ready': async () => {
+    await store.askSnapshots({ frequency: null, keep: 1 })
+    await (await store.takeSnapshot()).operation.success()
+    return (await store.takeSnapshot()).operation
+  },
+  'restoreRagStore.ready': async () => (await store.restore(await snapshot())).operation,
+  'reindexRagDocument.ready': async () => {
+    const name = await snapshot()
+    const [document] = await documents.list('?name=a.md')
+    await (await store.restore(name)).operation.success()
+    return new Operation(tenant.owner, `/api/v1/operations/${await reindexing(document?.id ?? '')}`)
+  },
+  'deleteRagDocument.purged': async () => {
+    const { id } = await documents.make('purged.md', sectioned(2))
+    await snapshot()
+    return (await documents.purge(id)).operation
+  },
   'deleteRagDocument.deleted': async () => (await documents.delete(await failed('b.pdf'))).operation,
   'deleteRagCollection.deleted': async () => (await collections.delete('docs')).operation,
 }

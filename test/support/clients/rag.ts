@@ -91,6 +91,8 @@ export function documentsOf(caller: Caller, collection: string) {
       (await caller.get<{ items: DocumentBody[]; total: number }>(`${path}${query}`)).items,
     retry: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/retry`),
     delete: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}`),
+    /** With the snapshots that may have it. */
+    purge: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}?purge=true`),
     askSearch: (body: Json): Promise<Answer> => caller.ask('POST', `${root}/${collection}/search`, body),
     /** The hits; must succeed. */
     async search(query: string, over: Json = {}): Promise<HitBody[]> {
