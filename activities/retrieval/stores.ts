@@ -1,6 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
+import { safelyBefore } from '../../models/retrieval/lineage.ts'
+import { contentOfSnapshot, noteRestored, surplusSnapshots } from '../../models/retrieval/snapshots.ts'
 import { storeCondition } from '../../models/retrieval/store-condition.ts'
 import {
   newStoreSecrets,
@@ -10,6 +12,7 @@ import {
 } from '../../models/retrieval/stores.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
+import { permanently } from '../failures.ts'
 
 const { container: containerKind } = instanceKinds
 
@@ -19,7 +22,7 @@ export interface RagStorePlan {
   container_id: string | null
   /** The container is to run, and to keep running. */
   runs: boolean
-  disk: object
+  disk: { name: string; [field: string]: unknown }
   /** The container to create, but for its disk. */
   container: object
   mounted: { mount_path: string; read_only: boolean }
@@ -95,6 +98,26 @@ export const makeRagStoreActivities = ({ image }: { image: string }) => ({
       await delay(askEveryMs, undefined, { signal })
     }
   },
+
+  /** What the store has for sure when it is restored from the snapshot, and the present, as ISO 8601. Throws `not_found`. */
+  async planRagRestore(id: string, snapshot: string): Promise<{ until: string; now: string }> {
+    const store = await storeOf(id)
+    const { until } = await permanently(() => contentOfSnapshot(store, snapshot))
+    return { until: until.toISOString(), now: safelyBefore(new Date()).toISOString() }
+  },
+
+  async noteRagRestored(
+    id: string,
+    operationId: string,
+    { disk_id, until }: { disk_id: string; until: string },
+    next: string,
+  ): Promise<void> {
+    const store = { ...(await storeOf(id)), operation_id: operationId }
+    await noteRestored(store, { disk_id, until: new Date(until) }, next)
+  },
+
+  /** The snapshots beyond the number that is kept. */
+  surplusRagSnapshots: surplusSnapshots,
 
   /** The ids of all that the store manages: also what its record does not name, because a killed operation has made it. */
   async partsOfRagStore(id: string): Promise<{ container: string[]; disk: string[] }> {

@@ -69,7 +69,7 @@ export async function acceptEmbedder(
 export async function readyStore(by: Pick<By, 'tenant_id'>): Promise<RagStoreDocument> {
   const store = await storeOfTenant(by)
   // Away for the moment of a rotation.
-  if (store.status !== 'ready' && store.status !== 'updating')
+  if (!['ready', 'updating', 'snapshotting'].includes(store.status))
     throw new StateConflict(`use the ${ragStoreResource.title}`, store.status)
   return store
 }

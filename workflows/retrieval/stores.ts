@@ -3,6 +3,7 @@ import type { RagStoreActivities } from '../../activities/retrieval/stores.ts'
 import { durable, type Work } from '../durable.ts'
 import { remove } from '../remove.ts'
 import { together } from '../together.ts'
+import { removeSnapshots } from './snapshots.ts'
 import { store } from './steps.ts'
 
 const records = proxyLocalActivities<RagStoreActivities>({
@@ -58,6 +59,64 @@ export const rotateRagStore = durable(
   },
   { final: true, onFailure: 'error' },
 )
+
+/** Takes a snapshot of the store's disk, and removes those beyond the number that is kept. */
+export const snapshotRagStore = durable<{ name: string }>(async (work) => {
+  const { id, input, carryOut, progress } = work
+  const { disk_id } = await records.planRagStore(id)
+  progress('taking the snapshot')
+  const disk = { kind: 'disk', id: disk_id ?? '' }
+  await carryOut(disk, 'snapshot', { name: input.name }, { waitsForOthers: true })
+  progress('removing old snapshots')
+  await removeSnapshots(work, await records.surplusRagSnapshots(id))
+  await store.tidyRagStore(id)
+  return { status: 'ready' }
+})
+
+/** Runs the store with this disk, in a new container. */
+async function runWith(work: Work<unknown>, disk_id: string): Promise<void> {
+  const { id, carryOut } = work
+  for (const one of (await records.partsOfRagStore(id)).container) await remove(work, 'container', one)
+  const { container, mounted } = await records.planRagStore(id)
+  const fields = { ...container, disks: [{ disk_id, ...mounted }] }
+  // What takes this back removes all containers of the store first.
+  const container_id = await carryOut({ kind: 'container' }, 'create', fields, { undo: null })
+  await records.noteRagStore(id, { container_id })
+}
+
+/**
+ * Gives the store the content of a snapshot, on a disk of its own. Until it answers with this, it can go back to the former
+ * disk. What the records have since is then deleted and indexed again.
+ */
+export const restoreRagStore = durable<{ snapshot: string }>(async (work) => {
+  const { id, operation_id, input, carryOut, undo, settle, progress } = work
+  const { disk, disk_id } = await records.planRagStore(id)
+  const former = disk_id ?? ''
+  const { until, now } = await records.planRagRestore(id, input.snapshot)
+  progress('copying the snapshot')
+  const next = await carryOut({ kind: 'disk' }, 'create', {
+    ...disk,
+    name: `${disk.name}-${operation_id.slice(-8)}`,
+    from_snapshot: { disk_id: former, name: input.snapshot },
+  })
+  progress('starting the store with it')
+  undo(async () => {
+    await runWith(work, former)
+    await store.reconcileRagStore(id, now)
+  })
+  await runWith(work, next)
+  progress('waiting until the store answers')
+  await awaitRagStore(id)
+  await settle(() => records.noteRagRestored(id, operation_id, { disk_id: former, until }, next))
+  await settle(async () => {
+    progress('deleting and indexing what has changed since the snapshot')
+    await store.reconcileRagStore(id, until)
+    progress('removing the former disk')
+    await remove(work, 'disk', former)
+    await store.tidyRagStore(id)
+  })
+  return { status: 'ready' }
+})
 
 /** Deletes a store with its collections and documents. */
 export const deleteRagStore = durable(
