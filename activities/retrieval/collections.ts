@@ -15,12 +15,12 @@ import { forgetSome, type Part, workUnder } from '../../models/retrieval/forget.
 import { snapshotsWith } from '../../models/retrieval/snapshots.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
-import { RagStore } from '../../models/retrieval/stores.ts'
+import { RagStore, type RagStoreDocument } from '../../models/retrieval/stores.ts'
 import { stateOfUpload, takeUpload } from '../../models/retrieval/uploads.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { cancelIfOpen } from '../child-operations.ts'
 import { patiently } from './patience.ts'
-import { indexLost, reconcile } from './reconciliation.ts'
+import { deleteAgain, indexAgain, indexLost } from './reconciliation.ts'
 
 const askEveryMs = 250
 
@@ -104,23 +104,17 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
     if (tenant_id) await pruneDeletions(tenant_id)
   },
 
-  /** Brings a store that has its content of `since` (ISO 8601) to what the records say. */
-  async reconcileRagStore(id: string, since: string): Promise<void> {
-    await patiently(async () => {
-      const store = await RagStore.findById(id).setOptions(everyTenant).lean()
-      if (store && store.status !== 'deleting') await reconcile(store, new Date(since))
-    })
-  },
+  deleteFromRagStore: (id: string, since: string): Promise<void> =>
+    restoring(id, (store) => deleteAgain(store, new Date(since))),
+
+  reindexRagStore: (id: string): Promise<void> => restoring(id, indexAgain),
 
   /** Forgets what no snapshot needs, and begins to index what a restored store lacks. */
-  async tidyRagStore(id: string): Promise<void> {
-    await patiently(async () => {
-      const store = await RagStore.findById(id).setOptions(everyTenant).lean()
-      if (!store) return
+  tidyRagStore: (id: string): Promise<void> =>
+    restoring(id, async (store) => {
       await pruneDeletions(store.tenant_id)
       await indexLost(store)
-    })
-  },
+    }),
 
   forgetContent,
 
@@ -153,6 +147,12 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
 })
 
 export type RagCollectionActivities = ReturnType<typeof makeRagCollectionActivities>
+
+const restoring = (id: string, work: (store: RagStoreDocument) => Promise<void>): Promise<void> =>
+  patiently(async () => {
+    const store = await RagStore.findById(id).setOptions(everyTenant).lean()
+    if (store && store.status !== 'deleting') await work(store)
+  })
 
 /** Throws `not_found`. */
 async function collectionOf(id: string): Promise<RagCollectionDocument> {

@@ -20,6 +20,7 @@ import { embedChunks } from '../../models/retrieval/embedding.ts'
 import type { Embeddings } from '../../models/retrieval/embeddings.ts'
 import { storeWithDisk } from '../../models/retrieval/store-condition.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
+import { RagStore } from '../../models/retrieval/stores.ts'
 import { hashesOfUpload } from '../../models/retrieval/uploads.ts'
 import { patiently } from './patience.ts'
 
@@ -195,12 +196,13 @@ async function putInto(work: Work): Promise<{ lacked: string[]; disk_id: string 
   } catch (error) {
     const isOther = error instanceof StoreError && error.code === 'embedder_mismatch'
     if (!isOther || !(await changesEmbedder(collection))) throw error
-    throw new Error('The collection got its next embedder just now: begin again with that', { cause: error })
+    throw new Error('The collection got another embedder just now: begin again with that', { cause: error })
   }
 }
 
-/** Whether the collection gets another embedder than it had, or has got it. */
+/** Whether the collection gets another embedder than it had, or has got it. A restored store may have a former one. */
 async function changesEmbedder({ _id, tenant_id, embedder }: RagCollectionDocument): Promise<boolean> {
+  if (await RagStore.exists({ tenant_id, status: 'restoring' })) return true
   const now = await RagCollection.findOne({ _id, tenant_id }).lean()
   return Boolean(now?.next_embedder) || (now !== null && now.embedder.hash !== embedder.hash)
 }

@@ -2,7 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { cancellationSignal } from '@temporalio/activity'
 import type { Store } from '../../images/rag/store.ts'
 import { Problem } from '../../lib/problem.ts'
-import { RagCollection } from '../../models/retrieval/collections.ts'
+import { acceptFormerEmbedder } from '../../models/retrieval/collection-acceptance.ts'
+import { RagCollection, type RagCollectionDocument } from '../../models/retrieval/collections.ts'
 import { RagDeletion } from '../../models/retrieval/deletions.ts'
 import { acceptReindex } from '../../models/retrieval/document-acceptance.ts'
 import {
@@ -13,7 +14,7 @@ import {
 } from '../../models/retrieval/documents.ts'
 import { lostFrom } from '../../models/retrieval/lineage.ts'
 import { pinned } from '../../models/retrieval/embedders.ts'
-import { storeAtWork } from '../../models/retrieval/store-condition.ts'
+import { doorOf, storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { StoreError, type ErrorCode } from '../../models/retrieval/store-rules.ts'
 import { RagStore, type RagStoreDocument } from '../../models/retrieval/stores.ts'
 
@@ -25,26 +26,20 @@ const endsWithinMs = 60_000
 const askEveryMs = 250
 
 /**
- * Deletes what was deleted since, makes the collections that were made since, and begins to index the documents that the store
- * lacks or has in an earlier version. Throws what the store refuses.
+ * Deletes what was deleted since the snapshot, and makes the collections that were made since. Only before others use the store:
+ * a collection goes by its name, which another one may have by now. Throws what the store refuses.
  */
-export async function reconcile(store: RagStoreDocument, since: Date): Promise<void> {
-  const door = await storeAtWork(store.tenant_id)
-  await deleteAgain(door, store, since)
-  await endOfIndexing(store)
-  await indexLost(store)
-}
-
-async function deleteAgain(door: Store, { tenant_id }: RagStoreDocument, since: Date): Promise<void> {
+export async function deleteAgain(store: RagStoreDocument, since: Date): Promise<void> {
+  const { tenant_id } = store
+  const door = await restoredStore(store)
   // One that was deleted before the snapshot may have been made again before it.
   const collections = { tenant_id, version: null, at: { $gte: since } }
   for (const { collection_name } of await RagDeletion.find(collections).lean())
     await door.dropCollection(collection_name)
-  const live = { tenant_id, status: { $ne: 'deleting' as const } }
-  for (const { name, embedder, metadata_schema } of await RagCollection.find(live).lean())
+  for (const { name, embedder, metadata_schema } of await liveCollections(tenant_id))
     await door
       .createCollection(name, { embedder: pinned(embedder), metadata_schema })
-      // An instance of the tenant has made it.
+      // It had another embedder then, or an instance of the tenant has made it.
       .catch(unless('collection_exists'))
   const documents = { tenant_id, version: { $ne: null } }
   // A higher version: its deletion failed, and it was uploaded again.
@@ -52,6 +47,38 @@ async function deleteAgain(door: Store, { tenant_id }: RagStoreDocument, since: 
     await door
       .deleteDocument(collection_name, _id, version ?? 0)
       .catch(unless('collection_not_found', 'stale_version'))
+}
+
+/** Begins to embed and to index what the store has in a former state, or has not. Throws what the store refuses. */
+export async function indexAgain(store: RagStoreDocument): Promise<void> {
+  await noteEmbedders(store)
+  await endOfIndexing(store)
+  await indexLost(store)
+}
+
+/** Not `storeAtWork`, which refuses until the store's record names the restored disk. */
+async function restoredStore(store: RagStoreDocument): Promise<Store> {
+  const door = await doorOf(store)
+  if (!door) throw new StoreError('unavailable', 'The store is on no host')
+  return door
+}
+
+const liveCollections = (tenant_id: string): Promise<RagCollectionDocument[]> =>
+  RagCollection.find({ tenant_id, status: { $ne: 'deleting' } }).lean()
+
+/** Where the store has a former embedder of a collection, the record says so from now on, and the collection changes again. */
+async function noteEmbedders({ tenant_id }: RagStoreDocument): Promise<void> {
+  const door = await storeAtWork(tenant_id)
+  for (const collection of await liveCollections(tenant_id)) {
+    const { name, embedder, next_embedder, former_embedders } = collection
+    const there = await door.stats(name).catch(unless('collection_not_found'))
+    const hash = there?.embedder.hash
+    if (hash === undefined || hash === next_embedder?.hash) continue
+    // A change was under way when the snapshot was taken.
+    if (hash === embedder.hash && !next_embedder) await door.useEmbedder(name, pinned(embedder))
+    const former = former_embedders.find((one) => one.hash === hash)
+    if (hash !== embedder.hash && former) await unlessRefused(acceptFormerEmbedder(collection, former))
+  }
 }
 
 /** Waits until what the former store took is recorded. */
@@ -86,9 +113,10 @@ export async function indexLost({
 async function regain(store: RagStoreDocument, document: RagDocumentDocument): Promise<void> {
   const { _id, tenant_id, operation_id, status, upload } = document
   if (status === 'deleting') return
-  if (operation_id === null && status === 'ready') return again(document)
-  // The content of the version that was found has been replaced. A failed upload leaves none in the index then.
-  if (operation_id === null) await forget(document)
+  if (operation_id === null && status === 'ready')
+    return unlessRefused(acceptReindex(document.tenant_id, document))
+  // The content of the version that was found has been replaced, or will be. If that fails, none stays in the index.
+  await forget(document)
   const before: PendingUpload['before'] = { status: 'error', stage: 'failed', failed_stage: 'indexing' }
   await RagDocument.updateOne(
     { _id, tenant_id, operation_id, ...lostFrom(store) },
@@ -97,21 +125,24 @@ async function regain(store: RagStoreDocument, document: RagDocumentDocument): P
   )
 }
 
-async function forget({ _id, tenant_id, collection_id, version }: RagDocumentDocument): Promise<void> {
+async function forget(document: RagDocumentDocument): Promise<void> {
+  const { _id, tenant_id, collection_id, operation_id, upload, version } = document
   const collection = await RagCollection.findOne({ _id: collection_id, tenant_id }, { name: 1 }).lean()
   if (!collection) return
   const door = await storeAtWork(tenant_id)
-  // A higher version: a retry has begun meanwhile, and is through already.
+  // Of an upload that has come, the version is that of the work under way.
+  const former = operation_id === null || upload ? version : version - 1
+  // A higher version: work that was under way, or a retry, is through already.
   await door
-    .deleteDocument(collection.name, _id, version)
+    .deleteDocument(collection.name, _id, former)
     .catch(unless('collection_not_found', 'stale_version'))
 }
 
-async function again(document: RagDocumentDocument): Promise<void> {
+/** Its collection or itself is being deleted, or work on it has begun. */
+async function unlessRefused(accepting: Promise<unknown>): Promise<void> {
   try {
-    await acceptReindex(document.tenant_id, document)
+    await accepting
   } catch (error) {
-    // Its collection or itself is being deleted, or work on it has begun.
     if (!(error instanceof Problem)) throw error
   }
 }

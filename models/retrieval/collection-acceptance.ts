@@ -2,7 +2,14 @@ import { StateConflict } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
-import { collectionNamed, type RagCollectionDocument, ragCollectionResource } from './collections.ts'
+import { transaction } from '../database.ts'
+import { mine } from '../resources.ts'
+import {
+  collectionNamed,
+  RagCollection,
+  type RagCollectionDocument,
+  ragCollectionResource,
+} from './collections.ts'
 import { holdEmbedder } from './embedder-choice.ts'
 import { type CollectionEmbedder, isSameEmbedder, pinned } from './embedders.ts'
 import { checked } from './problems.ts'
@@ -31,6 +38,7 @@ export async function acceptCollection(
       store_id,
       embedder,
       next_embedder: null,
+      former_embedders: [],
       metadata_schema,
       in_store: false,
       turns: 0,
@@ -64,6 +72,26 @@ export async function acceptEmbedder(
     },
   })
 }
+
+/**
+ * Records that a restored store has a former embedder of the collection, and begins to change back to the present one. A change
+ * that is under way goes on from there. Throws NotFound.
+ */
+export const acceptFormerEmbedder = (
+  { _id, tenant_id }: Pick<RagCollectionDocument, '_id' | 'tenant_id'>,
+  former: CollectionEmbedder,
+): Promise<void> =>
+  transaction(async () => {
+    const { status, embedder } = await mine(ragCollectionResource, { tenant_id }, _id)
+    if (status === 'ready')
+      await begin({ tenant_id, id: null }, ragCollectionResource, _id, 'update', {
+        set: { next_embedder: embedder },
+      })
+    await RagCollection.updateOne(
+      { _id, tenant_id },
+      { $set: { embedder: former }, $addToSet: { former_embedders: embedder } },
+    )
+  }, tenant_id)
 
 /** The tenant's store, if it takes collections. Throws `retrieval_disabled`, and StateConflict. */
 export async function readyStore(by: Pick<By, 'tenant_id'>): Promise<RagStoreDocument> {

@@ -25,7 +25,7 @@ export async function doorOf(
     : null
 }
 
-/** The way to a tenant's store. Throws `unavailable` if there is none, or it is on no host. */
+/** The way to a tenant's store. Throws `unavailable` if there is none, it is on no host, or it is being restored. */
 export const storeAtWork = async (tenant_id: string, within?: Within): Promise<Store> =>
   (await storeWithDisk(tenant_id, within)).store
 
@@ -34,13 +34,16 @@ export async function storeWithDisk(
   tenant_id: string,
   within?: Within,
 ): Promise<{ store: Store; disk_id: string | null }> {
-  const its = await RagStore.findOne({ tenant_id }, { container_id: 1 }).lean()
+  const its = await RagStore.findOne({ tenant_id }, { container_id: 1, disk_id: 1 }).lean()
   const container = its?.container_id
     ? await Container.findOne({ _id: its.container_id, tenant_id }, { host_id: 1, disks: 1 }).lean()
     : null
   if (!container?.host_id) throw new StoreError('unavailable', 'The store is on no host')
   const { _id: instance_id, host_id, disks } = container
-  return { store: storeAt({ host_id, instance_id }, within), disk_id: disks[0]?.disk_id ?? null }
+  const disk_id = disks[0]?.disk_id ?? null
+  // A restoration may still go back to the former disk: what is written here would be lost.
+  if (disk_id !== its?.disk_id) throw new StoreError('unavailable', 'The store is being restored')
+  return { store: storeAt({ host_id, instance_id }, within), disk_id }
 }
 
 /** Whether the store answers, and why not. */

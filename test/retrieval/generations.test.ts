@@ -293,6 +293,44 @@ asRoot('a change of the embedder', () => {
     await expectUntouched('spent')
   })
 
+  test('is done again if the store is restored from before it', async () => {
+    const store = ragStoreOf(tenant.owner)
+    await makeCollection('restored')
+    await (await store.takeSnapshot()).operation.success()
+    const [snapshot = ''] = await store.snapshots()
+    await (await collections().embedBy('restored', remote('words'))).operation.success()
+    await documentsOf(tenant.owner, 'restored').make('later.txt', 'The heron is later.')
+    await (await store.restore(snapshot)).operation.success()
+    await eventually(async () => {
+      const { embedder, next_embedder, operation_id } = await collections().get('restored')
+      return embedder.name === 'words' && next_embedder === null && operation_id === null
+    })
+    await eventually(
+      async () =>
+        (await RagDocument.countDocuments({ tenant_id: tenant.id, operation_id: { $ne: null } })) === 0,
+    )
+    expect(await stats('restored')).toMatchObject({ embedder: { name: 'words' }, aside: null, documents: 2 })
+    expect((await best('restored', wordOf(2)))?.headings).toEqual(['Part 2'])
+    expect((await best('restored', 'heron'))?.document.name).toBe('later.txt')
+  })
+
+  test('that is under way goes on if the store is restored', async () => {
+    const store = ragStoreOf(tenant.owner)
+    await makeCollection('resumed', 40)
+    await (await store.takeSnapshot()).operation.success()
+    const [snapshot = ''] = await store.snapshots()
+    const operation = await beginChange('resumed', 'gated-restore')
+    await (await store.restore(snapshot)).operation.success()
+    gateOf('gated-restore').open()
+    await operation.success()
+    expect(await stats('resumed')).toMatchObject({
+      embedder: { name: 'gated-restore' },
+      aside: null,
+      chunks: 40,
+    })
+    expect((await best('resumed', wordOf(39)))?.headings).toEqual(['Part 39'])
+  })
+
   test('ends with the collection, and with the store', async () => {
     await makeCollection('leaving')
     const first = await beginChange('leaving', 'gated-leaving')

@@ -47,6 +47,22 @@ async function snapshot(): Promise<string> {
 const found = async (word: string, name = 'docs'): Promise<string[]> =>
   (await documents(name).search(word, { mode: 'text' })).map(({ document }) => document.name)
 
+/** A collection with a document that has this word: a new one if there is one of this name. */
+async function remade(name: string, word: string): Promise<void> {
+  const collections = collectionsOf(tenant.owner)
+  if ((await collections.list(`?name=${name}`)).length)
+    await (await collections.delete(name)).operation.success()
+  await (await collections.create({ name })).operation.success()
+  await documents(name).make('word.txt', `The word is ${word}.`)
+}
+
+/** The store has one container and one disk. */
+async function expectOne(): Promise<void> {
+  const managed = { ...its(), managed_by: { $ne: null } }
+  expect(await Disk.countDocuments(managed)).toBe(1)
+  expect(await instanceKinds.container.model.countDocuments(managed)).toBe(1)
+}
+
 /** Waits until no document has work under way. */
 const settled = () =>
   eventually(async () => (await RagDocument.countDocuments({ ...its(), operation_id: { $ne: null } })) === 0)
@@ -113,6 +129,7 @@ asRoot('a store that is restored from a snapshot', () => {
     const { id: leaving } = await documents().make('leaves.txt', 'Fairleads leave.')
     await (await collectionsOf(tenant.owner).create({ name: 'drops' })).operation.success()
     await documents('drops').make('in.txt', 'Hawsers drop.')
+    await remade('remade', 'old')
     const since = new Date()
     const name = await snapshot()
 
@@ -122,6 +139,7 @@ asRoot('a store that is restored from a snapshot', () => {
     await (await collectionsOf(tenant.owner).delete('drops')).operation.success()
     await (await collectionsOf(tenant.owner).create({ name: 'makes' })).operation.success()
     await documents('makes').make('new.txt', 'Gantries are made.')
+    await remade('remade', 'new')
     const former = (await RagStore.findOne(its()).lean())?.disk_id
     const stays = await RagDocument.findOne({ ...its(), name: 'stays.txt' }).lean()
     // What was indexed some minutes before a snapshot is indexed again, unless it was long before.
@@ -138,6 +156,8 @@ asRoot('a store that is restored from a snapshot', () => {
     expect(await found('bronze')).toEqual([])
     expect(await found('davits')).toEqual(['comes.txt'])
     expect(await found('gantries', 'makes')).toEqual(['new.txt'])
+    expect(await found('new', 'remade')).toEqual(['word.txt'])
+    expect(await found('old', 'remade')).toEqual([])
     expect(await found('fairleads')).toEqual([])
     const door = await storeAtWork(tenant.id)
     expect((await door.search('docs', { mode: 'text', k: 5, text: 'fairleads' })).hits).toEqual([])
@@ -153,9 +173,8 @@ asRoot('a store that is restored from a snapshot', () => {
       indexed_version: 3,
     })
     // One container and one disk, which is another one, without snapshots.
-    const managed = { ...its(), managed_by: { $ne: null } }
-    expect(await instanceKinds.container.model.countDocuments(managed)).toBe(1)
-    expect((await Disk.find(managed).lean()).map(({ _id }) => _id === former)).toEqual([false])
+    await expectOne()
+    expect((await RagStore.findOne(its()).lean())?.disk_id).not.toBe(former)
     expect(await store.snapshots()).toEqual([])
   })
 
@@ -188,31 +207,49 @@ asRoot('a store that is restored from a snapshot', () => {
     expect(await found('kedges')).toEqual(['waits.txt'])
   })
 
-  test('is as before if that is cancelled or cannot be done', async () => {
-    await documents().make('same.txt', 'Masts are the same.')
-    const name = await snapshot()
-    const { operation } = await store.restore(name)
-    await operation.cancel()
-    const { state } = await operation.end()
-    await eventually(async () => (await store.now()).ready)
-    await settled()
-    expect(await found('masts')).toEqual(['same.txt'])
-    if (state === 'cancelled') expect(await store.snapshots()).toContain(name)
-    const managed = { ...its(), managed_by: { $ne: null } }
-    expect(await Disk.countDocuments(managed)).toBe(1)
-    expect(await instanceKinds.container.model.countDocuments(managed)).toBe(1)
-  })
+  test.each(['copying', 'starting', 'waiting', 'deleting'])(
+    'has lost nothing if that is cancelled at the step "%s"',
+    async (step) => {
+      await documents().make(`same-${step}.txt`, `Masts are the same: ${step}.`)
+      await remade('remade', 'former')
+      const { id } = await documents().make('goes.txt', 'Yawls go.')
+      const name = await snapshot()
+      await remade('remade', step)
+      const { operation } = await store.restore(name)
+      await eventually(async () => {
+        const { step: present, state } = await operation.now()
+        return present?.startsWith(step) || !['pending', 'running'].includes(state)
+      })
+      // It must not be carried out on a disk that goes.
+      const { operation: deletion } = await documents().delete(id)
+      await operation.cancel()
+      const { state } = await operation.end()
+      await deletion.success()
+      await eventually(async () => (await store.now()).ready)
+      await settled()
+      expect(await found('masts')).toContain(`same-${step}.txt`)
+      expect(await found(step, 'remade')).toEqual(['word.txt'])
+      expect(await found('former', 'remade')).toEqual([])
+      const door = await storeAtWork(tenant.id)
+      expect((await door.search('docs', { mode: 'text', k: 5, text: 'yawls' })).hits).toEqual([])
+      if (state === 'cancelled') expect(await store.snapshots()).toContain(name)
+      await expectOne()
+    },
+  )
 
   const cases = (['worker', 'host', 'temporal', 'mongodb', 'api'] as const).flatMap((what) =>
-    ['copying', 'starting', 'waiting', 'deleting and indexing', 'removing'].map((step) => ({ what, step })),
+    ['copying', 'starting', 'waiting', 'deleting', 'indexing', 'removing'].map((step) => ({ what, step })),
   )
   test.each(sampled(cases, 3))(
     'is restored if $what is killed at the step "$step"',
     async ({ what, step }) => {
       const { id } = await documents().make('gone.txt', 'Oars are gone.')
+      await remade('remade', 'former')
       const name = await snapshot()
       await (await documents().delete(id)).operation.success()
-      await documents().make('new.txt', 'Sails are new.')
+      const later = `new-${what}-${step}.txt`
+      await documents().make(later, `Sails are new: ${later}.`)
+      await remade('remade', what)
       const { operation } = await store.restore(name)
       await eventually(async () => {
         const { step: present, state } = await operation.now()
@@ -223,10 +260,10 @@ asRoot('a store that is restored from a snapshot', () => {
       await eventually(async () => (await store.now()).ready)
       await settled()
       expect(await found('oars')).toEqual([])
-      expect(await found('sails')).toEqual(['new.txt'])
-      const managed = { ...its(), managed_by: { $ne: null } }
-      expect(await Disk.countDocuments(managed)).toBe(1)
-      expect(await instanceKinds.container.model.countDocuments(managed)).toBe(1)
+      expect(await found('sails')).toContain(later)
+      expect(await found(what, 'remade')).toEqual(['word.txt'])
+      expect(await found('former', 'remade')).toEqual([])
+      await expectOne()
     },
   )
 })

@@ -20,8 +20,10 @@ const { awaitRagStore } = proxyActivities<RagStoreActivities>({
 const graceSec = 10
 
 /** Makes what is missing of a store. A failure removes what it has made. */
-async function make({ id, carryOut, undo, progress }: Work<unknown>): Promise<{ status: string }> {
+async function make(work: Work<unknown>): Promise<{ status: string }> {
+  const { id, carryOut, undo, progress } = work
   const { disk, container, mounted, ...there } = await records.planRagStore(id)
+  for (const one of there.other_containers ?? []) await remove(work, 'container', one)
   progress('making its disk')
   undo(() => records.noteRagStore(id, { disk_id: there.disk_id }))
   const disk_id = there.disk_id ?? (await carryOut({ kind: 'disk' }, 'create', disk, { key: 'disk' }))
@@ -85,14 +87,15 @@ async function runWith(work: Work<unknown>, disk_id: string): Promise<void> {
 }
 
 /**
- * Gives the store the content of a snapshot, on a disk of its own. Until it answers with this, it can go back to the former
- * disk. What the records have since is then deleted and indexed again.
+ * Gives the store the content of a snapshot, on a disk of its own. Until the record names that, the store can go back to the
+ * former disk, and nobody else uses it (models/retrieval/store-condition.ts). What the records have since is deleted before,
+ * and indexed afterwards.
  */
 export const restoreRagStore = durable<{ snapshot: string }>(async (work) => {
   const { id, operation_id, input, carryOut, undo, settle, progress } = work
   const { disk, disk_id } = await records.planRagStore(id)
   const former = disk_id ?? ''
-  const { until, now } = await records.planRagRestore(id, input.snapshot)
+  const { until } = await records.planRagRestore(id, input.snapshot)
   progress('copying the snapshot')
   const next = await carryOut({ kind: 'disk' }, 'create', {
     ...disk,
@@ -100,19 +103,19 @@ export const restoreRagStore = durable<{ snapshot: string }>(async (work) => {
     from_snapshot: { disk_id: former, name: input.snapshot },
   })
   progress('starting the store with it')
-  undo(async () => {
-    await runWith(work, former)
-    await store.reconcileRagStore(id, now)
-  })
+  undo(() => runWith(work, former))
   await runWith(work, next)
   progress('waiting until the store answers')
   await awaitRagStore(id)
+  progress('deleting what was deleted since the snapshot')
+  await store.deleteFromRagStore(id, until)
   await settle(() => records.noteRagRestored(id, operation_id, { disk_id: former, until }, next))
   await settle(async () => {
-    progress('deleting and indexing what has changed since the snapshot')
-    await store.reconcileRagStore(id, until)
+    progress('indexing what has changed since the snapshot')
+    await store.reindexRagStore(id)
     progress('removing the former disk')
-    await remove(work, 'disk', former)
+    for (const one of (await records.partsOfRagStore(id)).disk)
+      if (one !== next) await remove(work, 'disk', one)
     await store.tidyRagStore(id)
   })
   return { status: 'ready' }
