@@ -132,7 +132,7 @@ export interface CollectionStats extends CollectionSpec {
   bytes: number
   /** Grows with each change. */
   generation: number
-  /** Whose vectors are being made aside. Null: nobody's. */
+  /** The embedder whose vectors are being made aside. Null: there is none. */
   aside: Embedder | null
 }
 
