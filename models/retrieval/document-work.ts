@@ -86,7 +86,7 @@ export async function keepVectors({ document }: Work, vectors: Float32Array[]): 
   await keeping(Buffer.concat(vectors.map(bytesOf)), async (blob) => {
     const changes = { $push: { embedded: blob }, $set: { chunks_embedded: all } }
     await record(document, { chunks_embedded }, changes, { keep: blob })
-    document.embedded.push(blob)
+    document.embedded = [...document.embedded, blob] // the former list may be that of `noWork`
     document.chunks_embedded = all
   })
 }
