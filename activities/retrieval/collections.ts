@@ -57,10 +57,10 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
     await patiently(
       async () => {
         const store = await storeAtWork(tenant_id)
-        const used = await store.useEmbedder(name, pinned(embedder)).catch((error: unknown) => {
+        const used = await store
+          .useEmbedder(name, pinned(embedder))
           // A store that does not know the call has nothing aside.
-          if (!isError(error, 'not_found')) return unlessGone(error)
-        })
+          .catch((error: unknown) => (isError(error, 'not_found') ? undefined : unlessGone(error)))
         if (used?.outcome !== 'vectors_missing' || !next_embedder) return
         const { embedder: present } = await store.stats(name)
         if (present.hash === next_embedder.hash) await takeNextEmbedder(collection)
