@@ -58,7 +58,7 @@ import { vpcs } from './network/vpcs.ts'
 import { mailSuppressions } from './mail/suppressions.ts'
 import { makeMailWebhook } from './mail/webhook.ts'
 import { makeRagCollections } from './retrieval/collections.ts'
-import { ragDocuments } from './retrieval/documents.ts'
+import { makeRagDocuments } from './retrieval/documents.ts'
 import { makeRagSearch } from './retrieval/search.ts'
 import { ragStores } from './retrieval/stores.ts'
 import { diskProtocol } from './storage/disk-protocol.ts'
@@ -122,7 +122,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...connectorLogins,
   ...ragStores,
   ...makeRagCollections(context),
-  ...ragDocuments,
+  ...makeRagDocuments(context),
   ...makeRagSearch(context),
   ...tools,
   ...toolProbes,

@@ -3,6 +3,7 @@ import { failures } from '../activities/failures.ts'
 import { heartbeats } from '../activities/heartbeats.ts'
 import { measured } from '../activities/measured.ts'
 import { type Cut, makeRagDocumentActivities } from '../activities/retrieval/documents.ts'
+import { makeRagEmbedderActivities } from '../activities/retrieval/embedders.ts'
 import type { Settings } from '../config.ts'
 import { makeDocumentExtractor } from '../drivers/documents/extractor.ts'
 import type { EmbedderFacts } from '../drivers/embedders.ts'
@@ -11,6 +12,7 @@ import { readEmbedder } from '../drivers/onnx/files.ts'
 import type { Logger } from '../lib/log.ts'
 import { documentsQueue } from '../lib/operation-workflows.ts'
 import { dataConverter, platformCodec } from '../lib/temporal.ts'
+import type { CollectionEmbedder } from '../models/retrieval/embedders.ts'
 import type { Embeddings } from '../models/retrieval/embeddings.ts'
 
 /**
@@ -24,15 +26,19 @@ export async function makeDocumentsWorker(
   log: Logger,
 ): Promise<Worker> {
   const cuts = await cutsOf(settings.KEELSON_EMBEDDERS, log)
+  // A provider's tokenizer is not known here. Most of its models read 512 tokens or more, so that the usual chunk by the first
+  // tokenizer leaves room for one that counts twice as many.
+  const [cutForOthers = null] = cuts.values()
+  const cutFor = ({ hash, connector_id }: CollectionEmbedder): Cut | null =>
+    connector_id === undefined ? (cuts.get(hash) ?? null) : cutForOthers
   return Worker.create({
     connection,
     namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
     taskQueue: documentsQueue,
-    activities: makeRagDocumentActivities({
-      extractor: makeDocumentExtractor(),
-      embeddings,
-      cutFor: ({ hash }) => cuts.get(hash) ?? null,
-    }),
+    activities: {
+      ...makeRagDocumentActivities({ extractor: makeDocumentExtractor(), embeddings, cutFor }),
+      ...makeRagEmbedderActivities({ embeddings }),
+    },
     maxConcurrentActivityTaskExecutions: settings.KEELSON_DOCUMENTS_AT_ONCE,
     dataConverter: dataConverter(platformCodec(settings)),
     interceptors: { activity: [measured, heartbeats, failures] },

@@ -6,16 +6,21 @@ import { type ErrorCode, StoreError } from '../../models/retrieval/store-rules.t
 
 // How long work on documents waits for a store or an embedder that is away. The pauses between attempts are those of
 // workflows/retrieval/documents.ts: they grow to a minute, so that 35 attempts take half an hour.
-const mostAttempts = 35
+const usualAttempts = 35
 
 /** Another attempt may succeed: the store is away, restarts with a new token, or has failed by itself. */
 const passing: ErrorCode[] = ['unavailable', 'unauthenticated', 'internal']
 
 /**
  * Runs what asks the store or the model gateway, or reads a document. Throws a failure in words, which is not retried if a
- * retry cannot help or this was the last attempt.
+ * retry cannot help or this was the last attempt. `mostAttempts`: for what has to happen, without end.
  */
-export async function patiently<T>(asking: () => Promise<T>): Promise<T> {
+export async function patiently<T>(
+  asking: () => Promise<T>,
+  { mostAttempts = usualAttempts } = {},
+): Promise<T> {
+  const failureOf = (error: Error & { code: string }, passes: string | null) =>
+    failure(error, passes, activityInfo().attempt >= mostAttempts)
   try {
     return await asking()
   } catch (error) {
@@ -34,8 +39,11 @@ export async function patiently<T>(asking: () => Promise<T>): Promise<T> {
 }
 
 /** `passes`: the code, if another attempt may succeed. */
-function failureOf(error: Error & { code: string }, passes: string | null): ApplicationFailure {
-  const isLast = activityInfo().attempt >= mostAttempts
+function failure(
+  error: Error & { code: string },
+  passes: string | null,
+  isLast: boolean,
+): ApplicationFailure {
   const given = passes !== null && isLast ? `, and it was tried for half an hour` : ''
   return ApplicationFailure.create({
     message: `${error.message}${given}`,

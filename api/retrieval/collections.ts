@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import type { EmbedderFacts } from '../../drivers/embedders.ts'
-import { InvalidInput } from '../../lib/problem.ts'
+import { PermissionDenied } from '../../lib/problem.ts'
 import {
   acceptCollection,
   acceptCollectionDeletion,
+  acceptEmbedder,
   readyStore,
 } from '../../models/retrieval/collection-acceptance.ts'
 import {
@@ -13,13 +13,13 @@ import {
   ragCollectionStates,
 } from '../../models/retrieval/collections.ts'
 import { sumsOf } from '../../models/retrieval/documents.ts'
+import { type AskedEmbedder, chooseEmbedder } from '../../models/retrieval/embedder-choice.ts'
+import type { CollectionEmbedder } from '../../models/retrieval/embedders.ts'
 import type { Embeddings } from '../../models/retrieval/embeddings.ts'
-import { answered } from '../../models/retrieval/problems.ts'
-import type { RagStoreDocument } from '../../models/retrieval/stores.ts'
-import { accepting } from '../accept.ts'
+import { accepting, acceptingOrThere } from '../accept.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
-import { operation } from '../operation.ts'
+import { type Caller, operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
 
 export const path = '/api/v1/rag/collections'
@@ -42,9 +42,23 @@ const EmbedderView = z
     name: z.string(),
     hash: z.string().describe('SHA-256 of all that decides about its vectors'),
     dimensions: z.int(),
-    most_tokens: z.int().describe('Of the longest text that it reads'),
+    most_tokens: z
+      .int()
+      .nullable()
+      .describe('Of the longest text that it reads; null: its provider does not say'),
+    connector_id: Id.nullable().describe('Null: it is one of the platform’s own'),
   })
   .meta({ id: 'RagEmbedder' })
+
+const Model = z.strictObject({
+  connector: z.string().min(1).max(200).describe('Its id, or a provider for its default'),
+  model: z.string().min(1).max(200).describe('As its provider names it'),
+})
+const Embedder = z
+  .union([z.string().min(1).max(200), Model])
+  .describe(
+    'The name or id of one of the platform’s embedders, or a model of a connector, whose use needs `connectors:use`',
+  )
 
 const CollectionView = z
   .strictObject({
@@ -55,6 +69,7 @@ const CollectionView = z
     status_reason: z.string().nullable().describe('Why the last operation failed'),
     operation_id: Id.nullable().describe('The open operation'),
     embedder: EmbedderView,
+    next_embedder: EmbedderView.nullable().describe('Takes its place when all documents are embedded by it'),
     metadata_schema: MetadataSchema,
     documents: z.int(),
     chunks: z.int().describe('In the index'),
@@ -67,11 +82,16 @@ type View = z.output<typeof CollectionView>
 
 const none = { documents: 0, chunks: 0, bytes: 0 }
 
+const embedderView = (embedder: CollectionEmbedder): z.output<typeof EmbedderView> => {
+  const { id, name, hash, dimensions, most_tokens, connector_id = null } = embedder
+  return { id, name, hash, dimensions, most_tokens, connector_id }
+}
+
 const toView = (
   collection: RagCollectionDocument,
   sums: Pick<View, 'documents' | 'chunks' | 'bytes'> = none,
 ): View => {
-  const { id, name, hash, dimensions, most_tokens } = collection.embedder
+  const { embedder, next_embedder } = collection
   return {
     id: collection._id,
     tenant_id: collection.tenant_id,
@@ -79,7 +99,8 @@ const toView = (
     status: collection.status,
     status_reason: collection.status_reason,
     operation_id: collection.operation_id,
-    embedder: { id, name, hash, dimensions, most_tokens },
+    embedder: embedderView(embedder),
+    next_embedder: next_embedder ? embedderView(next_embedder) : null,
     metadata_schema: collection.metadata_schema,
     documents: sums.documents,
     chunks: sums.chunks,
@@ -119,16 +140,13 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
     summary: 'Make a collection of documents that are searched together',
     body: z.strictObject({
       name: CollectionName.describe('Unique in the tenant'),
-      embedder: z
-        .string()
-        .max(200)
-        .optional()
-        .describe('The name or id of one of the platform’s embedders; it stays. Default: the first'),
+      embedder: Embedder.optional(),
       metadata_schema: MetadataSchema.default({}),
     }),
     responses: { 202: CollectionView },
+    refuses: [403],
     async handle({ caller, body: { name, embedder: asked, metadata_schema } }) {
-      const embedder = await embedderOf(embeddings, await readyStore(caller), asked)
+      const embedder = await embedderFor(caller, embeddings, asked)
       return accepting(caller, toView, (by) => acceptCollection(by, { name, embedder, metadata_schema }))
     },
   }),
@@ -147,6 +165,24 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
   }),
 
   operation({
+    method: 'PUT',
+    path: `${path}/{name}`,
+    permission: 'rag:update',
+    summary: 'Embed all documents by another embedder, which then takes the place of the present one',
+    params: byName,
+    body: z.strictObject({ embedder: Embedder }),
+    responses: { 200: CollectionView, 202: CollectionView },
+    refuses: [403],
+    async handle({ caller, params: { name }, body }) {
+      const { _id } = await collectionNamed(caller, name)
+      const embedder = await embedderFor(caller, embeddings, body.embedder)
+      const sums = (await sumsOf(caller.tenant_id, [_id])).get(_id)
+      const shown = (collection: RagCollectionDocument) => toView(collection, sums)
+      return acceptingOrThere(caller, shown, (by) => acceptEmbedder(by, name, embedder))
+    },
+  }),
+
+  operation({
     method: 'DELETE',
     path: `${path}/{name}`,
     permission: 'rag:delete',
@@ -158,22 +194,16 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
   }),
 ]
 
-const answersWithinMs = 10_000
-
-/** Throws InvalidInput, and Unavailable if the model gateway does not answer. */
-async function embedderOf(
+/** Throws PermissionDenied, InvalidInput, and what the model gateway refuses. */
+async function embedderFor(
+  caller: Caller,
   embeddings: Embeddings,
-  { _id: id, tenant_id }: RagStoreDocument,
-  asked: string | undefined,
-): Promise<EmbedderFacts> {
-  // On the store's account: there may be no collection in the end.
-  const purpose = { kind: 'collection' as const, id }
-  const signal = AbortSignal.timeout(answersWithinMs)
-  const models = await answered(embeddings.models({ tenant_id, purpose, signal }))
-  const found = models.find((one) => asked === undefined || one.id === asked || one.name === asked)
-  if (found) return found
-  const names = models.map(({ name }) => name).join(', ')
-  throw new InvalidInput(422, [{ pointer: '/embedder', message: `is none of the platform’s: ${names}` }])
+  asked: AskedEmbedder,
+): Promise<CollectionEmbedder> {
+  // All who search and upload then have work done with the connector.
+  if (typeof asked === 'object' && !caller.permissions.has('connectors:use'))
+    throw new PermissionDenied('connectors:use')
+  return chooseEmbedder(embeddings, await readyStore(caller), asked)
 }
 
 /** For documents about the API, which need no platform that runs. */

@@ -1,5 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite'
-import { generationOf, inTransaction } from './database.ts'
+import { forgetAside } from './aside.ts'
+import { inTransaction, nextGeneration } from './database.ts'
 import { StoreError } from './errors.ts'
 import type { Chunk, Document, Embedder, Metadata, Replaced } from './store.ts'
 import { bytesOf, vectorIn, wordsFor, writeCode } from './vectors.ts'
@@ -182,11 +183,10 @@ function removeChunks(database: DatabaseSync, removed: StoredChunk[]): void {
     vectors.run(id)
     chunks.run(id)
   }
-}
-
-function nextGeneration(database: DatabaseSync): number {
-  database.exec('UPDATE collection SET generation = generation + 1')
-  return generationOf(database)
+  forgetAside(
+    database,
+    removed.map(({ id }) => id),
+  )
 }
 
 function withCodes(added: Added[], dimensions: number): Pick<Change, 'added' | 'codes'> {

@@ -1,7 +1,7 @@
 import { type ErrorCode, problems, StoreError } from './errors.ts'
 import { checkCollectionName, checkDocumentId } from './input.ts'
 import type * as types from './store.ts'
-import { writeDocument, writeQuery } from './wire.ts'
+import { writeAside, writeDocument, writeQuery } from './wire.ts'
 
 /** Of an answer: its status, and all of its body. */
 export interface Said {
@@ -42,6 +42,19 @@ export class StoreClient implements types.Store {
 
   async search(collection: string, query: types.SearchQuery): Promise<types.SearchAnswer> {
     return this.#ask('POST', `${pathOf(collection)}/search`, writeQuery(query))
+  }
+
+  async putAside(
+    collection: string,
+    embedder: types.Embedder,
+    vectors: types.AsideVector[],
+    most: number,
+  ): Promise<types.Aside> {
+    return this.#ask('POST', `${pathOf(collection)}/aside`, writeAside(embedder, vectors, most))
+  }
+
+  async useEmbedder(collection: string, embedder: types.Embedder): Promise<types.Used> {
+    return this.#ask('PUT', `${pathOf(collection)}/embedder`, { embedder })
   }
 
   async stats(collection: string): Promise<types.CollectionStats> {

@@ -22,6 +22,11 @@ const schema = `
   );
   INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 `
+// Vectors of another embedder, which are to take the place of the present ones. `given`: how many there are.
+const asideSchema = `
+  CREATE TABLE IF NOT EXISTS aside (embedder TEXT NOT NULL, given INTEGER NOT NULL);
+  CREATE TABLE IF NOT EXISTS aside_vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+`
 // Five vectors of 384 dimensions fit into a page; two into one of the default size.
 const pageBytes = 8_192
 // A checkpoint waits for searches, each of which ends within milliseconds.
@@ -71,9 +76,13 @@ export function inTransaction<T>(database: DatabaseSync, work: () => T): T {
 export function createSchema(database: DatabaseSync, spec: CollectionSpec): void {
   inTransaction(database, () => {
     database.exec(schema)
+    createAside(database)
     database.prepare('INSERT INTO collection VALUES (?, 1)').run(JSON.stringify(spec))
   })
 }
+
+/** Also for a file of a store that knew no vectors aside. */
+export const createAside = (database: DatabaseSync): void => database.exec(asideSchema)
 
 /** Null: the file was made by a process that was killed before it had made the collection. */
 export function specOf(database: DatabaseSync): CollectionSpec | null {
@@ -85,6 +94,11 @@ export function specOf(database: DatabaseSync): CollectionSpec | null {
 
 export const generationOf = (database: DatabaseSync): number =>
   (database.prepare('SELECT generation FROM collection').get() as { generation: number }).generation
+
+export function nextGeneration(database: DatabaseSync): number {
+  database.exec('UPDATE collection SET generation = generation + 1')
+  return generationOf(database)
+}
 
 /** Writes the log into the file, and empties the log. Throws if a reader does not end. */
 export function forget(database: DatabaseSync): void {

@@ -3,6 +3,8 @@ import { Collection } from './collection.ts'
 import { collectionNotFound, faultOf, StoreError } from './errors.ts'
 import * as input from './input.ts'
 import type {
+  Aside,
+  AsideVector,
   CollectionSpec,
   CollectionStats,
   Document,
@@ -13,6 +15,7 @@ import type {
   SearchQuery,
   Snapshot,
   Store,
+  Used,
 } from './store.ts'
 import { WriterThread } from './writer-thread.ts'
 
@@ -120,8 +123,31 @@ export class SqliteStore implements Store {
 
   async search(name: string, query: SearchQuery): Promise<SearchAnswer> {
     await this.#opened
-    const collection = this.#collection(name)
-    return collection.search(input.acceptQuery(collection.spec, query), query.filter)
+    return this.#collection(name).search(query)
+  }
+
+  async putAside(name: string, embedder: Embedder, vectors: AsideVector[], most: number): Promise<Aside> {
+    return this.#inTurn(name, async () => {
+      this.#collection(name)
+      const wanted = input.acceptEmbedder(embedder)
+      return this.#writer.run('aside', name, wanted, input.acceptAside(wanted, vectors, most), most)
+    })
+  }
+
+  async useEmbedder(name: string, embedder: Embedder): Promise<Used> {
+    return this.#inTurn(name, async (): Promise<Used> => {
+      const collection = this.#collection(name)
+      const wanted = input.acceptEmbedder(embedder)
+      const lacking = await this.#writer.run('lacking', name, wanted)
+      if (lacking) return { outcome: 'vectors_missing', lacking }
+      // Before the change: searches would have to wait for it.
+      const isPresent = input.sameEmbedder(collection.spec.embedder, wanted)
+      const mirror = isPresent ? null : await collection.readAside(wanted)
+      const generation = await this.#writer.run('use', name, wanted)
+      if (mirror && generation !== null) collection.use(wanted, mirror, generation)
+      await this.#writer.run('forget', name)
+      return { outcome: 'used' }
+    })
   }
 
   async stats(name: string): Promise<CollectionStats> {

@@ -1,6 +1,13 @@
 import { invalid, StoreError } from './errors.ts'
 import { checkMetadata } from './filter.ts'
-import { type Chunk, type CollectionSpec, type Document, type Embedder, limits } from './store.ts'
+import {
+  type AsideVector,
+  type Chunk,
+  type CollectionSpec,
+  type Document,
+  type Embedder,
+  limits,
+} from './store.ts'
 import type { SearchQuery } from './store.ts'
 import { normalised } from './vectors.ts'
 
@@ -61,7 +68,7 @@ export function checkSpec(spec: CollectionSpec): void {
   }
 }
 
-function checkEmbedder(embedder: unknown): asserts embedder is Embedder {
+export function checkEmbedder(embedder: unknown): asserts embedder is Embedder {
   if (!isObject(embedder)) throw invalid('/embedder', 'An embedder has a name, a hash and dimensions')
   if (!isText(embedder['name'], 256)) throw invalid('/embedder/name', 'A name has 1 to 256 characters')
   if (!isText(embedder['hash'], 256)) throw invalid('/embedder/hash', 'A hash has 1 to 256 characters')
@@ -71,6 +78,13 @@ function checkEmbedder(embedder: unknown): asserts embedder is Embedder {
 
 export const sameEmbedder = (a: Embedder, b: Embedder): boolean =>
   a.name === b.name && a.hash === b.hash && a.dimensions === b.dimensions
+
+/** The embedder without any other field. */
+export function acceptEmbedder(embedder: unknown): Embedder {
+  checkEmbedder(embedder)
+  const { name, hash, dimensions } = embedder
+  return { name, hash, dimensions }
+}
 
 /** Throws `embedder_mismatch` unless this one is the collection's. */
 function checkSameEmbedder(given: unknown, { embedder: pinned }: CollectionSpec): void {
@@ -126,6 +140,23 @@ function acceptVector(vector: unknown, { dimensions }: Embedder, pointer: string
   const unit = normalised(vector)
   if (!unit) throw invalid(pointer, 'A vector has finite numbers, and not all are 0')
   return unit
+}
+
+const chunkName = /^[1-9]\d{0,15}-[0-9a-f]{32}$/
+
+/** Vectors of length 1. */
+export function acceptAside(embedder: Embedder, vectors: AsideVector[], most: number): AsideVector[] {
+  if (!isCount(most, 0, limits.asideChunks)) throw invalid('/most', `most is 0 to ${limits.asideChunks}`)
+  if (!Array.isArray(vectors) || vectors.length > limits.asideChunks)
+    throw invalid('/vectors', `This is a list of at most ${limits.asideChunks} vectors`)
+  return vectors.map((one: unknown, index) => {
+    const pointer = `/vectors/${index}`
+    if (!isObject(one)) throw invalid(pointer, 'This has a chunk and a vector')
+    const { chunk, vector } = one
+    if (typeof chunk !== 'string' || !chunkName.test(chunk))
+      throw invalid(`${pointer}/chunk`, 'A chunk is named as the store names it')
+    return { chunk, vector: acceptVector(vector, embedder, `${pointer}/vector`) }
+  })
 }
 
 /** What a search looks for. Null: the mode has no such part. */

@@ -1,8 +1,8 @@
 import { StoreError } from './errors.ts'
 import type { CollectionSpec, Store } from './store.ts'
-import { readDocument, readQuery, readSpec } from './wire.ts'
+import { readAside, readDocument, readEmbedder, readQuery, readSpec } from './wire.ts'
 
-// What the store answers over HTTP: its eight methods.
+// What the store answers over HTTP: its ten methods.
 
 export interface Call {
   /** Of the path, decoded. */
@@ -70,6 +70,19 @@ export const routes: Route[] = [
     method: 'POST',
     path: [...collection, 'search'],
     handle: async (store, call) => store.search(nameIn(call, 0), readQuery(await call.body())),
+  },
+  {
+    method: 'POST',
+    path: [...collection, 'aside'],
+    async handle(store, call) {
+      const { embedder, vectors, most } = readAside(await call.body())
+      return store.putAside(nameIn(call, 0), embedder, vectors, most)
+    },
+  },
+  {
+    method: 'PUT',
+    path: [...collection, 'embedder'],
+    handle: async (store, call) => store.useEmbedder(nameIn(call, 0), readEmbedder(await call.body())),
   },
   {
     method: 'POST',

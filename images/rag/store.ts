@@ -70,6 +70,33 @@ export interface SearchQuery {
   filter?: Filter
 }
 
+/** A chunk without a vector of the embedder that the collection is to have. */
+export interface LackingChunk {
+  /** Its name with this text: a vector that comes later is not taken for another text. */
+  chunk: string
+  text: string
+}
+
+export interface AsideVector {
+  /** As a LackingChunk has it. */
+  chunk: string
+  vector: Float32Array
+}
+
+/** How far the vectors of another embedder are. */
+export interface Aside {
+  /** Some of the chunks that lack one. */
+  chunks: LackingChunk[]
+  lacking: number
+  all: number
+}
+
+export type Used =
+  /** The collection has this embedder, and no vectors aside. */
+  | { outcome: 'used' }
+  /** Nothing was changed: so many chunks have no vector of this embedder. */
+  | { outcome: 'vectors_missing'; lacking: number }
+
 /** The place of a hit in one of the lists that were searched; the first is 1. */
 export interface ScorePart {
   score: number
@@ -105,6 +132,8 @@ export interface CollectionStats extends CollectionSpec {
   bytes: number
   /** Grows with each change. */
   generation: number
+  /** The embedder whose vectors are being made aside. Null: there is none. */
+  aside: Embedder | null
 }
 
 export interface Snapshot {
@@ -137,6 +166,17 @@ export interface Store {
    */
   deleteDocument(collection: string, id: string, version: number): Promise<void>
   search(collection: string, query: SearchQuery): Promise<SearchAnswer>
+  /**
+   * Takes vectors of another embedder, keeps them aside, and names up to `most` chunks that still lack one. Without vectors it
+   * begins, and drops those of a third embedder. What changes in the collection meanwhile lacks vectors again. Nothing lacks
+   * one of the collection's own embedder. Throws `embedder_mismatch` for vectors of an embedder with which it has not begun.
+   */
+  putAside(collection: string, embedder: Embedder, vectors: AsideVector[], most: number): Promise<Aside>
+  /**
+   * Has the collection use this embedder from now on: its vectors come from aside, if none is missing, all at once for
+   * searches. If it is the present one, what is aside is dropped.
+   */
+  useEmbedder(collection: string, embedder: Embedder): Promise<Used>
   stats(collection: string): Promise<CollectionStats>
   /** Writes a consistent copy of the collection in the place of its former one. */
   snapshot(collection: string): Promise<Snapshot>
@@ -149,6 +189,7 @@ export const limits = {
   k: 1_000,
   dimensions: 4_096,
   chunksPerDocument: 50_000,
+  asideChunks: 1_000,
   /** UTF-16 units, as for all texts below. */
   chunkText: 32_768,
   queryText: 32_768,

@@ -1,5 +1,5 @@
 import { invalid } from './errors.ts'
-import type { Chunk, Document, Embedder, SearchQuery } from './store.ts'
+import type { AsideVector, Chunk, Document, Embedder, SearchQuery } from './store.ts'
 import { bytesOf, vectorIn } from './vectors.ts'
 
 // Bodies of requests. A vector is a list of numbers, or its float32 values, little-endian, in base64: exact, and half as long.
@@ -56,6 +56,28 @@ export function readDocument(id: string, body: unknown): { embedder: Embedder; d
 }
 
 const chunkFields = ['hash', 'text', 'locator', 'vector']
+
+export const writeAside = (embedder: Embedder, vectors: AsideVector[], most: number): object => ({
+  embedder,
+  vectors: vectors.map(({ chunk, vector }) => ({ chunk, vector: encodeVector(vector) })),
+  most,
+})
+
+export function readAside(body: unknown): { embedder: Embedder; vectors: AsideVector[]; most: number } {
+  const { embedder, vectors = [], most } = only(body, '', ['embedder', 'vectors', 'most'])
+  only(embedder, '/embedder', embedderFields)
+  if (!Array.isArray(vectors)) throw invalid('/vectors', 'This is a list of vectors by chunk')
+  const read = vectors.map((one, index) => {
+    const { chunk, vector } = only(one, `/vectors/${index}`, ['chunk', 'vector'])
+    return { chunk, vector: decodeVector(vector, `/vectors/${index}/vector`) }
+  })
+  return { embedder, vectors: read, most } as never
+}
+
+export function readEmbedder(body: unknown): Embedder {
+  const { embedder } = only(body, '', ['embedder'])
+  return only(embedder, '/embedder', embedderFields) as never
+}
 
 export const writeQuery = ({ vector, ...rest }: SearchQuery): object => ({
   ...rest,

@@ -2,11 +2,12 @@ import { fsyncSync, mkdirSync, openSync, closeSync, renameSync, rmSync, statSync
 import { join } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import { parentPort, workerData } from 'node:worker_threads'
+import { lackingOf, putAside, useEmbedder } from './aside.ts'
 import { type Change, deleteDocument, replaceDocument } from './changes.ts'
-import { createSchema, forget, generationOf, openForWriting, specOf } from './database.ts'
+import { createAside, createSchema, forget, generationOf, openForWriting, specOf } from './database.ts'
 import { faultOf, StoreError } from './errors.ts'
 import { collectionFile, collectionsIn, removeCollection, snapshotPath } from './files.ts'
-import type { CollectionSpec, Document, Embedder, Replaced, Snapshot } from './store.ts'
+import type { Aside, AsideVector, CollectionSpec, Document, Embedder, Replaced, Snapshot } from './store.ts'
 
 // The thread that writes all collections of a store, one change after the other. The main thread searches meanwhile.
 
@@ -27,6 +28,10 @@ export interface Orders {
     document: Document,
   ) => { result: Replaced; change: Change | null }
   delete: (name: string, id: string, version: number) => Change | null
+  aside: (name: string, embedder: Embedder, vectors: AsideVector[], most: number) => Aside
+  /** How many chunks have no vector of this embedder. */
+  lacking: (name: string, embedder: Embedder) => number
+  use: (name: string, embedder: Embedder) => number | null
   /** Takes what was removed out of all files of the collection. */
   forget: (name: string) => void
   snapshot: (name: string) => Snapshot
@@ -69,6 +74,9 @@ const orders: Orders = {
 
   replace: (name, embedder, document) => replaceDocument(databaseOf(name), embedder, document),
   delete: (name, id, version) => deleteDocument(databaseOf(name), id, version),
+  aside: (name, embedder, vectors, most) => putAside(databaseOf(name), embedder, vectors, most),
+  lacking: (name, embedder) => lackingOf(databaseOf(name), embedder),
+  use: (name, embedder) => useEmbedder(databaseOf(name), embedder),
   forget: (name) => forget(databaseOf(name)),
 
   snapshot(name) {
@@ -99,6 +107,7 @@ function openCollection(name: string): Opened | null {
       removeCollection(folder, name)
       return null
     }
+    createAside(database)
     forget(database) // of deletions whose process was killed
     open.set(name, database)
     return { name, spec }

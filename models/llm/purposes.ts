@@ -3,6 +3,6 @@ export const purposeKinds = ['session', 'run', 'member', 'document', 'collection
 
 export interface Purpose {
   kind: (typeof purposeKinds)[number]
-  /** The id of the agent session, the workflow run, the team's member, the document, or the collection that is asked. */
+  /** The id of the agent session, the workflow run, the team's member, the document, or the collection that is asked or embedded anew. */
   id: string
 }

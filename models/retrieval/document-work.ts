@@ -7,6 +7,7 @@ import { closeLedger } from '../llm/ledgers.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { RagCollection, type RagCollectionDocument } from './collections.ts'
 import {
+  blobsOf,
   blobsOfWork,
   type DocumentStage,
   noWork,
@@ -39,11 +40,21 @@ export async function atStage(id: string, operation_id: string, stage: DocumentS
   return collection && { document, collection }
 }
 
-/** Keeps the chunks of the upload. */
-export const keepExtracted = ({ document }: Work, extracted: ExtractedDocument): Promise<void> =>
-  keeping(json(extracted), (blob) =>
-    record(document, { extracted: null }, { extracted: blob }, { keep: blob }),
-  )
+/** Keeps the chunks of the upload. The document is then as it is recorded. */
+export const keepExtracted = ({ document, collection }: Work, extracted: ExtractedDocument): Promise<void> =>
+  keeping(json(extracted), async (blob) => {
+    const made = { extracted: blob, made_for: collection.embedder.hash }
+    await record(document, { extracted: null }, made, { keep: blob })
+    Object.assign(document, made)
+  })
+
+/** Forgets chunks and vectors that were made for another embedder than the collection has now. */
+export async function forgetOthers({ document, collection }: Work): Promise<void> {
+  const { extracted, made_for } = document
+  if (!extracted || made_for === collection.embedder.hash) return
+  await record(document, { extracted, made_for }, noWork, { drop: blobsOfWork(document) })
+  Object.assign(document, noWork)
+}
 
 /** The chunks of the upload. */
 export const extractedOf = ({ document }: Work): Promise<ExtractedDocument> =>
@@ -62,7 +73,7 @@ export async function addLacking(work: Work, more: string[]): Promise<string[]> 
       document,
       { lacking: document.lacking },
       { lacking: blob, chunks_to_embed: lacking.length },
-      { keep: blob, drop: document.lacking },
+      { keep: blob, drop: document.lacking ? [document.lacking] : [] },
     ),
   )
   return lacking
@@ -75,7 +86,7 @@ export async function keepVectors({ document }: Work, vectors: Float32Array[]): 
   await keeping(Buffer.concat(vectors.map(bytesOf)), async (blob) => {
     const changes = { $push: { embedded: blob }, $set: { chunks_embedded: all } }
     await record(document, { chunks_embedded }, changes, { keep: blob })
-    document.embedded.push(blob)
+    document.embedded = [...document.embedded, blob] // the former list may be that of `noWork`
     document.chunks_embedded = all
   })
 }
@@ -115,9 +126,9 @@ export const forgetContent = (id: string, operation_id: string): Promise<void> =
   transaction(async () => {
     const document = await RagDocument.findOne({ _id: id, operation_id }).setOptions(everyTenant).lean()
     if (!document) return
-    const { tenant_id, content } = document
-    await dropBlobs([...(content ? [content] : []), ...blobsOfWork(document)])
-    await RagDocument.updateOne({ _id: id, tenant_id }, { $set: { content: null, ...noWork } })
+    const { tenant_id } = document
+    await dropBlobs(blobsOf(document))
+    await RagDocument.updateOne({ _id: id, tenant_id }, { $set: { content: [], upload: null, ...noWork } })
     await closeLedger(tenant_id, { kind: 'document', id })
   })
 
@@ -126,14 +137,14 @@ const record = (
   { _id, tenant_id, operation_id }: RagDocumentDocument,
   asRead: object,
   changes: UpdateQuery<RagDocumentDocument>,
-  { keep, drop = null }: { keep: BlobName; drop?: BlobName | null },
+  { keep, drop = [] }: { keep?: BlobName; drop?: BlobName[] },
 ): Promise<void> =>
   transaction(async () => {
     const its = { _id, tenant_id, operation_id, ...asRead }
     const { matchedCount } = await RagDocument.updateOne(its, changes)
     if (!matchedCount) throw new Error(`the document ${_id} has changed since it was read`)
-    await keepBlob(keep)
-    if (drop) await dropBlobs([drop])
+    if (keep) await keepBlob(keep)
+    await dropBlobs(drop)
   })
 
 async function keeping(bytes: Uint8Array, keep: (blob: BlobName) => Promise<void>): Promise<void> {

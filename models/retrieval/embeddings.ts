@@ -38,7 +38,7 @@ interface Failure {
 
 export interface EmbeddingsAsked {
   tenant_id: string
-  /** A document, or a collection for a question to it. Its ledger is opened, and must not be closed. */
+  /** A document, or a collection for a question to it or another embedder. Its ledger is opened, and must not be closed. */
   purpose: Purpose & { kind: 'document' | 'collection' }
   /** Null: `model` is one of the platform's own, best by its id, which has the hash. */
   connector_id: string | null

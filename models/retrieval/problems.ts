@@ -46,7 +46,7 @@ function ofEmbedding(error: EmbeddingFailed): Problem {
       { pointer: '/query', message: 'is longer than the embedder reads: shorten it, or search by `text`' },
     ])
   if (status === 429) return new TooManyRequests(1)
-  if (status === 403 && permanent) return new Problem(403, code, 'The model cannot be called', message)
+  if (permanent) return new Problem(status === 403 ? 403 : 409, code, 'The model cannot be called', message)
   return noEmbedder(error)
 }
 

@@ -6,7 +6,14 @@ import { needSameManager } from '../managed.ts'
 import { subnetResource } from '../network/subnets.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
-import { newHostname, newStoreSecrets, RagStore, type RagStoreDocument, ragStoreResource } from './stores.ts'
+import {
+  newHostname,
+  newStoreSecrets,
+  RagStore,
+  type RagStoreDocument,
+  ragStoreResource,
+  usuallyKept,
+} from './stores.ts'
 
 export type NewRagStore = Pick<RagStoreDocument, 'subnet_id' | 'cpu_cores' | 'memory_mib' | 'size_gib'>
 
@@ -36,6 +43,10 @@ export async function acceptRagStore(by: By, { subnet_id, ...size }: NewRagStore
         secrets_of: null,
         disk_id: null,
         container_id: null,
+        former_disks: [],
+        snapshot_timing: null,
+        next_snapshot_at: null,
+        snapshots_kept: usuallyKept,
         turns: 0,
       },
     })
@@ -51,8 +62,7 @@ async function again(by: By, there: RagStoreDocument, subnet_id: string): Promis
       `The store is in the subnet ${there.subnet_id}, and does not move: disable retrieval first, which deletes its documents`,
       { extensions: { subnet_id: there.subnet_id } },
     )
-  const isThere = there.status === 'ready' || there.status === 'updating' || there.status === 'creating'
-  if (isThere) return { document: there, operation: null }
+  if (there.status !== 'error' && there.status !== 'deleting') return { document: there, operation: null }
   return begin(by, ragStoreResource, there._id, 'enable')
 }
 

@@ -2,7 +2,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { join } from 'node:path'
 import { afterEach, expect, test } from '@jest/globals'
 import { collectionFile } from '../../images/rag/files.ts'
-import type { Document, Embedder } from '../../images/rag/store.ts'
+import type { AsideVector, Document, Embedder } from '../../images/rag/store.ts'
 import { bytesOf, normalised } from '../../images/rag/vectors.ts'
 import { Dice } from '../support/random.ts'
 import { seed } from '../support/sampled.ts'
@@ -59,8 +59,9 @@ const words = (count: number): string[] => Array.from({ length: count }, word)
 let opened: OpenStore
 afterEach(() => opened.close())
 
+const makeEmpty = () => opened.store.createCollection(collection, { embedder, metadata_schema: {} })
 async function fill(): Promise<void> {
-  await opened.store.createCollection(collection, { embedder, metadata_schema: {} })
+  await makeEmpty()
   for (let number = 0; number < 20; number++)
     await opened.store.replaceDocument(collection, embedder, documentWith(`other-${number}`, 1, words(5)))
 }
@@ -90,6 +91,59 @@ test('the chunks that a new version lacks are in no file, and the others are', a
   await replace(next)
   expect(found({ ...document, chunks: gone })).toEqual([])
   expect(found({ ...next, chunks: document.chunks.slice(0, 1) })).not.toEqual([])
+})
+
+const nextEmbedder: Embedder = { ...embedder, hash: 'next' }
+
+/** Gives each chunk a vector of the next embedder. Returns what a file would have in it of some of them. */
+async function fillAside(): Promise<Record<string, Uint8Array>> {
+  const { chunks } = await opened.store.putAside(collection, nextEmbedder, [], 1_000)
+  const vectors = clusteredVectors(chunks.length, {
+    dimensions: embedder.dimensions,
+    clusters: 1,
+    seed: ++made,
+  })
+  const given: AsideVector[] = chunks.map(({ chunk }, index) => ({
+    chunk,
+    vector: vectors[index] as Float32Array,
+  }))
+  await opened.store.putAside(collection, nextEmbedder, given, 0)
+  return Object.fromEntries(
+    given.slice(-8).map(({ chunk, vector }) => {
+      const unit = bytesOf(normalised(vector) as Float32Array)
+      return [chunk, unit.slice(0, 24)]
+    }),
+  )
+}
+
+test('the vectors of an embedder that was replaced are in no file, and its texts are', async () => {
+  opened = await openEngine()
+  await fill()
+  const document = documentWith('secret', 1, words(8))
+  await replace(document)
+  await fillAside()
+  expect(await opened.store.useEmbedder(collection, nextEmbedder)).toEqual({ outcome: 'used' })
+  const traces = found(document).map((trace) => trace.replace(/ in .*/, ''))
+  expect(traces.filter((trace) => trace.includes('vector'))).toEqual([])
+  expect(new Set(traces).size).toBe(8)
+})
+
+test('vectors aside that are given up, or whose document is deleted, are in no file', async () => {
+  opened = await openEngine()
+  await fill()
+  const files = join(opened.folder, 'collections')
+  for (const forget of [
+    () => opened.store.deleteDocument(collection, 'secret', 1),
+    () => opened.store.useEmbedder(collection, embedder),
+  ]) {
+    await replace(documentWith('secret', 1, words(8)))
+    const traces = await fillAside()
+    expect(new Set(filesWith(files, traces).map((trace) => trace.replace(/ in .*/, ''))).size).toBe(8)
+    await forget()
+    expect(filesWith(files, traces)).toEqual([])
+    await opened.store.dropCollection(collection)
+    await makeEmpty()
+  }
 })
 
 test('a collection that is dropped is in no file of the store', async () => {

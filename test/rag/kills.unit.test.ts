@@ -2,10 +2,11 @@ import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, expect, test } from '@jest/globals'
 import { collectionFile } from '../../images/rag/files.ts'
-import type { Hit } from '../../images/rag/store.ts'
+import type { Embedder, Hit } from '../../images/rag/store.ts'
 import { isLong } from '../support/long.ts'
 import { Dice } from '../support/random.ts'
 import { seed } from '../support/sampled.ts'
+import { fillAside, nextEmbedder } from '../support/rag/conformance-asides.ts'
 import { documentOf, embedder, spec, vectorOf } from '../support/rag/samples.ts'
 import { openServer, type ServedStore } from '../support/rag/servers.ts'
 
@@ -93,6 +94,44 @@ test('a store that is killed while it replaces a document has all of the old or 
   // What was killed can be sent again.
   await served.store.replaceDocument(collection, embedder, documentAt(version + 1))
   expect(await wholeVersion()).toBe(version + 1)
+  await served.stop()
+  checkFile()
+})
+
+test('a store that is killed while it changes its embedder has the former one or the next one', async () => {
+  served = await openServer()
+  await served.store.createCollection(collection, spec)
+  await served.store.replaceDocument(collection, embedder, documentAt(2))
+  const both = [embedder, nextEmbedder]
+  for (let round = 0; round < rounds / 2; round++) {
+    const [now, next] = both.toSorted((a) => (a === both[round % 2] ? -1 : 1)) as [Embedder, Embedder]
+    // First, a moment of the way there.
+    const filling = fillAside(served.store, collection, 50, next).catch(() => 'killed')
+    await delay(dice.number(100))
+    await served.kill()
+    await filling
+    await fillAside(served.store, collection, 200, next)
+    const using = served.store.useEmbedder(collection, next).then(
+      () => true,
+      () => false,
+    )
+    await delay(dice.number(20))
+    await served.kill()
+    const acknowledged = await using
+    const { embedder: used, chunks } = await served.store.stats(collection)
+    expect(chunks).toBe(sizeOf(2))
+    if (acknowledged) expect(used).toEqual(next)
+    else expect(both).toContainEqual(used)
+    const { hits } = await served.store.search(collection, {
+      mode: 'vector',
+      k: 1,
+      vector: vectorOf('common chunk 7', used.dimensions),
+      embedder: used,
+    })
+    expect(hits).toMatchObject([{ text: 'common chunk 7', score: expect.closeTo(1) }])
+    if (used.name === now.name)
+      expect(await served.store.useEmbedder(collection, next)).toEqual({ outcome: 'used' })
+  }
   await served.stop()
   checkFile()
 })

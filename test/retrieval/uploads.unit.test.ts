@@ -99,6 +99,7 @@ describe('a refusal', () => {
       'collection_not_found',
     ],
     ['of a spent budget', ofGateway('budget_exceeded', 403, true), 403, 'budget_exceeded'],
+    ['of a model that has changed', ofGateway('model_not_found', 404, true), 409, 'model_not_found'],
     ['of a long question', ofGateway('text_too_long', 400, true), 422, 'invalid_input'],
     ['of too many calls', ofGateway('too_many_calls', 429, false), 429, 'too_many_requests'],
     ['of a gateway that is late', new DOMException('late', 'TimeoutError'), 503, 'unavailable'],

@@ -88,6 +88,8 @@ export const providerPorts = {
   github: layout.apiPort + 75,
   models: layout.apiPort + 76,
 }
+/** The provider of models that the tests start (test/support/model-provider/), for the stack's own gateway. */
+export const modelProviderPort = layout.apiPort + 77
 const at = (port: number): string => `http://127.0.0.1:${port}`
 
 /** The platform's client at the Git hosts. */
@@ -119,6 +121,7 @@ export const outboundAllowed = [
   `127.0.0.1:${tenantS3.port}`,
   ...Object.values(toolServers).map((port) => `127.0.0.1:${port}`),
   ...Object.values(providerPorts).map((port) => `127.0.0.1:${port}`),
+  `127.0.0.1:${modelProviderPort}`,
 ]
 
 /** More resources than any test needs, whatever the machine has. */

@@ -1,15 +1,5 @@
-import { proxyActivities } from '@temporalio/workflow'
-import type { RagCollectionActivities } from '../../activities/retrieval/collections.ts'
 import { durable } from '../durable.ts'
-
-/** What asks the store, or goes through many records. */
-export const store = proxyActivities<RagCollectionActivities>({
-  startToCloseTimeout: '1 hour', // of thousands of documents; a retry goes on
-  heartbeatTimeout: '10 s', // detects a killed worker soon
-  // activities/retrieval/patience.ts counts the attempts.
-  retry: { initialInterval: '1 s', backoffCoefficient: 2, maximumInterval: '1 minute' },
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED', // what supersedes it must not overtake it
-})
+import { steps, store } from './steps.ts'
 
 /** Has nothing to undo: an empty collection in the store goes away with the record, or when its name is used again. */
 export const createRagCollection = durable(
@@ -20,6 +10,25 @@ export const createRagCollection = durable(
   },
   { onFailure: 'error' },
 )
+
+/**
+ * Changes the embedder. The former one serves until the store has all vectors of the next one, those of documents too that come
+ * meanwhile.
+ */
+export const updateRagCollection = durable(async ({ id, operation_id, progress, renew, undo }) => {
+  undo(() => store.settleRagEmbedder(id))
+  for (;;) {
+    progress('embedding its documents anew')
+    for (;;) {
+      const { embedded, all } = await steps.embedRagCollection(id, operation_id)
+      if (embedded === all) break
+      progress(`embedding its documents anew: ${embedded} of ${all} chunks are done`)
+      await renew()
+    }
+    progress('changing to the next embedder')
+    if (await steps.useNextRagEmbedder(id, operation_id)) return { status: 'ready', next_embedder: null }
+  }
+})
 
 /** Deletes a collection with its documents. */
 export const deleteRagCollection = durable(

@@ -1,6 +1,16 @@
+import { createHash } from 'node:crypto'
 import { newId } from '../../../lib/ids.ts'
 import type { Answer, Json } from './ask.ts'
 import type { Accepted, Caller } from './caller.ts'
+import { uploadAt } from './uploads.ts'
+
+export interface EmbedderBody extends Json {
+  id: string
+  name: string
+  hash: string
+  dimensions: number
+  connector_id: string | null
+}
 
 /** The fields of a collection that tests read from the API. */
 export interface CollectionBody extends Json {
@@ -8,7 +18,9 @@ export interface CollectionBody extends Json {
   name: string
   status: string
   status_reason: string | null
-  embedder: { id: string; name: string; dimensions: number }
+  operation_id: string | null
+  embedder: EmbedderBody
+  next_embedder: EmbedderBody | null
   documents: number
   chunks: number
 }
@@ -28,6 +40,7 @@ export interface DocumentBody extends Json {
   chunks: number | null
   tokens: number | null
   pages: number | null
+  upload: { url: string | null; size_bytes: number; received_bytes: number } | null
 }
 
 /** A hit of a search. */
@@ -50,7 +63,18 @@ export const collectionsOf = (caller: Caller) => ({
   get: (name: string): Promise<CollectionBody> => caller.get<CollectionBody>(`${root}/${name}`),
   list: async (query = '') =>
     (await caller.get<{ items: CollectionBody[]; total: number }>(`${root}${query}`)).items,
+  askEmbedder: (name: string, embedder: unknown): Promise<Answer> =>
+    caller.ask('PUT', `${root}/${name}`, { embedder }),
+  /** The request must be accepted. */
+  embedBy: (name: string, embedder: unknown): Promise<Accepted> =>
+    caller.begin('PUT', `${root}/${name}`, { embedder }),
   delete: (name: string): Promise<Accepted> => caller.begin('DELETE', `${root}/${name}`),
+})
+
+/** What a content that is sent in parts is announced by. */
+export const announced = (content: Buffer) => ({
+  size_bytes: content.length,
+  sha256: createHash('sha256').update(content).digest('hex'),
 })
 
 /** The documents of a collection. */
@@ -71,11 +95,19 @@ export function documentsOf(caller: Caller, collection: string) {
       await operation.success()
       return documents.get(id)
     },
+    /** Announces a content that is to be sent in parts; must be accepted. */
+    async announce(name: string, content: Buffer, over: Json = {}) {
+      const accepted = await caller.begin('POST', path, { name, upload: announced(content), ...over })
+      const { url } = accepted.body['upload'] as { url: string }
+      return { ...accepted, url, sent: uploadAt(url) }
+    },
     get: (id: string): Promise<DocumentBody> => caller.get<DocumentBody>(`${path}/${id}`),
     list: async (query = '') =>
       (await caller.get<{ items: DocumentBody[]; total: number }>(`${path}${query}`)).items,
     retry: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/retry`),
     delete: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}`),
+    /** With the snapshots that may have it. */
+    purge: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}?purge=true`),
     askSearch: (body: Json): Promise<Answer> => caller.ask('POST', `${root}/${collection}/search`, body),
     /** The hits; must succeed. */
     async search(query: string, over: Json = {}): Promise<HitBody[]> {

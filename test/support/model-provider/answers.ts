@@ -1,3 +1,5 @@
+import { createHash } from 'node:crypto'
+
 // What a scripted model says, in both APIs. All of its figures are fixed, so that a test knows what a call took.
 
 export const said = {
@@ -222,12 +224,29 @@ export function messageEvents({ body, figures }: Asked): string[] {
   return all.map((data) => event(data, data.type))
 }
 
-export const embedding = ({ body }: Asked): object => ({
-  object: 'list',
-  model: body['model'],
-  data: [{ object: 'embedding', index: 0, embedding: [0.25, -0.5] }],
-  usage: { prompt_tokens: said.usage.input, total_tokens: said.usage.input },
-})
+/** One vector for a text; for a list of texts, vectors that are near each other if the texts share words. */
+export const embedding = ({ body }: Asked): object => {
+  const { input } = body
+  const vectors = Array.isArray(input) ? input.map((one) => wordVector(String(one))) : [[0.25, -0.5]]
+  return {
+    object: 'list',
+    model: body['model'],
+    data: vectors.map((vector, index) => ({ object: 'embedding', index, embedding: vector })),
+    usage: { prompt_tokens: said.usage.input, total_tokens: said.usage.input },
+  }
+}
+
+export const wordDimensions = 512
+
+/** How often each word occurs, by a hash of the word. */
+export function wordVector(input: string): number[] {
+  const vector = Array.from({ length: wordDimensions }, () => 0)
+  for (const [word] of input.toLowerCase().matchAll(/\w+/g)) {
+    const at = createHash('sha256').update(word).digest().readUInt16LE() % wordDimensions
+    vector[at] = (vector[at] as number) + 1
+  }
+  return vector
+}
 
 export const models = {
   object: 'list',

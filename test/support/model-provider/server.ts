@@ -31,9 +31,12 @@ export interface Treatment {
 /**
  * A provider of models whose answers a test scripts: a server that speaks the APIs of OpenAI and Anthropic below `/v1`, and
  * OpenAI's where Google has it.
- * `treat` says how it treats a request, by its model and the number of requests for it, from 1.
+ * `treat` says how it treats a request, by its model and the number of requests for it, from 1. `onPort`: default, any.
  */
-export async function startModelProvider(treat: (model: string, count: number) => Treatment = () => ({})) {
+export async function startModelProvider(
+  treat: (model: string, count: number) => Treatment = () => ({}),
+  onPort = 0,
+) {
   const asked: AskedProvider[] = []
   const left = new Set<string>()
   const server = createServer((request, res) => {
@@ -66,7 +69,7 @@ export async function startModelProvider(treat: (model: string, count: number) =
     res.end(JSON.stringify(whole(made)))
   }
 
-  server.listen(0, '127.0.0.1')
+  server.listen(onPort, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   return {

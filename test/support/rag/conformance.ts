@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { describeAsides } from './conformance-asides.ts'
 import { describeDocuments } from './conformance-documents.ts'
 import { describeSearches } from './conformance-searches.ts'
 import { documentOf, embedder, spec } from './samples.ts'
@@ -73,6 +74,7 @@ export function describeStore(name: string, open: () => Promise<OpenStore>): voi
 
     describeDocuments(all)
     describeSearches(all)
+    describeAsides(all)
 
     test('a snapshot is a copy of the collection as it is, in the place of the former one', async () => {
       const collection = await makeCollection([documentOf('d', 1, ['red fox'])])
