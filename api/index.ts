@@ -1,4 +1,5 @@
 import '../models/index.ts' // the rules by which operations are accepted
+import { aiWorkflows } from './ai/ai-workflows.ts'
 import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
@@ -126,6 +127,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeRagSearch(context),
   ...tools,
   ...toolProbes,
+  ...aiWorkflows,
   ...hosts,
   ...limits,
   ...llmUsage,

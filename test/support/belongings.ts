@@ -11,6 +11,7 @@ import { User } from '../../models/identity/users.ts'
 import { RagCollection } from '../../models/retrieval/collections.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
 import { sealSecret } from '../../models/secrets.ts'
+import { aiWorkflowsOf } from './clients/ai-workflows.ts'
 import { toolsOf } from './clients/tools.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
@@ -138,6 +139,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const { items: browsers } = await tenant.owner.get<{ items: { id: string }[] }>('/api/v1/account/browsers')
   const user = await (await tenant.user('viewer')).get<{ id: string }>('/api/v1/account')
   const tool = await toolsOf(tenant.owner).make({ kind: 'builtin', builtin: 'search' })
+  const workflow = await aiWorkflowsOf(tenant.owner).make()
   return {
     'account/sessions': { id: sessions[0]?.id ?? '' },
     'account/browsers': { id: browsers[0]?.id ?? '' },
@@ -180,6 +182,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'backup-targets': { id: await makeTarget(tenant.id) },
     connectors: { id: await makeConnector(tenant.id) },
     tools: { id: tool.id },
+    workflows: { id: workflow.id },
     'rag/collections': await makeCollection(tenant.id),
   }
 }
