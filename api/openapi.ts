@@ -168,7 +168,8 @@ function successResponse(operation: Operation, schemas: Json): Json {
     ? { [body.stream]: { schema: schemaOf(body.schema, 'output', schemas) } }
     : body && { 'application/json': { schema: schemaOf(body, 'output', schemas) } }
   const own = status === 201 ? ['Location'] : status === 202 ? ['Operation-Location'] : []
-  const etag = operation.revised && content ? ['ETag'] : []
+  const isShown = body !== null && 'shape' in body && 'revision' in (body.shape as object)
+  const etag = operation.revised && isShown ? ['ETag'] : []
   const answer = (as: number, headers: string[]): Json => ({
     [as]: {
       description: statusText[as],

@@ -1,26 +1,10 @@
 import { z } from 'zod'
-import { draftFault } from '../../lib/ai/validate-form.ts'
-import {
-  AiWorkflow,
-  aiWorkflowOf,
-  changeAiWorkflow,
-  createAiWorkflow,
-  deleteAiWorkflow,
-} from '../../models/ai/ai-workflows.ts'
-import { byId, Name, Tags } from '../fields.ts'
+import { AiWorkflow, aiWorkflowOf, changeAiWorkflow, createAiWorkflow } from '../../models/ai/ai-workflows.ts'
+import { deleteAiWorkflow } from '../../models/ai/deletion.ts'
+import { byId, forced, Name, Tags } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
-import { path, toSummary, toView, WorkflowSummaryView, WorkflowView } from './views.ts'
-
-/** A draft may be unfinished or wrong, and only bounds keep it from being stored. */
-export const Draft = z
-  .custom<Record<string, unknown>>()
-  .check((context) => {
-    const fault = draftFault(context.value)
-    if (fault) context.issues.push({ code: 'custom', input: '', path: [], message: fault[1] })
-  })
-  .meta({ type: 'object', additionalProperties: {} })
-  .describe('A spec (docs/ai-workflows.md). It may be unfinished: `validate` and `publish` look at it')
+import { Draft, path, toSummary, toView, WorkflowSummaryView, WorkflowView } from './views.ts'
 
 const about = {
   name: Name,
@@ -87,10 +71,11 @@ export const aiWorkflows = [
     method: 'DELETE',
     path: `${path}/{id}`,
     permission: 'workflows:delete',
-    summary: 'Delete an AI workflow',
+    summary: 'Delete an AI workflow that no other calls, with its versions',
     params: byId,
+    query: forced,
     responses: { 204: null },
     revised: true,
-    handle: ({ caller, params, revisions }) => deleteAiWorkflow(caller, params.id, revisions),
+    handle: ({ caller, params, query, revisions }) => deleteAiWorkflow(caller, params.id, revisions, query),
   }),
 ]

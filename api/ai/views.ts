@@ -1,10 +1,22 @@
 import { z } from 'zod'
+import { draftFault } from '../../lib/ai/validate-form.ts'
 import { type AiWorkflowDocument, aiWorkflowStates, draftOf } from '../../models/ai/ai-workflows.ts'
+import { type AiWorkflowVersionDocument, specOf, useKinds } from '../../models/ai/versions.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 
 export const path = '/api/v1/workflows'
 
-export const Json = z.record(z.string(), z.unknown())
+const Json = z.record(z.string(), z.unknown())
+
+/** A draft may be unfinished or wrong; only bounds keep it from being stored. */
+export const Draft = z
+  .custom<Record<string, unknown>>()
+  .check((context) => {
+    const fault = draftFault(context.value)
+    if (fault) context.issues.push({ code: 'custom', input: '', path: [], message: fault[1] })
+  })
+  .meta({ type: 'object', additionalProperties: {} })
+  .describe('A spec (docs/ai-workflows.md). It may be unfinished: `validate` and `publish` look at it')
 
 const shown = {
   id: Id,
@@ -49,4 +61,50 @@ export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof Workflo
 export const toView = (workflow: AiWorkflowDocument): z.output<typeof WorkflowView> => ({
   ...toSummary(workflow),
   spec: draftOf(workflow),
+})
+
+const shownOfVersion = {
+  workflow_id: Id,
+  version: z.int().min(1),
+  spec_sha256: z.string().describe('Of the spec’s canonical JSON (RFC 8785)'),
+  created_at: Timestamp,
+}
+
+export const VersionSummaryView = z.strictObject(shownOfVersion).meta({ id: 'WorkflowVersionSummary' })
+
+export const VersionView = z
+  .strictObject({
+    ...shownOfVersion,
+    uses: z
+      .array(
+        z.strictObject({
+          kind: z.enum(useKinds),
+          reference: z.string().describe('As the spec names it'),
+          id: Id.nullable().describe('Null: the connector that is the provider’s default at the time'),
+          version: z.int().nullable().describe('Of a workflow; null: the one published last at the time'),
+        }),
+      )
+      .describe('What the spec names of the tenant’s'),
+    spec: Json,
+  })
+  .meta({ id: 'WorkflowVersion' })
+
+export const toVersionSummary = (
+  version: AiWorkflowVersionDocument,
+): z.output<typeof VersionSummaryView> => ({
+  workflow_id: version.workflow_id,
+  version: version.version,
+  spec_sha256: version.spec_sha256,
+  created_at: time(version.created_at),
+})
+
+export const toVersionView = (version: AiWorkflowVersionDocument): z.output<typeof VersionView> => ({
+  ...toVersionSummary(version),
+  uses: version.uses.map(({ kind, reference, id, version: number }) => ({
+    kind,
+    reference,
+    id,
+    version: number,
+  })),
+  spec: specOf(version),
 })

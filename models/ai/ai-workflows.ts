@@ -32,6 +32,8 @@ export interface AiWorkflowDocument {
   /** The version published last, and its hash. Null: there is none. */
   latest_version: number | null
   latest_sha256: string | null
+  /** What that version uses (uses.ts). */
+  uses: string[]
   /** Counts the locks taken on it, as a parent's. */
   turns: number
   created_at: Date
@@ -51,6 +53,7 @@ const schema = new Schema<AiWorkflowDocument>(
     revision: { type: Number, required: true },
     latest_version: { type: Number, default: null },
     latest_sha256: { type: String, default: null },
+    uses: { type: [String], default: [] },
     turns: { type: Number, default: 0 },
   },
   { ...documentOptions, collection: 'ai_workflows' },
@@ -58,6 +61,7 @@ const schema = new Schema<AiWorkflowDocument>(
 tenantScoped(schema)
 schema.index({ tenant_id: 1, name: 1 }, { unique: true })
 schema.index({ tenant_id: 1, created_at: -1, _id: -1 })
+schema.index({ tenant_id: 1, uses: 1 })
 export const AiWorkflow = mongoose.model<AiWorkflowDocument>('AiWorkflow', schema)
 
 /** In sentences. */
@@ -107,7 +111,7 @@ export async function changeAiWorkflow(
   const set = { ...Object.fromEntries(given), ...(spec ? stored(spec) : {}) }
   const changed = await named(title, about.name ?? '', () =>
     AiWorkflow.findOneAndUpdate(
-      { _id, tenant_id, ...of(revisions) },
+      { _id, tenant_id, ...atRevisions(revisions) },
       { $set: set, $inc: { revision: 1 } },
       { returnDocument: 'after' },
     ).lean(),
@@ -115,25 +119,17 @@ export async function changeAiWorkflow(
   return changed ?? refuse(tenant_id, _id)
 }
 
-/** Throws NotFound, RevisionDiffers. */
-export async function deleteAiWorkflow(
-  { tenant_id }: Owner,
-  _id: string,
-  revisions: number[] | null,
-): Promise<void> {
-  const { deletedCount } = await AiWorkflow.deleteOne({ _id, tenant_id, ...of(revisions) })
-  if (!deletedCount) await refuse(tenant_id, _id)
-}
-
-const of = (revisions: number[] | null) => (revisions === null ? {} : { revision: { $in: revisions } })
+/** A condition on a workflow. Null: any revision. */
+export const atRevisions = (revisions: number[] | null) =>
+  revisions === null ? {} : { revision: { $in: revisions } }
 
 /** Throws RevisionDiffers unless one of these was asked for. */
 export function needRevision({ revision }: AiWorkflowDocument, revisions: number[] | null): void {
   if (revisions !== null && !revisions.includes(revision)) throw new RevisionDiffers(revision)
 }
 
-/** Why no workflow matched. */
-async function refuse(tenant_id: string, _id: string): Promise<never> {
+/** Says why no workflow matched. Throws NotFound, RevisionDiffers. */
+export async function refuse(tenant_id: string, _id: string): Promise<never> {
   const { revision } = await aiWorkflowOf({ tenant_id }, _id)
   throw new RevisionDiffers(revision)
 }

@@ -122,6 +122,8 @@ describe('an AI workflow', () => {
       await stranger.change(id, { spec: {} }, 99),
       await stranger.delete(id),
       await stranger.delete(id, '', 99),
+      await stranger.validate(id),
+      await stranger.publish(id),
     ])
       expect(answer).toMatchObject({ status: 404, body: { code: 'not_found' } })
     expect(await stranger.list()).toEqual([])
@@ -135,6 +137,7 @@ describe('a revision', () => {
     expect(await workflows.change(id, { description: 'mine' }, 1)).toMatchObject({ body: { revision: 2 } })
     expect(await workflows.change(id, { description: 'theirs' }, 1)).toMatchObject(differs(2))
     expect(await workflows.delete(id, '', 1)).toMatchObject(differs(2))
+    expect(await workflows.publish(id, 1)).toMatchObject(differs(2))
     expect(await workflows.get(id)).toMatchObject({ description: 'mine', revision: 2 })
     expect(await workflows.delete(id, '', 2)).toMatchObject({ status: 204 })
     expect(await workflows.delete(id, '', 2)).toMatchObject({ status: 404 })

@@ -13,6 +13,7 @@ import { RagDocument } from '../../models/retrieval/documents.ts'
 import { sealSecret } from '../../models/secrets.ts'
 import { aiWorkflowsOf } from './clients/ai-workflows.ts'
 import { toolsOf } from './clients/tools.ts'
+import { specOf } from './ai/specs.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { databasesOf } from './clients/databases.ts'
@@ -139,7 +140,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const { items: browsers } = await tenant.owner.get<{ items: { id: string }[] }>('/api/v1/account/browsers')
   const user = await (await tenant.user('viewer')).get<{ id: string }>('/api/v1/account')
   const tool = await toolsOf(tenant.owner).make({ kind: 'builtin', builtin: 'search' })
-  const workflow = await aiWorkflowsOf(tenant.owner).make()
+  const say = { kind: 'template', value: 'hello' }
+  const workflow = await aiWorkflowsOf(tenant.owner).published(specOf({ say }, { models: {} }))
   return {
     'account/sessions': { id: sessions[0]?.id ?? '' },
     'account/browsers': { id: browsers[0]?.id ?? '' },
@@ -182,7 +184,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'backup-targets': { id: await makeTarget(tenant.id) },
     connectors: { id: await makeConnector(tenant.id) },
     tools: { id: tool.id },
-    workflows: { id: workflow.id },
+    workflows: { id: workflow.id, version: '1' },
     'rag/collections': await makeCollection(tenant.id),
   }
 }
