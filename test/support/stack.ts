@@ -87,6 +87,8 @@ export const providerPorts = {
   gitlab: layout.apiPort + 74,
   github: layout.apiPort + 75,
   models: layout.apiPort + 76,
+  /** The same for the tests of AI workflows, which run beside those of connectors. */
+  workflows: layout.apiPort + 77,
 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 
