@@ -7,6 +7,8 @@ import { removeTenantRecords } from '../../models/identity/tenant-records.ts'
 import { specOf } from '../support/ai/specs.ts'
 import { replicas } from '../support/api-clients.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
+import { blocksOf, openShell, pageOf } from '../support/paste.ts'
+import { facts } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // How drafts become versions.
@@ -193,6 +195,23 @@ describe('publications at once', () => {
       expect(await AiWorkflowVersion.countDocuments({ tenant_id: tenant.id, workflow_id: id })).toBe(0)
     }
   })
+})
+
+test('The example of docs/ai-workflows.md publishes a workflow', async () => {
+  const other = await makeTenant()
+  const shell = openShell({ API: facts().api_url, TOKEN: other.owner.token })
+  try {
+    const [helpers = ''] = blocksOf(await pageOf('vpcs'))
+    await shell.paste(helpers.slice(0, helpers.indexOf('\n\n')))
+    const [story = '', ...more] = blocksOf(await pageOf('ai-workflows'))
+    expect(more).toEqual([])
+    const told = await shell.paste(story)
+    expect(told).toContain('"valid":true')
+    expect(told).toContain('"value":"Hello ${input.name}"')
+    expect(await aiWorkflowsOf(other.owner).list()).toMatchObject([{ name: 'greeting', latest_version: 1 }])
+  } finally {
+    await shell.close()
+  }
 })
 
 test('The deletion of a tenant removes its workflows and versions', async () => {
