@@ -1,4 +1,6 @@
 import '../models/index.ts' // the rules by which operations are accepted
+import { aiWorkflows } from './ai/ai-workflows.ts'
+import { aiWorkflowVersions } from './ai/versions.ts'
 import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
@@ -126,6 +128,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeRagSearch(context),
   ...tools,
   ...toolProbes,
+  ...aiWorkflows,
+  ...aiWorkflowVersions,
   ...hosts,
   ...limits,
   ...llmUsage,

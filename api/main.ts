@@ -122,7 +122,7 @@ if (settings.KEELSON_CORS_ORIGINS.length) {
     cors({
       origin: settings.KEELSON_CORS_ORIGINS,
       exposedHeaders:
-        'Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,Upload-Length,Upload-Offset,X-Request-Id',
+        'ETag,Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,Upload-Length,Upload-Offset,X-Request-Id',
       maxAge: 600,
     }),
   )

@@ -16,6 +16,7 @@ import { checked } from './problems.ts'
 import { storeOfTenant } from './store-acceptance.ts'
 import { checkSpec } from './store-rules.ts'
 import { type RagStoreDocument, ragStoreResource } from './stores.ts'
+import { needUnused } from './uses.ts'
 
 export interface NewRagCollection extends Pick<RagCollectionDocument, 'name' | 'metadata_schema'> {
   embedder: CollectionEmbedder
@@ -102,13 +103,18 @@ export async function readyStore(by: Pick<By, 'tenant_id'>): Promise<RagStoreDoc
   return store
 }
 
-/** Throws NotFound, and as `begin`. */
+/** What searches the collection keeps it, unless `force`. Throws NotFound, InUse, and as `begin`. */
 export async function acceptCollectionDeletion(
   by: By,
   name: string,
+  { force }: { force: boolean },
 ): Promise<Accepted<RagCollectionDocument>> {
   const { _id } = await collectionNamed(by, name)
-  return begin(by, ragCollectionResource, _id, 'delete')
+  return begin(by, ragCollectionResource, _id, 'delete', {
+    reserve: async (collection) => {
+      if (!force) await needUnused(collection)
+    },
+  })
 }
 
 accepts(ragCollectionResource, {})
