@@ -42,20 +42,22 @@ export const makeChildActivities = ({ client }: { client: Client }) => ({
     return { state: child.state, error: child.error }
   },
 
-  /** Cancels a child. Does nothing if it has ended; a child that cannot be cancelled runs to its end. */
-  async cancelChild(id: string): Promise<void> {
-    const child = await findOperation(id)
-    if (!child) return
-    try {
-      await requestCancel(child.tenant_id, id)
-      await cancelOperation(client, child.workflow_id)
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error
-    }
-  },
+  cancelChild: (id: string): Promise<void> => cancelIfOpen(client, id),
 })
 
 export type ChildActivities = ReturnType<typeof makeChildActivities>
+
+/** Cancels an operation. Does nothing if it has ended; one that cannot be cancelled runs to its end. */
+export async function cancelIfOpen(client: Client, id: string): Promise<void> {
+  const operation = await findOperation(id)
+  if (!operation) return
+  try {
+    await requestCancel(operation.tenant_id, id)
+    await cancelOperation(client, operation.workflow_id)
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error
+  }
+}
 
 const startable = (operation: Startable): Startable => {
   const { _id, tenant_id, resource_kind, resource_id, resource_name, verb, workflow_id } = operation

@@ -51,7 +51,7 @@ export function list<
   stored?: Partial<Record<keyof z.output<V> & string, string>>
   sortBy?: keyof z.output<V> & string
   scope: (caller: Caller, params: P extends z.ZodType ? z.output<P> : undefined) => Promise<Filter> | Filter
-  /** Leaves out what deploy servers manage, unless the request filters by `managed_by`. */
+  /** Leaves out what other resources manage, unless the request filters by `managed_by`. */
   hidesManaged?: boolean
   /** Query options: operators' lists pass `everyTenant`. */
   options?: Record<string, unknown>

@@ -174,7 +174,7 @@ export async function acceptVerb<D extends ResourceDocument, Verb extends string
     id: string
     verb: NoInfer<Verb>
     set?: Partial<D>
-    /** A tenant asks, who cannot change what a deploy server manages. */
+    /** A tenant asks, who cannot change what another resource manages. */
     for_tenant?: boolean
   },
 ): Promise<Accepted<D>> {

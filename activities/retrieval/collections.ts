@@ -2,8 +2,6 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
 import type { Client } from '@temporalio/client'
 import type { Store } from '../../images/rag/store.ts'
-import { Problem } from '../../lib/problem.ts'
-import { findOperation, requestCancel } from '../../models/operations.ts'
 import {
   RagCollection,
   type RagCollectionDocument,
@@ -17,7 +15,7 @@ import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
 import { RagStore } from '../../models/retrieval/stores.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
-import { cancelOperation } from '../../workflows/starters.ts'
+import { cancelIfOpen } from '../child-operations.ts'
 import { patiently } from './patience.ts'
 
 const askEveryMs = 250
@@ -100,7 +98,7 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
       const open = await workUnder(of)
       if (!open.length) return
       for (const id of open) {
-        if (!told.has(id)) await cancel(client, id)
+        if (!told.has(id)) await cancelIfOpen(client, id)
         told.add(id)
       }
       await delay(askEveryMs, undefined, { signal })
@@ -114,18 +112,6 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
 })
 
 export type RagCollectionActivities = ReturnType<typeof makeRagCollectionActivities>
-
-/** Does nothing if the operation has ended; one that cannot be cancelled runs to its end. */
-async function cancel(client: Client, id: string): Promise<void> {
-  const operation = await findOperation(id)
-  if (!operation) return
-  try {
-    await requestCancel(operation.tenant_id, id)
-    await cancelOperation(client, operation.workflow_id)
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error
-  }
-}
 
 /** Throws `not_found`. */
 async function collectionOf(id: string): Promise<RagCollectionDocument> {

@@ -85,7 +85,7 @@ const NewDocument = z
       .string()
       .min(1)
       .max(255)
-      // oxlint-disable-next-line no-control-regex
+      // oxlint-disable-next-line no-control-regex -- they are what a name must not have
       .regex(/^[^\u0000-\u001F\u007F]*$/, 'must have no control characters')
       .describe('Unique in the collection: the same name again replaces the document'),
     type: z.enum(documentTypes).optional().describe('Default: by the end of the name, such as `.pdf`'),

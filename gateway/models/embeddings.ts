@@ -29,7 +29,7 @@ export function embeddingsIn(
 
 const invalid = (message: string): CallRefused => new CallRefused(400, 'invalid_request', message)
 
-/** `model` is the id: whoever keeps the vectors sees whose they are. */
+/** `model` is the embedder's id, so that a caller can store it beside the vectors. */
 export const embeddingsAnswer = (
   { id }: EmbedderFacts,
   { vectors, tokens }: Embedded,

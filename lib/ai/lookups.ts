@@ -1,6 +1,6 @@
 import type { Type } from './types.ts'
 
-/** What a spec refers to outside of itself. Whoever validates knows the tenant; null is "there is no such thing". */
+/** What a spec refers to outside of itself. The caller knows the tenant. Null: there is no such thing. */
 export interface Lookups {
   /** `models` is null if the provider's list is not known. */
   connector(reference: string): Promise<{ models: readonly string[] | null } | null>

@@ -56,7 +56,7 @@ async function again(by: By, there: RagStoreDocument, subnet_id: string): Promis
   return begin(by, ragStoreResource, there._id, 'enable')
 }
 
-/** The tenant's store, which is ready for collections. Throws `retrieval_disabled`. */
+/** The tenant's store, whatever its status. Throws `retrieval_disabled`. */
 export async function storeOfTenant({ tenant_id }: Pick<By, 'tenant_id'>): Promise<RagStoreDocument> {
   const store = await RagStore.findOne({ tenant_id }).lean()
   if (store) return store

@@ -7,7 +7,7 @@ import type { Evaluation } from '../../lib/ai/expression-process.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 
-// Expressions in processes of their own: what becomes of hostile ones, and of who asks.
+// Expressions in processes of their own: how hostile ones end, and what their callers get.
 
 const pool = new ExpressionPool(2)
 afterAll(() => pool.close())

@@ -28,10 +28,20 @@ test('calls in turn share one stream', async () => {
 })
 
 test('calls at once have four streams, and wait for each other', async () => {
-  const other = await openThroughHost()
-  await Promise.all(Array.from({ length: 20 }, () => other.store.health()))
-  await Promise.all(Array.from({ length: 20 }, () => other.store.health()))
-  expect(other.pipes).toHaveLength(4)
+  const allAreSent = Promise.withResolvers<void>()
+  let streams = 0
+  const other: RelayedStore = await openThroughHost({
+    async pipe() {
+      streams++
+      await allAreSent.promise
+      return connect(other.served.socket)
+    },
+  })
+  const calls = Array.from({ length: 20 }, () => other.store.health())
+  await eventually(() => streams === 4)
+  allAreSent.resolve()
+  await Promise.all(calls)
+  expect(streams).toBe(4)
   await other.close()
 })
 
