@@ -1,4 +1,4 @@
-import type { Embedder } from '../../../images/rag/store.ts'
+import type { Embedder, Store } from '../../../images/rag/store.ts'
 import { machine, quantile, type Row, table, timed } from '../measure.ts'
 import { clusteredVectors, zipfText } from './clustered.ts'
 import { exactNearest } from './exact.ts'
@@ -19,7 +19,7 @@ const perAdd = 1_000
 const embedder: Embedder = { name: 'bench', hash: 'bench', dimensions: 384 }
 const { random } = Math
 
-/** 20,000 × 384 vectors: in per second, p50 and p99 of a search by vector, and how exact it is. */
+/** 20,000 × 384 vectors: in per second, p50, p99 and CPU time of a search by vector, and how exact it is. */
 export async function retrievalOthers(): Promise<Row[]> {
   const vectors = clusteredVectors(count + searches, { dimensions: 384, clusters: 200, random })
   const asked = vectors.splice(count)
@@ -27,8 +27,8 @@ export async function retrievalOthers(): Promise<Row[]> {
   return inFolder(async (own) => {
     const server = await startBenchServer()
     const stores = [
-      ours('this store, in this process', own),
-      ours('this store, by TLS', server.client),
+      ours('this store, in this process', own, true),
+      ours('this store, by TLS', server.client, false),
       ...(await openAll([openSqliteVec, openUsearch, openChroma])),
     ]
     try {
@@ -44,6 +44,8 @@ export async function retrievalOthers(): Promise<Row[]> {
 
 interface Measured {
   title: string
+  /** In this process, so that the CPU time of a search is known. */
+  isHere: boolean
   perAdd: number
   add: OtherStore['add']
   search: OtherStore['search']
@@ -64,10 +66,11 @@ async function openAll(opens: (() => Promise<OtherStore>)[]): Promise<Measured[]
   return opened
 }
 
-function ours(title: string, store: Parameters<Parameters<typeof inFolder>[0]>[0]): Measured {
+function ours(title: string, store: Store, isHere: boolean): Measured {
   const made = store.createCollection('c', { embedder, metadata_schema: {} })
   return {
     title,
+    isHere,
     perAdd: perDocument,
     async add(from, vectors, texts) {
       await made
@@ -102,16 +105,23 @@ async function fillRow(store: Measured, vectors: Float32Array[], texts: string[]
 
 async function searchRows(stores: Measured[], asked: Float32Array[]): Promise<Row[]> {
   const took = stores.map((): number[] => [])
+  const cpu = stores.map((): number[] => [])
   for (const vector of asked)
-    for (const [place, store] of stores.entries()) took[place]?.push(await timed(() => store.search(vector)))
-  return stores.flatMap(({ title, perAdd: its }, place) =>
-    [0.5, 0.99].map((share) => ({
+    for (const [place, store] of stores.entries()) {
+      const begun = process.cpuUsage()
+      took[place]?.push(await timed(() => store.search(vector)))
+      const { user, system } = process.cpuUsage(begun)
+      cpu[place]?.push((user + system) / 1000)
+    }
+  return stores.flatMap(({ title, perAdd: its, isHere }, place) => [
+    ...[0.5, 0.99].map((share) => ({
       what: `search of ${count.toLocaleString('en')} by vector, p${share * 100}: ${title}`,
       unit: 'ms',
       figures: [quantile(took[place] ?? [], share)],
       ...(its === perDocument && share === 0.5 && { note: '< 2.3, ahead of each' }),
     })),
-  )
+    ...(isHere ? [{ what: `the same, CPU time: ${title}`, unit: 'ms', figures: cpu[place] ?? [] }] : []),
+  ])
 }
 
 async function recallRows(

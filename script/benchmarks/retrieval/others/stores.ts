@@ -17,6 +17,8 @@ export interface OtherStore {
   title: string
   /** How it is asked. */
   where: string
+  /** In this process. */
+  isHere: boolean
   /** So many vectors at once, each with a text. */
   add(from: number, vectors: Float32Array[], texts: string[]): Promise<void>
   /** The nearest ten. */
@@ -45,6 +47,7 @@ export async function openSqliteVec(): Promise<OtherStore> {
   return {
     title: titles.sqliteVec,
     where: 'in this process',
+    isHere: true,
     async add(from, vectors, texts) {
       database.exec('BEGIN')
       for (const [index, vector] of vectors.entries()) {
@@ -78,6 +81,7 @@ export async function openUsearch(): Promise<OtherStore> {
   return {
     title: titles.usearch,
     where: 'in memory of this process, without texts',
+    isHere: true,
     async add(from, vectors) {
       const all = new Float32Array(vectors.length * dimensions)
       for (const [at, vector] of vectors.entries()) all.set(vector, at * dimensions)
@@ -129,6 +133,7 @@ export async function openChroma(): Promise<OtherStore> {
     return {
       title: titles.chroma,
       where: 'by HTTP',
+      isHere: false,
       async add(from, vectors, texts) {
         const ids = vectors.map((_, at) => String(from + at))
         await ask(`/${id}/add`, { ids, embeddings: vectors.map((one) => [...one]), documents: texts })
