@@ -50,7 +50,7 @@ const EmbedderView = z
   })
   .meta({ id: 'RagEmbedder' })
 
-const Model = z.strictObject({
+export const Model = z.strictObject({
   connector: z.string().min(1).max(200).describe('Its id, or a provider for its default'),
   model: z.string().min(1).max(200).describe('As its provider names it'),
 })
@@ -210,6 +210,7 @@ async function embedderFor(
 /** For documents about the API, which need no platform that runs. */
 export const noEmbeddings: Embeddings = {
   embed: () => Promise.reject(new Error('there is no model gateway')),
+  rerank: () => Promise.reject(new Error('there is no model gateway')),
   models: () => Promise.reject(new Error('there is no model gateway')),
   close: async () => {},
 }

@@ -86,8 +86,8 @@ export async function keepVectors({ document }: Work, vectors: Float32Array[]): 
   await keeping(Buffer.concat(vectors.map(bytesOf)), async (blob) => {
     const changes = { $push: { embedded: blob }, $set: { chunks_embedded: all } }
     await record(document, { chunks_embedded }, changes, { keep: blob })
-    document.embedded = [...document.embedded, blob] // the former list may be that of `noWork`
-    document.chunks_embedded = all
+    // A list of its own: that of `noWork` is everybody's.
+    Object.assign(document, { embedded: [...document.embedded, blob], chunks_embedded: all })
   })
 }
 

@@ -127,3 +127,17 @@ test.each([
     expect([tap.usage(), tap.lied]).toEqual([null, true])
   }
 })
+
+function usageOf(answer: object) {
+  const tap = tapJson('openai')
+  tap.take(Buffer.from(JSON.stringify(answer)))
+  tap.end()
+  return tap.usage()
+}
+
+test('a total without an output is the input: of embeddings and rankings', () => {
+  const documents = ['one', 'two']
+  const ranking = answers.ranking({ body: { query: 'one', documents }, figures: 'true' })
+  expect(usageOf(ranking)).toEqual({ input_tokens: said.usage.input })
+  expect(usageOf({ usage: { total_tokens: 9, completion_tokens: 2 } })).toEqual({ output_tokens: 2 })
+})
