@@ -33,7 +33,7 @@ export function makeUsers<D>(title: string) {
     declare: (kind: string, find: Find<D>): void => void users.set(kind, find),
 
     /** Throws InUse. Call in the transaction of the deletion, after a write to the resource. */
-    async needNone(used: D): Promise<void> {
+    needNone: async (used: D): Promise<void> => {
       const all: Use[] = []
       for (const [kind, find] of users)
         for (const { id, name } of await find(used)) all.push({ kind, id, name })

@@ -15,7 +15,7 @@ export const deleteAiWorkflow = (
 ): Promise<void> =>
   transaction(async () => {
     const gone = await AiWorkflow.findOneAndDelete({ _id, tenant_id, ...atRevisions(revisions) }).lean()
-    if (!gone) return refuse(tenant_id, _id)
-    if (!force) await needUncalled(gone)
+    if (!gone) await refuse(tenant_id, _id)
+    else if (!force) await needUncalled(gone)
     await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
   }, _id)

@@ -164,8 +164,7 @@ describe('a revision', () => {
     const won = answers.find(({ status }) => status === 200)?.body ?? {}
     expect(await workflows.get(id)).toMatchObject({ revision: 2, description: won['description'] })
     const blind = await Promise.all(changes.map((one) => workflows.change(id, one)))
-    expect(blind.map(({ status, body }) => [status, body['revision']]).toSorted()).toEqual(
-      changes.map((_, at) => [200, at + 3]).toSorted(),
-    )
+    const seen = blind.map(({ status, body }) => `${status} ${String(body['revision'])}`)
+    expect(new Set(seen)).toEqual(new Set(changes.map((_, at) => `200 ${at + 3}`)))
   })
 })
