@@ -88,7 +88,7 @@ export const providerPorts = {
   github: layout.apiPort + 75,
   models: layout.apiPort + 76,
   /** The same for the tests of AI workflows, which run beside those of connectors. */
-  workflows: layout.apiPort + 77,
+  workflows: layout.apiPort + 78,
 }
 /** The provider of models that the tests start (test/support/model-provider/), for the stack's own gateway. */
 export const modelProviderPort = layout.apiPort + 77
