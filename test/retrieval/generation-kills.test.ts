@@ -11,7 +11,7 @@ import { type ModelProvider, startModelProvider } from '../support/model-provide
 import { platform, startAll } from '../support/platform.ts'
 import { sectioned, wordOf } from '../support/rag/texts.ts'
 import { sampled } from '../support/sampled.ts'
-import { modelProviderPort } from '../support/stack.ts'
+import { modelProviderPorts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
@@ -25,7 +25,7 @@ let provider: ModelProvider
 let tenant: TestTenant
 let connector: string
 beforeAll(async () => {
-  provider = await startModelProvider(() => ({}), modelProviderPort)
+  provider = await startModelProvider(() => ({}), modelProviderPorts.embeddings)
   tenant = await makeTenant()
   const subnet = await makeSubnet(tenant, (await makeVpc(tenant)).id)
   await (await ragStoreOf(tenant.owner).enable(subnet.id)).operation.success()

@@ -14,7 +14,7 @@ import { makeConnector, providerKey } from '../support/model-gateway.ts'
 import { wordDimensions } from '../support/model-provider/answers.ts'
 import { type ModelProvider, startModelProvider } from '../support/model-provider/server.ts'
 import { sectioned, wordOf } from '../support/rag/texts.ts'
-import { modelProviderPort } from '../support/stack.ts'
+import { modelProviderPorts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
@@ -44,7 +44,7 @@ beforeAll(async () => {
     if (model === 'away') return { status: 503 }
     if (model === 'refusing') return count === 1 ? {} : { status: 400 }
     return model.startsWith('gated') && count > 1 ? { waits: { after: 0, for: gateOf(model).opened } } : {}
-  }, modelProviderPort)
+  }, modelProviderPorts.embeddings)
   tenant = await makeTenant()
   const subnet = await makeSubnet(tenant, (await makeVpc(tenant)).id)
   await (await ragStoreOf(tenant.owner).enable(subnet.id)).operation.success()

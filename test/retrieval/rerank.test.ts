@@ -9,7 +9,7 @@ import { eventually } from '../support/eventually.ts'
 import { makeConnector, providerKey } from '../support/model-gateway.ts'
 import { said } from '../support/model-provider/answers.ts'
 import { type ModelProvider, startModelProvider } from '../support/model-provider/server.ts'
-import { modelProviderPort } from '../support/stack.ts'
+import { modelProviderPorts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
@@ -26,7 +26,7 @@ beforeAll(async () => {
     if (model === 'away') return { status: 503 }
     if (model === 'outside') return { ranking: 'outside' }
     return model === 'by-search' ? { figures: 'none' } : {}
-  }, modelProviderPort)
+  }, modelProviderPorts.rankings)
   tenant = await makeTenant()
   const subnet = await makeSubnet(tenant, (await makeVpc(tenant)).id)
   await (await ragStoreOf(tenant.owner).enable(subnet.id)).operation.success()

@@ -5,7 +5,7 @@ import { eventually } from '../../support/eventually.ts'
 import { makeConnector } from '../../support/model-gateway.ts'
 import { startModelProvider } from '../../support/model-provider/server.ts'
 import { sectioned } from '../../support/rag/texts.ts'
-import { modelProviderPort } from '../../support/stack.ts'
+import { modelProviderPorts } from '../../support/stack.ts'
 import { newNic, type Stories, tenant } from '../world.ts'
 
 const store = ragStoreOf(tenant.owner)
@@ -34,7 +34,7 @@ async function changed(work: (embedder: { connector: string; model: string }) =>
   const away = Promise.withResolvers<void>()
   const provider = await startModelProvider(
     (model, count) => (model === 'gated' && count > 1 ? { waits: { after: 0, for: away.promise } } : {}),
-    modelProviderPort,
+    modelProviderPorts.embeddings,
   )
   try {
     const connector = await makeConnector(tenant.id, provider.base_url, 'openai_compatible')
