@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { Transform } from 'node:stream'
 import type { Express, Request, RequestHandler, Response } from 'express'
-import { readOn } from '../lib/early-answers.ts'
+import { readOn, readRest } from '../lib/early-answers.ts'
 import type { Logger } from '../lib/log.ts'
 import { InvalidInput, NotFound, Problem } from '../lib/problem.ts'
 import { workflowOf } from '../models/operations.ts'
@@ -110,7 +110,8 @@ export function serveUploads(app: Express, { kinds, ratePerSec, tell, log }: Par
       await answer(request, response)
     } catch (error) {
       if (response.destroyed) return // the client has left, and goes on later
-      readOn(request)
+      if (response.shouldKeepAlive) readOn(request)
+      else await readRest(request)
       throw error
     }
   }

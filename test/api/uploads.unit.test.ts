@@ -1,8 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, connect } from 'node:net'
 import { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import express from 'express'
 import { pieces } from '../../api/pieces.ts'
@@ -99,6 +101,25 @@ describe('a document that is sent in parts', () => {
     expect((await sent.ask('PATCH', { 'upload-offset': 0 }, content)).status).toBe(415)
     expect((await sent.ask('GET')).status).toBe(405)
     expect(kept).toEqual([])
+  })
+
+  test('says why it takes no more, also to who ends the connection with the answer', async () => {
+    const { at } = await upload(2 * partBytes)
+    const { hostname, port, pathname } = new URL(`${at}/over`)
+    const socket = connect({ port: Number(port), host: hostname, allowHalfOpen: true })
+    const head = [
+      `PATCH ${pathname}?token=kup_right HTTP/1.1`,
+      'Host: localhost',
+      'Connection: close',
+      `Content-Length: ${partBytes}`,
+    ]
+    socket.write(`${head.join('\r\n')}\r\n\r\n`)
+    for (let sent = 0; sent < 8; sent++) {
+      await delay(20)
+      socket.write(Buffer.alloc(partBytes / 8))
+    }
+    // As a client that sends all before it reads.
+    expect(await text(socket)).toMatch(/^HTTP\/1.1 410 /)
   })
 
   test('has no small parts but its end: the record names each', async () => {
