@@ -13,9 +13,9 @@ export interface VersionUse {
   kind: UseKind
   /** As the spec names it. */
   reference: string
-  /** Null: the connector that is the default of the provider `reference`, whichever it is at the time. */
+  /** Null: `reference` is a provider, and a run uses the connector that is its default then. */
   id: string | null
-  /** Of a workflow. Null: the version published last, whichever it is at the time. */
+  /** Of a workflow. Null: a run calls the version that was published last by then. */
   version: number | null
 }
 

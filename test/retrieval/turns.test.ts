@@ -13,7 +13,7 @@ afterAll(removeTenants)
 
 const many = 24
 
-/** Differs for each number: a store does not ask for vectors that it has. */
+/** Another text for each number: nothing is embedded for chunks whose vectors the store has. */
 const textOf = (number: number, sections: number): string =>
   sectioned(sections).replaceAll('this part', `part ${number}`)
 
