@@ -8,6 +8,14 @@ import type { ResourceDocument } from '../models/resources.ts'
 export const Id = z.uuid().describe('UUIDv7')
 export const byId = z.strictObject({ id: Id })
 
+/** The query of the deletion of what others may use. */
+export const forced = z.strictObject({
+  force: z
+    .stringbool({ truthy: ['true'], falsy: ['false'] })
+    .default(false)
+    .describe('Deletes it although it is in use: what uses it fails from then on'),
+})
+
 export const Name = z
   .string()
   .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9 and -, not - at an end')

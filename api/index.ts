@@ -1,4 +1,6 @@
 import '../models/index.ts' // the rules by which operations are accepted
+import { aiWorkflows } from './ai/ai-workflows.ts'
+import { aiWorkflowVersions } from './ai/versions.ts'
 import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
@@ -58,7 +60,7 @@ import { vpcs } from './network/vpcs.ts'
 import { mailSuppressions } from './mail/suppressions.ts'
 import { makeMailWebhook } from './mail/webhook.ts'
 import { makeRagCollections } from './retrieval/collections.ts'
-import { ragDocuments } from './retrieval/documents.ts'
+import { makeRagDocuments } from './retrieval/documents.ts'
 import { makeRagSearch } from './retrieval/search.ts'
 import { ragStores } from './retrieval/stores.ts'
 import { diskProtocol } from './storage/disk-protocol.ts'
@@ -122,10 +124,12 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...connectorLogins,
   ...ragStores,
   ...makeRagCollections(context),
-  ...ragDocuments,
+  ...makeRagDocuments(context),
   ...makeRagSearch(context),
   ...tools,
   ...toolProbes,
+  ...aiWorkflows,
+  ...aiWorkflowVersions,
   ...hosts,
   ...limits,
   ...llmUsage,

@@ -27,16 +27,18 @@ import { serveCodec } from './codec.ts'
 import { serveConnectorCallback } from './connectors/callback.ts'
 import { serveDashboard } from './deploy/dashboard.ts'
 import { serveRegistries } from './deploy/registry.ts'
-import { serveUploads } from './deploy/uploads.ts'
+import { artifactUpload } from './deploy/uploads.ts'
 import { serveDocs } from './docs.ts'
 import { allOperations } from './index.ts'
 import { makeMailTopic } from './mail/topic.ts'
 import { openApiDocument } from './openapi.ts'
+import { documentUpload } from './retrieval/uploads.ts'
 import { serve } from './router.ts'
 import { limitBodies } from './slow-bodies.ts'
 import { makeServer } from './server.ts'
 import { socketPaths } from './sockets.ts'
 import { makeStarter } from './start.ts'
+import { serveUploads } from './uploads.ts'
 
 // The api role: stateless, any number of replicas.
 
@@ -120,7 +122,7 @@ if (settings.KEELSON_CORS_ORIGINS.length) {
     cors({
       origin: settings.KEELSON_CORS_ORIGINS,
       exposedHeaders:
-        'Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,Upload-Length,Upload-Offset,X-Request-Id',
+        'ETag,Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,Upload-Length,Upload-Offset,X-Request-Id',
       maxAge: 600,
     }),
   )
@@ -131,6 +133,7 @@ serveDashboard(app)
 serveConnectorCallback(app)
 serveRegistries(app, { ratePerSec: settings.KEELSON_RATE_PER_SEC }, log)
 serveUploads(app, {
+  kinds: [artifactUpload, documentUpload],
   ratePerSec: settings.KEELSON_RATE_PER_SEC,
   tell: (workflowId) => tellOfUpload(temporal, workflowId),
   log,

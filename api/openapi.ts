@@ -16,6 +16,7 @@ const statusText: Record<number, string> = {
   404: 'No such thing, or another tenant’s',
   405: 'Another method',
   409: 'Not possible now',
+  412: 'The resource has another revision than those of If-Match',
   413: 'The body is too large',
   415: 'The body is not JSON',
   422: 'The body is wrong, or the Idempotency-Key was used for another',
@@ -35,6 +36,7 @@ const knownHeaders: Record<string, [type: 'integer' | 'string', about: string]> 
   'Retry-After': ['integer', 'Seconds to wait before the next attempt'],
   'WWW-Authenticate': ['string', 'How to authenticate'],
   Allow: ['string', 'The methods that there are'],
+  ETag: ['string', 'The revision, for If-Match'],
   Upgrade: ['string', 'What there is instead'],
   Location: ['string', 'Where the new thing is'],
   'Operation-Location': ['string', 'The operation to follow'],
@@ -119,7 +121,8 @@ const operationIdOf = ({ method, path }: Operation): string =>
     .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
     .join('')
 
-function parametersOf({ params, query, method, permission }: Operation, schemas: Json): Json[] {
+function parametersOf(operation: Operation, schemas: Json): Json[] {
+  const { params, query, method, permission } = operation
   const of = (place: 'path' | 'query', source: z.ZodType | undefined): Json[] => {
     if (!source) return []
     const { properties = {}, required = [] } = schemaOf(source, 'input', schemas) as {
@@ -143,7 +146,19 @@ function parametersOf({ params, query, method, permission }: Operation, schemas:
       'A repeated request with the same key within 24 h gets the first answer; nothing is done twice',
     schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[\\x21-\\x7e]+$' },
   }
-  return [...of('path', params), ...of('query', query), ...(idempotent ? [key] : [])]
+  const match = {
+    name: 'If-Match',
+    in: 'header',
+    required: false,
+    description: 'The ETag on which the change is based; a resource with another one is not changed (412)',
+    schema: { type: 'string' },
+  }
+  return [
+    ...of('path', params),
+    ...of('query', query),
+    ...(idempotent ? [key] : []),
+    ...(isConditional(operation) ? [match] : []),
+  ]
 }
 
 function successResponse(operation: Operation, schemas: Json): Json {
@@ -153,24 +168,25 @@ function successResponse(operation: Operation, schemas: Json): Json {
     ? { [body.stream]: { schema: schemaOf(body.schema, 'output', schemas) } }
     : body && { 'application/json': { schema: schemaOf(body, 'output', schemas) } }
   const own = status === 201 ? ['Location'] : status === 202 ? ['Operation-Location'] : []
-  const accepted = status !== 202 && 202 in operation.responses
-  return {
-    [status]: {
-      description: statusText[status],
-      headers: headersOf([...always, ...own]),
+  const isShown = body !== null && 'shape' in body && 'revision' in (body.shape as object)
+  const etag = operation.revised && isShown ? ['ETag'] : []
+  const answer = (as: number, headers: string[]): Json => ({
+    [as]: {
+      description: statusText[as],
+      headers: headersOf([...always, ...headers, ...etag]),
       ...(content ? { content } : {}),
     },
-    ...(accepted
-      ? {
-          202: {
-            description: statusText[202],
-            headers: headersOf([...always, 'Operation-Location']),
-            ...(content ? { content } : {}),
-          },
-        }
-      : {}),
+  })
+  return {
+    ...answer(status, own),
+    ...(status !== 201 && 201 in operation.responses ? answer(201, ['Location']) : {}),
+    ...(status !== 202 && 202 in operation.responses ? answer(202, ['Operation-Location']) : {}),
   }
 }
+
+/** Whether it takes If-Match. */
+const isConditional = ({ revised, method, path }: Operation): boolean =>
+  revised === true && method !== 'GET' && path.includes('{')
 
 function refusals(operation: Operation, method: string, open: boolean, schemas: Json): Json {
   const { params, permission, path, refusal, refuses = [] } = operation
@@ -179,6 +195,7 @@ function refusals(operation: Operation, method: string, open: boolean, schemas: 
   if (typeof permission === 'string' || permission.for === 'users') statuses.push(403)
   if (params) statuses.push(404)
   if (isSocket(successOf(operation).body)) statuses.push(426)
+  if (isConditional(operation)) statuses.push(412)
   if (method !== 'GET') statuses.push(413, 415, 422)
   const own = refusal && {
     description: 'Refused',

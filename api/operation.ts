@@ -85,6 +85,7 @@ export interface Socket {
 export const socket = (about: string): Socket => ({ socket: about })
 
 type Success =
+  | { 200: z.ZodType; 201: z.ZodType }
   | { 200: z.ZodType; 202: z.ZodType }
   | { 201: z.ZodType; 202: z.ZodType }
   | { 101: Socket }
@@ -92,21 +93,23 @@ type Success =
   | { 201: z.ZodType }
   | { 202: z.ZodType | null }
   | { 204: null }
-type AnswerOf<S> = S extends { 200: infer T extends z.ZodType; 202: z.ZodType }
-  ? z.output<T> | AcceptedAnswer<z.output<T>>
-  : S extends { 201: infer T extends z.ZodType; 202: z.ZodType }
-    ? Created<z.output<T>> | AcceptedAnswer<z.output<T>>
-    : S extends { 101: Socket }
-      ? (client: WebSocket) => void
-      : S extends { 200: infer T }
-        ? T extends z.ZodType
-          ? z.output<T>
-          : void
-        : S extends { 201: infer T extends z.ZodType }
-          ? Created<z.output<T>>
-          : S extends { 202: infer T }
-            ? AcceptedAnswer<T extends z.ZodType ? z.output<T> : undefined>
+type AnswerOf<S> = S extends { 200: infer T extends z.ZodType; 201: z.ZodType }
+  ? z.output<T> | Created<z.output<T>>
+  : S extends { 200: infer T extends z.ZodType; 202: z.ZodType }
+    ? z.output<T> | AcceptedAnswer<z.output<T>>
+    : S extends { 201: infer T extends z.ZodType; 202: z.ZodType }
+      ? Created<z.output<T>> | AcceptedAnswer<z.output<T>>
+      : S extends { 101: Socket }
+        ? (client: WebSocket) => void
+        : S extends { 200: infer T }
+          ? T extends z.ZodType
+            ? z.output<T>
             : void
+          : S extends { 201: infer T extends z.ZodType }
+            ? Created<z.output<T>>
+            : S extends { 202: infer T }
+              ? AcceptedAnswer<T extends z.ZodType ? z.output<T> : undefined>
+              : void
 
 type Parsed<T> = T extends z.ZodType ? z.output<T> : undefined
 
@@ -138,6 +141,11 @@ export interface Declaration<
   refuses?: (403 | 404 | 502 | 504)[]
   /** The body of 400 and 401, if a standard defines one. */
   refusal?: z.ZodType
+  /**
+   * The resource has a `revision`. Answers with it carry it as ETag, and a change may name by If-Match the revisions on
+   * which it is based.
+   */
+  revised?: true
   /** The answer to this GET contains a secret: it is audited like a change. */
   reads_secret?: true
   /** A separate limit per minute and address, for operations that invite guessing. */
@@ -152,6 +160,8 @@ export interface Declaration<
     query: Parsed<Q>
     body: Parsed<B>
     address: string
+    /** Of If-Match, if the operation is `revised`. Null: any. */
+    revisions: number[] | null
     http: { request: IncomingMessage; response: ServerResponse }
   }): Promise<AnswerOf<S>>
 }
@@ -176,15 +186,13 @@ export function operation<
   return declaration
 }
 
-/** The status of an answer. Only an operation that declares 202 beside another success has a choice. */
-export const statusOf = ({ responses }: Operation, answer: unknown) =>
-  202 in responses &&
-  typeof answer === 'object' &&
-  answer !== null &&
-  'operation_id' in answer &&
-  'body' in answer
-    ? 202
-    : successOf({ responses }).status
+/** The status of an answer. Only an operation that declares two has a choice. */
+export const statusOf = ({ responses }: Operation, answer: unknown) => {
+  const has = (field: string): boolean =>
+    typeof answer === 'object' && answer !== null && field in answer && 'body' in answer
+  if (202 in responses && has('operation_id')) return 202
+  return 201 in responses && has('location') ? 201 : successOf({ responses }).status
+}
 
 /** The operation's success status and its body: the first, if it declares two. */
 export function successOf({ responses }: Pick<Operation, 'responses'>): {

@@ -14,7 +14,14 @@ export const ProblemView = z
     detail: z.string().optional(),
     request_id: z.string().optional(),
     errors: z
-      .array(z.object({ pointer: z.string(), message: z.string(), line: z.int().optional() }))
+      .array(
+        z.object({
+          pointer: z.string(),
+          message: z.string(),
+          line: z.int().optional(),
+          code: z.string().optional(),
+        }),
+      )
       .optional(),
   })
   .meta({ id: 'Problem' })

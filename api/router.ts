@@ -23,6 +23,7 @@ import {
   successOf,
 } from './operation.ts'
 import { parse, problemHandler, toProblem } from './problems.ts'
+import { etagOf, revisionsIn } from './revisions.ts'
 import { attend, checkOrigin, type ServeSocket } from './sockets.ts'
 import { makeShared, unlessRevoked } from './still-allowed.ts'
 
@@ -143,6 +144,8 @@ function handlerOf(
     }
     const status = statusOf(operation, answer)
     await end({ status, answer })
+    const etag = operation.revised ? etagOf(answer) : null
+    if (etag !== null) response.set('ETag', etag)
     if (isSocket(success.body)) {
       const headers = { 'X-Request-Id': String(response.locals['requestId']) }
       const serveSocket = attend(answer as ServeSocket, stillAllowed)
@@ -176,14 +179,14 @@ function handlerOf(
     const body = await reading
 
     const http = { request, response }
-    const input = { caller: caller as never, params, query, body, address, http } as Parameters<
+    const revisions = operation.revised && method !== 'GET' ? revisionsIn(request.get('If-Match')) : null
+    const input = { caller: caller as never, params, query, body, address, revisions, http } as Parameters<
       Operation['handle']
     >[0]
     const key = method === 'POST' ? request.get('Idempotency-Key') : undefined
     if (!key || !owner) return operation.handle(input)
-    return once(owner, checkKey(key), [method, request.originalUrl, body ?? null], () =>
-      operation.handle(input),
-    )
+    const asked = [method, request.originalUrl, body ?? null, ...(revisions ? [revisions] : [])]
+    return once(owner, checkKey(key), asked, () => operation.handle(input))
   }
 }
 

@@ -14,7 +14,7 @@ export const searchAttributes = {
   kind: defineSearchAttributeKey('KeelsonKind', SearchAttributeType.KEYWORD),
 }
 
-/** Tells the workflow of an artifact to look at its upload. */
+/** Tells the workflow of an artifact or document to look at its upload. */
 export const uploadSignal = 'upload'
 
 /** The fields of an operation that starting its workflow needs. */

@@ -148,6 +148,19 @@ export class StateConflict extends Problem {
   }
 }
 
+/** The change is based on another revision than the present one. */
+export class RevisionDiffers extends Problem {
+  constructor(revision: number) {
+    super(
+      412,
+      'revision_differs',
+      'The resource was changed meanwhile',
+      `It has the revision ${revision}: get it, and change it again`,
+      { extensions: { revision } },
+    )
+  }
+}
+
 export class OperationInProgress extends Problem {
   constructor(operationId: string) {
     super(409, 'operation_in_progress', 'Another operation is in progress', undefined, {

@@ -120,6 +120,11 @@ export async function dropUnkept({ key }: BlobName): Promise<void> {
 /** Throws BlobMissing. */
 export const readBlob = async (name: BlobName): Promise<Buffer> => (await storeOf(name)).get(name.key)
 
+/** The bytes of several blobs in their order. One of them is in memory at a time. Throws BlobMissing. */
+export async function* readBlobs(names: BlobName[]): AsyncGenerator<Buffer> {
+  for (const name of names) yield await readBlob(name)
+}
+
 const batch = 100
 
 /**

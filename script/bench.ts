@@ -21,6 +21,9 @@ import { operations } from './benchmarks/operations.ts'
 import { reads } from './benchmarks/reads.ts'
 import { idleMemory, recovery } from './benchmarks/recovery.ts'
 import { embedderSpeed } from './benchmarks/retrieval/embedder.ts'
+import { retrievalDocuments } from './benchmarks/retrieval/documents.ts'
+import { retrievalOthers } from './benchmarks/retrieval/others.ts'
+import { retrievalQuality } from './benchmarks/retrieval/quality.ts'
 import { retrievalStore } from './benchmarks/retrieval/store.ts'
 import { type Stack, startStack } from './benchmarks/stack.ts'
 import { tunnels } from './benchmarks/tunnels.ts'
@@ -49,7 +52,10 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   'databases-schedules': databaseSchedules,
   'model-gateway': (stack) => modelGateway(stack, portBase + 60),
   'retrieval-store': () => retrievalStore(),
+  'retrieval-others': () => retrievalOthers(),
   'retrieval-embedder': () => embedderSpeed(),
+  'retrieval-quality': () => retrievalQuality(),
+  'retrieval-documents': retrievalDocuments,
   'workflow-expressions': () => expressions(),
   disks,
   machines,

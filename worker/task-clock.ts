@@ -6,12 +6,13 @@ import { beginDueBackup, beginVerification, unverifiedBackups } from '../models/
 import { dueBackups } from '../models/deploy/backups.ts'
 import { dueTasks } from '../models/deploy/scheduled-tasks.ts'
 import { beginDue } from '../models/deploy/task-runs.ts'
+import { beginDueSnapshot, dueSnapshots } from '../models/retrieval/snapshots.ts'
 
 const everyMs = 1_000
 const batch = 100
 const looks = 2
 
-/** Begins what is due: runs of scheduled tasks, backups, bases of archives, and looks at old backups. Every worker looks; each begins once. */
+/** Begins what is due: runs of scheduled tasks, backups, snapshots, bases of archives, and looks at old backups. Every worker looks; each begins once. */
 export function startTaskClock(log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
 
@@ -31,6 +32,7 @@ export function startTaskClock(log: Logger): { stop(): Promise<void> } {
       try {
         await begin('a scheduled task', await dueTasks(batch), beginDue)
         await begin('a backup', await dueBackups(batch), beginDueBackup)
+        await begin('a snapshot of a store of retrieval', await dueSnapshots(batch), beginDueSnapshot)
         await begin('a base of an archive', await archivesToLookAt(batch), lookAtArchive)
         await begin('the tidying of an archive', await untidyArchives(batch), tidyArchive)
         await pauseSilentArchives(batch)

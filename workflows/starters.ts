@@ -14,7 +14,7 @@ export async function startOperation(client: Client, operation: Startable): Prom
   }
 }
 
-/** Tells the workflow of an artifact that its archive is whole, or is no longer waited for. It also looks by itself. */
+/** Tells the workflow that waits for an upload that it is whole, or over. It also looks by itself. */
 export async function tellOfUpload(client: Client, workflowId: string): Promise<void> {
   try {
     await client.workflow.getHandle(workflowId).signal(uploadSignal)

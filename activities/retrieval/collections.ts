@@ -7,20 +7,24 @@ import {
   type RagCollectionDocument,
   takeNextEmbedder,
 } from '../../models/retrieval/collections.ts'
+import { forgetDeletions, noted, pruneDeletions } from '../../models/retrieval/deletions.ts'
 import { forgetContent } from '../../models/retrieval/document-work.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
 import { pinned } from '../../models/retrieval/embedders.ts'
 import { forgetSome, type Part, workUnder } from '../../models/retrieval/forget.ts'
+import { snapshotsWith } from '../../models/retrieval/snapshots.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
-import { RagStore } from '../../models/retrieval/stores.ts'
+import { RagStore, type RagStoreDocument } from '../../models/retrieval/stores.ts'
+import { stateOfUpload, takeUpload } from '../../models/retrieval/uploads.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { cancelIfOpen } from '../child-operations.ts'
 import { patiently } from './patience.ts'
+import { deleteAgain, indexAgain, indexLost } from './reconciliation.ts'
 
 const askEveryMs = 250
 
-/** Activities of collections, and the deletion of documents. */
+/** Activities of collections, and of documents at their begin and end. */
 export const makeRagCollectionActivities = ({ client }: { client: Client }) => ({
   /** Makes the collection in the store. Throws `collection_exists` if the store has one of this name that is not empty. */
   async makeRagCollection(id: string): Promise<void> {
@@ -53,10 +57,10 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
     await patiently(
       async () => {
         const store = await storeAtWork(tenant_id)
-        const used = await store.useEmbedder(name, pinned(embedder)).catch((error: unknown) => {
+        const used = await store
+          .useEmbedder(name, pinned(embedder))
           // A store that does not know the call has nothing aside.
-          if (!isError(error, 'not_found')) return unlessGone(error)
-        })
+          .catch((error: unknown) => (isError(error, 'not_found') ? undefined : unlessGone(error)))
         if (used?.outcome !== 'vectors_missing' || !next_embedder) return
         const { embedder: present } = await store.stats(name)
         if (present.hash === next_embedder.hash) await takeNextEmbedder(collection)
@@ -71,7 +75,9 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
     if (await storeGoes(tenant_id)) return
     await patiently(async () => {
       const store = await storeAtWork(tenant_id)
-      await (in_store ? store.dropCollection(name) : dropEmpty(store, name))
+      if (!in_store) return dropEmpty(store, name)
+      const note = { _id: id, tenant_id, collection_name: name, version: null }
+      await noted(note, () => store.dropCollection(name))
     })
   },
 
@@ -80,15 +86,43 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
     const document = await RagDocument.findById(id).setOptions(everyTenant).lean()
     if (!document) return
     const { tenant_id, collection_id, version } = document
+    if (version === 0) return // nothing of it has ever come whole
     const collection = await RagCollection.findOne({ _id: collection_id, tenant_id }).lean()
     if (!collection || collection.status === 'deleting' || (await storeGoes(tenant_id))) return
     await patiently(async () => {
       const store = await storeAtWork(tenant_id)
-      await store.deleteDocument(collection.name, id, version).catch(unlessGone)
+      const note = { _id: id, tenant_id, collection_name: collection.name, version }
+      await noted(note, () => store.deleteDocument(collection.name, id, version).catch(unlessGone))
     })
   },
 
+  /** The snapshots of the store's disk that may have the document. */
+  snapshotsWithRagDocument: snapshotsWith,
+
+  async pruneRagDeletions(id: string): Promise<void> {
+    const { tenant_id } = (await RagDocument.findById(id).setOptions(everyTenant).lean()) ?? {}
+    if (tenant_id) await pruneDeletions(tenant_id)
+  },
+
+  deleteFromRagStore: (id: string, since: string): Promise<void> =>
+    restoring(id, (store) => deleteAgain(store, new Date(since))),
+
+  reindexRagStore: (id: string): Promise<void> => restoring(id, indexAgain),
+
+  /** Forgets what no snapshot needs, and begins to index what a restored store lacks. */
+  tidyRagStore: (id: string): Promise<void> =>
+    restoring(id, async (store) => {
+      await pruneDeletions(store.tenant_id)
+      await indexLost(store)
+    }),
+
   forgetContent,
+
+  async uploadOfRagDocument(id: string, operationId: string): Promise<'taken' | 'whole' | 'open' | 'gone'> {
+    return stateOfUpload(id, operationId)
+  },
+
+  takeUpload,
 
   /** Ends what is under way on documents (of a whole store: on collections, too), and waits for that. */
   async endRagWork(of: Part): Promise<void> {
@@ -108,10 +142,17 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
   /** Forgets the documents (of a whole store: the collections, too), with their blobs. */
   async forgetRagPart(of: Part): Promise<void> {
     while (await forgetSome(of)) {}
+    if ('store_id' in of) await forgetDeletions(of.store_id)
   },
 })
 
 export type RagCollectionActivities = ReturnType<typeof makeRagCollectionActivities>
+
+const restoring = (id: string, work: (store: RagStoreDocument) => Promise<void>): Promise<void> =>
+  patiently(async () => {
+    const store = await RagStore.findById(id).setOptions(everyTenant).lean()
+    if (store && store.status !== 'deleting') await work(store)
+  })
 
 /** Throws `not_found`. */
 async function collectionOf(id: string): Promise<RagCollectionDocument> {

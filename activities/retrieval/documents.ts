@@ -1,7 +1,7 @@
 import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
 import type { DocumentExtractor, TokenizerModule } from '../../drivers/documents.ts'
 import { BlobMissing } from '../../lib/blob-store.ts'
-import { readBlob } from '../../models/blobs.ts'
+import { readBlobs } from '../../models/blobs.ts'
 import {
   addLacking,
   atStage,
@@ -18,8 +18,10 @@ import type { DocumentStage } from '../../models/retrieval/documents.ts'
 import { type CollectionEmbedder, pinned } from '../../models/retrieval/embedders.ts'
 import { embedChunks } from '../../models/retrieval/embedding.ts'
 import type { Embeddings } from '../../models/retrieval/embeddings.ts'
-import { storeAtWork } from '../../models/retrieval/store-condition.ts'
+import { storeWithDisk } from '../../models/retrieval/store-condition.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
+import { RagStore } from '../../models/retrieval/stores.ts'
+import { hashesOfUpload } from '../../models/retrieval/uploads.ts'
 import { patiently } from './patience.ts'
 
 /** How documents are cut to an embedder's size. */
@@ -31,6 +33,10 @@ export interface Cut {
 /** What a document is in the index. */
 export interface Indexed {
   indexed_version: number
+  /** The disk of the store. */
+  indexed_in: string | null
+  /** ISO 8601. */
+  indexed_at: string
   chunks: number
   tokens: number
   pages: number | null
@@ -61,6 +67,17 @@ export const makeRagDocumentActivities = ({
   /** Null: this worker does not have the embedder. */
   cutFor: (embedder: CollectionEmbedder) => Cut | null
 }) => ({
+  /** Throws `content_damaged` if what was sent in parts is not what was announced. */
+  checkRagUpload: (id: string, operationId: string): Promise<void> =>
+    patiently(async () => {
+      const hashes = await hashesOfUpload(id, operationId)
+      if (hashes && hashes.is !== hashes.announced)
+        throw ApplicationFailure.nonRetryable(
+          `What was sent has the SHA-256 ${hashes.is}, and not the announced one: upload it again`,
+          'content_damaged',
+        )
+    }),
+
   /** Reads the document into chunks. Throws DocumentRefused and ExtractionExceeded. */
   extractRagDocument: (id: string, operationId: string): Promise<void> =>
     patiently(async () => {
@@ -101,12 +118,14 @@ export const makeRagDocumentActivities = ({
       const work = await workAt(id, operationId, 'indexing')
       if (!work.document.extracted) return null
       const { chunks, tokens, pages } = await extractedOf(work)
-      const lacked = await putInto(work)
+      const { lacked, disk_id } = await putInto(work)
       if (lacked.length) {
         await addLacking(work, lacked)
         return null
       }
-      return { indexed_version: work.document.version, chunks: chunks.length, tokens, pages }
+      const indexed_at = new Date().toISOString()
+      const { version: indexed_version } = work.document
+      return { indexed_version, indexed_in: disk_id, indexed_at, chunks: chunks.length, tokens, pages }
     }),
 })
 
@@ -133,7 +152,7 @@ async function read(extractor: DocumentExtractor, work: Work, cut: Cut | null): 
     )
   const extracted = await extractor.extract({
     type: document.type,
-    content: await contentOf(work),
+    content: contentOf(work),
     ...cut,
     bounds: { chunks: mostChunks(collection.embedder) },
     signal: cancellationSignal(),
@@ -143,9 +162,9 @@ async function read(extractor: DocumentExtractor, work: Work, cut: Cut | null): 
 }
 
 /** Throws BlobMissing. */
-function contentOf({ document: { _id, content } }: Work): Promise<Buffer> {
-  if (!content) throw new BlobMissing(_id, null)
-  return readBlob(content)
+function contentOf({ document: { _id, content } }: Work): AsyncIterable<Buffer> {
+  if (content.length === 0) throw new BlobMissing(_id, null)
+  return readBlobs(content)
 }
 
 const vectorsOf = (
@@ -159,30 +178,31 @@ const vectorsOf = (
     signal: cancellationSignal(),
   })
 
-/** The hashes whose vectors the store lacks. Of a document that it does not have, these are all. */
+/** The hashes whose vectors the store lacks. Of a document that it has never had, these are all. */
 async function lackedBy(work: Work): Promise<string[]> {
-  if (work.document.indexed_version !== null) return putInto(work)
+  if (work.document.version > 1) return (await putInto(work)).lacked
   const { chunks } = await extractedOf(work)
   return [...new Set(chunks.map(({ hash }) => hash))]
 }
 
-/** Gives the store the document with the vectors that there are. Empty: the store has taken it. */
-async function putInto(work: Work): Promise<string[]> {
+/** Gives the store the document with the vectors that there are. Nothing is lacked: the store has taken it. */
+async function putInto(work: Work): Promise<{ lacked: string[]; disk_id: string | null }> {
   const { document, collection } = work
   const given = await documentForStore(work)
-  const store = await storeAtWork(document.tenant_id)
+  const { store, disk_id } = await storeWithDisk(document.tenant_id)
   try {
     const replaced = await store.replaceDocument(collection.name, pinned(collection.embedder), given)
-    return replaced.outcome === 'vectors_missing' ? replaced.hashes : []
+    return { lacked: replaced.outcome === 'vectors_missing' ? replaced.hashes : [], disk_id }
   } catch (error) {
     const isOther = error instanceof StoreError && error.code === 'embedder_mismatch'
     if (!isOther || !(await changesEmbedder(collection))) throw error
-    throw new Error('The collection got its next embedder just now: begin again with that', { cause: error })
+    throw new Error('The collection got another embedder just now: begin again with that', { cause: error })
   }
 }
 
-/** Whether the collection gets another embedder than it had, or has got it. */
+/** Whether the collection gets another embedder than it had, or has got it. A restored store may have a former one. */
 async function changesEmbedder({ _id, tenant_id, embedder }: RagCollectionDocument): Promise<boolean> {
+  if (await RagStore.exists({ tenant_id, status: 'restoring' })) return true
   const now = await RagCollection.findOne({ _id, tenant_id }).lean()
   return Boolean(now?.next_embedder) || (now !== null && now.embedder.hash !== embedder.hash)
 }

@@ -9,6 +9,7 @@ import { type CollectionEmbedder, pinned } from '../../models/retrieval/embedder
 import { embedChunks } from '../../models/retrieval/embedding.ts'
 import type { Embeddings } from '../../models/retrieval/embeddings.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
+import { StoreError } from '../../models/retrieval/store-rules.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { storeGoes } from './collections.ts'
 import { batch, turnMs } from './documents.ts'
@@ -72,7 +73,10 @@ async function embedUntil(
   const purpose = { kind: 'collection', id: _id } as const
   let vectors: AsideVector[] = []
   for (;;) {
-    const aside = await store.putAside(name, pinned(embedder), vectors, batch)
+    const aside = await store.putAside(name, pinned(embedder), vectors, batch).catch((error: unknown) => {
+      if (!(error instanceof StoreError && error.code === 'embedder_mismatch')) throw error
+      throw new Error('The store was restored just now: begin again', { cause: error })
+    })
     if (!aside.lacking || Date.now() > until) return aside
     const texts = aside.chunks.map(({ text }) => text)
     const asked = { tenant_id, purpose, signal: cancellationSignal() }

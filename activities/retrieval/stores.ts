@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ApplicationFailure, cancellationSignal } from '@temporalio/activity'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
+import { contentOfSnapshot, noteRestored, surplusSnapshots } from '../../models/retrieval/snapshots.ts'
 import { storeCondition } from '../../models/retrieval/store-condition.ts'
 import {
   engineOf,
@@ -12,16 +13,20 @@ import {
 } from '../../models/retrieval/stores.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
+import { permanently } from '../failures.ts'
 
 const { container: containerKind } = instanceKinds
 
 /** What `carryOut` needs to make a store, and what is there of it. */
 export interface RagStorePlan {
   disk_id: string | null
+  /** The container on this disk. */
   container_id: string | null
+  /** What operations that failed have left. Absent: a former version of this activity made the plan. */
+  other_containers?: string[]
   /** The container is to run, and to keep running. */
   runs: boolean
-  disk: object
+  disk: { name: string; [field: string]: unknown }
   /** The container to create, but for its disk. */
   container: object
   mounted: { mount_path: string; read_only: boolean }
@@ -37,15 +42,16 @@ const startsWithinMs = 120_000
 export const makeRagStoreActivities = ({ images }: { images: Record<StoreEngine, string> }) => ({
   async planRagStore(id: string): Promise<RagStorePlan> {
     const store = await storeOf(id)
-    const { tenant_id, subnet_id, hostname: name, cpu_cores, memory_mib, size_gib, container_id } = store
-    const container =
-      container_id === null
-        ? null
-        : await containerKind.model.findOne({ _id: container_id, tenant_id }).lean()
+    const { tenant_id, subnet_id, hostname: name, cpu_cores, memory_mib, size_gib } = store
+    const managed = await containerKind.model.find({ tenant_id, managed_by: id }).lean()
+    const container = managed.find(
+      ({ _id, disks }) => _id === store.container_id && disks[0]?.disk_id === store.disk_id,
+    )
     const common = { name, tags: {}, managed_by: id, host_id: null }
     return {
       disk_id: store.disk_id,
-      container_id: container ? container_id : null,
+      container_id: container?._id ?? null,
+      other_containers: managed.filter((one) => one !== container).map(({ _id }) => _id),
       runs: container?.desired_state === 'running' && container.status !== 'error',
       disk: { ...common, size_gib, from_snapshot: null, for_kind: 'container', apart_from: [] },
       mounted: { mount_path: storeFolder, read_only: false },
@@ -97,6 +103,26 @@ export const makeRagStoreActivities = ({ images }: { images: Record<StoreEngine,
       await delay(askEveryMs, undefined, { signal })
     }
   },
+
+  /** What was indexed until then is in the snapshot for sure (ISO 8601). Throws `not_found`. */
+  async planRagRestore(id: string, snapshot: string): Promise<{ until: string }> {
+    const store = await storeOf(id)
+    const { until } = await permanently(() => contentOfSnapshot(store, snapshot))
+    return { until: until.toISOString() }
+  },
+
+  async noteRagRestored(
+    id: string,
+    operationId: string,
+    { disk_id, until }: { disk_id: string; until: string },
+    next: string,
+  ): Promise<void> {
+    const store = { ...(await storeOf(id)), operation_id: operationId }
+    await noteRestored(store, { disk_id, until: new Date(until) }, next)
+  },
+
+  /** The snapshots beyond the number that is kept. */
+  surplusRagSnapshots: surplusSnapshots,
 
   /** The ids of all that the store manages: also what its record does not name, because a killed operation has made it. */
   async partsOfRagStore(id: string): Promise<{ container: string[]; disk: string[] }> {

@@ -11,7 +11,7 @@ import { makeDefault, renameConnector } from '../../models/connectors/keep.ts'
 import { offersLogin, usualBaseUrl } from '../../models/connectors/providers.ts'
 import { checkConnector } from '../../models/connectors/renewals.ts'
 import { activityList } from '../activity.ts'
-import { byId, Id, Name } from '../fields.ts'
+import { byId, forced, Id, Name } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
 import { ConnectorView, path, toView } from './views.ts'
@@ -119,12 +119,7 @@ export const connectors = [
     permission: 'connectors:delete',
     summary: 'Delete a connector that nothing uses, and revoke its credential where the provider can',
     params: byId,
-    query: z.strictObject({
-      force: z
-        .stringbool({ truthy: ['true'], falsy: ['false'] })
-        .default(false)
-        .describe('Deletes it although it is in use: what uses it fails from then on'),
-    }),
+    query: forced,
     responses: {
       200: z
         .strictObject({

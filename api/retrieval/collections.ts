@@ -17,7 +17,7 @@ import { type AskedEmbedder, chooseEmbedder } from '../../models/retrieval/embed
 import type { CollectionEmbedder } from '../../models/retrieval/embedders.ts'
 import type { Embeddings } from '../../models/retrieval/embeddings.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
-import { Id, Timestamp, time } from '../fields.ts'
+import { forced, Id, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
@@ -50,7 +50,7 @@ const EmbedderView = z
   })
   .meta({ id: 'RagEmbedder' })
 
-const Model = z.strictObject({
+export const Model = z.strictObject({
   connector: z.string().min(1).max(200).describe('Its id, or a provider for its default'),
   model: z.string().min(1).max(200).describe('As its provider names it'),
 })
@@ -186,11 +186,12 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
     method: 'DELETE',
     path: `${path}/{name}`,
     permission: 'rag:delete',
-    summary: 'Delete a collection with its documents',
+    summary: 'Delete a collection that nothing searches, with its documents',
     params: byName,
+    query: forced,
     responses: { 202: CollectionView },
-    handle: ({ caller, params: { name } }) =>
-      accepting(caller, toView, (by) => acceptCollectionDeletion(by, name)),
+    handle: ({ caller, params: { name }, query }) =>
+      accepting(caller, toView, (by) => acceptCollectionDeletion(by, name, query)),
   }),
 ]
 
@@ -209,6 +210,7 @@ async function embedderFor(
 /** For documents about the API, which need no platform that runs. */
 export const noEmbeddings: Embeddings = {
   embed: () => Promise.reject(new Error('there is no model gateway')),
+  rerank: () => Promise.reject(new Error('there is no model gateway')),
   models: () => Promise.reject(new Error('there is no model gateway')),
   close: async () => {},
 }

@@ -6,6 +6,7 @@ import {
   acceptRetry,
   acceptUpload,
   type Upload,
+  type WholeUpload,
 } from '../../models/retrieval/document-acceptance.ts'
 import { documentTypes, typeByName } from '../../models/retrieval/document-types.ts'
 import {
@@ -15,15 +16,19 @@ import {
   type RagDocumentDocument,
   ragDocumentStates,
 } from '../../models/retrieval/documents.ts'
+import { acceptAnnounced, uploadAtMost } from '../../models/retrieval/uploads.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
+import type { OperationsContext } from '../operations.ts'
 import { byName, path as collectionsPath } from './collections.ts'
 
 const path = `${collectionsPath}/{name}/documents`
 const byDocument = byName.extend({ docId: Id })
 const mostMib = 16
+
+const Sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 in hex')
 
 export const Metadata = z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
 
@@ -49,12 +54,29 @@ const DocumentView = z
     chunks: z.int().nullable().describe('In the index'),
     tokens: z.int().nullable().describe('Of the chunks in the index'),
     pages: z.int().nullable().describe('Of a PDF in the index'),
+    upload: z
+      .strictObject({
+        url: z
+          .string()
+          .nullable()
+          .describe('Where to send the content. It needs no other token, and is shown only once'),
+        size_bytes: z.int(),
+        received_bytes: z.int(),
+        expires_at: Timestamp,
+      })
+      .nullable()
+      .describe(
+        'A content that is being sent in parts; the document stays as it is until all of it has come',
+      ),
     created_at: Timestamp,
     updated_at: Timestamp,
   })
   .meta({ id: 'RagDocument' })
 
-const toView = (document: RagDocumentDocument): z.output<typeof DocumentView> => ({
+const toView = (
+  document: RagDocumentDocument,
+  upload_url: string | null = null,
+): z.output<typeof DocumentView> => ({
   id: document._id,
   tenant_id: document.tenant_id,
   collection_id: document.collection_id,
@@ -75,6 +97,12 @@ const toView = (document: RagDocumentDocument): z.output<typeof DocumentView> =>
   chunks: document.chunks,
   tokens: document.tokens,
   pages: document.pages,
+  upload: document.upload && {
+    url: upload_url,
+    size_bytes: document.upload.size_bytes,
+    received_bytes: document.upload.received,
+    expires_at: time(document.upload.expires_at),
+  },
   created_at: time(document.created_at),
   updated_at: time(document.updated_at),
 })
@@ -99,33 +127,40 @@ const NewDocument = z
       .max(Math.ceil((mostMib * 4) / 3) * 1024 ** 2)
       .optional()
       .describe(`At most ${mostMib} MiB`),
+    upload: z
+      .strictObject({ size_bytes: z.int().min(1).max(uploadAtMost), sha256: Sha256 })
+      .optional()
+      .describe('A content of at most 256 MiB, which is sent in parts to `upload.url` within a day'),
     metadata: Metadata.default({}).describe('Values of fields that the collection’s metadata schema has'),
   })
   .refine(
-    ({ content, content_base64 }) => (content === undefined) !== (content_base64 === undefined),
-    'either content or content_base64',
+    ({ content, content_base64, upload }) =>
+      [content, content_base64, upload].filter((one) => one !== undefined).length === 1,
+    'either content, content_base64 or upload',
   )
+type NewDocument = z.output<typeof NewDocument>
 
 /** Throws InvalidInput. */
-function uploadOf({
-  name,
-  type = typeByName(name),
-  content,
-  content_base64,
-  metadata,
-}: z.output<typeof NewDocument>): Upload {
+function namedBy({ name, type = typeByName(name), metadata }: NewDocument) {
   if (!type) throw invalid('/type', 'is needed: the name does not end with a known type')
+  return { name, type, metadata }
+}
+
+/** Throws InvalidInput. */
+function wholeUpload(body: NewDocument): WholeUpload {
+  const named = namedBy(body)
+  const { content, content_base64 } = body
   const given_as = content === undefined ? 'content_base64' : 'content'
   if (content !== undefined && !content.isWellFormed()) throw invalid('/content', 'is not text in Unicode')
   const bytes = content === undefined ? Buffer.from(content_base64 ?? '', 'base64') : Buffer.from(content)
   if (bytes.length > mostMib * 1024 ** 2) throw invalid(`/${given_as}`, `has more than ${mostMib} MiB`)
-  return { name, type, metadata, content: bytes, given_as }
+  return { ...named, content: bytes, given_as }
 }
 
 const invalid = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])
 
 /** The HTTP operations on documents of retrieval. */
-export const ragDocuments = [
+export const makeRagDocuments = ({ apiUrl }: OperationsContext) => [
   list({
     path,
     permission: 'rag:read',
@@ -133,7 +168,7 @@ export const ragDocuments = [
     params: byName,
     model: RagDocument,
     view: DocumentView,
-    toView,
+    toView: (document: RagDocumentDocument) => toView(document),
     scope: async (caller, { name }) => {
       const { _id: collection_id, tenant_id } = await collectionNamed(caller, name)
       return { tenant_id, collection_id }
@@ -151,7 +186,21 @@ export const ragDocuments = [
     responses: { 200: DocumentView, 202: DocumentView },
     async handle({ caller, params: { name }, body }) {
       await collectionNamed(caller, name)
-      const upload = uploadOf(body)
+      if (body.upload) {
+        const { size_bytes, sha256: content_hash } = body.upload
+        const announced: Upload = { ...namedBy(body), size_bytes, content_hash }
+        let url: string | null = null
+        return acceptingOrThere(
+          caller,
+          (document: RagDocumentDocument) => toView(document, url),
+          async (by) => {
+            const { token, ...accepted } = await acceptAnnounced(by, name, announced)
+            if (token !== undefined) url = `${apiUrl}/api/v1/uploads/${accepted.document._id}?token=${token}`
+            return accepted
+          },
+        )
+      }
+      const upload = wholeUpload(body)
       return acceptingOrThere(caller, toView, (by) => acceptUpload(by, name, upload))
     },
   }),
@@ -173,9 +222,16 @@ export const ragDocuments = [
     permission: 'rag:delete',
     summary: 'Delete a document, its texts and its vectors; an upload under way ends',
     params: byDocument,
+    query: z.strictObject({
+      purge: z
+        .enum(['true', 'false'])
+        .default('false')
+        .transform((text) => text === 'true')
+        .describe('Also remove the snapshots of the store that may have it: all since it was uploaded first'),
+    }),
     responses: { 202: DocumentView },
-    handle: ({ caller, params: { name, docId } }) =>
-      accepting(caller, toView, (by) => acceptDocumentDeletion(by, name, docId)),
+    handle: ({ caller, params: { name, docId }, query }) =>
+      accepting(caller, toView, (by) => acceptDocumentDeletion(by, name, docId, query)),
   }),
 
   operation({

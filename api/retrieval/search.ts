@@ -1,11 +1,14 @@
 import { z } from 'zod'
 import type { Filter } from '../../images/rag/store.ts'
+import { PermissionDenied } from '../../lib/problem.ts'
+import { connectorNamed } from '../../models/retrieval/embedder-choice.ts'
+import type { Rerank } from '../../models/retrieval/rerank.ts'
 import { search } from '../../models/retrieval/search.ts'
 import { limits } from '../../models/retrieval/store-rules.ts'
 import { Id } from '../fields.ts'
-import { operation } from '../operation.ts'
+import { type Caller, operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
-import { byName, noEmbeddings, path } from './collections.ts'
+import { byName, Model, noEmbeddings, path } from './collections.ts'
 import { Metadata } from './documents.ts'
 
 const Value = z.union([z.string(), z.number(), z.boolean()])
@@ -41,10 +44,35 @@ const HitView = z
     ),
     score: z.number(),
     parts: z
-      .strictObject({ vector: Part.nullable(), text: Part.nullable() })
-      .describe('Cosine and BM25, with the place in either list; null: not among its best'),
+      .strictObject({ vector: Part.nullable(), text: Part.nullable(), rerank: Part.nullable() })
+      .describe(
+        'Cosine, BM25, and the score of the model that ranks, with the place in each list; null: not among its best, or not ranked',
+      ),
   })
   .meta({ id: 'RagHit' })
+
+const mostRanked = 100
+const usuallyRanked = 50
+const RerankBody = Model.extend({
+  top: z
+    .int()
+    .min(1)
+    .max(mostRanked)
+    .optional()
+    .describe(`So many of the best hits are ranked, at least \`k\`; by default ${usuallyRanked}, or \`k\``),
+}).describe('Lets a model of a connector rank the hits, whose use needs `connectors:use`')
+
+const RerankView = z
+  .strictObject({
+    connector_id: Id,
+    model: z.string(),
+    ranked: z.int().describe('How many hits the model has ranked'),
+    failure: z
+      .strictObject({ code: z.string(), reason: z.string() })
+      .nullable()
+      .describe('Why the hits are in the order of the search; null: the model has ranked them'),
+  })
+  .meta({ id: 'RagRerank' })
 
 export const makeRagSearch = ({ embeddings = noEmbeddings }: OperationsContext) => [
   operation({
@@ -67,11 +95,31 @@ export const makeRagSearch = ({ embeddings = noEmbeddings }: OperationsContext) 
         .describe(
           'Of `score`: the cosine (`vector`), BM25 (`text`), or the sum of 1 / (60 + rank) (`hybrid`)',
         ),
+      rerank: RerankBody.optional(),
     }),
-    responses: { 200: z.strictObject({ hits: z.array(HitView).describe('Best first') }) },
+    responses: {
+      200: z.strictObject({
+        hits: z.array(HitView).describe('Best first'),
+        rerank: RerankView.nullable().describe('Null: none was asked for'),
+      }),
+    },
     refuses: [403],
-    handle: async ({ caller, params: { name }, body }) => ({
-      hits: await search(embeddings, caller, name, { ...body, filter: body.filter as Filter | undefined }),
-    }),
+    handle: async ({ caller, params: { name }, body }) =>
+      search(embeddings, caller, name, {
+        ...body,
+        filter: body.filter as Filter | undefined,
+        rerank: body.rerank && (await rerankFor(caller, body.rerank, body.k)),
+      }),
   }),
 ]
+
+/** Throws PermissionDenied and InvalidInput. */
+async function rerankFor(
+  { tenant_id, permissions }: Caller,
+  { connector, model, top = usuallyRanked }: z.output<typeof RerankBody>,
+  k: number,
+): Promise<Rerank> {
+  if (!permissions.has('connectors:use')) throw new PermissionDenied('connectors:use')
+  const { _id: connector_id } = await connectorNamed(tenant_id, connector, '/rerank/connector')
+  return { connector_id, model, top: Math.max(top, k) }
+}

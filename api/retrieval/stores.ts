@@ -3,6 +3,12 @@ import { NotFound } from '../../lib/problem.ts'
 import { storeCondition, storeSizes } from '../../models/retrieval/store-condition.ts'
 import { acceptRagStore, acceptStoreVerb } from '../../models/retrieval/store-acceptance.ts'
 import {
+  acceptStoreRestore,
+  acceptStoreSnapshot,
+  diskOfSnapshots,
+  setSnapshotRules,
+} from '../../models/retrieval/snapshots.ts'
+import {
   endpointOf,
   engineOf,
   openStoreSecrets,
@@ -11,10 +17,16 @@ import {
   ragStoreResource,
   ragStoreStates,
   storeEngines,
+  usuallyKept,
 } from '../../models/retrieval/stores.ts'
+import { Snapshot } from '../../models/storage/snapshots.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
-import { Id, Timestamp, time } from '../fields.ts'
+import { timingFields, needTiming } from '../deploy/timing.ts'
+import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
+import { list } from '../list.ts'
 import { operation } from '../operation.ts'
+import { SnapshotName } from '../storage/disks.ts'
+import { SnapshotView, toView as toSnapshotView } from '../storage/snapshots.ts'
 
 const Sizes = z.strictObject({
   collections: z.int(),
@@ -38,6 +50,15 @@ const StoreView = z
     cpu_cores: z.number().nullable(),
     memory_mib: z.int().nullable(),
     size_gib: z.int().nullable(),
+    snapshots: z
+      .strictObject({
+        frequency: z.string().nullable().describe('Null: by hand alone'),
+        timezone: z.string().nullable(),
+        keep: z.int(),
+        next_at: Timestamp.nullable(),
+      })
+      .nullable()
+      .describe('When snapshots of its disk are taken, and how many are kept'),
     sizes: Sizes.nullable(),
     created_at: Timestamp.nullable(),
   })
@@ -58,6 +79,7 @@ const disabled: StoreView = {
   cpu_cores: null,
   memory_mib: null,
   size_gib: null,
+  snapshots: null,
   sizes: null,
   created_at: null,
 }
@@ -77,6 +99,12 @@ const toView = (store: RagStoreDocument): StoreView => ({
   cpu_cores: store.cpu_cores,
   memory_mib: store.memory_mib,
   size_gib: store.size_gib,
+  snapshots: {
+    frequency: store.snapshot_timing?.frequency ?? null,
+    timezone: store.snapshot_timing?.timezone ?? null,
+    keep: store.snapshots_kept,
+    next_at: timeOrNull(store.next_snapshot_at),
+  },
   sizes: null,
   created_at: time(store.created_at),
 })
@@ -92,7 +120,7 @@ export const ragStores = [
       const store = await RagStore.findOne({ tenant_id }).lean()
       if (!store) return disabled
       const [{ ready, reason }, sizes] = await Promise.all([storeCondition(store), storeSizes(store)])
-      const isReady = ready && store.status === 'ready'
+      const isReady = ready && (store.status === 'ready' || store.status === 'snapshotting')
       return {
         ...toView(store),
         ready: isReady,
@@ -160,5 +188,60 @@ export const ragStores = [
     responses: { 202: StoreView },
     refuses: [404],
     handle: ({ caller }) => accepting(caller, toView, (by) => acceptStoreVerb(by, 'rotate')),
+  }),
+
+  list({
+    path: '/api/v1/rag/snapshots',
+    permission: 'rag:read',
+    summary: 'List the snapshots of the store’s disk',
+    model: Snapshot,
+    view: SnapshotView,
+    toView: toSnapshotView,
+    scope: async (caller) => ({ tenant_id: caller.tenant_id, disk_id: await diskOfSnapshots(caller) }),
+  }),
+
+  operation({
+    method: 'PUT',
+    path: '/api/v1/rag/snapshots',
+    permission: 'rag:update',
+    summary: 'Say when snapshots of the store’s disk are taken, and how many are kept',
+    body: z.strictObject({
+      frequency: timingFields.frequency.nullable().describe('A cron expression of five fields; null: none'),
+      timezone: timingFields.timezone.default('UTC'),
+      keep: z
+        .int()
+        .min(1)
+        .max(100)
+        .default(usuallyKept)
+        .describe('When one is taken, older ones beyond these go'),
+    }),
+    responses: { 200: StoreView },
+    refuses: [404],
+    async handle({ caller, body: { frequency, timezone, keep } }) {
+      const timing = frequency === null ? null : { frequency, timezone }
+      if (timing) needTiming(timing)
+      return toView(await setSnapshotRules(caller, { timing, keep }))
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/rag/snapshots',
+    permission: 'rag:update',
+    summary: 'Take a snapshot of the store’s disk; the store goes on meanwhile',
+    responses: { 202: StoreView },
+    refuses: [404],
+    handle: ({ caller }) => accepting(caller, toView, acceptStoreSnapshot),
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/api/v1/rag/restore',
+    permission: 'rag:update',
+    summary: 'Give the store the content of a snapshot, and bring it up to date with the documents',
+    body: z.strictObject({ snapshot: SnapshotName.describe('The name of one of the store’s') }),
+    responses: { 202: StoreView },
+    refuses: [404],
+    handle: ({ caller, body }) => accepting(caller, toView, (by) => acceptStoreRestore(by, body)),
   }),
 ]

@@ -16,7 +16,7 @@ import { shownDisk, SnapshotName } from './disks.ts'
 
 const byName = z.strictObject({ id: Id, name: SnapshotName })
 
-const SnapshotView = z
+export const SnapshotView = z
   .strictObject({
     name: z.string(),
     status: z.enum(['creating', 'available']),
@@ -27,7 +27,7 @@ const SnapshotView = z
   })
   .meta({ id: 'DiskSnapshot' })
 
-const toView = (snapshot: SnapshotDocument): z.output<typeof SnapshotView> => ({
+export const toView = (snapshot: SnapshotDocument): z.output<typeof SnapshotView> => ({
   name: snapshot.name,
   status: snapshot.status,
   size_gib: snapshot.size_gib,

@@ -4,7 +4,7 @@ import { changeTool, createTool, deleteTool } from '../../models/tools/changes.t
 import { type GivenDefinition, givenOf } from '../../models/tools/definitions.ts'
 import { credentialStorage } from '../../models/tools/secrets.ts'
 import { definition, Tool, toolOf } from '../../models/tools/tools.ts'
-import { byId } from '../fields.ts'
+import { byId, forced } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
 import { parse } from '../problems.ts'
@@ -108,9 +108,10 @@ export const tools = [
     method: 'DELETE',
     path: `${path}/{id}`,
     permission: 'tools:delete',
-    summary: 'Delete a tool and its secret',
+    summary: 'Delete a tool that nothing uses, and its secret',
     params: byId,
+    query: forced,
     responses: { 204: null },
-    handle: ({ caller, params }) => deleteTool(caller, params.id),
+    handle: ({ caller, params, query }) => deleteTool(caller, params.id, query),
   }),
 ]

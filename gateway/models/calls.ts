@@ -273,7 +273,11 @@ function noteAnswer(end: CallEnd, { answer }: Answered, relayed: Relayed, asked:
   const said = tap.usage()
   if (tap.lied) count(end, reservedOf(asked), 'reservation')
   else if (said?.input_tokens !== undefined && !broken) count(end, said, 'provider')
-  else countEstimate(end, said?.input_tokens ?? asked.input_tokens, tap.textBytes, said?.output_tokens)
+  else {
+    // Of vectors and rankings, the answer is no text.
+    const textBytes = asked.output_tokens ? tap.textBytes : 0
+    countEstimate(end, said?.input_tokens ?? asked.input_tokens, textBytes, said?.output_tokens)
+  }
 }
 
 const reservedOf = ({ input_tokens, output_tokens }: Asked): Partial<Usage> => ({

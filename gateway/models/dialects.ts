@@ -55,6 +55,8 @@ export const endpoints: readonly Endpoint[] = [
   { ...writes, name: 'responses', path: '/responses', dialect: 'openai', mostTokens: ['max_output_tokens'] },
   { ...writes, name: 'messages', path: '/messages', dialect: 'anthropic', mostTokens: ['max_tokens'] },
   { ...reads, name: 'embeddings', path: '/embeddings', dialect: 'openai' },
+  // Not OpenAI's own: it is beside its API at those who have it (Cohere, Jina, Voyage, vLLM).
+  { ...reads, name: 'rerank', path: '/rerank', dialect: 'openai' },
   { ...reads, name: 'count_tokens', path: '/messages/count_tokens', dialect: 'anthropic', metered: false },
   { ...reads, name: 'models', method: 'GET', path: '/models', dialect: null, metered: false },
 ]
@@ -114,10 +116,14 @@ export function usageIn(dialect: Dialect, message: unknown): SaidUsage | null {
 
 function ofOpenai(said: Record<string, unknown>): SaidUsage {
   const details = Object(said['prompt_tokens_details'] ?? said['input_tokens_details'])
+  // Embeddings and rankings have no output, and do not speak of it. Some say nothing but a total.
+  const output = said['completion_tokens'] ?? said['output_tokens']
   return known({
-    input_tokens: said['prompt_tokens'] ?? said['input_tokens'],
-    // Embeddings have no output, and do not speak of it.
-    output_tokens: said['completion_tokens'] ?? said['output_tokens'],
+    input_tokens:
+      said['prompt_tokens'] ??
+      said['input_tokens'] ??
+      (output === undefined ? said['total_tokens'] : undefined),
+    output_tokens: output,
     cache_read_tokens: details.cached_tokens,
   })
 }

@@ -59,7 +59,10 @@ export async function relay(
   if (answer.status >= 400) return relayError(answered, response, tap, relaying)
 
   const relayed: Relayed = { tap, firstByteMs: 0, broken: false, left: false }
-  if (!listener.left()) response.writeHead(answer.status, headersBack(answered))
+  const { 'content-length': length } = answer.headers
+  // Of a stream an event may be taken out.
+  const itsLength = isStream || typeof length !== 'string' ? {} : { 'content-length': length }
+  if (!listener.left()) response.writeHead(answer.status, { ...headersBack(answered), ...itsLength })
   for await (const chunk of piecesOf(answer.body, () => (relayed.broken = true))) {
     relayed.firstByteMs ||= Date.now() - begunMs
     if (!tap.isWhole) relayed.left = listener.left()

@@ -24,9 +24,13 @@ const longestEvent = 8 * 1024 ** 2
 
 const none = Buffer.alloc(0)
 
-/** For an answer of one JSON value. */
+/**
+ * For an answer of one JSON value. Each piece goes on when the next one is here, so that an answer of one piece goes to the
+ * caller in one write.
+ */
 export function tapJson(dialect: Dialect): Tap {
   const chunks: Buffer[] = []
+  let held: Buffer = none
   let length = 0
   let said: SaidUsage | null = null
   let isWhole = false
@@ -34,14 +38,16 @@ export function tapJson(dialect: Dialect): Tap {
     take(chunk) {
       length += chunk.length
       if (length <= longestJson) chunks.push(chunk)
-      return chunk
+      const before = held
+      held = chunk
+      return before
     },
     end() {
       const message = length <= longestJson ? parse(Buffer.concat(chunks).toString()) : null
       said = usageIn(dialect, message)
       isWhole = true
       chunks.length = 0
-      return none
+      return held
     },
     get isWhole() {
       return isWhole

@@ -9,7 +9,7 @@ import { bytesOf } from './vectors.ts'
 // The vectors of another embedder, which are made aside and then take the place of the present ones. Texts, words and documents
 // are the same for both.
 
-/** Whose vectors are aside. Null: nobody's. */
+/** The embedder whose vectors are aside. Null: there are none. */
 export function asideOf(database: DatabaseSync): Embedder | null {
   const row = database.prepare('SELECT embedder FROM aside').get()
   return row ? (JSON.parse(row['embedder'] as string) as Embedder) : null
@@ -26,7 +26,7 @@ export function putAside(
     const all = countOf(database, 'chunks')
     if (sameEmbedder(presentSpec(database).embedder, embedder)) return { chunks: [], lacking: 0, all }
     if (!isAside(database, embedder)) {
-      // Of somebody who has not heard that it was given up.
+      // The caller does not know yet that this change was given up.
       if (vectors.length)
         throw new StoreError('embedder_mismatch', `No vectors of ${embedder.name} are being made`)
       dropAside(database)

@@ -62,7 +62,7 @@ export interface SearchQuery {
   mode: 'vector' | 'text' | 'hybrid'
   /** How many hits at most. */
   k: number
-  /** Words of a user, in no query language. For `text` and `hybrid`. */
+  /** Words of a user, in no query language, those such as "what is the" left out. For `text` and `hybrid`. */
   text?: string
   /** For `vector` and `hybrid`, with the embedder that made it. */
   vector?: Float32Array
@@ -132,7 +132,7 @@ export interface CollectionStats extends CollectionSpec {
   bytes: number
   /** Grows with each change. */
   generation: number
-  /** Whose vectors are being made aside. Null: nobody's. */
+  /** The embedder whose vectors are being made aside. Null: there is none. */
   aside: Embedder | null
 }
 

@@ -1,7 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Allowed, Mirror } from './mirror.ts'
 import { bestAbove0, type Scored } from './top.ts'
-import { matchAny, wordsOf } from './words.ts'
+import { matchAny, tellingWords, wordsOf } from './words.ts'
 
 /** BM25 gives a word in more chunks than these a weight of almost 0. */
 const frequentShare = 0.5
@@ -43,7 +43,7 @@ export class WordSearch {
   search(text: string, allowed: Allowed | null, depth: number): Scored[] {
     this.#forgetOld()
     const sums = new Float32Array(this.#mirror.chunks)
-    for (const word of this.#telling(wordsOf(text))) {
+    for (const word of this.#rarest(tellingWords(wordsOf(text)))) {
       const { slots, scores } = this.#scoresOf(word)
       for (let index = 0; index < slots.length; index++) {
         const slot = slots[index] as number
@@ -63,7 +63,7 @@ export class WordSearch {
   }
 
   /** The words that are not too frequent, rarest first, as many as may be scored; at least one, if any chunk has it. */
-  #telling(words: string[]): Word[] {
+  #rarest(words: string[]): Word[] {
     const found = words.map((word) => this.#wordOf(word)).filter(({ chunks }) => chunks > 0)
     const sorted = found.toSorted((a, b) => a.chunks - b.chunks)
     const most = Math.max(frequentFrom, this.#mirror.chunks * frequentShare)

@@ -1,3 +1,4 @@
+import { stopWords } from './stop-words.ts'
 import { limits } from './store.ts'
 
 // Word characters of FTS5's tokenizer unicode61, with the marks that it takes off.
@@ -11,6 +12,12 @@ export const wordsOf = (text: string): string[] => {
     if (words.size === limits.queryWords) break
   }
   return [...words]
+}
+
+/** Those of the words that say something; all of them, if none does. */
+export function tellingWords(words: string[]): string[] {
+  const telling = words.filter((one) => !stopWords.has(one))
+  return telling.length ? telling : words
 }
 
 /** A query of FTS5 for chunks with any of the words. Quoted, so that AND, OR, NOT and NEAR are words as well. */

@@ -2,8 +2,10 @@ import type { Type } from './types.ts'
 
 /** What a spec refers to outside of itself. The caller knows the tenant. Null: there is no such thing. */
 export interface Lookups {
-  /** `models` is null if the provider's list is not known. */
-  connector(reference: string): Promise<{ models: readonly string[] | null } | null>
+  /** A connector to a provider of models. */
+  connector(reference: string): Promise<object | null>
+  /** Whether the provider of a connector that is there has the model. Null: it does not say. */
+  model(connector: string, name: string): Promise<boolean | null>
   /** `name`: of the tool of an MCP server, or of the operation of an API. Schemas are null if they are not known. */
   tool(reference: string, name: string | null): Promise<ToolSchemas | null>
   collection(reference: string): Promise<object | null>
@@ -17,6 +19,8 @@ export interface Lookups {
 export interface ToolSchemas {
   input_schema: Record<string, unknown> | null
   output_schema: Record<string, unknown> | null
+  /** They are a server's tools together: who calls one must name it. */
+  are_several?: true
 }
 
 export interface PublishedWorkflow {

@@ -14,15 +14,9 @@ export interface Draft {
 
 /** Adds the errors of form. Null if the draft is too large to look further, or no object. */
 export function checkForm(draft: unknown, findings: Findings): Draft | null {
-  if (!isRecord(draft)) {
-    findings.add(null, '', 'invalid_field', 'must be an object')
-    return null
-  }
-  const fault = faultOf(draft)
-  if (fault) {
-    findings.add(null, '', ...fault)
-    return null
-  }
+  const fault = draftFault(draft)
+  if (fault) findings.add(null, '', ...fault)
+  if (fault || !isRecord(draft)) return null
   const parsed = Spec.safeParse(draft)
   if (parsed.success) return { spec: parsed.data, nodes: parsed.data.nodes }
   for (const issue of parsed.error.issues) addIssue(issue, findings)
@@ -38,8 +32,9 @@ export function checkForm(draft: unknown, findings: Findings): Draft | null {
   }
 }
 
-/** Why nothing of the draft is looked at. */
-function faultOf(draft: object): [code: Code, message: string] | null {
+/** Why nothing of a draft is looked at: it is no object, or larger than any spec. */
+export function draftFault(draft: unknown): [code: Code, message: string] | null {
+  if (!isRecord(draft)) return ['invalid_field', 'must be an object']
   if (isDeeperThan(draft, bounds.depth)) return ['too_large', `has more than ${bounds.depth} levels`]
   if (hasForbiddenName(draft)) return ['invalid_field', 'has a field named __proto__']
   try {

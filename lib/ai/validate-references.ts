@@ -36,17 +36,17 @@ export async function checkReferences(
     findings.add(null, '/nodes', 'too_large', `names more than ${bounds.references} things of the tenant`)
     return found
   }
+  const hasModel = await askForModels(Object.values(models), lookups)
   for (const [alias, { connector, model }] of Object.entries(models)) {
     const users = steps.filter(({ step }) => step.kind === 'llm' && step.model === alias)
     const owners = users.length > 0 ? users.map(({ node }) => node) : [null]
     const pointer = pointerTo('', 'models', alias)
-    const known = await lookUp('connector', connector, () => lookups.connector(connector))
+    const has = hasModel.get(keyOf(connector, model))
     for (const owner of owners) {
-      if (!known)
-        findings.add(owner, `${pointer}/connector`, 'connector_missing', `there is no connector ${connector}`)
-      else if (known.models && !known.models.includes(model)) {
+      if (has === undefined)
+        findings.add(owner, `${pointer}/connector`, 'connector_missing', missing('connector', connector))
+      else if (has === false)
         findings.add(owner, `${pointer}/model`, 'model_unknown', `the provider has no model ${model}`)
-      }
     }
   }
   for (const { node, step, pointer } of steps) {
@@ -58,23 +58,16 @@ export async function checkReferences(
       const schemas = await lookUp('tool', key, () => lookups.tool(tool, name))
       if (schemas) found.tools.set(key, schemas)
       else
-        findings.add(
-          node,
-          at,
-          'tool_missing',
-          `there is no tool ${name === null ? tool : `${name} of ${tool}`}`,
-        )
+        findings.add(node, at, 'tool_missing', missing('tool', name === null ? tool : `${name} of ${tool}`))
+      if (schemas?.are_several && step.kind === 'tool')
+        findings.add(node, `${pointer}/name`, 'invalid_field', `is needed: ${tool} has several tools`)
     }
     if (step.kind === 'retrieve') {
       const { collection } = step
       const known = await lookUp('collection', collection, () => lookups.collection(collection))
       if (!known) {
-        findings.add(
-          node,
-          `${pointer}/collection`,
-          'collection_missing',
-          `there is no collection ${collection}`,
-        )
+        const place = `${pointer}/collection`
+        findings.add(node, place, 'collection_missing', missing('collection', collection))
       }
     }
     if (step.kind === 'workflow') {
@@ -86,6 +79,23 @@ export async function checkReferences(
     }
   }
   return found
+}
+
+const missing = (what: string, name: string): string => `there is no ${what} ${name}`
+
+/**
+ * Whether providers have the models, by connector and model, of connectors that are there. All are asked at once, because
+ * providers take their time.
+ */
+async function askForModels(models: ModelAlias[], lookups: Lookups): Promise<Map<string, boolean | null>> {
+  const there = new Set<string>()
+  for (const connector of new Set(models.map((alias) => alias.connector)))
+    if (await lookups.connector(connector)) there.add(connector)
+  const asked = new Map(models.map((alias) => [keyOf(alias.connector, alias.model), alias]))
+  const answers = [...asked]
+    .filter(([, { connector }]) => there.has(connector))
+    .map(async ([key, { connector, model }]) => [key, await lookups.model(connector, model)] as const)
+  return new Map(await Promise.all(answers))
 }
 
 function checkWorkflow(
@@ -133,5 +143,6 @@ function countOf(models: Record<string, ModelAlias>, steps: { step: Step }[]): n
     ...(step.kind === 'retrieve' ? [`collection ${step.collection}`] : []),
     ...(step.kind === 'workflow' ? [`workflow ${keyOf(step.workflow, step.version ?? null)}`] : []),
   ])
-  return new Set([...Object.values(models).map(({ connector }) => connector), ...names]).size
+  return new Set([...Object.values(models).map(({ connector, model }) => keyOf(connector, model)), ...names])
+    .size
 }

@@ -35,6 +35,8 @@ export interface Provider {
   headers: Readonly<Record<string, string>>
   /** Below the base URL: answers 2xx to a credential that works. Null: a token is checked by its use alone. */
   health: string | null
+  /** Whether `/models/{name}` below the base URL answers 404 exactly to what is no model there, aliases included. */
+  tells_models?: boolean
   /** How `health` answers a credential that does not work. Any other answer says nothing about it. */
   refuses: readonly number[]
   /** Where the answer to `health` names the account. */
@@ -116,8 +118,9 @@ export const catalogue = {
     base_url: 'https://api.anthropic.com/v1',
     key: { header: 'x-api-key', scheme: null },
     headers: { 'anthropic-version': '2023-06-01' },
+    tells_models: true,
   },
-  openai: { ...models, title: 'OpenAI', base_url: 'https://api.openai.com/v1' },
+  openai: { ...models, title: 'OpenAI', base_url: 'https://api.openai.com/v1', tells_models: true },
   google: {
     ...models,
     title: 'Google Gemini',
@@ -129,7 +132,7 @@ export const catalogue = {
   },
   mistral: { ...models, title: 'Mistral', base_url: 'https://api.mistral.ai/v1' },
   groq: { ...models, title: 'Groq', base_url: 'https://api.groq.com/openai/v1' },
-  xai: { ...models, title: 'xAI', base_url: 'https://api.x.ai/v1', refuses: [400, 401] },
+  xai: { ...models, title: 'xAI', base_url: 'https://api.x.ai/v1', refuses: [400, 401], tells_models: true },
   deepseek: { ...models, title: 'DeepSeek', base_url: 'https://api.deepseek.com/v1' },
   openrouter: {
     ...models,

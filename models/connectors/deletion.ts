@@ -11,7 +11,7 @@ import { type ConnectorSecret, openCredential } from './credentials.ts'
 import { titleOf } from './keep.ts'
 import { type LoginServer, OauthRefused, revokeToken } from './protocol.ts'
 import { serverOfConnector } from './servers.ts'
-import { ConnectorInUse, usesOf } from './uses.ts'
+import { needUnused } from './uses.ts'
 
 /** Whether the provider has revoked the credential, and why not. */
 export interface Revocation {
@@ -21,7 +21,7 @@ export interface Revocation {
 
 /**
  * Deletes a connector, and first revokes its credential where the provider can. What uses it keeps it, unless `force`. Throws
- * NotFound, ConnectorInUse.
+ * NotFound, InUse.
  */
 export async function deleteConnector(
   connector: ConnectorDocument,
@@ -46,8 +46,7 @@ const close = ({ _id, tenant_id }: ConnectorDocument, force: boolean): Promise<C
       { returnDocument: 'after' },
     ).lean()
     if (!closed) throw new NotFound('connector')
-    const uses = await usesOf(closed)
-    if (uses.length && !force) throw new ConnectorInUse(uses)
+    if (!force) await needUnused(closed)
     return closed
   }, _id)
 

@@ -1,5 +1,5 @@
 import { newId } from '../../lib/ids.ts'
-import { NotFound, StateConflict } from '../../lib/problem.ts'
+import { StateConflict } from '../../lib/problem.ts'
 import { type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
@@ -51,13 +51,12 @@ export async function acceptUpload(
 
 type Upload = ArtifactDocument & { upload: NonNullable<ArtifactDocument['upload']> }
 
-/** The artifact of this token. Throws NotFound. */
-export async function findUpload(_id: string, token: string): Promise<Upload> {
+/** The artifact of this token. Null: there is none. */
+export async function findUpload(_id: string, token: string): Promise<Upload | null> {
   const found = await Artifact.findOne({ _id, 'upload.token_hash': hashToken(token) })
     .setOptions(everyTenant)
     .lean()
-  if (!found?.upload) throw new NotFound('upload')
-  return { ...found, upload: found.upload }
+  return found?.upload ? { ...found, upload: found.upload } : null
 }
 
 /** Whether it was cancelled, or not sent in time. */

@@ -26,6 +26,8 @@ export const limits = {
   max_tools: { usual: 200 },
   max_vms_per_vpc: { usual: 250 },
   max_vpcs: { usual: 10 },
+  max_workflow_versions: { usual: 5_000 },
+  max_workflows: { usual: 100 },
 } satisfies Record<string, Limit>
 
 export type LimitName = keyof typeof limits

@@ -2,13 +2,21 @@ import { StateConflict } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
-import { collectionNamed, type RagCollectionDocument, ragCollectionResource } from './collections.ts'
+import { transaction } from '../database.ts'
+import { mine } from '../resources.ts'
+import {
+  collectionNamed,
+  RagCollection,
+  type RagCollectionDocument,
+  ragCollectionResource,
+} from './collections.ts'
 import { holdEmbedder } from './embedder-choice.ts'
 import { type CollectionEmbedder, isSameEmbedder, pinned } from './embedders.ts'
 import { checked } from './problems.ts'
 import { storeOfTenant } from './store-acceptance.ts'
 import { checkSpec } from './store-rules.ts'
 import { type RagStoreDocument, ragStoreResource } from './stores.ts'
+import { needUnused } from './uses.ts'
 
 export interface NewRagCollection extends Pick<RagCollectionDocument, 'name' | 'metadata_schema'> {
   embedder: CollectionEmbedder
@@ -31,6 +39,7 @@ export async function acceptCollection(
       store_id,
       embedder,
       next_embedder: null,
+      former_embedders: [],
       metadata_schema,
       in_store: false,
       turns: 0,
@@ -65,22 +74,47 @@ export async function acceptEmbedder(
   })
 }
 
+/**
+ * Records that a restored store has a former embedder of the collection, and begins to change back to the present one. A change
+ * that is under way goes on from there. Throws NotFound.
+ */
+export const acceptFormerEmbedder = (
+  { _id, tenant_id }: Pick<RagCollectionDocument, '_id' | 'tenant_id'>,
+  former: CollectionEmbedder,
+): Promise<void> =>
+  transaction(async () => {
+    const { status, embedder } = await mine(ragCollectionResource, { tenant_id }, _id)
+    if (status === 'ready')
+      await begin({ tenant_id, id: null }, ragCollectionResource, _id, 'update', {
+        set: { next_embedder: embedder },
+      })
+    await RagCollection.updateOne(
+      { _id, tenant_id },
+      { $set: { embedder: former }, $addToSet: { former_embedders: embedder } },
+    )
+  }, tenant_id)
+
 /** The tenant's store, if it takes collections. Throws `retrieval_disabled`, and StateConflict. */
 export async function readyStore(by: Pick<By, 'tenant_id'>): Promise<RagStoreDocument> {
   const store = await storeOfTenant(by)
   // Away for the moment of a rotation.
-  if (store.status !== 'ready' && store.status !== 'updating')
+  if (!['ready', 'updating', 'snapshotting'].includes(store.status))
     throw new StateConflict(`use the ${ragStoreResource.title}`, store.status)
   return store
 }
 
-/** Throws NotFound, and as `begin`. */
+/** What searches the collection keeps it, unless `force`. Throws NotFound, InUse, and as `begin`. */
 export async function acceptCollectionDeletion(
   by: By,
   name: string,
+  { force }: { force: boolean },
 ): Promise<Accepted<RagCollectionDocument>> {
   const { _id } = await collectionNamed(by, name)
-  return begin(by, ragCollectionResource, _id, 'delete')
+  return begin(by, ragCollectionResource, _id, 'delete', {
+    reserve: async (collection) => {
+      if (!force) await needUnused(collection)
+    },
+  })
 }
 
 accepts(ragCollectionResource, {})

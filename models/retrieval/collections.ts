@@ -25,6 +25,8 @@ export interface RagCollectionDocument
   embedder: CollectionEmbedder
   /** The one that is to take its place, while its vectors are made. Null: it stays. */
   next_embedder: CollectionEmbedder | null
+  /** Those that a snapshot of the store may have. */
+  former_embedders: CollectionEmbedder[]
   /** The fields of documents by which searches may filter. */
   metadata_schema: MetadataSchema
   /** The store has made it. Until then, a collection of its name there is not known to be this one. */
@@ -37,6 +39,7 @@ const schema = resourceSchema<RagCollectionDocument>(
     store_id: { type: String, required: true },
     embedder: { type: Mixed, required: true },
     next_embedder: { type: Mixed, default: null },
+    former_embedders: { type: [Mixed], default: [] },
     metadata_schema: { type: Mixed, required: true },
     in_store: { type: Boolean, default: false },
     ...parentFields,
@@ -73,12 +76,12 @@ export function needReady({ status }: Pick<RagCollectionDocument, 'status'>, ver
 
 /** Records that the store uses the next embedder. Does nothing if another operation has the collection, or it is recorded. */
 export async function takeNextEmbedder(
-  changing: Pick<RagCollectionDocument, '_id' | 'tenant_id' | 'operation_id' | 'next_embedder'>,
+  changing: Pick<RagCollectionDocument, '_id' | 'tenant_id' | 'operation_id' | 'embedder' | 'next_embedder'>,
 ): Promise<void> {
-  const { _id, tenant_id, operation_id, next_embedder } = changing
+  const { _id, tenant_id, operation_id, embedder, next_embedder } = changing
   if (!next_embedder) return
   await RagCollection.updateOne(
     { _id, tenant_id, operation_id, 'next_embedder.hash': next_embedder.hash },
-    { $set: { embedder: next_embedder, next_embedder: null } },
+    { $set: { embedder: next_embedder, next_embedder: null }, $addToSet: { former_embedders: embedder } },
   )
 }

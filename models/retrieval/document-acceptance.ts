@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
-import { InvalidInput, OperationInProgress, StateConflict } from '../../lib/problem.ts'
+import { InvalidInput, OperationInProgress, Problem, StateConflict } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import { type BlobName, dropBlobs, dropUnkept, keepBlob, storeBlob } from '../blobs.ts'
 import { transaction } from '../database.ts'
@@ -18,107 +18,126 @@ import { faultOf } from './document-types.ts'
 import {
   blobsOfWork,
   documentIn,
+  endUpload,
+  notIndexed,
   noWork,
   RagDocument,
   type RagDocumentDocument,
   ragDocumentResource,
 } from './documents.ts'
+import { isLost } from './lineage.ts'
 import { checked } from './problems.ts'
 import { checkMetadata } from './store-rules.ts'
-import { ragStoreResource } from './stores.ts'
+import { RagStore, ragStoreResource } from './stores.ts'
 
+/** What is uploaded, in one request or in parts. */
 export interface Upload extends Pick<RagDocumentDocument, 'name' | 'type' | 'metadata'> {
+  size_bytes: number
+  content_hash: string
+}
+
+export interface WholeUpload extends Omit<Upload, 'size_bytes' | 'content_hash'> {
   content: Buffer
   /** The field of the request that has it. */
   given_as: 'content' | 'content_base64'
 }
 
 type Document = RagDocumentDocument
-type DocumentAccepted = Accepted<Document> | { document: Document; operation: null }
+export type DocumentAccepted = Accepted<Document> | { document: Document; operation: null }
 
 /**
  * Accepts a document, a new content or metadata of one, or the retry of the same. Returns the document alone if it has
  * all of it already, or work on the same is under way. Throws NotFound (the collection), StateConflict, InvalidInput,
  * QuotaExceeded, OperationInProgress, StoreFull, and as `create`.
  */
-export async function acceptUpload(by: By, name: string, upload: Upload): Promise<DocumentAccepted> {
-  const collection = await collectionNamed(by, name)
-  needReady(collection, `upload to the ${ragCollectionResource.title}`)
-  checkUpload(collection, upload)
-  const content_hash = createHash('sha256').update(upload.content).digest('hex')
-  const there = await sameIn(collection, upload, content_hash)
-  if (there?.failed_stage) return retryOf(by, there)
-  if (there) return { document: there, operation: null }
-  const content = await storeBlob(upload.content)
-  try {
-    return await transaction(
-      async () => take(by, collection, upload, { content, content_hash }),
-      by.tenant_id,
-    )
-  } catch (error) {
-    await dropUnkept(content)
-    throw error
-  }
+export async function acceptUpload(
+  by: By,
+  collectionName: string,
+  { content, given_as, ...named }: WholeUpload,
+): Promise<DocumentAccepted> {
+  const content_hash = createHash('sha256').update(content).digest('hex')
+  const upload: Upload = { ...named, size_bytes: content.length, content_hash }
+  return unlessThere(by, collectionName, upload, async (collection) => {
+    const fault = faultOf(upload.type, content)
+    if (fault !== null) throw new InvalidInput(422, [{ pointer: `/${given_as}`, message: fault }])
+    const blob = await storeBlob(content)
+    try {
+      return await transaction(async () => take(by, collection, upload, blob), by.tenant_id)
+    } catch (error) {
+      await dropUnkept(blob)
+      throw error
+    }
+  })
 }
 
-function checkUpload(
-  { metadata_schema }: RagCollectionDocument,
-  { type, content, given_as, metadata }: Upload,
-): void {
-  const fault = faultOf(type, content)
-  if (fault !== null) throw new InvalidInput(422, [{ pointer: `/${given_as}`, message: fault }])
-  checked(() => checkMetadata(metadata, metadata_schema))
+/**
+ * Accepts an upload by `accept` if it brings something new. Takes up a failed one of the same; returns the document alone
+ * if it has all of it already.
+ */
+export async function unlessThere<T>(
+  by: By,
+  collectionName: string,
+  upload: Upload,
+  accept: (collection: RagCollectionDocument) => Promise<T>,
+): Promise<T | DocumentAccepted> {
+  const collection = await collectionNamed(by, collectionName)
+  needReady(collection, `upload to the ${ragCollectionResource.title}`)
+  checked(() => checkMetadata(upload.metadata, collection.metadata_schema))
+  const there = await sameIn(collection, upload)
+  if (there?.failed_stage) return retryOf(by, there)
+  if (there) return { document: there, operation: null }
+  return accept(collection)
 }
 
 /**
  * The collection's document of this name, if it was uploaded last with the same content, type and metadata, and is not to
- * be deleted.
+ * be deleted or to get another content.
  */
 async function sameIn(
   { _id: collection_id, tenant_id }: RagCollectionDocument,
-  { name, type, metadata }: Upload,
-  content_hash: string,
+  { name, type, metadata, content_hash }: Upload,
 ): Promise<Document | null> {
   const there = await RagDocument.findOne({ tenant_id, collection_id, name, type, content_hash }).lean()
-  const isLeaving = there?.status === 'deleting' || (there?.status === 'error' && there.failed_stage === null)
-  return there && !isLeaving && isDeepStrictEqual(there.metadata, metadata) ? there : null
-}
-
-interface Stored {
-  content: BlobName
-  content_hash: string
+  if (!there || there.upload || there.content.length === 0) return null
+  const isLeaving = there.status === 'deleting' || (there.status === 'error' && there.failed_stage === null)
+  return !isLeaving && isDeepStrictEqual(there.metadata, metadata) ? there : null
 }
 
 /** In a transaction. */
 async function take(
   by: By,
   { _id: collection_id, tenant_id }: RagCollectionDocument,
-  { name, type, metadata, content: { length: size_bytes } }: Upload,
-  stored: Stored,
+  { name, type, metadata, size_bytes, content_hash }: Upload,
+  blob: BlobName,
 ): Promise<Accepted<Document>> {
   await lock(tenant_id, collection_id)
   const there = await RagDocument.findOne({ tenant_id, collection_id, name }).lean()
   await needRoom(tenant_id, size_bytes - (there?.size_bytes ?? 0), there ? 0 : 1)
-  await keepBlob(stored.content)
-  const fields = { type, metadata, size_bytes, ...stored }
+  await keepBlob(blob)
+  const fields = { type, metadata, size_bytes, content_hash, content: [blob] }
   if (!there)
-    return create(by, ragDocumentResource, { fields: { name, tags: {}, collection_id, ...fields, ...fresh } })
+    return create(by, ragDocumentResource, {
+      fields: { name, tags: {}, collection_id, ...fresh, ...fields, version: 1, stage: 'queued' },
+    })
   return renewed(by, there, 'update', {
     set: { ...fields, ...noWork, stage: 'queued' },
-    dropped: [...(there.content ? [there.content] : []), ...blobsOfWork(there)],
+    dropped: [...there.content, ...blobsOfWork(there)],
   })
 }
 
-const fresh = {
-  version: 1,
-  indexed_version: null,
-  stage: 'queued',
+/** The fields of a document of which there is nothing yet. */
+export const fresh = {
+  content: [],
+  version: 0,
+  ...notIndexed,
   failed_stage: null,
   ...noWork,
   chunks: null,
   tokens: null,
   pages: null,
-} as const
+  upload: null,
+  ended_upload: null,
+} satisfies Partial<Document>
 
 /**
  * Accepts a verb that puts the document into the index. What is set stays if that fails: the former version is found until
@@ -127,7 +146,7 @@ const fresh = {
 async function renewed(
   by: By,
   there: Document,
-  verb: 'update' | 'retry',
+  verb: 'update' | 'retry' | 'reindex',
   { set, dropped }: { set: Partial<Document>; dropped: BlobName[] },
 ): Promise<Accepted<Document>> {
   const version = there.version + 1
@@ -142,17 +161,20 @@ async function renewed(
 }
 
 /** Until the transaction ends, neither the collection nor its store is deleted. Throws StateConflict. */
-async function lock(tenant_id: string, collection_id: string): Promise<void> {
+export async function lock(tenant_id: string, collection_id: string): Promise<RagCollectionDocument> {
   const collection = await lockParent(ragCollectionResource, tenant_id, collection_id)
   needReady(collection, `change documents of the ${ragCollectionResource.title}`)
   await lockParent(ragStoreResource, tenant_id, collection.store_id)
+  return collection
 }
 
 /** Throws QuotaExceeded. */
-async function needRoom(tenant_id: string, bytes: number, documents: number): Promise<void> {
+export async function needRoom(tenant_id: string, bytes: number, documents: number): Promise<void> {
+  // What is on its way counts beside what it replaces: both are stored.
+  const all = { $add: ['$size_bytes', { $ifNull: ['$upload.size_bytes', 0] }] }
   const [sums] = await RagDocument.aggregate<{ documents: number; bytes: number }>([
     { $match: { tenant_id } },
-    { $group: { _id: null, documents: { $sum: 1 }, bytes: { $sum: '$size_bytes' } } },
+    { $group: { _id: null, documents: { $sum: 1 }, bytes: { $sum: all } } },
   ])
   if (documents > 0) await needQuota(tenant_id, 'max_rag_documents', sums?.documents ?? 0, documents)
   if (bytes > 0) await needQuota(tenant_id, 'max_rag_gib', gibOf(sums?.bytes ?? 0), gibOf(bytes))
@@ -173,17 +195,61 @@ const retryOf = (by: By, { _id, collection_id }: Document): Promise<Accepted<Doc
     const { failed_stage } = there
     // Its deletion has failed: that is to be repeated.
     if (failed_stage === null) throw new StateConflict('retry', there.status)
+    if (failed_stage === 'uploading') throw nothingCame()
     return renewed(by, there, 'retry', { set: { stage: failed_stage }, dropped: [] })
   }, by.tenant_id)
 
-/** Throws NotFound, and as `begin`. */
-export const acceptDocumentDeletion = async (by: By, name: string, id: string): Promise<Accepted<Document>> =>
-  deletionOf(by, await documentIn(await collectionNamed(by, name), id))
+/**
+ * Puts a document into the index again that a restored store does not have in this version. Null: it is not lost, or work is
+ * under way on it. Throws StateConflict (the collection).
+ */
+export const acceptReindex = (
+  tenant_id: string,
+  { _id, collection_id }: Pick<Document, '_id' | 'collection_id'>,
+): Promise<Accepted<Document> | null> =>
+  transaction(async () => {
+    const { store_id } = await lock(tenant_id, collection_id)
+    const there = await RagDocument.findOne({ _id, tenant_id, status: 'ready', operation_id: null }).lean()
+    const store = await RagStore.findOne({ _id: store_id, tenant_id }).lean()
+    if (!there || !store || !isLost(store, there)) return null
+    return renewed({ tenant_id, id: null }, there, 'reindex', {
+      set: { ...notIndexed, ...noWork, stage: 'queued' },
+      dropped: blobsOfWork(there),
+    })
+  }, tenant_id)
 
-const deletionOf = (by: By, { _id, collection_id }: Document): Promise<Accepted<Document>> =>
+const nothingCame = (): Problem =>
+  new Problem(
+    409,
+    'content_missing',
+    'There is nothing to retry',
+    'The content has not come whole: upload it again',
+  )
+
+/** Throws NotFound, and as `begin`. */
+export const acceptDocumentDeletion = async (
+  by: By,
+  name: string,
+  id: string,
+  options: DeletionOptions,
+): Promise<Accepted<Document>> =>
+  deletionOf(by, await documentIn(await collectionNamed(by, name), id), options)
+
+/** `purge`: with the snapshots that may have it. */
+interface DeletionOptions {
+  purge?: boolean
+}
+
+const deletionOf = (
+  by: By,
+  { _id, collection_id }: Document,
+  { purge = false }: DeletionOptions = {},
+): Promise<Accepted<Document>> =>
   begin(by, ragDocumentResource, _id, 'delete', {
-    reserve: async ({ tenant_id }) => {
-      await lockParent(ragCollectionResource, tenant_id, collection_id)
+    input: purge ? { purge } : {},
+    reserve: async (document) => {
+      await lockParent(ragCollectionResource, document.tenant_id, collection_id)
+      await endUpload(document)
     },
   })
 

@@ -7,6 +7,7 @@ import { closeLedger } from '../llm/ledgers.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { RagCollection, type RagCollectionDocument } from './collections.ts'
 import {
+  blobsOf,
   blobsOfWork,
   type DocumentStage,
   noWork,
@@ -85,8 +86,8 @@ export async function keepVectors({ document }: Work, vectors: Float32Array[]): 
   await keeping(Buffer.concat(vectors.map(bytesOf)), async (blob) => {
     const changes = { $push: { embedded: blob }, $set: { chunks_embedded: all } }
     await record(document, { chunks_embedded }, changes, { keep: blob })
-    document.embedded.push(blob)
-    document.chunks_embedded = all
+    // A list of its own: that of `noWork` is everybody's.
+    Object.assign(document, { embedded: [...document.embedded, blob], chunks_embedded: all })
   })
 }
 
@@ -125,9 +126,9 @@ export const forgetContent = (id: string, operation_id: string): Promise<void> =
   transaction(async () => {
     const document = await RagDocument.findOne({ _id: id, operation_id }).setOptions(everyTenant).lean()
     if (!document) return
-    const { tenant_id, content } = document
-    await dropBlobs([...(content ? [content] : []), ...blobsOfWork(document)])
-    await RagDocument.updateOne({ _id: id, tenant_id }, { $set: { content: null, ...noWork } })
+    const { tenant_id } = document
+    await dropBlobs(blobsOf(document))
+    await RagDocument.updateOne({ _id: id, tenant_id }, { $set: { content: [], upload: null, ...noWork } })
     await closeLedger(tenant_id, { kind: 'document', id })
   })
 

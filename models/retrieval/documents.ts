@@ -9,14 +9,22 @@ import { type StateOf, states } from '../states.ts'
 export const ragDocumentStates = states(
   {
     creating: {},
-    ready: { update: 'updating', delete: 'deleting' },
+    ready: { update: 'updating', reindex: 'updating', delete: 'deleting' },
     error: { update: 'updating', retry: 'updating', delete: 'deleting' },
   },
   { supersede: ['delete'], final: ['delete'] },
 )
 
 /** Where the last upload is on its way into the index. */
-export const documentStages = ['queued', 'extracting', 'embedding', 'indexing', 'ready', 'failed'] as const
+export const documentStages = [
+  'uploading',
+  'queued',
+  'extracting',
+  'embedding',
+  'indexing',
+  'ready',
+  'failed',
+] as const
 export type DocumentStage = (typeof documentStages)[number]
 
 /** A document of a collection. Its name is unique there. */
@@ -25,15 +33,18 @@ export interface RagDocumentDocument extends ResourceDocument<StateOf<typeof rag
   type: DocumentType
   /** Values of the fields that the collection's schema has. */
   metadata: Metadata
-  /** What was uploaded last. Null: the document is being forgotten. */
-  content: BlobName | null
+  /** What was uploaded last, in parts. None: nothing has come whole yet, or the document is being forgotten. */
+  content: BlobName[]
   size_bytes: number
   /** SHA-256 of the content, in hex. */
   content_hash: string
-  /** Grows with each upload and retry: the store keeps the highest. */
+  /** Grows with each upload and retry: the store keeps the highest. 0: nothing has come whole yet. */
   version: number
   /** The version that a search finds. Null: none yet. */
   indexed_version: number | null
+  /** The disk of the store that has it, and since when (lineage.ts). */
+  indexed_in: string | null
+  indexed_at: Date | null
   stage: DocumentStage
   /** The stage at which the last upload failed or was cancelled. A retry begins there. */
   failed_stage: DocumentStage | null
@@ -51,6 +62,22 @@ export interface RagDocumentDocument extends ResourceDocument<StateOf<typeof rag
   tokens: number | null
   /** Of a PDF. */
   pages: number | null
+  /** The next content, which is sent in parts (uploads.ts). */
+  upload: PendingUpload | null
+  /** The last one that was, for a client that has not heard how it ended. */
+  ended_upload: (Pick<PendingUpload, 'token_hash' | 'size_bytes'> & { whole: boolean }) | null
+}
+
+/** A content that is on its way. The rest of the record changes when it is whole and as announced. */
+export interface PendingUpload
+  extends Pick<RagDocumentDocument, 'type' | 'metadata' | 'size_bytes' | 'content_hash'> {
+  token_hash: string
+  expires_at: Date
+  parts: BlobName[]
+  /** Bytes of the parts. */
+  received: number
+  /** What the record goes back to if the content does not come. */
+  before: Pick<RagDocumentDocument, 'status' | 'stage' | 'failed_stage'>
 }
 
 const { Mixed } = Schema.Types
@@ -60,11 +87,13 @@ const schema = resourceSchema<RagDocumentDocument>(
     collection_id: { type: String, required: true },
     type: { type: String, required: true, enum: documentTypes },
     metadata: { type: Mixed, required: true },
-    content: { type: Mixed, default: null },
+    content: { type: [Mixed], default: [] },
     size_bytes: { type: Number, required: true },
     content_hash: { type: String, required: true },
     version: { type: Number, required: true },
     indexed_version: number,
+    indexed_in: { type: String, default: null },
+    indexed_at: { type: Date, default: null },
     stage: { type: String, required: true, enum: documentStages },
     failed_stage: { type: String, default: null, enum: [...documentStages, null] },
     extracted: { type: Mixed, default: null },
@@ -76,6 +105,8 @@ const schema = resourceSchema<RagDocumentDocument>(
     chunks: number,
     tokens: number,
     pages: number,
+    upload: { type: Mixed, default: null },
+    ended_upload: { type: Mixed, default: null },
   },
   ragDocumentStates,
   'rag_documents',
@@ -104,6 +135,9 @@ export const noWork = {
   chunks_embedded: 0,
 } satisfies Partial<RagDocumentDocument>
 
+/** The fields of a document that searches do not find. */
+export const notIndexed = { indexed_version: null, indexed_in: null, indexed_at: null } as const
+
 /** The blobs of work under way. */
 export const blobsOfWork = ({
   extracted,
@@ -112,12 +146,39 @@ export const blobsOfWork = ({
 }: Pick<RagDocumentDocument, 'extracted' | 'lacking' | 'embedded'>): BlobName[] =>
   [extracted, lacking, ...embedded].filter((blob) => blob !== null)
 
+/** All blobs of a document. */
+export const blobsOf = (document: RagDocumentDocument): BlobName[] => [
+  ...document.content,
+  ...blobsOfWork(document),
+  ...(document.upload?.parts ?? []),
+]
+
+/**
+ * Ends an upload that has not come whole: the record is then as before it, but for its status, which is returned. In a
+ * transaction.
+ */
+export async function endUpload({
+  _id,
+  tenant_id,
+  upload,
+}: RagDocumentDocument): Promise<RagDocumentDocument['status'] | null> {
+  if (!upload) return null
+  const { token_hash, size_bytes, parts, before } = upload
+  await dropBlobs(parts)
+  const { status, ...fields } = before
+  const ended_upload = { token_hash, size_bytes, whole: false }
+  await RagDocument.updateOne({ _id, tenant_id }, { $set: { ...fields, upload: null, ended_upload } })
+  return status
+}
+
 /** Says at which stage the work has stopped, or drops its blobs if it is done. */
 async function settle({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
   const document = await RagDocument.findOne({ _id, tenant_id }).lean()
   if (!document) return
   const { status, stage } = document
-  if (status === 'ready') {
+  const before = await endUpload(document)
+  if (before !== null) await RagDocument.updateOne({ _id, tenant_id }, { $set: { status: before } })
+  else if (status === 'ready') {
     await dropBlobs(blobsOfWork(document))
     await RagDocument.updateOne({ _id, tenant_id }, { $set: noWork })
   } else if (stage !== 'ready' && stage !== 'failed')

@@ -49,7 +49,7 @@ async function remote(
   by: Pick<EmbeddingsAsked, 'tenant_id' | 'purpose'>,
   { connector: named, model }: AskedModel,
 ): Promise<CollectionEmbedder> {
-  const connector = await connectorNamed(by.tenant_id, named)
+  const connector = await connectorNamed(by.tenant_id, named, '/embedder/connector')
   const signal = AbortSignal.timeout(vectorWithinMs)
   const asking = embeddings.embed(['dimensions'], { ...by, connector_id: connector._id, model, signal })
   const { vectors } = await answered(
@@ -63,13 +63,17 @@ async function remote(
   return remoteEmbedder(connector, model, vectors[0]?.length ?? 0)
 }
 
-async function connectorNamed(tenant_id: string, named: string): Promise<ConnectorDocument> {
+/** The connector to models of this id, or the provider's default. `pointer`: where it is named. Throws InvalidInput. */
+export async function connectorNamed(
+  tenant_id: string,
+  named: string,
+  pointer: string,
+): Promise<ConnectorDocument> {
   const provider = providerNames.find((name) => name === named)
   const which = provider ? { provider, is_default: true } : { _id: named }
   const connector = await Connector.findOne({ tenant_id, ...which, status: { $ne: 'revoked' } }).lean()
-  if (!connector) throw invalid('/embedder/connector', 'no such connector')
-  if (providerOf(connector.provider).serves !== 'models')
-    throw invalid('/embedder/connector', 'is no connector to models')
+  if (!connector) throw invalid(pointer, 'no such connector')
+  if (providerOf(connector.provider).serves !== 'models') throw invalid(pointer, 'is no connector to models')
   return connector
 }
 

@@ -3,16 +3,18 @@ import type { Embedded, EmbedderFacts } from '../../drivers/embedders.ts'
 import { Problem } from '../../lib/problem.ts'
 import type { Purpose } from '../llm/purposes.ts'
 import { issueToken } from '../llm/tokens.ts'
+import { type RankedText, rankingIn } from './ranking.ts'
 
-// Embeddings for the platform's own work, by the model gateway as for everybody else: it meters them, keeps budgets and adds
-// the connectors' secrets. Each request has a token of its own.
+// Embeddings and rankings for the platform's own work, by the model gateway as for everybody else: it meters them, keeps
+// budgets and adds the connectors' secrets. Each request has a token of its own.
 
-/** No vectors. The message is for the tenant. */
+/** No vectors, or no ranking. The message is for the tenant. */
 export class EmbeddingFailed extends Error {
   override readonly name = 'EmbeddingFailed'
   /**
-   * The model gateway's (docs/model-gateway.md) or the provider's; without one, `embedding_refused` or `embedder_unavailable`.
-   * `unreadable_embeddings`: the answer is no answer.
+   * The model gateway's (docs/model-gateway.md) or the provider's; without one, `embedding_refused` or `embedder_unavailable`,
+   * of a ranking `rerank_refused` or `reranker_unavailable`. `unreadable_embeddings`, `unreadable_ranking`: the answer is no
+   * answer.
    */
   readonly code: string
   /** The same request would be refused again: its budget is spent, or something about it is wrong. */
@@ -40,7 +42,7 @@ export interface EmbeddingsAsked {
   tenant_id: string
   /** A document, or a collection for a question to it or another embedder. Its ledger is opened, and must not be closed. */
   purpose: Purpose & { kind: 'document' | 'collection' }
-  /** Null: `model` is one of the platform's own, best by its id, which has the hash. */
+  /** Null: `model` is one of the platform's own, best by its id, which has the hash. None of them ranks. */
   connector_id: string | null
   model: string
   /** Of the purpose, for all that it ever embeds. Default: none but the tenant's limit. */
@@ -54,6 +56,8 @@ export interface Embeddings {
    * what the database throws. Texts that were embedded before that have taken their tokens.
    */
   embed(texts: string[], asked: EmbeddingsAsked): Promise<Embedded>
+  /** The texts by how well they answer the query, the best first. Rejects as `embed`. */
+  rerank(query: string, texts: string[], asked: EmbeddingsAsked): Promise<RankedText[]>
   /** The platform's own models, the usual one first. Rejects as `embed`. */
   models(asked: Pick<EmbeddingsAsked, 'tenant_id' | 'purpose' | 'signal'>): Promise<EmbedderFacts[]>
   close(): Promise<void>
@@ -84,6 +88,7 @@ export function openEmbeddings(url: string, { issue = issueToken, withinMs = usu
     asked: Omit<EmbeddingsAsked, 'model'>,
     sent: object | null,
     read: (answer: string) => T,
+    codes = codesOf.embeddings,
   ): Promise<T> {
     const { signal } = asked
     const authorization = `Bearer ${await tokenFor(asked, issue)}`
@@ -96,14 +101,14 @@ export function openEmbeddings(url: string, { issue = issueToken, withinMs = usu
         ...(signal ? { signal } : {}),
       })
       const answer = await body.text()
-      if (statusCode !== 200) throw refusalOf(statusCode, answer)
+      if (statusCode !== 200) throw refusalOf(statusCode, answer, codes)
       return read(answer)
     } catch (error) {
       signal?.throwIfAborted()
       if (error instanceof EmbeddingFailed) throw error
-      if (error instanceof errors.ResponseExceededMaxSizeError) throw unreadable('it is too long')
+      if (error instanceof errors.ResponseExceededMaxSizeError) throw unreadable('it is too long', codes)
       throw new EmbeddingFailed('The model gateway does not answer', {
-        code: 'embedder_unavailable',
+        code: codes.unavailable,
         permanent: false,
         cause: error,
       })
@@ -124,6 +129,20 @@ export function openEmbeddings(url: string, { issue = issueToken, withinMs = usu
       }
       return all
     },
+    rerank: (query, texts, asked) =>
+      // Without `top_n`, which Voyage does not know: all are ranked.
+      ask(
+        '/rerank',
+        asked,
+        { model: asked.model, query, documents: texts },
+        (answer) => {
+          const ranking = rankingIn(parsed(answer), texts.length)
+          if (!ranking)
+            throw unreadable(`it does not score each of ${texts.length} texts once`, codesOf.ranking)
+          return ranking
+        },
+        codesOf.ranking,
+      ),
     models: (asked) => ask('/models', { ...asked, connector_id: null }, null, modelsIn),
     close: () => agent.close(),
   }
@@ -142,13 +161,27 @@ async function tokenFor(
   }
 }
 
+const codesOf = {
+  embeddings: {
+    refused: 'embedding_refused',
+    unavailable: 'embedder_unavailable',
+    unreadable: 'unreadable_embeddings',
+  },
+  ranking: {
+    refused: 'rerank_refused',
+    unavailable: 'reranker_unavailable',
+    unreadable: 'unreadable_ranking',
+  },
+}
+type Codes = (typeof codesOf)['embeddings']
+
 /** Of a provider's error, too, which the gateway passes on. */
-function refusalOf(status: number, answer: string): EmbeddingFailed {
+function refusalOf(status: number, answer: string, codes: Codes): EmbeddingFailed {
   const { code, message } = Object(Object(parsed(answer)).error) as Record<string, unknown>
   const permanent = status < 500 && status !== 408 && status !== 429
   const why = typeof message === 'string' && message ? message.slice(0, 500) : `The answer was ${status}`
   const known = typeof code === 'string' && /^[a-z_]{1,50}$/.test(code)
-  const usual = permanent ? 'embedding_refused' : 'embedder_unavailable'
+  const usual = permanent ? codes.refused : codes.unavailable
   return new EmbeddingFailed(why, { code: known ? code : usual, permanent, status })
 }
 
@@ -188,9 +221,9 @@ function vectorIn(embedding: unknown): Float32Array {
   return vector
 }
 
-const unreadable = (why: string): EmbeddingFailed =>
+const unreadable = (why: string, codes: Codes = codesOf.embeddings): EmbeddingFailed =>
   new EmbeddingFailed(`The model’s answer cannot be read: ${why}`, {
-    code: 'unreadable_embeddings',
+    code: codes.unreadable,
     permanent: false,
     status: 200,
   })

@@ -5,7 +5,7 @@ import { closeLedger } from '../llm/ledgers.ts'
 import type { Resource } from '../resources.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { RagCollection, ragCollectionResource } from './collections.ts'
-import { blobsOfWork, RagDocument } from './documents.ts'
+import { blobsOf, RagDocument } from './documents.ts'
 import { ragStoreResource } from './stores.ts'
 
 // What goes away with a collection or a whole store, in batches.
@@ -31,7 +31,7 @@ export async function forgetSome(of: Part): Promise<boolean> {
   const { tenant_id, documents, collections } = await recordsOf(of)
   return transaction(async () => {
     const some = await RagDocument.find(documents).limit(batch).lean()
-    await dropBlobs(some.flatMap((one) => [...(one.content ? [one.content] : []), ...blobsOfWork(one)]))
+    await dropBlobs(some.flatMap(blobsOf))
     for (const { _id } of some) {
       await RagDocument.deleteOne({ _id, tenant_id })
       await forgetActivity(tenant_id, _id)

@@ -6,6 +6,7 @@ import { embed } from './embedding.ts'
 import type { Embeddings } from './embeddings.ts'
 import { type Place, placeIn } from './places.ts'
 import { answered } from './problems.ts'
+import { type Rerank, type RerankReport, type Reranked, rerankedBy, unranked } from './rerank.ts'
 import { storeAtWork } from './store-condition.ts'
 import { StoreError } from './store-rules.ts'
 
@@ -17,28 +18,44 @@ export interface Question {
   mode: SearchQuery['mode']
   k: number
   filter?: Filter | undefined
+  /** Of the search itself, also where hits are ranked anew. */
   min_score?: number | undefined
+  rerank?: Rerank | undefined
 }
 
 export interface Found extends Place, Pick<Hit, 'version' | 'metadata' | 'position' | 'score' | 'parts'> {
   document: { id: string; name: string }
 }
 
+export interface Answer {
+  hits: Reranked<Found>[]
+  /** Null: none was asked for. */
+  rerank: RerankReport | null
+}
+
 /**
  * The chunks of a collection that answer the question best. Throws NotFound, StateConflict, InvalidInput, Unavailable, and
- * what the model gateway refuses.
+ * what the model gateway refuses, but not if only the reranking fails.
  */
 export async function search(
   embeddings: Embeddings,
   caller: { tenant_id: string },
   name: string,
   question: Question,
-): Promise<Found[]> {
+): Promise<Answer> {
   const collection = await collectionNamed(caller, name)
   needReady(collection, 'search the collection')
-  const hits = await answered(hitsOf(embeddings, collection, question))
-  const { min_score } = question
-  return named(collection, min_score === undefined ? hits : hits.filter(({ score }) => score >= min_score))
+  const { query, k, min_score, rerank } = question
+  const most = Math.max(k, rerank?.top ?? 0)
+  const all = await answered(hitsOf(embeddings, collection, { ...question, k: most }))
+  const hits = await named(
+    collection,
+    min_score === undefined ? all : all.filter(({ score }) => score >= min_score),
+  )
+  if (!rerank) return { hits: hits.map(unranked), rerank: null }
+  const { _id: collection_id, tenant_id } = collection
+  const ranked = await rerankedBy(embeddings, rerank, hits, { query, tenant_id, collection_id })
+  return { hits: ranked.hits.slice(0, k), rerank: ranked.report }
 }
 
 /**

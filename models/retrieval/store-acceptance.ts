@@ -15,6 +15,7 @@ import {
   type RagStoreDocument,
   ragStoreResource,
   type StoreEngine,
+  usuallyKept,
 } from './stores.ts'
 
 export interface NewRagStore
@@ -56,6 +57,10 @@ export async function acceptRagStore(
         secrets_of: null,
         disk_id: null,
         container_id: null,
+        former_disks: [],
+        snapshot_timing: null,
+        next_snapshot_at: null,
+        snapshots_kept: usuallyKept,
         turns: 0,
       },
     })
@@ -91,8 +96,7 @@ async function again(
       `The store has the engine ${present}, and keeps it: disable retrieval first, which deletes its documents, then enable it with ${engine} and upload them again`,
       { extensions: { engine: present } },
     )
-  const isThere = there.status === 'ready' || there.status === 'updating' || there.status === 'creating'
-  if (isThere) return { document: there, operation: null }
+  if (there.status !== 'error' && there.status !== 'deleting') return { document: there, operation: null }
   return begin(by, ragStoreResource, there._id, 'enable')
 }
 

@@ -9,10 +9,14 @@ import { RagStore, type RagStoreDocument } from './stores.ts'
 /** A store that takes longer to say that it is ready is not. */
 const looksForMs = 3_000
 
+interface Within {
+  timeoutMs: number
+}
+
 /** The way to a store, by the host of its container. Null: it is on no host. */
 export async function doorOf(
   { tenant_id, container_id }: Pick<RagStoreDocument, 'tenant_id' | 'container_id'>,
-  within?: { timeoutMs: number },
+  within?: Within,
 ): Promise<ReturnType<typeof storeAt> | null> {
   if (container_id === null) return null
   const container = await Container.findOne({ _id: container_id, tenant_id }, { host_id: 1 }).lean()
@@ -21,12 +25,25 @@ export async function doorOf(
     : null
 }
 
-/** The way to a tenant's store. Throws `unavailable` if there is none, or it is on no host. */
-export async function storeAtWork(tenant_id: string, within?: { timeoutMs: number }): Promise<Store> {
-  const store = await RagStore.findOne({ tenant_id }, { tenant_id: 1, container_id: 1 }).lean()
-  const door = store && (await doorOf(store, within))
-  if (!door) throw new StoreError('unavailable', 'The store is on no host')
-  return door
+/** The way to a tenant's store. Throws `unavailable` if there is none, it is on no host, or it is being restored. */
+export const storeAtWork = async (tenant_id: string, within?: Within): Promise<Store> =>
+  (await storeWithDisk(tenant_id, within)).store
+
+/** The same with the disk on which it is: that of its container, for as long as there is this container. */
+export async function storeWithDisk(
+  tenant_id: string,
+  within?: Within,
+): Promise<{ store: Store; disk_id: string | null }> {
+  const its = await RagStore.findOne({ tenant_id }, { container_id: 1, disk_id: 1 }).lean()
+  const container = its?.container_id
+    ? await Container.findOne({ _id: its.container_id, tenant_id }, { host_id: 1, disks: 1 }).lean()
+    : null
+  if (!container?.host_id) throw new StoreError('unavailable', 'The store is on no host')
+  const { _id: instance_id, host_id, disks } = container
+  const disk_id = disks[0]?.disk_id ?? null
+  // A restoration may still go back to the former disk: what is written here would be lost.
+  if (disk_id !== its?.disk_id) throw new StoreError('unavailable', 'The store is being restored')
+  return { store: storeAt({ host_id, instance_id }, within), disk_id }
 }
 
 /** Whether the store answers, and why not. */

@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto'
-import mongoose from 'mongoose'
+import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { makeSelfSigned } from '../../lib/self-signed.ts'
 import type { InstanceDocument } from '../compute/instances.ts'
 import { subnetResource } from '../network/subnets.ts'
 import { Problem } from '../../lib/problem.ts'
+import type { FormerDisk } from './lineage.ts'
 import { parentFields, type ParentDocument } from '../parents.ts'
 import { defineResource, keptBy, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
@@ -17,8 +18,8 @@ import './collections.ts'
 export const ragStoreStates = states(
   {
     creating: {},
-    ready: { rotate: 'updating', delete: 'deleting' },
-    error: { enable: 'creating', delete: 'deleting' },
+    ready: { rotate: 'updating', snapshot: 'snapshotting', restore: 'restoring', delete: 'deleting' },
+    error: { enable: 'creating', restore: 'restoring', delete: 'deleting' },
   },
   { supersede: ['delete'], final: ['rotate', 'delete'] },
 )
@@ -42,6 +43,13 @@ export interface RagStoreDocument extends ResourceDocument<StateOf<typeof ragSto
   /** Null until they have been accepted. */
   disk_id: string | null
   container_id: string | null
+  /** The disks from whose snapshots it was restored, the first one first (lineage.ts). */
+  former_disks: FormerDisk[]
+  /** When snapshots of its disk are taken. Null: by hand alone. */
+  snapshot_timing: { frequency: string; timezone: string } | null
+  next_snapshot_at: Date | null
+  /** How many snapshots stay when one is taken. */
+  snapshots_kept: number
   /** PEM: its own authority. */
   certificate: string
   /** `StoreSecrets`. */
@@ -57,6 +65,8 @@ export interface StoreSecrets {
   key: string
 }
 
+export const usuallyKept = 7
+
 const schema = resourceSchema<RagStoreDocument>(
   {
     subnet_id: { type: String, required: true },
@@ -67,6 +77,10 @@ const schema = resourceSchema<RagStoreDocument>(
     size_gib: { type: Number, required: true },
     disk_id: { type: String, default: null },
     container_id: { type: String, default: null },
+    former_disks: { type: [Schema.Types.Mixed], default: [] },
+    snapshot_timing: { type: Schema.Types.Mixed, default: null },
+    next_snapshot_at: { type: Date, default: null },
+    snapshots_kept: { type: Number, default: usuallyKept },
     certificate: { type: String, required: true },
     secrets_sealed: { type: String, required: true },
     secrets_of: { type: String, default: null },
@@ -75,6 +89,7 @@ const schema = resourceSchema<RagStoreDocument>(
   ragStoreStates,
   'rag_stores',
 )
+schema.index({ next_snapshot_at: 1 })
 export const RagStore = mongoose.model<RagStoreDocument>('RagStore', schema)
 export const ragStoreResource = defineResource('rag_store', RagStore, ragStoreStates, {
   title: 'store of retrieval',

@@ -11,6 +11,7 @@ import { named } from '../resources.ts'
 import { type Definition, definitionOf, type GivenDefinition, originOf } from './definitions.ts'
 import { opened, sealed, type ToolSecret } from './secrets.ts'
 import { definition, stored, Tool, type ToolDocument, toolOf } from './tools.ts'
+import { needUnused } from './uses.ts'
 
 // How tools are made, changed and deleted, and the rules for what a tool may be.
 
@@ -78,6 +79,7 @@ async function changeOnce(present: ToolDocument, given: GivenTool): Promise<Tool
         version: version + 1,
         status: 'unchecked',
         last_probe: null,
+        listing_json: null,
       }
   const { name, description, tags } = given
   const set = { name, description, tags, ...stored(after), ...reset }
@@ -94,11 +96,17 @@ async function changeOnce(present: ToolDocument, given: GivenTool): Promise<Tool
   )
 }
 
-/** Throws NotFound. */
-export async function deleteTool({ tenant_id }: { tenant_id: string }, _id: string): Promise<void> {
-  const { deletedCount } = await Tool.deleteOne({ _id, tenant_id })
-  if (!deletedCount) throw new NotFound('tool')
-}
+/** What uses the tool keeps it, unless `force`. Throws NotFound, InUse. */
+export const deleteTool = (
+  { tenant_id }: { tenant_id: string },
+  _id: string,
+  { force }: { force: boolean },
+): Promise<void> =>
+  transaction(async () => {
+    const gone = await Tool.findOneAndDelete({ _id, tenant_id }).lean()
+    if (!gone) throw new NotFound('tool')
+    if (!force) await needUnused(gone)
+  }, _id)
 
 /** A secret that is not needed any more does not stay. */
 const secretAfter = (after: Definition, given: GivenTool, had: ToolSecret): ToolSecret => ({

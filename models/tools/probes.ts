@@ -8,6 +8,7 @@ import { outbound, urlFaults } from '../outbound.ts'
 import { placeFault } from './changes.ts'
 import { credentialOf } from './credentials.ts'
 import type { Definition } from './definitions.ts'
+import { keptListing } from './listings.ts'
 import type { Probe } from './probe-records.ts'
 import { listOverStdio } from './stdio-probes.ts'
 import { definition, Tool, type ToolDocument, toolOf } from './tools.ts'
@@ -44,7 +45,8 @@ export async function probeTools(by: By, id: string): Promise<ProbedTools> {
   try {
     const listing = await (tool.transport === 'stdio' ? listOverStdio(by, tool, stages) : probe(tool, stages))
     const passed = stages.list(stageNames)
-    await record(tool, { ...fieldsOf(listing), by: 'mcp_tools', at, stages: passed, fault: null })
+    const found: Probe = { ...fieldsOf(listing), by: 'mcp_tools', at, stages: passed, fault: null }
+    await record(tool, found, { listing_json: keptListing(listing) })
     return { ...listing, stages: passed, at, changed: former === null ? null : former !== listing.tools_hash }
   } catch (error) {
     if (!(error instanceof ProbeFailed)) throw error
@@ -108,9 +110,14 @@ const fieldsOf = (listing: McpListing) => ({
 })
 
 /** Keeps what a probe found, unless the tool is another one by now. */
-async function record({ _id, tenant_id, version }: ToolDocument, last_probe: Probe): Promise<void> {
+async function record(
+  { _id, tenant_id, version }: ToolDocument,
+  last_probe: Probe,
+  listed: Partial<Pick<ToolDocument, 'listing_json'>> = {},
+): Promise<void> {
   const status = last_probe.fault ? 'failing' : 'ok'
-  await Tool.updateOne({ _id, tenant_id, version }, { $set: { last_probe, status } }, { timestamps: false })
+  const set = { last_probe, status, ...listed } as const
+  await Tool.updateOne({ _id, tenant_id, version }, { $set: set }, { timestamps: false })
 }
 
 /** Keeps the verdict of a test in the same place. */

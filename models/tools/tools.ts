@@ -31,6 +31,10 @@ export interface ToolDocument extends Omit<Definition, 'input_schema' | 'documen
   version: number
   status: ToolState
   last_probe: Probe | null
+  /** The tools that an MCP server listed last (listings.ts), as JSON. Null: none, or too much. */
+  listing_json: string | null
+  /** Counts the locks taken on it, as a parent's. */
+  turns: number
   created_at: Date
   updated_at: Date
 }
@@ -62,6 +66,8 @@ const schema = new Schema<ToolDocument>(
     version: { type: Number, required: true },
     status: { type: String, required: true, enum: toolStates },
     last_probe: { type: Schema.Types.Mixed, default: null },
+    listing_json: text,
+    turns: { type: Number, default: 0 },
   },
   { ...documentOptions, collection: 'tools' },
 )

@@ -67,7 +67,7 @@ function exponent(costs: [size: number, cost: number][]): number {
 }
 
 const show = (figure: number): string =>
-  figure >= 100 ? figure.toFixed(0) : figure.toFixed(figure >= 10 ? 1 : 2)
+  figure >= 100 ? figure.toFixed(0) : figure.toFixed(figure >= 10 ? 1 : figure >= 1 ? 2 : 3)
 
 /** The table as Markdown: minimum, median and maximum of each row. */
 export function table(rows: Row[]): string {

@@ -24,6 +24,11 @@ const llm = (content: string, more: object = {}) => ({
   ...more,
 })
 
+const aServer: Lookups['tool'] = async (_, name) => ({
+  input_schema: null,
+  output_schema: null,
+  ...(name === null ? { are_several: true } : {}),
+})
 const use = (name: string) => ({ kind: 'tool', tool: 'docs', name })
 
 const triage = specOf(
@@ -266,6 +271,18 @@ describe('a draft', () => {
     expect(await found(draft(' + 1'))).toEqual([])
     expect(await found(draft(' + "x"'))).toEqual(['- /output type_mismatch'])
     expect(await found(draft('.deeper'))).toEqual(['- /output type_mismatch'])
+  })
+
+  test('must name one tool of a server that has several, unless a model chooses', async () => {
+    const whole = { kind: 'tool', tool: 'docs' }
+    const draft = specOf({ a: whole, b: use('x'), c: llm('', { tools: [{ tool: 'docs' }] }) })
+    expect(await found(draft, { tool: aServer })).toEqual(['a /name invalid_field'])
+  })
+
+  test('is not wrong about a model of which the provider does not say whether it has it', async () => {
+    const models = { fast: { connector: 'openai', model: 'new' } }
+    expect(await found(specOf({ a: llm('') }, { models }), { model: async () => null })).toEqual([])
+    expect(await found(specOf({ a: llm('') }, { models }))).toEqual(['a /models/fast/model model_unknown'])
   })
 
   test('looks each thing up once', async () => {

@@ -193,6 +193,11 @@ describeEngines('a database', () => {
 
     await (await databases.restart(id)).operation.success()
     expect(await askOutside(await databases.get(id))).toMatch(/1 by TLS$/)
+    // Nothing can be mounted below a file, so it goes back to its former storages.
+    const { body } = await databases.addStorage(id, '/etc/passwd/x')
+    expect(await (await databases.restart(id)).operation.end()).toMatchObject({ state: 'failed' })
+    expect(await askOutside(await databases.get(id))).toMatch(/1 by TLS$/)
+    await databases.removeStorage(id, String(body['id']))
     await (await databases.unpublish(id)).operation.success()
     await expect(askOutside(database)).rejects.toThrow()
     expect(await databases.get(id)).toMatchObject({ public_port: null, public_connection_string: null })

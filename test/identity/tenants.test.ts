@@ -124,6 +124,8 @@ describe('a tenant’s limits', () => {
       max_subnets: 200,
       max_tools: 200,
       max_vpcs: 10,
+      max_workflow_versions: 5_000,
+      max_workflows: 100,
       tenant_id: id,
       updated_at: expect.any(String),
     })

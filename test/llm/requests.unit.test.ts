@@ -65,6 +65,7 @@ describe('the reservation', () => {
     ['/responses', { max_output_tokens: 70 }, 70],
     ['/messages', { max_tokens: 80 }, 80],
     ['/embeddings', {}, 0],
+    ['/rerank', {}, 0],
     ['/messages/count_tokens', {}, 0],
   ])('of %s with %j has %d tokens for the answer', (path, fields, tokens) => {
     expect(read(at(path), { model: 'm', ...fields }).output_tokens).toBe(tokens)

@@ -93,6 +93,12 @@ describe.each(kinds)('the answer of %s', (_, dialect, answer) => {
   test('tells its usage', () => {
     expect(tapped('true').usage()).toMatchObject(truth)
   })
+  test('of one piece goes on at its end, in one write', () => {
+    const bytes = Buffer.from('{}')
+    const tap = tapJson(dialect)
+    expect(tap.take(bytes)).toHaveLength(0)
+    expect(tap.end()).toEqual(bytes)
+  })
   test('may take nothing', () => {
     expect(tapped('zero').usage()).toMatchObject({ input_tokens: 0, output_tokens: 0 })
     expect(tapped('zero').lied).toBe(false)
@@ -120,4 +126,18 @@ test.each([
     tap.end()
     expect([tap.usage(), tap.lied]).toEqual([null, true])
   }
+})
+
+function usageOf(answer: object) {
+  const tap = tapJson('openai')
+  tap.take(Buffer.from(JSON.stringify(answer)))
+  tap.end()
+  return tap.usage()
+}
+
+test('a total without an output is the input: of embeddings and rankings', () => {
+  const documents = ['one', 'two']
+  const ranking = answers.ranking({ body: { query: 'one', documents }, figures: 'true' })
+  expect(usageOf(ranking)).toEqual({ input_tokens: said.usage.input })
+  expect(usageOf({ usage: { total_tokens: 9, completion_tokens: 2 } })).toEqual({ output_tokens: 2 })
 })

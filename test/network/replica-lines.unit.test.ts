@@ -74,13 +74,13 @@ const goOn: Answer = (response) => response.write([2, 3, 4, 9].map(lineOf).join(
 
 const untilAskedTwice = () => Promise.resolve(asked.length < 2 ? ['host'] : [])
 
-/** The paths of the first lines, after which the client leaves. */
-async function read(
-  first: number,
-  query: { lines?: number; follow?: boolean },
+type Asked = { lines?: number; follow?: boolean }
+
+function open(
+  query: Asked,
+  signal: AbortSignal,
   over: Partial<Replicas> = {},
-): Promise<string[]> {
-  const gone = new AbortController()
+): ReturnType<typeof replicaLines> {
   const replicas: Replicas = {
     isThere: () => Promise.resolve(true),
     names: () => Promise.resolve(['host']),
@@ -90,19 +90,20 @@ async function read(
       const params = new URLSearchParams({ follow: String(follow) })
       if (since) params.set('since', since)
       if (lines !== undefined) params.set('lines', String(lines))
-      const asking = { method: 'GET', headers: {}, certificate, signal: gone.signal }
+      const asking = { method: 'GET', headers: {}, certificate, signal }
       return sendPinned({ ...asking, url: new URL(`/?${params.toString()}`, url) })
     },
     ...over,
   }
+  return replicaLines(replicas, ['host'], { follow: false, ...query }, signal)
+}
+
+/** The paths of the first lines, after which the client leaves. */
+async function read(first: number, query: Asked, over: Partial<Replicas> = {}): Promise<string[]> {
+  const gone = new AbortController()
   const found: string[] = []
   try {
-    for await (const lines of await replicaLines(
-      replicas,
-      ['host'],
-      { follow: false, ...query },
-      gone.signal,
-    )) {
+    for await (const lines of await open(query, gone.signal, over)) {
       const told = lines.map(({ text }) => JSON.parse(text) as { path?: string; missing: string })
       found.push(...told.map(({ path, missing }) => path ?? missing))
       if (found.length >= first) break
@@ -160,6 +161,27 @@ describe('the lines of a replica', () => {
     expect(asked.map((query) => query.get('lines'))).toEqual(['100', null])
     const since = asked[1]?.get('since') ?? ''
     expect(since >= begun && since <= new Date().toISOString()).toBe(true)
+  })
+
+  test('are read up to the last one of now before the answer to a client begins', async () => {
+    const gone = new AbortController()
+    let ended = false
+    const late: Answer = (response) => {
+      response.writeHead(200).flushHeaders()
+      setTimeout(() => {
+        ended = true
+        response.end(lineOf(1))
+      }, 100)
+    }
+    answers = [late]
+    await open({ follow: true, lines: 0 }, gone.signal)
+    expect(ended).toBe(true)
+    gone.abort()
+  })
+
+  test('are not taken for the last ones when the host goes away within its answer', async () => {
+    answers = [breakOff]
+    await expect(read(4, { lines: 2 })).rejects.toThrow('does not answer')
   })
 
   describe('of a replica that is no more', () => {

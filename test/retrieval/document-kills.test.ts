@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
+import { partBytes } from '../../models/retrieval/uploads.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { asRoot } from '../support/as-root.ts'
 import { collectionsOf, documentsOf } from '../support/clients/rag.ts'
@@ -76,6 +77,23 @@ asRoot('a document', () => {
       await storeAnswers()
       expect(await (await storeAtWork(tenant.id)).stats(name)).toMatchObject({ documents: 0, chunks: 0 })
       expect(await documents.list()).toEqual([])
+    },
+  )
+
+  test.each(['api', 'worker', 'mongodb'] as const)(
+    'that is sent in parts goes on if %s is killed, and is whole',
+    async (what) => {
+      const documents = documentsOf(tenant.owner, 'docs')
+      const content = Buffer.concat([Buffer.from(`Sent: ${what}.`), Buffer.alloc(3 * partBytes, '\n')])
+      const { id, operation, sent } = await documents.announce(`sent-${what}.txt`, content)
+      await sent.add(0, content.subarray(0, partBytes))
+      const rest = sent.add(partBytes, content.subarray(partBytes)).catch(() => null)
+      await kill(what)
+      await rest
+      await sent.all(content, partBytes)
+      await operation.success()
+      expect(await documents.get(id)).toMatchObject({ status: 'ready', version: 1, chunks: 1, upload: null })
+      await (await documents.delete(id)).operation.success()
     },
   )
 

@@ -11,7 +11,7 @@ import { type ModelProvider, startModelProvider } from '../support/model-provide
 import { platform, startAll } from '../support/platform.ts'
 import { sectioned, wordOf } from '../support/rag/texts.ts'
 import { sampled } from '../support/sampled.ts'
-import { modelProviderPort } from '../support/stack.ts'
+import { modelProviderPorts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
@@ -25,7 +25,7 @@ let provider: ModelProvider
 let tenant: TestTenant
 let connector: string
 beforeAll(async () => {
-  provider = await startModelProvider(() => ({}), modelProviderPort)
+  provider = await startModelProvider(() => ({}), modelProviderPorts.embeddings)
   tenant = await makeTenant()
   const subnet = await makeSubnet(tenant, (await makeVpc(tenant)).id)
   await (await ragStoreOf(tenant.owner).enable(subnet.id)).operation.success()
@@ -55,6 +55,7 @@ async function kill(what: string): Promise<void> {
 
 /** Each chunk is found by the embedder that the record names, and the store has no other vectors. */
 async function expectWhole(): Promise<void> {
+  await eventually(async () => (await ragStoreOf(tenant.owner).now()).ready)
   const { embedder, next_embedder } = await collections().get('docs')
   expect(next_embedder).toBe(null)
   const { name, hash, dimensions } = embedder
@@ -65,8 +66,9 @@ async function expectWhole(): Promise<void> {
     chunks: parts,
   })
   for (const index of [0, 127, 128, parts - 1]) {
-    const [best] = await documents().search(wordOf(index), { mode: 'vector', k: 1 })
-    expect(best?.headings).toEqual([`Part ${index}`])
+    // The provider's model has one vector for some of the words.
+    const hits = await documents().search(wordOf(index), { mode: 'vector', k: 10 })
+    expect(hits.map(({ headings }) => headings)).toContainEqual([`Part ${index}`])
   }
 }
 
@@ -95,9 +97,6 @@ asRoot('a change of the embedder', () => {
     await operation.cancel()
     await platform.start('host')
     await operation.end()
-    await eventually(
-      async () => (await documents().askSearch({ query: 'part', mode: 'text' })).status === 200,
-    )
     await expectWhole()
   })
 })

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
+import { RagStore } from '../../models/retrieval/stores.ts'
 import { ragStoreOf, type StoreCredentials } from '../support/clients/rag-store.ts'
 import { asRoot } from '../support/as-root.ts'
 import type { ContainerBody } from '../support/client.ts'
@@ -142,6 +143,17 @@ asRoot('the store of a tenant', () => {
       async () => !(await store.now()).ready || (await storeContainer(tenant)).status !== 'running',
     )
     await eventually(async () => (await store.now()).ready)
+  })
+
+  test('is made anew in one container, whatever an operation that failed has left', async () => {
+    const store = ragStoreOf(tenant.owner)
+    const { id: left } = await storeContainer(tenant)
+    // As after a restore that could not go back.
+    await RagStore.updateOne({ tenant_id: tenant.id }, { $set: { status: 'error', container_id: null } })
+    await (await store.enable(subnet.id)).operation.success()
+    expect(await store.now()).toMatchObject({ status: 'ready', ready: true })
+    expect((await storeContainer(tenant)).id).not.toBe(left)
+    expect(await engine.withLabel('keelson.resource', left)).toEqual([])
   })
 
   test('leaves nothing when it is disabled', async () => {

@@ -31,7 +31,9 @@ asRoot('the examples of docs/retrieval.md', () => {
     await writeFile(join(folder, 'report.pdf'), pdfOf([[{ text: 'The pump was mended.', x: 72, y: 700 }]]))
     const [helpers = ''] = blocksOf(await pageOf('vpcs'))
     await shell.paste(`cd ${folder}\n${helpers.slice(0, helpers.indexOf('\n\n'))}`)
-    const [story = '', file = '', container = '', ...rest] = blocksOf(await pageOf('retrieval'))
+    const [story = '', file = '', large = '', container = '', snapshots = '', ...rest] = blocksOf(
+      await pageOf('retrieval'),
+    )
     expect(rest).toEqual([])
 
     const told = (await shell.paste(story)).split('\n')
@@ -48,9 +50,12 @@ asRoot('the examples of docs/retrieval.md', () => {
       ],
     })
     expect(await shell.paste(file)).toBe('succeeded')
+    expect(await shell.paste(large)).toBe('succeeded')
     // The image of stores has Node, too.
     expect(await shell.paste(container.replace('node:24-slim', 'keelson/rag:1'))).toContain(
       'before you start',
     )
+    // A reader waits until the store is ready.
+    expect(await shell.paste(snapshots)).toMatch(/^succeeded\n(succeeded|running)$/)
   })
 })

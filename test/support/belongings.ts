@@ -11,7 +11,9 @@ import { User } from '../../models/identity/users.ts'
 import { RagCollection } from '../../models/retrieval/collections.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
 import { sealSecret } from '../../models/secrets.ts'
+import { aiWorkflowsOf } from './clients/ai-workflows.ts'
 import { toolsOf } from './clients/tools.ts'
+import { specOf } from './ai/specs.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
 import { databasesOf } from './clients/databases.ts'
@@ -138,6 +140,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const { items: browsers } = await tenant.owner.get<{ items: { id: string }[] }>('/api/v1/account/browsers')
   const user = await (await tenant.user('viewer')).get<{ id: string }>('/api/v1/account')
   const tool = await toolsOf(tenant.owner).make({ kind: 'builtin', builtin: 'search' })
+  const say = { kind: 'template', value: 'hello' }
+  const workflow = await aiWorkflowsOf(tenant.owner).published(specOf({ say }, { models: {} }))
   return {
     'account/sessions': { id: sessions[0]?.id ?? '' },
     'account/browsers': { id: browsers[0]?.id ?? '' },
@@ -180,6 +184,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'backup-targets': { id: await makeTarget(tenant.id) },
     connectors: { id: await makeConnector(tenant.id) },
     tools: { id: tool.id },
+    workflows: { id: workflow.id, version: '1' },
     'rag/collections': await makeCollection(tenant.id),
   }
 }

@@ -87,9 +87,11 @@ export const providerPorts = {
   gitlab: layout.apiPort + 74,
   github: layout.apiPort + 75,
   models: layout.apiPort + 76,
+  /** The same for the tests of AI workflows, which run beside those of connectors. */
+  workflows: layout.apiPort + 78,
 }
-/** The provider of models that the tests start (test/support/model-provider/), for the stack's own gateway. */
-export const modelProviderPort = layout.apiPort + 77
+/** The providers of models that the tests start (test/support/model-provider/), for the stack's own gateway. */
+export const modelProviderPorts = { embeddings: layout.apiPort + 77, rankings: layout.apiPort + 79 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 
 /** The platform's client at the Git hosts. */
@@ -121,7 +123,7 @@ export const outboundAllowed = [
   `127.0.0.1:${tenantS3.port}`,
   ...Object.values(toolServers).map((port) => `127.0.0.1:${port}`),
   ...Object.values(providerPorts).map((port) => `127.0.0.1:${port}`),
-  `127.0.0.1:${modelProviderPort}`,
+  ...Object.values(modelProviderPorts).map((port) => `127.0.0.1:${port}`),
 ]
 
 /** More resources than any test needs, whatever the machine has. */

@@ -2,7 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { Connector } from '../../models/connectors/connectors.ts'
 import { sealCredential } from '../../models/connectors/credentials.ts'
-import { Tool } from '../../models/tools/tools.ts'
+import { listingOf } from '../../models/tools/listings.ts'
+import { Tool, toolOf } from '../../models/tools/tools.ts'
 import type { Client, Json } from '../support/client.ts'
 import { toolsOf, toolsPath } from '../support/clients/tools.ts'
 import { mistakeAt } from '../support/refusals.ts'
@@ -300,6 +301,12 @@ describe('the live list of an MCP server', () => {
         status: 'ok',
         last_probe: { by: 'mcp_tools', fault: null, tools_count: 13, tools_hash: body['tools_hash'] },
       })
+      const kept = await toolOf({ tenant_id: tenant.id }, id)
+      expect(listingOf(kept)?.map(({ name }) => name)).toEqual(
+        (body['tools'] as Json[]).map(({ name }) => name),
+      )
+      await tools.change(id, { url: `${url}?other` })
+      expect(listingOf(await toolOf({ tenant_id: tenant.id }, id))).toBeNull()
     }
   })
 

@@ -1,38 +1,13 @@
-import {
-  ApplicationFailure,
-  condition,
-  defineSignal,
-  proxyLocalActivities,
-  setHandler,
-} from '@temporalio/workflow'
+import { proxyLocalActivities } from '@temporalio/workflow'
 import type { ArtifactActivities } from '../../activities/deploy/artifacts.ts'
-import { uploadSignal } from '../../lib/operation-workflows.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
+import { awaitUpload } from '../uploads.ts'
 
 const platform = proxyLocalActivities<ArtifactActivities>({
   startToCloseTimeout: '10 s', // a few queries
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
-
-/** An upload may take a day, and its signal may be lost. */
-const lookEvery = '10 minutes'
-
-/** Waits until an archive that is sent in parts is whole on the worker. Throws `upload_expired`. */
-async function awaitUpload(id: string): Promise<void> {
-  let told = false
-  setHandler(defineSignal(uploadSignal), () => {
-    told = true
-  })
-  for (;;) {
-    told = false
-    const is = await platform.uploadOf(id)
-    if (is === 'whole') return
-    if (is === 'gone')
-      throw ApplicationFailure.nonRetryable('The archive was not sent within a day', 'upload_expired')
-    await condition(() => told, lookEvery)
-  }
-}
 
 async function removeUpload(id: string): Promise<void> {
   const place = await platform.uploadPlace(id)
@@ -46,7 +21,7 @@ export const createArtifact = durable<{ upload?: true }>(
     if (input.upload) {
       undo(() => removeUpload(id))
       progress('waiting for the archive')
-      await awaitUpload(id)
+      await awaitUpload('The archive', () => platform.uploadOf(id))
     }
     const { deploy_server_id, folder, sha256, place } = await platform.beginPush(id)
     progress(`unpacking the archive on ${place.node}`)

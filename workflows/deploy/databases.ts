@@ -63,10 +63,13 @@ async function start({ id, progress }: Work<unknown>, former: FormerStart): Prom
   await apply(facts.deploy_server_id)
   progress(`waiting until ${title} answers`)
   await awaitAnswer(id)
-  const routed = await platform.noteAnswered(id)
-  // The load balancer's checks may have found it down meanwhile. Its host may be away, which ends no database.
-  await balance(routed).catch(unlessCancelled)
+  await admitClients(id)
   await makeUsers(id, facts)
+}
+
+/** The load balancer's checks may have found it down meanwhile. Its host may be away, which ends no database. */
+async function admitClients(id: string): Promise<void> {
+  await balance(await platform.noteAnswered(id)).catch(unlessCancelled)
 }
 
 /** The engine may have forgotten the users of attached instances, or have users of others in its volume. */
@@ -141,11 +144,16 @@ async function goBack(id: string, former: FormerStart): Promise<void> {
   await keepOutput(id)
   await end(id)
   await platform.takeVolumesBack(id)
+  await startAsBefore(id, former)
+}
+
+async function startAsBefore(id: string, former: FormerStart): Promise<void> {
   await platform.takeStartBack(id, former)
   if (!former.runs) return
   const facts = await platform.databaseFacts(id)
   await apply(facts.deploy_server_id)
   await awaitAnswer(id)
+  if (patched('clients reach what is started as before')) await admitClients(id)
   await makeUsers(id, facts)
 }
 
@@ -217,11 +225,7 @@ export const restartDatabase = durable(async (work) => {
   undo(async () => {
     await keepOutput(id)
     await end(id)
-    await platform.takeStartBack(id, former)
-    const facts = await platform.databaseFacts(id)
-    await apply(facts.deploy_server_id)
-    await awaitAnswer(id)
-    await makeUsers(id, facts)
+    await startAsBefore(id, former)
   })
   progress('ending the database')
   await end(id)

@@ -15,9 +15,9 @@ export const createRagCollection = durable(
  * Changes the embedder. The former one serves until the store has all vectors of the next one, those of documents too that come
  * meanwhile.
  */
-export const updateRagCollection = durable(async ({ id, operation_id, progress, renew, undo, settle }) => {
+export const updateRagCollection = durable(async ({ id, operation_id, progress, renew, undo }) => {
+  undo(() => store.settleRagEmbedder(id))
   for (;;) {
-    undo(() => store.settleRagEmbedder(id))
     progress('embedding its documents anew')
     for (;;) {
       const { embedded, all } = await steps.embedRagCollection(id, operation_id)
@@ -26,11 +26,7 @@ export const updateRagCollection = durable(async ({ id, operation_id, progress, 
       await renew()
     }
     progress('changing to the next embedder')
-    let isUsed = false
-    await settle(async () => {
-      isUsed = await steps.useNextRagEmbedder(id, operation_id)
-    })
-    if (isUsed) return { status: 'ready', next_embedder: null }
+    if (await steps.useNextRagEmbedder(id, operation_id)) return { status: 'ready', next_embedder: null }
   }
 })
 

@@ -1,6 +1,8 @@
 import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { RagCollectionActivities } from '../../activities/retrieval/collections.ts'
 import { durable, type Work } from '../durable.ts'
+import { awaitUpload } from '../uploads.ts'
+import { removeSnapshots } from './snapshots.ts'
 import { steps, store } from './steps.ts'
 
 const records = proxyLocalActivities<RagCollectionActivities>({
@@ -11,8 +13,20 @@ const records = proxyLocalActivities<RagCollectionActivities>({
 /** The store may name further vectors that it lacks once: if it was restored meanwhile. */
 const mostRounds = 3
 
+/** Waits for a content that is sent in parts, and makes it the document's. */
+async function receive({ id, operation_id, progress }: Work<unknown>): Promise<void> {
+  progress('waiting for the content')
+  const is = await awaitUpload('The content', () => records.uploadOfRagDocument(id, operation_id))
+  if (is === 'taken') return
+  progress('checking the content')
+  await steps.checkRagUpload(id, operation_id)
+  await records.takeUpload(id, operation_id)
+}
+
 /** Reads, embeds and indexes what was uploaded. What former attempts have done is recorded, and not done again. */
-const index = async ({ id, operation_id, progress, renew }: Work<unknown>) => {
+const index = async (work: Work<{ upload?: true }>) => {
+  const { id, operation_id, input, progress, renew } = work
+  if (input.upload) await receive(work)
   progress('reading the document')
   await steps.extractRagDocument(id, operation_id)
   for (let round = 0; round < mostRounds; round++) {
@@ -38,11 +52,19 @@ const rules = { onFailure: 'error' }
 export const createRagDocument = durable(index, rules)
 export const updateRagDocument = durable(index, rules)
 export const retryRagDocument = durable(index, rules)
+/** The store was restored, and lacks the document. */
+export const reindexRagDocument = durable(index, rules)
 
-export const deleteRagDocument = durable(
-  async ({ id, operation_id, progress }) => {
+export const deleteRagDocument = durable<{ purge?: boolean }>(
+  async (work) => {
+    const { id, operation_id, input, progress } = work
     progress('removing it from the index')
     await store.removeRagDocument(id)
+    if (input.purge) {
+      progress('removing the snapshots that may have it')
+      await removeSnapshots(work, await records.snapshotsWithRagDocument(id))
+      await records.pruneRagDeletions(id)
+    }
     progress('forgetting its content')
     await records.forgetContent(id, operation_id)
     return 'deleted'

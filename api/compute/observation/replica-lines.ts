@@ -73,7 +73,8 @@ async function present(
   const silenced = names.filter((_, i) => answers[i]?.status === 'rejected')
   silenced.forEach(silent)
   const merged = inOrderOfTime(there)
-  const found = query.lines === undefined ? merged : lastOf(merged, query.lines)
+  // Before the answer to the client begins: what is written after that is new to a client that follows.
+  const found = query.lines === undefined ? merged : [await lastOf(merged, query.lines)]
   return { lines: inTurn([silenced.map((name) => replicas.remarkOn(name, away))], found), seen }
 }
 
@@ -122,16 +123,23 @@ async function* noting(
   }
 }
 
-async function* lastOf(batches: AsyncIterable<TimedLine[]>, count: number): AsyncGenerator<TimedLine[]> {
+/** Throws Unavailable if a host goes away meanwhile. */
+async function lastOf(batches: AsyncIterable<TimedLine[]>, count: number): Promise<TimedLine[]> {
   let kept: TimedLine[] = []
-  for await (const lines of batches) {
-    kept.push(...lines)
-    if (kept.length > 2 * count) kept = count > 0 ? kept.slice(-count) : []
+  try {
+    for await (const lines of batches) {
+      kept.push(...lines)
+      if (kept.length > 2 * count) kept = last(kept, count)
+    }
+  } catch (error) {
+    throw isBrokenOff(error) ? new Unavailable('The host does not answer', error) : error
   }
-  if (count > 0) yield kept.slice(-count)
+  return last(kept, count)
 }
 
-async function* inTurn<T>(first: AsyncIterable<T> | T[], next: AsyncIterable<T>): AsyncGenerator<T> {
+const last = <T>(list: T[], count: number): T[] => (count > 0 ? list.slice(-count) : [])
+
+async function* inTurn<T>(first: AsyncIterable<T> | T[], next: AsyncIterable<T> | T[]): AsyncGenerator<T> {
   yield* first
   yield* next
 }

@@ -2,10 +2,11 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { PgvectorStore } from '../../../images/rag/pgvector/engine.ts'
-import type { Store } from '../../../images/rag/store.ts'
+import type { Embedder, Store } from '../../../images/rag/store.ts'
 import { machine, quantile, type Row, table, timed } from '../measure.ts'
 import { clusteredVectors, zipfText } from './clustered.ts'
-import { count, fill, quality, searches, searchRows, wordsPerQuery } from './store.ts'
+import { abstracts, cranfieldQuality, lackOfCranfield, putAbstracts } from './cranfield.ts'
+import { count, embedder, fill, searches, searchRows, type WithStore, wordsPerQuery } from './store.ts'
 
 // The engine for many documents, in this process: `node script/benchmarks/retrieval/pgvector.ts [copies]`. Each copy has 20,000 × 384
 // vectors. Needs the database of `script/bootstrap --tests`.
@@ -77,6 +78,35 @@ async function inFolder<T>(
     await store.close()
     await rm(parent, { recursive: true })
   }
+}
+
+/** Full text alone. */
+async function quality(withStore: WithStore): Promise<Row[]> {
+  const lack = lackOfCranfield()
+  if (lack) {
+    console.error(`Cranfield is left out: ${lack}`)
+    return []
+  }
+  return withStore(async (store) => {
+    const short: Embedder = { ...embedder, dimensions: 1 }
+    await store.createCollection('cranfield', { embedder: short, metadata_schema: {} })
+    const documents = abstracts().map(({ title, text, ...one }) => ({
+      ...one,
+      title,
+      text,
+      metadata: {},
+      chunks: [{ hash: String(one.id), text: `${title}\n${text}`, locator: {}, vector: Float32Array.of(1) }],
+    }))
+    await putAbstracts(store, 'cranfield', short, documents)
+    const { ndcg10, recall10 } = await cranfieldQuality(store, 'cranfield', (text) => ({
+      mode: 'text',
+      text,
+    }))
+    return [
+      { what: 'Cranfield, text: nDCG@10', unit: '', figures: [ndcg10] },
+      { what: 'Cranfield, text: recall@10', unit: '', figures: [recall10] },
+    ]
+  })
 }
 
 const rows = [

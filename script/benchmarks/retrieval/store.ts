@@ -6,26 +6,28 @@ import { SqliteStore } from '../../../images/rag/engine.ts'
 import type { Embedder, SearchQuery, Store } from '../../../images/rag/store.ts'
 import { machine, quantile, type Row, table, timed } from '../measure.ts'
 import { clusteredVectors, zipfText } from './clustered.ts'
-import { cranfieldQuality, hasCranfield, putCranfield } from './cranfield.ts'
+import { recallOfScan } from './exact.ts'
 import { startBenchServer } from './server.ts'
 
 // The store of retrieval, without a platform: `node script/benchmarks/retrieval/store.ts` measures it alone.
 
 export const count = 20_000
-const perDocument = 20
+export const perDocument = 20
 /** Of all vectors, for the memory of 100,000. */
 const copies = 5
 export const searches = 300
-const wordsPerChunk = 100
+/** Exact search takes its time. */
+export const recallSearches = 100
+export const wordsPerChunk = 100
 export const wordsPerQuery = 8
 export const embedder: Embedder = { name: 'bench', hash: 'bench', dimensions: 384 }
 const { random } = Math
 
-/** 20,000 × 384 vectors by TLS and in this process, and full text on Cranfield. */
+/** 20,000 × 384 vectors by TLS and in this process. */
 export async function retrievalStore(): Promise<Row[]> {
   const made = clusteredVectors(count + searches, { dimensions: 384, clusters: 200, random })
   const asked = made.splice(count).map((vector) => ({ vector, text: zipfText(wordsPerQuery, random) }))
-  return [...(await served(made, asked)), ...(await inProcess(made, asked)), ...(await quality(inFolder))]
+  return [...(await served(made, asked)), ...(await inProcess(made, asked))]
 }
 
 type Asked = { vector: Float32Array; text: string }[]
@@ -69,8 +71,36 @@ async function inProcess(vectors: Float32Array[], asked: Asked): Promise<Row[]> 
     return [
       { what: 'the same, in this process', unit: '1/s', figures: [(count / tookMs) * 1000] },
       ...(await searchRows('in this process', () => store, asked)),
+      ...(await recallRows(store, vectors, asked)),
     ]
   })
+}
+
+/** Of a document's id in the first copy. */
+const tenthOf = (document: string): number => Number(document.slice(2)) % 10
+
+async function recallRows(store: Store, vectors: Float32Array[], asked: Asked): Promise<Row[]> {
+  const placed = vectors.map((vector, index) => ({
+    document: `0-${Math.floor(index / perDocument)}`,
+    position: index % perDocument,
+    vector,
+  }))
+  const filters = [
+    { name: 'all', leaves: () => true },
+    { name: 'a tenth by a filter', filter: { tenth: 3 }, leaves: (one: string) => tenthOf(one) === 3 },
+  ]
+  const rows: Row[] = []
+  for (const { name, ...by } of filters) {
+    const questions = asked.slice(0, recallSearches).map(({ vector }) => vector)
+    const recall = await recallOfScan(store, { collection: 'c', embedder, placed }, questions, by)
+    rows.push({
+      what: `search of ${count.toLocaleString('en')}, vector, ${name}: recall@10 against exact search`,
+      unit: '',
+      figures: [recall],
+      note: '≥ 0.98',
+    })
+  }
+  return rows
 }
 
 export async function fill(store: Store, vectors: Float32Array[], copy = 0): Promise<void> {
@@ -113,28 +143,11 @@ export async function searchRows(where: string, store: () => Store, asked: Asked
   return rows
 }
 
-/** Full text alone. Vectors are of a model that is not here. */
-export async function quality(withStore: WithStore): Promise<Row[]> {
-  if (!hasCranfield()) return []
-  return withStore(async (store) => {
-    const none = { ...embedder, dimensions: 1 }
-    await putCranfield(store, 'cranfield', none, async () => Float32Array.of(1))
-    const { ndcg10, recall10 } = await cranfieldQuality(store, 'cranfield', async (text) => ({
-      mode: 'text',
-      k: 10,
-      text,
-    }))
-    return [
-      { what: 'Cranfield, text: nDCG@10', unit: '', figures: [ndcg10], note: '> 0.351' },
-      { what: 'Cranfield, text: recall@10', unit: '', figures: [recall10] },
-    ]
-  })
-}
-
 /** Runs the work with a store of its own. */
 export type WithStore = <T>(work: (store: Store) => Promise<T>) => Promise<T>
 
-async function inFolder<T>(work: (store: Store) => Promise<T>): Promise<T> {
+/** A store in this process, in a folder of its own. */
+export async function inFolder<T>(work: (store: Store) => Promise<T>): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), 'keelson-bench-rag-'))
   const store = new SqliteStore({ folder, mostChunks: 1_000_000, mostCollections: 10 })
   try {

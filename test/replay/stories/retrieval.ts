@@ -1,11 +1,11 @@
 import { collectionsOf, documentsOf } from '../../support/clients/rag.ts'
+import { Operation } from '../../support/client.ts'
 import { ragStoreOf } from '../../support/clients/rag-store.ts'
-import type { Operation } from '../../support/client.ts'
 import { eventually } from '../../support/eventually.ts'
 import { makeConnector } from '../../support/model-gateway.ts'
 import { startModelProvider } from '../../support/model-provider/server.ts'
 import { sectioned } from '../../support/rag/texts.ts'
-import { modelProviderPort } from '../../support/stack.ts'
+import { modelProviderPorts } from '../../support/stack.ts'
 import { newNic, type Stories, tenant } from '../world.ts'
 
 const store = ragStoreOf(tenant.owner)
@@ -34,7 +34,7 @@ async function changed(work: (embedder: { connector: string; model: string }) =>
   const away = Promise.withResolvers<void>()
   const provider = await startModelProvider(
     (model, count) => (model === 'gated' && count > 1 ? { waits: { after: 0, for: away.promise } } : {}),
-    modelProviderPort,
+    modelProviderPorts.embeddings,
   )
   try {
     const connector = await makeConnector(tenant.id, provider.base_url, 'openai_compatible')
@@ -45,6 +45,20 @@ async function changed(work: (embedder: { connector: string; model: string }) =>
     away.resolve()
     await provider.close()
   }
+}
+
+/** A new one, which is as old as the documents: a restore indexes them once more. */
+async function snapshot(): Promise<string> {
+  await (await store.takeSnapshot()).operation.success()
+  const [name = ''] = await store.snapshots()
+  return name
+}
+
+/** The operation that indexes a document again. */
+async function reindexing(id: string): Promise<string> {
+  const path = `/api/v1/operations?resource_id=${id}&verb=reindex`
+  const { items } = await tenant.owner.get<{ items: { id: string }[] }>(path)
+  return items[0]?.id ?? ''
 }
 
 /** In this order, on one store. */
@@ -66,6 +80,17 @@ export const retrievalStories: Stories = {
   },
   'createRagDocument.ready': async () => (await documents.upload('a.md', sectioned(3))).operation,
   'createRagDocument.turns': async () => (await documents.upload('long.md', sectioned(2_500))).operation,
+  'createRagDocument.sent': async () => {
+    const content = Buffer.from(sectioned(3))
+    const { operation, sent } = await documents.announce('sent.md', content)
+    await sent.all(content)
+    return operation
+  },
+  'updateRagDocument.damaged': async () => {
+    const { operation, sent } = await documents.announce('sent.md', Buffer.from(sectioned(4)))
+    await sent.all(Buffer.from(sectioned(4).toUpperCase()))
+    return operation
+  },
   'createRagDocument.failed': async () => (await documents.upload('b.pdf', broken)).operation,
   'createRagDocument.cancelled': async () => {
     const { id, operation } = await documents.upload('c.md', sectioned(1_000))
@@ -75,6 +100,23 @@ export const retrievalStories: Stories = {
   },
   'updateRagDocument.ready': async () => (await documents.upload('a.md', sectioned(4))).operation,
   'retryRagDocument.failed': async () => (await documents.retry(await failed('b.pdf'))).operation,
+  'snapshotRagStore.ready': async () => {
+    await store.askSnapshots({ frequency: null, keep: 1 })
+    await (await store.takeSnapshot()).operation.success()
+    return (await store.takeSnapshot()).operation
+  },
+  'restoreRagStore.ready': async () => (await store.restore(await snapshot())).operation,
+  'reindexRagDocument.ready': async () => {
+    const name = await snapshot()
+    const [document] = await documents.list('?name=a.md')
+    await (await store.restore(name)).operation.success()
+    return new Operation(tenant.owner, `/api/v1/operations/${await reindexing(document?.id ?? '')}`)
+  },
+  'deleteRagDocument.purged': async () => {
+    const { id } = await documents.make('purged.md', sectioned(2))
+    await snapshot()
+    return (await documents.purge(id)).operation
+  },
   'deleteRagDocument.deleted': async () => (await documents.delete(await failed('b.pdf'))).operation,
   'updateRagCollection.ready': () =>
     changed(async (embedder) => (await collections.embedBy('docs', embedder)).operation),

@@ -42,7 +42,8 @@ export const shout: PublishedWorkflow = {
 
 /** A tenant with one of each kind. */
 export const lookups = (more: Partial<Lookups> = {}): Lookups => ({
-  connector: async (reference) => (reference === 'openai' ? { models: ['gpt-4o-mini', 'gpt-4o'] } : null),
+  connector: async (reference) => (reference === 'openai' ? {} : null),
+  model: async (_, name) => ['gpt-4o-mini', 'gpt-4o'].includes(name),
   tool: async (reference, name) => (reference === 'docs' && name !== 'none' ? search : null),
   collection: async (reference) => (reference === 'manuals' ? {} : null),
   workflow: async (reference) => (reference === 'shout' ? shout : null),

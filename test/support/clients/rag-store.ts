@@ -11,6 +11,7 @@ export interface StoreBody extends Json {
   subnet_id: string | null
   endpoint: string | null
   certificate_pem: string | null
+  snapshots: { frequency: string | null; keep: number; next_at: string | null } | null
 }
 
 export interface StoreCredentials {
@@ -35,5 +36,14 @@ export function ragStoreOf(caller: Caller) {
       caller.begin('POST', `${path}/enable`, { subnet_id, ...small, ...over }),
     disable: (): Promise<Accepted> => caller.begin('POST', `${path}/disable`),
     rotate: (): Promise<Accepted> => caller.begin('POST', `${path}/rotate`),
+    askSnapshots: (rules: Json): Promise<Answer> => caller.ask('PUT', `${path}/snapshots`, rules),
+    takeSnapshot: (): Promise<Accepted> => caller.begin('POST', `${path}/snapshots`),
+    /** Their names, the newest first. */
+    snapshots: async (): Promise<string[]> =>
+      (
+        await caller.get<{ items: { name: string }[] }>(`${path}/snapshots?sort_by=created_at&order=desc`)
+      ).items.map(({ name }) => name),
+    askRestore: (snapshot: string): Promise<Answer> => caller.ask('POST', `${path}/restore`, { snapshot }),
+    restore: (snapshot: string): Promise<Accepted> => caller.begin('POST', `${path}/restore`, { snapshot }),
   }
 }

@@ -1,6 +1,8 @@
+import { createHash } from 'node:crypto'
 import { newId } from '../../../lib/ids.ts'
 import type { Answer, Json } from './ask.ts'
 import type { Accepted, Caller } from './caller.ts'
+import { uploadAt } from './uploads.ts'
 
 export interface EmbedderBody extends Json {
   id: string
@@ -38,6 +40,7 @@ export interface DocumentBody extends Json {
   chunks: number | null
   tokens: number | null
   pages: number | null
+  upload: { url: string | null; size_bytes: number; received_bytes: number } | null
 }
 
 /** A hit of a search. */
@@ -68,6 +71,12 @@ export const collectionsOf = (caller: Caller) => ({
   delete: (name: string): Promise<Accepted> => caller.begin('DELETE', `${root}/${name}`),
 })
 
+/** What a content that is sent in parts is announced by. */
+export const announced = (content: Buffer) => ({
+  size_bytes: content.length,
+  sha256: createHash('sha256').update(content).digest('hex'),
+})
+
 /** The documents of a collection. */
 export function documentsOf(caller: Caller, collection: string) {
   const path = `${root}/${collection}/documents`
@@ -86,11 +95,19 @@ export function documentsOf(caller: Caller, collection: string) {
       await operation.success()
       return documents.get(id)
     },
+    /** Announces a content that is to be sent in parts; must be accepted. */
+    async announce(name: string, content: Buffer, over: Json = {}) {
+      const accepted = await caller.begin('POST', path, { name, upload: announced(content), ...over })
+      const { url } = accepted.body['upload'] as { url: string }
+      return { ...accepted, url, sent: uploadAt(url) }
+    },
     get: (id: string): Promise<DocumentBody> => caller.get<DocumentBody>(`${path}/${id}`),
     list: async (query = '') =>
       (await caller.get<{ items: DocumentBody[]; total: number }>(`${path}${query}`)).items,
     retry: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/retry`),
     delete: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}`),
+    /** With the snapshots that may have it. */
+    purge: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}?purge=true`),
     askSearch: (body: Json): Promise<Answer> => caller.ask('POST', `${root}/${collection}/search`, body),
     /** The hits; must succeed. */
     async search(query: string, over: Json = {}): Promise<HitBody[]> {

@@ -236,6 +236,41 @@ export const embedding = ({ body }: Asked): object => {
   }
 }
 
+/** What is wrong with a ranking: texts that were not sent, one of them twice, or only some of them. */
+export type RankingFault = 'outside' | 'twice' | 'some'
+
+/**
+ * The texts by how many words they share with the query, the best first, with the texts as Jina and vLLM repeat them. Without
+ * figures it tells searches instead of tokens, as Cohere.
+ */
+export function ranking({ body, figures }: Asked, fault?: RankingFault): object {
+  const { query, documents } = body as { query: string; documents: string[] }
+  const asked = wordsIn(query)
+  const results = documents
+    .map((document, index) => {
+      const its = wordsIn(document)
+      const shared = [...asked].filter((word) => its.has(word)).length
+      return { index, relevance_score: shared / asked.size, document: { text: document } }
+    })
+    .toSorted((a, b) => b.relevance_score - a.relevance_score)
+    .map((one, place) => ({
+      ...one,
+      index: fault === 'twice' ? 0 : one.index + (fault === 'outside' ? place : 0),
+    }))
+  const counts = countsOf(figures)
+  return {
+    id: 'rank_1',
+    model: body['model'],
+    results: fault === 'some' ? results.slice(1) : results,
+    ...(counts
+      ? { usage: { total_tokens: counts.input } }
+      : { meta: { api_version: { version: '2' }, billed_units: { search_units: 1 } } }),
+  }
+}
+
+const wordsIn = (input: string): Set<string> =>
+  new Set(Array.from(input.toLowerCase().matchAll(/\w+/g), ([word]) => word))
+
 export const wordDimensions = 512
 
 /** How often each word occurs, by a hash of the word. */

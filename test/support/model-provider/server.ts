@@ -24,13 +24,15 @@ export interface Treatment {
   breaksAfter?: number
   /** Waits for this after so many events of a stream, or before any other answer. */
   waits?: { after: number; for: Promise<unknown> }
+  /** What is wrong with a ranking. */
+  ranking?: answers.RankingFault
   /** Repeats the events with text without end. */
   endless?: boolean
 }
 
 /**
- * A provider of models whose answers a test scripts: a server that speaks the APIs of OpenAI and Anthropic below `/v1`, and
- * OpenAI's where Google has it.
+ * A provider of models whose answers a test scripts: a server that speaks the APIs of OpenAI and Anthropic below `/v1`, OpenAI's
+ * where Google has it, and the ranking of texts that Cohere, Jina and vLLM have.
  * `treat` says how it treats a request, by its model and the number of requests for it, from 1. `onPort`: default, any.
  */
 export async function startModelProvider(
@@ -61,7 +63,7 @@ export async function startModelProvider(
       res.end(treatment.error ?? JSON.stringify({ type: 'error', error }))
       return
     }
-    const made = { body, figures: treatment.figures ?? 'true' }
+    const made = { body, figures: treatment.figures ?? 'true', fault: treatment.ranking }
     const [whole, events] = kinds[path] ?? [() => answers.models, null]
     if (events && body['stream'] === true) return stream(res, events(made), treatment)
     await treatment.waits?.for
@@ -88,13 +90,14 @@ export async function startModelProvider(
 }
 export type ModelProvider = Awaited<ReturnType<typeof startModelProvider>>
 
-type Made = Parameters<typeof answers.chat>[0]
+type Made = Parameters<typeof answers.chat>[0] & { fault?: answers.RankingFault | undefined }
 type Kind = [whole: (of: Made) => object, events: ((of: Made) => string[]) | null]
 const kinds: Record<string, Kind> = {
   '/v1/chat/completions': [answers.chat, answers.chatEvents],
   '/v1/responses': [answers.response, answers.responseEvents],
   '/v1/messages': [answers.message, answers.messageEvents],
   '/v1/embeddings': [answers.embedding, null],
+  '/v1/rerank': [(made) => answers.ranking(made, made.fault), null],
   '/v1/messages/count_tokens': [() => ({ input_tokens: answers.said.usage.input }), null],
 }
 

@@ -15,7 +15,8 @@ const keyIn: Record<string, (headers: IncomingHttpHeaders) => string | undefined
 const bearer = ({ authorization }: IncomingHttpHeaders): string | undefined =>
   /^Bearer (.+)$/.exec(authorization ?? '')?.[1]
 
-export async function startModelVendors() {
+/** `port`: one of `providerPorts`. Asked for a model by its name, a vendor knows those of `models` alone. */
+export async function startModelVendors(port: number = providerPorts.models, models: string[] = []) {
   const keys = new Set<string>()
   const paths: string[] = []
   let fails = 0
@@ -27,13 +28,15 @@ export async function startModelVendors() {
     const isKnown = key !== undefined && keys.has(key)
     const refusal = vendor === 'google' ? 400 : 401
     // An answer that repeats the key, as careless servers do.
-    const status = fails || (isKnown || vendor === 'open' ? 200 : refusal)
+    const [, , what, model] = path.split('/')
+    const found = what === 'models' && model !== undefined && !models.includes(model) ? 404 : 200
+    const status = fails || (isKnown || vendor === 'open' ? found : refusal)
     response.writeHead(status).end(JSON.stringify({ error: { message: `bad key ${key}` } }))
   })
-  server.listen(providerPorts.models, '127.0.0.1')
+  server.listen(port, '127.0.0.1')
   await once(server, 'listening')
   return {
-    url: `http://127.0.0.1:${providerPorts.models}`,
+    url: `http://127.0.0.1:${port}`,
     paths,
     accept: (key: string) => void keys.add(key),
     forget: (key: string) => void keys.delete(key),

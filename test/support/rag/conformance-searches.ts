@@ -57,6 +57,14 @@ export function describeSearches({ makeCollection, search }: Tried): void {
       expect(await search(collection, { text: 'the fox' })).toHaveLength(3)
     })
 
+    test('by text leaves out words that only make it a question, unless there are no others', async () => {
+      const collection = await makeCollection(animals)
+      const found = await search(collection, { text: 'What is in the wood, and who?' })
+      expect(textsOf(found)).toEqual(['the fox runs in the wood'])
+      expect(textsOf(await search(collection, { text: 'the' }))).toHaveLength(2)
+      expect(await search(collection, { text: 'the elephant' })).toEqual([])
+    })
+
     test('by both finds what either finds, and ranks what both find first', async () => {
       const collection = await makeCollection(animals)
       const query = { ...near('the hen sleeps'), mode: 'hybrid' as const, text: 'hen', k: 10 }

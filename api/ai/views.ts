@@ -1,0 +1,110 @@
+import { z } from 'zod'
+import { draftFault } from '../../lib/ai/validate-form.ts'
+import { type AiWorkflowDocument, aiWorkflowStates, draftOf } from '../../models/ai/ai-workflows.ts'
+import { type AiWorkflowVersionDocument, specOf, useKinds } from '../../models/ai/versions.ts'
+import { Id, Timestamp, time } from '../fields.ts'
+
+export const path = '/api/v1/workflows'
+
+const Json = z.record(z.string(), z.unknown())
+
+/** A draft may be unfinished or wrong; only bounds keep it from being stored. */
+export const Draft = z
+  .custom<Record<string, unknown>>()
+  .check((context) => {
+    const fault = draftFault(context.value)
+    if (fault) context.issues.push({ code: 'custom', input: '', path: [], message: fault[1] })
+  })
+  .meta({ type: 'object', additionalProperties: {} })
+  .describe('A spec (docs/ai-workflows.md). It may be unfinished: `validate` and `publish` look at it')
+
+const shown = {
+  id: Id,
+  tenant_id: Id,
+  name: z.string(),
+  description: z.string(),
+  tags: z.record(z.string(), z.string()),
+  status: z.enum(aiWorkflowStates).describe('`draft`: nothing was published yet'),
+  revision: z.int().describe('Counts the changes of name, description, tags and draft; If-Match names it'),
+  spec_sha256: z.string().describe('Of the draft’s canonical JSON (RFC 8785)'),
+  latest_version: z.int().nullable().describe('The version published last'),
+  latest_sha256: z
+    .string()
+    .nullable()
+    .describe('Of that version; the same as `spec_sha256`: the draft has not changed since'),
+  created_at: Timestamp,
+  updated_at: Timestamp,
+}
+
+/** In lists: without the draft, which may be large. */
+export const WorkflowSummaryView = z.strictObject(shown).meta({ id: 'WorkflowSummary' })
+
+export const WorkflowView = z
+  .strictObject({ ...shown, spec: Json.describe('The draft') })
+  .meta({ id: 'Workflow' })
+
+export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof WorkflowSummaryView> => ({
+  id: workflow._id,
+  tenant_id: workflow.tenant_id,
+  name: workflow.name,
+  description: workflow.description,
+  tags: workflow.tags,
+  status: workflow.status,
+  revision: workflow.revision,
+  spec_sha256: workflow.spec_sha256,
+  latest_version: workflow.latest_version,
+  latest_sha256: workflow.latest_sha256,
+  created_at: time(workflow.created_at),
+  updated_at: time(workflow.updated_at),
+})
+
+export const toView = (workflow: AiWorkflowDocument): z.output<typeof WorkflowView> => ({
+  ...toSummary(workflow),
+  spec: draftOf(workflow),
+})
+
+const shownOfVersion = {
+  workflow_id: Id,
+  version: z.int().min(1),
+  spec_sha256: z.string().describe('Of the spec’s canonical JSON (RFC 8785)'),
+  created_at: Timestamp,
+}
+
+export const VersionSummaryView = z.strictObject(shownOfVersion).meta({ id: 'WorkflowVersionSummary' })
+
+export const VersionView = z
+  .strictObject({
+    ...shownOfVersion,
+    uses: z
+      .array(
+        z.strictObject({
+          kind: z.enum(useKinds),
+          reference: z.string().describe('As the spec names it'),
+          id: Id.nullable().describe('Null: the connector that is the provider’s default at the time'),
+          version: z.int().nullable().describe('Of a workflow; null: the one published last at the time'),
+        }),
+      )
+      .describe('What the spec names of the tenant’s'),
+    spec: Json,
+  })
+  .meta({ id: 'WorkflowVersion' })
+
+export const toVersionSummary = (
+  version: AiWorkflowVersionDocument,
+): z.output<typeof VersionSummaryView> => ({
+  workflow_id: version.workflow_id,
+  version: version.version,
+  spec_sha256: version.spec_sha256,
+  created_at: time(version.created_at),
+})
+
+export const toVersionView = (version: AiWorkflowVersionDocument): z.output<typeof VersionView> => ({
+  ...toVersionSummary(version),
+  uses: version.uses.map(({ kind, reference, id, version: number }) => ({
+    kind,
+    reference,
+    id,
+    version: number,
+  })),
+  spec: specOf(version),
+})

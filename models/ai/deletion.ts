@@ -1,0 +1,21 @@
+import { transaction } from '../database.ts'
+import { AiWorkflow, atRevisions, refuse } from './ai-workflows.ts'
+import { needUncalled } from './uses.ts'
+import { AiWorkflowVersion } from './versions.ts'
+
+/**
+ * Deletes a workflow with its versions. Workflows that call it keep it, unless `force`. `revisions`: those that may be
+ * deleted; null: any. Throws NotFound, RevisionDiffers, InUse.
+ */
+export const deleteAiWorkflow = (
+  { tenant_id }: { tenant_id: string },
+  _id: string,
+  revisions: number[] | null,
+  { force }: { force: boolean },
+): Promise<void> =>
+  transaction(async () => {
+    const gone = await AiWorkflow.findOneAndDelete({ _id, tenant_id, ...atRevisions(revisions) }).lean()
+    if (!gone) await refuse(tenant_id, _id)
+    else if (!force) await needUncalled(gone)
+    await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
+  }, _id)

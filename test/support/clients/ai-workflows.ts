@@ -1,0 +1,62 @@
+import { newId } from '../../../lib/ids.ts'
+import type { Answer, Json } from './ask.ts'
+import type { Caller } from './caller.ts'
+
+/** The fields of an AI workflow that tests read from the API. */
+export interface AiWorkflowBody extends Json {
+  id: string
+  name: string
+  status: string
+  revision: number
+  spec: Json
+  spec_sha256: string
+  latest_version: number | null
+  latest_sha256: string | null
+}
+
+/** One published version. */
+export interface VersionBody extends Json {
+  version: number
+  spec_sha256: string
+  uses: Json[]
+  spec: Json
+}
+
+const path = '/api/v1/workflows'
+const ifMatch = (revision?: number): Record<string, string> | undefined =>
+  revision === undefined ? undefined : { 'if-match': `"${revision}"` }
+
+/** The AI workflows of a tenant. `revision`: sent as If-Match. */
+export function aiWorkflowsOf(caller: Caller) {
+  const workflows = {
+    create: (fields: Json = {}, headers?: Record<string, string>): Promise<Answer> =>
+      caller.ask('POST', path, { name: `workflow-${newId().slice(-12)}`, ...fields }, headers),
+    /** Must succeed. */
+    async make(spec: object = {}, fields: Json = {}): Promise<AiWorkflowBody> {
+      const { status, body } = await workflows.create({ spec, ...fields })
+      if (status !== 201) throw new Error(`${status} ${JSON.stringify(body)}`)
+      return body as AiWorkflowBody
+    },
+    get: (id: string) => caller.get<AiWorkflowBody>(`${path}/${id}`),
+    list: async (query = '') => (await caller.get<{ items: AiWorkflowBody[] }>(`${path}${query}`)).items,
+    change: (id: string, changes: Json, revision?: number): Promise<Answer> =>
+      caller.ask('PUT', `${path}/${id}`, changes, ifMatch(revision)),
+    delete: (id: string, query = '', revision?: number): Promise<Answer> =>
+      caller.ask('DELETE', `${path}/${id}${query}`, undefined, ifMatch(revision)),
+    validate: (id: string, body?: Json): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/validate`, body),
+    publish: (id: string, revision?: number): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/publish`, undefined, ifMatch(revision)),
+    /** Makes and publishes one; must succeed. */
+    async published(spec: object, fields: Json = {}): Promise<AiWorkflowBody> {
+      const { id } = await workflows.make(spec, fields)
+      const { status, body } = await workflows.publish(id)
+      if (status !== 201) throw new Error(`${status} ${JSON.stringify(body)}`)
+      return workflows.get(id)
+    },
+    versions: async (id: string) =>
+      (await caller.get<{ items: VersionBody[] }>(`${path}/${id}/versions?sort_by=version&order=asc`)).items,
+    version: (id: string, version: number) => caller.get<VersionBody>(`${path}/${id}/versions/${version}`),
+  }
+  return workflows
+}
