@@ -4,7 +4,6 @@ import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { contentOfSnapshot, noteRestored, surplusSnapshots } from '../../models/retrieval/snapshots.ts'
 import { storeCondition } from '../../models/retrieval/store-condition.ts'
 import {
-  engineOf,
   newStoreSecrets,
   RagStore,
   type RagStoreDocument,
@@ -57,7 +56,7 @@ export const makeRagStoreActivities = ({ images }: { images: Record<StoreEngine,
       mounted: { mount_path: storeFolder, read_only: false },
       container: {
         ...common,
-        image: images[engineOf(store)],
+        image: images[store.engine],
         command: [],
         entrypoint: [],
         cpu_cores,

@@ -10,7 +10,6 @@ import {
 } from '../../models/retrieval/snapshots.ts'
 import {
   endpointOf,
-  engineOf,
   openStoreSecrets,
   RagStore,
   type RagStoreDocument,
@@ -95,7 +94,7 @@ const toView = (store: RagStoreDocument): StoreView => ({
   subnet_id: store.subnet_id,
   endpoint: endpointOf(store),
   certificate_pem: store.certificate,
-  engine: engineOf(store),
+  engine: store.engine,
   cpu_cores: store.cpu_cores,
   memory_mib: store.memory_mib,
   size_gib: store.size_gib,

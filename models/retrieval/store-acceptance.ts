@@ -7,7 +7,6 @@ import { subnetResource } from '../network/subnets.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
 import {
-  engineOf,
   leastMemoryMib,
   newHostname,
   newStoreSecrets,
@@ -87,7 +86,7 @@ async function again(
       `The store is in the subnet ${there.subnet_id}, and does not move: disable retrieval first, which deletes its documents`,
       { extensions: { subnet_id: there.subnet_id } },
     )
-  const present = engineOf(there)
+  const present = there.engine
   if (engine && engine !== present)
     throw new Problem(
       409,

@@ -35,8 +35,7 @@ export interface RagStoreDocument extends ResourceDocument<StateOf<typeof ragSto
   subnet_id: string
   /** The name of its container, by which the subnet's members find it. */
   hostname: string
-  /** Not in records of stores that were made when there was one engine. */
-  engine?: StoreEngine
+  engine: StoreEngine
   cpu_cores: number
   memory_mib: number
   size_gib: number
@@ -71,7 +70,7 @@ const schema = resourceSchema<RagStoreDocument>(
   {
     subnet_id: { type: String, required: true },
     hostname: { type: String, required: true },
-    engine: { type: String, enum: storeEngines },
+    engine: { type: String, required: true, enum: storeEngines },
     cpu_cores: { type: Number, required: true },
     memory_mib: { type: Number, required: true },
     size_gib: { type: Number, required: true },
@@ -124,8 +123,6 @@ export async function newStoreSecrets(
   const secrets: StoreSecrets = { token: randomBytes(32).toString('base64url'), key }
   return { certificate, secrets_sealed: await sealSecret(secrets, contextOf(tenantId)) }
 }
-
-export const engineOf = ({ engine = 'sqlite' }: Pick<RagStoreDocument, 'engine'>): StoreEngine => engine
 
 /** A name that no other member of a VPC has by chance. */
 export const newHostname = (): string => `rag-${newId().slice(-8)}`
