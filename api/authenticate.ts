@@ -1,10 +1,10 @@
 import type { IncomingMessage } from 'node:http'
 import type { Request } from 'express'
 import { errors } from 'jose'
+import { claimedParty } from '../lib/party-tokens.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
-import { claimedHost } from '../models/compute/host-tokens.ts'
 import { Host } from '../models/compute/hosts.ts'
-import { spendHostToken } from '../models/compute/spent-tokens.ts'
+import { spendPartyToken } from '../models/compute/spent-tokens.ts'
 import { machineOf } from '../models/identity/access-tokens.ts'
 import { deployIdentityOf, deployPermissions, isDeployToken } from '../models/identity/deploy-credentials.ts'
 import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
@@ -66,11 +66,12 @@ async function clientOf(token: string, issuer: string): Promise<Caller> {
 /** The calling host, by a token that it signed for this one request. Throws Unauthenticated. */
 export async function authenticateHost(request: Request): Promise<HostCaller> {
   const token = bearer(request)
-  const id = claimedHost(token)
+  const { kind, id } = claimedParty(token)
+  if (kind !== 'host') throw new Unauthenticated('The token is not a host’s')
   const host = await Host.findById(id, { public_key: 1 }).lean()
   const { method, originalUrl: target } = request
-  await spendHostToken(token, host && { id, public_key: host.public_key }, { method, target })
-  return { kind: 'host', id }
+  await spendPartyToken(token, { kind, id }, host?.public_key ?? null, { method, target })
+  return { kind, id }
 }
 
 /** Throws PermissionDenied if the caller lacks the permission, and `users_only` if an API client may not call. */

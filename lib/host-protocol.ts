@@ -322,16 +322,15 @@ export const requestHash = (method: string, target: string): string =>
   createHash('sha256').update(`${method} ${target}`).digest('base64url')
 
 /**
- * A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, `req` with the hash of method,
- * path and query, a single-use `jti`, 60 s.
+ * A party signs its own requests to the internal API (party-tokens.ts): this audience, `req` with the hash of method, path and
+ * query, a single-use `jti`, 60 s.
  */
 export const internalAudience = 'keelson-internal'
 export const internalTokenSec = 60
-export const hostTokenType = 'host+jwt'
-/** For the gateway, before Temporal, hosts sign tokens that are good for longer: they go with each call. */
+/** For the gateway, before Temporal, parties sign tokens that are good for longer: they go with each call. */
 export const gatewayAudience = 'keelson-gateway'
 export const gatewayTokenSec = 180
-/** Keys that seal the payloads of one host, in the format of a key file. */
+/** Keys that seal the payloads of one party, in the format of a key file. */
 export const CodecKeys = z.object({ keys: z.string().max(10_000) })
 
 /**

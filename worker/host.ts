@@ -43,7 +43,8 @@ import { makeStoreRelay } from './host/store-relay.ts'
 import { keepReporting } from './host/reporter.ts'
 import { sampleReplicas } from './host/replica-sampler.ts'
 import { keepSampling, sampleInstances } from './host/sampler.ts'
-import { keepWorking } from './host/work.ts'
+import { taskSlots } from './host/task-slots.ts'
+import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 import { endsWithin } from './within.ts'
@@ -287,14 +288,16 @@ const scraped = await serveMetrics('host', settings, log)
 
 const onStarted = (): void => startedWith('worker')
 const working = {
-  credential,
+  credential: { party: { kind: 'host', id: hostId } as const, key: credential.key },
+  gateway: () => gatewayAt(settings.KEELSON_GATEWAY_URL, settings.KEELSON_GATEWAY_CA_FILE),
+  namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
   codecKeys: api.codecKeys,
   activities: activitiesOf(parts),
-  turns,
+  slots: { tuner: taskSlots(turns) },
   onStarted,
   log,
 }
-await keepWorking(settings, working, signal)
+await keepWorking(working, signal)
 // What looks into instances may wait for an answer of a tenant's program, which may never come.
 if (!(await endsWithin(keptEndMs, Promise.all(kept)))) log.warn('some work in the background is cut off')
 await plane.close()

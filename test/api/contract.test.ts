@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { generateKeyPair, SignJWT } from 'jose'
 import { allOperations } from '../../api/index.ts'
-import { hostTokenType, internalAudience, requestHash } from '../../lib/host-protocol.ts'
+import { internalAudience, requestHash } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { identityOf } from '../../models/identity/session-tokens.ts'
@@ -124,7 +124,7 @@ describe('a token', () => {
     const { privateKey } = await generateKeyPair('EdDSA')
     const report = `/internal/v1/hosts/${host?._id}/reports`
     const token = await new SignJWT({ req: requestHash('POST', report) })
-      .setProtectedHeader({ alg: 'EdDSA', typ: hostTokenType })
+      .setProtectedHeader({ alg: 'EdDSA', typ: 'host+jwt' })
       .setIssuer(host?._id ?? '')
       .setSubject(host?._id ?? '')
       .setAudience(internalAudience)

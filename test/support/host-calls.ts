@@ -4,11 +4,12 @@ import proto from '@temporalio/proto'
 import { exportJWK, generateKeyPair } from 'jose'
 import { PublicKey } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
-import { EncryptingCodec, hostRing } from '../../lib/payload-codec.ts'
+import { queueOf, type Party } from '../../lib/parties.ts'
+import { type Credential, gatewayToken } from '../../lib/party-tokens.ts'
+import { EncryptingCodec, partyRing } from '../../lib/payload-codec.ts'
 import { readKeyRing } from '../../lib/seal.ts'
-import { hostQueue, temporalConnection } from '../../lib/temporal.ts'
+import { temporalConnection } from '../../lib/temporal.ts'
 import { Host } from '../../models/compute/hosts.ts'
-import { gatewayToken } from '../../worker/host/work.ts'
 import { insertHost } from './inserted-hosts.ts'
 import { stackSettings } from './stack.ts'
 
@@ -20,7 +21,7 @@ const { CommandType } = proto.temporal.api.enums.v1
 /** A host of the test, with its key. */
 export class CallingHost {
   readonly id: string
-  readonly key: Parameters<typeof gatewayToken>[0]['key']
+  readonly key: Credential['key']
   readonly codec: EncryptingCodec
   readonly #connections: Connection[] = []
 
@@ -28,7 +29,7 @@ export class CallingHost {
     this.id = id
     this.key = key
     const ring = readKeyRing(stackSettings().KEELSON_CODEC_KEY_FILE)
-    this.codec = new EncryptingCodec({ ring: hostRing(ring, id) })
+    this.codec = new EncryptingCodec({ ring: partyRing(ring, this.party) })
   }
 
   static async enrol(): Promise<CallingHost> {
@@ -38,13 +39,17 @@ export class CallingHost {
     return new CallingHost(_id, pair.privateKey)
   }
 
+  get party(): Party {
+    return { kind: 'host', id: this.id }
+  }
+
   get queue(): string {
-    return hostQueue(this.id)
+    return queueOf(this.party)
   }
 
   /** What it can call at a gateway, with that token or a good one. */
   async at(port: number, token?: string): Promise<Connection['workflowService']> {
-    const authorization = `Bearer ${token ?? (await gatewayToken({ hostId: this.id, key: this.key }))}`
+    const authorization = `Bearer ${token ?? (await gatewayToken({ party: this.party, key: this.key }))}`
     const connection = Connection.lazy({
       address: `127.0.0.1:${port}`,
       metadata: { authorization },
