@@ -602,6 +602,12 @@ const host = z.object({
     .string()
     .default('/run/keelson/lb')
     .describe('The folder with their sockets: a path of at most 37 bytes that is empty after a boot'),
+  KEELSON_HOST_DOORS_RUN: z
+    .string()
+    .default('/run/keelson/doors')
+    .describe(
+      'The folder with the sockets by which runners of AI workflows reach the platform: a path of at most 60 bytes that is empty after a boot, the same for the host and its Docker Engine',
+    ),
   KEELSON_HOST_GUEST: z
     .string()
     .default('.state/tools/guest')

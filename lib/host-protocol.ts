@@ -51,9 +51,16 @@ export const instanceKindNames = ['container', 'microvm', 'vm'] as const
 export type InstanceKindName = (typeof instanceKindNames)[number]
 /**
  * What a host may be equipped to run. Each thing has a reservation and may have NICs. `machine` and `vm_machine`: a
- * container and a VM that run an engine of their own, for a deploy server.
+ * container and a VM that run an engine of their own, for a deploy server. `runner`: a container without a network, which
+ * a host that does not know it would give one.
  */
-export const placedKindNames = [...instanceKindNames, 'load_balancer', 'machine', 'vm_machine'] as const
+export const placedKindNames = [
+  ...instanceKindNames,
+  'load_balancer',
+  'machine',
+  'vm_machine',
+  'runner',
+] as const
 export type PlacedKindName = (typeof placedKindNames)[number]
 
 /** What the engine reports about an instance with this platform's labels. */

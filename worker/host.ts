@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { makeHostedDisks } from '../activities/host/disk-mounts.ts'
 import { makeTurns } from '../activities/host/turns.ts'
@@ -11,6 +11,7 @@ import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { haveAlone } from './host/alone.ts'
 import { serveDataPlane } from './host/data-plane.ts'
+import { makeDoors } from './host/doors.ts'
 import {
   findLogFolder,
   openDisks,
@@ -36,6 +37,7 @@ import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
 import { networksPart, openNetworks, tunnelKeysOf, underlayAddress } from './host/parts/networks.ts'
+import { runnersPart } from './host/parts/runners.ts'
 import { toolProbesPart } from './host/parts/tool-probes.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
 import { makeRegistryRelay } from './host/registry-relay.ts'
@@ -70,6 +72,9 @@ const keptEndMs = 5_000
 /** Errors that no retry can fix. A 401 is one here: a rejected token stays invalid. */
 const hopeless = (error: unknown): boolean =>
   error instanceof InternalApiFault && (error.permanent || error.status === 401)
+
+const authoritiesIn = (file: string | undefined): string | null =>
+  file === undefined ? null : readFileSync(file, 'utf8')
 
 const { disks, roomGib } = await openDisks(settings, log)
 
@@ -119,6 +124,17 @@ const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wanted
 const keys = await tunnelKeysOf(settings)
 const networks = await openNetworks(settings, { hostId, keys, engine, wanted: api.networks, log })
 const configVars = async (id: string) => (await api.secretsOf(id)).config_vars
+const doors = makeDoors({
+  run: settings.KEELSON_HOST_DOORS_RUN,
+  outside: {
+    gatewayUrl: settings.KEELSON_GATEWAY_URL,
+    gatewayAuthorities: () => authoritiesIn(settings.KEELSON_GATEWAY_CA_FILE),
+    apiUrl: settings.KEELSON_API_URL,
+  },
+  namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
+  log,
+})
+const takesRunners = await doors.ready()
 const seen = {
   containers: observeInstances(containers, log),
   machines: machines && observeInstances(machines, log),
@@ -165,9 +181,11 @@ const parts: HostPart[] = [
     configVars,
     hosted,
     networks,
+    doors,
     turns,
     log,
   }),
+  runnersPart({ doors, instances: seen.containers }),
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
@@ -225,6 +243,7 @@ const reporting = keepReporting(
       ...(await about()),
       kinds: [
         'container',
+        ...(takesRunners ? ['runner' as const] : []),
         ...(machines?.kinds ?? []),
         ...(balancers ? ['load_balancer' as const] : []),
         ...machineKinds(),
