@@ -782,8 +782,21 @@ const setup = z.object({
   ),
 })
 
+/** The platform sets all of them. A runner has no other way out than its door. */
+const runner = z.object({
+  ...common,
+  ...namespace,
+  KEELSON_GATEWAY_URL: host.shape.KEELSON_GATEWAY_URL,
+  KEELSON_RUNNER_ID: z.string().describe('The id of a runner of an AI workflow'),
+  KEELSON_RUNNER_KEY: z.string().describe('Its private key (a JSON Web Key, Ed25519)'),
+  KEELSON_RUNNER_DOOR: z
+    .string()
+    .default('/run/keelson/door.sock')
+    .describe('The socket by which it reaches the gateway and its part of the internal API'),
+})
+
 /** The settings of each role. */
-export const roleSettings = { api, worker, gateway, 'model-gateway': modelGateway, host, setup }
+export const roleSettings = { api, worker, gateway, 'model-gateway': modelGateway, host, runner, setup }
 export type Role = keyof typeof roleSettings
 export type Settings<R extends Role> = z.infer<(typeof roleSettings)[R]>
 

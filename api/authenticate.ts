@@ -3,12 +3,13 @@ import type { Request } from 'express'
 import { errors } from 'jose'
 import { claimedParty } from '../lib/party-tokens.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
+import { runnerOf } from '../models/ai/runners.ts'
 import { Host } from '../models/compute/hosts.ts'
 import { spendPartyToken } from '../models/compute/spent-tokens.ts'
 import { machineOf } from '../models/identity/access-tokens.ts'
 import { deployIdentityOf, deployPermissions, isDeployToken } from '../models/identity/deploy-credentials.ts'
 import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
-import type { Access, Caller, HostCaller } from './operation.ts'
+import type { Access, Caller, HostCaller, RunnerCaller } from './operation.ts'
 
 // Longer than any valid token.
 const longestToken = 4096
@@ -72,6 +73,19 @@ export async function authenticateHost(request: Request): Promise<HostCaller> {
   const { method, originalUrl: target } = request
   await spendPartyToken(token, { kind, id }, host?.public_key ?? null, { method, target })
   return { kind, id }
+}
+
+/** The calling runner, by a token that it signed for this one request. Throws Unauthenticated. */
+export async function authenticateRunner(request: Request): Promise<RunnerCaller> {
+  const token = bearer(request)
+  const { kind, id } = claimedParty(token)
+  if (kind !== 'runner') throw new Unauthenticated('The token is not a runner’s')
+  const runner = await runnerOf(id)
+  const { method, originalUrl: target } = request
+  await spendPartyToken(token, { kind, id }, runner?.public_key ?? null, { method, target })
+  if (!runner) throw new Unauthenticated('There is no such runner')
+  const { tenant_id, workflow_id, version } = runner
+  return { kind, id, tenant_id, workflow_id, version }
 }
 
 /** Throws PermissionDenied if the caller lacks the permission, and `users_only` if an API client may not call. */

@@ -19,7 +19,7 @@ import { temporalConnection } from '../lib/temporal.ts'
 import { withTlsFiles } from '../lib/tls-files.ts'
 import { makeCallers, makeLimits } from './callers.ts'
 import { CallRefused, serveCalls, status } from './grpc.ts'
-import { keyOfHost } from './keys.ts'
+import { findKey } from './keys.ts'
 import { makeMethods } from './methods.ts'
 import { makeSealing, type Sealing } from './sealing.ts'
 
@@ -55,7 +55,7 @@ export async function openGateway(settings: GatewaySettings, log: Logger): Promi
   const connection = Connection.lazy({ ...temporalConnection(settings), interceptors: [] })
   const namespace = settings.KEELSON_TEMPORAL_NAMESPACE
   const methods = makeMethods({ connection, namespace, log })
-  const callers = makeCallers({ host: keyOfHost })
+  const callers = makeCallers(findKey)
   const limits = makeLimits()
   const stopping = new AbortController()
   const sealings = new Map<string, Sealing>()

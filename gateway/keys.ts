@@ -1,4 +1,5 @@
 import type { PublicKey } from '../lib/host-protocol.ts'
+import { Runner } from '../models/ai/runners.ts'
 import { Host } from '../models/compute/hosts.ts'
 import type { FindKey } from './callers.ts'
 
@@ -6,10 +7,14 @@ import type { FindKey } from './callers.ts'
 
 const answersWithinMs = 3_000
 
-export const keyOfHost: FindKey = async (id) => {
-  const host = await Host.collection.findOne<{ public_key: PublicKey | null }>(
-    { _id: id as never },
-    { projection: { public_key: 1 }, timeoutMS: answersWithinMs },
-  )
-  return host?.public_key ?? null
-}
+const findIn =
+  ({ collection }: Pick<typeof Host | typeof Runner, 'collection'>): FindKey =>
+  async (id) => {
+    const party = await collection.findOne<{ public_key: PublicKey | null }>(
+      { _id: id as never },
+      { projection: { public_key: 1 }, timeoutMS: answersWithinMs },
+    )
+    return party?.public_key ?? null
+  }
+
+export const findKey = { host: findIn(Host), runner: findIn(Runner) }

@@ -30,7 +30,10 @@ export interface QueueWork {
   codecKeys: () => Promise<KeyRing>
   activities: object
   /** How much is done at once. */
-  slots: Pick<WorkerOptions, 'tuner' | 'maxConcurrentActivityTaskExecutions' | 'activityTaskPollerBehavior'>
+  slots: Pick<
+    WorkerOptions,
+    'tuner' | 'maxConcurrentActivityTaskExecutions' | 'maxConcurrentActivityTaskPolls'
+  >
   onStarted: () => void
   log: Logger
 }

@@ -48,7 +48,7 @@ export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codec
     handle: async ({ caller, params }) => {
       own(caller, params.id)
       if (!codecKeysOf) throw new NotFound('codec keys')
-      return { keys: codecKeysOf(caller) }
+      return { keys: codecKeysOf({ kind: caller.kind, id: caller.id }) }
     },
   }),
 

@@ -26,11 +26,12 @@ const operations = allOperations({ cancel: never, apiUrl: 'http://127.0.0.1', wo
 const guarded = operations.flatMap(({ permission, ...operation }) =>
   typeof permission === 'string' ? [{ ...operation, permission }] : [],
 )
-const forHosts = operations.filter(
-  ({ permission }) => typeof permission === 'object' && permission.for === 'hosts',
+const forParties = operations.filter(
+  ({ permission }) => typeof permission === 'object' && ['hosts', 'runners'].includes(permission.for),
 )
 const signedIn = operations.filter(
-  ({ permission }) => typeof permission !== 'object' || !['anybody', 'hosts'].includes(permission.for),
+  ({ permission }) =>
+    typeof permission !== 'object' || !['anybody', 'hosts', 'runners'].includes(permission.for),
 )
 
 let tenant: TestTenant
@@ -51,7 +52,7 @@ const withHeader = (authorization: string) => ask('GET', path, { headers: { auth
 const login = (body: unknown) => ask('POST', '/api/v1/auth/login', { body })
 
 describe('the API refuses', () => {
-  test.each([...signedIn, ...forHosts])('$name: a caller without a token', async ({ method, url }) => {
+  test.each([...signedIn, ...forParties])('$name: a caller without a token', async ({ method, url }) => {
     const { status, headers } = await refused(() => ask(method, url))
     expect(status).toBe(401)
     expect(headers.get('www-authenticate')).toMatch(/^Bearer/)
@@ -75,7 +76,7 @@ describe('the API refuses', () => {
     },
   )
 
-  test.each(forHosts)('$name: a user, because it is for hosts', async ({ method, url }) => {
+  test.each(forParties)('$name: a user, because it is for hosts', async ({ method, url }) => {
     expect(await refused(() => owner.ask(method, url))).toMatchObject({ status: 401 })
   })
 })

@@ -18,15 +18,15 @@ import { stackSettings } from './stack.ts'
 
 const { CommandType } = proto.temporal.api.enums.v1
 
-/** A host of the test, with its key. */
+/** A host of the test with its key, or a party of another kind. */
 export class CallingHost {
-  readonly id: string
+  readonly party: Party
   readonly key: Credential['key']
   readonly codec: EncryptingCodec
   readonly #connections: Connection[] = []
 
-  private constructor(id: string, key: CallingHost['key']) {
-    this.id = id
+  constructor(party: Party, key: CallingHost['key']) {
+    this.party = party
     this.key = key
     const ring = readKeyRing(stackSettings().KEELSON_CODEC_KEY_FILE)
     this.codec = new EncryptingCodec({ ring: partyRing(ring, this.party) })
@@ -36,11 +36,11 @@ export class CallingHost {
     const pair = await generateKeyPair('EdDSA', { crv: 'Ed25519' })
     const { kty, crv, x } = await exportJWK(pair.publicKey)
     const { _id } = await insertHost({ public_key: PublicKey.parse({ kty, crv, x }) })
-    return new CallingHost(_id, pair.privateKey)
+    return new CallingHost({ kind: 'host', id: _id }, pair.privateKey)
   }
 
-  get party(): Party {
-    return { kind: 'host', id: this.id }
+  get id(): string {
+    return this.party.id
   }
 
   get queue(): string {
