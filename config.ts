@@ -421,6 +421,10 @@ const worker = z.object({
     'keelson/rag:1',
     'The image of the stores of tenants’ documents (`images/rag`), built by `script/images`',
   ),
+  KEELSON_RUNNER_IMAGE: image(
+    'keelson/runner:1',
+    'The image of the runners of AI workflows (`images/runner`), built by `script/images`',
+  ),
   KEELSON_TOOLS_IMAGE: image(
     'node:24-slim',
     'The image of the microVMs in which MCP servers of stdio run, if their tools name none: with `sh`, `env` and what their commands need',

@@ -24,6 +24,7 @@ import { makeLoadBalancerActivities } from '../activities/network/load-balancers
 import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
+import { makeAiDeploymentActivities } from '../activities/ai/deployments.ts'
 import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
 import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
 import { makeDiskActivities } from '../activities/storage/disks.ts'
@@ -101,6 +102,7 @@ const worker = await Worker.create({
     ...makeConnectorActivities(),
     ...makeToolProbeActivities({ image: settings.KEELSON_TOOLS_IMAGE }),
     ...makeRagStoreActivities({ image: settings.KEELSON_RAG_IMAGE }),
+    ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),

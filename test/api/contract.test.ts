@@ -76,7 +76,7 @@ describe('the API refuses', () => {
     },
   )
 
-  test.each(forParties)('$name: a user, because it is for hosts', async ({ method, url }) => {
+  test.each(forParties)('$name: a user, because it is for hosts or runners', async ({ method, url }) => {
     expect(await refused(() => owner.ask(method, url))).toMatchObject({ status: 401 })
   })
 })
