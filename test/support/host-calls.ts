@@ -75,11 +75,12 @@ export const openTemporal = (): Connection => Connection.lazy(temporalConnection
 
 const { KEELSON_TEMPORAL_NAMESPACE: namespace } = stackSettings()
 
-/** Starts a workflow that gives a host a task with this input, and has no worker. Returns its id. */
+/** Starts a workflow that gives a party a task with this input, and has no worker. Returns its id. */
 export async function giveTask(
   temporal: Connection,
   taskQueue: string,
   input: (workflowId: string) => Promise<Payload[]>,
+  activity = 'workOnHost',
 ): Promise<string> {
   const workflowId = `by-hand-${newId()}`
   const queue = { name: workflowId }
@@ -101,7 +102,7 @@ export async function giveTask(
         commandType: CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
         scheduleActivityTaskCommandAttributes: {
           activityId: '1',
-          activityType: { name: 'workOnHost' },
+          activityType: { name: activity },
           taskQueue: { name: taskQueue },
           input: { payloads: await input(workflowId) },
           scheduleToCloseTimeout: { seconds: 600 as never },
