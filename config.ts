@@ -425,6 +425,10 @@ const worker = z.object({
     'keelson/rag-pgvector:1',
     'The same for stores with the engine `pgvector`',
   ),
+  KEELSON_RUNNER_IMAGE: image(
+    'keelson/runner:1',
+    'The image of the runners of AI workflows (`images/runner`), built by `script/images`',
+  ),
   KEELSON_TOOLS_IMAGE: image(
     'node:24-slim',
     'The image of the microVMs in which MCP servers of stdio run, if their tools name none: with `sh`, `env` and what their commands need',
@@ -606,6 +610,12 @@ const host = z.object({
     .string()
     .default('/run/keelson/lb')
     .describe('The folder with their sockets: a path of at most 37 bytes that is empty after a boot'),
+  KEELSON_HOST_DOORS_RUN: z
+    .string()
+    .default('/run/keelson/doors')
+    .describe(
+      'The folder with the sockets by which runners of AI workflows reach the platform: a path of at most 60 bytes that is empty after a boot, the same for the host and its Docker Engine',
+    ),
   KEELSON_HOST_GUEST: z
     .string()
     .default('.state/tools/guest')
@@ -780,8 +790,21 @@ const setup = z.object({
   ),
 })
 
+/** The platform sets all of them. A runner has no other way out than its door. */
+const runner = z.object({
+  ...common,
+  ...namespace,
+  KEELSON_GATEWAY_URL: host.shape.KEELSON_GATEWAY_URL,
+  KEELSON_RUNNER_ID: z.string().describe('The id of a runner of an AI workflow'),
+  KEELSON_RUNNER_KEY: z.string().describe('Its private key (a JSON Web Key, Ed25519)'),
+  KEELSON_RUNNER_DOOR: z
+    .string()
+    .default('/run/keelson/door.sock')
+    .describe('The socket by which it reaches the gateway and its part of the internal API'),
+})
+
 /** The settings of each role. */
-export const roleSettings = { api, worker, gateway, 'model-gateway': modelGateway, host, setup }
+export const roleSettings = { api, worker, gateway, 'model-gateway': modelGateway, host, runner, setup }
 export type Role = keyof typeof roleSettings
 export type Settings<R extends Role> = z.infer<(typeof roleSettings)[R]>
 

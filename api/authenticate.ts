@@ -1,14 +1,15 @@
 import type { IncomingMessage } from 'node:http'
 import type { Request } from 'express'
 import { errors } from 'jose'
+import { claimedParty } from '../lib/party-tokens.ts'
 import { PermissionDenied, Problem, Unauthenticated } from '../lib/problem.ts'
-import { claimedHost } from '../models/compute/host-tokens.ts'
+import { runnerOf } from '../models/ai/runners.ts'
 import { Host } from '../models/compute/hosts.ts'
-import { spendHostToken } from '../models/compute/spent-tokens.ts'
+import { spendPartyToken } from '../models/compute/spent-tokens.ts'
 import { machineOf } from '../models/identity/access-tokens.ts'
 import { deployIdentityOf, deployPermissions, isDeployToken } from '../models/identity/deploy-credentials.ts'
 import { identityOf, sessionPrefix } from '../models/identity/session-tokens.ts'
-import type { Access, Caller, HostCaller } from './operation.ts'
+import type { Access, Caller, HostCaller, RunnerCaller } from './operation.ts'
 
 // Longer than any valid token.
 const longestToken = 4096
@@ -66,11 +67,25 @@ async function clientOf(token: string, issuer: string): Promise<Caller> {
 /** The calling host, by a token that it signed for this one request. Throws Unauthenticated. */
 export async function authenticateHost(request: Request): Promise<HostCaller> {
   const token = bearer(request)
-  const id = claimedHost(token)
+  const { kind, id } = claimedParty(token)
+  if (kind !== 'host') throw new Unauthenticated('The token is not a host’s')
   const host = await Host.findById(id, { public_key: 1 }).lean()
   const { method, originalUrl: target } = request
-  await spendHostToken(token, host && { id, public_key: host.public_key }, { method, target })
-  return { kind: 'host', id }
+  await spendPartyToken(token, { kind, id }, host?.public_key ?? null, { method, target })
+  return { kind, id }
+}
+
+/** The calling runner, by a token that it signed for this one request. Throws Unauthenticated. */
+export async function authenticateRunner(request: Request): Promise<RunnerCaller> {
+  const token = bearer(request)
+  const { kind, id } = claimedParty(token)
+  if (kind !== 'runner') throw new Unauthenticated('The token is not a runner’s')
+  const runner = await runnerOf(id)
+  const { method, originalUrl: target } = request
+  await spendPartyToken(token, { kind, id }, runner?.public_key ?? null, { method, target })
+  if (!runner) throw new Unauthenticated('There is no such runner')
+  const { tenant_id, workflow_id, version } = runner
+  return { kind, id, tenant_id, workflow_id, version }
 }
 
 /** Throws PermissionDenied if the caller lacks the permission, and `users_only` if an API client may not call. */

@@ -1,5 +1,7 @@
 import '../models/index.ts' // the rules by which operations are accepted
 import { aiWorkflows } from './ai/ai-workflows.ts'
+import { aiDeployments } from './ai/deployments.ts'
+import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
 import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
@@ -130,6 +132,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...toolProbes,
   ...aiWorkflows,
   ...aiWorkflowVersions,
+  ...aiDeployments,
   ...hosts,
   ...limits,
   ...llmUsage,
@@ -137,6 +140,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeMailWebhook(context),
   ...mailSuppressions,
   ...makeHostProtocol(context),
+  ...makeRunnerProtocol(context),
   ...loadBalancerProtocol,
   ...diskProtocol,
   ...deployProtocol,

@@ -6,7 +6,7 @@ import { makeLogger } from '../lib/log.ts'
 import { serveMetrics } from '../lib/metrics.ts'
 import { makeImagePolicy } from '../lib/image-policy.ts'
 import { makeOutbound } from '../lib/outbound.ts'
-import { hostRing } from '../lib/payload-codec.ts'
+import { partyRing } from '../lib/payload-codec.ts'
 import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
@@ -69,7 +69,7 @@ useProviders(settings)
 const embeddings = openEmbeddings(settings.KEELSON_MODELS_URL)
 const codecRing = readKeyRing(settings.KEELSON_CODEC_KEY_FILE)
 const operations = allOperations({
-  codecKeysOf: (hostId) => formatKeyRing(hostRing(codecRing, hostId)),
+  codecKeysOf: (party) => formatKeyRing(partyRing(codecRing, party)),
   apiUrl: settings.KEELSON_API_URL,
   appsDomain: settings.KEELSON_APPS_DOMAIN,
   machineKinds: settings.KEELSON_MACHINE_KINDS,

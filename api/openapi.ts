@@ -137,7 +137,8 @@ function parametersOf(operation: Operation, schemas: Json): Json[] {
     }))
   }
   const idempotent =
-    method === 'POST' && !(typeof permission === 'object' && ['anybody', 'hosts'].includes(permission.for))
+    method === 'POST' &&
+    !(typeof permission === 'object' && ['anybody', 'hosts', 'runners'].includes(permission.for))
   const key = {
     name: 'Idempotency-Key',
     in: 'header',

@@ -30,7 +30,7 @@ export interface DeployCaller extends Known {
   name: string
 }
 
-/** An authenticated caller, other than a host. */
+/** An authenticated caller, other than a party. */
 export type Caller = UserCaller | ClientCaller | DeployCaller
 
 /** A host, authenticated by its key. */
@@ -39,8 +39,22 @@ export interface HostCaller {
   id: string
 }
 
-/** Why an operation needs no permission, and who may call it: anybody, signed-in callers, users or hosts. */
-export interface Exemption<For extends 'anybody' | 'signed-in' | 'users' | 'hosts'> {
+/** A runner of an AI workflow, authenticated by its key. */
+export interface RunnerCaller {
+  kind: 'runner'
+  id: string
+  tenant_id: string
+  workflow_id: string
+  version: number
+}
+
+/** A caller of the internal API. It acts for the platform, not for a person: it has no permissions, and is not audited. */
+export type PartyCaller = HostCaller | RunnerCaller
+export const isParty = (caller: Caller | PartyCaller): caller is PartyCaller =>
+  caller.kind === 'host' || caller.kind === 'runner'
+
+/** Why an operation needs no permission, and who may call it: anybody, signed-in callers, users, hosts or runners. */
+export interface Exemption<For extends 'anybody' | 'signed-in' | 'users' | 'hosts' | 'runners'> {
   for: For
   because: string
 }
@@ -48,16 +62,19 @@ export const anybody = (because: string): Exemption<'anybody'> => ({ for: 'anybo
 export const signedIn = (because: string): Exemption<'signed-in'> => ({ for: 'signed-in', because })
 export const usersOnly = (because: string): Exemption<'users'> => ({ for: 'users', because })
 export const hostsOnly = (because: string): Exemption<'hosts'> => ({ for: 'hosts', because })
+export const runnersOnly = (because: string): Exemption<'runners'> => ({ for: 'runners', because })
 
-export type Access = Permission | Exemption<'anybody' | 'signed-in' | 'users' | 'hosts'>
+export type Access = Permission | Exemption<'anybody' | 'signed-in' | 'users' | 'hosts' | 'runners'>
 type CallerFor<A extends Access> =
   A extends Exemption<'anybody'>
     ? null
     : A extends Exemption<'hosts'>
       ? HostCaller
-      : A extends Exemption<'users'>
-        ? UserCaller
-        : Caller
+      : A extends Exemption<'runners'>
+        ? RunnerCaller
+        : A extends Exemption<'users'>
+          ? UserCaller
+          : Caller
 
 /** 201: the new resource and its location. */
 export interface Created<T> {

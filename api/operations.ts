@@ -6,6 +6,7 @@ import type { DatabaseImages } from '../models/deploy/engines/index.ts'
 import type { DeployMachineKind } from '../models/deploy/machine-providers.ts'
 import type { Embeddings } from '../models/retrieval/embeddings.ts'
 import type { Outbound } from '../lib/outbound.ts'
+import type { Party } from '../lib/parties.ts'
 import type { MailTopic } from './mail/topic.ts'
 import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
 import { list } from './list.ts'
@@ -17,7 +18,7 @@ export interface OperationsContext {
   apiUrl: string
   cancel: (workflowId: string) => void
   /** The keys of a host's payloads, as the text of a key file. */
-  codecKeysOf?: (hostId: string) => string
+  codecKeysOf?: (party: Party) => string
   workflowUrl: (workflowId: string) => string
   /** The domain of deploy servers' applications. Default: `localhost`. */
   appsDomain?: string

@@ -7,15 +7,16 @@ import { NotFound, Problem, TokenRefused } from '../lib/problem.ts'
 import { asksForWebSocket, type WebSockets } from '../lib/websockets.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
-import { authenticate, authenticateHost, authorize } from './authenticate.ts'
+import { authenticate, authenticateHost, authenticateRunner, authorize } from './authenticate.ts'
 import { type Cap, type Lasting, makeCaps } from './caps.ts'
 import { confine } from './confined.ts'
 import { type Limiter, makeLimiter, makeSharedLimiter } from './limits.ts'
 import {
   type AcceptedAnswer,
   type Caller,
+  isParty,
+  type PartyCaller,
   type Created,
-  type HostCaller,
   isSocket,
   isStream,
   type Operation,
@@ -87,7 +88,7 @@ export function serve(
   app.use(problemHandler(log))
 }
 
-const callersNow = makeShared<Caller | HostCaller | null>()
+const callersNow = makeShared<Caller | PartyCaller | null>()
 
 function handlerOf(
   operation: Operation,
@@ -114,7 +115,7 @@ function handlerOf(
     if (!operation.spares) await limitAttempts?.(address, response)
     const caller = await callerOf(operation, request, issuer)
     if (caller) await limits.caller(caller.id, response)
-    const owner = caller?.kind === 'host' ? null : caller
+    const owner = caller && isParty(caller) ? null : caller
     if (owner) addLogContext({ tenant_id: owner.tenant_id })
     // The response of a WebSocket never closes: its connection does, which serves nothing else.
     const isHandshake = lasting === 'socket' && asksForWebSocket(request)
@@ -128,7 +129,7 @@ function handlerOf(
     const stillAllowed = async () => {
       const ask = () => callerOf(operation, request, issuer)
       const now = await (owner ? callersNow(owner.token, ask) : ask())
-      if (now && now.kind !== 'host') await admit(now, request)
+      if (now && !isParty(now)) await admit(now, request)
     }
     let answer: unknown
     try {
@@ -162,10 +163,10 @@ function handlerOf(
   async function answerTo(
     request: Request,
     response: Response,
-    caller: Caller | HostCaller | null,
+    caller: Caller | PartyCaller | null,
     address: string,
   ): Promise<unknown> {
-    const owner = caller?.kind === 'host' ? null : caller
+    const owner = caller && isParty(caller) ? null : caller
     if (owner) await admit(owner, request)
     if (isSocket(success.body)) checkOrigin(request, settings)
     const params = readParams(operation, request)
@@ -201,9 +202,10 @@ async function callerOf(
   { permission }: Operation,
   request: Request,
   issuer: string,
-): Promise<Caller | HostCaller | null> {
+): Promise<Caller | PartyCaller | null> {
   if (typeof permission === 'object' && permission.for === 'anybody') return null
   if (typeof permission === 'object' && permission.for === 'hosts') return authenticateHost(request)
+  if (typeof permission === 'object' && permission.for === 'runners') return authenticateRunner(request)
   return authenticate(request, issuer)
 }
 

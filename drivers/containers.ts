@@ -23,6 +23,11 @@ export interface ContainerSpec {
   mounts?: BindMount[]
   /** A machine of the platform: it runs an engine of its own, with the capabilities that this needs. */
   machine?: boolean
+  /**
+   * The id of a runner of AI workflows. Its container has no network, no capabilities, no user of this machine, and writes
+   * nothing but to a small temporary folder in memory: its host gives it a way out by a mount.
+   */
+  runner?: string | null
   /** What it may write outside its disks. Null or missing: as much as there is room. */
   disk_gib?: number | null
   /**
@@ -57,6 +62,8 @@ export interface FoundContainer {
   kind: 'container'
   /** A machine of a deploy server. */
   machine?: boolean
+  /** The id of a runner of AI workflows. */
+  runner?: string
   id: string
   /** The engine's id of the container. It changes when the container is recreated. */
   engine_id: string

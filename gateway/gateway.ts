@@ -12,12 +12,14 @@ import type { Settings } from '../config.ts'
 import { isLoopback } from '../lib/addresses.ts'
 import type { Logger } from '../lib/log.ts'
 import { metrics } from '../lib/metrics.ts'
+import { nameOf, type Party } from '../lib/parties.ts'
 import { EncryptingCodec } from '../lib/payload-codec.ts'
 import { readKeyRing } from '../lib/seal.ts'
 import { temporalConnection } from '../lib/temporal.ts'
 import { withTlsFiles } from '../lib/tls-files.ts'
 import { makeCallers, makeLimits } from './callers.ts'
 import { CallRefused, serveCalls, status } from './grpc.ts'
+import { findKey } from './keys.ts'
 import { makeMethods } from './methods.ts'
 import { makeSealing, type Sealing } from './sealing.ts'
 
@@ -35,30 +37,32 @@ const options = {
   settings: { maxConcurrentStreams: 512, maxHeaderListSize: 16 * 1024 },
   maxSessionMemory: 32, // MiB
 }
-// Notices a host that has vanished.
+// Notices a party that has vanished.
 const probeEveryMs = 15_000
 const idleMs = 5 * 60_000
-// Beyond this a call is cut: its host retries it.
+// Beyond this a call is cut: its party retries it.
 const graceMs = 3_000
+const mostSealings = 10_000
 
 /**
- * Serves hosts on behalf of Temporal: each polls its own queue and answers for the tasks it was given, and nothing else.
+ * Serves parties on behalf of Temporal: each polls its own queue and answers for the tasks it was given, and nothing else.
  * Rejects if it cannot listen, or would have to listen without TLS where others can read along.
  */
 export async function openGateway(settings: GatewaySettings, log: Logger): Promise<Gateway> {
   const ring = readKeyRing(settings.KEELSON_CODEC_KEY_FILE)
   const codec = new EncryptingCodec({ ring })
-  // Without retries: the host's worker retries, and should know what Temporal said.
+  // Without retries: the party's worker retries, and should know what Temporal said.
   const connection = Connection.lazy({ ...temporalConnection(settings), interceptors: [] })
   const namespace = settings.KEELSON_TEMPORAL_NAMESPACE
   const methods = makeMethods({ connection, namespace, log })
-  const callers = makeCallers()
+  const callers = makeCallers(findKey)
   const limits = makeLimits()
   const stopping = new AbortController()
   const sealings = new Map<string, Sealing>()
-  function sealingOf(hostId: string): Sealing {
-    const sealing = sealings.get(hostId) ?? makeSealing(ring, codec, hostId)
-    sealings.set(hostId, sealing)
+  function sealingOf(party: Party): Sealing {
+    const sealing = sealings.get(nameOf(party)) ?? makeSealing(ring, codec, party)
+    if (sealings.size >= mostSealings) sealings.clear() // making one takes less than a millisecond
+    sealings.set(nameOf(party), sealing)
     return sealing
   }
 
@@ -67,19 +71,20 @@ export async function openGateway(settings: GatewaySettings, log: Logger): Promi
   const sessions = new Set<ServerHttp2Session>()
   server.on('session', (session: ServerHttp2Session) => {
     sessions.add(session.once('close', () => sessions.delete(session)))
-    session.on('error', () => {}) // a host that is gone
+    session.on('error', () => {}) // a party that is gone
     session.setTimeout(idleMs, () => session.close())
   })
   serveCalls(
     server,
     async (path, call) => {
       const method = methods.get(path)
-      if (!method) throw new CallRefused(status.permissionDenied, 'Hosts may not call this')
-      const hostId = await callers.authenticate(call.headers.authorization, method.isPoll)
-      const sealing = sealingOf(hostId)
+      if (!method)
+        throw new CallRefused(status.permissionDenied, 'Only what a worker of activities calls is served')
+      const party = await callers.authenticate(call.headers.authorization, method.isPoll)
+      const sealing = sealingOf(party)
       const signal = method.isPoll ? AbortSignal.any([call.signal, stopping.signal]) : call.signal
-      return limits.within(hostId, method.isPoll, () =>
-        method.run({ hostId, sealing, call: { ...call, signal } }),
+      return limits.within(party, method.isPoll, () =>
+        method.run({ party, sealing, call: { ...call, signal } }),
       )
     },
     (path, code, error) => {

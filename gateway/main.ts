@@ -4,7 +4,7 @@ import { serveMetrics } from '../lib/metrics.ts'
 import { connectWithoutKeys, disconnectDatabase } from '../models/database.ts'
 import { openGateway } from './gateway.ts'
 
-// The gateway role: what hosts reach instead of Temporal. Stateless, any number of replicas. It reads hosts' public keys
+// The gateway role: what parties reach instead of Temporal. Stateless, any number of replicas. It reads their public keys
 // from MongoDB, and has the codec key; it has no master key.
 
 const settings = readSettings('gateway')

@@ -8,19 +8,19 @@ import {
 } from '@temporalio/common/lib/internal-non-workflow/index.js'
 import proto from '@temporalio/proto'
 import type { Logger } from '../lib/log.ts'
+import { nameOf, type Party, queueOf } from '../lib/parties.ts'
 import { PayloadRefused } from '../lib/payload-codec.ts'
-import { hostQueue } from '../lib/temporal.ts'
 import { type Call, CallRefused, status } from './grpc.ts'
 import type { HeldTask, Sealing } from './sealing.ts'
 
-// What hosts may ask of Temporal. Each request is made anew from the fields that a host needs, so that no other field,
+// What parties may ask of Temporal. Each request is made anew from the fields that a party needs, so that no other field,
 // nor one that a later version adds, reaches Temporal.
 
 const temporal = proto.temporal.api.workflowservice.v1
 const longestIdentity = 200
 
 interface Caller {
-  hostId: string
+  party: Party
   sealing: Sealing
   call: Call
 }
@@ -49,7 +49,7 @@ export function makeMethods({
         throw new CallRefused(error.code, error.details, Buffer.isBuffer(details) ? details : undefined)
       })
 
-  /** Throws CallRefused unless a host named the platform's namespace, or none. */
+  /** Throws CallRefused unless a party named the platform's namespace, or none. */
   const hold = ({ namespace: named }: { namespace: string }): void => {
     if (named && named !== namespace) throw new CallRefused(status.permissionDenied, 'Not this namespace')
   }
@@ -58,9 +58,9 @@ export function makeMethods({
     identity: identity.slice(0, longestIdentity),
   })
 
-  /** A task with payloads that are not the platform's was not scheduled by it, and reaches no host. */
-  async function fail({ hostId, call }: Caller, { token, workflowId }: HeldTask, error: PayloadRefused) {
-    log.warn({ err: error, host_id: hostId, workflow_id: workflowId }, 'a task for a host is refused')
+  /** A task with payloads that are not the platform's was not scheduled by it, and reaches no party. */
+  async function fail({ party, call }: Caller, { token, workflowId }: HeldTask, error: PayloadRefused) {
+    log.warn({ err: error, party: nameOf(party), workflow_id: workflowId }, 'a task is refused')
     await ask(call, () =>
       service.respondActivityTaskFailed({
         namespace,
@@ -74,12 +74,12 @@ export function makeMethods({
   }
 
   async function poll(caller: Caller): Promise<Uint8Array> {
-    const { hostId, sealing, call } = caller
+    const { party, sealing, call } = caller
     const asked = temporal.PollActivityTaskQueueRequest.decode(await call.message())
     hold(asked)
-    const name = hostQueue(hostId)
+    const name = queueOf(party)
     if (asked.taskQueue?.name !== name)
-      throw new CallRefused(status.permissionDenied, 'Not this host’s queue')
+      throw new CallRefused(status.permissionDenied, `Not this ${party.kind}’s queue`)
     const { TASK_QUEUE_KIND_NORMAL: kind } = proto.temporal.api.enums.v1.TaskQueueKind
     const task = await ask(call, () =>
       service.pollActivityTaskQueue({ ...whose(asked), taskQueue: { name, kind } }),
@@ -91,7 +91,7 @@ export function makeMethods({
     task.taskToken = sealing.handOut(held)
     task.header = null
     try {
-      await sealing.forHost(held, task, walkPollActivityTaskQueueResponse)
+      await sealing.forParty(held, task, walkPollActivityTaskQueueResponse)
     } catch (error) {
       if (!(error instanceof PayloadRefused)) throw error
       await fail(caller, held, error)
@@ -105,7 +105,7 @@ export function makeMethods({
     hold(said)
     const task = sealing.takeBack(said.taskToken)
     const request = { ...whose(said), taskToken: task.token, details: said.details ?? null }
-    await sealing.fromHost(task, request, walkRecordActivityTaskHeartbeatRequest)
+    await sealing.fromParty(task, request, walkRecordActivityTaskHeartbeatRequest)
     const answer = await ask(call, () => service.recordActivityTaskHeartbeat(request))
     return temporal.RecordActivityTaskHeartbeatResponse.encode(answer).finish()
   }
@@ -115,7 +115,7 @@ export function makeMethods({
     hold(said)
     const task = sealing.takeBack(said.taskToken)
     const request = { ...whose(said), taskToken: task.token, result: said.result ?? null }
-    await sealing.fromHost(task, request, walkRespondActivityTaskCompletedRequest)
+    await sealing.fromParty(task, request, walkRespondActivityTaskCompletedRequest)
     await ask(call, () => service.respondActivityTaskCompleted(request))
     return nothing
   }
@@ -131,7 +131,7 @@ export function makeMethods({
       failure: failure ?? null,
       lastHeartbeatDetails: lastHeartbeatDetails ?? null,
     }
-    await sealing.fromHost(task, request, walkRespondActivityTaskFailedRequest)
+    await sealing.fromParty(task, request, walkRespondActivityTaskFailedRequest)
     await ask(call, () => service.respondActivityTaskFailed(request))
     return nothing
   }
@@ -141,7 +141,7 @@ export function makeMethods({
     hold(said)
     const task = sealing.takeBack(said.taskToken)
     const request = { ...whose(said), taskToken: task.token, details: said.details ?? null }
-    await sealing.fromHost(task, request, walkRespondActivityTaskCanceledRequest)
+    await sealing.fromParty(task, request, walkRespondActivityTaskCanceledRequest)
     await ask(call, () => service.respondActivityTaskCanceled(request))
     return nothing
   }

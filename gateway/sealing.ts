@@ -1,13 +1,14 @@
 import type { Payload, SerializationContext } from '@temporalio/common'
 import { visit, type VisitOptions } from '@temporalio/common/lib/internal-non-workflow/index.js'
-import { EncryptingCodec, hostRing, PayloadRefused } from '../lib/payload-codec.ts'
+import type { Party } from '../lib/parties.ts'
+import { EncryptingCodec, partyRing, PayloadRefused } from '../lib/payload-codec.ts'
 import { type KeyRing, sealJson, unsealJson } from '../lib/seal.ts'
 import { CallRefused, status } from './grpc.ts'
 
-// What Temporal stores is sealed with the platform's key, what a host gets with its own. The gateway opens the one and
-// seals the other.
+// What Temporal stores is sealed with the platform's key, what a party gets with that party's. The gateway opens
+// the one and seals the other.
 
-/** A task that a host has: Temporal's token, and the workflow to which its payloads belong. */
+/** A task that a party has: Temporal's token, and the workflow to which its payloads belong. */
 export interface HeldTask {
   token: Uint8Array
   workflowId: string
@@ -21,29 +22,29 @@ type Walk<M> = (
 
 export type Sealing = ReturnType<typeof makeSealing>
 
-/** The payloads and the task tokens of one host. */
-export function makeSealing(ring: KeyRing, platform: EncryptingCodec, hostId: string) {
-  const own = new EncryptingCodec({ ring: hostRing(ring, hostId) })
-  const purpose = `host task ${hostId}`
+/** The payloads and the task tokens of one party. */
+export function makeSealing(ring: KeyRing, platform: EncryptingCodec, party: Party) {
+  const own = new EncryptingCodec({ ring: partyRing(ring, party) })
+  const purpose = `${party.kind} task ${party.id}`
 
   return {
-    forHost: <M>(task: HeldTask, message: M, walk: Walk<M>) => reseal(platform, own, task, message, walk),
+    forParty: <M>(task: HeldTask, message: M, walk: Walk<M>) => reseal(platform, own, task, message, walk),
 
     /** Throws CallRefused. */
-    fromHost: <M>(task: HeldTask, message: M, walk: Walk<M>) =>
+    fromParty: <M>(task: HeldTask, message: M, walk: Walk<M>) =>
       reseal(own, platform, task, message, walk).catch((error: unknown) => {
         if (!(error instanceof PayloadRefused)) throw error
         throw new CallRefused(status.invalidArgument, error.message)
       }),
 
     /**
-     * The token by which this host, and no other, answers for the task. It holds all that is needed: any gateway
+     * The token by which this party, and no other, answers for the task. It holds all that is needed: any gateway
      * understands it, also after a restart.
      */
     handOut: ({ token, workflowId }: HeldTask): Uint8Array =>
       Buffer.from(sealJson(ring, { t: Buffer.from(token).toString('base64'), w: workflowId }, purpose)),
 
-    /** Throws CallRefused, also for another host's token. */
+    /** Throws CallRefused, also for another party's token. */
     takeBack(token: Uint8Array | null | undefined): HeldTask {
       try {
         const { t, w } = unsealJson<{ t: string; w: string }>(
@@ -53,7 +54,7 @@ export function makeSealing(ring: KeyRing, platform: EncryptingCodec, hostId: st
         )
         return { token: Buffer.from(t, 'base64'), workflowId: w }
       } catch {
-        throw new CallRefused(status.permissionDenied, 'The task is not this host’s')
+        throw new CallRefused(status.permissionDenied, `The task is not this ${party.kind}’s`)
       }
     },
   }

@@ -51,9 +51,16 @@ export const instanceKindNames = ['container', 'microvm', 'vm'] as const
 export type InstanceKindName = (typeof instanceKindNames)[number]
 /**
  * What a host may be equipped to run. Each thing has a reservation and may have NICs. `machine` and `vm_machine`: a
- * container and a VM that run an engine of their own, for a deploy server.
+ * container and a VM that run an engine of their own, for a deploy server. `runner`: a container without a network, which
+ * a host that does not know it would give one.
  */
-export const placedKindNames = [...instanceKindNames, 'load_balancer', 'machine', 'vm_machine'] as const
+export const placedKindNames = [
+  ...instanceKindNames,
+  'load_balancer',
+  'machine',
+  'vm_machine',
+  'runner',
+] as const
 export type PlacedKindName = (typeof placedKindNames)[number]
 
 /** What the engine reports about an instance with this platform's labels. */
@@ -322,16 +329,15 @@ export const requestHash = (method: string, target: string): string =>
   createHash('sha256').update(`${method} ${target}`).digest('base64url')
 
 /**
- * A host signs its own requests: EdDSA, `typ: host+jwt`, sub = iss = host id, this audience, `req` with the hash of method,
- * path and query, a single-use `jti`, 60 s.
+ * A party signs its own requests to the internal API (party-tokens.ts): this audience, `req` with the hash of method, path and
+ * query, a single-use `jti`, 60 s.
  */
 export const internalAudience = 'keelson-internal'
 export const internalTokenSec = 60
-export const hostTokenType = 'host+jwt'
-/** For the gateway, before Temporal, hosts sign tokens that are good for longer: they go with each call. */
+/** For the gateway, before Temporal, parties sign tokens that are good for longer: they go with each call. */
 export const gatewayAudience = 'keelson-gateway'
 export const gatewayTokenSec = 180
-/** Keys that seal the payloads of one host, in the format of a key file. */
+/** Keys that seal the payloads of one party, in the format of a key file. */
 export const CodecKeys = z.object({ keys: z.string().max(10_000) })
 
 /**

@@ -38,7 +38,7 @@ export const metrics = {
   }),
   gatewayCalls: new Counter({
     name: 'keelson_gateway_calls_total',
-    help: 'Calls of hosts to the gateway, by the gRPC status of the answer',
+    help: 'Calls of hosts and runners to the gateway, by the gRPC status of the answer',
     labelNames: ['method', 'status'] as const,
   }),
   modelCalls: new Counter({

@@ -1,5 +1,6 @@
 import type { Payload, PayloadCodec, SerializationContext } from '@temporalio/common'
 import proto from '@temporalio/proto'
+import type { Party } from './parties.ts'
 import { deriveRing, type KeyRing, seal, unseal } from './seal.ts'
 
 const encoding = 'binary/encrypted'
@@ -66,9 +67,9 @@ export class EncryptingCodec implements PayloadCodec {
   }
 }
 
-/** The keys that seal payloads for one host alone. */
-export const hostRing = (ring: KeyRing, hostId: string): KeyRing =>
-  deriveRing(ring, `host payloads ${hostId}`)
+/** The keys that seal payloads for one party alone. */
+export const partyRing = (ring: KeyRing, { kind, id }: Party): KeyRing =>
+  deriveRing(ring, `${kind} payloads ${id}`)
 
 const boundTo = (workflow: string): string => `temporal-payload:${workflow}`
 

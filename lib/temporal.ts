@@ -5,9 +5,6 @@ import type { DataConverter } from '@temporalio/common'
 import { EncryptingCodec } from './payload-codec.ts'
 import { readKeyRing } from './seal.ts'
 
-/** The task queue of one host. */
-export const hostQueue = (hostId: string): string => `host-${hostId}`
-
 export interface TemporalAccess {
   KEELSON_TEMPORAL_ADDRESS: string
   KEELSON_TEMPORAL_TLS?: 'true' | 'false' | undefined
@@ -26,7 +23,7 @@ export interface TemporalSettings extends TemporalAccess {
 /** Also bundled with the workflow code, which creates failures too. */
 export const failureConverterPath = fileURLToPath(new URL('failure-converter.ts', import.meta.url))
 
-/** The codec of the platform's roles. Hosts have one with keys of their own. */
+/** The codec of the platform's roles. Each party behind the gateway has one with keys of its own. */
 export const platformCodec = (settings: Pick<TemporalSettings, 'KEELSON_CODEC_KEY_FILE'>): EncryptingCodec =>
   new EncryptingCodec({ ring: readKeyRing(settings.KEELSON_CODEC_KEY_FILE) })
 

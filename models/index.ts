@@ -1,6 +1,8 @@
 // Imports all models, for the indexes and for the kinds of the operation engine.
 import './activity.ts'
 import './ai/ai-workflows.ts'
+import './ai/deployment-acceptance.ts'
+import './ai/runners.ts'
 import './ai/uses.ts'
 import './ai/versions.ts'
 import './blobs.ts'

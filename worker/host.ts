@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { makeHostedDisks } from '../activities/host/disk-mounts.ts'
 import { makeTurns } from '../activities/host/turns.ts'
@@ -11,6 +11,7 @@ import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { haveAlone } from './host/alone.ts'
 import { serveDataPlane } from './host/data-plane.ts'
+import { makeDoors } from './host/doors.ts'
 import {
   findLogFolder,
   openDisks,
@@ -36,6 +37,7 @@ import { disksPart } from './host/parts/disks.ts'
 import { loadBalancersPart } from './host/parts/load-balancers.ts'
 import { lookIntoMachines, machinesPart } from './host/parts/machines.ts'
 import { networksPart, openNetworks, tunnelKeysOf, underlayAddress } from './host/parts/networks.ts'
+import { runnersPart } from './host/parts/runners.ts'
 import { toolProbesPart } from './host/parts/tool-probes.ts'
 import { makePlaneTokens } from './host/plane-tokens.ts'
 import { makeRegistryRelay } from './host/registry-relay.ts'
@@ -43,7 +45,8 @@ import { makeStoreRelay } from './host/store-relay.ts'
 import { keepReporting } from './host/reporter.ts'
 import { sampleReplicas } from './host/replica-sampler.ts'
 import { keepSampling, sampleInstances } from './host/sampler.ts'
-import { keepWorking } from './host/work.ts'
+import { taskSlots } from './host/task-slots.ts'
+import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 import { endsWithin } from './within.ts'
@@ -69,6 +72,9 @@ const keptEndMs = 5_000
 /** Errors that no retry can fix. A 401 is one here: a rejected token stays invalid. */
 const hopeless = (error: unknown): boolean =>
   error instanceof InternalApiFault && (error.permanent || error.status === 401)
+
+const authoritiesIn = (file: string | undefined): string | null =>
+  file === undefined ? null : readFileSync(file, 'utf8')
 
 const { disks, roomGib } = await openDisks(settings, log)
 
@@ -118,6 +124,17 @@ const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wanted
 const keys = await tunnelKeysOf(settings)
 const networks = await openNetworks(settings, { hostId, keys, engine, wanted: api.networks, log })
 const configVars = async (id: string) => (await api.secretsOf(id)).config_vars
+const doors = makeDoors({
+  run: settings.KEELSON_HOST_DOORS_RUN,
+  outside: {
+    gatewayUrl: settings.KEELSON_GATEWAY_URL,
+    gatewayAuthorities: () => authoritiesIn(settings.KEELSON_GATEWAY_CA_FILE),
+    apiUrl: settings.KEELSON_API_URL,
+  },
+  namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
+  log,
+})
+const takesRunners = await doors.ready()
 const seen = {
   containers: observeInstances(containers, log),
   machines: machines && observeInstances(machines, log),
@@ -164,9 +181,11 @@ const parts: HostPart[] = [
     configVars,
     hosted,
     networks,
+    doors,
     turns,
     log,
   }),
+  runnersPart({ doors, instances: seen.containers }),
   machinesPart({ machines, instances: seen.machines, api, hosted, networks, log }),
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
@@ -224,6 +243,7 @@ const reporting = keepReporting(
       ...(await about()),
       kinds: [
         'container',
+        ...(takesRunners ? ['runner' as const] : []),
         ...(machines?.kinds ?? []),
         ...(balancers ? ['load_balancer' as const] : []),
         ...machineKinds(),
@@ -287,14 +307,16 @@ const scraped = await serveMetrics('host', settings, log)
 
 const onStarted = (): void => startedWith('worker')
 const working = {
-  credential,
+  credential: { party: { kind: 'host', id: hostId } as const, key: credential.key },
+  gateway: () => gatewayAt(settings.KEELSON_GATEWAY_URL, settings.KEELSON_GATEWAY_CA_FILE),
+  namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
   codecKeys: api.codecKeys,
   activities: activitiesOf(parts),
-  turns,
+  slots: { tuner: taskSlots(turns) },
   onStarted,
   log,
 }
-await keepWorking(settings, working, signal)
+await keepWorking(working, signal)
 // What looks into instances may wait for an answer of a tenant's program, which may never come.
 if (!(await endsWithin(keptEndMs, Promise.all(kept)))) log.warn('some work in the background is cut off')
 await plane.close()

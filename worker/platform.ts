@@ -24,6 +24,7 @@ import { makeLoadBalancerActivities } from '../activities/network/load-balancers
 import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
+import { makeAiDeploymentActivities } from '../activities/ai/deployments.ts'
 import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
 import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
 import { makeDiskActivities } from '../activities/storage/disks.ts'
@@ -103,6 +104,7 @@ const worker = await Worker.create({
     ...makeRagStoreActivities({
       images: { sqlite: settings.KEELSON_RAG_IMAGE, pgvector: settings.KEELSON_RAG_PGVECTOR_IMAGE },
     }),
+    ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),

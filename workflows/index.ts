@@ -1,4 +1,5 @@
 // All workflows, under their names in Temporal: <verb><Kind>.
+export * from './ai/deployments.ts'
 export * from './compute/containers.ts'
 export * from './compute/hosts.ts'
 export * from './compute/microvms.ts'

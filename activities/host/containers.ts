@@ -1,5 +1,5 @@
 import { cancellationSignal, heartbeat } from '@temporalio/activity'
-import type { ContainerEngine, ContainerSpec, FoundContainer } from '../../drivers/containers.ts'
+import type { BindMount, ContainerEngine, ContainerSpec, FoundContainer } from '../../drivers/containers.ts'
 import { ImageNotFound } from '../../drivers/errors.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
@@ -11,8 +11,19 @@ interface Parts {
   configVars: (instanceId: string) => Promise<Record<string, string>>
   hosted: HostedDisks
   networks: Pick<Networks, 'ready' | 'attachTo'>
+  /** The ways out of containers without a network. */
+  doors: Doors
   /** Starts and removals. */
   turns: Pick<Turns, 'take'>
+}
+
+interface Doors {
+  hold<T>(
+    containerId: string,
+    runnerId: string,
+    start: (doorway: { mount: BindMount; vars: Record<string, string> }) => Promise<T>,
+  ): Promise<T>
+  remove(containerId: string): Promise<void>
 }
 
 /** A container with its disks. */
@@ -22,7 +33,7 @@ type Ordered = ContainerSpec & { disks?: { disk_id: string; mount_path: string; 
  * Container activities of a host. This worker or the next may repeat each step: it checks the present state before it
  * acts. Errors are those of drivers/errors.ts.
  */
-export function makeContainersOnHost({ engine, configVars, hosted, networks, turns }: Parts) {
+export function makeContainersOnHost({ engine, configVars, hosted, networks, doors, turns }: Parts) {
   const pull = (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
     engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
 
@@ -44,9 +55,14 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks, tur
       return turns.take(
         async () => {
           const mounts = await hosted.mountsFor(spec.id, disks, operationId)
-          return withImage(
-            () => engine.run({ ...spec, image_digest, mounts }, vars, operationId, onNetwork),
-            () => pull(spec.image, image_digest),
+          const run = (all: BindMount[], env: Record<string, string>) =>
+            withImage(
+              () => engine.run({ ...spec, image_digest, mounts: all }, env, operationId, onNetwork),
+              () => pull(spec.image, image_digest),
+            )
+          if (!spec.runner) return run(mounts, vars)
+          return doors.hold(spec.id, spec.runner, (doorway) =>
+            run([...mounts, doorway.mount], { ...vars, ...doorway.vars }),
           )
         },
         ...turn(),
@@ -77,6 +93,7 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks, tur
       const { discard = false, disk_ids = [] } = options
       await turns.take(() => engine.remove(id, { discard }), ...turn())
       await hosted.detachAll(disk_ids)
+      await doors.remove(id)
     },
 
     findContainerOnHost: (id: string): Promise<FoundContainer | null> => engine.find(id),

@@ -39,7 +39,7 @@ export const aiWorkflows = [
     revised: true,
     handle: async ({ caller, body }) => {
       const workflow = await createAiWorkflow(caller, body)
-      return { location: `${path}/${workflow._id}`, body: toView(workflow) }
+      return { location: `${path}/${workflow._id}`, body: await toView(workflow) }
     },
   }),
 

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { draftFault } from '../../lib/ai/validate-form.ts'
 import { type AiWorkflowDocument, aiWorkflowStates, draftOf } from '../../models/ai/ai-workflows.ts'
+import { type AiDeploymentDocument, aiDeploymentStates, deploymentOf } from '../../models/ai/deployments.ts'
 import { type AiWorkflowVersionDocument, specOf, useKinds } from '../../models/ai/versions.ts'
 import { Id, Timestamp, time } from '../fields.ts'
 
@@ -39,8 +40,40 @@ const shown = {
 /** In lists: without the draft, which may be large. */
 export const WorkflowSummaryView = z.strictObject(shown).meta({ id: 'WorkflowSummary' })
 
+export const DeploymentView = z
+  .strictObject({
+    id: Id,
+    workflow_id: Id,
+    version: z.int().min(1),
+    spec_sha256: z.string(),
+    status: z.enum(aiDeploymentStates.all).describe('`ready`: its runner takes work'),
+    status_reason: z.string().nullable(),
+    operation_id: Id.nullable().describe('The open operation'),
+    cpu_cores: z.number(),
+    memory_mib: z.int(),
+    created_at: Timestamp,
+  })
+  .meta({ id: 'WorkflowDeployment' })
+
+export const toDeployment = (deployment: AiDeploymentDocument): z.output<typeof DeploymentView> => ({
+  id: deployment._id,
+  workflow_id: deployment.workflow_id,
+  version: deployment.version,
+  spec_sha256: deployment.spec_sha256,
+  status: deployment.status,
+  status_reason: deployment.status_reason,
+  operation_id: deployment.operation_id,
+  cpu_cores: deployment.cpu_cores,
+  memory_mib: deployment.memory_mib,
+  created_at: time(deployment.created_at),
+})
+
 export const WorkflowView = z
-  .strictObject({ ...shown, spec: Json.describe('The draft') })
+  .strictObject({
+    ...shown,
+    deployment: DeploymentView.nullable().describe('Null: it is not deployed'),
+    spec: Json.describe('The draft'),
+  })
   .meta({ id: 'Workflow' })
 
 export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof WorkflowSummaryView> => ({
@@ -58,10 +91,14 @@ export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof Workflo
   updated_at: time(workflow.updated_at),
 })
 
-export const toView = (workflow: AiWorkflowDocument): z.output<typeof WorkflowView> => ({
-  ...toSummary(workflow),
-  spec: draftOf(workflow),
-})
+export async function toView(workflow: AiWorkflowDocument): Promise<z.output<typeof WorkflowView>> {
+  const deployment = await deploymentOf(workflow.tenant_id, workflow._id)
+  return {
+    ...toSummary(workflow),
+    deployment: deployment && toDeployment(deployment),
+    spec: draftOf(workflow),
+  }
+}
 
 const shownOfVersion = {
   workflow_id: Id,

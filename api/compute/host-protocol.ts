@@ -14,6 +14,7 @@ import {
 } from '../../lib/host-protocol.ts'
 import { NotFound, Unauthenticated } from '../../lib/problem.ts'
 import { enrolHost } from '../../models/compute/hosts.ts'
+import { varsOfManager } from '../../models/compute/manager-vars.ts'
 import { findInstance } from '../../models/compute/instance-kinds.ts'
 import { keepPiece } from '../../models/compute/log-archive.ts'
 import { noteGap } from '../../models/compute/log-gaps.ts'
@@ -22,7 +23,6 @@ import { strangersOn } from '../../models/compute/reservations.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { recordSamples } from '../../models/compute/samples.ts'
 import { openUserData, type VmDocument } from '../../models/compute/vms.ts'
-import { storeVars } from '../../models/retrieval/stores.ts'
 import { attachedVars } from '../../models/deploy/attachments.ts'
 import { networksOf } from '../../models/network/host-networks.ts'
 import { publicKeys } from '../../models/identity/signing-keys.ts'
@@ -48,7 +48,7 @@ export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codec
     handle: async ({ caller, params }) => {
       own(caller, params.id)
       if (!codecKeysOf) throw new NotFound('codec keys')
-      return { keys: codecKeysOf(params.id) }
+      return { keys: codecKeysOf({ kind: caller.kind, id: caller.id }) }
     },
   }),
 
@@ -133,7 +133,7 @@ export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codec
         config_vars: {
           ...(await kind.openConfigVars(instance)),
           ...(await attachedVars(instance)),
-          ...(await storeVars(instance)),
+          ...(await varsOfManager(instance)),
         },
         user_data: kind.kind === 'vm' ? await openUserData(instance as VmDocument) : null,
       }

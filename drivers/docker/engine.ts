@@ -92,6 +92,8 @@ export function makeDockerEngine({
       asking(async () => {
         if (spec.machine && !machines)
           throw new EngineRefused('The host does not run machines of deploy servers as containers')
+        if (spec.runner && (spec.machine || spec.network || spec.ports.length))
+          throw new EngineRefused('A runner has no network')
         const order = {
           hostId,
           spec,

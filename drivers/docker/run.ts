@@ -170,7 +170,7 @@ async function create(
 ): Promise<{ Id: string }> {
   const { pause } = order
   const ports = pause ? [] : await hostPorts.place(order.spec.id, order.spec.ports, avoid)
-  const network = pause ? joining(order.spec.id) : await order.network()
+  const network = pause ? joining(order.spec.id) : order.spec.runner ? 'none' : await order.network()
   const options = createOptions({ ...order, ports, joined: pause !== null, network }, hostPorts.address)
   try {
     const { id } = await docker.createContainer(options)

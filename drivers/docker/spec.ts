@@ -27,6 +27,8 @@ export const labels = {
   keptLogs: 'keelson.kept_logs',
   /** On machines of deploy servers. */
   machine: 'keelson.machine',
+  /** On runners of AI workflows: the runner's id. */
+  runner: 'keelson.runner',
 } as const
 
 /** Engine filters: containers of any host, and of this host. */
@@ -85,8 +87,14 @@ const ioLimits = ({ disk, bytes, operations }: IoLimits) => ({
 /** Its applications' processes are in the machine's group. */
 const machinePidsLimit = 16_384
 
+/** `nobody` of most images. Not the image's own choice: another image could be root's. */
+const runnerUser = '65534:65534'
+/** A runner, its expression processes and their threads. */
+const runnerPidsLimit = 256
+const runnerTemporary = 'rw,noexec,nosuid,nodev,size=16m'
+
 /** What confines a container. A machine runs an engine of its own, below its own control groups. */
-const confinement = ({ spec: { machine }, mostOpenFiles, io }: Made) =>
+const confinement = ({ spec: { machine, runner }, mostOpenFiles, io }: Made) =>
   machine
     ? {
         PidsLimit: machinePidsLimit,
@@ -97,8 +105,9 @@ const confinement = ({ spec: { machine }, mostOpenFiles, io }: Made) =>
         SecurityOpt: ['seccomp=unconfined', 'apparmor=unconfined'],
       }
     : {
-        PidsLimit: pidsLimit,
-        CapDrop: droppedCapabilities,
+        PidsLimit: runner ? runnerPidsLimit : pidsLimit,
+        CapDrop: runner ? ['ALL'] : droppedCapabilities,
+        ...(runner ? { ReadonlyRootfs: true, Tmpfs: { '/tmp': runnerTemporary } } : {}),
         SecurityOpt: ['no-new-privileges'],
         Ulimits: [
           limitTo('nofile', Math.min(openFiles, mostOpenFiles)),
@@ -165,6 +174,7 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
     ...(spec.entrypoint.length ? { Entrypoint: spec.entrypoint } : {}),
     // On a network of the host's own, the engine would answer all its containers, of any tenant, for the name.
     ...(isHostname(spec.name) && network === null ? { Hostname: spec.name } : {}),
+    ...(spec.runner ? { User: runnerUser } : {}),
     Env: Object.entries(configVars).map(([key, value]) => `${key}=${value}`),
     Labels: {
       [labels.resource]: spec.id,
@@ -177,6 +187,7 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
       [labels.imageDigest]: image.digest,
       [labels.ports]: ports.map(portKey).join(','),
       ...(spec.machine ? { [labels.machine]: 'true' } : {}),
+      ...(spec.runner ? { [labels.runner]: spec.runner } : {}),
       ...(made.logBacklogMib ? { [labels.keptLogs]: String(logs.keptFiles) } : {}),
     },
     ...(joined ? {} : { ExposedPorts }),
@@ -206,10 +217,12 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
 
 /** Ignores what can change in place or what the host chooses: size, restart policy, name, host ports. */
 export function specHash(spec: ContainerSpec, configVars: Record<string, string>, digest: string): string {
-  const { command, entrypoint, health_check, log_cap_mib, machine = false } = spec
+  const { command, entrypoint, health_check, log_cap_mib, machine = false, runner } = spec
   const vars = Object.entries(configVars).toSorted(([a], [b]) => (a < b ? -1 : 1))
   const fixed = [digest, command, entrypoint, health_check, log_cap_mib, vars, spec.mounts ?? [], machine]
-  return createHash('sha256').update(JSON.stringify(fixed)).digest('hex')
+  // Only there: what others have had as their hash stays.
+  const all = runner ? [...fixed, runner] : fixed
+  return createHash('sha256').update(JSON.stringify(all)).digest('hex')
 }
 
 export const hasRun = (info: ContainerInspectInfo): boolean => !info.State.StartedAt.startsWith('0001-')
@@ -220,6 +233,7 @@ export function toFound(info: ContainerInspectInfo): FoundContainer {
   return {
     kind: 'container',
     ...(config.Labels[labels.machine] ? { machine: true } : {}),
+    ...(config.Labels[labels.runner] ? { runner: config.Labels[labels.runner] } : {}),
     id: config.Labels[labels.resource] ?? '',
     engine_id: info.Id,
     // Between two restarts it counts as running: the engine restarts it, not the platform.

@@ -1,11 +1,12 @@
 import { transaction } from '../database.ts'
 import { AiWorkflow, atRevisions, refuse } from './ai-workflows.ts'
+import { needUndeployed } from './deployments.ts'
 import { needUncalled } from './uses.ts'
 import { AiWorkflowVersion } from './versions.ts'
 
 /**
- * Deletes a workflow with its versions. Workflows that call it keep it, unless `force`. `revisions`: those that may be
- * deleted; null: any. Throws NotFound, RevisionDiffers, InUse.
+ * Deletes a workflow with its versions. Its deployment keeps it, and so do workflows that call it, unless `force`. `revisions`:
+ * those that may be deleted; null: any. Throws NotFound, RevisionDiffers, WorkflowDeployed, InUse.
  */
 export const deleteAiWorkflow = (
   { tenant_id }: { tenant_id: string },
@@ -17,5 +18,6 @@ export const deleteAiWorkflow = (
     const gone = await AiWorkflow.findOneAndDelete({ _id, tenant_id, ...atRevisions(revisions) }).lean()
     if (!gone) await refuse(tenant_id, _id)
     else if (!force) await needUncalled(gone)
+    await needUndeployed(tenant_id, _id)
     await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
   }, _id)

@@ -8,10 +8,11 @@ import { usesCollections } from '../retrieval/uses.ts'
 import { holdTool, usesTools } from '../tools/uses.ts'
 import { makeUsers } from '../uses.ts'
 import { AiWorkflow, title } from './ai-workflows.ts'
+import { AiDeployment } from './deployments.ts'
 import type { VersionUse } from './versions.ts'
 
-// What published workflows use: the version published last counts, since it is the one that runs next. Older ones do not
-// keep anything from its deletion.
+// What published workflows use: the version published last counts, since it is deployed next, and the deployed one. Others do
+// not keep anything from its deletion.
 
 const users = makeUsers<{ _id: string; tenant_id: string }>(title)
 
@@ -23,7 +24,9 @@ export const keyOfUse = ({ kind, id, reference }: Pick<VersionUse, 'kind' | 'id'
   `${kind}:${id ?? reference}`
 
 const using = async (tenant_id: string, keys: string[]): Promise<{ id: string; name: string }[]> => {
-  const found = await AiWorkflow.find({ tenant_id, uses: { $in: keys } }, { name: 1 }).lean()
+  const deployed = await AiDeployment.distinct('workflow_id', { tenant_id, uses: { $in: keys } })
+  const its = { $or: [{ uses: { $in: keys } }, { _id: { $in: deployed } }] }
+  const found = await AiWorkflow.find({ tenant_id, ...its }, { name: 1 }).lean()
   return found.map(({ _id, name }) => ({ id: _id, name }))
 }
 

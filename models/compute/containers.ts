@@ -59,6 +59,8 @@ export interface ContainerDocument
   desired_state: 'running' | 'stopped'
   /** It is a machine of a deploy server: it runs an engine of its own. */
   machine: boolean
+  /** It is a runner of AI workflows, for the deployment that manages it: it has no network. */
+  runner: boolean
   /** What it may write outside its disks. Null: a machine, which keeps its data on a disk. */
   disk_gib: number | null
   /** The host ports assigned to the requested `ports`. */
@@ -75,6 +77,7 @@ const schema = resourceSchema<ContainerDocument>(
     ports: { type: [Mixed], default: [] },
     health_check: { type: Mixed, default: null },
     machine: { type: Boolean, default: false },
+    runner: { type: Boolean, default: false },
     disk_gib: { type: Number, default: null },
     bindings: { type: [Mixed], default: [] },
     health: { type: String, default: 'none' },
@@ -107,6 +110,7 @@ const specOf = (container: ContainerDocument): PlacedContainer => ({
   health_check: container.health_check,
   disks: container.disks,
   machine: container.machine,
+  ...(container.runner ? { runner: container.managed_by } : {}),
 })
 
 export const containerKind = defineInstance({
@@ -117,7 +121,7 @@ export const containerKind = defineInstance({
   moves_whole: false,
   live: new Set(['cpu_cores', 'memory_mib', 'disk_gib', 'restart_policy', 'tags', 'name']),
   sizeOf,
-  placedAs: ({ machine }) => (machine ? 'machine' : 'container'),
+  placedAs: ({ machine, runner }) => (runner ? 'runner' : machine ? 'machine' : 'container'),
   specOf,
 })
 export const { sealConfigVars, openConfigVars } = containerKind
@@ -127,12 +131,22 @@ type OwnFields = 'disk_gib' | 'command' | 'entrypoint' | 'restart_policy' | 'por
 export interface NewContainer extends NewInstance, Pick<ContainerDocument, OwnFields> {
   config_vars: Record<string, string>
   machine?: boolean
+  runner?: boolean
 }
 
 /** Throws NameTaken, QuotaExceeded, NotFound, InvalidInput, the 409s of disks and subnets, and as `needAllowedImage`. */
 export async function acceptContainer(
   by: By,
-  { start, config_vars, host_id, nics, managed_by = null, machine = false, ...spec }: NewContainer,
+  {
+    start,
+    config_vars,
+    host_id,
+    nics,
+    managed_by = null,
+    machine = false,
+    runner = false,
+    ...spec
+  }: NewContainer,
 ): Promise<Accepted<ContainerDocument>> {
   needAllowedImage(spec.image)
   await mustBePublished(spec.ports, host_id)
@@ -141,6 +155,7 @@ export async function acceptContainer(
     ...newborn(start, host_id),
     config_vars_sealed: await sealConfigVars(by.tenant_id, config_vars),
     machine,
+    runner,
     bindings: unbound(spec.ports),
     health: 'none' as const,
   }

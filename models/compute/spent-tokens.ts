@@ -1,13 +1,14 @@
 import mongoose, { Schema } from 'mongoose'
 import { internalAudience, internalTokenSec, type PublicKey, requestHash } from '../../lib/host-protocol.ts'
+import type { Party } from '../../lib/parties.ts'
+import { verifyPartyToken } from '../../lib/party-tokens.ts'
 import { Unauthenticated } from '../../lib/problem.ts'
 import { isDuplicateKey } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
-import { verifyHostToken } from './host-tokens.ts'
 
-// Each request of a host to the internal API has a token of its own, which any api takes once.
+// Each request of a party to the internal API has a token of its own, which any api takes once.
 
-/** A token that was used: the id of its host, and its own. */
+/** A token that was used: the id of its party, and its own. */
 interface SpentTokenDocument {
   _id: string
   spent_at: Date
@@ -28,16 +29,17 @@ export const SpentToken = mongoose.model<SpentTokenDocument>('SpentToken', schem
 const longestId = 64
 
 /**
- * Uses up the token of a host's request to the internal API. `target` is path and query. Throws Unauthenticated unless the
- * host signed the token for this request, and it was not used before.
+ * Uses up the token of a party's request to the internal API. `target` is path and query. Throws Unauthenticated unless the
+ * party signed the token for this request with this key, and it was not used before.
  */
-export async function spendHostToken(
+export async function spendPartyToken(
   token: string,
-  host: { id: string; public_key: PublicKey | null } | null,
+  party: Party,
+  key: PublicKey | null,
   { method, target }: { method: string; target: string },
 ): Promise<void> {
   const limits = { audience: internalAudience, maxAgeSec: internalTokenSec }
-  const { sub, jti, req } = await verifyHostToken(token, host, limits)
+  const { sub, jti, req } = await verifyPartyToken(token, party, key, limits)
   if (req !== requestHash(method, target)) throw new Unauthenticated('The token is for another request')
   if (typeof jti !== 'string' || jti === '' || jti.length > longestId)
     throw new Unauthenticated('The token has no id')

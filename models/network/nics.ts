@@ -111,6 +111,7 @@ const nicsAtMost: Record<PlacedKindName, number> = {
   load_balancer: 1,
   machine: 1,
   vm_machine: 1,
+  runner: 0,
 }
 
 /**

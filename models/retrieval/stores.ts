@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { makeSelfSigned } from '../../lib/self-signed.ts'
-import type { InstanceDocument } from '../compute/instances.ts'
+import { givesVars } from '../compute/manager-vars.ts'
 import { subnetResource } from '../network/subnets.ts'
 import { Problem } from '../../lib/problem.ts'
 import type { FormerDisk } from './lineage.ts'
@@ -131,13 +131,9 @@ export const newHostname = (): string => `rag-${newId().slice(-8)}`
 export const endpointOf = ({ hostname }: Pick<RagStoreDocument, 'hostname'>): string =>
   `https://${hostname}:${storePort}`
 
-/** The config vars of a store's container, which are not in its record. None for any other instance. */
-export async function storeVars({
-  tenant_id,
-  managed_by,
-  nics,
-}: Pick<InstanceDocument, 'tenant_id' | 'managed_by' | 'nics'>): Promise<Record<string, string>> {
-  const store = managed_by === null ? null : await RagStore.findOne({ _id: managed_by, tenant_id }).lean()
+// The config vars of a store's container.
+givesVars(async ({ tenant_id, managed_by, nics }) => {
+  const store = await RagStore.findOne({ _id: managed_by, tenant_id }).lean()
   if (!store) return {}
   const { token, key } = await openStoreSecrets(store)
   return {
@@ -148,4 +144,4 @@ export async function storeVars({
     RAG_TLS_CERT: store.certificate,
     RAG_TLS_KEY: key,
   }
-}
+})

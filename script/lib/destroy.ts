@@ -19,7 +19,7 @@ import { endRecorded, recordedNames, serverName } from './processes.ts'
 import { furtherEngineRole, furtherIndexes, makeFurtherHosts, removeFurtherHosts } from './further-hosts.ts'
 import { Role, type RoleSpec } from './role.ts'
 import { dockerRole } from './roles.ts'
-import type { Layout } from './settings.ts'
+import { doorsRunOf, type Layout } from './settings.ts'
 
 const run = promisify(execFile)
 
@@ -49,6 +49,7 @@ export async function destroy(layout: Layout): Promise<void> {
     if (path !== layout.tools) await rm(path, { recursive: true, force: true })
   }
   await rm(layout.run, { recursive: true, force: true })
+  await rm(doorsRunOf(layout), { recursive: true, force: true })
 }
 
 async function emptyFurtherHosts(layout: Layout): Promise<void> {

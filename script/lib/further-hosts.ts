@@ -8,7 +8,7 @@ import { dropStalePids, engineAnswers } from './engine.ts'
 import { makeHosts, openHosts, removeHosts } from './hosts.ts'
 import { type Connections, metricsSetting, nodeRole, roleEnv, baseEnv, saysReady, until } from './roles.ts'
 import type { RoleSpec } from './role.ts'
-import { balancersRun, disksRun, machinesRun, type Layout, shortHash } from './settings.ts'
+import { balancersRun, disksRun, doorsRun, machinesRun, type Layout, shortHash } from './settings.ts'
 
 // Hosts besides this machine, for `script/server --hosts N`: network namespaces, each with its own engine, state folder
 // and credential. The host worker itself runs on the machine, where it reaches the API and the gateway.
@@ -105,6 +105,7 @@ export function furtherHostRole(
     KEELSON_HOST_MACHINES_RUN: machinesRun(layout, index),
     KEELSON_HOST_LOAD_BALANCERS: join(layout.state, `host-${index}/load-balancers`),
     KEELSON_HOST_LOAD_BALANCERS_RUN: balancersRun(layout, index),
+    KEELSON_HOST_DOORS_RUN: doorsRun(layout, index),
     KEELSON_HOST_ADDRESS: address,
     KEELSON_HOST_PLANE_ADDRESS: '127.0.0.1',
     KEELSON_HOST_PORT: String(planePort(layout, index)),

@@ -7,7 +7,7 @@ import { type Role as SettingsRole, roleSettings } from '../../config.ts'
 import { engineAnswers, type OwnEngine, prepareEngine } from './engine.ts'
 import type { RoleSpec } from './role.ts'
 import type { MongodbSecrets } from './secrets.ts'
-import { balancersRun, disksRun, machinesRun, type Layout, tool } from './settings.ts'
+import { balancersRun, disksRun, doorsRun, machinesRun, type Layout, tool } from './settings.ts'
 
 const run = promisify(execFile)
 
@@ -86,6 +86,7 @@ export function roleEnv(
     KEELSON_HOST_MACHINES_RUN: machinesRun(layout, 1),
     KEELSON_HOST_LOAD_BALANCERS: join(layout.state, 'host/load-balancers'),
     KEELSON_HOST_LOAD_BALANCERS_RUN: balancersRun(layout, 1),
+    KEELSON_HOST_DOORS_RUN: doorsRun(layout, 1),
     KEELSON_HOST_GUEST: join(layout.tools, 'guest'),
     KEELSON_HOST_LAUNCHER: join(layout.tools, 'launcher/launcher'),
     KEELSON_HOST_WIREGUARD: join(layout.tools, 'wireguard/bin/wireguard-go'),

@@ -162,6 +162,10 @@ export const machinesRunOf = ({ state }: Layout): string => `/run/keelson-${shor
 export const balancersRun = (layout: Layout, index: number): string => `${balancersRunOf(layout)}/${index}`
 export const balancersRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-lb`
 
+/** The same for the doors of runners. */
+export const doorsRun = (layout: Layout, index: number): string => `${doorsRunOf(layout)}/${index}`
+export const doorsRunOf = ({ state }: Layout): string => `/run/keelson-${shortHash(state)}-doors`
+
 /** A hash of eight hex digits: names what belongs to one state folder. */
 export const shortHash = (text: string): string => createHash('sha256').update(text).digest('hex').slice(0, 8)
 

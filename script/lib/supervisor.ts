@@ -127,6 +127,7 @@ export class Supervisor implements Controlled {
       'keelson/hello:1',
       'keelson/machine:1',
       'keelson/rag:1',
+      'keelson/runner:1',
       'registry:2',
     ])
     const names = further.map(({ name }) => name).join(',')

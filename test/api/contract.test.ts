@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { generateKeyPair, SignJWT } from 'jose'
 import { allOperations } from '../../api/index.ts'
-import { hostTokenType, internalAudience, requestHash } from '../../lib/host-protocol.ts'
+import { internalAudience, requestHash } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { identityOf } from '../../models/identity/session-tokens.ts'
@@ -26,11 +26,12 @@ const operations = allOperations({ cancel: never, apiUrl: 'http://127.0.0.1', wo
 const guarded = operations.flatMap(({ permission, ...operation }) =>
   typeof permission === 'string' ? [{ ...operation, permission }] : [],
 )
-const forHosts = operations.filter(
-  ({ permission }) => typeof permission === 'object' && permission.for === 'hosts',
+const forParties = operations.filter(
+  ({ permission }) => typeof permission === 'object' && ['hosts', 'runners'].includes(permission.for),
 )
 const signedIn = operations.filter(
-  ({ permission }) => typeof permission !== 'object' || !['anybody', 'hosts'].includes(permission.for),
+  ({ permission }) =>
+    typeof permission !== 'object' || !['anybody', 'hosts', 'runners'].includes(permission.for),
 )
 
 let tenant: TestTenant
@@ -51,7 +52,7 @@ const withHeader = (authorization: string) => ask('GET', path, { headers: { auth
 const login = (body: unknown) => ask('POST', '/api/v1/auth/login', { body })
 
 describe('the API refuses', () => {
-  test.each([...signedIn, ...forHosts])('$name: a caller without a token', async ({ method, url }) => {
+  test.each([...signedIn, ...forParties])('$name: a caller without a token', async ({ method, url }) => {
     const { status, headers } = await refused(() => ask(method, url))
     expect(status).toBe(401)
     expect(headers.get('www-authenticate')).toMatch(/^Bearer/)
@@ -75,7 +76,7 @@ describe('the API refuses', () => {
     },
   )
 
-  test.each(forHosts)('$name: a user, because it is for hosts', async ({ method, url }) => {
+  test.each(forParties)('$name: a user, because it is for hosts or runners', async ({ method, url }) => {
     expect(await refused(() => owner.ask(method, url))).toMatchObject({ status: 401 })
   })
 })
@@ -124,7 +125,7 @@ describe('a token', () => {
     const { privateKey } = await generateKeyPair('EdDSA')
     const report = `/internal/v1/hosts/${host?._id}/reports`
     const token = await new SignJWT({ req: requestHash('POST', report) })
-      .setProtectedHeader({ alg: 'EdDSA', typ: hostTokenType })
+      .setProtectedHeader({ alg: 'EdDSA', typ: 'host+jwt' })
       .setIssuer(host?._id ?? '')
       .setSubject(host?._id ?? '')
       .setAudience(internalAudience)

@@ -10,7 +10,7 @@ import { NativeConnection, type TLSConfig } from '@temporalio/worker'
 import { type Gateway, openGateway } from '../../gateway/gateway.ts'
 import { makeLogger } from '../../lib/log.ts'
 import { temporalConnection } from '../../lib/temporal.ts'
-import { gatewayToken } from '../../worker/host/work.ts'
+import { gatewayToken } from '../../lib/party-tokens.ts'
 import { makeAuthority } from '../support/certificates.ts'
 import { CallingHost } from '../support/host-calls.ts'
 import { stackSettings } from '../support/stack.ts'
@@ -101,7 +101,7 @@ test('clients and workers reach Temporal with their certificate, and not without
 })
 
 test('a host’s worker reaches the gateway by TLS, if it trusts the certificate, and Temporal behind it', async () => {
-  const authorization = `Bearer ${await gatewayToken({ hostId: host.id, key: host.key })}`
+  const authorization = `Bearer ${await gatewayToken({ party: host.party, key: host.key })}`
   const connect = (tls: TLSConfig | boolean): Promise<NativeConnection> =>
     NativeConnection.connect({
       address: `127.0.0.1:${gateway.port}`,

@@ -3,11 +3,11 @@ import type { Connection } from '@temporalio/client'
 import { defaultPayloadConverter, type Payload, type SerializationContext } from '@temporalio/common'
 import { SignJWT } from 'jose'
 import { openGateway, type Gateway } from '../../gateway/gateway.ts'
-import { hostTokenType, internalAudience } from '../../lib/host-protocol.ts'
+import { internalAudience } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeLogger } from '../../lib/log.ts'
+import { gatewayToken } from '../../lib/party-tokens.ts'
 import { platformCodec } from '../../lib/temporal.ts'
-import { gatewayToken } from '../../worker/host/work.ts'
 import { eventually } from '../support/eventually.ts'
 import { CallingHost, eventsOf, giveTask, openTemporal, soon } from '../support/host-calls.ts'
 import { layout, stackSettings } from '../support/stack.ts'
@@ -177,9 +177,9 @@ describe('a host may not', () => {
   })
 })
 
-const sign = (over: { aud?: string; iat?: number }) =>
+const sign = (over: { aud?: string; iat?: number; typ?: string }) =>
   new SignJWT({ iss: a.id, sub: a.id, aud: over.aud ?? 'keelson-gateway' })
-    .setProtectedHeader({ alg: 'EdDSA', typ: hostTokenType })
+    .setProtectedHeader({ alg: 'EdDSA', typ: over.typ ?? 'host+jwt' })
     .setIssuedAt(over.iat ?? Math.floor(Date.now() / 1000))
     .setExpirationTime('1 h')
     .sign(a.key)
@@ -189,8 +189,9 @@ describe('the gateway refuses a token', () => {
     ['that is none', async () => 'x'],
     ['for the internal API', () => sign({ aud: internalAudience })],
     ['that is too old', () => sign({ iat: Math.floor(Date.now() / 1000) - 400 })],
-    ['that another host signed', () => gatewayToken({ hostId: a.id, key: b.key })],
-    ['of a host that is not there', () => gatewayToken({ hostId: newId(), key: a.key })],
+    ['of another kind of party', () => sign({ typ: 'runner+jwt' })],
+    ['that another host signed', () => gatewayToken({ party: a.party, key: b.key })],
+    ['of a host that is not there', () => gatewayToken({ party: { kind: 'host', id: newId() }, key: a.key })],
   ]
   test.each(tokens)('%s', async (_, token) => {
     const calls = await a.at(layout.gatewayPort, await token())

@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import { type CryptoKey, exportJWK, generateKeyPair, SignJWT } from 'jose'
-import { hostTokenType, internalAudience, PublicKey, requestHash } from '../../lib/host-protocol.ts'
+import { internalAudience, PublicKey, requestHash } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { type InternalApi, makeInternalApi } from '../../worker/host/internal-api.ts'
@@ -145,7 +145,7 @@ async function askNetworks(claims: Record<string, unknown>): Promise<number> {
   const now = Math.floor(Date.now() / 1000)
   const honest = { jti: newId(), req: requestHash('GET', networks()), iat: now, exp: now + 60 }
   const token = await new SignJWT({ iss: hostId, sub: hostId, aud: internalAudience, ...honest, ...claims })
-    .setProtectedHeader({ alg: 'EdDSA', typ: hostTokenType })
+    .setProtectedHeader({ alg: 'EdDSA', typ: 'host+jwt' })
     .sign(key)
   const headers = { authorization: `Bearer ${token}` }
   return (await send({ method: 'GET', target: networks(), headers, body: Buffer.alloc(0) })).status

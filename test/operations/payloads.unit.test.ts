@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { describe, expect, test } from '@jest/globals'
 import { defaultPayloadConverter, type Payload, type SerializationContext } from '@temporalio/common'
-import { EncryptingCodec, hostRing, PayloadRefused } from '../../lib/payload-codec.ts'
+import type { Party } from '../../lib/parties.ts'
+import { EncryptingCodec, partyRing, PayloadRefused } from '../../lib/payload-codec.ts'
 import { formatKeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { temporalConnection } from '../../lib/temporal.ts'
 
@@ -13,6 +14,8 @@ const workflow = (workflowId: string): SerializationContext => ({
   namespace: 'keelson',
   workflowId,
 })
+const host = (id: string) => ({ kind: 'host', id }) as const
+const own = (party: Party) => new EncryptingCodec({ ring: partyRing(ring, party) })
 const payload = (value: unknown): Payload => defaultPayloadConverter.toPayload(value)
 
 describe('a payload', () => {
@@ -54,23 +57,24 @@ describe('a payload', () => {
     await expect(codec.decode(sealed, workflow('hourly-2026-11-26T10:00:00Z'))).rejects.toThrow()
   })
 
-  test('for one host opens neither with the key of another nor with the platform’s', async () => {
-    const [a, b] = ['a', 'b'].map((id) => new EncryptingCodec({ ring: hostRing(ring, id) }))
-    const sealed = await a!.encode([payload(1)], workflow('w'))
-    await expect(a!.decode(sealed, workflow('w'))).resolves.toHaveLength(1)
-    for (const other of [b!, codec]) await expect(other.decode(sealed, workflow('w'))).rejects.toThrow()
+  test('for one party opens neither with the key of another nor with the platform’s', async () => {
+    const sealed = await own(host('a')).encode([payload(1)], workflow('w'))
+    await expect(own(host('a')).decode(sealed, workflow('w'))).resolves.toHaveLength(1)
+    for (const other of [own(host('b')), own({ kind: 'runner', id: 'a' }), codec])
+      await expect(other.decode(sealed, workflow('w'))).rejects.toThrow()
   })
 
   test('under a key that the host does not know yet makes it ask for its keys', async () => {
     const both = parseKeyRing(`${keyLine('two')}\n${formatKeyRing(ring)}`, 'test')
     let asked = 0
-    const renew = async () => (asked++, hostRing(both, 'a'))
-    const host = new EncryptingCodec({ ring: hostRing(ring, 'a'), renew })
-    const sealed = await new EncryptingCodec({ ring: hostRing(both, 'a') }).encode(
+    const renew = async () => (asked++, partyRing(both, host('a')))
+    const codecOfHost = new EncryptingCodec({ ring: partyRing(ring, host('a')), renew })
+    const sealed = await new EncryptingCodec({ ring: partyRing(both, host('a')) }).encode(
       [payload(1)],
       workflow('w'),
     )
-    for (let i = 0; i < 2; i++) await expect(host.decode(sealed, workflow('w'))).resolves.toHaveLength(1)
+    for (let i = 0; i < 2; i++)
+      await expect(codecOfHost.decode(sealed, workflow('w'))).resolves.toHaveLength(1)
     expect(asked).toBe(1)
   })
 })

@@ -8,6 +8,7 @@ import { disconnectDatabase } from '../../models/database.ts'
 import { decodedHistory } from '../support/histories.ts'
 import { closeFurther } from '../support/hosts.ts'
 import { removeTenants } from '../support/tenants.ts'
+import { aiStories } from './stories/ai.ts'
 import { backupStories } from './stories/backups.ts'
 import { attachmentStories } from './stories/attachments.ts'
 import { containerStories } from './stories/containers.ts'
@@ -35,6 +36,7 @@ const stories: Stories = {
   ...platformStories,
   ...toolStories,
   ...retrievalStories,
+  ...aiStories,
 }
 
 const folder = new URL('histories/', import.meta.url)

@@ -4,11 +4,12 @@ import proto from '@temporalio/proto'
 import { exportJWK, generateKeyPair } from 'jose'
 import { PublicKey } from '../../lib/host-protocol.ts'
 import { newId } from '../../lib/ids.ts'
-import { EncryptingCodec, hostRing } from '../../lib/payload-codec.ts'
+import { queueOf, type Party } from '../../lib/parties.ts'
+import { type Credential, gatewayToken } from '../../lib/party-tokens.ts'
+import { EncryptingCodec, partyRing } from '../../lib/payload-codec.ts'
 import { readKeyRing } from '../../lib/seal.ts'
-import { hostQueue, temporalConnection } from '../../lib/temporal.ts'
+import { temporalConnection } from '../../lib/temporal.ts'
 import { Host } from '../../models/compute/hosts.ts'
-import { gatewayToken } from '../../worker/host/work.ts'
 import { insertHost } from './inserted-hosts.ts'
 import { stackSettings } from './stack.ts'
 
@@ -17,34 +18,38 @@ import { stackSettings } from './stack.ts'
 
 const { CommandType } = proto.temporal.api.enums.v1
 
-/** A host of the test, with its key. */
+/** A host of the test with its key, or a party of another kind. */
 export class CallingHost {
-  readonly id: string
-  readonly key: Parameters<typeof gatewayToken>[0]['key']
+  readonly party: Party
+  readonly key: Credential['key']
   readonly codec: EncryptingCodec
   readonly #connections: Connection[] = []
 
-  private constructor(id: string, key: CallingHost['key']) {
-    this.id = id
+  constructor(party: Party, key: CallingHost['key']) {
+    this.party = party
     this.key = key
     const ring = readKeyRing(stackSettings().KEELSON_CODEC_KEY_FILE)
-    this.codec = new EncryptingCodec({ ring: hostRing(ring, id) })
+    this.codec = new EncryptingCodec({ ring: partyRing(ring, this.party) })
   }
 
   static async enrol(): Promise<CallingHost> {
     const pair = await generateKeyPair('EdDSA', { crv: 'Ed25519' })
     const { kty, crv, x } = await exportJWK(pair.publicKey)
     const { _id } = await insertHost({ public_key: PublicKey.parse({ kty, crv, x }) })
-    return new CallingHost(_id, pair.privateKey)
+    return new CallingHost({ kind: 'host', id: _id }, pair.privateKey)
+  }
+
+  get id(): string {
+    return this.party.id
   }
 
   get queue(): string {
-    return hostQueue(this.id)
+    return queueOf(this.party)
   }
 
   /** What it can call at a gateway, with that token or a good one. */
   async at(port: number, token?: string): Promise<Connection['workflowService']> {
-    const authorization = `Bearer ${token ?? (await gatewayToken({ hostId: this.id, key: this.key }))}`
+    const authorization = `Bearer ${token ?? (await gatewayToken({ party: this.party, key: this.key }))}`
     const connection = Connection.lazy({
       address: `127.0.0.1:${port}`,
       metadata: { authorization },
@@ -70,11 +75,12 @@ export const openTemporal = (): Connection => Connection.lazy(temporalConnection
 
 const { KEELSON_TEMPORAL_NAMESPACE: namespace } = stackSettings()
 
-/** Starts a workflow that gives a host a task with this input, and has no worker. Returns its id. */
+/** Starts a workflow that gives a party a task with this input, and has no worker. Returns its id. */
 export async function giveTask(
   temporal: Connection,
   taskQueue: string,
   input: (workflowId: string) => Promise<Payload[]>,
+  activity = 'workOnHost',
 ): Promise<string> {
   const workflowId = `by-hand-${newId()}`
   const queue = { name: workflowId }
@@ -96,7 +102,7 @@ export async function giveTask(
         commandType: CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
         scheduleActivityTaskCommandAttributes: {
           activityId: '1',
-          activityType: { name: 'workOnHost' },
+          activityType: { name: activity },
           taskQueue: { name: taskQueue },
           input: { payloads: await input(workflowId) },
           scheduleToCloseTimeout: { seconds: 600 as never },

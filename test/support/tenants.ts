@@ -5,6 +5,7 @@ import type { Limits } from '../../models/identity/limits.ts'
 import { openSession } from '../../models/identity/session-tokens.ts'
 import { Tenant } from '../../models/identity/tenants.ts'
 import { User } from '../../models/identity/users.ts'
+import { AiDeployment } from '../../models/ai/deployments.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { LoadBalancer } from '../../models/network/load-balancers.ts'
 import { RagStore } from '../../models/retrieval/stores.ts'
@@ -90,11 +91,16 @@ export async function makeUser(tenant_id: string, roles: string[]): Promise<Clie
 export const makeOperator = async (): Promise<Client> => (await makeTenant()).user('operator')
 
 /**
- * Deletes the tenants' deploy servers, load balancers, stores of retrieval, instances and disks through the API. Fails if anything of theirs
- * is left.
+ * Deletes the tenants' deployments of AI workflows, deploy servers, load balancers, stores of retrieval, instances and disks
+ * through the API. Fails if anything of theirs is left.
  */
 export async function removeTenants(): Promise<void> {
   for (const tenant of made.splice(0)) {
+    const deployed = await AiDeployment.find({ tenant_id: tenant.id }).lean()
+    for (const { workflow_id, status } of deployed)
+      if (status !== 'deleting')
+        await (await tenant.owner.begin('POST', `/api/v1/workflows/${workflow_id}/undeploy`)).operation.end()
+    await eventually(async () => (await AiDeployment.countDocuments({ tenant_id: tenant.id })) === 0)
     const servers = await DeployServer.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
     const kept = servers.filter(({ status }) => status !== 'deleting')
     for (const { _id } of kept) await (await tenant.owner.deployServers.delete(_id)).operation.end()

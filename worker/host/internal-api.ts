@@ -1,5 +1,4 @@
 import { Readable } from 'node:stream'
-import { SignJWT } from 'jose'
 import { z } from 'zod'
 import {
   CodecKeys,
@@ -10,15 +9,11 @@ import {
   HostNetworks,
   type HostReport,
   type HostSamples,
-  hostTokenType,
-  internalAudience,
-  internalTokenSec,
   type LogPiece,
   LogPieceTaken,
   logPieceType,
   MachineTransfer,
   ReportAnswer,
-  requestHash,
 } from '../../lib/host-protocol.ts'
 import {
   type BuildLogPart,
@@ -41,8 +36,8 @@ import {
   targetFailedCode,
 } from '../../lib/backup-protocol.ts'
 import { type ArchiveReport, DatabaseArchivesOnHost, type SegmentPlace } from '../../lib/archive-protocol.ts'
-import { newId } from '../../lib/ids.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
+import { requestToken } from '../../lib/party-tokens.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { ToolCommand } from '../../lib/tool-protocol.ts'
 import type { Credential } from './enrolment.ts'
@@ -78,17 +73,8 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
   /** Each request has a token of its own, also one that is sent again: the API takes a token once. */
   async function ask(path: string, init: RequestInit, withinMs: number): Promise<Response> {
     const url = new URL(`/internal/v1/hosts/${hostId}/${path}`, apiUrl)
-    const token = await new SignJWT({
-      req: requestHash(init.method ?? 'GET', `${url.pathname}${url.search}`),
-    })
-      .setProtectedHeader({ alg: 'EdDSA', typ: hostTokenType })
-      .setIssuer(hostId)
-      .setSubject(hostId)
-      .setAudience(internalAudience)
-      .setJti(newId())
-      .setIssuedAt()
-      .setExpirationTime(`${internalTokenSec} s`)
-      .sign(key)
+    const asked = { method: init.method ?? 'GET', target: `${url.pathname}${url.search}` }
+    const token = await requestToken({ party: { kind: 'host', id: hostId }, key }, asked)
     return send(url, init, { token, withinMs })
   }
 

@@ -1,6 +1,6 @@
 import { newId } from '../../../lib/ids.ts'
 import type { Answer, Json } from './ask.ts'
-import type { Caller } from './caller.ts'
+import type { Accepted, Caller } from './caller.ts'
 
 /** The fields of an AI workflow that tests read from the API. */
 export interface AiWorkflowBody extends Json {
@@ -54,6 +54,12 @@ export function aiWorkflowsOf(caller: Caller) {
       if (status !== 201) throw new Error(`${status} ${JSON.stringify(body)}`)
       return workflows.get(id)
     },
+    askDeploy: (id: string, body?: Json): Promise<Answer> => caller.ask('POST', `${path}/${id}/deploy`, body),
+    askUndeploy: (id: string): Promise<Answer> => caller.ask('POST', `${path}/${id}/undeploy`),
+    /** The request must be accepted. */
+    deploy: (id: string, body?: Json): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/deploy`, body),
+    undeploy: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/undeploy`),
     versions: async (id: string) =>
       (await caller.get<{ items: VersionBody[] }>(`${path}/${id}/versions?sort_by=version&order=asc`)).items,
     version: (id: string, version: number) => caller.get<VersionBody>(`${path}/${id}/versions/${version}`),

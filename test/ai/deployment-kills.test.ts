@@ -1,0 +1,89 @@
+import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { platformCodec } from '../../lib/temporal.ts'
+import { queueOf } from '../../lib/parties.ts'
+import { Runner } from '../../models/ai/runners.ts'
+import { instanceKinds } from '../../models/compute/instance-kinds.ts'
+import { specOf } from '../support/ai/specs.ts'
+import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
+import { engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { eventsOf, giveTask, openTemporal } from '../support/host-calls.ts'
+import { platform, startAll } from '../support/platform.ts'
+import { sampled } from '../support/sampled.ts'
+import { stackSettings } from '../support/stack.ts'
+import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+
+// What remains of a deployment if a process is killed while it is made or ended: one runner that takes work, or nothing.
+
+jest.setTimeout(600_000)
+
+const settings = stackSettings()
+const temporal = openTemporal()
+let tenant: TestTenant
+let workflows: ReturnType<typeof aiWorkflowsOf>
+let id: string
+beforeAll(async () => {
+  tenant = await makeTenant()
+  workflows = aiWorkflowsOf(tenant.owner)
+  const say = { kind: 'template', value: 'hello' }
+  id = (await workflows.published(specOf({ say }, { models: {}, output: null }))).id
+})
+afterEach(startAll)
+afterAll(async () => {
+  await removeTenants()
+  await temporal.close()
+})
+
+const { model: Container } = instanceKinds.container
+const containers = () => Container.find({ tenant_id: tenant.id, managed_by: { $ne: null } }).lean()
+
+/** Gives the runner a task, and waits until it has done it. */
+async function takesWork(): Promise<void> {
+  const { deployment } = (await workflows.get(id)) as unknown as { deployment: { id: string } }
+  const codec = platformCodec(settings)
+  const none = (workflowId: string) => codec.encode([], { type: 'workflow', workflowId } as never)
+  const queue = queueOf({ kind: 'runner', id: deployment.id })
+  const task = await giveTask(temporal, queue, none, 'answerOnRunner')
+  await eventually(async () =>
+    (await eventsOf(temporal, task)).some((event) => event.activityTaskCompletedEventAttributes),
+  )
+}
+
+const cases = (['worker', 'host', 'gateway', 'temporal', 'mongodb', 'api'] as const).flatMap((role) =>
+  ['starting', 'waiting'].map((step) => ({ role, step })),
+)
+
+test.each(sampled(cases, 3))(
+  'a runner is made once, and ended, if $role is killed at the step "$step"',
+  async ({ role, step }) => {
+    const { operation } = await workflows.deploy(id)
+    await eventually(async () => {
+      const { step: present, state } = await operation.now()
+      return present?.startsWith(step) || !['pending', 'running'].includes(state)
+    })
+    await platform.restartKilled(role)
+    await operation.success()
+    expect(await containers()).toHaveLength(1)
+    await takesWork()
+
+    const { operation: end } = await workflows.undeploy(id)
+    await platform.restartKilled(role)
+    await end.success()
+    expect(await containers()).toEqual([])
+    expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
+    expect(await Runner.countDocuments({ tenant_id: tenant.id })).toBe(0)
+    expect(await tenant.holds()).toEqual(holdsNothing)
+  },
+)
+
+test('a runner takes work again after it, its host’s program or the gateway was killed', async () => {
+  await (await workflows.deploy(id)).operation.success()
+  const [container] = await containers()
+  await engine.kill(container?._id ?? '')
+  await takesWork()
+  for (const role of ['host', 'gateway'] as const) {
+    await platform.restartKilled(role)
+    await takesWork()
+  }
+  await (await workflows.undeploy(id)).operation.success()
+})

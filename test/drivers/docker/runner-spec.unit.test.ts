@@ -1,0 +1,75 @@
+import { describe, expect, test } from '@jest/globals'
+import type { ContainerSpec } from '../../../drivers/containers.ts'
+import { createOptions, type Made, specHash } from '../../../drivers/docker/spec.ts'
+
+// What confines a runner of AI workflows, as the engine is told.
+
+const spec: ContainerSpec = {
+  id: 'c',
+  tenant_id: 't',
+  name: 'web',
+  image: 'busybox:latest',
+  image_digest: null,
+  command: ['sleep', '1'],
+  entrypoint: [],
+  cpu_cores: 1,
+  memory_mib: 64,
+  restart_policy: 'always',
+  ports: [],
+  log_cap_mib: 16,
+  health_check: null,
+}
+const made = (over: Partial<ContainerSpec>, network: string | null): Made => ({
+  hostId: 'h',
+  spec: { ...spec, ...over },
+  configVars: {},
+  operationId: 'o',
+  image: { id: 'sha256:i', digest: 'sha256:d' },
+  ports: [],
+  logBacklogMib: 0,
+  mostOpenFiles: 1024,
+  io: null,
+  joined: false,
+  network,
+})
+const mount = { host_path: '/run/keelson/doors/c', mount_path: '/run/keelson', read_only: true }
+
+test('a runner has no network, no capabilities, no writable file system and no user of its host', () => {
+  const { User, Labels, HostConfig } = createOptions(
+    made({ runner: 'r', mounts: [mount] }, 'none'),
+    '127.0.0.1',
+  )
+  expect({ User, runner: Labels?.['keelson.runner'] }).toEqual({ User: '65534:65534', runner: 'r' })
+  expect(HostConfig).toMatchObject({
+    NetworkMode: 'none',
+    CapDrop: ['ALL'],
+    SecurityOpt: ['no-new-privileges'],
+    ReadonlyRootfs: true,
+    PidsLimit: 256,
+    Tmpfs: { '/tmp': 'rw,noexec,nosuid,nodev,size=16m' },
+    Mounts: [{ Type: 'bind', Source: mount.host_path, Target: '/run/keelson', ReadOnly: true }],
+  })
+  expect(HostConfig?.CapAdd).toBeUndefined()
+})
+
+describe('another container', () => {
+  test('has none of this', () => {
+    const { User, Labels, HostConfig } = createOptions(made({}, null), '127.0.0.1')
+    expect([User, Labels?.['keelson.runner'], HostConfig?.ReadonlyRootfs, HostConfig?.Tmpfs]).toEqual(
+      Array(4).fill(undefined),
+    )
+    expect(HostConfig?.CapDrop).not.toContain('ALL')
+  })
+
+  test('keeps the hash that it had before there were runners: another one would make it anew', () => {
+    expect(specHash(spec, { A: '1' }, 'sha256:d')).toBe(
+      '2d6dbe98179f0d0dd8f44433560aa2b0474bb62e752cdb5b1fee81c105728f2c',
+    )
+    expect(specHash({ ...spec, machine: true }, { A: '1' }, 'sha256:d')).toBe(
+      '6df5c6e4b2696e8385ecc14405c2421ba6bd2c367c2d515338123a0740b09e5b',
+    )
+    expect(specHash({ ...spec, runner: 'r' }, { A: '1' }, 'sha256:d')).not.toBe(
+      specHash({ ...spec, runner: 's' }, { A: '1' }, 'sha256:d'),
+    )
+  })
+})

@@ -1,0 +1,101 @@
+import { once } from 'node:events'
+import { type IncomingMessage, request as ask } from 'node:http'
+import { type AddressInfo, connect, createServer } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { z } from 'zod'
+import { CodecKeys } from '../../lib/host-protocol.ts'
+import { type Credential, requestToken } from '../../lib/party-tokens.ts'
+import { RunnerSpec } from '../../lib/runner-protocol.ts'
+import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
+
+// A runner's way out: the socket that its host has put in its container (worker/host/door.ts).
+
+/** The API refused (`status`), or did not answer (no status). */
+export class DoorFault extends Error {
+  override readonly name = 'DoorFault'
+  readonly code: string
+  readonly permanent: boolean
+  readonly status: number | null
+
+  constructor(status: number | null, code: string, message: string, cause?: unknown) {
+    super(message, { cause })
+    this.status = status
+    this.code = code
+    this.permanent = status !== null && status < 500 && ![401, 408, 429].includes(status)
+  }
+}
+
+/**
+ * A port of the runner's own loopback that leads to the door, byte by byte: the SDK takes no socket of a file as its proxy.
+ * Returns `host:port`.
+ */
+export async function openPort(door: string): Promise<string> {
+  const server = createServer((near) => {
+    const far = connect(door)
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      one.on('error', () => {}) // it closes then
+      one.once('close', () => other.destroy())
+      one.pipe(other)
+    }
+  })
+  server.unref()
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  return `127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+const answersWithinMs = 10_000
+
+export type RunnerApi = ReturnType<typeof makeRunnerApi>
+
+/** API calls of a runner, signed with its key. All throw DoorFault. */
+export function makeRunnerApi(door: string, credential: Credential) {
+  /** Each request has a token of its own: the API takes a token once. */
+  async function call<S extends z.ZodType>(path: string, schema: S): Promise<z.infer<S>> {
+    const target = `/internal/v1/runners/${credential.party.id}/${path}`
+    const token = await requestToken(credential, { method: 'GET', target })
+    const { status, said } = await send(door, target, token).catch((cause: unknown) => {
+      throw new DoorFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
+    })
+    if (status === 200) return schema.parse(JSON.parse(said))
+    const { code, title } = refusalIn(said)
+    throw new DoorFault(status, code, `The platform’s API refused: ${title}`)
+  }
+
+  return {
+    /** The keys of the payloads that this runner gets and sends. */
+    codecKeys: async (): Promise<KeyRing> =>
+      parseKeyRing((await call('codec-keys', CodecKeys)).keys, 'the runner’s codec keys'),
+
+    /** What it carries out. */
+    spec: async (): Promise<RunnerSpec> => call('spec', RunnerSpec),
+  }
+}
+
+async function send(
+  socketPath: string,
+  path: string,
+  token: string,
+): Promise<{ status: number; said: string }> {
+  const asked = ask({
+    socketPath,
+    path,
+    headers: { authorization: `Bearer ${token}` },
+    signal: AbortSignal.timeout(answersWithinMs),
+  })
+  asked.end()
+  const [answer] = (await once(asked, 'response')) as [IncomingMessage]
+  return { status: answer.statusCode ?? 0, said: await text(answer) }
+}
+
+const Refusal = z.object({ code: z.string(), title: z.string() })
+
+function refusalIn(said: string): z.infer<typeof Refusal> {
+  try {
+    return Refusal.parse(JSON.parse(said))
+  } catch {
+    return { code: 'refused', title: 'no reason is given' }
+  }
+}

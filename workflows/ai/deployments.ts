@@ -1,0 +1,48 @@
+import { proxyActivities, proxyLocalActivities } from '@temporalio/workflow'
+import type { AiDeploymentActivities } from '../../activities/ai/deployments.ts'
+import type { RunnerActivities } from '../../activities/runner/nodes.ts'
+import { durable, type Work } from '../durable.ts'
+import { remove } from '../remove.ts'
+import { together } from '../together.ts'
+
+const records = proxyLocalActivities<AiDeploymentActivities>({
+  startToCloseTimeout: '10 s', // a few queries
+  retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+/** The activities of one runner. */
+const onRunner = (id: string) =>
+  proxyActivities<RunnerActivities>({
+    taskQueue: `runner-${id}`,
+    // A runner begins in a few seconds, on a busy host in half a minute.
+    scheduleToCloseTimeout: '3 minutes',
+    startToCloseTimeout: '10 s', // it only answers
+    retry: { initialInterval: '500 ms', maximumInterval: '10 s' },
+  })
+
+/** Starts a runner for the version. After a failure there is no runner. */
+export const createAiDeployment = durable(
+  async ({ id, carryOut, undo, progress }) => {
+    const container = await records.planAiRunner(id)
+    progress('starting the runner')
+    undo(() => records.noteAiDeployment(id, { container_id: null }))
+    const container_id = await carryOut({ kind: 'container' }, 'create', container, { key: 'container' })
+    await records.noteAiDeployment(id, { container_id })
+    progress('waiting until the runner answers')
+    await onRunner(id).answerOnRunner()
+    return { status: 'ready' }
+  },
+  { onFailure: 'error' },
+)
+
+/** Ends the runner: from its first step on, it gets no work and is refused everywhere. */
+export const deleteAiDeployment = durable(
+  async (work: Work<unknown>) => {
+    const { id, progress } = work
+    progress('ending the runner')
+    const containers = await records.endAiRunner(id)
+    await together(containers.map((one) => remove(work, 'container', one)))
+    return 'deleted'
+  },
+  { final: true, onFailure: 'error' },
+)
