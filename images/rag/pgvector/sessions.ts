@@ -1,4 +1,4 @@
-import { Pool, type PoolClient, types } from 'pg'
+import { Pool, type PoolClient, TypeOverrides } from 'pg'
 import { StoreError } from '../errors.ts'
 import { pgFaultOf } from './errors.ts'
 import { database, superuser } from './postgres.ts'
@@ -19,17 +19,9 @@ export class Sessions {
   readonly #pool: Pool
 
   constructor(host: string) {
-    this.#pool = new Pool({
-      host,
-      user: superuser,
-      database,
-      max: mostSessions,
-      // Counts and numbers are all below 2 ** 53.
-      types: {
-        getTypeParser: ((type: number, format?: 'text') =>
-          type === int8 ? Number : types.getTypeParser(type, format)) as typeof types.getTypeParser,
-      },
-    })
+    const types = new TypeOverrides()
+    types.setTypeParser(int8, Number) // counts and numbers are all below 2 ** 53
+    this.#pool = new Pool({ host, user: superuser, database, max: mostSessions, types })
     this.#pool.on('error', () => {}) // an idle session has ended: the next one is new
   }
 

@@ -58,7 +58,7 @@ export async function openPgvectorServer(env: Record<string, string> = {}): Prom
     ...(user !== null && { RAG_USER: String(user) }),
     ...env,
   })
-  const { close } = served
+  const close = served.close.bind(served)
   return Object.assign(served, {
     async close() {
       await served.stop() // a killed process would leave its database
