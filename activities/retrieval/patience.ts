@@ -1,7 +1,7 @@
 import { activityInfo, ApplicationFailure } from '@temporalio/activity'
 import { ExtractionEnded } from '../../drivers/errors.ts'
 import { BlobMissing } from '../../lib/blob-store.ts'
-import { EmbeddingFailed } from '../../models/retrieval/embeddings.ts'
+import { ModelFailed } from '../../models/retrieval/embeddings.ts'
 import { type ErrorCode, StoreError } from '../../models/retrieval/store-rules.ts'
 
 // How long work on documents waits for a store or an embedder that is away. The pauses between attempts are those of
@@ -26,7 +26,7 @@ export async function patiently<T>(
   } catch (error) {
     if (error instanceof StoreError)
       throw failureOf(error, passing.includes(error.code) ? 'store_unavailable' : null)
-    if (error instanceof EmbeddingFailed)
+    if (error instanceof ModelFailed)
       throw failureOf(error, error.permanent ? null : 'embedder_unavailable')
     if (error instanceof ExtractionEnded) throw failureOf(error, error.code)
     if (error instanceof BlobMissing)

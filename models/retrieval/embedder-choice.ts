@@ -3,7 +3,7 @@ import { providerNames, providerOf } from '../connectors/catalogue.ts'
 import { Connector, type ConnectorDocument } from '../connectors/connectors.ts'
 import { holdConnector } from '../connectors/uses.ts'
 import { type CollectionEmbedder, remoteEmbedder } from './embedders.ts'
-import { EmbeddingFailed, type Embeddings, type EmbeddingsAsked } from './embeddings.ts'
+import { ModelFailed, type Embeddings, type EmbeddingsAsked } from './embeddings.ts'
 import { answered } from './problems.ts'
 import type { RagStoreDocument } from './stores.ts'
 
@@ -55,7 +55,7 @@ async function remote(
   const { vectors } = await answered(
     asking.catch((error: unknown) => {
       // A spent budget is none of the model's faults.
-      if (error instanceof EmbeddingFailed && error.permanent && error.code !== 'budget_exceeded')
+      if (error instanceof ModelFailed && error.permanent && error.code !== 'budget_exceeded')
         throw invalid('/embedder/model', `embeds nothing: ${error.message}`)
       throw error
     }),

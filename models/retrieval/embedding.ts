@@ -1,11 +1,11 @@
 import type { CollectionEmbedder } from './embedders.ts'
-import { EmbeddingFailed, type Embeddings, type EmbeddingsAsked } from './embeddings.ts'
+import { ModelFailed, type Embeddings, type EmbeddingsAsked } from './embeddings.ts'
 
 // Vectors of a collection's embedder, for its chunks and for questions to it.
 
 type For = Pick<EmbeddingsAsked, 'tenant_id' | 'purpose'> & { signal?: AbortSignal }
 
-/** Throws EmbeddingFailed, also if the model gives vectors of another length than it did. */
+/** Throws ModelFailed, also if the model gives vectors of another length than it did. */
 export async function embed(
   embeddings: Embeddings,
   { id, name, dimensions, connector_id }: CollectionEmbedder,
@@ -17,7 +17,7 @@ export async function embed(
   const { vectors } = await embeddings.embed(texts, { ...asked, connector_id: connector_id ?? null, model })
   const other = vectors.find(({ length }) => length !== dimensions)
   if (other)
-    throw new EmbeddingFailed(
+    throw new ModelFailed(
       `The vectors of ${name} have ${other.length} dimensions now, and the collection’s have ${dimensions}: change its embedder`,
       { code: 'embedder_changed', permanent: true, status: 409 },
     )
@@ -44,7 +44,7 @@ async function embedWhole(
   } catch (error) {
     // Providers name no text, and each says it in its own way.
     const mayBeTooLong =
-      error instanceof EmbeddingFailed && [400, 413, 422].includes(error.status ?? 0) && error.permanent
+      error instanceof ModelFailed && [400, 413, 422].includes(error.status ?? 0) && error.permanent
     const [text = ''] = texts
     if (!mayBeTooLong || (texts.length === 1 && text.length <= shortText)) throw error
     if (texts.length === 1) return [meanOf(await embedWhole(embedAll, halvesOf(text)))]

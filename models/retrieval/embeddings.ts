@@ -9,8 +9,8 @@ import { type RankedText, rankingIn } from './ranking.ts'
 // budgets and adds the connectors' secrets. Each request has a token of its own.
 
 /** No vectors, or no ranking. The message is for the tenant. */
-export class EmbeddingFailed extends Error {
-  override readonly name = 'EmbeddingFailed'
+export class ModelFailed extends Error {
+  override readonly name = 'ModelFailed'
   /**
    * The model gateway's (docs/model-gateway.md) or the provider's; without one, `embedding_refused` or `embedder_unavailable`,
    * of a ranking `rerank_refused` or `reranker_unavailable`. `unreadable_embeddings`, `unreadable_ranking`: the answer is no
@@ -52,7 +52,7 @@ export interface EmbeddingsAsked {
 
 export interface Embeddings {
   /**
-   * The vectors in the order of the texts, none of which may be empty. Rejects with EmbeddingFailed, the signal's reason, or
+   * The vectors in the order of the texts, none of which may be empty. Rejects with ModelFailed, the signal's reason, or
    * what the database throws. Texts that were embedded before that have taken their tokens.
    */
   embed(texts: string[], asked: EmbeddingsAsked): Promise<Embedded>
@@ -105,9 +105,9 @@ export function openEmbeddings(url: string, { issue = issueToken, withinMs = usu
       return read(answer)
     } catch (error) {
       signal?.throwIfAborted()
-      if (error instanceof EmbeddingFailed) throw error
+      if (error instanceof ModelFailed) throw error
       if (error instanceof errors.ResponseExceededMaxSizeError) throw unreadable('it is too long', codes)
-      throw new EmbeddingFailed('The model gateway does not answer', {
+      throw new ModelFailed('The model gateway does not answer', {
         code: codes.unavailable,
         permanent: false,
         cause: error,
@@ -157,7 +157,7 @@ async function tokenFor(
   } catch (error) {
     if (!(error instanceof Problem)) throw error
     const { code, message, status } = error
-    throw new EmbeddingFailed(message, { code, permanent: true, status, cause: error })
+    throw new ModelFailed(message, { code, permanent: true, status, cause: error })
   }
 }
 
@@ -176,13 +176,13 @@ const codesOf = {
 type Codes = (typeof codesOf)['embeddings']
 
 /** Of a provider's error, too, which the gateway passes on. */
-function refusalOf(status: number, answer: string, codes: Codes): EmbeddingFailed {
+function refusalOf(status: number, answer: string, codes: Codes): ModelFailed {
   const { code, message } = Object(Object(parsed(answer)).error) as Record<string, unknown>
   const permanent = status < 500 && status !== 408 && status !== 429
   const why = typeof message === 'string' && message ? message.slice(0, 500) : `The answer was ${status}`
   const known = typeof code === 'string' && /^[a-z_]{1,50}$/.test(code)
   const usual = permanent ? codes.refused : codes.unavailable
-  return new EmbeddingFailed(why, { code: known ? code : usual, permanent, status })
+  return new ModelFailed(why, { code: known ? code : usual, permanent, status })
 }
 
 /** The gateway's own list: nobody else makes it. */
@@ -221,8 +221,8 @@ function vectorIn(embedding: unknown): Float32Array {
   return vector
 }
 
-const unreadable = (why: string, codes: Codes = codesOf.embeddings): EmbeddingFailed =>
-  new EmbeddingFailed(`The model’s answer cannot be read: ${why}`, {
+const unreadable = (why: string, codes: Codes = codesOf.embeddings): ModelFailed =>
+  new ModelFailed(`The model’s answer cannot be read: ${why}`, {
     code: codes.unreadable,
     permanent: false,
     status: 200,

@@ -1,5 +1,5 @@
 import { InvalidInput, Problem, TooManyRequests, Unavailable } from '../../lib/problem.ts'
-import { EmbeddingFailed } from './embeddings.ts'
+import { ModelFailed } from './embeddings.ts'
 import { StoreError } from './store-rules.ts'
 
 // What the store and the model gateway refuse, as the API says it.
@@ -24,7 +24,7 @@ export async function answered<T>(asking: Promise<T>): Promise<T> {
 
 const problemOf = (error: unknown): unknown => {
   if (error instanceof StoreError) return ofStore(error)
-  if (error instanceof EmbeddingFailed) return ofEmbedding(error)
+  if (error instanceof ModelFailed) return ofEmbedding(error)
   // Of a signal.
   if (error instanceof DOMException && error.name === 'TimeoutError') return noEmbedder(error)
   return error
@@ -39,7 +39,7 @@ function ofStore(error: StoreError): Problem {
   return new Unavailable('The store does not answer: try again', error)
 }
 
-function ofEmbedding(error: EmbeddingFailed): Problem {
+function ofEmbedding(error: ModelFailed): Problem {
   const { code, message, permanent, status } = error
   if (code === 'text_too_long')
     return new InvalidInput(422, [

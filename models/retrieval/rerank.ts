@@ -1,5 +1,5 @@
 import type { ScorePart } from '../../images/rag/store.ts'
-import { EmbeddingFailed, type Embeddings } from './embeddings.ts'
+import { ModelFailed, type Embeddings } from './embeddings.ts'
 
 // The second look at the hits of a search, by a model of a connector that reads the question and each text together.
 
@@ -67,7 +67,7 @@ const textOf = ({ context, text }: Rankable): string => (context ? `${context}\n
 
 /** Throws what is none of the provider's or the model gateway's. */
 function failureOf(error: unknown, withinMs: number): NonNullable<RerankReport['failure']> {
-  if (error instanceof EmbeddingFailed) return { code: error.code, reason: error.message }
+  if (error instanceof ModelFailed) return { code: error.code, reason: error.message }
   if (error instanceof DOMException && error.name === 'TimeoutError')
     return { code: 'rerank_timeout', reason: `The model did not answer within ${withinMs / 1000} s` }
   throw error

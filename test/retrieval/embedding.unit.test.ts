@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals'
 import { type CollectionEmbedder, isSameEmbedder, remoteEmbedder } from '../../models/retrieval/embedders.ts'
 import { embed, embedChunks } from '../../models/retrieval/embedding.ts'
-import { EmbeddingFailed, type Embeddings, type EmbeddingsAsked } from '../../models/retrieval/embeddings.ts'
+import { ModelFailed, type Embeddings, type EmbeddingsAsked } from '../../models/retrieval/embeddings.ts'
 
 // Vectors by the embedder of a collection.
 
@@ -11,7 +11,7 @@ const remote = remoteEmbedder(place, 'm', 2)
 const asked = { tenant_id: 't1', purpose: { kind: 'collection', id: 'k1' } } as const
 
 const refused = (status: number, permanent = true) =>
-  new EmbeddingFailed('It says no', { code: 'embedding_refused', permanent, status })
+  new ModelFailed('It says no', { code: 'embedding_refused', permanent, status })
 
 /** A model that refuses texts of more than `most` characters, by this error. */
 function modelOf({ most = Infinity, error = refused(400), length = 2 } = {}) {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import { faultOf, typeByName } from '../../models/retrieval/document-types.ts'
-import { EmbeddingFailed } from '../../models/retrieval/embeddings.ts'
+import { ModelFailed } from '../../models/retrieval/embeddings.ts'
 import { kept, placeIn } from '../../models/retrieval/places.ts'
 import { answered } from '../../models/retrieval/problems.ts'
 import { StoreError } from '../../models/retrieval/store-rules.ts'
@@ -68,7 +68,7 @@ test('a hit shows the chunk’s own text, its headings and its place', () => {
 })
 
 const ofGateway = (code: string, status: number | null, permanent: boolean) =>
-  new EmbeddingFailed('why', { code, status, permanent })
+  new ModelFailed('why', { code, status, permanent })
 
 async function refused(failing: Error): Promise<unknown> {
   try {

@@ -9,7 +9,7 @@ import { openEmbedder } from '../../../drivers/onnx/embedder.ts'
 import { readEmbedder } from '../../../drivers/onnx/files.ts'
 import type { Embedder, Filter, Store } from '../../../images/rag/store.ts'
 import { embedChunks } from '../../../models/retrieval/embedding.ts'
-import { EmbeddingFailed, type Embeddings } from '../../../models/retrieval/embeddings.ts'
+import { ModelFailed, type Embeddings } from '../../../models/retrieval/embeddings.ts'
 import { readLayout } from '../../lib/settings.ts'
 import { machine, type Row, table } from '../measure.ts'
 import {
@@ -98,7 +98,7 @@ async function embeddedLikeUploads(model: Model, texts: string[]): Promise<Float
       model.embed(some).catch((error: unknown) => {
         if (!(error instanceof TextTooLong)) throw error
         const { code, message } = error
-        throw new EmbeddingFailed(message, { code, permanent: true, status: 400 })
+        throw new ModelFailed(message, { code, permanent: true, status: 400 })
       }),
   }
   const purpose = { kind: 'document', id: 'bench' } as const
