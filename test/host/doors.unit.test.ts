@@ -8,7 +8,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
-import { asyncLocalStorage } from '@temporalio/activity'
 import { NativeConnection } from '@temporalio/worker'
 import { makeContainersOnHost } from '../../activities/host/containers.ts'
 import { newId } from '../../lib/ids.ts'
@@ -16,6 +15,7 @@ import { makeLogger } from '../../lib/log.ts'
 import { makeSelfSigned } from '../../lib/self-signed.ts'
 import { doorName, type Outside } from '../../worker/host/door.ts'
 import { type Doors, makeDoors } from '../../worker/host/doors.ts'
+import { inActivity } from '../support/in-activity.ts'
 import { eventually } from '../support/eventually.ts'
 
 // The way out of a runner, whose container has no other. What comes through it may be hostile.
@@ -360,10 +360,6 @@ test('a runner starts with its door and the names of what is behind it, and no o
   await inActivity(() => activities.removeContainerOnHost(with_))
   expect(existsSync(join(run, with_))).toBe(false)
 })
-
-/** With what the activities of containers ask of theirs. */
-const inActivity = <T>(work: () => Promise<T>): Promise<T> =>
-  asyncLocalStorage.run({ info: {}, cancellationSignal: new AbortController().signal } as never, work)
 
 /** As a runner connects: the SDK takes no socket of a file, so a port of its own leads to the door. */
 async function connectByDoor(gatewayUrl: string, path = door()): Promise<NativeConnection> {
