@@ -470,7 +470,7 @@ const modelGateway = z.object({
     .int()
     .min(1)
     .max(64)
-    .default(1)
+    .default(2)
     .describe(
       'Threads that each of these models may use, on each replica of the model gateway; each takes some 270 MiB for the platform’s own model, once it is called',
     ),
