@@ -112,9 +112,12 @@ export interface Caller {
 export async function makeCaller(
   tenant_id: string,
   connector_id: string | null,
-  { budget = null, fallbacks = [] }: { budget?: number | null; fallbacks?: Fallback[] } = {},
+  {
+    budget = null,
+    fallbacks = [],
+    purpose = { kind: 'session', id: newId() },
+  }: { budget?: number | null; fallbacks?: Fallback[]; purpose?: Purpose } = {},
 ): Promise<Caller> {
-  const purpose: Purpose = { kind: 'session', id: newId() }
   const { token } = await issueToken({ tenant_id, purpose, connector_id, fallbacks }, budget)
   return {
     token,
