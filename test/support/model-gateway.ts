@@ -11,6 +11,7 @@ import type { ProviderName } from '../../models/connectors/catalogue.ts'
 import { Connector } from '../../models/connectors/connectors.ts'
 import { sealCredential } from '../../models/connectors/credentials.ts'
 import { LlmCall, type CallDocument } from '../../models/llm/calls.ts'
+import type { Budget } from '../../models/llm/ledgers.ts'
 import { makePrices } from '../../models/llm/prices.ts'
 import type { Purpose } from '../../models/llm/purposes.ts'
 import { type Fallback, issueToken } from '../../models/llm/tokens.ts'
@@ -116,7 +117,7 @@ export async function makeCaller(
     budget = null,
     fallbacks = [],
     purpose = { kind: 'session', id: newId() },
-  }: { budget?: number | null; fallbacks?: Fallback[]; purpose?: Purpose } = {},
+  }: { budget?: Budget | number | null; fallbacks?: Fallback[]; purpose?: Purpose } = {},
 ): Promise<Caller> {
   const { token } = await issueToken({ tenant_id, purpose, connector_id, fallbacks }, budget)
   return {
