@@ -76,7 +76,7 @@ const storeRoom = {
     .nonnegative()
     .default(5)
     .describe(
-      'Space that stays free on MongoDB’s disk: below it, output, artifacts and backups in GridFS are refused, and everything else goes on; 0: no such limit',
+      'Space that stays free on MongoDB’s disk: below it, output, artifacts and backups in GridFS are refused, answers of models are not kept, and everything else goes on; 0: no such limit',
     ),
 }
 
@@ -463,6 +463,7 @@ const modelGateway = z.object({
   ...common,
   ...metrics(7093),
   ...mongodb,
+  ...storeRoom,
   ...outbound,
   ...embedders,
   KEELSON_EMBEDDER_THREADS: z.coerce

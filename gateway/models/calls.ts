@@ -14,9 +14,10 @@ import { partiesOf } from '../../models/llm/parties.ts'
 import { noUsage, type PriceOf, type Usage } from '../../models/llm/prices.ts'
 import { grantOf, type IssuedGrant } from '../../models/llm/tokens.ts'
 import { CallRefused, type Dialect, dialectOf, type Endpoint, errorBody } from './dialects.ts'
-import { answerOwn } from './own-calls.ts'
+import { answerOwn, ownHeaders } from './own-calls.ts'
 import type { OwnModels } from './own-models.ts'
-import { drainMs, listen, relay, type Relayed } from './relay.ts'
+import { drainMs, headersBack, listen, relay, type Relayed } from './relay.ts'
+import { giveKept, type Keeper, repeatsOf } from './repeats.ts'
 import { type Asked, readAsked } from './requests.ts'
 import type { Slots } from './slots.ts'
 import { type Answered, send, type Target } from './upstream.ts'
@@ -84,10 +85,11 @@ function authenticate({ headers }: IncomingMessage): Promise<IssuedGrant> {
 
 async function metered(context: CallContext, http: Http, grant: IssuedGrant, asked: Asked): Promise<void> {
   const { endpoint } = http
+  const { kept, keeper } = await repeatsOf({ ...http, ...context, mostMs: context.callMs }, grant, asked)
   const begunMs = Date.now()
   const now = new Date(begunMs)
   const one = newCall({
-    _id: newId(),
+    _id: keeper?.call_id ?? newId(),
     tenant_id: grant.tenant_id,
     purpose_kind: grant.purpose.kind,
     purpose_id: grant.purpose.id,
@@ -99,7 +101,7 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
     model: asked.model,
     estimated_input_tokens: asked.input_tokens,
     // A call that takes none reserves none.
-    reserved_tokens: asked.input_tokens + asked.output_tokens,
+    reserved_tokens: kept ? 0 : asked.input_tokens + asked.output_tokens,
     lease_until: new Date(begunMs + context.callMs + drainMs + graceMs),
     created_at: now,
   })
@@ -116,8 +118,9 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
     const { target, isLast } = await admitted(one, end, http.dialect, grant)
     // The caller's next call would find its own reservation in the way.
     const beforeLast = async () => void (isLast && (await record(true)))
-    const sent = { grant, asked, end, begunMs, beforeLast }
-    if (target) await forwarded(context, http, sent, target)
+    const sent = { grant, asked, keeper, end, begunMs, beforeLast }
+    if (kept) giveKept(http.response, kept, end, begunMs)
+    else if (target) await forwarded(context, http, sent, target)
     else await answeredHere(context, http, sent)
   } catch (error) {
     const refused = asRefusal(error)
@@ -127,6 +130,7 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
   } finally {
     // Before a refusal is said, and at once, since the caller waits for it.
     if (!(await record(end.status === 'refused')) && one.isReserved) recordLater(context, record)
+    await keeper?.giveUp()
   }
 }
 
@@ -194,6 +198,8 @@ function refusalFor(lack: Lack): CallRefused {
 interface Sent {
   grant: IssuedGrant
   asked: Asked
+  /** Null: the answer is not kept. */
+  keeper: Keeper | null
   end: CallEnd
   begunMs: number
   beforeLast: () => Promise<void>
@@ -202,12 +208,16 @@ interface Sent {
 async function answeredHere(
   { own, callMs, underWay }: CallContext,
   { response, endpoint, dialect }: Http,
-  { grant, asked, end, begunMs, beforeLast }: Sent,
+  { grant, asked, keeper, end, begunMs, beforeLast: beforeAny }: Sent,
 ): Promise<void> {
   const stop = new AbortController()
   underWay.add(stop)
   try {
     const party = grant.tenant_id
+    const beforeLast = async (answer: Buffer): Promise<void> => {
+      keeper?.add(answer)
+      await Promise.all([beforeAny(), keeper?.keep(200, ownHeaders)])
+    }
     const call = { models: own, endpoint, dialect, asked, party, response, end, begunMs, stop, beforeLast }
     await answerOwn({ ...call, mostMs: callMs })
   } finally {
@@ -216,7 +226,7 @@ async function answeredHere(
 }
 
 async function forwarded(context: CallContext, http: Http, sent: Sent, first: Target): Promise<void> {
-  const { grant, asked, end, begunMs } = sent
+  const { grant, asked, keeper, end, begunMs } = sent
   const { request, response, endpoint, dialect, search } = http
   const stop = new AbortController()
   const timer = setTimeout(() => stop.abort(), context.callMs)
@@ -241,9 +251,13 @@ async function forwarded(context: CallContext, http: Http, sent: Sent, first: Ta
     })
     const beforeLast = async (relayed: Relayed): Promise<void> => {
       noteAnswer(end, answered, relayed, asked)
-      await sent.beforeLast()
+      const keeping = isGood(answered, relayed)
+        ? keeper?.keep(answered.answer.status, headersBack(answered))
+        : null
+      await Promise.all([sent.beforeLast(), keeping])
     }
-    const relayed = await relay(answered, response, { dialect, begunMs, listener, beforeLast })
+    const relaying = { dialect, begunMs, listener, copy: keeper, beforeLast }
+    const relayed = await relay(answered, response, relaying)
     noteAnswer(end, answered, relayed, asked)
   } catch (error) {
     if (listener.left()) end.status = 'interrupted'
@@ -257,6 +271,10 @@ async function forwarded(context: CallContext, http: Http, sent: Sent, first: Ta
     listener.end()
   }
 }
+
+/** Whether a repeated call may have the same answer: it is no failure, and came to its end. */
+const isGood = ({ answer: { status } }: Answered, { tap, broken }: Relayed): boolean =>
+  status >= 200 && status < 300 && tap.isWhole && !broken && !tap.hasFailed
 
 /** How the answer ended, and what it took. */
 function noteAnswer(end: CallEnd, { answer }: Answered, relayed: Relayed, asked: Asked): void {

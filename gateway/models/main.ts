@@ -4,6 +4,7 @@ import { makeLogger } from '../../lib/log.ts'
 import { gauge, serveMetrics } from '../../lib/metrics.ts'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import { makePrices, OwnPrices } from '../../models/llm/prices.ts'
+import { keepStoreRoom } from '../../models/store-room.ts'
 import { openModelGateway } from './server.ts'
 
 // The gateway role for models: what sandboxes reach instead of providers. Stateless, any number of replicas. It is a
@@ -17,6 +18,7 @@ const { KEELSON_MODELS_PRICES_FILE: pricesFile } = settings
 const own = pricesFile ? OwnPrices.parse(JSON.parse(readFileSync(pricesFile, 'utf8'))) : null
 
 await connectDatabase(settings)
+keepStoreRoom(settings, log)
 const gateway = await openModelGateway(settings, makePrices(own), log)
 gauge('keelson_model_calls_open', 'Calls of models that are under way', () => gateway.open())
 const scraped = await serveMetrics('model-gateway', settings, log)

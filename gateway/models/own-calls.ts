@@ -23,8 +23,10 @@ export interface OwnCall {
   /** Ends the call, if the gateway stops. */
   stop: AbortController
   /** Runs before the answer goes to the caller. */
-  beforeLast: () => Promise<void>
+  beforeLast: (answer: Buffer) => Promise<void>
 }
+
+export const ownHeaders = { 'content-type': 'application/json' }
 
 /** Answers the call, and notes in `end` how it went. Throws CallRefused. */
 export async function answerOwn(call: OwnCall): Promise<void> {
@@ -34,8 +36,8 @@ export async function answerOwn(call: OwnCall): Promise<void> {
     end.status = 'succeeded'
     end.http_status = 200
     end.first_byte_ms = Date.now() - begunMs
-    await beforeLast()
-    response.writeHead(200, { 'content-type': 'application/json' }).end(answer)
+    await beforeLast(answer)
+    response.writeHead(200, ownHeaders).end(answer)
   } catch (error) {
     if (response.destroyed) end.status = 'interrupted'
     else if (error instanceof CallRefused && error.status < 500 && !end.input_tokens) end.status = 'refused'

@@ -29,6 +29,8 @@ interface Relaying {
   dialect: Dialect
   begunMs: number
   listener: Listener
+  /** Gets what goes to the caller, whether they are still there or not. */
+  copy: { add(bytes: Buffer): void } | null
   /** Runs before the last of an answer goes to the caller. */
   beforeLast: (relayed: Relayed) => Promise<void>
 }
@@ -36,7 +38,7 @@ interface Relaying {
 const passedBack =
   /^(content-type|content-encoding|cache-control|retry-after(-ms)?|(x-)?request-id|x-should-retry|openai-(model|processing-ms|version)|(x|anthropic)-ratelimit-[\w-]+)$/
 
-function headersBack({ answer }: Answered): Record<string, string | string[]> {
+export function headersBack({ answer }: Answered): Record<string, string | string[]> {
   const all = Object.entries(answer.headers).filter(
     (header): header is [string, string | string[]] => passedBack.test(header[0]) && header[1] !== undefined,
   )
@@ -53,7 +55,7 @@ export async function relay(
   relaying: Relaying,
 ): Promise<Relayed> {
   const { answer, hidden } = answered
-  const { dialect, begunMs, listener, beforeLast } = relaying
+  const { dialect, begunMs, listener, copy, beforeLast } = relaying
   const isStream = String(answer.headers['content-type']).startsWith('text/event-stream')
   const tap = isStream ? tapEvents(dialect, hidden) : tapJson(dialect)
   if (answer.status >= 400) return relayError(answered, response, tap, relaying)
@@ -67,11 +69,13 @@ export async function relay(
     relayed.firstByteMs ||= Date.now() - begunMs
     if (!tap.isWhole) relayed.left = listener.left()
     const bytes = tap.take(chunk)
+    copy?.add(bytes)
     if (tap.isWhole) await beforeLast(relayed)
     await listener.write(bytes)
   }
   if (!tap.isWhole) relayed.left = listener.left()
   const bytes = tap.end()
+  copy?.add(bytes)
   // What follows the end of a stream is of no account.
   if (isStream && tap.isWhole) relayed.broken = false
   await beforeLast(relayed)

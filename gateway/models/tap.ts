@@ -9,6 +9,8 @@ export interface Tap {
   end(): Buffer
   /** Whether the answer has come to its end, as its API says it. */
   readonly isWhole: boolean
+  /** Whether the answer says that it is none, in spite of its status. */
+  readonly hasFailed: boolean
   /** What the answer said; null if nothing, or nothing that can be true. */
   usage(): SaidUsage | null
   /** Bytes of text that the answer had. */
@@ -34,6 +36,7 @@ export function tapJson(dialect: Dialect): Tap {
   let length = 0
   let said: SaidUsage | null = null
   let isWhole = false
+  let hasFailed = false
   return {
     take(chunk) {
       length += chunk.length
@@ -45,12 +48,16 @@ export function tapJson(dialect: Dialect): Tap {
     end() {
       const message = length <= longestJson ? parse(Buffer.concat(chunks).toString()) : null
       said = usageIn(dialect, message)
-      isWhole = true
+      isWhole = message !== null
+      hasFailed = saysFailure(message)
       chunks.length = 0
       return held
     },
     get isWhole() {
       return isWhole
+    },
+    get hasFailed() {
+      return hasFailed
     },
     usage: () => (said && isCredible(said) ? said : null),
     get textBytes() {
@@ -71,6 +78,7 @@ export function tapEvents(dialect: Dialect, hidden: boolean): Tap {
   const said: SaidUsage = {}
   let textBytes = 0
   let isWhole = false
+  let hasFailed = false
   let isTooLong = false
 
   /** Whether the event goes on. */
@@ -85,6 +93,7 @@ export function tapEvents(dialect: Dialect, hidden: boolean): Tap {
     const { type, delta, choices } = Object(message) as Record<string, unknown>
     if (type === 'message_stop' || /^response\.(completed|incomplete|failed)$/.test(String(type)))
       isWhole = true
+    hasFailed ||= saysFailure(message)
     textBytes += textIn(delta) + textIn(choices)
     const usage = usageIn(dialect, message)
     if (usage) Object.assign(said, usage)
@@ -116,6 +125,9 @@ export function tapEvents(dialect: Dialect, hidden: boolean): Tap {
     },
     get isWhole() {
       return isWhole
+    },
+    get hasFailed() {
+      return hasFailed
     },
     usage: () => (Object.keys(said).length && isCredible(said) ? said : null),
     get textBytes() {
@@ -156,6 +168,12 @@ function parse(text: string): unknown {
     return null
   }
 }
+
+/** Both APIs tell a failure in `error`, on top or in the response of an event; OpenAI's responses have a status, too. */
+const saysFailure = (message: unknown): boolean =>
+  [Object(message), Object(Object(message).response)].some(
+    ({ type, status, error }) => type === 'error' || status === 'failed' || (error ?? null) !== null,
+  )
 
 /** The bytes of all texts in a delta. */
 function textIn(delta: unknown, depth = 0): number {

@@ -19,7 +19,9 @@ export interface LedgerDocument {
   tokens: number
   /** Null: no budget. Of a month, the tenant's limit at that moment counts. */
   budget_tokens: number | null
-  /** Of the calls with a known price. */
+  /** Beside that of tokens. Null: none, as for a month. */
+  budget_nano_usd: number | null
+  /** Of the calls with a known price that are settled. */
   cost_nano_usd: number
   /** The reservations by the ids of their calls. */
   open: Record<string, number>
@@ -36,6 +38,7 @@ const schema = new Schema<LedgerDocument>(
     tenant_id: { type: String, required: true },
     tokens: { type: Number, required: true },
     budget_tokens: { type: Number, default: null },
+    budget_nano_usd: { type: Number, default: null },
     cost_nano_usd: { type: Number, required: true },
     open: { type: Schema.Types.Mixed, required: true },
     closed_at: { type: Date, default: null },
@@ -60,17 +63,24 @@ export const monthOf = (time: Date): string => time.toISOString().slice(0, 7)
 
 const fresh = () => ({ tokens: 0, cost_nano_usd: 0, open: {}, closed_at: null, created_at: new Date() })
 
+/** What all calls of a purpose may take. Null: none but the tenant's limit. */
+export interface Budget {
+  tokens: number | null
+  /** Binds the calls with a known price. */
+  nano_usd: number | null
+}
+
 /**
  * Makes the ledger of a purpose, or changes its budget. What it has taken stays. Throws StateConflict if it is closed.
  */
 export async function openLedger(
   tenant_id: string,
   purpose: Purpose,
-  budget_tokens: number | null,
+  { tokens: budget_tokens, nano_usd: budget_nano_usd }: Budget,
 ): Promise<void> {
   const ledger = await Ledger.findOneAndUpdate(
     { _id: purposeLedger(tenant_id, purpose), tenant_id },
-    { $set: { budget_tokens }, $setOnInsert: { ...fresh(), expires_at: null } },
+    { $set: { budget_tokens, budget_nano_usd }, $setOnInsert: { ...fresh(), expires_at: null } },
     { upsert: true, returnDocument: 'after' },
   ).lean()
   if (ledger?.closed_at) throw new StateConflict('call a model', 'closed')
@@ -110,8 +120,9 @@ const mostAttempts = 3
 
 /**
  * Reserves a call's tokens in both ledgers, while neither is spent: the last call may take a ledger beyond its budget,
- * and it is the only one that does, because its reservation counts for all others. `isLast`: until this call is settled
- * there is no room for another. If something lacks, nothing is reserved. It waits for no journal: `election` tells
+ * and it is the only one that does, because its reservation counts for all others. A budget of costs
+ * counts the calls that have ended, so calls at the same time may go beyond it together. `isLast`: until this call is settled
+ * there is no room for another, or it is not known. If something lacks, nothing is reserved. It waits for no journal: `election` tells
  * later whether the reservation may be gone.
  */
 export async function reserve(call: LedgerCall, monthLimit: number): Promise<Reservation> {
@@ -143,7 +154,11 @@ function reservations(call: LedgerCall, monthLimit: number, withRoom: boolean): 
   const u = { $inc: { tokens: reserved_tokens }, $set: { [open]: reserved_tokens } }
   const others = withRoom ? reserved_tokens : 0
   const isBelow = { $expr: { $lt: ['$tokens', { $subtract: ['$budget_tokens', others] }] } }
-  const isUnspent = { $or: [{ budget_tokens: null }, isBelow] }
+  // What a call costs is known when it has ended, so a budget of costs never has room for sure.
+  const isCheap = withRoom ? [] : [{ $expr: { $lt: ['$cost_nano_usd', '$budget_nano_usd'] } }]
+  const isUnspent = {
+    $and: [{ $or: [{ budget_tokens: null }, isBelow] }, { $or: [{ budget_nano_usd: null }, ...isCheap] }],
+  }
   return [
     { q: { _id: ofPurpose, tenant_id, closed_at: null, ...isFree, ...isUnspent }, u },
     { q: { _id: ofMonth, tenant_id, tokens: { $lt: monthLimit - others }, ...isFree }, u },
@@ -158,6 +173,7 @@ async function lackOf({ tenant_id, purpose, month }: LedgerCall, monthLimit: num
   ])
   if (!ofPurpose || ofPurpose.closed_at) return 'purpose_closed'
   if (ofPurpose.tokens >= (ofPurpose.budget_tokens ?? Infinity)) return 'purpose_budget'
+  if (ofPurpose.cost_nano_usd >= (ofPurpose.budget_nano_usd ?? Infinity)) return 'purpose_budget'
   if (!ofMonth) await openMonth(tenant_id, month)
   return (ofMonth?.tokens ?? 0) >= monthLimit ? 'month_limit' : null
 }
@@ -166,7 +182,14 @@ async function openMonth(tenant_id: string, month: string): Promise<void> {
   try {
     await Ledger.updateOne(
       { _id: monthLedger(tenant_id, month), tenant_id },
-      { $setOnInsert: { ...fresh(), budget_tokens: null, expires_at: endOfRecord(month) } },
+      {
+        $setOnInsert: {
+          ...fresh(),
+          budget_tokens: null,
+          budget_nano_usd: null,
+          expires_at: endOfRecord(month),
+        },
+      },
       { upsert: true },
     )
   } catch (error) {

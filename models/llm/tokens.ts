@@ -6,7 +6,7 @@ import { Connector } from '../connectors/connectors.ts'
 import { ConnectorRequired } from '../connectors/problems.ts'
 import { sign } from '../identity/signing-keys.ts'
 import { makeVerifier } from '../identity/verified-tokens.ts'
-import { openLedger } from './ledgers.ts'
+import { type Budget, openLedger } from './ledgers.ts'
 import { dropOrphans } from './lost-calls.ts'
 import { ownProvider } from './own-models.ts'
 import { type Purpose, purposeKinds } from './purposes.ts'
@@ -44,19 +44,20 @@ export interface IssuedGrant extends Grant {
 }
 
 /**
- * Issues a token for a purpose, and opens its ledger with this budget (null: none but the tenant's limit). Its owner
- * issues another before it ends. Throws NotFound for a connector that is not the tenant's, ConnectorRequired for one
- * without models, and StateConflict if the purpose's ledger is closed.
+ * Issues a token for a purpose, and opens its ledger with this budget (a number: of tokens; null: none but the tenant's
+ * limit). Its owner issues another before it ends. Throws NotFound for a connector that is not the tenant's,
+ * ConnectorRequired for one without models, and StateConflict if the purpose's ledger is closed.
  */
 export async function issueToken(
   { tenant_id, purpose, connector_id, fallbacks }: Grant,
-  budget_tokens: number | null,
+  budget: Budget | number | null,
   forSec = usualSec,
 ): Promise<{ token: string; expires_at: Date }> {
   const others = fallbacks.map((fallback) => fallback.connector_id)
   const [provider] =
     connector_id === null ? [ownProvider] : await needModels(tenant_id, [connector_id, ...others])
-  await openLedger(tenant_id, purpose, budget_tokens)
+  const all = typeof budget === 'object' && budget !== null ? budget : { tokens: budget, nano_usd: null }
+  await openLedger(tenant_id, purpose, all)
   await dropOrphans(tenant_id, purpose)
   const seconds = Math.min(forSec, longestSec)
   const expires_at = new Date((Math.floor(Date.now() / 1000) + seconds) * 1000)

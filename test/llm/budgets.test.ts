@@ -153,6 +153,50 @@ test('a reservation without a record is taken back when the purpose gets its nex
   expect(ledger).toMatchObject({ tokens: whole + 300, open: { [recent]: 300 } })
 })
 
+const callerWith = (nano_usd: number, most: number | null = null) =>
+  makeCaller(tenant.id, connector, { budget: { tokens: most, nano_usd } })
+const ledger = (by: Caller) => ledgerOf(tenant.id, by.purpose)
+
+describe('a budget of costs', () => {
+  test('is refused before the call when what was spent reaches it, and not before', async () => {
+    const first = await callerWith(1)
+    await ask(first, 'gpt-4o')
+    const one = (await ledger(first))?.cost_nano_usd ?? 0
+    expect(one).toBeGreaterThan(1)
+    await expect(ask(first, 'gpt-4o')).rejects.toMatchObject({ status: 403, code: 'budget_exceeded' })
+
+    // One call after another: each is settled before its answer ends.
+    const by = await callerWith(3 * one)
+    for (let i = 0; i < 3; i++) await ask(by, 'gpt-4o')
+    await expect(ask(by, 'gpt-4o')).rejects.toMatchObject({ status: 403, code: 'budget_exceeded' })
+    await by.calls(4)
+    expect(await ledger(by)).toMatchObject({ cost_nano_usd: 3 * one, tokens: 3 * whole, open: {} })
+  })
+
+  test('is refused before the first call if it is nothing', async () => {
+    const by = await callerWith(0)
+    await expect(ask(by, 'gpt-4o-none')).rejects.toMatchObject({ status: 403, code: 'budget_exceeded' })
+    expect(provider.askedFor('gpt-4o-none')).toEqual([])
+  })
+
+  test('leaves calls at an unknown price to the budget of tokens', async () => {
+    const by = await callerWith(1, 2 * whole)
+    await ask(by, 'unknown')
+    await ask(by, 'unknown')
+    await expect(ask(by, 'unknown')).rejects.toMatchObject({ status: 403, code: 'budget_exceeded' })
+    await by.calls(3)
+    expect(await ledger(by)).toMatchObject({ cost_nano_usd: 0, tokens: 2 * whole, open: {} })
+  })
+
+  test('is raised by the next token', async () => {
+    const by = await callerWith(0)
+    await expect(ask(by, 'gpt-4o')).rejects.toMatchObject({ status: 403 })
+    const grant = { tenant_id: tenant.id, purpose: by.purpose, connector_id: connector, fallbacks: [] }
+    await issueToken(grant, { tokens: null, nano_usd: 1_000 })
+    await ask(by, 'gpt-4o')
+  })
+})
+
 describe('the limit of a tenant’s month', () => {
   test('is refused like a budget, for every purpose', async () => {
     const poor = await makeTenant({ max_llm_tokens_month: whole })

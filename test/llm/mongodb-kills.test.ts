@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import OpenAI from 'openai'
+import { newId } from '../../lib/ids.ts'
 import { LlmCall } from '../../models/llm/calls.ts'
 import { Ledger, ledgerOf, monthLedgerOf, monthOf } from '../../models/llm/ledgers.ts'
 import { settleLostCalls } from '../../models/llm/lost-calls.ts'
@@ -138,6 +139,30 @@ test('a gateway that is stopped while MongoDB is down leaves its calls to anothe
   await LlmCall.updateMany({ tenant_id: tenant.id, status: 'open' }, { $set: { lease_until: new Date() } })
   await settleLostCalls(makePrices(null))
   expect(await by.calls(1)).toMatchObject([{ status: 'lost', counted_by: 'reservation' }])
+})
+
+test('the answer to a call of a run is kept although MongoDB was killed meanwhile', async () => {
+  const by = await makeCaller(tenant.id, connector, { purpose: { kind: 'run', id: newId() } })
+  const ask = async () => {
+    const answer = await fetch(`http://127.0.0.1:${gateway.port}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${by.token}`, 'x-keelson-call': 'summarize/-/1' },
+      body: JSON.stringify({ model: 'held', max_tokens: 100, messages, seed }),
+    })
+    return [answer.headers.get('x-keelson-answer'), await answer.text()]
+  }
+  const seed = Math.floor(Math.random() * 1e9)
+  const first = ask()
+  const requests = () => provider.asked.filter(({ body }) => body['seed'] === seed).length
+  await eventually(() => requests() === 1)
+  await platform.restartKilled('mongodb')
+  const second = ask()
+  released.resolve()
+  const [[, text], again] = [await first, await second]
+  expect(again).toEqual(['kept', text])
+  expect(requests()).toBe(1)
+  expect((await by.calls(2)).map(({ code }) => code)).toEqual([null, 'kept'])
+  expect(await ledgerOf(tenant.id, by.purpose)).toMatchObject({ tokens: whole, open: {} })
 })
 
 test('a budget is as full after a crash of MongoDB as before, for the next call too', async () => {

@@ -128,6 +128,48 @@ test.each([
   }
 })
 
+const read = (tap: Tap, answer: string): Tap => {
+  passed(tap, Buffer.from(answer), [5])
+  return tap
+}
+const events = (...all: object[]) => all.map((one) => `data: ${JSON.stringify(one)}\n\n`).join('')
+
+describe('an answer', () => {
+  test('of one value is whole if it is JSON', () => {
+    expect(read(tapJson('openai'), '{"choices":[]}').isWhole).toBe(true)
+    expect(read(tapJson('openai'), '{"choices":').isWhole).toBe(false)
+  })
+
+  test.each([
+    '{"error":{"message":"overloaded"}}',
+    '{"status":"failed","error":null}',
+    '{"type":"error","error":{"type":"overloaded_error"}}',
+  ])('that is a failure says so: %s', (answer) => {
+    expect(read(tapJson('openai'), answer).hasFailed).toBe(true)
+    expect(read(tapEvents('openai', false), `data: ${answer}\n\ndata: [DONE]\n\n`).hasFailed).toBe(true)
+  })
+
+  test('of a stream may fail in its last event', () => {
+    const failed = {
+      type: 'response.failed',
+      response: { status: 'failed', error: { code: 'server_error' } },
+    }
+    const tap = read(tapEvents('openai', false), events({ type: 'response.created' }, failed))
+    expect([tap.isWhole, tap.hasFailed]).toEqual([true, true])
+  })
+
+  test.each(streams)('that is none does not: a stream %s', (_, dialect, stream) => {
+    expect(read(tapEvents(dialect, false), stream).hasFailed).toBe(false)
+  })
+
+  test.each(['{"error":null,"status":"completed"}', '{"status":"incomplete"}', '[]', '1', 'null'])(
+    'that is none does not: %s',
+    (answer) => {
+      expect(read(tapJson('openai'), answer).hasFailed).toBe(false)
+    },
+  )
+})
+
 function usageOf(answer: object) {
   const tap = tapJson('openai')
   tap.take(Buffer.from(JSON.stringify(answer)))

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { json } from 'node:stream/consumers'
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals'
 import { StateConflict } from '../../lib/problem.ts'
-import type { Grant } from '../../models/llm/tokens.ts'
+import type { Grant, issueToken } from '../../models/llm/tokens.ts'
 import { type Embeddings, openEmbeddings } from '../../models/retrieval/embeddings.ts'
 
 // How the platform itself asks the model gateway for embeddings. A server of the test is the gateway here;
@@ -18,10 +18,11 @@ interface Asked {
 let server: Server
 let embeddings: Embeddings
 let asked: Asked[]
-let issued: { grant: Grant; budget: number | null }[]
+type Budget = Parameters<typeof issueToken>[1]
+let issued: { grant: Grant; budget: Budget }[]
 let answer: (body: Asked['body'], response: ServerResponse, request: IncomingMessage) => void
 
-const issue = async (grant: Grant, budget: number | null) => {
+const issue = async (grant: Grant, budget: Budget) => {
   issued.push({ grant, budget })
   return { token: `token-${issued.length}`, expires_at: new Date() }
 }

@@ -11,6 +11,7 @@ import type { ProviderName } from '../../models/connectors/catalogue.ts'
 import { Connector } from '../../models/connectors/connectors.ts'
 import { sealCredential } from '../../models/connectors/credentials.ts'
 import { LlmCall, type CallDocument } from '../../models/llm/calls.ts'
+import type { Budget } from '../../models/llm/ledgers.ts'
 import { makePrices } from '../../models/llm/prices.ts'
 import type { Purpose } from '../../models/llm/purposes.ts'
 import { type Fallback, issueToken } from '../../models/llm/tokens.ts'
@@ -112,9 +113,12 @@ export interface Caller {
 export async function makeCaller(
   tenant_id: string,
   connector_id: string | null,
-  { budget = null, fallbacks = [] }: { budget?: number | null; fallbacks?: Fallback[] } = {},
+  {
+    budget = null,
+    fallbacks = [],
+    purpose = { kind: 'session', id: newId() },
+  }: { budget?: Budget | number | null; fallbacks?: Fallback[]; purpose?: Purpose } = {},
 ): Promise<Caller> {
-  const purpose: Purpose = { kind: 'session', id: newId() }
   const { token } = await issueToken({ tenant_id, purpose, connector_id, fallbacks }, budget)
   return {
     token,
