@@ -2,6 +2,7 @@
 import './activity.ts'
 import './ai/ai-workflows.ts'
 import './ai/deployment-acceptance.ts'
+import './ai/eval-cases.ts'
 import './ai/runners.ts'
 import './ai/uses.ts'
 import './ai/versions.ts'

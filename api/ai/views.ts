@@ -19,6 +19,14 @@ export const Draft = z
   .meta({ type: 'object', additionalProperties: {} })
   .describe('A spec (docs/ai-workflows.md). It may be unfinished: `validate` and `publish` look at it')
 
+export const shownOfEvals = {
+  require_eval_pass: z.boolean().describe('A canary is promoted only after its eval cases have passed'),
+  case_set_sha256: z
+    .string()
+    .nullable()
+    .describe('Of the canonical JSON of all its eval cases. Null: it has none'),
+}
+
 const shown = {
   id: Id,
   tenant_id: Id,
@@ -33,6 +41,7 @@ const shown = {
     .string()
     .nullable()
     .describe('Of that version; the same as `spec_sha256`: the draft has not changed since'),
+  ...shownOfEvals,
   created_at: Timestamp,
   updated_at: Timestamp,
 }
@@ -87,6 +96,8 @@ export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof Workflo
   spec_sha256: workflow.spec_sha256,
   latest_version: workflow.latest_version,
   latest_sha256: workflow.latest_sha256,
+  require_eval_pass: workflow.require_eval_pass,
+  case_set_sha256: workflow.case_set_sha256,
   created_at: time(workflow.created_at),
   updated_at: time(workflow.updated_at),
 })
