@@ -4,6 +4,7 @@ import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
+import { aiWebhooks } from './ai/webhooks.ts'
 import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
@@ -135,6 +136,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiWorkflowVersions,
   ...aiDeployments,
   ...aiEvals,
+  ...aiWebhooks,
   ...hosts,
   ...limits,
   ...llmUsage,

@@ -3,7 +3,8 @@ import { draftFault } from '../../lib/ai/validate-form.ts'
 import { type AiWorkflowDocument, aiWorkflowStates, draftOf } from '../../models/ai/ai-workflows.ts'
 import { type AiDeploymentDocument, aiDeploymentStates, deploymentOf } from '../../models/ai/deployments.ts'
 import { type AiWorkflowVersionDocument, specOf, useKinds } from '../../models/ai/versions.ts'
-import { Id, Timestamp, time } from '../fields.ts'
+import { type AiWebhookDocument, overlapOf, webhookOf } from '../../models/ai/webhooks.ts'
+import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
 
 export const path = '/api/v1/workflows'
 
@@ -77,10 +78,24 @@ export const toDeployment = (deployment: AiDeploymentDocument): z.output<typeof 
   created_at: time(deployment.created_at),
 })
 
+export const shownOfWebhook = {
+  secret_hint: z.string().describe('The last four characters of the secret'),
+  former_until: Timestamp.nullable().describe('Until then the former secret signs as well'),
+  rotated_at: Timestamp,
+}
+const WebhookView = z.strictObject(shownOfWebhook).meta({ id: 'WorkflowWebhook' })
+
+export const toWebhook = (webhook: AiWebhookDocument): z.output<typeof WebhookView> => ({
+  secret_hint: webhook.secret_hint,
+  former_until: timeOrNull(overlapOf(webhook)),
+  rotated_at: time(webhook.rotated_at),
+})
+
 export const WorkflowView = z
   .strictObject({
     ...shown,
     deployment: DeploymentView.nullable().describe('Null: it is not deployed'),
+    webhook: WebhookView.nullable().describe('Null: it has no secret yet'),
     spec: Json.describe('The draft'),
   })
   .meta({ id: 'Workflow' })
@@ -103,10 +118,12 @@ export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof Workflo
 })
 
 export async function toView(workflow: AiWorkflowDocument): Promise<z.output<typeof WorkflowView>> {
-  const deployment = await deploymentOf(workflow.tenant_id, workflow._id)
+  const { tenant_id, _id } = workflow
+  const [deployment, webhook] = await Promise.all([deploymentOf(tenant_id, _id), webhookOf(tenant_id, _id)])
   return {
     ...toSummary(workflow),
     deployment: deployment && toDeployment(deployment),
+    webhook: webhook && toWebhook(webhook),
     spec: draftOf(workflow),
   }
 }

@@ -4,10 +4,11 @@ import { needUndeployed } from './deployments.ts'
 import { AiEvalCase } from './eval-cases.ts'
 import { needUncalled } from './uses.ts'
 import { AiWorkflowVersion } from './versions.ts'
+import { AiWebhook } from './webhooks.ts'
 
 /**
- * Deletes a workflow with its versions and eval cases. Its deployment keeps it, and so do workflows that call it, unless
- * `force`. `revisions`: those that may be deleted; null: any. Throws NotFound, RevisionDiffers, WorkflowDeployed, InUse.
+ * Deletes a workflow with its versions, eval cases and webhook. Its deployment keeps it, and so do workflows that call it,
+ * unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound, RevisionDiffers, WorkflowDeployed, InUse.
  */
 export const deleteAiWorkflow = (
   { tenant_id }: { tenant_id: string },
@@ -22,4 +23,5 @@ export const deleteAiWorkflow = (
     await needUndeployed(tenant_id, _id)
     await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
     await AiEvalCase.deleteMany({ tenant_id, workflow_id: _id })
+    await AiWebhook.deleteOne({ _id, tenant_id })
   }, _id)
