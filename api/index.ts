@@ -1,8 +1,10 @@
 import '../models/index.ts' // the rules by which operations are accepted
 import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
+import { aiEvals } from './ai/evals.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
+import { aiWebhooks } from './ai/webhooks.ts'
 import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
@@ -133,6 +135,8 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiWorkflows,
   ...aiWorkflowVersions,
   ...aiDeployments,
+  ...aiEvals,
+  ...aiWebhooks,
   ...hosts,
   ...limits,
   ...llmUsage,

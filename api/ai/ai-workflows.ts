@@ -71,7 +71,7 @@ export const aiWorkflows = [
     method: 'DELETE',
     path: `${path}/{id}`,
     permission: 'workflows:delete',
-    summary: 'Delete an AI workflow that no other calls, with its versions',
+    summary: 'Delete an AI workflow that no other calls, with its versions and eval cases',
     params: byId,
     query: forced,
     responses: { 204: null },

@@ -3,7 +3,8 @@ import { draftFault } from '../../lib/ai/validate-form.ts'
 import { type AiWorkflowDocument, aiWorkflowStates, draftOf } from '../../models/ai/ai-workflows.ts'
 import { type AiDeploymentDocument, aiDeploymentStates, deploymentOf } from '../../models/ai/deployments.ts'
 import { type AiWorkflowVersionDocument, specOf, useKinds } from '../../models/ai/versions.ts'
-import { Id, Timestamp, time } from '../fields.ts'
+import { type AiWebhookDocument, overlapOf, webhookOf } from '../../models/ai/webhooks.ts'
+import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
 
 export const path = '/api/v1/workflows'
 
@@ -19,6 +20,14 @@ export const Draft = z
   .meta({ type: 'object', additionalProperties: {} })
   .describe('A spec (docs/ai-workflows.md). It may be unfinished: `validate` and `publish` look at it')
 
+export const shownOfEvals = {
+  require_eval_pass: z.boolean().describe('A canary is promoted only after its eval cases have passed'),
+  case_set_sha256: z
+    .string()
+    .nullable()
+    .describe('Of the canonical JSON of all its eval cases. Null: it has none'),
+}
+
 const shown = {
   id: Id,
   tenant_id: Id,
@@ -33,6 +42,7 @@ const shown = {
     .string()
     .nullable()
     .describe('Of that version; the same as `spec_sha256`: the draft has not changed since'),
+  ...shownOfEvals,
   created_at: Timestamp,
   updated_at: Timestamp,
 }
@@ -68,10 +78,24 @@ export const toDeployment = (deployment: AiDeploymentDocument): z.output<typeof 
   created_at: time(deployment.created_at),
 })
 
+export const shownOfWebhook = {
+  secret_hint: z.string().describe('The last four characters of the secret'),
+  former_until: Timestamp.nullable().describe('Until then the former secret signs as well'),
+  rotated_at: Timestamp,
+}
+const WebhookView = z.strictObject(shownOfWebhook).meta({ id: 'WorkflowWebhook' })
+
+export const toWebhook = (webhook: AiWebhookDocument): z.output<typeof WebhookView> => ({
+  secret_hint: webhook.secret_hint,
+  former_until: timeOrNull(overlapOf(webhook)),
+  rotated_at: time(webhook.rotated_at),
+})
+
 export const WorkflowView = z
   .strictObject({
     ...shown,
     deployment: DeploymentView.nullable().describe('Null: it is not deployed'),
+    webhook: WebhookView.nullable().describe('Null: it has no secret yet'),
     spec: Json.describe('The draft'),
   })
   .meta({ id: 'Workflow' })
@@ -87,15 +111,19 @@ export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof Workflo
   spec_sha256: workflow.spec_sha256,
   latest_version: workflow.latest_version,
   latest_sha256: workflow.latest_sha256,
+  require_eval_pass: workflow.require_eval_pass,
+  case_set_sha256: workflow.case_set_sha256,
   created_at: time(workflow.created_at),
   updated_at: time(workflow.updated_at),
 })
 
 export async function toView(workflow: AiWorkflowDocument): Promise<z.output<typeof WorkflowView>> {
-  const deployment = await deploymentOf(workflow.tenant_id, workflow._id)
+  const { tenant_id, _id } = workflow
+  const [deployment, webhook] = await Promise.all([deploymentOf(tenant_id, _id), webhookOf(tenant_id, _id)])
   return {
     ...toSummary(workflow),
     deployment: deployment && toDeployment(deployment),
+    webhook: webhook && toWebhook(webhook),
     spec: draftOf(workflow),
   }
 }

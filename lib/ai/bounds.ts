@@ -26,6 +26,11 @@ export const bounds = {
   workflowDepth: 5,
   /** Connectors, tools, collections and workflows that a spec names: each is looked up. */
   references: 200,
+  /** Canonical JSON of one eval case, and of all cases of a workflow: each change of one reads all. */
+  caseBytes: 256 * 1024,
+  caseSetBytes: 4 * 1024 * 1024,
+  /** Runs of an eval case. */
+  repeats: 20,
   /** 30 days. */
   wallSec: 30 * 86_400,
 } as const

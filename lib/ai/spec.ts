@@ -16,7 +16,7 @@ const Parameters = z
   })
   .describe('What the provider is asked for; a provider may ignore some')
 
-const ModelAlias = z.strictObject({
+export const ModelAlias = z.strictObject({
   connector: z.string().min(1).max(100).describe('Id or provider of a connector to a provider of models'),
   model: z.string().min(1).max(200).describe('The provider’s name of the model'),
   parameters: Parameters.optional(),

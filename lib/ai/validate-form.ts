@@ -33,14 +33,18 @@ export function checkForm(draft: unknown, findings: Findings): Draft | null {
 }
 
 /** Why nothing of a draft is looked at: it is no object, or larger than any spec. */
-export function draftFault(draft: unknown): [code: Code, message: string] | null {
-  if (!isRecord(draft)) return ['invalid_field', 'must be an object']
-  if (isDeeperThan(draft, bounds.depth)) return ['too_large', `has more than ${bounds.depth} levels`]
-  if (hasForbiddenName(draft)) return ['invalid_field', 'has a field named __proto__']
+export const draftFault = (draft: unknown): Fault | null =>
+  isRecord(draft) ? valueFault(draft, bounds.specBytes) : ['invalid_field', 'must be an object']
+
+type Fault = [code: Code, message: string]
+
+/** Why a value of a tenant's is not stored: it is no JSON, too large, or has what other code trips over. */
+export function valueFault(value: unknown, mostBytes: number): Fault | null {
+  if (isDeeperThan(value, bounds.depth)) return ['too_large', `has more than ${bounds.depth} levels`]
+  if (hasForbiddenName(value)) return ['invalid_field', 'has a field named __proto__']
   try {
-    const bytes = Buffer.byteLength(canonicalJson(draft))
-    const most = bounds.specBytes
-    return bytes > most ? ['too_large', `has ${bytes} bytes, and may have ${most}`] : null
+    const bytes = Buffer.byteLength(canonicalJson(value))
+    return bytes > mostBytes ? ['too_large', `has ${bytes} bytes, and may have ${mostBytes}`] : null
   } catch (error) {
     if (error instanceof NotCanonical) return ['invalid_field', error.message]
     throw error

@@ -34,6 +34,10 @@ export interface AiWorkflowDocument {
   latest_sha256: string | null
   /** What that version uses (uses.ts). */
   uses: string[]
+  /** Of all its eval cases (lib/ai/eval-cases.ts). Null: it has none. */
+  case_set_sha256: string | null
+  /** A canary is promoted only after its eval cases have passed. */
+  require_eval_pass: boolean
   /** Counts the locks taken on it, as a parent's. */
   turns: number
   created_at: Date
@@ -54,6 +58,8 @@ const schema = new Schema<AiWorkflowDocument>(
     latest_version: { type: Number, default: null },
     latest_sha256: { type: String, default: null },
     uses: { type: [String], default: [] },
+    case_set_sha256: { type: String, default: null },
+    require_eval_pass: { type: Boolean, default: false },
     turns: { type: Number, default: 0 },
   },
   { ...documentOptions, collection: 'ai_workflows' },
@@ -117,6 +123,31 @@ export async function changeAiWorkflow(
     ).lean(),
   )
   return changed ?? refuse(tenant_id, _id)
+}
+
+/**
+ * Locks the workflow until the transaction ends: no other transaction locks or deletes it between. Returns it as it is. Throws
+ * NotFound.
+ */
+export async function lockAiWorkflow({ tenant_id }: Owner, _id: string): Promise<AiWorkflowDocument> {
+  const turn = { $inc: { turns: 1 } }
+  const held = await AiWorkflow.findOneAndUpdate({ _id, tenant_id }, turn, { timestamps: false }).lean()
+  if (!held) throw new NotFound(title)
+  return held
+}
+
+/** Sets whether a canary needs passing evals before it is promoted. Throws NotFound. */
+export async function setEvalGate(
+  { tenant_id }: Owner,
+  _id: string,
+  require_eval_pass: boolean,
+): Promise<AiWorkflowDocument> {
+  const set = { $set: { require_eval_pass } }
+  const changed = await AiWorkflow.findOneAndUpdate({ _id, tenant_id }, set, {
+    returnDocument: 'after',
+  }).lean()
+  if (!changed) throw new NotFound(title)
+  return changed
 }
 
 /** A condition on a workflow. Null: any revision. */

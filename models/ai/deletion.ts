@@ -1,12 +1,14 @@
 import { transaction } from '../database.ts'
 import { AiWorkflow, atRevisions, refuse } from './ai-workflows.ts'
 import { needUndeployed } from './deployments.ts'
+import { AiEvalCase } from './eval-cases.ts'
 import { needUncalled } from './uses.ts'
 import { AiWorkflowVersion } from './versions.ts'
+import { AiWebhook } from './webhooks.ts'
 
 /**
- * Deletes a workflow with its versions. Its deployment keeps it, and so do workflows that call it, unless `force`. `revisions`:
- * those that may be deleted; null: any. Throws NotFound, RevisionDiffers, WorkflowDeployed, InUse.
+ * Deletes a workflow with its versions, eval cases and webhook. Its deployment keeps it, and so do workflows that call it,
+ * unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound, RevisionDiffers, WorkflowDeployed, InUse.
  */
 export const deleteAiWorkflow = (
   { tenant_id }: { tenant_id: string },
@@ -20,4 +22,6 @@ export const deleteAiWorkflow = (
     else if (!force) await needUncalled(gone)
     await needUndeployed(tenant_id, _id)
     await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
+    await AiEvalCase.deleteMany({ tenant_id, workflow_id: _id })
+    await AiWebhook.deleteOne({ _id, tenant_id })
   }, _id)

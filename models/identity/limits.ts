@@ -16,6 +16,7 @@ export const limits = {
   max_connectors: { usual: 50 },
   max_cpu_cores: { usual: 64, sum: { of: 'cpu_milli', units: 1000 } },
   max_deploy_servers: { usual: 1 },
+  max_evals_per_workflow: { usual: 200 },
   max_llm_tokens_month: { usual: 10_000_000 },
   max_load_balancers: { usual: 20 },
   max_rag_documents: { usual: 10_000 },

@@ -114,6 +114,7 @@ describe('a tenant’s limits', () => {
       max_connectors: 50,
       max_cpu_cores: 64,
       max_deploy_servers: 1,
+      max_evals_per_workflow: 200,
       max_llm_tokens_month: 10_000_000,
       max_load_balancers: 20,
       max_rag_documents: 10_000,

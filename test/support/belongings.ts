@@ -141,7 +141,13 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const user = await (await tenant.user('viewer')).get<{ id: string }>('/api/v1/account')
   const tool = await toolsOf(tenant.owner).make({ kind: 'builtin', builtin: 'search' })
   const say = { kind: 'template', value: 'hello' }
-  const workflow = await aiWorkflowsOf(tenant.owner).published(specOf({ say }, { models: {} }))
+  const workflows = aiWorkflowsOf(tenant.owner)
+  const workflow = await workflows.published(specOf({ say }, { models: {} }))
+  const { body: evalCase } = await workflows.putEval(workflow.id, {
+    name: 'hello',
+    input: {},
+    assertion: { kind: 'contains', text: 'hello' },
+  })
   return {
     'account/sessions': { id: sessions[0]?.id ?? '' },
     'account/browsers': { id: browsers[0]?.id ?? '' },
@@ -184,7 +190,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'backup-targets': { id: await makeTarget(tenant.id) },
     connectors: { id: await makeConnector(tenant.id) },
     tools: { id: tool.id },
-    workflows: { id: workflow.id, version: '1' },
+    workflows: { id: workflow.id, version: '1', caseId: String(evalCase['id']) },
     'rag/collections': await makeCollection(tenant.id),
   }
 }

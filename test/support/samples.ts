@@ -42,6 +42,7 @@ export function sampleOf(type: z.ZodType): unknown {
 function trySample(type: z.ZodType): unknown {
   if (type instanceof z.ZodUnion)
     return type.options.map((one) => trySample(one as z.ZodType)).find((value) => value !== undefined)
+  if (type instanceof z.ZodLiteral) return [...type.values][0]
   const shape = shapeOf(type)
   if (!shape) return candidates().find((value) => type.safeParse(value).success)
   const required = Object.entries(shape).flatMap(([field, of]) =>

@@ -12,6 +12,18 @@ export interface AiWorkflowBody extends Json {
   spec_sha256: string
   latest_version: number | null
   latest_sha256: string | null
+  require_eval_pass: boolean
+  case_set_sha256: string | null
+}
+
+/** An eval case. */
+export interface EvalCaseBody extends Json {
+  id: string
+  name: string
+  input: unknown
+  assertion: Json
+  repeats: number
+  min_pass: number
 }
 
 /** One published version. */
@@ -62,6 +74,16 @@ export function aiWorkflowsOf(caller: Caller) {
     undeploy: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/undeploy`),
     versions: async (id: string) =>
       (await caller.get<{ items: VersionBody[] }>(`${path}/${id}/versions?sort_by=version&order=asc`)).items,
+    /** Creates or replaces an eval case. */
+    putEval: (id: string, fields: Json): Promise<Answer> => caller.ask('POST', `${path}/${id}/evals`, fields),
+    evals: async (id: string, query = '') =>
+      (await caller.get<{ items: EvalCaseBody[] }>(`${path}/${id}/evals${query}`)).items,
+    deleteEval: (id: string, caseId: string): Promise<Answer> =>
+      caller.ask('DELETE', `${path}/${id}/evals/${caseId}`),
+    setEvalGate: (id: string, require_eval_pass: boolean): Promise<Answer> =>
+      caller.ask('PUT', `${path}/${id}/eval-gate`, { require_eval_pass }),
+    rotateWebhook: (id: string, body?: Json): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/webhook/rotate`, body),
     version: (id: string, version: number) => caller.get<VersionBody>(`${path}/${id}/versions/${version}`),
   }
   return workflows

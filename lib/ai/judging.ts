@@ -1,0 +1,40 @@
+import { z } from 'zod'
+
+// What a model answers that judges an output, and what follows from it.
+
+const Judgement = z.strictObject({ reasons: z.string().trim().min(1), verdict: z.enum(['pass', 'fail']) })
+export type Judgement = z.output<typeof Judgement>
+
+/** The form of a judge's answer, for structured output. The reasons come first, so that the verdict can follow from them. */
+export const judgementSchema = (): Record<string, unknown> => z.toJSONSchema(Judgement, { io: 'input' })
+
+/** Null: it is none. An answer with the verdict before the reasons is none either: they would excuse it. */
+export function judgementOf(answer: string): Judgement | null {
+  let value: unknown
+  try {
+    value = JSON.parse(answer)
+  } catch {
+    return null
+  }
+  const judgement = Judgement.safeParse(value).data
+  return judgement && Object.keys(value as object)[0] === 'reasons' ? judgement : null
+}
+
+/** How often a judge is asked about one output. */
+const attempts = 2
+
+export type Judged =
+  | { outcome: 'pass' | 'fail'; reasons: string }
+  /** The judge malfunctions: this says nothing of the output. */
+  | { outcome: 'error'; reasons: null }
+  /** The judge is to be asked again. */
+  | { outcome: null; reasons: null }
+
+/** `answers`: so far, in their order; null: the call failed, or the answer was cut off. The first judgement counts. */
+export function judged(answers: readonly (string | null)[]): Judged {
+  for (const answer of answers.slice(0, attempts)) {
+    const judgement = answer === null ? null : judgementOf(answer)
+    if (judgement) return { outcome: judgement.verdict, reasons: judgement.reasons }
+  }
+  return { outcome: answers.length < attempts ? null : 'error', reasons: null }
+}
