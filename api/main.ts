@@ -20,7 +20,7 @@ import { onAccepted } from '../models/operations.ts'
 import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
 import { useOutbound } from '../models/outbound.ts'
 import { openEmbeddings } from '../models/retrieval/embeddings.ts'
-import { watchOperations } from '../models/operation-watch.ts'
+import { operationEnds } from '../models/operation-watch.ts'
 import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
@@ -143,7 +143,7 @@ const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)
 serve(app, operations, settings, sockets, log)
 
 const scraped = await serveMetrics('api', settings, log)
-const watching = watchOperations(log, stopping.signal)
+const watching = operationEnds.watch(log, stopping.signal)
 const server = makeServer(limitBodies(app), settings, sockets, log)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
   log.info({ url: settings.KEELSON_API_URL }, 'ready'),
