@@ -363,6 +363,12 @@ const worker = z.object({
     .max(20_000)
     .default(400)
     .describe('Days to keep the records of operations that have ended'),
+  KEELSON_RUN_DAYS: z.coerce
+    .number()
+    .positive()
+    .max(20_000)
+    .default(90)
+    .describe('Days to keep runs of AI workflows that have ended, with their values'),
   KEELSON_LOG_ARCHIVE_DAYS: z.coerce
     .number()
     .positive()

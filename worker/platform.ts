@@ -48,7 +48,7 @@ import { makeDocumentsWorker } from './documents.ts'
 import { startEventSender } from './event-sender.ts'
 import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
-import { startOperationKeeper } from './operation-keeper.ts'
+import { startRecordKeeper } from './record-keeper.ts'
 import { startMailer } from './mailer.ts'
 import { keepSchedules } from './schedules.ts'
 import { startTargetKeeper } from './target-keeper.ts'
@@ -129,7 +129,7 @@ const hosts = watchHosts(log)
 const schedules = keepSchedules(client, settings, log)
 const logs = startLogKeeper(settings, log)
 const targets = startTargetKeeper(log)
-const oldOperations = startOperationKeeper(settings, log)
+const oldRecords = startRecordKeeper(settings, log)
 gauge(
   'keelson_operations_waiting',
   'Operations that are accepted and not handed to Temporal yet',
@@ -151,7 +151,7 @@ await tasks.stop()
 await Promise.all([targets.stop(), events.stop()])
 await hosts.stop()
 await schedules.stop()
-await oldOperations.stop()
+await oldRecords.stop()
 await logs.stop()
 await client.connection.close()
 await connection.close()

@@ -34,6 +34,8 @@ export interface AiWorkflowDocument {
   latest_sha256: string | null
   /** What that version uses (uses.ts). */
   uses: string[]
+  /** Its runs that have not ended. */
+  runs_open: number
   /** Counts the locks taken on it, as a parent's. */
   turns: number
   created_at: Date
@@ -54,6 +56,7 @@ const schema = new Schema<AiWorkflowDocument>(
     latest_version: { type: Number, default: null },
     latest_sha256: { type: String, default: null },
     uses: { type: [String], default: [] },
+    runs_open: { type: Number, default: 0 },
     turns: { type: Number, default: 0 },
   },
   { ...documentOptions, collection: 'ai_workflows' },
@@ -116,7 +119,8 @@ export async function changeAiWorkflow(
       { returnDocument: 'after' },
     ).lean(),
   )
-  return changed ?? refuse(tenant_id, _id)
+  if (!changed) throw await refusalOf(tenant_id, _id)
+  return changed
 }
 
 /** A condition on a workflow. Null: any revision. */
@@ -128,8 +132,8 @@ export function needRevision({ revision }: AiWorkflowDocument, revisions: number
   if (revisions !== null && !revisions.includes(revision)) throw new RevisionDiffers(revision)
 }
 
-/** Says why no workflow matched. Throws NotFound, RevisionDiffers. */
-export async function refuse(tenant_id: string, _id: string): Promise<never> {
+/** Why no workflow matched. Throws NotFound. */
+export async function refusalOf(tenant_id: string, _id: string): Promise<RevisionDiffers> {
   const { revision } = await aiWorkflowOf({ tenant_id }, _id)
-  throw new RevisionDiffers(revision)
+  return new RevisionDiffers(revision)
 }
