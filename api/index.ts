@@ -1,6 +1,7 @@
 import '../models/index.ts' // the rules by which operations are accepted
 import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
+import { makeAiRuns } from './ai/runs.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
 import { containers } from './compute/containers.ts'
@@ -133,6 +134,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiWorkflows,
   ...aiWorkflowVersions,
   ...aiDeployments,
+  ...makeAiRuns(context),
   ...hosts,
   ...limits,
   ...llmUsage,

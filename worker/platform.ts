@@ -24,6 +24,7 @@ import { makeLoadBalancerActivities } from '../activities/network/load-balancers
 import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
+import { makeAiRunActivities, makeAiRunEndActivities } from '../activities/ai/runs.ts'
 import { makeAiDeploymentActivities } from '../activities/ai/deployments.ts'
 import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
 import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
@@ -105,6 +106,8 @@ const worker = await Worker.create({
       images: { sqlite: settings.KEELSON_RAG_IMAGE, pgvector: settings.KEELSON_RAG_PGVECTOR_IMAGE },
     }),
     ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
+    ...makeAiRunActivities(),
+    ...makeAiRunEndActivities({ client }),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
