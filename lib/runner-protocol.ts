@@ -45,6 +45,14 @@ export const Ended = z.discriminatedUnion('status', [
 ])
 export type Ended = z.infer<typeof Ended>
 
+/** A token for calls of a model at the gateway for models. */
+export const ModelGrant = z.object({
+  token: z.string(),
+  /** Of the connector: it says which API is spoken. */
+  provider: z.string(),
+})
+export type ModelGrant = z.infer<typeof ModelGrant>
+
 /** The run's output. */
 export const RunOutput = z.strictObject({ output: Output })
 

@@ -8,7 +8,7 @@ import { makeLogger } from '../lib/log.ts'
 import { RunnerKey } from '../lib/runner-protocol.ts'
 import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
-import { DoorFault, makeRunnerApi, openPort } from './runner/door.ts'
+import { DoorFault, makeModelCaller, makeRunnerApi, openPort } from './runner/door.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
 // The runner of one version of an AI workflow: runs the nodes of its runs, in a container of the tenant's without a network.
@@ -54,6 +54,7 @@ await keepWorking(
     codecKeys: api.codecKeys,
     activities: makeNodesOnRunner({
       api,
+      callModel: makeModelCaller(settings.KEELSON_RUNNER_DOOR),
       pool,
       spec: spec as unknown as Spec,
       plan: plan as unknown as Plan,

@@ -4,6 +4,7 @@ import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { variablesOf } from '../../lib/ai/plan.ts'
 import { programOf } from '../../lib/ai/programs.ts'
 import type { Begun, Ended } from '../../lib/runner-protocol.ts'
+import { answerIn, contentPointer, type Message, refusalOf, requestTo } from './llm.ts'
 import { NodeFault } from './node-faults.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
 
@@ -11,23 +12,24 @@ import { jsonAt, type RunnerWork } from './work.ts'
 
 type Of<K extends NodeSpec['kind']> = Extract<NodeSpec, { kind: K }>
 
-/** A node at work. */
-interface Attempt {
-  work: RunnerWork
+/** What is to be done. */
+export interface Task {
+  run: string
   name: string
   begun: Begun
   signal: AbortSignal
+}
+
+/** A node at work. */
+interface Attempt extends Task {
+  work: RunnerWork
   /** The JSON of what is wanted. */
   evaluate(this: void, pointer: string, wanted: Wanted): Promise<string>
 }
 
 /** Carries out a node. Throws NodeFault, and NoValue. */
-export async function outcomeOf(
-  work: RunnerWork,
-  name: string,
-  begun: Begun,
-  signal: AbortSignal,
-): Promise<Ended> {
+export async function outcomeOf(work: RunnerWork, task: Task): Promise<Ended> {
+  const { name, begun } = task
   const node = work.spec.nodes[name]
   if (!node) throw new NodeFault('not_found', `The version has no node ${name}`)
   const { plan, pool, key } = work
@@ -35,10 +37,8 @@ export async function outcomeOf(
   const uses = [...new Set([...(its?.uses ?? []), ...(node.kind === 'merge' ? needsOf(node) : [])])]
   const variables = variablesOf(plan, uses)
   const attempt: Attempt = {
+    ...task,
     work,
-    name,
-    begun,
-    signal,
     async evaluate(pointer, wanted) {
       const asked = { key: `${key} ${name}`, variables, wanted: { [pointer]: wanted }, given: begun.given }
       return jsonAt(pointer, await pool.evaluate(asked))
@@ -59,6 +59,8 @@ async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
       return choose(node, attempt)
     case 'merge':
       return merge(node, attempt)
+    case 'llm':
+      return askModel(node, attempt)
     default:
       throw new NodeFault('not_built', `Nodes of kind ${node.kind} do not run yet`)
   }
@@ -94,4 +96,30 @@ async function merge({ needs = [], take }: Of<'merge'>, { begun, evaluate }: Att
     object: Object.fromEntries(names.map((name) => [name, outputOf(name)])),
   }
   return ended(await evaluate('/take', { value: values[take] }))
+}
+
+/** One turn of a model. Its answer is JSON of the node's schema, if it has one. */
+async function askModel(node: Of<'llm'>, { work, run, name, signal, evaluate }: Attempt): Promise<Ended> {
+  const { spec, api, callModel, pool, key } = work
+  const model = spec.models?.[node.model]
+  if (!model) throw new NodeFault('not_found', `The version has no model ${node.model}`)
+  if (node.tools) throw new NodeFault('not_built', 'Models do not call tools yet')
+  const messages: Message[] = []
+  for (const [index, { role, content }] of node.messages.entries()) {
+    const text = await evaluate(contentPointer(index), { text: content })
+    messages.push({ role, content: JSON.parse(text) as string })
+  }
+  const { token, provider } = await api.modelGrant(run, node.model, signal)
+  const schema = node.output_schema
+  const { path, body } = requestTo(provider, model, messages, schema)
+  const { status, said } = await callModel(path, body, token, signal)
+  if (status !== 200) throw refusalOf(status, said)
+  const output = answerIn(provider, said, schema)
+  const fault = schema && (await pool.check({ key: `${key} ${name} output`, schema, given: output }))
+  // Another answer may fit.
+  if (fault)
+    throw new NodeFault('schema_mismatch', `${fault.pointer || 'The answer'} ${fault.message}`, {
+      permanent: false,
+    })
+  return ended(output)
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { type AiRunNodeDocument, runNodeStates } from '../../models/ai/run-node-records.ts'
+import { modelUsageOf } from '../../models/ai/run-models.ts'
 import { nodesOf } from '../../models/ai/run-nodes.ts'
 import { readValue, type StoredValue } from '../../models/ai/run-values.ts'
 import { type AiRunDocument, type RunSummary, runStates } from '../../models/ai/runs.ts'
@@ -48,6 +49,8 @@ const RunNodeView = z
 export const RunView = z
   .strictObject({
     ...shownOfRun,
+    tokens: z.int().describe('Of its calls of models, those included that are under way'),
+    cost_nano_usd: z.int().describe('Of the calls with a known price, in billionths of a dollar'),
     input: z.unknown(),
     output: z.unknown().describe('Null unless it succeeded'),
     nodes: z.array(RunNodeView).describe('Those that have begun or were skipped'),
@@ -91,8 +94,11 @@ const valueOf = async (value: StoredValue | null): Promise<unknown> =>
   value === null ? null : JSON.parse(await readValue(value))
 
 export async function toRun(run: AiRunDocument): Promise<z.output<typeof RunView>> {
+  const usage = await modelUsageOf(run)
   return {
     ...toRunSummary(run),
+    tokens: usage?.tokens ?? 0,
+    cost_nano_usd: usage?.cost_nano_usd ?? 0,
     input: JSON.parse(run.input_json) as unknown,
     output: run.status === 'succeeded' ? await valueOf(run.output) : null,
     nodes: (await nodesOf(run)).map(toRunNode),

@@ -2,7 +2,16 @@ import { z } from 'zod'
 import { NodeName } from '../../lib/ai/fields.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
-import { Begun, Ended, Given, outputBodyKib, RunnerSpec, RunOutput } from '../../lib/runner-protocol.ts'
+import {
+  Begun,
+  Ended,
+  Given,
+  ModelGrant,
+  outputBodyKib,
+  RunnerSpec,
+  RunOutput,
+} from '../../lib/runner-protocol.ts'
+import { grantModel } from '../../models/ai/run-models.ts'
 import { beginNode, endNode, giveOutput, givenForOutput } from '../../models/ai/run-nodes.ts'
 import { runnerSpecOf } from '../../models/ai/runners.ts'
 import { byId, Id } from '../fields.ts'
@@ -76,6 +85,19 @@ export const makeRunnerProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'cod
     async handle({ caller, params, query, body }) {
       own(caller, params.id)
       await endNode(caller, params.run, params.node, query.attempt, body)
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: `${runs}/models/{alias}/token`,
+    permission: runnersOnly('a runner calls the models of its own version'),
+    summary: 'Issue a token for calls of one of the version’s models',
+    params: z.strictObject({ id: Id, run: Id, alias: NodeName }),
+    responses: { 200: ModelGrant },
+    async handle({ caller, params }) {
+      own(caller, params.id)
+      return grantModel(caller, params.run, params.alias)
     },
   }),
 

@@ -3,6 +3,7 @@ import { NodeName } from '../../lib/ai/fields.ts'
 import { runWorkflowId } from '../../lib/operation-workflows.ts'
 import { aiWorkflowOf } from '../../models/ai/ai-workflows.ts'
 import { acceptAiRun } from '../../models/ai/run-acceptance.ts'
+import { endModelCalls } from '../../models/ai/run-models.ts'
 import { nodeOf } from '../../models/ai/run-nodes.ts'
 import { runEnds } from '../../models/ai/run-watch.ts'
 import { requestRunCancel, runOf, runsBefore } from '../../models/ai/runs.ts'
@@ -128,6 +129,7 @@ export const makeAiRuns = ({ cancel }: Pick<OperationsContext, 'cancel'>): Opera
     responses: { 200: RunView },
     async handle({ caller, params }) {
       const run = await requestRunCancel(caller.tenant_id, params.id, params.run)
+      await endModelCalls(run)
       cancel(runWorkflowId(run._id))
       return toRun(run)
     },

@@ -138,6 +138,11 @@ async function needOpen(runner: RunnerOf, _id: string, { bytes = 0 }: { bytes?: 
   )
 }
 
+/** Throws NotFound, `attempt_over`. */
+export async function needOpenRun(runner: RunnerOf, _id: string): Promise<void> {
+  if (!(await runOfRunner(runner, _id)).open) throw over('The run has ended')
+}
+
 async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Promise<AiRunDocument> {
   const run = await AiRun.findOne({ _id, tenant_id, deployment_id: id }).lean()
   if (!run) throw new NotFound('run')

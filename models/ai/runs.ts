@@ -3,6 +3,7 @@ import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { afterCommit, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { closeLedger } from '../llm/ledgers.ts'
 import { AiWorkflow } from './ai-workflows.ts'
 import { AiRunNode } from './run-node-records.ts'
 import type { StoredValue } from './run-values.ts'
@@ -179,6 +180,7 @@ export async function endRun(
     )
     const running = { tenant_id, run_id: _id, status: 'running' as const }
     await AiRunNode.updateMany(running, { $set: { status: 'cancelled', ended_at } })
+    await closeLedger(tenant_id, { kind: 'run', id: _id }) // no call of a model comes after it
   }, workflow_id)
 }
 

@@ -16,7 +16,13 @@ afterAll(() => pool.close())
 const never = (): never => {
   throw new Error('nothing is asked here')
 }
-const api = { beginNode: never, endNode: never, givenForOutput: never, giveOutput: never }
+const api = {
+  beginNode: never,
+  endNode: never,
+  givenForOutput: never,
+  giveOutput: never,
+  modelGrant: never,
+}
 let count = 0
 
 /** Carries out one node of a valid spec, with the results of others. */
@@ -28,7 +34,7 @@ async function outcome(
 ): Promise<Ended> {
   const { valid, ...faults } = await validate(specOf(nodes), lookups())
   if (!valid) throw new Error(JSON.stringify(faults))
-  const work = { api, pool, ...valid, key: `${count++}` }
+  const work = { api, callModel: never, pool, ...valid, key: `${count++}` }
   const ends = Object.entries(results).map(([node, { status }]): [string, NodeEnd] => [
     node,
     { status, case: cases[node] ?? null },
@@ -38,7 +44,7 @@ async function outcome(
     given: variablesJson(JSON.stringify(input), results),
     nodes: Object.fromEntries(ends),
   }
-  return outcomeOf(work, name, begun, new AbortController().signal)
+  return outcomeOf(work, { run: 'run', name, begun, signal: new AbortController().signal })
 }
 
 const said = (output: unknown): NodeResult => ({ status: 'succeeded', output: JSON.stringify(output) })

@@ -1,11 +1,10 @@
 import { once } from 'node:events'
 import { type IncomingMessage, request as ask } from 'node:http'
 import { type AddressInfo, connect, createServer } from 'node:net'
-import { text } from 'node:stream/consumers'
 import { z } from 'zod'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { type Credential, requestToken } from '../../lib/party-tokens.ts'
-import { Begun, type Ended, Given, RunnerSpec } from '../../lib/runner-protocol.ts'
+import { Begun, type Ended, Given, ModelGrant, RunnerSpec } from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { untilItWorks } from '../retry.ts'
 
@@ -91,12 +90,29 @@ export function makeRunnerApi(door: string, credential: Credential) {
       ),
     givenForOutput: (run: string, signal: AbortSignal): Promise<Given> =>
       patiently(signal, () => call(`runs/${run}/output`, Given, { signal })),
+    modelGrant: (run: string, alias: string, signal: AbortSignal): Promise<ModelGrant> =>
+      patiently(signal, () =>
+        call(`runs/${run}/models/${alias}/token`, ModelGrant, { method: 'POST', signal }),
+      ),
     giveOutput: (run: string, output: string, signal: AbortSignal): Promise<void> =>
       patiently(signal, () =>
         call(`runs/${run}/output`, z.void(), { method: 'PUT', body: { output }, signal }),
       ),
   }
 }
+
+/** Calls a model at the gateway for models. Throws DoorFault if there is no answer. */
+export const makeModelCaller =
+  (door: string) =>
+  async (path: string, body: object, token: string, signal: AbortSignal): Promise<Answer> => {
+    const sent = { method: 'POST', path, body: JSON.stringify(body) }
+    try {
+      return await send(door, sent, token, signal, null)
+    } catch (cause) {
+      signal.throwIfAborted()
+      throw new DoorFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
+    }
+  }
 
 const patiently = <T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
   untilItWorks('a request of a node', work, { signal, log: quiet, hopeless: isHopeless(signal) })
@@ -114,8 +130,9 @@ async function send(
   { method, path, body }: { method: string; path: string; body: string | undefined },
   token: string,
   signal?: AbortSignal,
-): Promise<{ status: number; said: string }> {
-  const timeout = AbortSignal.timeout(answersWithinMs)
+  withinMs: number | null = answersWithinMs,
+): Promise<Answer> {
+  const signals = [...(signal ? [signal] : []), ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])]
   const asked = ask({
     socketPath,
     method,
@@ -126,11 +143,30 @@ async function send(
         ? {}
         : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }),
     },
-    signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+    signal: AbortSignal.any(signals),
   })
   asked.end(body)
   const [answer] = (await once(asked, 'response')) as [IncomingMessage]
-  return { status: answer.statusCode ?? 0, said: await text(answer) }
+  return { status: answer.statusCode ?? 0, said: await bounded(answer) }
+}
+
+interface Answer {
+  status: number
+  said: string
+}
+
+/** Values of 16 MiB as a text of JSON within JSON. A model's provider may answer with anything. */
+const mostAnswerBytes = 34 * 1024 ** 2
+
+async function bounded(answer: IncomingMessage): Promise<string> {
+  const pieces: Buffer[] = []
+  let bytes = 0
+  for await (const piece of answer as AsyncIterable<Buffer>) {
+    bytes += piece.length
+    if (bytes > mostAnswerBytes) throw new DoorFault(413, 'too_large', 'The answer is too large')
+    pieces.push(piece)
+  }
+  return Buffer.concat(pieces).toString()
 }
 
 const Refusal = z.object({ code: z.string(), title: z.string() })
