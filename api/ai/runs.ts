@@ -1,5 +1,4 @@
 import { z } from 'zod'
-import { NodeName } from '../../lib/ai/fields.ts'
 import { runWorkflowId } from '../../lib/operation-workflows.ts'
 import { aiWorkflowOf } from '../../models/ai/ai-workflows.ts'
 import { acceptAiRun } from '../../models/ai/run-acceptance.ts'
@@ -112,7 +111,7 @@ export const makeAiRuns = ({ cancel }: Pick<OperationsContext, 'cancel'>): Opera
     path: `${runs}/{run}/nodes/{node}`,
     permission: 'workflows:read',
     summary: 'Get a node of a run with its output',
-    params: z.strictObject({ id: Id, run: Id, node: NodeName }),
+    params: z.strictObject({ id: Id, run: Id, node: z.string() }),
     responses: { 200: RunNodeOutputView },
     async handle({ caller, params }) {
       const run = await runOf(caller.tenant_id, params.id, params.run)

@@ -231,8 +231,9 @@ export async function settleNode(
   const now = new Date()
   const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
   if (found && ended(found.status)) return { status: found.status as NodeEnd['status'], case: found.case }
+  // If it has begun meanwhile and ended, there is a duplicate key, and the caller tries again.
   const settled = await AiRunNode.updateOne(
-    { _id, tenant_id, ...(found ? { status: 'running' as const } : {}) },
+    { _id, tenant_id, status: 'running' },
     { $set: { status, error, ended_at: now }, $setOnInsert: { run_id, node, started_at: null } },
     { upsert: found === null },
   )

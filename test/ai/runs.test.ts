@@ -10,8 +10,9 @@ import { specOf } from '../support/ai/specs.ts'
 import { aiWorkflowsOf, type RunNodeBody } from '../support/clients/ai-workflows.ts'
 import { eventually } from '../support/eventually.ts'
 import { decodedHistory } from '../support/histories.ts'
+import { blocksOf, openShell, pageOf } from '../support/paste.ts'
 import { mistakeAt } from '../support/refusals.ts'
-import { stackSettings } from '../support/stack.ts'
+import { facts, stackSettings } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Runs of a deployed workflow, from their acceptance to their removal.
@@ -270,6 +271,20 @@ test('outputs of megabytes pass by Temporal, and are gone with their run', async
   // They are removed by a worker, which may have begun.
   const left = await UnwantedBlob.find({ _id: { $in: blobs as string[] } }).lean()
   for (const { remove_at } of left) expect(remove_at.getTime()).toBeLessThanOrEqual(Date.now())
+})
+
+test('The examples of docs/ai-workflows.md run a workflow', async () => {
+  const shell = openShell({ API: facts().api_url, TOKEN: tenant.owner.token })
+  try {
+    const [helpers = ''] = blocksOf(await pageOf('vpcs'))
+    await shell.paste(helpers.slice(0, helpers.indexOf('\n\n')))
+    const [publishing = '', running = '', ...more] = blocksOf(await pageOf('ai-workflows'))
+    expect(more).toEqual([])
+    await shell.paste(publishing)
+    expect(await shell.paste(running)).toContain('"output":"Hello you"')
+  } finally {
+    await shell.close()
+  }
 })
 
 describe('an undeployment', () => {
