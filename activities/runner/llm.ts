@@ -1,11 +1,8 @@
 import { pointerTo } from '../../lib/ai/templates.ts'
-import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
 import type { ModelAlias } from '../../lib/ai/spec.ts'
 import { NodeFault } from './node-faults.ts'
 
 // A model's turn, in the two APIs that the model gateway speaks.
-
-export type LlmNode = Extract<NodeSpec, { kind: 'llm' }>
 
 export interface Message {
   role: 'system' | 'user' | 'assistant'

@@ -29,7 +29,8 @@ export const makeNodesOnRunner = (work: RunnerWork) => ({
     const variables = variablesOf(plan, plan.output.uses)
     const wanted = { '/output': { value: spec.output } }
     const values = await withoutNoValue(() =>
-      pool.evaluate({ key: `${key} output`, variables, wanted, given }),
+      // No node has such a name.
+      pool.evaluate({ key: `${key} /output`, variables, wanted, given }),
     )
     await work.api.giveOutput(run, jsonAt('/output', values), signal)
   },
