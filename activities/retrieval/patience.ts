@@ -26,8 +26,7 @@ export async function patiently<T>(
   } catch (error) {
     if (error instanceof StoreError)
       throw failureOf(error, passing.includes(error.code) ? 'store_unavailable' : null)
-    if (error instanceof ModelFailed)
-      throw failureOf(error, error.permanent ? null : 'embedder_unavailable')
+    if (error instanceof ModelFailed) throw failureOf(error, error.permanent ? null : 'embedder_unavailable')
     if (error instanceof ExtractionEnded) throw failureOf(error, error.code)
     if (error instanceof BlobMissing)
       throw ApplicationFailure.nonRetryable(
