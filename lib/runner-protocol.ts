@@ -62,3 +62,6 @@ export const outputBodyKib = 2 * 8 * 1024 + 1
 /** A runner's private key, as a JSON Web Key. */
 export const RunnerKey = z.strictObject({ ...PublicKey.shape, d: z.string().regex(/^[\w-]{43}$/) })
 export type RunnerKey = z.infer<typeof RunnerKey>
+
+/** Names a call of a model within its run, for the gateway for models (docs/model-gateway.md). */
+export const callKeyHeader = 'x-keelson-call'

@@ -16,6 +16,8 @@ type Of<K extends NodeSpec['kind']> = Extract<NodeSpec, { kind: K }>
 export interface Task {
   run: string
   name: string
+  /** From 1 on. */
+  attempt: number
   begun: Begun
   signal: AbortSignal
 }
@@ -99,7 +101,10 @@ async function merge({ needs = [], take }: Of<'merge'>, { begun, evaluate }: Att
 }
 
 /** One turn of a model. Its answer is JSON of the node's schema, if it has one. */
-async function askModel(node: Of<'llm'>, { work, run, name, signal, evaluate }: Attempt): Promise<Ended> {
+async function askModel(
+  node: Of<'llm'>,
+  { work, run, name, attempt, signal, evaluate }: Attempt,
+): Promise<Ended> {
   const { spec, api, callModel, pool, key } = work
   const model = spec.models?.[node.model]
   if (!model) throw new NodeFault('not_found', `The version has no model ${node.model}`)
@@ -112,14 +117,26 @@ async function askModel(node: Of<'llm'>, { work, run, name, signal, evaluate }: 
   const { token, provider } = await api.modelGrant(run, node.model, signal)
   const schema = node.output_schema
   const { path, body } = requestTo(provider, model, messages, schema)
-  const { status, said } = await callModel(path, body, token, signal)
-  if (status !== 200) throw refusalOf(status, said)
-  const output = answerIn(provider, said, schema)
-  const fault = schema && (await pool.check({ key: `${key} ${name} output`, schema, given: output }))
-  // Another answer may fit.
-  if (fault)
-    throw new NodeFault('schema_mismatch', `${fault.pointer || 'The answer'} ${fault.message}`, {
-      permanent: false,
-    })
-  return ended(output)
+  const fitting = async (said: string): Promise<string> => {
+    const output = answerIn(provider, said, schema)
+    const fault = schema && (await pool.check({ key: `${key} ${name} output`, schema, given: output }))
+    if (fault)
+      throw new NodeFault('schema_mismatch', `${fault.pointer || 'The answer'} ${fault.message}`, {
+        permanent: false,
+      })
+    return output
+  }
+  // A new attempt begins with the calls of those before it. Those that were answered cost nothing, since the gateway for models
+  // has kept their answers; so each attempt adds at most one call, whether the one before was killed or its answer did not fit.
+  for (let round = 0; ; round++) {
+    const call = { path, body, token, key: `${name}/${round}` }
+    const { status, said } = await callModel(call, signal)
+    if (status !== 200) throw refusalOf(status, said)
+    try {
+      return ended(await fitting(said))
+    } catch (error) {
+      const mayFit = error instanceof NodeFault && !error.permanent && round + 1 < attempt
+      if (!mayFit) throw error
+    }
+  }
 }

@@ -12,13 +12,17 @@ export interface RunApi {
   modelGrant(run: string, alias: string, signal: AbortSignal): Promise<ModelGrant>
 }
 
+/** A call of a model. */
+export interface ModelCall {
+  path: string
+  body: object
+  token: string
+  /** Names the call within its run: when it is repeated, the gateway for models has the first answer. */
+  key: string
+}
+
 /** Calls a model. Rejects if there is no answer. */
-export type CallModel = (
-  path: string,
-  body: object,
-  token: string,
-  signal: AbortSignal,
-) => Promise<{ status: number; said: string }>
+export type CallModel = (call: ModelCall, signal: AbortSignal) => Promise<{ status: number; said: string }>
 
 /** What a runner has for its nodes. */
 export interface RunnerWork {

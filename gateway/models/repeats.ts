@@ -7,12 +7,11 @@ import { type Answer, type Claim, claimAnswer, mostPlainBytes } from '../../mode
 import type { IssuedGrant } from '../../models/llm/tokens.ts'
 import { CallRefused, type Endpoint } from './dialects.ts'
 import type { Asked } from './requests.ts'
+import { callKeyHeader as header } from '../../lib/runner-protocol.ts'
 
 // A step of a workflow's run that was killed runs again, and repeats its calls of models. The answer to the first call is
 // kept, and given to the others.
 
-/** Names a call within its run. */
-const header = 'x-keelson-call'
 const form = /^[\w./:-]{1,200}$/
 const lookEveryMs = 250
 

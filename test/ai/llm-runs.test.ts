@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { LlmCall } from '../../models/llm/calls.ts'
 import { ledgerOf } from '../../models/llm/ledgers.ts'
 import { specOf } from '../support/ai/specs.ts'
 import { insertConnector } from '../support/ai/tenant-things.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
+import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { said, text } from '../support/model-provider/answers.ts'
 import { type ModelProvider, startModelProvider, type Treatment } from '../support/model-provider/server.ts'
@@ -13,6 +15,7 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 // Runs whose nodes call models, by their runner's door and the stack's gateway for models.
 
 const released = Promise.withResolvers<void>()
+const killed = Promise.withResolvers<void>()
 const treatments: Record<string, (count: number) => Treatment> = {
   classifier: () => ({ says: '{"topic":"billing","sure":0.9}' }),
   // The gateway itself asks twice.
@@ -20,6 +23,7 @@ const treatments: Record<string, (count: number) => Treatment> = {
   liar: (count) => ({ says: count === 1 ? '{"topic":7}' : '{"topic":"other","sure":1}' }),
   refusing: () => ({ status: 400 }),
   slow: () => ({ waits: { after: 0, for: released.promise } }),
+  orphaned: () => ({ waits: { after: 0, for: killed.promise } }),
 }
 let provider: ModelProvider
 let tenant: TestTenant
@@ -38,6 +42,7 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   released.resolve()
+  killed.resolve()
   await removeTenants()
   await provider.close()
 })
@@ -136,6 +141,25 @@ test('a call that fails, or an answer that does not fit, is attempted again; a r
     never: { status: 'failed', attempt: 1 },
   })
   expect(provider.askedFor('refusing')).toHaveLength(1)
+  // The second attempt got the first answer from the gateway, and then asked for another.
+  expect(provider.askedFor('liar')).toHaveLength(2)
+  await undeploy(id)
+})
+
+test('a call whose runner is killed is not made again, and is paid once', async () => {
+  const id = await deployed({ ask: asking('orphaned') }, ['orphaned'], { output: '${nodes.ask.output}' })
+  const { id: runId } = await workflows.run(id, { text: 'x' })
+  await eventually(() => provider.askedFor('orphaned').length === 1)
+  const its = { tenant_id: tenant.id, runner: true, status: 'running' as const }
+  const runner = await instanceKinds.container.model.findOne(its).lean()
+  await engine.kill(runner?._id ?? '')
+  killed.resolve()
+  const run = await workflows.endOfRun(id, runId)
+  expect(run).toMatchObject({ status: 'succeeded', output: text, tokens: taken })
+  expect(run.nodes).toMatchObject([{ node: 'ask', attempt: 2 }])
+  expect(provider.askedFor('orphaned')).toHaveLength(1)
+  const calls = await LlmCall.find({ tenant_id: tenant.id, purpose_id: runId }).sort({ _id: 1 }).lean()
+  expect(calls).toMatchObject([{ status: 'interrupted' }, { status: 'succeeded', code: 'kept' }])
   await undeploy(id)
 })
 

@@ -44,7 +44,7 @@ async function outcome(
     given: variablesJson(JSON.stringify(input), results),
     nodes: Object.fromEntries(ends),
   }
-  return outcomeOf(work, { run: 'run', name, begun, signal: new AbortController().signal })
+  return outcomeOf(work, { run: 'run', name, attempt: 1, begun, signal: new AbortController().signal })
 }
 
 const said = (output: unknown): NodeResult => ({ status: 'succeeded', output: JSON.stringify(output) })

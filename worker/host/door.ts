@@ -8,6 +8,7 @@ import { pipeline } from 'node:stream/promises'
 import { connect as connectByTls, TLSSocket } from 'node:tls'
 import { readRest } from '../../lib/early-answers.ts'
 import type { Logger } from '../../lib/log.ts'
+import { callKeyHeader } from '../../lib/runner-protocol.ts'
 
 // The door of a runner: a socket in its container, which has no network. It leads to three places, and no request says
 // where they are: CONNECT to the gateway, as a worker of Temporal asks a proxy, requests to the runner's own part of the
@@ -213,7 +214,7 @@ async function pass(
     port: origin.port,
     method: request.method,
     path: request.url,
-    headers: only(request, 'authorization', 'content-type', 'content-length', 'transfer-encoding'),
+    headers: only(request, ...passedOn),
     agent,
     signal: gone.signal,
     timeout,
@@ -227,6 +228,9 @@ async function pass(
   await readRest(request)
   response.end()
 }
+
+/** Of a request’s headers. The last one names a call of a model. */
+const passedOn = ['authorization', 'content-type', 'content-length', 'transfer-encoding', callKeyHeader]
 
 function only({ headers }: IncomingMessage, ...names: string[]): Record<string, string> {
   return Object.fromEntries(

@@ -2,9 +2,10 @@ import { once } from 'node:events'
 import { type IncomingMessage, request as ask } from 'node:http'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { z } from 'zod'
+import type { ModelCall } from '../../activities/runner/work.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { type Credential, requestToken } from '../../lib/party-tokens.ts'
-import { Begun, type Ended, Given, ModelGrant, RunnerSpec } from '../../lib/runner-protocol.ts'
+import { Begun, callKeyHeader, type Ended, Given, ModelGrant, RunnerSpec } from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { untilItWorks } from '../retry.ts'
 
@@ -104,8 +105,8 @@ export function makeRunnerApi(door: string, credential: Credential) {
 /** Calls a model at the gateway for models. Throws DoorFault if there is no answer. */
 export const makeModelCaller =
   (door: string) =>
-  async (path: string, body: object, token: string, signal: AbortSignal): Promise<Answer> => {
-    const sent = { method: 'POST', path, body: JSON.stringify(body) }
+  async ({ path, body, token, key }: ModelCall, signal: AbortSignal): Promise<Answer> => {
+    const sent = { method: 'POST', path, body: JSON.stringify(body), headers: { [callKeyHeader]: key } }
     try {
       return await send(door, sent, token, signal, null)
     } catch (cause) {
@@ -127,7 +128,12 @@ const quiet = { warn: () => {} }
 
 async function send(
   socketPath: string,
-  { method, path, body }: { method: string; path: string; body: string | undefined },
+  {
+    method,
+    path,
+    body,
+    headers,
+  }: { method: string; path: string; body: string | undefined; headers?: Record<string, string> },
   token: string,
   signal?: AbortSignal,
   withinMs: number | null = answersWithinMs,
@@ -138,6 +144,7 @@ async function send(
     method,
     path,
     headers: {
+      ...headers,
       authorization: `Bearer ${token}`,
       ...(body === undefined
         ? {}
