@@ -53,6 +53,24 @@ export const ModelGrant = z.object({
 })
 export type ModelGrant = z.infer<typeof ModelGrant>
 
+/** A question to the collection of a node of kind `retrieve`. */
+export const Retrieval = z.strictObject({ query: z.string() })
+
+/** What answers it best: the node's output. */
+export const Passages = z.object({
+  passages: z.array(
+    z.object({
+      text: z.string(),
+      score: z.number(),
+      document_id: z.string(),
+      document: z.string(),
+      /** Of the text in its document; null: it is not known. */
+      place: z.record(z.string(), z.union([z.string(), z.number()])).nullable(),
+    }),
+  ),
+})
+export type Passages = z.infer<typeof Passages>
+
 /** The run's output. */
 export const RunOutput = z.strictObject({ output: Output })
 

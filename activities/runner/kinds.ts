@@ -63,6 +63,8 @@ async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
       return merge(node, attempt)
     case 'llm':
       return askModel(node, attempt)
+    case 'retrieve':
+      return retrieve(node, attempt)
     default:
       throw new NodeFault('not_built', `Nodes of kind ${node.kind} do not run yet`)
   }
@@ -100,6 +102,15 @@ async function merge({ needs = [], take }: Of<'merge'>, { begun, evaluate }: Att
   return ended(await evaluate('/take', { value: values[take] }))
 }
 
+/** The API searches, with the tenant's store and embedder, to which a runner has no way. */
+async function retrieve(
+  node: Of<'retrieve'>,
+  { work, run, name, signal, evaluate }: Attempt,
+): Promise<Ended> {
+  const query = JSON.parse(await evaluate('/query', { text: node.query })) as string
+  return ended(JSON.stringify(await work.api.retrieve(run, name, query, signal)))
+}
+
 /** One turn of a model. Its answer is JSON of the node's schema, if it has one. */
 async function askModel(
   node: Of<'llm'>,
@@ -119,7 +130,8 @@ async function askModel(
   const { path, body } = requestTo(provider, model, messages, schema)
   const fitting = async (said: string): Promise<string> => {
     const output = answerIn(provider, said, schema)
-    const fault = schema && (await pool.check({ key: `${key} ${name} output`, schema, given: output }))
+    const fault =
+      schema && (await pool.check({ key: `${key} ${name} /output_schema`, schema, given: output }))
     if (fault)
       throw new NodeFault('schema_mismatch', `${fault.pointer || 'The answer'} ${fault.message}`, {
         permanent: false,

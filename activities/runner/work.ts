@@ -1,7 +1,7 @@
 import type { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import type { Plan } from '../../lib/ai/plan.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
-import type { Begun, Ended, Given, ModelGrant } from '../../lib/runner-protocol.ts'
+import type { Begun, Ended, Given, ModelGrant, Passages } from '../../lib/runner-protocol.ts'
 
 /** The runner's part of the internal API, as nodes use it. */
 export interface RunApi {
@@ -9,6 +9,7 @@ export interface RunApi {
   endNode(run: string, node: string, attempt: number, end: Ended, signal: AbortSignal): Promise<void>
   givenForOutput(run: string, signal: AbortSignal): Promise<Given>
   giveOutput(run: string, output: string, signal: AbortSignal): Promise<void>
+  retrieve(run: string, node: string, query: string, signal: AbortSignal): Promise<Passages>
   modelGrant(run: string, alias: string, signal: AbortSignal): Promise<ModelGrant>
 }
 

@@ -1,22 +1,27 @@
 import { z } from 'zod'
 import { NodeName } from '../../lib/ai/fields.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
-import { NotFound } from '../../lib/problem.ts'
+import { InvalidInput, NotFound } from '../../lib/problem.ts'
 import {
   Begun,
   Ended,
   Given,
   ModelGrant,
   outputBodyKib,
+  Passages,
+  Retrieval,
   RunnerSpec,
   RunOutput,
 } from '../../lib/runner-protocol.ts'
 import { grantModel } from '../../models/ai/run-models.ts'
 import { beginNode, endNode, giveOutput, givenForOutput } from '../../models/ai/run-nodes.ts'
+import { retrieveForRun } from '../../models/ai/run-retrieval.ts'
 import { runnerSpecOf } from '../../models/ai/runners.ts'
+import { limits } from '../../models/retrieval/store-rules.ts'
 import { byId, Id } from '../fields.ts'
 import { type Operation, operation, type RunnerCaller, runnersOnly } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
+import { noEmbeddings } from '../retrieval/collections.ts'
 
 // The internal API of runners. A runner reaches what is its own; another runner's is not found.
 
@@ -30,7 +35,13 @@ const ofRun = z.strictObject({ id: Id, run: Id })
 const ofNode = z.strictObject({ id: Id, run: Id, node: NodeName })
 const attempt = z.strictObject({ attempt: z.coerce.number().int().min(1).max(1_000_000) })
 
-export const makeRunnerProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codecKeysOf'>): Operation[] => [
+const Query = z.string().trim().min(1).max(limits.queryText)
+const noQuery = `must have 1 to ${limits.queryText} characters`
+
+export const makeRunnerProtocol = ({
+  codecKeysOf,
+  embeddings = noEmbeddings,
+}: Pick<OperationsContext, 'codecKeysOf' | 'embeddings'>): Operation[] => [
   operation({
     method: 'GET',
     path: '/internal/v1/runners/{id}/codec-keys',
@@ -85,6 +96,22 @@ export const makeRunnerProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'cod
     async handle({ caller, params, query, body }) {
       own(caller, params.id)
       await endNode(caller, params.run, params.node, query.attempt, body)
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: `${runs}/nodes/{node}/retrieve`,
+    permission: runnersOnly('a runner searches what its own version names'),
+    summary: 'Search the collection of a node',
+    params: ofNode,
+    body: Retrieval,
+    responses: { 200: Passages },
+    async handle({ caller, params, body }) {
+      own(caller, params.id)
+      const query = Query.safeParse(body.query)
+      if (!query.success) throw new InvalidInput(422, [{ pointer: '/query', message: noQuery }])
+      return retrieveForRun(embeddings, caller, params.run, params.node, query.data)
     },
   }),
 

@@ -22,6 +22,7 @@ const api = {
   givenForOutput: never,
   giveOutput: never,
   modelGrant: never,
+  retrieve: never,
 }
 let count = 0
 

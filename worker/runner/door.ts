@@ -4,8 +4,17 @@ import { type AddressInfo, connect, createServer } from 'node:net'
 import { z } from 'zod'
 import type { ModelCall } from '../../activities/runner/work.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
+import { makeQueue } from '../../lib/queue.ts'
 import { type Credential, requestToken } from '../../lib/party-tokens.ts'
-import { Begun, callKeyHeader, type Ended, Given, ModelGrant, RunnerSpec } from '../../lib/runner-protocol.ts'
+import {
+  Begun,
+  callKeyHeader,
+  type Ended,
+  Given,
+  ModelGrant,
+  Passages,
+  RunnerSpec,
+} from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { untilItWorks } from '../retry.ts'
 
@@ -50,10 +59,15 @@ export async function openPort(door: string): Promise<string> {
 /** An output may have megabytes, on a quarter of a core. */
 const answersWithinMs = 30_000
 
+/** As many as a door lets through (worker/host/door.ts). */
+const requestsAtOnce = 8
+
 export type RunnerApi = ReturnType<typeof makeRunnerApi>
 
 /** API calls of a runner, signed with its key. All throw DoorFault. */
 export function makeRunnerApi(door: string, credential: Credential) {
+  const inTurn = makeQueue(requestsAtOnce)
+
   /** Each request has a token of its own: the API takes a token once. */
   async function call<S extends z.ZodType>(
     path: string,
@@ -61,9 +75,12 @@ export function makeRunnerApi(door: string, credential: Credential) {
     { method = 'GET', body, signal }: { method?: string; body?: object; signal?: AbortSignal } = {},
   ): Promise<z.infer<S>> {
     const target = `/internal/v1/runners/${credential.party.id}/${path}`
-    const token = await requestToken(credential, { method, target })
     const sent = { method, path: target, body: body && JSON.stringify(body) }
-    const { status, said } = await send(door, sent, token, signal).catch((cause: unknown) => {
+    const asked = inTurn(async () => {
+      const token = await requestToken(credential, { method, target })
+      return send(door, sent, token, signal)
+    }, signal)
+    const { status, said } = await asked.catch((cause: unknown) => {
       signal?.throwIfAborted()
       throw new DoorFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
     })
@@ -95,6 +112,9 @@ export function makeRunnerApi(door: string, credential: Credential) {
       patiently(signal, () =>
         call(`runs/${run}/models/${alias}/token`, ModelGrant, { method: 'POST', signal }),
       ),
+    /** Once: the node has attempts of its own. */
+    retrieve: (run: string, node: string, query: string, signal: AbortSignal): Promise<Passages> =>
+      call(`runs/${run}/nodes/${node}/retrieve`, Passages, { method: 'POST', body: { query }, signal }),
     giveOutput: (run: string, output: string, signal: AbortSignal): Promise<void> =>
       patiently(signal, () =>
         call(`runs/${run}/output`, z.void(), { method: 'PUT', body: { output }, signal }),
