@@ -1,4 +1,4 @@
-import type { Spec } from '../../lib/ai/spec.ts'
+import { nanoUsdOf, type Spec } from '../../lib/ai/spec.ts'
 import { NotFound } from '../../lib/problem.ts'
 import type { ModelGrant } from '../../lib/runner-protocol.ts'
 import type { ProviderName } from '../connectors/catalogue.ts'
@@ -9,7 +9,7 @@ import { needOpenRun, type RunnerOf } from './run-nodes.ts'
 import type { AiRunDocument } from './runs.ts'
 import { specOf, versionNumbered } from './versions.ts'
 
-// Calls of models by runs. Each run has a ledger of its own, with the tokens of its version's budget.
+// Calls of models by runs. Each run has a ledger of its own, with its version's budget.
 
 type Run = Pick<AiRunDocument, '_id' | 'tenant_id'>
 const purposeOf = ({ _id: id }: Pick<Run, '_id'>) => ({ kind: 'run', id }) as const
@@ -35,7 +35,8 @@ export async function grantModel(runner: RunnerOf, run_id: string, alias: string
   if (!connector) throw new NotFound('connector')
   const run = { _id: run_id, tenant_id }
   const grant = { tenant_id, purpose: purposeOf(run), connector_id: connector._id, fallbacks: [] }
-  const { token } = await issueToken(grant, budget.tokens ?? null)
+  const all = { tokens: budget.tokens ?? null, nano_usd: nanoUsdOf(budget) }
+  const { token } = await issueToken(grant, all)
   // If it has ended meanwhile, its ledger may have been opened after that.
   await needOpenRun(runner, run_id).catch(async (error: unknown) => {
     await endModelCalls(run)
