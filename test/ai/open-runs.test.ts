@@ -26,7 +26,7 @@ beforeAll(async () => {
 afterAll(removeTenants)
 
 const nodes = {
-  one: { kind: 'template', value: { secret: '${input.text}' } },
+  one: { kind: 'template', value: { first: '${input.text}' } },
   two: { kind: 'template', value: 'two', on_error: { value: 'instead' } },
   three: { kind: 'template', needs: ['one', 'two'], value: '${nodes.two.output}' },
 }
@@ -82,17 +82,17 @@ describe('a runner', () => {
       body: { code: 'attempt_over' },
     })
     expect(await ask('POST', at('one', 'begin', 1))).toMatchObject({ status: 409 })
-    expect(await ask('PUT', at('one', 'end', 2), succeeded({ secret: 's' }))).toMatchObject({ status: 204 })
+    expect(await ask('PUT', at('one', 'end', 2), succeeded({ first: 's' }))).toMatchObject({ status: 204 })
     // Its answer was lost: it says so again, and a further attempt hears that it is done.
-    expect(await ask('PUT', at('one', 'end', 2), succeeded({ secret: 's' }))).toMatchObject({ status: 204 })
+    expect(await ask('PUT', at('one', 'end', 2), succeeded({ first: 's' }))).toMatchObject({ status: 204 })
     expect(await ask('POST', at('one', 'begin', 3))).toMatchObject({
       status: 200,
       body: { done: { status: 'succeeded', case: null } },
     })
-    expect(await workflows.runNode(id, run.id, 'one')).toMatchObject({ attempt: 2, output: { secret: 's' } })
+    expect(await workflows.runNode(id, run.id, 'one')).toMatchObject({ attempt: 2, output: { first: 's' } })
 
     const record = await AiRun.findOne({ _id: run.id, tenant_id: tenant.id }).lean()
-    expect(record?.output_bytes).toBe(JSON.stringify({ secret: 's' }).length)
+    expect(record?.output_bytes).toBe(JSON.stringify({ first: 's' }).length)
     await settleNode({ _id: run.id, tenant_id: tenant.id }, 'two', 'failed', { code: 'x', message: 'why' })
     const three = await ask('POST', at('three', 'begin'))
     // What it names alone: not the output of `one`.
