@@ -179,7 +179,9 @@ const modelGatewayUrl = {
   KEELSON_MODELS_URL: z
     .url({ protocol: /^https?$/ })
     .default('http://127.0.0.1:7092')
-    .describe('The URL by which the platform itself reaches the model gateway, `https://` for TLS'),
+    .describe(
+      'The URL by which the platform itself, and its hosts for runners of AI workflows, reach the model gateway, `https://` for TLS',
+    ),
 }
 
 const privateRegistries = {
@@ -363,6 +365,12 @@ const worker = z.object({
     .max(20_000)
     .default(400)
     .describe('Days to keep the records of operations that have ended'),
+  KEELSON_RUN_DAYS: z.coerce
+    .number()
+    .positive()
+    .max(20_000)
+    .default(90)
+    .describe('Days to keep runs of AI workflows that have ended, with their values'),
   KEELSON_LOG_ARCHIVE_DAYS: z.coerce
     .number()
     .positive()
@@ -525,6 +533,7 @@ const host = z.object({
   ...temporalMetrics,
   ...namespace,
   ...privateRegistries,
+  ...modelGatewayUrl,
   KEELSON_API_URL: api.shape.KEELSON_API_URL,
   KEELSON_GATEWAY_URL: z
     .url({ protocol: /^https?$/ })

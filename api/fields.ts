@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
 import type { Origin } from '../models/identity/browsers.ts'
 import type { ResourceDocument } from '../models/resources.ts'
@@ -59,6 +59,13 @@ export const commonView = <State extends string>(document: ResourceDocument<Stat
 
 export const time = (date: Date): string => date.toISOString()
 export const timeOrNull = (date: Date | null): string | null => date?.toISOString() ?? null
+
+/** Aborts when the client has the answer, or has gone. */
+export function closed(response: ServerResponse): AbortSignal {
+  const gone = new AbortController()
+  response.once('close', () => gone.abort())
+  return gone.signal
+}
 
 /** The origin of a request, as shown to its user. */
 export const originOf = ({ socket, headers, ip }: IncomingMessage & { ip?: string | undefined }): Origin => ({

@@ -2,6 +2,7 @@ import '../models/index.ts' // the rules by which operations are accepted
 import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
+import { makeAiRuns } from './ai/runs.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
 import { aiWebhooks } from './ai/webhooks.ts'
@@ -137,6 +138,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiDeployments,
   ...aiEvals,
   ...aiWebhooks,
+  ...makeAiRuns(context),
   ...hosts,
   ...limits,
   ...llmUsage,

@@ -10,6 +10,8 @@ import { partyRing } from '../lib/payload-codec.ts'
 import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
+import { runEnds } from '../models/ai/run-watch.ts'
+import { onRunAccepted } from '../models/ai/runs.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { useProviders } from '../models/connectors/providers.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
@@ -20,7 +22,7 @@ import { onAccepted } from '../models/operations.ts'
 import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
 import { useOutbound } from '../models/outbound.ts'
 import { openEmbeddings } from '../models/retrieval/embeddings.ts'
-import { watchOperations } from '../models/operation-watch.ts'
+import { operationEnds } from '../models/operation-watch.ts'
 import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
@@ -37,7 +39,7 @@ import { serve } from './router.ts'
 import { limitBodies } from './slow-bodies.ts'
 import { makeServer } from './server.ts'
 import { socketPaths } from './sockets.ts'
-import { makeStarter } from './start.ts'
+import { makeRunStarter, makeStarter } from './start.ts'
 import { serveUploads } from './uploads.ts'
 
 // The api role: stateless, any number of replicas.
@@ -61,6 +63,7 @@ useImagePolicy(
 const temporal = temporalClient(settings)
 
 onAccepted(makeStarter(temporal, log))
+onRunAccepted(makeRunStarter(temporal, log))
 tellHostsOfLoadBalancers(log)
 
 const outbound = makeOutbound({ allowed: settings.KEELSON_OUTBOUND_ALLOWED })
@@ -143,7 +146,7 @@ const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)
 serve(app, operations, settings, sockets, log)
 
 const scraped = await serveMetrics('api', settings, log)
-const watching = watchOperations(log, stopping.signal)
+const watching = Promise.all([operationEnds, runEnds].map((ends) => ends.watch(log, stopping.signal)))
 const server = makeServer(limitBodies(app), settings, sockets, log)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
   log.info({ url: settings.KEELSON_API_URL }, 'ready'),

@@ -169,6 +169,14 @@ export interface Declaration<
   attempts_per_min?: number
   /** What a request takes of what its tenant may have open at once. Default: by the answer, a socket or a stream. */
   lasts?: Lasting
+  /**
+   * Runs after `handle`, and gives the answer instead of it. What it waits for may depend on what `handle` has committed: with
+   * an Idempotency-Key, that is a transaction. It ends when the caller loses the right to call.
+   */
+  awaits?(
+    answer: Exclude<AnswerOf<S>, void>,
+    request: { caller: CallerFor<A>; query: Parsed<Q>; response: ServerResponse },
+  ): Promise<AnswerOf<S>>
   /** Bodies that this limit does not count, so that others at the same address cannot use it up. */
   spares?: (body: Parsed<B>) => Promise<boolean>
   handle(request: {

@@ -1,14 +1,14 @@
 import { z } from 'zod'
 import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
-import { awaitEnd } from '../models/operation-watch.ts'
+import { operationEnds } from '../models/operation-watch.ts'
 import type { DatabaseImages } from '../models/deploy/engines/index.ts'
 import type { DeployMachineKind } from '../models/deploy/machine-providers.ts'
 import type { Embeddings } from '../models/retrieval/embeddings.ts'
 import type { Outbound } from '../lib/outbound.ts'
 import type { Party } from '../lib/parties.ts'
 import type { MailTopic } from './mail/topic.ts'
-import { byId, Id, Timestamp, time, timeOrNull } from './fields.ts'
+import { byId, closed, Id, Timestamp, time, timeOrNull } from './fields.ts'
 import { list } from './list.ts'
 import { operation } from './operation.ts'
 import { ProblemView } from './problems.ts'
@@ -132,9 +132,8 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       }),
       responses: { 200: OperationView },
       handle: async ({ caller, params, query, http: { response } }) => {
-        const gone = new AbortController()
-        response.once('close', () => gone.abort())
-        return toView(await awaitEnd(caller.tenant_id, params.id, query.wait * 1000, gone.signal))
+        const ms = query.wait * 1000
+        return toView(await operationEnds.awaitEnd(caller.tenant_id, params.id, ms, closed(response)))
       },
     }),
 

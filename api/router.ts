@@ -145,6 +145,10 @@ function handlerOf(
     }
     const status = statusOf(operation, answer)
     await end({ status, answer })
+    if (operation.awaits) {
+      const asked = { caller: caller as never, query: readQuery(operation, request), response }
+      answer = await unlessRevoked(operation.awaits(answer as never, asked as never), response, stillAllowed)
+    }
     const etag = operation.revised ? etagOf(answer) : null
     if (etag !== null) response.set('ETag', etag)
     if (isSocket(success.body)) {
@@ -170,9 +174,7 @@ function handlerOf(
     if (owner) await admit(owner, request)
     if (isSocket(success.body)) checkOrigin(request, settings)
     const params = readParams(operation, request)
-    const query = operation.query
-      ? parse(operation.query, request.query, 400)
-      : parseNothing(request.query, 'query', 400)
+    const query = readQuery(operation, request)
     const reading = readInput(operation, request, response, readBody)
     // Counted before the answer to a body that is refused, too.
     if (operation.spares && !(await reading.then(operation.spares, () => false)))
@@ -216,6 +218,9 @@ function readParams({ params }: Operation, request: Request): unknown {
   if (!parsed.success) throw new NotFound('resource')
   return parsed.data
 }
+
+const readQuery = ({ query }: Operation, request: Request): unknown =>
+  query ? parse(query, request.query, 400) : parseNothing(request.query, 'query', 400)
 
 async function readInput(
   { body, method, form, bytes, media_types = [] }: Operation,

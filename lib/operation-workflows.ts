@@ -46,6 +46,33 @@ export const startOptions = ({ _id, workflow_id, ...operation }: Startable) => (
   ]),
 })
 
+/** The id in Temporal of the workflow that carries out a run of an AI workflow. */
+export const runWorkflowId = (runId: string): string => `airun-${runId}`
+
+/** Starts the workflow of a run. It runs once, however often it is started. */
+export const runStartOptions = ({ _id, tenant_id, workflow_id, version }: StartableRun) => ({
+  workflowId: runWorkflowId(_id),
+  taskQueue: platformQueue,
+  args: [_id] as [string],
+  workflowIdReusePolicy: 'REJECT_DUPLICATE' as const,
+  workflowTaskTimeout,
+  priority: { fairnessKey: tenant_id },
+  staticSummary: `Run version ${version} of workflow ${workflow_id}`,
+  typedSearchAttributes: new TypedSearchAttributes([
+    { key: searchAttributes.tenant, value: tenant_id },
+    { key: searchAttributes.resource, value: workflow_id },
+    { key: searchAttributes.kind, value: 'ai_run' },
+  ]),
+})
+
+/** The fields of a run that starting its workflow needs. */
+export interface StartableRun {
+  _id: string
+  tenant_id: string
+  workflow_id: string
+  version: number
+}
+
 /** Temporal notices a killed worker after this time; a workflow task takes milliseconds. */
 export const workflowTaskTimeout = '5 s'
 

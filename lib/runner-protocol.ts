@@ -14,6 +14,51 @@ export const RunnerSpec = z.object({
 })
 export type RunnerSpec = z.infer<typeof RunnerSpec>
 
+/** How a node stands for those that need it. A failure with `{"value": …}` counts as a success. */
+export const NodeEnd = z.object({
+  status: z.enum(['succeeded', 'failed', 'skipped', 'cancelled']),
+  /** What a switch chose. */
+  case: z.string().nullable(),
+})
+export type NodeEnd = z.infer<typeof NodeEnd>
+
+/** What expressions see. */
+export const Given = z.object({
+  /** JSON of their variables (lib/ai/programs.ts). */
+  given: z.string(),
+  /** The nodes in it. */
+  nodes: z.record(z.string(), NodeEnd),
+})
+export type Given = z.infer<typeof Given>
+
+/** What an attempt of a node gets; `done`: an earlier attempt has ended the node, and its answer was lost. */
+export const Begun = z.object({ done: NodeEnd.nullable(), ...Given.shape })
+export type Begun = z.infer<typeof Begun>
+
+/** A value as JSON: a text, so that nobody on its way reads it. */
+const Output = z.string()
+
+/** How an attempt ends a node. Not its failure: the run knows whether there is another attempt. */
+export const Ended = z.discriminatedUnion('status', [
+  z.strictObject({ status: z.literal('succeeded'), case: z.string().max(63).nullable(), output: Output }),
+  z.strictObject({ status: z.literal('skipped') }),
+])
+export type Ended = z.infer<typeof Ended>
+
+/** A token for calls of a model at the gateway for models. */
+export const ModelGrant = z.object({
+  token: z.string(),
+  /** Of the connector: it says which API is spoken. */
+  provider: z.string(),
+})
+export type ModelGrant = z.infer<typeof ModelGrant>
+
+/** The run's output. */
+export const RunOutput = z.strictObject({ output: Output })
+
+/** Of requests with an output: JSON in a text of JSON is at most twice as long. */
+export const outputBodyKib = 2 * 8 * 1024 + 1
+
 /** A runner's private key, as a JSON Web Key. */
 export const RunnerKey = z.strictObject({ ...PublicKey.shape, d: z.string().regex(/^[\w-]{43}$/) })
 export type RunnerKey = z.infer<typeof RunnerKey>

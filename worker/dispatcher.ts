@@ -1,46 +1,74 @@
 import { setTimeout } from 'node:timers/promises'
 import { type Client, WorkflowNotFoundError } from '@temporalio/client'
+import { runWorkflowId } from '../lib/operation-workflows.ts'
 import type { Logger } from '../lib/log.ts'
 import { Problem } from '../lib/problem.ts'
+import * as runs from '../models/ai/runs.ts'
 import * as operations from '../models/operations.ts'
-import { cancelOperation, startOperation } from '../workflows/starters.ts'
+import { cancelOperation, startOperation, startRun } from '../workflows/starters.ts'
 
 const everyMs = 1_000
-// The API starts an operation as soon as it is accepted. One that is not started after this time needs the dispatcher.
+// The API starts what it has accepted at once. What is not started after this time needs the dispatcher.
 const undispatchedAfterMs = 1_000
-// Longer than a new workflow needs to appear as running; operations open longer than this are checked.
+// Longer than a new workflow needs to appear as running; what is open longer than this is checked.
 const lookAfterMs = 60_000
 const lookEveryMs = 30_000
 const batch = 200
 
+const endedInside = 'The work was ended by an operator, or failed inside'
+
+/** What is accepted, and carried out by a workflow: operations, and runs of AI workflows. */
+interface Kind<T extends { _id: string }> {
+  name: string
+  undispatched: (olderMs: number, limit: number) => Promise<T[]>
+  markDispatched: (ids: string[]) => Promise<void>
+  cancelling: (olderMs: number) => Promise<T[]>
+  openSince: (olderMs: number) => Promise<T[]>
+  workflowOf: (thing: T) => string
+  start: (client: Client, thing: T) => Promise<void>
+  /** Its workflow ended without closing it. */
+  fail: (thing: T) => Promise<void>
+}
+
+const operationKind: Kind<operations.OperationDocument> = {
+  name: 'operation',
+  undispatched: operations.findUndispatched,
+  markDispatched: operations.markDispatched,
+  cancelling: operations.findCancelling,
+  openSince: operations.findOpenSince,
+  workflowOf: ({ workflow_id }) => workflow_id,
+  start: startOperation,
+  fail: ({ _id }) => {
+    const error = new Problem(500, 'internal', endedInside).document()
+    return operations.endOperation(_id, { state: 'failed', error, status: 'error' })
+  },
+}
+
+const runKind: Kind<runs.RunSummary> = {
+  name: 'run',
+  undispatched: runs.findUndispatchedRuns,
+  markDispatched: runs.markRunsDispatched,
+  cancelling: runs.findCancellingRuns,
+  openSince: runs.findRunsOpenSince,
+  workflowOf: ({ _id }) => runWorkflowId(_id),
+  start: startRun,
+  fail: (run) => {
+    const error = { code: 'internal', message: endedInside, node: null }
+    return runs.endRun(run, { status: 'failed', error })
+  },
+}
+
 /**
- * Carries on accepted operations: starts those that the API did not start (it was killed, or Temporal was down),
- * repeats cancels, and closes operations whose workflow is gone. Every worker runs one; starting, cancelling and
- * closing are idempotent.
+ * Carries on what was accepted: starts what the API did not start (it was killed, or Temporal was down), repeats cancels,
+ * and closes what has no workflow any more. Every worker runs one; starting, cancelling and closing are idempotent.
  */
 export function startDispatcher(client: Client, log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
-  let lookedAt = 0
-  const round = async (): Promise<void> => {
-    for (const operation of await operations.findUndispatched(undispatchedAfterMs, batch)) {
-      log.info(
-        { operation_id: operation._id, workflow_id: operation.workflow_id },
-        'starting a left operation',
-      )
-      await startOperation(client, operation)
-      await operations.markDispatched([operation._id])
-    }
-    for (const operation of await operations.findCancelling(undispatchedAfterMs)) {
-      await cancelOperation(client, operation.workflow_id)
-    }
-    if (Date.now() - lookedAt < lookEveryMs) return
-    lookedAt = Date.now()
-    for (const operation of await operations.findOpenSince(lookAfterMs)) await look(client, operation, log)
-  }
+  const rounds = [makeRound(operationKind, client, log), makeRound(runKind, client, log)]
   const running = (async () => {
     while (!stopping.signal.aborted) {
       try {
-        await round()
+        for (const round of rounds) await round()
       } catch (error) {
         // MongoDB or Temporal is away; the next round retries.
         log.warn({ err: error }, 'dispatcher round failed')
@@ -56,24 +84,38 @@ export function startDispatcher(client: Client, log: Logger): { stop(): Promise<
   }
 }
 
-/** Closes an open operation whose workflow was terminated; restarts one whose workflow Temporal has lost. */
-async function look(client: Client, operation: operations.OperationDocument, log: Logger): Promise<void> {
+function makeRound<T extends { _id: string }>(kind: Kind<T>, client: Client, log: Logger) {
+  let lookedAt = 0
+  return async (): Promise<void> => {
+    for (const thing of await kind.undispatched(undispatchedAfterMs, batch)) {
+      log.info({ id: thing._id, workflow_id: kind.workflowOf(thing) }, `starting a left ${kind.name}`)
+      await kind.start(client, thing)
+      await kind.markDispatched([thing._id])
+    }
+    for (const thing of await kind.cancelling(undispatchedAfterMs))
+      await cancelOperation(client, kind.workflowOf(thing))
+    if (Date.now() - lookedAt < lookEveryMs) return
+    lookedAt = Date.now()
+    for (const thing of await kind.openSince(lookAfterMs)) await look(kind, thing, client, log)
+  }
+}
+
+/** Closes what is open and whose workflow was terminated; restarts what Temporal has lost. */
+async function look<T extends { _id: string }>(
+  kind: Kind<T>,
+  thing: T,
+  client: Client,
+  log: Logger,
+): Promise<void> {
+  const ids = { id: thing._id, workflow_id: kind.workflowOf(thing) }
   try {
-    const { status } = await client.workflow.getHandle(operation.workflow_id).describe()
+    const { status } = await client.workflow.getHandle(kind.workflowOf(thing)).describe()
     if (status.name === 'RUNNING') return
-    log.error(
-      { operation_id: operation._id, status: status.name },
-      'a workflow ended without closing its operation',
-    )
-    const error = new Problem(
-      500,
-      'internal',
-      'The work was ended by an operator, or failed inside',
-    ).document()
-    await operations.endOperation(operation._id, { state: 'failed', error, status: 'error' })
+    log.error({ ...ids, status: status.name }, `a workflow ended without closing its ${kind.name}`)
+    await kind.fail(thing)
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error
-    log.error({ operation_id: operation._id }, 'Temporal has lost a workflow; starting it anew')
-    await startOperation(client, operation)
+    log.error(ids, 'Temporal has lost a workflow; starting it anew')
+    await kind.start(client, thing)
   }
 }

@@ -130,6 +130,7 @@ const doors = makeDoors({
     gatewayUrl: settings.KEELSON_GATEWAY_URL,
     gatewayAuthorities: () => authoritiesIn(settings.KEELSON_GATEWAY_CA_FILE),
     apiUrl: settings.KEELSON_API_URL,
+    modelsUrl: settings.KEELSON_MODELS_URL,
   },
   namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
   log,

@@ -24,6 +24,7 @@ import { makeLoadBalancerActivities } from '../activities/network/load-balancers
 import { makePlatformNetworkActivities } from '../activities/network/networks.ts'
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
+import { makeAiRunActivities, makeAiRunEndActivities } from '../activities/ai/runs.ts'
 import { makeAiDeploymentActivities } from '../activities/ai/deployments.ts'
 import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
 import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
@@ -48,7 +49,7 @@ import { makeDocumentsWorker } from './documents.ts'
 import { startEventSender } from './event-sender.ts'
 import { watchHosts } from './reachability.ts'
 import { startLogKeeper } from './log-keeper.ts'
-import { startOperationKeeper } from './operation-keeper.ts'
+import { startRecordKeeper } from './record-keeper.ts'
 import { startMailer } from './mailer.ts'
 import { keepSchedules } from './schedules.ts'
 import { startTargetKeeper } from './target-keeper.ts'
@@ -105,6 +106,8 @@ const worker = await Worker.create({
       images: { sqlite: settings.KEELSON_RAG_IMAGE, pgvector: settings.KEELSON_RAG_PGVECTOR_IMAGE },
     }),
     ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
+    ...makeAiRunActivities(),
+    ...makeAiRunEndActivities({ client }),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
@@ -129,7 +132,7 @@ const hosts = watchHosts(log)
 const schedules = keepSchedules(client, settings, log)
 const logs = startLogKeeper(settings, log)
 const targets = startTargetKeeper(log)
-const oldOperations = startOperationKeeper(settings, log)
+const oldRecords = startRecordKeeper(settings, log)
 gauge(
   'keelson_operations_waiting',
   'Operations that are accepted and not handed to Temporal yet',
@@ -151,7 +154,7 @@ await tasks.stop()
 await Promise.all([targets.stop(), events.stop()])
 await hosts.stop()
 await schedules.stop()
-await oldOperations.stop()
+await oldRecords.stop()
 await logs.stop()
 await client.connection.close()
 await connection.close()

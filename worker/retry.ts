@@ -22,7 +22,7 @@ export function makeBackoff() {
 
 interface Patience {
   signal: AbortSignal
-  log: Logger
+  log: Pick<Logger, 'warn'>
   /** Errors that no retry can fix. */
   hopeless?: (error: unknown) => boolean
 }

@@ -1,11 +1,14 @@
 import { importJWK } from 'jose'
 import { makeNodesOnRunner } from '../activities/runner/nodes.ts'
+import { ExpressionPool } from '../lib/ai/expression-pool.ts'
+import type { Plan } from '../lib/ai/plan.ts'
+import type { Spec } from '../lib/ai/spec.ts'
 import { readSettings } from '../config.ts'
 import { makeLogger } from '../lib/log.ts'
 import { RunnerKey } from '../lib/runner-protocol.ts'
 import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
-import { DoorFault, makeRunnerApi, openPort } from './runner/door.ts'
+import { DoorFault, makeModelCaller, makeRunnerApi, openPort } from './runner/door.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
 // The runner of one version of an AI workflow: runs the nodes of its runs, in a container of the tenant's without a network.
@@ -25,11 +28,17 @@ delete process.env['KEELSON_RUNNER_KEY']
 const credential = { party: { kind: 'runner', id: settings.KEELSON_RUNNER_ID } as const, key }
 
 const api = makeRunnerApi(settings.KEELSON_RUNNER_DOOR, credential)
-const { workflow_id, version } = await untilItWorks('reading the workflow', api.spec, {
-  signal,
-  log,
-  hopeless: (error) => error instanceof DoorFault && error.permanent,
-})
+const { workflow_id, version, spec_sha256, spec, plan } = await untilItWorks(
+  'reading the workflow',
+  api.spec,
+  {
+    signal,
+    log,
+    hopeless: (error) => error instanceof DoorFault && error.permanent,
+  },
+)
+// One process: a second one would take the memory that values need.
+const pool = new ExpressionPool(1)
 const port = await openPort(settings.KEELSON_RUNNER_DOOR)
 
 await keepWorking(
@@ -43,7 +52,14 @@ await keepWorking(
     }),
     namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
     codecKeys: api.codecKeys,
-    activities: makeNodesOnRunner(),
+    activities: makeNodesOnRunner({
+      api,
+      callModel: makeModelCaller(settings.KEELSON_RUNNER_DOOR),
+      pool,
+      spec: spec as unknown as Spec,
+      plan: plan as unknown as Plan,
+      key: spec_sha256,
+    }),
     // The gateway has limits for each runner (gateway/callers.ts).
     slots: { maxConcurrentActivityTaskExecutions: 32, maxConcurrentActivityTaskPolls: 4 },
     onStarted: () => log.info({ runner_id: credential.party.id, workflow_id, version }, 'ready'),
@@ -51,5 +67,6 @@ await keepWorking(
   },
   signal,
 )
+await pool.close()
 log.info('stopped')
 process.exit()

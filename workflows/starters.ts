@@ -1,13 +1,29 @@
 import { type Client, WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client'
-import { type Startable, startOptions, uploadSignal, workflowType } from '../lib/operation-workflows.ts'
+import {
+  runStartOptions,
+  type Startable,
+  type StartableRun,
+  startOptions,
+  uploadSignal,
+  workflowType,
+} from '../lib/operation-workflows.ts'
 
-/** Starts an operation's workflow. Idempotent. The only caller of `workflow.start`. */
-export async function startOperation(client: Client, operation: Startable): Promise<void> {
+/** Starts an operation's workflow. Idempotent. */
+export const startOperation = (client: Client, operation: Startable): Promise<void> =>
+  start(client, workflowType(operation), startOptions(operation))
+
+/** Starts the workflow of a run of an AI workflow. Idempotent. */
+export const startRun = (client: Client, run: StartableRun): Promise<void> =>
+  start(client, 'runAiWorkflow', runStartOptions(run))
+
+/** The only caller of `workflow.start`. */
+async function start(
+  client: Client,
+  type: string,
+  options: ReturnType<typeof startOptions | typeof runStartOptions>,
+): Promise<void> {
   try {
-    await client.workflow.start(workflowType(operation), {
-      ...startOptions(operation),
-      workflowIdConflictPolicy: 'USE_EXISTING',
-    })
+    await client.workflow.start(type, { ...options, workflowIdConflictPolicy: 'USE_EXISTING' })
   } catch (error) {
     // The workflow has already run to its end.
     if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error

@@ -1,8 +1,20 @@
+import { z } from 'zod'
+import { NodeName } from '../../lib/ai/fields.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { NotFound } from '../../lib/problem.ts'
-import { RunnerSpec } from '../../lib/runner-protocol.ts'
+import {
+  Begun,
+  Ended,
+  Given,
+  ModelGrant,
+  outputBodyKib,
+  RunnerSpec,
+  RunOutput,
+} from '../../lib/runner-protocol.ts'
+import { grantModel } from '../../models/ai/run-models.ts'
+import { beginNode, endNode, giveOutput, givenForOutput } from '../../models/ai/run-nodes.ts'
 import { runnerSpecOf } from '../../models/ai/runners.ts'
-import { byId } from '../fields.ts'
+import { byId, Id } from '../fields.ts'
 import { type Operation, operation, type RunnerCaller, runnersOnly } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
 
@@ -12,6 +24,11 @@ import type { OperationsContext } from '../operations.ts'
 export const own = (caller: RunnerCaller, id: string): void => {
   if (caller.id !== id) throw new NotFound('runner')
 }
+
+const runs = '/internal/v1/runners/{id}/runs/{run}'
+const ofRun = z.strictObject({ id: Id, run: Id })
+const ofNode = z.strictObject({ id: Id, run: Id, node: NodeName })
+const attempt = z.strictObject({ attempt: z.coerce.number().int().min(1).max(1_000_000) })
 
 export const makeRunnerProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codecKeysOf'>): Operation[] => [
   operation({
@@ -38,6 +55,77 @@ export const makeRunnerProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'cod
     handle: async ({ caller, params }) => {
       own(caller, params.id)
       return runnerSpecOf(caller)
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: `${runs}/nodes/{node}/begin`,
+    permission: runnersOnly('a runner begins the nodes of its own runs'),
+    summary: 'Begin an attempt of a node, and get the values that its expressions name',
+    params: ofNode,
+    query: attempt,
+    responses: { 200: Begun },
+    async handle({ caller, params, query }) {
+      own(caller, params.id)
+      return beginNode(caller, params.run, params.node, query.attempt)
+    },
+  }),
+
+  operation({
+    method: 'PUT',
+    path: `${runs}/nodes/{node}/end`,
+    permission: runnersOnly('a runner ends the nodes of its own runs'),
+    summary: 'End a node with its output, or skip it',
+    params: ofNode,
+    query: attempt,
+    body: Ended,
+    json_kib: outputBodyKib,
+    responses: { 204: null },
+    async handle({ caller, params, query, body }) {
+      own(caller, params.id)
+      await endNode(caller, params.run, params.node, query.attempt, body)
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: `${runs}/models/{alias}/token`,
+    permission: runnersOnly('a runner calls the models of its own version'),
+    summary: 'Issue a token for calls of one of the version’s models',
+    params: z.strictObject({ id: Id, run: Id, alias: NodeName }),
+    responses: { 200: ModelGrant },
+    async handle({ caller, params }) {
+      own(caller, params.id)
+      return grantModel(caller, params.run, params.alias)
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: `${runs}/output`,
+    permission: runnersOnly('a runner gets the values of its own runs'),
+    summary: 'Get the values that the expressions of a run’s output name',
+    params: ofRun,
+    responses: { 200: Given },
+    async handle({ caller, params }) {
+      own(caller, params.id)
+      return givenForOutput(caller, params.run)
+    },
+  }),
+
+  operation({
+    method: 'PUT',
+    path: `${runs}/output`,
+    permission: runnersOnly('a runner gives the outputs of its own runs'),
+    summary: 'Give a run its output',
+    params: ofRun,
+    body: RunOutput,
+    json_kib: outputBodyKib,
+    responses: { 204: null },
+    async handle({ caller, params, body }) {
+      own(caller, params.id)
+      await giveOutput(caller, params.run, body.output)
     },
   }),
 ]

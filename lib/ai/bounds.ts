@@ -53,6 +53,18 @@ export const evaluationBounds = {
   heapMib: 192,
 } as const
 
+/** Bounds of the values of a run. */
+export const runBounds = {
+  /** JSON of a run's input. */
+  inputBytes: 1024 * 1024,
+  /** JSON of all outputs of a run together. */
+  allBytes: 64 * 1024 * 1024,
+  /** Objects and arrays within each other. */
+  depth: 64,
+  /** Open runs of one workflow. */
+  open: 1_000,
+} as const
+
 /** Whether objects and arrays are within each other deeper than that. Takes bounded time on any value. */
 export function isDeeperThan(value: unknown, most: number): boolean {
   if (typeof value !== 'object' || value === null) return false

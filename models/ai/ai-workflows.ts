@@ -38,6 +38,8 @@ export interface AiWorkflowDocument {
   case_set_sha256: string | null
   /** A canary is promoted only after its eval cases have passed. */
   require_eval_pass: boolean
+  /** Its runs that have not ended. */
+  runs_open: number
   /** Counts the locks taken on it, as a parent's. */
   turns: number
   created_at: Date
@@ -60,6 +62,7 @@ const schema = new Schema<AiWorkflowDocument>(
     uses: { type: [String], default: [] },
     case_set_sha256: { type: String, default: null },
     require_eval_pass: { type: Boolean, default: false },
+    runs_open: { type: Number, default: 0 },
     turns: { type: Number, default: 0 },
   },
   { ...documentOptions, collection: 'ai_workflows' },
@@ -122,7 +125,8 @@ export async function changeAiWorkflow(
       { returnDocument: 'after' },
     ).lean(),
   )
-  return changed ?? refuse(tenant_id, _id)
+  if (!changed) throw await refusalOf(tenant_id, _id)
+  return changed
 }
 
 /**
@@ -159,8 +163,8 @@ export function needRevision({ revision }: AiWorkflowDocument, revisions: number
   if (revisions !== null && !revisions.includes(revision)) throw new RevisionDiffers(revision)
 }
 
-/** Says why no workflow matched. Throws NotFound, RevisionDiffers. */
-export async function refuse(tenant_id: string, _id: string): Promise<never> {
+/** Why no workflow matched. Throws NotFound. */
+export async function refusalOf(tenant_id: string, _id: string): Promise<RevisionDiffers> {
   const { revision } = await aiWorkflowOf({ tenant_id }, _id)
-  throw new RevisionDiffers(revision)
+  return new RevisionDiffers(revision)
 }

@@ -1,14 +1,17 @@
 import { transaction } from '../database.ts'
-import { AiWorkflow, atRevisions, refuse } from './ai-workflows.ts'
+import { AiWorkflow, atRevisions, refusalOf } from './ai-workflows.ts'
 import { needUndeployed } from './deployments.ts'
 import { AiEvalCase } from './eval-cases.ts'
+import { leaveRuns } from './run-removal.ts'
+import { RunsInFlight } from './runs.ts'
 import { needUncalled } from './uses.ts'
 import { AiWorkflowVersion } from './versions.ts'
 import { AiWebhook } from './webhooks.ts'
 
 /**
- * Deletes a workflow with its versions, eval cases and webhook. Its deployment keeps it, and so do workflows that call it,
- * unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound, RevisionDiffers, WorkflowDeployed, InUse.
+ * Deletes a workflow with its versions, eval cases and webhook; its runs are removed later. Open runs and its deployment keep
+ * it, and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound,
+ * RevisionDiffers, RunsInFlight, WorkflowDeployed, InUse.
  */
 export const deleteAiWorkflow = (
   { tenant_id }: { tenant_id: string },
@@ -18,9 +21,12 @@ export const deleteAiWorkflow = (
 ): Promise<void> =>
   transaction(async () => {
     const gone = await AiWorkflow.findOneAndDelete({ _id, tenant_id, ...atRevisions(revisions) }).lean()
-    if (!gone) await refuse(tenant_id, _id)
-    else if (!force) await needUncalled(gone)
+    if (!gone) throw await refusalOf(tenant_id, _id)
+    // The acceptance of a run writes the workflow, too: one of the two comes first.
+    if (gone.runs_open > 0) throw new RunsInFlight(gone.runs_open)
+    if (!force) await needUncalled(gone)
     await needUndeployed(tenant_id, _id)
+    await leaveRuns(gone)
     await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
     await AiEvalCase.deleteMany({ tenant_id, workflow_id: _id })
     await AiWebhook.deleteOne({ _id, tenant_id })

@@ -3,6 +3,7 @@ import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
+import { mine } from '../resources.ts'
 import { AiWorkflow, aiWorkflowOf, title } from './ai-workflows.ts'
 import {
   AiDeployment,
@@ -94,7 +95,19 @@ export async function acceptUndeployment(
   await aiWorkflowOf(by, workflow_id)
   const there = await AiDeployment.findOne({ tenant_id: by.tenant_id, workflow_id }, { _id: 1 }).lean()
   if (!there) throw new NotFound(aiDeploymentResource.title)
-  return begin(by, aiDeploymentResource, there._id, 'delete')
+  return acceptAiDeploymentDeletion(by, there._id)
 }
 
-accepts(aiDeploymentResource, {})
+/** Contends with the acceptance of runs, which writes the workflow, too: after the commit, there are no more. Throws as `begin`. */
+const acceptAiDeploymentDeletion = (
+  { tenant_id, ...by }: By,
+  id: string,
+): Promise<Accepted<AiDeploymentDocument>> =>
+  transaction(async () => {
+    const there = await mine(aiDeploymentResource, { tenant_id }, id)
+    const its = { _id: there.workflow_id, tenant_id }
+    await AiWorkflow.updateOne(its, { $inc: { turns: 1 } }, { timestamps: false })
+    return begin({ tenant_id, ...by }, aiDeploymentResource, id, 'delete')
+  }, tenant_id)
+
+accepts(aiDeploymentResource, { verbs: { delete: acceptAiDeploymentDeletion } })

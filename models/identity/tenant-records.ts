@@ -1,4 +1,5 @@
 import mongoose from 'mongoose'
+import { removeRuns } from '../ai/run-removal.ts'
 import { dropPieces } from '../compute/log-archive.ts'
 import { forgetCounts } from '../counters.ts'
 import { Operation } from '../operations.ts'
@@ -25,7 +26,9 @@ export const tenantRecords = (tenantId: string) =>
 
 /** Removes all records with the tenant's id, of every model. Idempotent. */
 export async function removeTenantRecords(tenantId: string): Promise<void> {
-  while (await dropPieces({ tenant_id: tenantId })) {} // together with their blobs
+  // Together with their blobs.
+  while (await dropPieces({ tenant_id: tenantId })) {}
+  while (await removeRuns({ tenant_id: tenantId })) {}
   for (const { collection, filter } of tenantRecords(tenantId)) await collection.deleteMany(filter)
   await forgetGrants(tenantId)
   await forgetCounts(tenantId)

@@ -3,7 +3,7 @@ import { type Fault, ProbeFailed, type Stages } from '../../lib/probe-stages.ts'
 import { Problem } from '../../lib/problem.ts'
 import { ToolFinding } from '../../lib/tool-protocol.ts'
 import type { By } from '../acceptance.ts'
-import { awaitEnd } from '../operation-watch.ts'
+import { operationEnds } from '../operation-watch.ts'
 import type { OperationDocument } from '../operations.ts'
 import { credentialOf } from './credentials.ts'
 import { acceptToolProbe, ToolProbe } from './tool-probes.ts'
@@ -20,7 +20,7 @@ export async function listOverStdio(by: By, tool: ToolDocument, stages: Stages):
   await stages.run('credential', () => credentialOf(tool))
   const begun = performance.now()
   const { probe_id, operation_id } = await acceptToolProbe(by, tool)
-  const operation = await awaitEnd(by.tenant_id, operation_id, waitsMs)
+  const operation = await operationEnds.awaitEnd(by.tenant_id, operation_id, waitsMs)
   if (operation.open) throw new ProbeUnderWay(operation_id)
   const { tenant_id } = tool
   const probe = await ToolProbe.findOne({ _id: probe_id, tenant_id }, { finding_json: 1 }).lean()

@@ -36,6 +36,7 @@ beforeAll(async () => {
       gatewayUrl: 'http://127.0.0.1:9',
       gatewayAuthorities: () => null,
       apiUrl: `http://127.0.0.1:${portOf(api)}`,
+      modelsUrl: 'http://127.0.0.1:1',
     },
     namespace: 'keelson',
     log: makeLogger('host', 'fatal'),

@@ -131,6 +131,7 @@ beforeAll(async () => {
       gatewayUrl: `http://127.0.0.1:${portOf(gateway)}`,
       gatewayAuthorities: () => null,
       apiUrl: `http://127.0.0.1:${portOf(api)}`,
+      modelsUrl: 'http://127.0.0.1:1',
     },
     namespace,
     log,

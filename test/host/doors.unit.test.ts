@@ -40,6 +40,15 @@ const api = createServer((request, response) => {
   }
   void answer()
 })
+/** What the gateway for models was asked. */
+let called: { url: string; headers: IncomingMessage['headers']; body: string }[]
+const models = createServer((request, response) => {
+  const answer = async () => {
+    called.push({ url: request.url ?? '', headers: request.headers, body: await text(request) })
+    return response.writeHead(200, { 'content-type': 'application/json' }).end('{"model":1}')
+  }
+  void answer()
+})
 /** What it takes for a call of gRPC: an empty answer. */
 const gateway = createHttp2()
 gateway.on('stream', (stream) => {
@@ -59,23 +68,26 @@ const doorsTo = (to: Partial<Outside> = {}): Doors =>
   makeDoors({ run, outside: { ...outside, ...to }, namespace: 'keelson', log })
 
 beforeAll(async () => {
-  for (const server of [api, gateway, database]) await once(server.listen(0, '127.0.0.1'), 'listening')
+  for (const server of [api, models, gateway, database])
+    await once(server.listen(0, '127.0.0.1'), 'listening')
   run = await mkdtemp(join(tmpdir(), 'doors-'))
   outside = {
     gatewayUrl: `http://127.0.0.1:${portOf(gateway)}`,
     gatewayAuthorities: () => null,
     apiUrl: `http://127.0.0.1:${portOf(api)}`,
+    modelsUrl: `http://127.0.0.1:${portOf(models)}`,
   }
   doors = doorsTo()
   await doors.hold(container, runner, async () => {})
 })
 beforeEach(() => {
   asked = []
+  called = []
   hold = null
 })
 afterAll(async () => {
   await doors.close()
-  for (const server of [api, gateway, database]) server.close()
+  for (const server of [api, models, gateway, database]) server.close()
   await rm(run, { recursive: true })
 })
 
@@ -111,6 +123,14 @@ describe('through its door, a runner reaches', () => {
     expect(asked).toMatchObject([
       { method: 'PUT', url: own('/runs/1/output?attempt=2'), headers, body: 'out' },
     ])
+  })
+
+  test.each(['/v1/chat/completions', '/v1/messages'])('the gateway for models at %s', async (path) => {
+    const headers = { authorization: 'Bearer x', 'content-type': 'application/json' }
+    const answer = await send(path, { method: 'POST', headers, body: '{}' })
+    expect(answer).toMatchObject({ status: 200, said: '{"model":1}' })
+    expect(called).toMatchObject([{ url: path, headers, body: '{}' }])
+    expect(asked).toEqual([])
   })
 
   test('the gateway, with a worker’s own connection, by a port that leads to the door', async () => {
@@ -254,8 +274,8 @@ test('a runner has eight requests under way at most, and delays no other runner'
   await doors.remove(otherContainer)
 })
 
-test('a runner has 24 connections at most', async () => {
-  const sockets = Array.from({ length: 30 }, () => connect(door()))
+test('a runner has 64 connections at most', async () => {
+  const sockets = Array.from({ length: 70 }, () => connect(door()))
   for (const socket of sockets) socket.on('error', () => {})
   await eventually(() => sockets.filter((socket) => socket.closed).length === 6)
   for (const socket of sockets) socket.destroy()

@@ -13,6 +13,7 @@ import { RagDocument } from '../../models/retrieval/documents.ts'
 import { sealSecret } from '../../models/secrets.ts'
 import { aiWorkflowsOf } from './clients/ai-workflows.ts'
 import { toolsOf } from './clients/tools.ts'
+import { insertRun } from './ai/inserted-runs.ts'
 import { specOf } from './ai/specs.ts'
 import { archiveOf } from './archives.ts'
 import { applicationsOf } from './clients/applications.ts'
@@ -190,7 +191,12 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     'backup-targets': { id: await makeTarget(tenant.id) },
     connectors: { id: await makeConnector(tenant.id) },
     tools: { id: tool.id },
-    workflows: { id: workflow.id, version: '1', caseId: String(evalCase['id']) },
+    workflows: {
+      id: workflow.id,
+      version: '1',
+      caseId: String(evalCase['id']),
+      ...(await insertRun(tenant.id, workflow.id)),
+    },
     'rag/collections': await makeCollection(tenant.id),
   }
 }

@@ -91,7 +91,11 @@ export const providerPorts = {
   workflows: layout.apiPort + 78,
 }
 /** The providers of models that the tests start (test/support/model-provider/), for the stack's own gateway. */
-export const modelProviderPorts = { embeddings: layout.apiPort + 77, rankings: layout.apiPort + 79 }
+export const modelProviderPorts = {
+  embeddings: layout.apiPort + 77,
+  rankings: layout.apiPort + 79,
+  runs: layout.apiPort + 84,
+}
 const at = (port: number): string => `http://127.0.0.1:${port}`
 
 /** The platform's client at the Git hosts. */

@@ -9,9 +9,9 @@ import { connect as connectByTls, TLSSocket } from 'node:tls'
 import { readRest } from '../../lib/early-answers.ts'
 import type { Logger } from '../../lib/log.ts'
 
-// The door of a runner: a socket in its container, which has no network. It leads to two places, and no request says
-// where they are: CONNECT to the gateway, as a worker of Temporal asks a proxy, and requests to the runner's own part of
-// the internal API. What comes through the door may be hostile.
+// The door of a runner: a socket in its container, which has no network. It leads to three places, and no request says
+// where they are: CONNECT to the gateway, as a worker of Temporal asks a proxy, requests to the runner's own part of the
+// internal API, and calls of models to the gateway for models. What comes through the door may be hostile.
 
 /** Where doors lead. */
 export interface Outside {
@@ -19,20 +19,26 @@ export interface Outside {
   /** The authorities of the gateway's certificate, PEM, read for each connection; null: the system's. */
   gatewayAuthorities: () => string | null
   apiUrl: string
+  /** Of the gateway for models. */
+  modelsUrl: string
 }
 
 /** The name of the socket in its folder. */
 export const doorName = 'door.sock'
 
 const methods = ['GET', 'PUT', 'POST']
+/** What a runner calls of the gateway for models. */
+const modelPaths = ['/v1/chat/completions', '/v1/messages']
+
 /** A worker has one connection to the gateway, and a second one while it reconnects. */
-const socketsAtOnce = 24
-const requestsAtOnce = 8
+const socketsAtOnce = 64
+/** To each of the two others. A runner has at most 32 nodes under way. */
+const requestsAtOnce = { api: 8, models: 32 }
 /** Of the headers of a request: a token has some 400 bytes. */
 const headerBytes = 8 * 1024
 const connectsWithinMs = 10_000
-/** Of a request without a byte. */
-const quietMs = 60_000
+/** Of a request without a byte. A model may think for minutes; longer than the gateway's own limit, by default. */
+const quietMs = { api: 60_000, models: 960_000 }
 
 export interface Door {
   /** The folder stays: it may be mounted in a container. */
@@ -47,9 +53,12 @@ export async function openDoor(
 ): Promise<Door> {
   const gateway = authorityOf(outside.gatewayUrl)
   const isOwn = ownPath(runnerId)
-  const api = wayToApi(outside.apiUrl)
+  const ways = { api: wayTo('api', outside.apiUrl), models: wayTo('models', outside.modelsUrl) }
   const tunnels = new Set<Socket>()
-  let requests = 0
+  const wayOf = (request: IncomingMessage): Way | null => {
+    if (isOwn(request)) return ways.api
+    return request.method === 'POST' && modelPaths.includes(request.url ?? '') ? ways.models : null
+  }
 
   const server = createServer({
     maxHeaderSize: headerBytes,
@@ -57,22 +66,27 @@ export async function openDoor(
     keepAliveTimeout: 50_000,
   })
   server.maxConnections = socketsAtOnce
-  server.setTimeout(quietMs)
+  server.setTimeout(quietMs.api)
 
   server.on('request', (request, response) => {
-    const fault = requests >= requestsAtOnce ? 503 : isOwn(request) ? null : 404
-    if (fault) {
-      void refuse(request, response, fault)
+    const way = wayOf(request)
+    if (!way || way.requests >= way.atOnce) {
+      void refuse(request, response, way ? 503 : 404)
       return
     }
-    requests++
-    pass(api, request, response)
+    way.requests++
+    const { socket } = request
+    socket.setTimeout(way.quietMs)
+    pass(way, request, response)
       .catch(async (err: unknown) => {
         log.debug({ err, runner_id: runnerId }, 'a request of a runner is not passed on')
         if (response.headersSent) response.destroy()
         else await refuse(request, response, 502)
       })
-      .finally(() => requests--)
+      .finally(() => {
+        way.requests--
+        socket.setTimeout(quietMs.api)
+      })
   })
 
   server.on('connect', (request, socket: Socket, head) => {
@@ -104,7 +118,7 @@ export async function openDoor(
       server.closeAllConnections()
       for (const socket of tunnels) socket.destroy()
       await closed
-      api.agent.destroy()
+      for (const { agent } of Object.values(ways)) agent.destroy()
     },
   }
 }
@@ -168,20 +182,27 @@ async function refuse(request: IncomingMessage, response: ServerResponse, status
   response.end()
 }
 
+/** To one of the two places that are asked by HTTP. */
 interface Way {
   origin: URL
   agent: Agent
+  quietMs: number
+  atOnce: number
+  /** Those that are under way. */
+  requests: number
 }
 
-function wayToApi(apiUrl: string): Way {
-  const origin = new URL(apiUrl)
-  const options = { keepAlive: true, maxSockets: requestsAtOnce }
-  return { origin, agent: origin.protocol === 'https:' ? new TlsAgent(options) : new Agent(options) }
+function wayTo(place: 'api' | 'models', url: string): Way {
+  const origin = new URL(url)
+  const atOnce = requestsAtOnce[place]
+  const options = { keepAlive: true, maxSockets: atOnce }
+  const agent = origin.protocol === 'https:' ? new TlsAgent(options) : new Agent(options)
+  return { origin, agent, quietMs: quietMs[place], atOnce, requests: 0 }
 }
 
 /** Makes a request anew from what a runner may say, and gives its answer back. */
 async function pass(
-  { origin, agent }: Way,
+  { origin, agent, quietMs: timeout }: Way,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -195,10 +216,10 @@ async function pass(
     headers: only(request, 'authorization', 'content-type', 'content-length', 'transfer-encoding'),
     agent,
     signal: gone.signal,
-    timeout: quietMs,
+    timeout,
   })
   asked.on('error', () => {}) // also after the answer, if the API does not read on
-  asked.once('timeout', () => asked.destroy(new Error('The API does not answer')))
+  asked.once('timeout', () => asked.destroy(new Error('There is no answer')))
   request.pipe(asked)
   const [answer] = (await once(asked, 'response')) as [IncomingMessage]
   response.writeHead(answer.statusCode ?? 502, only(answer, 'content-type', 'content-length', 'retry-after'))

@@ -1,12 +1,12 @@
 import { once } from 'node:events'
 import { type IncomingMessage, request as ask } from 'node:http'
 import { type AddressInfo, connect, createServer } from 'node:net'
-import { text } from 'node:stream/consumers'
 import { z } from 'zod'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { type Credential, requestToken } from '../../lib/party-tokens.ts'
-import { RunnerSpec } from '../../lib/runner-protocol.ts'
+import { Begun, type Ended, Given, ModelGrant, RunnerSpec } from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
+import { untilItWorks } from '../retry.ts'
 
 // A runner's way out: the socket that its host has put in its container (worker/host/door.ts).
 
@@ -46,20 +46,27 @@ export async function openPort(door: string): Promise<string> {
   return `127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-const answersWithinMs = 10_000
+/** An output may have megabytes, on a quarter of a core. */
+const answersWithinMs = 30_000
 
 export type RunnerApi = ReturnType<typeof makeRunnerApi>
 
 /** API calls of a runner, signed with its key. All throw DoorFault. */
 export function makeRunnerApi(door: string, credential: Credential) {
   /** Each request has a token of its own: the API takes a token once. */
-  async function call<S extends z.ZodType>(path: string, schema: S): Promise<z.infer<S>> {
+  async function call<S extends z.ZodType>(
+    path: string,
+    schema: S,
+    { method = 'GET', body, signal }: { method?: string; body?: object; signal?: AbortSignal } = {},
+  ): Promise<z.infer<S>> {
     const target = `/internal/v1/runners/${credential.party.id}/${path}`
-    const token = await requestToken(credential, { method: 'GET', target })
-    const { status, said } = await send(door, target, token).catch((cause: unknown) => {
+    const token = await requestToken(credential, { method, target })
+    const sent = { method, path: target, body: body && JSON.stringify(body) }
+    const { status, said } = await send(door, sent, token, signal).catch((cause: unknown) => {
+      signal?.throwIfAborted()
       throw new DoorFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
     })
-    if (status === 200) return schema.parse(JSON.parse(said))
+    if (status === 200 || status === 204) return schema.parse(said ? JSON.parse(said) : undefined)
     const { code, title } = refusalIn(said)
     throw new DoorFault(status, code, `The platform’s API refused: ${title}`)
   }
@@ -71,23 +78,95 @@ export function makeRunnerApi(door: string, credential: Credential) {
 
     /** What it carries out. */
     spec: async (): Promise<RunnerSpec> => call('spec', RunnerSpec),
+
+    /** Each of these tries until it works, is refused or is aborted: an API that is away is no fault of the node. */
+    beginNode: (run: string, node: string, attempt: number, signal: AbortSignal): Promise<Begun> =>
+      patiently(signal, () =>
+        call(`runs/${run}/nodes/${node}/begin?attempt=${attempt}`, Begun, { method: 'POST', signal }),
+      ),
+    endNode: (run: string, node: string, attempt: number, body: Ended, signal: AbortSignal): Promise<void> =>
+      patiently(signal, () =>
+        call(`runs/${run}/nodes/${node}/end?attempt=${attempt}`, z.void(), { method: 'PUT', body, signal }),
+      ),
+    givenForOutput: (run: string, signal: AbortSignal): Promise<Given> =>
+      patiently(signal, () => call(`runs/${run}/output`, Given, { signal })),
+    modelGrant: (run: string, alias: string, signal: AbortSignal): Promise<ModelGrant> =>
+      patiently(signal, () =>
+        call(`runs/${run}/models/${alias}/token`, ModelGrant, { method: 'POST', signal }),
+      ),
+    giveOutput: (run: string, output: string, signal: AbortSignal): Promise<void> =>
+      patiently(signal, () =>
+        call(`runs/${run}/output`, z.void(), { method: 'PUT', body: { output }, signal }),
+      ),
   }
 }
 
+/** Calls a model at the gateway for models. Throws DoorFault if there is no answer. */
+export const makeModelCaller =
+  (door: string) =>
+  async (path: string, body: object, token: string, signal: AbortSignal): Promise<Answer> => {
+    const sent = { method: 'POST', path, body: JSON.stringify(body) }
+    try {
+      return await send(door, sent, token, signal, null)
+    } catch (cause) {
+      signal.throwIfAborted()
+      throw new DoorFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
+    }
+  }
+
+const patiently = <T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
+  untilItWorks('a request of a node', work, { signal, log: quiet, hopeless: isHopeless(signal) })
+
+const isHopeless =
+  (signal: AbortSignal) =>
+  (error: unknown): boolean =>
+    signal.aborted || !(error instanceof DoorFault) || error.permanent
+
+/** What a node is refused is its own matter, and its activity says why it failed. */
+const quiet = { warn: () => {} }
+
 async function send(
   socketPath: string,
-  path: string,
+  { method, path, body }: { method: string; path: string; body: string | undefined },
   token: string,
-): Promise<{ status: number; said: string }> {
+  signal?: AbortSignal,
+  withinMs: number | null = answersWithinMs,
+): Promise<Answer> {
+  const signals = [...(signal ? [signal] : []), ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])]
   const asked = ask({
     socketPath,
+    method,
     path,
-    headers: { authorization: `Bearer ${token}` },
-    signal: AbortSignal.timeout(answersWithinMs),
+    headers: {
+      authorization: `Bearer ${token}`,
+      ...(body === undefined
+        ? {}
+        : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }),
+    },
+    signal: AbortSignal.any(signals),
   })
-  asked.end()
+  asked.end(body)
   const [answer] = (await once(asked, 'response')) as [IncomingMessage]
-  return { status: answer.statusCode ?? 0, said: await text(answer) }
+  return { status: answer.statusCode ?? 0, said: await bounded(answer) }
+}
+
+interface Answer {
+  status: number
+  said: string
+}
+
+/** Values of 16 MiB as a text of JSON within JSON. A model's provider may answer with anything. */
+const mostAnswerBytes = 34 * 1024 ** 2
+
+async function bounded(answer: IncomingMessage): Promise<string> {
+  const pieces: Buffer[] = []
+  let bytes = 0
+  for await (const piece of answer as AsyncIterable<Buffer>) {
+    bytes += piece.length
+    if (bytes > mostAnswerBytes) throw new DoorFault(413, 'too_large', 'The answer is too large')
+    pieces.push(piece)
+  }
+  return Buffer.concat(pieces).toString()
 }
 
 const Refusal = z.object({ code: z.string(), title: z.string() })

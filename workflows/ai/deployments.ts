@@ -1,5 +1,6 @@
-import { proxyActivities, proxyLocalActivities } from '@temporalio/workflow'
+import { patched, proxyActivities, proxyLocalActivities } from '@temporalio/workflow'
 import type { AiDeploymentActivities } from '../../activities/ai/deployments.ts'
+import type { AiRunEndActivities } from '../../activities/ai/runs.ts'
 import type { RunnerActivities } from '../../activities/runner/nodes.ts'
 import { durable, type Work } from '../durable.ts'
 import { remove } from '../remove.ts'
@@ -8,6 +9,12 @@ import { together } from '../together.ts'
 const records = proxyLocalActivities<AiDeploymentActivities>({
   startToCloseTimeout: '10 s', // a few queries
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
+})
+
+const { undeployAiRuns } = proxyActivities<AiRunEndActivities>({
+  startToCloseTimeout: '10 minutes', // a thousand runs
+  heartbeatTimeout: '10 s', // notices a killed worker
+  retry: { initialInterval: '200 ms', maximumInterval: '5 s' },
 })
 
 /** The activities of one runner. */
@@ -41,6 +48,11 @@ export const deleteAiDeployment = durable(
     const { id, progress } = work
     progress('ending the runner')
     const containers = await records.endAiRunner(id)
+    // Deployments of a time before there were runs have none.
+    if (patched('ends-runs')) {
+      progress('ending its runs')
+      await undeployAiRuns(id)
+    }
     await together(containers.map((one) => remove(work, 'container', one)))
     return 'deleted'
   },

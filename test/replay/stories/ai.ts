@@ -1,6 +1,8 @@
 import { specOf } from '../../support/ai/specs.ts'
 import { aiWorkflowsOf } from '../../support/clients/ai-workflows.ts'
 import { eventually } from '../../support/eventually.ts'
+import { runWorkflowId } from '../../../lib/operation-workflows.ts'
+import { insertDeployment } from '../../support/ai/inserted-runs.ts'
 import { type Stories, tenant } from '../world.ts'
 
 const workflows = aiWorkflowsOf(tenant.owner)
@@ -8,6 +10,37 @@ const workflows = aiWorkflowsOf(tenant.owner)
 const published = async (): Promise<string> => {
   const say = { kind: 'template', value: 'hello' }
   return (await workflows.published(specOf({ say }, { models: {}, output: null }))).id
+}
+
+const run = (workflowId: string, runId: string) => ({
+  async end() {
+    const { status: state } = await workflows.endOfRun(workflowId, runId)
+    return { workflow_id: runWorkflowId(runId), state }
+  },
+})
+
+/** A run of these nodes on a runner. */
+async function ran(nodes: Record<string, unknown>, output: unknown) {
+  const { id } = await workflows.published(specOf(nodes, { models: {}, output }))
+  await (await workflows.deploy(id)).operation.success()
+  return run(id, (await workflows.run(id, { text: 'hello' })).id)
+}
+
+/** A run that no runner takes. */
+async function left(budget: object) {
+  const say = { kind: 'template', value: 'hello' }
+  const { id } = await workflows.published(specOf({ say }, { models: {}, budget }))
+  await insertDeployment(tenant.id, id)
+  return { id, runId: (await workflows.run(id, { text: 'hello' })).id }
+}
+
+const value = 'hello'
+const fork = {
+  route: { kind: 'switch', cases: [{ name: 'a', when: 'size(input.text) > 3' }], default: 'b' },
+  a: { kind: 'template', needs: ['route.a'], value },
+  b: { kind: 'template', needs: ['route.b'], value },
+  beside: { kind: 'template', value },
+  all: { kind: 'merge', needs: ['a', 'b', 'beside'], take: 'list' },
 }
 
 export const aiStories: Stories = {
@@ -22,5 +55,30 @@ export const aiStories: Stories = {
     const id = await published()
     await (await workflows.deploy(id)).operation.success()
     return (await workflows.undeploy(id)).operation
+  },
+  'deleteAiDeployment.runs': async () => {
+    const { id } = await left({ wall_sec: 600 })
+    return (await workflows.undeploy(id)).operation
+  },
+  'runAiWorkflow.succeeded': () => ran(fork, '${nodes.all.output}'),
+  'runAiWorkflow.failed': () =>
+    ran({ fails: { kind: 'template', value: '${input.tags[0]}' }, beside: fork.beside }, null),
+  'runAiWorkflow.goto': () =>
+    ran(
+      {
+        fails: { kind: 'template', value: '${input.tags[0]}', on_error: { goto: 'rescue' } },
+        rescue: { kind: 'template', value },
+      },
+      '${nodes.rescue.output}',
+    ),
+  'runAiWorkflow.cancelled': async () => {
+    const { id, runId } = await left({ wall_sec: 600 })
+    await eventually(async () => (await workflows.getRun(id, runId)).status === 'running')
+    await workflows.askCancel(id, runId)
+    return run(id, runId)
+  },
+  'runAiWorkflow.out-of-time': async () => {
+    const { id, runId } = await left({ wall_sec: 1 })
+    return run(id, runId)
   },
 }

@@ -1,5 +1,6 @@
 import { newId } from '../../../lib/ids.ts'
 import type { Answer, Json } from './ask.ts'
+import { eventually } from '../eventually.ts'
 import type { Accepted, Caller } from './caller.ts'
 
 /** The fields of an AI workflow that tests read from the API. */
@@ -32,6 +33,29 @@ export interface VersionBody extends Json {
   spec_sha256: string
   uses: Json[]
   spec: Json
+}
+
+/** A run, with the fields that tests read. */
+export interface RunBody extends Json {
+  id: string
+  deployment_id: string
+  version: number
+  status: 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled'
+  error: { code: string; message: string; node: string | null } | null
+  input: unknown
+  output: unknown
+  output_bytes: number
+  ended_at: string | null
+  nodes: RunNodeBody[]
+}
+
+export interface RunNodeBody extends Json {
+  node: string
+  status: 'running' | 'succeeded' | 'failed' | 'skipped' | 'cancelled'
+  attempt: number | null
+  case: string | null
+  output_bytes: number | null
+  error: { code: string; message: string } | null
 }
 
 const path = '/api/v1/workflows'
@@ -72,6 +96,30 @@ export function aiWorkflowsOf(caller: Caller) {
     deploy: (id: string, body?: Json): Promise<Accepted> =>
       caller.begin('POST', `${path}/${id}/deploy`, body),
     undeploy: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/undeploy`),
+    askRun: (id: string, body: Json = {}, query = '', headers?: Record<string, string>): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/run${query}`, body, headers),
+    /** The run must be accepted. */
+    async run(id: string, input: unknown, query = ''): Promise<RunBody> {
+      const { status, body } = await workflows.askRun(id, { input }, query)
+      if (status !== 201) throw new Error(`${status} ${JSON.stringify(body)}`)
+      return body as RunBody
+    },
+    runs: (id: string, query = '') =>
+      caller.get<{ items: RunBody[]; next: string | null }>(`${path}/${id}/runs${query}`),
+    getRun: (id: string, run: string) => caller.get<RunBody>(`${path}/${id}/runs/${run}`),
+    runNode: (id: string, run: string, node: string) =>
+      caller.get<RunNodeBody & { output: unknown }>(`${path}/${id}/runs/${run}/nodes/${node}`),
+    askCancel: (id: string, run: string): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/runs/${run}/cancel`),
+    /** Resolves with the ended run. Asks again while the API is away. */
+    endOfRun: (id: string, run: string): Promise<RunBody> =>
+      eventually(async () => {
+        const answer = await caller.ask('GET', `${path}/${id}/runs/${run}?wait=20`)
+        const body = answer.body as RunBody
+        if (answer.status !== 200 || body.ended_at === null)
+          throw new Error(`${answer.status} ${JSON.stringify(body)}`)
+        return body
+      }),
     versions: async (id: string) =>
       (await caller.get<{ items: VersionBody[] }>(`${path}/${id}/versions?sort_by=version&order=asc`)).items,
     /** Creates or replaces an eval case. */

@@ -58,6 +58,8 @@ type Body = Record<string, unknown>
 interface Asked {
   body: Body
   figures: Figures
+  /** Instead of the usual text. */
+  says?: string | undefined
 }
 
 /** A model calls a tool that it is offered, until it has the tool's answer. */
@@ -68,7 +70,7 @@ const callsTool = ({ tools, messages, input }: Body): boolean =>
 const event = (data: unknown, name?: string): string =>
   `${name ? `event: ${name}\n` : ''}data: ${JSON.stringify(data)}\n\n`
 
-export function chat({ body, figures }: Asked): object {
+export function chat({ body, figures, says = text }: Asked): object {
   const { tool } = said
   const choice = callsTool(body)
     ? {
@@ -82,7 +84,7 @@ export function chat({ body, figures }: Asked): object {
           },
         ],
       }
-    : { role: 'assistant', content: text }
+    : { role: 'assistant', content: says }
   const finish_reason = callsTool(body) ? 'tool_calls' : 'stop'
   const usage = ofChat(figures)
   return {

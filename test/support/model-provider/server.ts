@@ -15,6 +15,8 @@ export interface AskedProvider {
 /** How a provider treats one request. */
 export interface Treatment {
   figures?: answers.Figures
+  /** The text of a chat that does not stream. */
+  says?: string
   /** Instead of an answer; null: never. */
   status?: number | null
   /** Of a status, as text; by default an error in the provider's form. */
@@ -63,7 +65,12 @@ export async function startModelProvider(
       res.end(treatment.error ?? JSON.stringify({ type: 'error', error }))
       return
     }
-    const made = { body, figures: treatment.figures ?? 'true', fault: treatment.ranking }
+    const made = {
+      body,
+      figures: treatment.figures ?? 'true',
+      says: treatment.says,
+      fault: treatment.ranking,
+    }
     const [whole, events] = kinds[path] ?? [() => answers.models, null]
     if (events && body['stream'] === true) return stream(res, events(made), treatment)
     await treatment.waits?.for

@@ -1,0 +1,100 @@
+import { type Graph, graphOf } from '../../lib/ai/graph.ts'
+import { defaults, type NodeSpec } from '../../lib/ai/node-kinds.ts'
+import { runWorkflowId } from '../../lib/operation-workflows.ts'
+import { mapAtOnce } from '../../lib/queue.ts'
+import type { NodeEnd } from '../../lib/runner-protocol.ts'
+import { settleNode, skipNodes, specOfRun } from '../../models/ai/run-nodes.ts'
+import { beginRun, endRun, openRunsOf, type RunEnding, runsUndeployed } from '../../models/ai/runs.ts'
+import type { Client } from '@temporalio/client'
+import { cancelOperation } from '../../workflows/starters.ts'
+
+/** Of one node that does more than evaluate expressions. */
+export interface Attempts {
+  timeout_sec: number
+  /** All together. */
+  most: number
+  backoff_sec: number
+}
+
+/** What the workflow of a run knows of it: names and numbers, no values. */
+export interface RunToCarryOut {
+  run: { _id: string; tenant_id: string; workflow_id: string }
+  deployment_id: string
+  graph: Graph
+  /** By node. A node that is not named only evaluates expressions. */
+  attempts: Record<string, Attempts>
+  wall_sec: number
+  /** It was cancelled before it began. */
+  cancelled: boolean
+}
+type Run = RunToCarryOut['run']
+
+/** Short reads and writes of MongoDB, by which the workflow of a run keeps its records. */
+export const makeAiRunActivities = () => ({
+  /** Null: the run has ended, and the workflow must do nothing. */
+  async beginAiRun(id: string): Promise<RunToCarryOut | null> {
+    const begun = await beginRun(id)
+    if (!begun) return null
+    const { _id, tenant_id, workflow_id, deployment_id, cancel_requested_at } = begun
+    const { nodes, budget } = await specOfRun(begun)
+    return {
+      run: { _id, tenant_id, workflow_id },
+      deployment_id,
+      graph: graphOf(nodes),
+      attempts: Object.fromEntries(
+        Object.entries(nodes).flatMap(([name, node]) => {
+          const its = attemptsOf(node)
+          return its ? [[name, its]] : []
+        }),
+      ),
+      wall_sec: budget.wall_sec,
+      cancelled: cancel_requested_at !== null,
+    }
+  },
+
+  skipAiRunNodes: (run: Run, names: string[]): Promise<void> => skipNodes(run, names),
+
+  /** Ends a node that did not answer, and returns how it stands. */
+  settleAiRunNode: (
+    run: Run,
+    node: string,
+    status: 'failed' | 'cancelled',
+    error: { code: string; message: string } | null,
+  ): Promise<NodeEnd> => settleNode(run, node, status, error),
+
+  endAiRun: (run: Run, end: RunEnding): Promise<void> => endRun(run, end),
+})
+
+export type AiRunActivities = ReturnType<typeof makeAiRunActivities>
+
+function attemptsOf(node: NodeSpec): Attempts | null {
+  if (!('timeout_sec' in defaults && node.kind in defaults.timeout_sec)) return null
+  const kind = node.kind as keyof typeof defaults.timeout_sec
+  const { timeout_sec = defaults.timeout_sec[kind], retry = defaults.retry } = node as Extract<
+    NodeSpec,
+    { kind: typeof kind }
+  >
+  return { timeout_sec, most: retry.max + 1, backoff_sec: retry.backoff_sec ?? defaults.retry.backoff_sec }
+}
+
+const perRound = 50
+const atOnce = 16
+
+/** Activities that end the runs of a deployment. */
+export const makeAiRunEndActivities = ({ client }: { client: Client }) => ({
+  /**
+   * Ends the open runs of a deployment that takes no more. The records come first: they are what is shown, and Temporal may
+   * be slow. The workflows are then cancelled, also those that an earlier attempt had no time for.
+   */
+  async undeployAiRuns(deployment_id: string): Promise<void> {
+    const error = { code: 'undeployed', message: 'The workflow was undeployed', node: null }
+    for (let some = await openRunsOf(deployment_id, perRound); some.length > 0; ) {
+      await mapAtOnce(some, atOnce, (run) => endRun(run, { status: 'failed', error }))
+      some = await openRunsOf(deployment_id, perRound)
+    }
+    const ids = await runsUndeployed(deployment_id)
+    await mapAtOnce(ids, atOnce, (id) => cancelOperation(client, runWorkflowId(id)))
+  },
+})
+
+export type AiRunEndActivities = ReturnType<typeof makeAiRunEndActivities>

@@ -1,0 +1,125 @@
+import type { Wanted } from '../../lib/ai/evaluate.ts'
+import { edgeOf } from '../../lib/ai/graph.ts'
+import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
+import { variablesOf } from '../../lib/ai/plan.ts'
+import { programOf } from '../../lib/ai/programs.ts'
+import type { Begun, Ended } from '../../lib/runner-protocol.ts'
+import { answerIn, contentPointer, type Message, refusalOf, requestTo } from './llm.ts'
+import { NodeFault } from './node-faults.ts'
+import { jsonAt, type RunnerWork } from './work.ts'
+
+// What each kind of node does. The kinds that only evaluate expressions need nothing else.
+
+type Of<K extends NodeSpec['kind']> = Extract<NodeSpec, { kind: K }>
+
+/** What is to be done. */
+export interface Task {
+  run: string
+  name: string
+  begun: Begun
+  signal: AbortSignal
+}
+
+/** A node at work. */
+interface Attempt extends Task {
+  work: RunnerWork
+  /** The JSON of what is wanted. */
+  evaluate(this: void, pointer: string, wanted: Wanted): Promise<string>
+}
+
+/** Carries out a node. Throws NodeFault, and NoValue. */
+export async function outcomeOf(work: RunnerWork, task: Task): Promise<Ended> {
+  const { name, begun } = task
+  const node = work.spec.nodes[name]
+  if (!node) throw new NodeFault('not_found', `The version has no node ${name}`)
+  const { plan, pool, key } = work
+  const its = plan.nodes[name]
+  const uses = [...new Set([...(its?.uses ?? []), ...(node.kind === 'merge' ? needsOf(node) : [])])]
+  const variables = variablesOf(plan, uses)
+  const attempt: Attempt = {
+    ...task,
+    work,
+    async evaluate(pointer, wanted) {
+      const asked = { key: `${key} ${name}`, variables, wanted: { [pointer]: wanted }, given: begun.given }
+      return jsonAt(pointer, await pool.evaluate(asked))
+    },
+  }
+  const { when } = programOf(node)
+  if (when && (await attempt.evaluate('/when', when)) !== 'true') return { status: 'skipped' }
+  return carryOut(node, attempt)
+}
+
+const needsOf = (node: NodeSpec): string[] => (node.needs ?? []).map((need) => edgeOf(need).from)
+
+async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
+  switch (node.kind) {
+    case 'template':
+      return ended(await attempt.evaluate('/value', { value: node.value }))
+    case 'switch':
+      return choose(node, attempt)
+    case 'merge':
+      return merge(node, attempt)
+    case 'llm':
+      return askModel(node, attempt)
+    default:
+      throw new NodeFault('not_built', `Nodes of kind ${node.kind} do not run yet`)
+  }
+}
+
+const ended = (output: string): Ended => ({ status: 'succeeded', case: null, output })
+const chose = (name: string): Ended => ({ status: 'succeeded', case: name, output: JSON.stringify(name) })
+
+/** One case after the other: what follows the first that is true may have no value. */
+async function choose({ cases, default: usual }: Of<'switch'>, { evaluate }: Attempt): Promise<Ended> {
+  for (const [index, { name, when }] of cases.entries()) {
+    if ((await evaluate(`/cases/${index}/when`, { expression: when })) === 'true') return chose(name)
+  }
+  if (usual === undefined) throw new NodeFault('no_case', 'No case is true, and there is no default')
+  return chose(usual)
+}
+
+const outputOf = (name: string): string => `\${nodes.${name}.output}`
+
+/** Takes the outputs of the needs that count: they succeeded and, of a switch, chose the case that is named. */
+async function merge({ needs = [], take }: Of<'merge'>, { begun, evaluate }: Attempt): Promise<Ended> {
+  const counting = needs.map(edgeOf).filter(({ from, if: condition }) => {
+    const need = begun.nodes[from]
+    if (need?.status !== 'succeeded') return false
+    return typeof condition !== 'object' || condition.case === need.case
+  })
+  const names = [...new Set(counting.map(({ from }) => from))]
+  const [first] = names
+  if (first === undefined) throw new NodeFault('nothing_to_merge', 'None of its needs succeeded')
+  const values = {
+    first: outputOf(first),
+    list: names.map(outputOf),
+    object: Object.fromEntries(names.map((name) => [name, outputOf(name)])),
+  }
+  return ended(await evaluate('/take', { value: values[take] }))
+}
+
+/** One turn of a model. Its answer is JSON of the node's schema, if it has one. */
+async function askModel(node: Of<'llm'>, { work, run, name, signal, evaluate }: Attempt): Promise<Ended> {
+  const { spec, api, callModel, pool, key } = work
+  const model = spec.models?.[node.model]
+  if (!model) throw new NodeFault('not_found', `The version has no model ${node.model}`)
+  if (node.tools) throw new NodeFault('not_built', 'Models do not call tools yet')
+  const messages: Message[] = []
+  for (const [index, { role, content }] of node.messages.entries()) {
+    const text = await evaluate(contentPointer(index), { text: content })
+    messages.push({ role, content: JSON.parse(text) as string })
+  }
+  const { token, provider } = await api.modelGrant(run, node.model, signal)
+  const schema = node.output_schema
+  const { path, body } = requestTo(provider, model, messages, schema)
+  const { status, said } = await callModel(path, body, token, signal)
+  if (status !== 200) throw refusalOf(status, said)
+  const output = answerIn(provider, said, schema)
+  const fault = schema && (await pool.check({ key: `${key} ${name} output`, schema, given: output }))
+  // Another answer may fit.
+  if (fault)
+    throw new NodeFault('schema_mismatch', `${fault.pointer || 'The answer'} ${fault.message}`, {
+      permanent: false,
+    })
+  return ended(output)
+}

@@ -1,0 +1,30 @@
+import { NoValue } from '../../lib/ai/expression-pool.ts'
+
+/** A node has failed. The code and the message are for the workflow's author. */
+export class NodeFault extends Error {
+  override readonly name = 'NodeFault'
+  readonly code: string
+  /** Another attempt cannot help. */
+  readonly permanent: boolean
+
+  constructor(
+    code: string,
+    message: string,
+    { permanent = true, cause }: { permanent?: boolean; cause?: unknown } = {},
+  ) {
+    super(message.slice(0, 1_000), { cause })
+    this.code = code
+    this.permanent = permanent
+  }
+}
+
+/** An expression without a value is a fault of the node: it has the same value each time. */
+export async function withoutNoValue<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    if (!(error instanceof NoValue)) throw error
+    const place = error.pointer ? `${error.pointer}: ` : ''
+    throw new NodeFault(`expression_${error.code}`, `${place}${error.message}`, { cause: error })
+  }
+}

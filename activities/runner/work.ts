@@ -1,0 +1,39 @@
+import type { ExpressionPool } from '../../lib/ai/expression-pool.ts'
+import type { Plan } from '../../lib/ai/plan.ts'
+import type { Spec } from '../../lib/ai/spec.ts'
+import type { Begun, Ended, Given, ModelGrant } from '../../lib/runner-protocol.ts'
+
+/** The runner's part of the internal API, as nodes use it. */
+export interface RunApi {
+  beginNode(run: string, node: string, attempt: number, signal: AbortSignal): Promise<Begun>
+  endNode(run: string, node: string, attempt: number, end: Ended, signal: AbortSignal): Promise<void>
+  givenForOutput(run: string, signal: AbortSignal): Promise<Given>
+  giveOutput(run: string, output: string, signal: AbortSignal): Promise<void>
+  modelGrant(run: string, alias: string, signal: AbortSignal): Promise<ModelGrant>
+}
+
+/** Calls a model. Rejects if there is no answer. */
+export type CallModel = (
+  path: string,
+  body: object,
+  token: string,
+  signal: AbortSignal,
+) => Promise<{ status: number; said: string }>
+
+/** What a runner has for its nodes. */
+export interface RunnerWork {
+  api: RunApi
+  callModel: CallModel
+  pool: Pick<ExpressionPool, 'evaluate' | 'check'>
+  spec: Spec
+  plan: Plan
+  /** Names the version: its expressions have the same types each time. */
+  key: string
+}
+
+/** The JSON of the only value in the JSON of an object by pointers: a large one is not read for that. */
+export function jsonAt(pointer: string, values: string): string {
+  const begin = `{${JSON.stringify(pointer)}:`
+  if (!values.startsWith(begin)) throw new Error(`${pointer} is not what was evaluated`)
+  return values.slice(begin.length, -1)
+}

@@ -1,0 +1,110 @@
+import { z } from 'zod'
+import { type AiRunNodeDocument, runNodeStates } from '../../models/ai/run-node-records.ts'
+import { modelUsageOf } from '../../models/ai/run-models.ts'
+import { nodesOf } from '../../models/ai/run-nodes.ts'
+import { readValue, type StoredValue } from '../../models/ai/run-values.ts'
+import { type AiRunDocument, type RunSummary, runStates } from '../../models/ai/runs.ts'
+import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
+
+const shownOfRun = {
+  id: Id,
+  workflow_id: Id,
+  deployment_id: Id,
+  version: z.int().min(1),
+  spec_sha256: z.string(),
+  trigger: z.enum(['manual']),
+  canary_key: z.string().nullable().describe('As it was given with the run'),
+  status: z.enum(runStates),
+  error: z
+    .strictObject({
+      code: z.string(),
+      message: z.string(),
+      node: z.string().nullable().describe('Whose failure ended the run'),
+    })
+    .nullable(),
+  output_bytes: z.int().describe('Of the outputs of its nodes, and its own'),
+  cancel_requested_at: Timestamp.nullable(),
+  requested_by: Id.nullable(),
+  created_at: Timestamp,
+  started_at: Timestamp.nullable(),
+  ended_at: Timestamp.nullable(),
+}
+
+/** In lists: without values. */
+export const RunSummaryView = z.strictObject(shownOfRun).meta({ id: 'WorkflowRunSummary' })
+
+const RunNodeView = z
+  .strictObject({
+    node: z.string(),
+    status: z.enum(runNodeStates),
+    attempt: z.int().nullable().describe('The last one; null: it had none'),
+    case: z.string().nullable().describe('What a switch chose'),
+    output_bytes: z.int().nullable().describe('Null: it has no output'),
+    error: z.strictObject({ code: z.string(), message: z.string() }).nullable(),
+    started_at: Timestamp.nullable(),
+    ended_at: Timestamp.nullable(),
+  })
+  .meta({ id: 'WorkflowRunNodeSummary' })
+
+export const RunView = z
+  .strictObject({
+    ...shownOfRun,
+    tokens: z.int().describe('Of its calls of models, those included that are under way'),
+    cost_nano_usd: z.int().describe('Of the calls with a known price, in billionths of a dollar'),
+    input: z.unknown(),
+    output: z.unknown().describe('Null unless it succeeded'),
+    nodes: z.array(RunNodeView).describe('Those that have begun or were skipped'),
+  })
+  .meta({ id: 'WorkflowRun' })
+
+export const RunNodeOutputView = z
+  .strictObject({ ...RunNodeView.shape, output: z.unknown().describe('Null: it has none') })
+  .meta({ id: 'WorkflowRunNode' })
+
+export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> => ({
+  id: run._id,
+  workflow_id: run.workflow_id,
+  deployment_id: run.deployment_id,
+  version: run.version,
+  spec_sha256: run.spec_sha256,
+  trigger: run.trigger,
+  canary_key: run.canary_key,
+  status: run.status,
+  error: run.error && { code: run.error.code, message: run.error.message, node: run.error.node },
+  output_bytes: run.output_bytes,
+  cancel_requested_at: timeOrNull(run.cancel_requested_at),
+  requested_by: run.requested_by,
+  created_at: time(run.created_at),
+  started_at: timeOrNull(run.started_at),
+  ended_at: timeOrNull(run.ended_at),
+})
+
+const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView> => ({
+  node: node.node,
+  status: node.status,
+  attempt: node.attempt,
+  case: node.case,
+  output_bytes: node.output?.bytes ?? null,
+  error: node.error && { code: node.error.code, message: node.error.message },
+  started_at: timeOrNull(node.started_at),
+  ended_at: timeOrNull(node.ended_at),
+})
+
+const valueOf = async (value: StoredValue | null): Promise<unknown> =>
+  value === null ? null : JSON.parse(await readValue(value))
+
+export async function toRun(run: AiRunDocument): Promise<z.output<typeof RunView>> {
+  const usage = await modelUsageOf(run)
+  return {
+    ...toRunSummary(run),
+    tokens: usage?.tokens ?? 0,
+    cost_nano_usd: usage?.cost_nano_usd ?? 0,
+    input: JSON.parse(run.input_json) as unknown,
+    output: run.status === 'succeeded' ? await valueOf(run.output) : null,
+    nodes: (await nodesOf(run)).map(toRunNode),
+  }
+}
+
+export const toRunNodeWithOutput = async (
+  node: AiRunNodeDocument,
+): Promise<z.output<typeof RunNodeOutputView>> => ({ ...toRunNode(node), output: await valueOf(node.output) })

@@ -1,0 +1,52 @@
+import type { Spec } from '../../lib/ai/spec.ts'
+import { NotFound } from '../../lib/problem.ts'
+import type { ModelGrant } from '../../lib/runner-protocol.ts'
+import type { ProviderName } from '../connectors/catalogue.ts'
+import { Connector } from '../connectors/connectors.ts'
+import { closeLedger, type LedgerDocument, ledgerOf } from '../llm/ledgers.ts'
+import { issueToken } from '../llm/tokens.ts'
+import { needOpenRun, type RunnerOf } from './run-nodes.ts'
+import type { AiRunDocument } from './runs.ts'
+import { specOf, versionNumbered } from './versions.ts'
+
+// Calls of models by runs. Each run has a ledger of its own, with the tokens of its version's budget.
+
+type Run = Pick<AiRunDocument, '_id' | 'tenant_id'>
+const purposeOf = ({ _id: id }: Pick<Run, '_id'>) => ({ kind: 'run', id }) as const
+
+/**
+ * A token for calls of one of the version's models by an open run. Throws NotFound, `attempt_over` if the run has ended, and as
+ * `issueToken`.
+ */
+export async function grantModel(runner: RunnerOf, run_id: string, alias: string): Promise<ModelGrant> {
+  const { tenant_id, workflow_id } = runner
+  await needOpenRun(runner, run_id)
+  const version = await versionNumbered({ _id: workflow_id, tenant_id }, runner.version)
+  const { models = {}, budget } = specOf(version) as unknown as Spec
+  const model = Object.hasOwn(models, alias) ? models[alias] : undefined
+  if (!model) throw new NotFound('model')
+  const use = version.uses.find(
+    ({ kind, reference }) => kind === 'connector' && reference === model.connector,
+  )
+  if (!use) throw new NotFound('connector')
+  const which =
+    use.id === null ? { provider: use.reference as ProviderName, is_default: true } : { _id: use.id }
+  const connector = await Connector.findOne({ tenant_id, ...which }, { provider: 1 }).lean()
+  if (!connector) throw new NotFound('connector')
+  const run = { _id: run_id, tenant_id }
+  const grant = { tenant_id, purpose: purposeOf(run), connector_id: connector._id, fallbacks: [] }
+  const { token } = await issueToken(grant, budget.tokens ?? null)
+  // If it has ended meanwhile, its ledger may have been opened after that.
+  await needOpenRun(runner, run_id).catch(async (error: unknown) => {
+    await endModelCalls(run)
+    throw error
+  })
+  return { token, provider: connector.provider }
+}
+
+/** Ends the run's tokens. Calls that are under way go on. */
+export const endModelCalls = (run: Run): Promise<void> => closeLedger(run.tenant_id, purposeOf(run))
+
+/** What the run's calls of models have taken; null: it has made none. */
+export const modelUsageOf = (run: Run): Promise<LedgerDocument | null> =>
+  ledgerOf(run.tenant_id, purposeOf(run))

@@ -1,0 +1,261 @@
+import { evaluationBounds, runBounds } from '../../lib/ai/bounds.ts'
+import { edgeOf } from '../../lib/ai/graph.ts'
+import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
+import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
+import type { Spec } from '../../lib/ai/spec.ts'
+import { NotFound, Problem } from '../../lib/problem.ts'
+import type { Begun, Ended, Given, NodeEnd } from '../../lib/runner-protocol.ts'
+import { transaction } from '../database.ts'
+import { AiRunNode, type AiRunNodeDocument, runNodeId } from './run-node-records.ts'
+import { keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
+import { AiRun, type AiRunDocument } from './runs.ts'
+import { planOf, specOf, versionNumbered } from './versions.ts'
+
+// What a runner reads and writes of its runs. Each write is fenced by the run, which must be open, and by the attempt: a
+// late attempt changes nothing.
+
+/** Whose runs. */
+export interface RunnerOf {
+  /** The deployment's id. */
+  id: string
+  tenant_id: string
+  workflow_id: string
+  version: number
+}
+
+const ended = (status: AiRunNodeDocument['status']): boolean => status !== 'running'
+
+/** The attempt is over: a later one has begun, or the node or its run has ended. */
+const over = (what: string): Problem => new Problem(409, 'attempt_over', 'The attempt is over', what)
+
+/** Begins an attempt of a node. Throws NotFound, `attempt_over`. */
+export async function beginNode(
+  runner: RunnerOf,
+  run_id: string,
+  node: string,
+  attempt: number,
+): Promise<Begun> {
+  const { spec, plan } = await specOfRunner(runner)
+  const its = Object.hasOwn(spec.nodes, node) ? spec.nodes[node] : undefined
+  if (!its) throw new NotFound('node')
+  const { tenant_id } = runner
+  const _id = runNodeId(run_id, node)
+  const record = await transaction(async () => {
+    await needOpen(runner, run_id, {})
+    const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
+    if (found && (ended(found.status) || (found.attempt ?? 0) > attempt)) return found
+    const started_at = new Date()
+    return AiRunNode.findOneAndUpdate(
+      { _id, tenant_id },
+      { $set: { status: 'running', attempt }, $setOnInsert: { run_id, node, started_at } },
+      { upsert: true, returnDocument: 'after' },
+    ).lean()
+  }, run_id)
+  if (record?.status === 'succeeded' || record?.status === 'skipped')
+    return { done: { status: record.status, case: record.case }, given: '{}', nodes: {} }
+  if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another one has begun')
+  const needs = (its.needs ?? []).map((need) => edgeOf(need).from)
+  const uses = its.kind === 'merge' ? needs : []
+  return { done: null, ...(await given(runner, run_id, spec, [...(plan.nodes[node]?.uses ?? []), ...uses])) }
+}
+
+/** What the expressions of the run's output see. Throws NotFound. */
+export async function givenForOutput(runner: RunnerOf, run_id: string): Promise<Given> {
+  const { spec, plan } = await specOfRunner(runner)
+  return given(runner, run_id, spec, plan.output.uses)
+}
+
+/** Records how a node has ended. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
+export async function endNode(
+  runner: RunnerOf,
+  run_id: string,
+  node: string,
+  attempt: number,
+  end: Ended,
+): Promise<void> {
+  const { tenant_id } = runner
+  const _id = runNodeId(run_id, node)
+  if (isDone(await AiRunNode.findOne({ _id, tenant_id, run_id }).lean(), attempt)) return
+  const output = end.status === 'succeeded' ? await valueOf(end.output) : null
+  const chosen = end.status === 'succeeded' ? end.case : null
+  await transaction(async () => {
+    await needOpen(runner, run_id, countedBy(output))
+    const { matchedCount } = await AiRunNode.updateOne(
+      { _id, tenant_id, status: 'running', attempt },
+      { $set: { status: end.status, case: chosen, output, ended_at: new Date() } },
+    )
+    if (!matchedCount) throw over('Another one has begun, or the node has ended')
+    if (output) await keepValue(output)
+  }, run_id)
+}
+
+function isDone(record: AiRunNodeDocument | null, attempt: number): boolean {
+  if (!record) throw new NotFound('node')
+  return record.attempt === attempt && (record.status === 'succeeded' || record.status === 'skipped')
+}
+
+/** Records the run's output. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
+export async function giveOutput(runner: RunnerOf, run_id: string, json: string): Promise<void> {
+  const { tenant_id } = runner
+  const run = await runOfRunner(runner, run_id)
+  if (run.output) return
+  const output = await valueOf(json)
+  await transaction(async () => {
+    await needOpen(runner, run_id, countedBy(output))
+    const { matchedCount } = await AiRun.updateOne(
+      { _id: run_id, tenant_id, output: null },
+      { $set: { output } },
+    )
+    if (matchedCount) await keepValue(output)
+  }, run_id)
+}
+
+async function valueOf(json: string): Promise<StoredValue> {
+  needValue(json)
+  return storeValue(json)
+}
+
+const countedBy = (value: StoredValue | null) => (value ? { bytes: value.bytes } : {})
+
+/**
+ * Holds the run until the transaction ends: it is open then, and its outputs have room for so much. Throws NotFound,
+ * `attempt_over`, `too_large`.
+ */
+async function needOpen(runner: RunnerOf, _id: string, { bytes = 0 }: { bytes?: number }): Promise<void> {
+  const { tenant_id, id: deployment_id } = runner
+  const held = await AiRun.updateOne(
+    { _id, tenant_id, deployment_id, open: true, output_bytes: { $lte: runBounds.allBytes - bytes } },
+    { $inc: { output_bytes: bytes } },
+  )
+  if (held.matchedCount) return
+  const run = await runOfRunner(runner, _id)
+  if (!run.open) throw over('The run has ended')
+  throw new Problem(
+    422,
+    'too_large',
+    'The outputs of the run are too large',
+    `They have more than ${runBounds.allBytes / 1024 ** 2} MiB together`,
+  )
+}
+
+/** Throws NotFound, `attempt_over`. */
+export async function needOpenRun(runner: RunnerOf, _id: string): Promise<void> {
+  if (!(await runOfRunner(runner, _id)).open) throw over('The run has ended')
+}
+
+async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Promise<AiRunDocument> {
+  const run = await AiRun.findOne({ _id, tenant_id, deployment_id: id }).lean()
+  if (!run) throw new NotFound('run')
+  return run
+}
+
+/** The spec and plan that a runner carries out. */
+async function specOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
+  const found = await versionNumbered({ _id: workflow_id, tenant_id }, version)
+  return { spec: specOf(found) as Spec, plan: planOf(found) }
+}
+
+async function given(runner: RunnerOf, run_id: string, spec: Spec, names: string[]): Promise<Given> {
+  const { input_json } = await runOfRunner(runner, run_id)
+  const wanted = [...new Set(names)]
+  const records = await AiRunNode.find({
+    _id: { $in: wanted.map((name) => runNodeId(run_id, name)) },
+    tenant_id: runner.tenant_id,
+  }).lean()
+  const bytes = records.map(({ output }) => output?.bytes ?? 0).reduce((sum, one) => sum + one, 0)
+  if (bytes > evaluationBounds.inputBytes)
+    throw new Problem(422, 'too_large', 'The values that the expressions name are too large')
+  const byName = new Map(records.map((record) => [record.node, record]))
+  const nodes: Given['nodes'] = {}
+  const results: Record<string, NodeResult> = {}
+  for (const name of wanted) {
+    const result = await resultOf(byName.get(name), spec.nodes[name])
+    results[name] = result
+    const isChosen = byName.get(name)?.status === 'succeeded'
+    nodes[name] = { status: result.status, case: caseOf(result, isChosen ? byName.get(name) : undefined) }
+  }
+  return { given: variablesJson(input_json, results), nodes }
+}
+
+/** What a switch chose, or its `on_error` chose for it. */
+function caseOf(result: NodeResult, record: AiRunNodeDocument | undefined): string | null {
+  if (record) return record.case
+  if (result.status !== 'succeeded') return null
+  const value: unknown = JSON.parse(result.output)
+  return typeof value === 'string' ? value : null
+}
+
+/** As expressions see it: a failure with `{"value": …}` is a success with that output. */
+async function resultOf(
+  record: AiRunNodeDocument | undefined,
+  node: NodeSpec | undefined,
+): Promise<NodeResult> {
+  if (record?.status === 'succeeded' && record.output)
+    return { status: 'succeeded', output: await readValue(record.output) }
+  if (record?.status !== 'failed') return { status: 'skipped' }
+  const handling = node?.on_error
+  if (typeof handling === 'object' && 'value' in handling)
+    return { status: 'succeeded', output: JSON.stringify(handling.value) }
+  return { status: 'failed', error: record.error ?? { code: 'internal', message: '' } }
+}
+
+// What the run's workflow writes of nodes.
+
+type Run = Pick<AiRunDocument, '_id' | 'tenant_id'>
+
+/** Records that nodes are skipped without an attempt. */
+export async function skipNodes({ _id: run_id, tenant_id }: Run, names: string[]): Promise<void> {
+  const ended_at = new Date()
+  await AiRunNode.bulkWrite(
+    names.map((node) => ({
+      updateOne: {
+        filter: { _id: runNodeId(run_id, node), tenant_id },
+        update: { $setOnInsert: { run_id, node, status: 'skipped' as const, ended_at } },
+        upsert: true,
+      },
+    })),
+  )
+}
+
+/**
+ * Ends a node without an answer of its runner, and returns how it stands: an attempt may have recorded its output, and its
+ * answer was lost.
+ */
+export async function settleNode(
+  { _id: run_id, tenant_id }: Run,
+  node: string,
+  status: 'failed' | 'cancelled',
+  error: { code: string; message: string } | null,
+): Promise<NodeEnd> {
+  const _id = runNodeId(run_id, node)
+  const now = new Date()
+  const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
+  if (found && ended(found.status)) return { status: found.status as NodeEnd['status'], case: found.case }
+  // If it has begun meanwhile and ended, there is a duplicate key, and the caller tries again.
+  const settled = await AiRunNode.updateOne(
+    { _id, tenant_id, status: 'running' },
+    { $set: { status, error, ended_at: now }, $setOnInsert: { run_id, node, started_at: null } },
+    { upsert: found === null },
+  )
+  // The attempt has just ended it.
+  if (!settled.matchedCount && !settled.upsertedCount)
+    return settleNode({ _id: run_id, tenant_id }, node, status, error)
+  return { status, case: null }
+}
+
+/** The nodes of a run that have begun or were skipped, in the order of their beginnings, without the JSON of their outputs. */
+export const nodesOf = ({ _id: run_id, tenant_id }: Run): Promise<AiRunNodeDocument[]> =>
+  AiRunNode.find({ tenant_id, run_id }, { 'output.json': 0 }).sort({ started_at: 1, _id: 1 }).lean()
+
+/** One node of a run. Throws NotFound. */
+export async function nodeOf({ _id: run_id, tenant_id }: Run, node: string): Promise<AiRunNodeDocument> {
+  const found = await AiRunNode.findOne({ _id: runNodeId(run_id, node), tenant_id }).lean()
+  if (!found) throw new NotFound('node')
+  return found
+}
+
+/** The spec of a run's version. */
+export async function specOfRun({ tenant_id, workflow_id, version }: AiRunVersion): Promise<Spec> {
+  return specOf(await versionNumbered({ _id: workflow_id, tenant_id }, version)) as Spec
+}
+type AiRunVersion = Pick<AiRunDocument, 'tenant_id' | 'workflow_id' | 'version'>

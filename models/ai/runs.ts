@@ -1,0 +1,257 @@
+import mongoose, { type PipelineStage, Schema } from 'mongoose'
+import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
+import { afterCommit, transaction } from '../database.ts'
+import { documentOptions, idField } from '../resources.ts'
+import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { closeLedger } from '../llm/ledgers.ts'
+import { AiWorkflow } from './ai-workflows.ts'
+import { AiRunNode } from './run-node-records.ts'
+import type { StoredValue } from './run-values.ts'
+
+export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const
+export type RunState = (typeof runStates)[number]
+
+/** Why a run failed. `node`: whose failure ended it. */
+export interface RunError {
+  code: string
+  message: string
+  node: string | null
+}
+
+/**
+ * A run of a deployed version. Not an operation: it holds no resource, and a workflow may have thousands. Its workflow in
+ * Temporal has the id of `runWorkflowId` (lib/operation-workflows.ts).
+ */
+export interface AiRunDocument {
+  /** UUIDv7: the history is in this order. */
+  _id: string
+  tenant_id: string
+  workflow_id: string
+  deployment_id: string
+  version: number
+  spec_sha256: string
+  trigger: 'manual'
+  /** What the bucket is made of; null: the run's id. */
+  canary_key: string | null
+  /** Which deployment takes the run, once there are two (lib/ai/canary.ts). */
+  bucket: number
+  status: RunState
+  /** True while queued or running, else absent. */
+  open?: true
+  /** True until its workflow has been started in Temporal. */
+  undispatched?: true
+  cancel_requested_at: Date | null
+  requested_by: string | null
+  /** JSON of at most 1 MiB. */
+  input_json: string
+  output: StoredValue | null
+  /** Of all outputs of its nodes, and its own. */
+  output_bytes: number
+  error: RunError | null
+  started_at: Date | null
+  ended_at: Date | null
+  created_at: Date
+  updated_at: Date
+}
+
+const schema = new Schema<AiRunDocument>(
+  {
+    _id: idField,
+    tenant_id: { type: String, required: true },
+    workflow_id: { type: String, required: true },
+    deployment_id: { type: String, required: true },
+    version: { type: Number, required: true },
+    spec_sha256: { type: String, required: true },
+    trigger: { type: String, required: true, enum: ['manual'] },
+    canary_key: { type: String, default: null },
+    bucket: { type: Number, required: true },
+    status: { type: String, required: true, enum: runStates },
+    open: Boolean,
+    undispatched: Boolean,
+    cancel_requested_at: { type: Date, default: null },
+    requested_by: { type: String, default: null },
+    input_json: { type: String, required: true },
+    output: { type: Schema.Types.Mixed, default: null },
+    output_bytes: { type: Number, default: 0 },
+    error: { type: Schema.Types.Mixed, default: null },
+    started_at: { type: Date, default: null },
+    ended_at: { type: Date, default: null },
+  },
+  { ...documentOptions, collection: 'ai_runs' },
+)
+tenantScoped(schema)
+schema.index({ tenant_id: 1, workflow_id: 1, _id: -1 })
+schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
+schema.index({ ended_at: 1 })
+schema.index({ deployment_id: 1, open: 1 })
+// The dispatcher queries these every second and every half minute.
+schema.index({ cancel_requested_at: 1 }, { partialFilterExpression: { open: true } })
+schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true } })
+export const AiRun = mongoose.model<AiRunDocument>('AiRun', schema)
+
+/** Starts accepted runs. The api role sets it. */
+let dispatch: (run: AiRunDocument) => void = () => {}
+export const onRunAccepted = (start: (run: AiRunDocument) => void): void => {
+  dispatch = start
+}
+
+/** Inserts a run in the transaction that accepts it. Its workflow is started after the commit. */
+export async function insertRun(
+  fields: Omit<
+    AiRunDocument,
+    | 'status'
+    | 'open'
+    | 'undispatched'
+    | 'cancel_requested_at'
+    | 'output'
+    | 'output_bytes'
+    | 'error'
+    | `${'started' | 'ended' | 'created' | 'updated'}_at`
+  >,
+): Promise<AiRunDocument> {
+  const made = await new AiRun({ ...fields, status: 'queued', open: true, undispatched: true }).save()
+  const run = made.toObject()
+  afterCommit(() => dispatch(run))
+  return run
+}
+
+/** What most readers do without: it may have a MiB. */
+export type RunSummary = Omit<AiRunDocument, 'input_json'>
+const withoutInput = { input_json: 0 } as const
+
+/** A workflow's run. Throws NotFound. */
+export async function runOf(tenant_id: string, workflow_id: string, _id: string): Promise<AiRunDocument> {
+  const run = await AiRun.findOne({ _id, tenant_id, workflow_id }).lean()
+  if (!run) throw new NotFound('run')
+  return run
+}
+
+/** A workflow's runs before this one, the newest first. */
+export const runsBefore = (
+  { tenant_id, _id: workflow_id }: { tenant_id: string; _id: string },
+  before: string | null,
+  limit: number,
+): Promise<RunSummary[]> =>
+  AiRun.find({ tenant_id, workflow_id, ...(before === null ? {} : { _id: { $lt: before } }) }, withoutInput)
+    .sort({ _id: -1 })
+    .limit(limit)
+    .lean()
+
+/** Marks the run as running. Null if it has ended: the workflow must then do nothing. */
+export const beginRun = (_id: string): Promise<RunSummary | null> =>
+  AiRun.findOneAndUpdate(
+    { _id, open: true },
+    [
+      { $set: { status: 'running', started_at: { $ifNull: ['$started_at', '$$NOW'] } } },
+      { $unset: 'undispatched' },
+    ] as PipelineStage.Set[],
+    { returnDocument: 'after', updatePipeline: true, projection: withoutInput },
+  )
+    .setOptions(everyTenant)
+    .lean()
+
+export type RunEnding =
+  | { status: 'succeeded' }
+  | { status: 'failed'; error: RunError }
+  | { status: 'cancelled' }
+
+/** Ends a run, once: who comes second changes nothing. What still runs of it counts as cancelled. */
+export async function endRun(
+  { _id, workflow_id }: Pick<AiRunDocument, '_id' | 'workflow_id'>,
+  end: RunEnding,
+) {
+  await transaction(async () => {
+    const ended_at = new Date()
+    const { status } = end
+    const error = end.status === 'failed' ? end.error : null
+    const ended = await AiRun.findOneAndUpdate(
+      { _id, open: true },
+      { $set: { status, error, ended_at }, $unset: { open: 1, undispatched: 1 } },
+      { projection: withoutInput },
+    )
+      .setOptions(everyTenant)
+      .lean()
+    if (!ended) return
+    const { tenant_id } = ended
+    await AiWorkflow.updateOne(
+      { _id: workflow_id, tenant_id },
+      { $inc: { runs_open: -1 } },
+      { timestamps: false },
+    )
+    const running = { tenant_id, run_id: _id, status: 'running' as const }
+    await AiRunNode.updateMany(running, { $set: { status: 'cancelled', ended_at } })
+    await closeLedger(tenant_id, { kind: 'run', id: _id }) // no call of a model comes after it
+  }, workflow_id)
+}
+
+/** Records that a run is to be cancelled. Throws NotFound, and StateConflict if it has ended. */
+export async function requestRunCancel(
+  tenant_id: string,
+  workflow_id: string,
+  _id: string,
+): Promise<AiRunDocument> {
+  const asked = await AiRun.findOneAndUpdate(
+    { _id, tenant_id, workflow_id, open: true },
+    [
+      { $set: { cancel_requested_at: { $ifNull: ['$cancel_requested_at', '$$NOW'] } } },
+    ] as PipelineStage.Set[],
+    { returnDocument: 'after', updatePipeline: true },
+  ).lean()
+  if (asked) return asked
+  const { status } = await runOf(tenant_id, workflow_id, _id)
+  throw new StateConflict('cancel the run', status)
+}
+
+/** A workflow with open runs is not deleted. */
+export class RunsInFlight extends Problem {
+  constructor(runs_open: number) {
+    super(409, 'runs_in_flight', 'The workflow has runs in flight', `${runs_open} of its runs are open`, {
+      extensions: { runs_open },
+    })
+  }
+}
+
+const ago = (ms: number): Date => new Date(Date.now() - ms)
+
+/** Records that Temporal has the workflows of these runs. */
+export async function markRunsDispatched(ids: string[]): Promise<void> {
+  await AiRun.updateMany(
+    { _id: { $in: ids }, undispatched: true },
+    { $unset: { undispatched: 1 } },
+  ).setOptions(everyTenant)
+}
+
+/** Runs that were accepted more than `olderMs` ago and are not in Temporal, oldest first. */
+export const findUndispatchedRuns = (olderMs: number, limit: number): Promise<RunSummary[]> =>
+  AiRun.find({ undispatched: true, created_at: { $lt: ago(olderMs) } }, withoutInput)
+    .setOptions(everyTenant)
+    .sort({ created_at: 1 })
+    .limit(limit)
+    .lean()
+
+/** Open runs whose cancellation was requested more than `olderMs` ago. */
+export const findCancellingRuns = (olderMs: number): Promise<RunSummary[]> =>
+  AiRun.find({ open: true, cancel_requested_at: { $lt: ago(olderMs) } }, withoutInput)
+    .setOptions(everyTenant)
+    .lean()
+
+/** Open runs that are in Temporal and were accepted more than `olderMs` ago. */
+export const findRunsOpenSince = (olderMs: number): Promise<RunSummary[]> =>
+  AiRun.find(
+    { open: true, undispatched: { $exists: false }, created_at: { $lt: ago(olderMs) } },
+    withoutInput,
+  )
+    .setOptions(everyTenant)
+    .lean()
+
+/** Some open runs of a deployment. */
+export const openRunsOf = (deployment_id: string, limit: number): Promise<RunSummary[]> =>
+  AiRun.find({ deployment_id, open: true }, withoutInput).setOptions(everyTenant).limit(limit).lean()
+
+/** The ids of the runs that ended with their deployment. */
+export async function runsUndeployed(deployment_id: string): Promise<string[]> {
+  const ended = await AiRun.find({ deployment_id, 'error.code': 'undeployed' }, { _id: 1 })
+    .setOptions(everyTenant)
+    .lean()
+  return ended.map(({ _id }) => _id)
+}
