@@ -192,7 +192,7 @@ const isConditional = ({ revised, method, path }: Operation): boolean =>
 function refusals(operation: Operation, method: string, open: boolean, schemas: Json): Json {
   const { params, permission, path, refusal, refuses = [] } = operation
   const statuses: number[] = [400, 409, 429, 500, 503, ...refuses]
-  if (!open || path.includes('login') || path.includes('enrol')) statuses.push(401)
+  if (!open || /login|enrol|^\/hooks\//.test(path)) statuses.push(401)
   if (typeof permission === 'string' || permission.for === 'users') statuses.push(403)
   if (params) statuses.push(404)
   if (isSocket(successOf(operation).body)) statuses.push(426)

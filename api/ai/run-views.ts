@@ -3,7 +3,7 @@ import { type AiRunNodeDocument, runNodeStates } from '../../models/ai/run-node-
 import { modelUsageOf } from '../../models/ai/run-models.ts'
 import { nodesOf } from '../../models/ai/run-nodes.ts'
 import { readValue, type StoredValue } from '../../models/ai/run-values.ts'
-import { type AiRunDocument, type RunSummary, runStates } from '../../models/ai/runs.ts'
+import { type AiRunDocument, type RunSummary, runStates, runTriggers } from '../../models/ai/runs.ts'
 import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
 
 const shownOfRun = {
@@ -12,7 +12,7 @@ const shownOfRun = {
   deployment_id: Id,
   version: z.int().min(1),
   spec_sha256: z.string(),
-  trigger: z.enum(['manual']),
+  trigger: z.enum(runTriggers),
   canary_key: z.string().nullable().describe('As it was given with the run'),
   status: z.enum(runStates),
   error: z

@@ -9,8 +9,8 @@ import { AiWorkflowVersion } from './versions.ts'
 import { AiWebhook } from './webhooks.ts'
 
 /**
- * Deletes a workflow with its versions, eval cases and webhook; its runs are removed later. Open runs and its deployment keep it,
- * and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound,
+ * Deletes a workflow with its versions, eval cases and webhook; its runs are removed later. Open runs and its deployment keep
+ * it, and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound,
  * RevisionDiffers, RunsInFlight, WorkflowDeployed, InUse.
  */
 export const deleteAiWorkflow = (

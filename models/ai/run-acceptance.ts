@@ -8,7 +8,7 @@ import type { By } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { AiWorkflow, aiWorkflowOf, title } from './ai-workflows.ts'
 import { AiDeployment, deploymentOf } from './deployments.ts'
-import { type AiRunDocument, insertRun } from './runs.ts'
+import { type AiRunDocument, insertRun, type RunTrigger } from './runs.ts'
 import { type AiWorkflowVersionDocument, specOf, versionNumbered } from './versions.ts'
 
 export interface NewAiRun {
@@ -16,6 +16,8 @@ export interface NewAiRun {
   input: unknown
   /** Runs with the same key go to the same deployment. Null: the run's id. */
   canary_key: string | null
+  /** By default a request. */
+  trigger?: RunTrigger
 }
 
 const notDeployed = (status: string | null): Problem =>
@@ -33,7 +35,7 @@ const notDeployed = (status: string | null): Problem =>
 export async function acceptAiRun(
   { tenant_id, id: requested_by }: By,
   workflow_id: string,
-  { input, canary_key }: NewAiRun,
+  { input, canary_key, trigger = 'manual' }: NewAiRun,
 ): Promise<AiRunDocument> {
   const workflow = await aiWorkflowOf({ tenant_id }, workflow_id)
   const deployment = await deploymentOf(tenant_id, workflow_id)
@@ -64,7 +66,7 @@ export async function acceptAiRun(
       deployment_id: deployment._id,
       version: version.version,
       spec_sha256: version.spec_sha256,
-      trigger: 'manual',
+      trigger,
       canary_key,
       bucket: bucketOf(workflow_id, canary_key ?? _id),
       requested_by,

@@ -11,6 +11,10 @@ import type { StoredValue } from './run-values.ts'
 export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const
 export type RunState = (typeof runStates)[number]
 
+/** What started it. */
+export const runTriggers = ['manual', 'webhook'] as const
+export type RunTrigger = (typeof runTriggers)[number]
+
 /** Why a run failed. `node`: whose failure ended it. */
 export interface RunError {
   code: string
@@ -30,7 +34,7 @@ export interface AiRunDocument {
   deployment_id: string
   version: number
   spec_sha256: string
-  trigger: 'manual'
+  trigger: RunTrigger
   /** What the bucket is made of; null: the run's id. */
   canary_key: string | null
   /** Which deployment takes the run, once there are two (lib/ai/canary.ts). */
@@ -62,7 +66,7 @@ const schema = new Schema<AiRunDocument>(
     deployment_id: { type: String, required: true },
     version: { type: Number, required: true },
     spec_sha256: { type: String, required: true },
-    trigger: { type: String, required: true, enum: ['manual'] },
+    trigger: { type: String, required: true, enum: runTriggers },
     canary_key: { type: String, default: null },
     bucket: { type: Number, required: true },
     status: { type: String, required: true, enum: runStates },

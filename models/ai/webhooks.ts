@@ -79,11 +79,14 @@ export const rotateWebhook = (
     return { webhook, secret }
   }, workflow_id)
 
-/** The secrets that sign webhooks to the workflow now, the newest first: none, if there is no such workflow. */
-export async function webhookSecretsOf(workflow_id: string): Promise<string[]> {
+/** The tenant of a workflow, and the secrets that sign webhooks to it now, the newest first. Null: it takes none. */
+export async function openWebhook(
+  workflow_id: string,
+): Promise<{ tenant_id: string; secrets: string[] } | null> {
   const webhook = await AiWebhook.findById(workflow_id).setOptions(everyTenant).lean()
-  if (!webhook) return []
-  const { secret_sealed, former_sealed } = webhook
+  if (!webhook) return null
+  const { tenant_id, secret_sealed, former_sealed } = webhook
   const sealed = overlapOf(webhook) ? [secret_sealed, former_sealed] : [secret_sealed]
-  return Promise.all(sealed.map((one) => unsealSecret<string>(one, workflow_id)))
+  const secrets = await Promise.all(sealed.map((one) => unsealSecret<string>(one, workflow_id)))
+  return { tenant_id, secrets }
 }

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { verifyWebhook, webhookHeaders } from '../../lib/standard-webhooks.ts'
-import { AiWebhook, webhookSecretsOf } from '../../models/ai/webhooks.ts'
+import { AiWebhook, openWebhook } from '../../models/ai/webhooks.ts'
 import { removeTenantRecords } from '../../models/identity/tenant-records.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
 import type { Json } from '../support/client.ts'
@@ -18,6 +18,9 @@ beforeAll(async () => {
 })
 
 const notFound = { status: 404, body: { code: 'not_found' } }
+
+/** The newest first. */
+const webhookSecretsOf = async (id: string): Promise<string[]> => (await openWebhook(id))?.secrets ?? []
 
 /** Must succeed. */
 async function rotate(id: string, body?: Json): Promise<string> {
