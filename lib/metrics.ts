@@ -75,7 +75,7 @@ export const metrics = {
   }),
   storeRefused: new Counter({
     name: 'keelson_store_refused_total',
-    help: 'Parts of output, artifacts and backups that were refused because MongoDB’s disk is too full',
+    help: 'Parts of output, artifacts, backups and answers of models that were not stored because MongoDB’s disk is too full',
   }),
 }
 

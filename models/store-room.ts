@@ -43,7 +43,7 @@ export function keepStoreRoom(settings: { KEELSON_STORE_FREE_GIB: number }, log:
     if (full)
       log.error(
         about,
-        'MongoDB’s disk is too full: output, artifacts and backups are refused until it has room',
+        'MongoDB’s disk is too full: output, artifacts, backups and answers of models are not stored until it has room',
       )
     else log.info(about, 'MongoDB’s disk has room again')
   }

@@ -37,7 +37,7 @@ export interface CallContext {
   quietMs: number
   /** What ends the calls that are under way, for a gateway that is stopped. */
   underWay: Set<AbortController>
-  /** Calls that have ended, and that MongoDB has not taken yet. */
+  /** Calls that have ended, and answers that are to be kept, while MongoDB has not taken them yet. */
   unrecorded: Set<Promise<void>>
 }
 
@@ -129,8 +129,8 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
     throw error
   } finally {
     // Before a refusal is said, and at once, since the caller waits for it.
-    if (!(await record(end.status === 'refused')) && one.isReserved) recordLater(context, record)
-    await keeper?.giveUp()
+    if (!(await record(end.status === 'refused')) && one.isReserved) tryUntilDone(context, record)
+    if (keeper) tryUntilDone(context, () => keeper.end())
   }
 }
 
@@ -348,12 +348,15 @@ function recorder(
 
 const againAfterMs = 1_000
 
-/** Goes on until MongoDB takes it: a crash may have taken the record away, and then no other gateway knows the call. */
-function recordLater({ underWay, unrecorded }: CallContext, record: () => Promise<boolean>): void {
+/**
+ * Goes on until MongoDB takes it. A crash may have taken a call's record away, and then no other gateway knows the call; an
+ * answer that is to be kept is nowhere else.
+ */
+function tryUntilDone({ underWay, unrecorded }: CallContext, attempt: () => Promise<boolean>): void {
   const stop = new AbortController()
   const { signal } = stop
   const recorded = (async () => {
-    while (!signal.aborted && !(await record()))
+    while (!signal.aborted && !(await attempt()))
       await sleep(againAfterMs, undefined, { signal }).catch(() => {})
   })()
   underWay.add(stop)

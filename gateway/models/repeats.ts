@@ -94,10 +94,10 @@ export function giveKept(response: ServerResponse, kept: Answer, end: CallEnd, b
 export interface Keeper {
   call_id: string
   add(bytes: Buffer): void
-  /** Keeps what was added, the first time. If that fails the caller gets it all the same, and a repeated call pays again. */
+  /** Keeps what was added, the first time. If MongoDB is away the caller gets it all the same, and `end` keeps it. */
   keep(status: number, headers: Answer['headers']): Promise<void>
-  /** Lets a repeated call make the answer at once, unless this one has kept it. */
-  giveUp(): Promise<void>
+  /** Keeps what is not kept yet, or else lets a repeated call make the answer. Says whether that is done. */
+  end(): Promise<boolean>
 }
 
 /** Of the headers of an answer, those that are true of it at any time. */
@@ -107,14 +107,16 @@ function makeKeeper(claim: Claim, log: Logger): Keeper {
   const { call_id } = claim
   let chunks: Buffer[] = []
   let length = 0
-  let keeping: Promise<void> | undefined
-  async function write(status: number, all: Answer['headers']): Promise<void> {
-    if (length > mostPlainBytes) return
-    const headers = Object.fromEntries(Object.entries(all).filter(([name]) => lasting.test(name)))
+  let waiting: Answer | null = null
+  let keeping: Promise<boolean> | undefined
+  async function keepWaiting(): Promise<boolean> {
     try {
-      await claim.keep({ status, headers, body: Buffer.concat(chunks) })
+      if (waiting) await claim.keep(waiting)
+      waiting = null
+      return true
     } catch (error) {
-      log.error({ err: error, call_id }, 'an answer is not kept')
+      log.error({ err: error, call_id }, 'an answer is not kept yet')
+      return false
     }
   }
   return {
@@ -124,8 +126,19 @@ function makeKeeper(claim: Claim, log: Logger): Keeper {
       if (length > mostPlainBytes) chunks = []
       else if (bytes.length) chunks.push(bytes)
     },
-    keep: (status, headers) => (keeping ??= write(status, headers)),
-    // If MongoDB is away, the lease ends.
-    giveUp: () => claim.giveUp().catch(() => {}),
+    async keep(status, all) {
+      if (!keeping && length <= mostPlainBytes) {
+        const headers = Object.fromEntries(Object.entries(all).filter(([name]) => lasting.test(name)))
+        waiting = { status, headers, body: Buffer.concat(chunks) }
+        keeping = keepWaiting()
+      }
+      await keeping
+    },
+    async end() {
+      if (!(await keepWaiting())) return false
+      // If MongoDB is away, the lease ends.
+      await claim.giveUp().catch(() => {})
+      return true
+    },
   }
 }

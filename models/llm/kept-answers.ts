@@ -84,7 +84,7 @@ export interface Claim {
   call_id: string
   /**
    * Keeps the answer, unless it is too large, MongoDB's disk is full, or another call has taken over because the lease had
-   * ended.
+   * ended. After an error it can be called again.
    */
   keep(answer: Answer): Promise<void>
   /** Lets another call make the answer at once, unless this one has kept it. */

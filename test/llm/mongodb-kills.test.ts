@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import OpenAI from 'openai'
 import { newId } from '../../lib/ids.ts'
 import { LlmCall } from '../../models/llm/calls.ts'
@@ -141,28 +141,42 @@ test('a gateway that is stopped while MongoDB is down leaves its calls to anothe
   expect(await by.calls(1)).toMatchObject([{ status: 'lost', counted_by: 'reservation' }])
 })
 
-test('the answer to a call of a run is kept although MongoDB was killed meanwhile', async () => {
-  const by = await makeCaller(tenant.id, connector, { purpose: { kind: 'run', id: newId() } })
-  const ask = async () => {
+const requests = (seed: number) => provider.asked.filter(({ body }) => body['seed'] === seed).length
+
+describe('the answer to a call of a run is kept once', () => {
+  const key = { 'x-keelson-call': 'summarize/-/1' }
+  async function ask({ token }: Caller, seed: number): Promise<[string | null, string]> {
     const answer = await fetch(`http://127.0.0.1:${gateway.port}/v1/chat/completions`, {
       method: 'POST',
-      headers: { authorization: `Bearer ${by.token}`, 'x-keelson-call': 'summarize/-/1' },
+      headers: { authorization: `Bearer ${token}`, ...key },
       body: JSON.stringify({ model: 'held', max_tokens: 100, messages, seed }),
     })
     return [answer.headers.get('x-keelson-answer'), await answer.text()]
   }
-  const seed = Math.floor(Math.random() * 1e9)
-  const first = ask()
-  const requests = () => provider.asked.filter(({ body }) => body['seed'] === seed).length
-  await eventually(() => requests() === 1)
-  await platform.restartKilled('mongodb')
-  const second = ask()
-  released.resolve()
-  const [[, text], again] = [await first, await second]
-  expect(again).toEqual(['kept', text])
-  expect(requests()).toBe(1)
-  expect((await by.calls(2)).map(({ code }) => code)).toEqual([null, 'kept'])
-  expect(await ledgerOf(tenant.id, by.purpose)).toMatchObject({ tokens: whole, open: {} })
+
+  test.each([
+    ['although MongoDB was killed meanwhile', 1],
+    ['although MongoDB was down when it ended', 2],
+  ])('%s', async (_, seed) => {
+    const by = await makeCaller(tenant.id, connector, { purpose: { kind: 'run', id: newId() } })
+    const first = ask(by, seed)
+    await eventually(() => requests(seed) === 1)
+    await platform.kill('mongodb')
+    if (seed === 2) {
+      released.resolve()
+      await first
+      await eventually(() => gateway.log().includes('an answer is not kept yet'))
+    }
+    await platform.start('mongodb')
+    const second = ask(by, seed)
+    released.resolve()
+    const [, text] = await first
+    expect(await second).toEqual(['kept', text])
+    expect(requests(seed)).toBe(1)
+    const calls = await by.calls(2)
+    expect(calls.map(({ code }) => code)).toEqual([null, 'kept'])
+    expect(await ledgerOf(tenant.id, by.purpose)).toMatchObject({ tokens: whole, open: {} })
+  })
 })
 
 test('a budget is as full after a crash of MongoDB as before, for the next call too', async () => {
