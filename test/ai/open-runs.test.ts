@@ -156,7 +156,7 @@ describe('a runner', () => {
 })
 
 describe('an open run', () => {
-  test('keeps its workflow and its deployment’s end waits for nothing: it fails as undeployed', async () => {
+  test('keeps its workflow from deletion, and fails when that is undeployed', async () => {
     const { id } = await makeOpen()
     const runs = [await workflows.run(id, { text: 'a' }), await workflows.run(id, { text: 'b' })]
     expect(await openOf(id)).toBe(2)

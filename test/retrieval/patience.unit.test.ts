@@ -15,15 +15,17 @@ const busy = new ModelFailed('The model gateway does not answer', {
 })
 const refused = new ModelFailed('The budget is spent', { code: 'budget_exceeded', permanent: true })
 
+/** What the work ends with if it fails so in this attempt. */
 const failureAt = (error: Error, attempt: number, most?: { mostAttempts: number }): Promise<unknown> =>
-  inActivity(
-    () =>
-      patiently(() => Promise.reject(error), most).then(
-        () => null,
-        (failure: unknown) => failure,
-      ),
-    attempt,
-  )
+  inActivity(async () => {
+    try {
+      return await patiently(async () => {
+        throw error
+      }, most)
+    } catch (failure) {
+      return failure
+    }
+  }, attempt)
 
 test.each([
   ['a store', away, 'store_unavailable'],

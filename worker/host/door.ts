@@ -31,7 +31,7 @@ const methods = ['GET', 'PUT', 'POST']
 /** What a runner calls of the gateway for models. */
 const modelPaths = ['/v1/chat/completions', '/v1/messages']
 
-/** A worker has one connection to the gateway, and a second one while it reconnects. */
+/** Those of all requests, and a worker's connection to the gateway, of which it has a second one while it reconnects. */
 const socketsAtOnce = 64
 /** To each of the two others. A runner has at most 32 nodes under way. */
 const requestsAtOnce = { api: 8, models: 32 }
