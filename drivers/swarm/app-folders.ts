@@ -53,10 +53,21 @@ export function makeAppFolders(pipe: PipeMachine): AppFolders {
   async function run(machineId: string, script: string, args: string[], input?: Readable): Promise<void> {
     const stream = await pipe(machineId, ['sh', '-c', script, 'sh', ...args])
     const said = text(stream)
-    said.catch(() => {}) // the input may fail first
-    if (input) await pipeline(input, stream)
+    said.catch(() => {}) // the connection may break first
+    let failure: unknown = null
+    // An input that fails ends as any other. Otherwise the connection would be cut, and the script would go on beside what its
+    // caller does next: it may make its folder after that was removed.
+    async function* all(its: Readable): AsyncGenerator<Buffer> {
+      try {
+        yield* its as AsyncIterable<Buffer>
+      } catch (error) {
+        failure = error
+      }
+    }
+    if (input) await pipeline(all(input), stream)
     else stream.end()
     const output = await said
+    if (failure) throw failure as Error
     if (output.trimEnd().endsWith(done)) return
     // tar gives no reason when a file ends early.
     if (/no space left|wrote only \d+ of/i.test(output))
