@@ -25,9 +25,11 @@ process.umask(0o077) // its files are for nobody else
 const settings = readSettings(process.env)
 // The token is read before anything is opened: without it the store does not start.
 const secrets = settings.secrets()
+// Its files are read first: they may be for root alone.
+const open = await loadEngine()
 if (settings.user !== null)
   becomeUser(settings.user, [settings.folder, ...(settings.socket ? [dirname(settings.socket)] : [])])
-const store = await openStore()
+const store = open()
 const server = await serve(store, {
   ...settings,
   ...secrets,
@@ -45,20 +47,21 @@ process.on('SIGHUP', () => {
 })
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void stop())
 
-/** Loads one engine alone: the image of the one lacks what the other needs. */
-async function openStore() {
+/** Loads one engine alone, since the image of the one lacks what the other needs. Returns what opens its store. */
+async function loadEngine() {
   if (settings.engine === 'pgvector') {
     const { PgvectorStore } = await import('./pgvector/engine.ts')
-    return new PgvectorStore(settings)
+    return () => new PgvectorStore(settings)
   }
   const { SqliteStore } = await import('./engine.ts')
-  return new SqliteStore({
-    ...settings,
-    onLost(reason) {
-      log('the thread that writes has ended', { reason })
-      process.exit(1)
-    },
-  })
+  return () =>
+    new SqliteStore({
+      ...settings,
+      onLost(reason) {
+        log('the thread that writes has ended', { reason })
+        process.exit(1)
+      },
+    })
 }
 
 async function stop(): Promise<void> {
