@@ -12,7 +12,7 @@ import { jsonAt, type RunnerWork } from './work.ts'
 
 type Of<K extends NodeSpec['kind']> = Extract<NodeSpec, { kind: K }>
 
-/** What is to be done. */
+/** One attempt of one node of a run. */
 export interface Task {
   run: string
   name: string

@@ -55,8 +55,8 @@ export function makeAppFolders(pipe: PipeMachine): AppFolders {
     const said = text(stream)
     said.catch(() => {}) // the connection may break first
     let failure: unknown = null
-    // An input that fails ends as any other. Otherwise the connection would be cut, and the script would go on beside what its
-    // caller does next: it may make its folder after that was removed.
+    // A failed input ends normally, so that the script ends before the caller hears of the failure. If `pipeline` cut the
+    // connection, the script could make its folder after the caller has removed it.
     async function* all(its: Readable): AsyncGenerator<Buffer> {
       try {
         yield* its as AsyncIterable<Buffer>

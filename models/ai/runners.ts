@@ -62,7 +62,7 @@ export async function removeRunner(tenant_id: string, _id: string): Promise<void
   await Runner.deleteOne({ _id, tenant_id })
 }
 
-/** The runner with this id, whichever tenant's it is. */
+/** Finds a runner of any tenant by its id. */
 export const runnerOf = (_id: string): Promise<RunnerDocument | null> =>
   Runner.findOne({ _id }).setOptions(everyTenant).lean()
 

@@ -183,7 +183,7 @@ describe('an open run', () => {
     const end = await workflows.endOfRun(id, run.id)
     expect(end).toMatchObject({ status: 'cancelled', error: null, output: null })
     expect(await openOf(id)).toBe(0)
-    // Whoever ends it again changes nothing.
+    // A second end changes nothing.
     const error = { code: 'internal', message: 'again', node: null }
     await endRun({ _id: run.id, workflow_id: id }, { status: 'failed', error })
     expect(await openOf(id)).toBe(0)
