@@ -29,11 +29,14 @@ import { type Stack, startStack } from './benchmarks/stack.ts'
 import { tunnels } from './benchmarks/tunnels.ts'
 import { turns } from './benchmarks/turns.ts'
 import { expressions } from './benchmarks/workflows/expressions.ts'
+import { workflowRuns } from './benchmarks/workflows/runs.ts'
 
 // Measures the platform on this machine, each row beside its reference, and prints a
 // table. `script/bench reads growing` measures only these: names, or beginnings of names.
 
 const portBase = Number(process.env['KEELSON_PORT_BASE'] ?? 28_000)
+/** Of the provider of models whose calls the stack's own gateway makes. */
+const providerPort = portBase + 70
 const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   memory: idleMemory, // first, while the platform has done nothing
   reads: (stack) => reads(stack, portBase + 90),
@@ -57,6 +60,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   'retrieval-quality': () => retrievalQuality(),
   'retrieval-documents': retrievalDocuments,
   'workflow-expressions': () => expressions(),
+  'workflow-runs': (stack) => workflowRuns(stack, providerPort),
   disks,
   machines,
   operations,
@@ -73,7 +77,7 @@ const names = Object.keys(benches)
 const unknown = wanted.filter((word) => !names.some((name) => means(word, name)))
 if (unknown.length) throw new Error(`no such bench: ${unknown.join(', ')}; there are ${names.join(', ')}`)
 
-const stack = await startStack(portBase)
+const stack = await startStack(portBase, [providerPort])
 try {
   const rows: Row[] = []
   for (const [name, bench] of Object.entries(benches)) {

@@ -4,12 +4,11 @@ import http from 'node:http'
 import { connect } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { newId } from '../../lib/ids.ts'
-import { Connector } from '../../models/connectors/connectors.ts'
-import { sealCredential } from '../../models/connectors/credentials.ts'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import { Tenant } from '../../models/identity/tenants.ts'
 import { issueToken } from '../../models/llm/tokens.ts'
 import { type Row, median, quantile, timed } from './measure.ts'
+import { insertConnector } from './models/connector.ts'
 import { pieceEveryMs, pieces } from './models/servers.ts'
 import { cpuMs, type Stack } from './stack.ts'
 
@@ -122,13 +121,9 @@ async function makeToken(base_url: string): Promise<string> {
     name: `bench-${newId()}`,
     limits: { max_llm_tokens_month: Number.MAX_SAFE_INTEGER },
   }).save()
-  const of = { _id: newId(), tenant_id: tenant._id, version: 1 }
-  const secret = { token: 'sk-bench', refresh_token: null, client_secret: null }
-  const secret_sealed = await sealCredential(of, secret)
-  const fields = { name: 'bench', provider: 'openai', kind: 'api_key', base_url, status: 'active' } as const
-  await new Connector({ ...of, ...fields, secret_sealed }).save()
+  const connector_id = await insertConnector(tenant._id, base_url)
   const purpose = { kind: 'session', id: newId() } as const
-  const grant = { tenant_id: tenant._id, purpose, connector_id: of._id, fallbacks: [] }
+  const grant = { tenant_id: tenant._id, purpose, connector_id, fallbacks: [] }
   return (await issueToken(grant, null, 3_600)).token
 }
 

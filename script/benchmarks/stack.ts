@@ -68,8 +68,11 @@ export function rssMib(pid: number): number {
 /** Whether an operation has ended, with any result. */
 export const isEnded = ({ state }: { state: string }): boolean => state !== 'pending' && state !== 'running'
 
-/** Starts the platform with room for a thousand containers, and without rate limits. */
-export async function startStack(portBase: number): Promise<Stack> {
+/**
+ * Starts the platform with room for a thousand containers, and without rate limits. Calls of its own may reach these ports of
+ * this machine.
+ */
+export async function startStack(portBase: number, providers: number[]): Promise<Stack> {
   const root = process.env['KEELSON_STATE'] ?? join(repository, '.state')
   const state = join(root, 'bench')
   const env = {
@@ -79,6 +82,7 @@ export async function startStack(portBase: number): Promise<Stack> {
     KEELSON_PORT_BASE: String(portBase),
     KEELSON_RATE_PER_SEC: '1000000',
     KEELSON_OPEN_PER_TENANT: '100000',
+    KEELSON_OUTBOUND_ALLOWED: providers.map((port) => `127.0.0.1:${port}`).join(','),
     KEELSON_HOST_CPU_CORES: '1000',
     KEELSON_HOST_MEMORY_MIB: '1000000',
     ...databaseImages,
