@@ -118,7 +118,7 @@ const confinement = ({ spec: { machine, runner }, mostOpenFiles, io }: Made) =>
       }
 
 type RestartPolicy = ContainerSpec['restart_policy']
-type Size = Pick<ContainerSpec, 'cpu_cores' | 'memory_mib'>
+type Size = Pick<ContainerSpec, 'cpu_cores' | 'memory_mib' | 'runner'>
 
 const engineRestartPolicy: Record<RestartPolicy, string> = {
   // The engine restarts the container, so it keeps running while the platform is down.
@@ -131,9 +131,16 @@ export const restartPolicy = (policy: RestartPolicy) => ({
   RestartPolicy: { Name: engineRestartPolicy[policy] },
 })
 
-/** No swap: the kernel enforces the memory that the tenant pays for. */
-export const sizeLimits = ({ cpu_cores, memory_mib }: Size) => ({
-  NanoCpus: Math.round(cpu_cores * nanos),
+/** The engine's weight of a whole core. */
+const sharesOfCore = 1024
+
+/**
+ * No swap: the kernel enforces the memory that the tenant pays for. A runner waits most of its time: it may use a whole core as
+ * long as nobody else wants it, and what it pays for is its share when others do.
+ */
+export const sizeLimits = ({ cpu_cores, memory_mib, runner }: Size) => ({
+  NanoCpus: Math.round((runner ? Math.max(cpu_cores, 1) : cpu_cores) * nanos),
+  ...(runner ? { CpuShares: Math.round(cpu_cores * sharesOfCore) } : {}),
   Memory: memory_mib * mebibyte,
   MemorySwap: memory_mib * mebibyte,
 })

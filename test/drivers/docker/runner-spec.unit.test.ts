@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import type { ContainerSpec } from '../../../drivers/containers.ts'
-import { createOptions, type Made, specHash } from '../../../drivers/docker/spec.ts'
+import { createOptions, type Made, sizeLimits, specHash } from '../../../drivers/docker/spec.ts'
 
 // What confines a runner of AI workflows, as the engine is told.
 
@@ -50,6 +50,13 @@ test('a runner has no network, no capabilities, no writable file system and no u
     Mounts: [{ Type: 'bind', Source: mount.host_path, Target: '/run/keelson', ReadOnly: true }],
   })
   expect(HostConfig?.CapAdd).toBeUndefined()
+})
+
+test('a runner may use a whole core, and has its share of the cores when others want them', () => {
+  const size = { cpu_cores: 0.25, memory_mib: 64 }
+  expect(sizeLimits({ ...size, runner: 'r' })).toMatchObject({ NanoCpus: 1e9, CpuShares: 256 })
+  expect(sizeLimits({ ...size, cpu_cores: 2, runner: 'r' })).toMatchObject({ NanoCpus: 2e9, CpuShares: 2048 })
+  expect(sizeLimits(size)).toEqual({ NanoCpus: 0.25e9, Memory: 2 ** 26, MemorySwap: 2 ** 26 })
 })
 
 describe('another container', () => {
