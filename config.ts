@@ -123,7 +123,7 @@ const appsDomain = z
 
 const outbound = {
   KEELSON_OUTBOUND_ALLOWED: commaSeparated.describe(
-    'Private targets that tenants’ webhooks, backups, connectors and tools may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
+    'Private targets that tenants’ webhooks, backups, connectors, tools and workflows may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
   ),
 }
 

@@ -3,6 +3,7 @@ import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { makeAiRuns } from './ai/runs.ts'
+import { runnerCalls } from './ai/runner-calls.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
 import { aiWebhooks } from './ai/webhooks.ts'
@@ -147,6 +148,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...mailSuppressions,
   ...makeHostProtocol(context),
   ...makeRunnerProtocol(context),
+  ...runnerCalls,
   ...loadBalancerProtocol,
   ...diskProtocol,
   ...deployProtocol,

@@ -28,7 +28,7 @@ export interface McpServer {
 export const usualBounds: Bounds = { withinMs: 20_000, mostBytes: 4 * 1024 ** 2, mostTools: 256 }
 
 /** Statuses by which a server says that it has no streamable HTTP at this path. */
-const olderServer: unknown[] = [400, 404, 405]
+export const olderServer: unknown[] = [400, 404, 405]
 
 /** Notes the stages from `dns` on in `stages`. Throws ProbeFailed. */
 export async function probeMcp(
@@ -89,7 +89,7 @@ async function attempt(
   }
 }
 
-function makeClient(kind: 'streamable_http' | 'sse', url: string, { fetch }: WatchedFetch) {
+export function makeClient(kind: 'streamable_http' | 'sse', url: string, { fetch }: WatchedFetch) {
   // Servers with the older transport are older than the negotiation.
   const mode = kind === 'sse' ? 'legacy' : 'auto'
   const client = new Client(
@@ -115,7 +115,7 @@ function makeClient(kind: 'streamable_http' | 'sse', url: string, { fetch }: Wat
 const leaveWithinMs = 2_000
 
 /** Ends the session, which the server would otherwise keep. What it answers changes nothing. */
-async function leave(
+export async function leave(
   url: string,
   client: Client,
   transport: ReturnType<typeof makeClient>['transport'],
@@ -194,7 +194,7 @@ function contentType(headers: Headers): string {
 }
 
 /** The HTTP status that an error of the client is about, wherever in its causes. */
-function statusOf(error: unknown): number | null {
+export function statusOf(error: unknown): number | null {
   for (let at = error; at instanceof Error; at = at.cause) {
     if (at instanceof SdkHttpError) return at.status
     if (at instanceof SseError && at.code !== undefined) return at.code

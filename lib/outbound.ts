@@ -34,9 +34,11 @@ export class NoAnswer extends Error {
 }
 
 export interface OutboundRequest {
-  method: 'GET' | 'POST' | 'PUT' | 'DELETE'
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   headers?: Record<string, string>
   body?: string | Uint8Array
+  /** Ends the request early. */
+  signal?: AbortSignal
   /** For all of it, redirects and the body included. */
   withinMs: number
   /** Of the body; the rest is not read. */
@@ -137,7 +139,8 @@ export function makeOutbound({
     async fetch(text, asked) {
       const url = webUrl(text)
       if (!url) throw new NoAnswer('It is no URL of http or https')
-      const signal = AbortSignal.timeout(asked.withinMs)
+      const late = AbortSignal.timeout(asked.withinMs)
+      const signal = asked.signal ? AbortSignal.any([late, asked.signal]) : late
       try {
         return await fetch(url, asked, signal)
       } catch (error) {

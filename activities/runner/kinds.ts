@@ -1,11 +1,13 @@
 import type { Wanted } from '../../lib/ai/evaluate.ts'
 import { edgeOf } from '../../lib/ai/graph.ts'
-import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
+import { defaults, type NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { variablesOf } from '../../lib/ai/plan.ts'
 import { programOf } from '../../lib/ai/programs.ts'
 import type { Begun, Ended } from '../../lib/runner-protocol.ts'
+import { callOneTool, requestByHttp } from './calls.ts'
 import { answerIn, contentPointer, type Message, refusalOf, requestTo } from './llm.ts'
 import { NodeFault } from './node-faults.ts'
+import { toolTurns } from './tool-turns.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
 
 // What each kind of node does. The kinds that only evaluate expressions need nothing else.
@@ -25,6 +27,8 @@ export interface Task {
 /** A node at work. */
 interface Attempt extends Task {
   work: RunnerWork
+  /** How the names of its calls begin, which are the same for each attempt. */
+  calls: string
   /** The JSON of what is wanted. */
   evaluate(this: void, pointer: string, wanted: Wanted): Promise<string>
 }
@@ -41,6 +45,7 @@ export async function outcomeOf(work: RunnerWork, task: Task): Promise<Ended> {
   const attempt: Attempt = {
     ...task,
     work,
+    calls: name,
     async evaluate(pointer, wanted) {
       const asked = { key: `${key} ${name}`, variables, wanted: { [pointer]: wanted }, given: begun.given }
       return jsonAt(pointer, await pool.evaluate(asked))
@@ -65,6 +70,10 @@ async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
       return askModel(node, attempt)
     case 'retrieve':
       return retrieve(node, attempt)
+    case 'http':
+      return ended(await requestByHttp(node, attempt))
+    case 'tool':
+      return ended(await callOneTool(node, attempt))
     default:
       throw new NodeFault('not_built', `Nodes of kind ${node.kind} do not run yet`)
   }
@@ -111,23 +120,25 @@ async function retrieve(
   return ended(JSON.stringify(await work.api.retrieve(run, name, query, signal)))
 }
 
-/** One turn of a model. Its answer is JSON of the node's schema, if it has one. */
-async function askModel(
-  node: Of<'llm'>,
-  { work, run, name, attempt, signal, evaluate }: Attempt,
-): Promise<Ended> {
+/** One turn of a model, or several if it calls tools. Its last answer is JSON of the node's schema, if it has one. */
+async function askModel(node: Of<'llm'>, its: Attempt): Promise<Ended> {
+  const { work, run, name, attempt, calls, signal, evaluate } = its
   const { spec, api, callModel, pool, key } = work
   const model = spec.models?.[node.model]
   if (!model) throw new NodeFault('not_found', `The version has no model ${node.model}`)
-  if (node.tools) throw new NodeFault('not_built', 'Models do not call tools yet')
   const messages: Message[] = []
   for (const [index, { role, content }] of node.messages.entries()) {
     const text = await evaluate(contentPointer(index), { text: content })
     messages.push({ role, content: JSON.parse(text) as string })
   }
-  const { token, provider } = await api.modelGrant(run, node.model, signal)
+  const grant = await api.modelGrant(run, node.model, signal)
+  const { provider } = grant
   const schema = node.output_schema
   const { path, body } = requestTo(provider, model, messages, schema)
+  const { tools, max_tool_rounds: mostRounds = defaults.max_tool_rounds } = node
+  const turns = tools?.length
+    ? await toolTurns(provider, { mostRounds, hasSchema: schema !== undefined }, its)
+    : null
   const fitting = async (said: string): Promise<string> => {
     const output = answerIn(provider, said, schema)
     const fault =
@@ -139,15 +150,18 @@ async function askModel(
     return output
   }
   // A new attempt begins with the calls of those before it. Those that were answered cost nothing, since the gateway for models
-  // has kept their answers; so each attempt adds at most one call, whether the one before was killed or its answer did not fit.
-  for (let round = 0; ; round++) {
-    const call = { path, body, token, key: `${name}/${round}` }
+  // has kept their answers; so each attempt adds at most one answer that does not fit, whether the one before was killed or not.
+  for (let made = 0, unfit = 0; ; made++) {
+    // Tools may have taken longer than a token lasts.
+    const { token } = made === 0 ? grant : await api.modelGrant(run, node.model, signal)
+    const call = { path, body: turns?.bodyOf(body) ?? body, token, key: `${calls}/${made}` }
     const { status, said } = await callModel(call, signal)
     if (status !== 200) throw refusalOf(status, said)
+    if (await turns?.carriedOut(said)) continue
     try {
       return ended(await fitting(said))
     } catch (error) {
-      const mayFit = error instanceof NodeFault && !error.permanent && round + 1 < attempt
+      const mayFit = error instanceof NodeFault && !error.permanent && ++unfit < attempt
       if (!mayFit) throw error
     }
   }

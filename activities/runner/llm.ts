@@ -21,7 +21,7 @@ export const contentPointer = (index: number): string => pointerTo('', 'messages
 // An API that is Anthropic's needs a bound of the answer.
 const usualTokens = 4_096
 /** The name of the answer where an API wants one. */
-const answerName = 'answer'
+export const answerName = 'answer'
 
 type Schema = Record<string, unknown>
 const isAnthropic = (provider: string): boolean => provider === 'anthropic'
@@ -98,7 +98,9 @@ function inMessages(answer: Json, schema: Schema | undefined): string {
   if (answer['stop_reason'] === 'refusal')
     throw new NodeFault('model_refused', 'The model has refused to answer')
   if (schema) {
-    const use = parts.find((part) => part['type'] === 'tool_use')
+    const uses = parts.filter((part) => part['type'] === 'tool_use')
+    // Beside other tools it is found by its name.
+    const use = uses.find((part) => part['name'] === answerName) ?? uses[0]
     if (!use) throw unreadable('it has no value')
     const input = objectIn(use['input'])
     return JSON.stringify((isObject(schema) ? input : input['value']) ?? null)

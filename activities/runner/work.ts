@@ -1,16 +1,46 @@
 import type { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import type { Plan } from '../../lib/ai/plan.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
+import type { Asked, CallState, HttpCall, ToolCall } from '../../lib/runner-calls.ts'
 import type { Begun, Ended, Given, ModelGrant, Passages } from '../../lib/runner-protocol.ts'
 
 /** The runner's part of the internal API, as nodes use it. */
-export interface RunApi {
+export interface RunApi extends CallingApi {
   beginNode(run: string, node: string, attempt: number, signal: AbortSignal): Promise<Begun>
   endNode(run: string, node: string, attempt: number, end: Ended, signal: AbortSignal): Promise<void>
   givenForOutput(run: string, signal: AbortSignal): Promise<Given>
   giveOutput(run: string, output: string, signal: AbortSignal): Promise<void>
   retrieve(run: string, node: string, query: string, signal: AbortSignal): Promise<Passages>
   modelGrant(run: string, alias: string, signal: AbortSignal): Promise<ModelGrant>
+}
+
+/** How a call has ended. */
+export type CallEnd = Exclude<CallState, { state: 'open' }>
+
+/** Calls that the API makes for a node: once, whichever attempts ask for them. */
+export interface CallingApi {
+  callHttp(
+    run: string,
+    node: string,
+    attempt: number,
+    asked: Asked<HttpCall>,
+    signal: AbortSignal,
+  ): Promise<CallEnd>
+  callTool(
+    run: string,
+    node: string,
+    attempt: number,
+    asked: Asked<ToolCall>,
+    signal: AbortSignal,
+  ): Promise<CallEnd>
+  /** The JSON of what an `llm` node offers its model. */
+  offeredTools(
+    run: string,
+    node: string,
+    attempt: number,
+    asked: { key: string },
+    signal: AbortSignal,
+  ): Promise<CallEnd>
 }
 
 /** A call of a model. */

@@ -3,6 +3,7 @@ import { transaction } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import type { AiWorkflowDocument } from './ai-workflows.ts'
+import { AiRunCall } from './run-calls.ts'
 import { AiRunNode } from './run-node-records.ts'
 import { dropValues } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
@@ -42,7 +43,9 @@ export async function removeRuns(filter: QueryFilter<AiRunDocument>): Promise<nu
       const { deletedCount } = await AiRun.deleteOne({ _id: run_id, tenant_id })
       if (!deletedCount) return
       const nodes = await AiRunNode.find({ tenant_id, run_id }, { 'output.json': 0 }).lean()
-      await dropValues([output, ...nodes.map((node) => node.output)])
+      const calls = await AiRunCall.find({ tenant_id, run_id }, { 'output.json': 0 }).lean()
+      await dropValues([output, ...[...nodes, ...calls].map((one) => one.output)])
+      await AiRunCall.deleteMany({ tenant_id, run_id })
       await AiRunNode.deleteMany({ tenant_id, run_id })
     })
   }

@@ -66,6 +66,10 @@ async function probe(tool: ToolDocument, stages: Stages): Promise<McpListing> {
   return probeMcp({ url, transport, headers, redact: makeRedactor(secrets) }, outbound(), stages)
 }
 
+/** The tools of a server over HTTP, asked now. Keeps nothing. Throws ProbeFailed. */
+export const listedNow = async (tool: ToolDocument): Promise<McpListing['tools']> =>
+  (await probe(tool, new Stages())).tools
+
 function needRemote({ url, transport }: Definition) {
   if (transport === 'stdio' || transport === null || url === null) throw new Error('the tool has no URL')
   return { url, transport }

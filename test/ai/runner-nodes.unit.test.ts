@@ -23,6 +23,9 @@ const api = {
   giveOutput: never,
   modelGrant: never,
   retrieve: never,
+  callHttp: never,
+  callTool: never,
+  offeredTools: never,
 }
 let count = 0
 
@@ -160,8 +163,8 @@ describe('a merge', () => {
 })
 
 test('a node of a kind that is not built fails for good', async () => {
-  const call = { kind: 'tool', tool: 'docs', arguments: { query: 'x' } }
-  await expect(outcome({ call }, 'call')).rejects.toMatchObject({ code: 'not_built', permanent: true })
+  const ask = { kind: 'approve', message: 'May we?', deadline_sec: 60 }
+  await expect(outcome({ ask }, 'ask')).rejects.toMatchObject({ code: 'not_built', permanent: true })
 })
 
 test('the JSON of a value is taken out of what was evaluated without reading it', () => {

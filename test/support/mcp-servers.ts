@@ -62,6 +62,8 @@ export interface McpAnswers {
   list?: (params: Json) => Json
   /** Instead of a list. */
   refusal?: { code: number; message: string }
+  /** The result of a call of a tool, or an error. */
+  call?: (params: Json) => Json | Promise<Json>
   onEnd?: () => void
 }
 
@@ -74,6 +76,11 @@ export const mcpAnswers =
       response.writeHead(request.method === 'GET' ? 405 : 200).end()
       return
     }
+    const answer = async (id: number, method: string, params: Json): Promise<void> => {
+      const given = await answerTo(method, params, answers)
+      response.writeHead(200, { 'content-type': 'application/json', 'mcp-session-id': 'session-of-test' })
+      response.end(JSON.stringify({ jsonrpc: '2.0', id, ...given }))
+    }
     let text = ''
     request.on('data', (chunk: Buffer) => (text += chunk.toString()))
     request.on('end', () => {
@@ -82,8 +89,7 @@ export const mcpAnswers =
         response.writeHead(202).end()
         return
       }
-      response.writeHead(200, { 'content-type': 'application/json', 'mcp-session-id': 'session-of-test' })
-      response.end(JSON.stringify({ jsonrpc: '2.0', id, ...answerTo(method, params, answers) }))
+      void answer(id, method, params)
     })
   }
 
@@ -93,7 +99,9 @@ const usual = {
   serverInfo: { name: 'fake', version: '1' },
 }
 
-function answerTo(method: string, params: Json, { initialize, list, refusal }: McpAnswers): Json {
+function answerTo(method: string, params: Json, answers: McpAnswers): Json | Promise<Json> {
+  const { initialize, list, refusal, call } = answers
+  if (method === 'tools/call' && call) return call(params)
   if (method === 'initialize') return { result: { ...usual, ...initialize } }
   if (method !== 'tools/list') return { error: { code: -32601, message: 'Method not found' } }
   return refusal ? { error: refusal } : { result: list?.(params) ?? { tools: [] } }

@@ -80,6 +80,9 @@ export const toolServers = {
   sse: layout.apiPort + 81,
   fake: layout.apiPort + 82,
   none: layout.apiPort + 83,
+  /** Those of runs. */
+  runs: layout.apiPort + 87,
+  counted: layout.apiPort + 88,
 }
 
 /** The providers of connectors that the tests start (test/support/providers/). */
@@ -95,6 +98,7 @@ export const modelProviderPorts = {
   embeddings: layout.apiPort + 77,
   rankings: layout.apiPort + 79,
   runs: layout.apiPort + 84,
+  tools: layout.apiPort + 89,
 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 

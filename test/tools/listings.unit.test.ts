@@ -13,9 +13,9 @@ const add: ListedTool = {
 const kept = (tools: ListedTool[], truncated = false) =>
   listingOf({ listing_json: keptListing({ tools, truncated }) })
 
-test('A list is kept with names and schemas', () => {
-  const { name, input_schema, output_schema } = add
-  expect(kept([add])).toEqual([{ name, input_schema, output_schema }])
+test('A list is kept with names, descriptions and schemas', () => {
+  const { name, description, input_schema, output_schema } = add
+  expect(kept([add])).toEqual([{ name, description, input_schema, output_schema }])
   expect(kept([])).toEqual([])
 })
 

@@ -3,6 +3,7 @@ import { type IncomingMessage, request as ask } from 'node:http'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { z } from 'zod'
 import type { ModelCall } from '../../activities/runner/work.ts'
+import { CallState } from '../../lib/runner-calls.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import { type Credential, requestToken } from '../../lib/party-tokens.ts'
@@ -17,6 +18,7 @@ import {
 } from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { untilItWorks } from '../retry.ts'
+import { makeCalls } from './calls.ts'
 
 // A runner's way out: the socket that its host has put in its container (worker/host/door.ts).
 
@@ -115,6 +117,9 @@ export function makeRunnerApi(door: string, credential: Credential) {
     /** Once: the node has attempts of its own. */
     retrieve: (run: string, node: string, query: string, signal: AbortSignal): Promise<Passages> =>
       call(`runs/${run}/nodes/${node}/retrieve`, Passages, { method: 'POST', body: { query }, signal }),
+    ...makeCalls((path, body, signal) =>
+      patiently(signal, () => call(path, CallState, { method: 'POST', body, signal })),
+    ),
     giveOutput: (run: string, output: string, signal: AbortSignal): Promise<void> =>
       patiently(signal, () =>
         call(`runs/${run}/output`, z.void(), { method: 'PUT', body: { output }, signal }),
