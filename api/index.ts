@@ -3,6 +3,8 @@ import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { makeAiRuns } from './ai/runs.ts'
+import { makeDecisions } from './ai/decisions.ts'
+import { makeRunnerMaps } from './ai/runner-maps.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
 import { aiWebhooks } from './ai/webhooks.ts'
@@ -139,6 +141,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiEvals,
   ...aiWebhooks,
   ...makeAiRuns(context),
+  ...makeDecisions(context),
   ...hosts,
   ...limits,
   ...llmUsage,
@@ -147,6 +150,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...mailSuppressions,
   ...makeHostProtocol(context),
   ...makeRunnerProtocol(context),
+  ...makeRunnerMaps(),
   ...loadBalancerProtocol,
   ...diskProtocol,
   ...deployProtocol,

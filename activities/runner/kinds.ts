@@ -5,6 +5,7 @@ import { variablesOf } from '../../lib/ai/plan.ts'
 import { programOf } from '../../lib/ai/programs.ts'
 import type { Begun, Ended } from '../../lib/runner-protocol.ts'
 import { answerIn, contentPointer, type Message, refusalOf, requestTo } from './llm.ts'
+import { asWaiting, mapItems } from './maps.ts'
 import { NodeFault } from './node-faults.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
 
@@ -65,6 +66,12 @@ async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
       return askModel(node, attempt)
     case 'retrieve':
       return retrieve(node, attempt)
+    case 'map':
+      return mapItems(node, attempt, carryOut)
+    case 'approve':
+      return asWaiting({ message: await attempt.evaluate('/message', { text: node.message }) })
+    case 'workflow':
+      return asWaiting({}) // the run's workflow has callWorkflowOnRunner evaluate its input
     default:
       throw new NodeFault('not_built', `Nodes of kind ${node.kind} do not run yet`)
   }

@@ -23,6 +23,10 @@ const api = {
   giveOutput: never,
   modelGrant: never,
   retrieve: never,
+  openItems: never,
+  endItems: never,
+  givenForNode: never,
+  callWorkflow: never,
 }
 let count = 0
 
