@@ -112,10 +112,11 @@ export async function writeEnds(
     }),
   )
   const failed = fresh.filter(({ status }) => status === 'failed').length
-  await AiRunNode.updateOne(
-    { _id: runNodeId(run_id, node), tenant_id },
+  const { matchedCount } = await AiRunNode.updateOne(
+    { _id: runNodeId(run_id, node), tenant_id, status: 'running', items: { $exists: true } },
     { $inc: { 'items.ended': fresh.length, 'items.failed': failed } },
   )
+  if (!matchedCount) throw over('The map has ended')
   for (const { item } of fresh) {
     const value = values.get(item)
     if (value) await keepValue(value)

@@ -59,7 +59,7 @@ export function faultOf(error: unknown): Fault {
     return cause.timeoutType === 'HEARTBEAT'
       ? { code: 'runner_lost', message: 'The runner ended during the last attempt' }
       : { code: 'timed_out', message: 'The last attempt took longer than its `timeout_sec`' }
-  if (cause instanceof ApplicationFailure && cause.type && /^[a-z_]+$/.test(cause.type))
+  if (cause instanceof ApplicationFailure && cause.type && /^[a-z][a-z0-9_]*$/.test(cause.type))
     return { code: cause.type, message: cause.message }
   return internal
 }
