@@ -114,7 +114,7 @@ const operations = allOperations({
     )
   },
   tellOfDecision: (runId, node) => {
-    tellOfDecision(temporal, runId, node)
+    tellOfDecision(temporal, runId)
       .then(() => markDecisionTold(runId, node))
       .catch((error: unknown) =>
         log.warn({ err: error, run_id: runId, node }, 'decision not passed on; the dispatcher will'),

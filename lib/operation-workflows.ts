@@ -17,7 +17,7 @@ export const searchAttributes = {
 /** Tells the workflow of an artifact or document to look at its upload. */
 export const uploadSignal = 'upload'
 
-/** Tells the workflow of a run that the question of a node is decided; its argument is the node. */
+/** Tells the workflow of a run that the question of one of its nodes is decided. */
 export const decisionSignal = 'decision'
 
 /** The fields of an operation that starting its workflow needs. */

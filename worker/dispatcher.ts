@@ -125,7 +125,7 @@ async function runningOf(client: Client, ids: string[]): Promise<Set<string>> {
 async function tellOfDecisions(client: Client, log: Logger): Promise<void> {
   for (const { run_id, node } of await findUntoldDecisions(undispatchedAfterMs, batch)) {
     log.info({ run_id, node }, 'telling of a left decision')
-    await tellOfDecision(client, run_id, node)
+    await tellOfDecision(client, run_id)
     await markDecisionTold(run_id, node)
   }
 }

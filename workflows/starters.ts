@@ -36,13 +36,13 @@ async function start(
 export const tellOfUpload = (client: Client, workflowId: string): Promise<void> =>
   tell(client, workflowId, uploadSignal)
 
-/** Tells the workflow of a run that a node's question is decided. Does nothing if it has ended. */
-export const tellOfDecision = (client: Client, runId: string, node: string): Promise<void> =>
-  tell(client, runWorkflowId(runId), decisionSignal, node)
+/** Tells the workflow of a run that the question of one of its nodes is decided. Does nothing if it has ended. */
+export const tellOfDecision = (client: Client, runId: string): Promise<void> =>
+  tell(client, runWorkflowId(runId), decisionSignal)
 
-async function tell(client: Client, workflowId: string, signal: string, ...args: string[]): Promise<void> {
+async function tell(client: Client, workflowId: string, signal: string): Promise<void> {
   try {
-    await client.workflow.getHandle(workflowId).signal(signal, ...args)
+    await client.workflow.getHandle(workflowId).signal(signal)
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error
   }

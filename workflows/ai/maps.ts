@@ -22,8 +22,8 @@ const records = proxyLocalActivities<AiWaitActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-/** In events. An item has some fifteen. */
-const longHistory = 3_000
+/** In events. An item has some twenty. */
+const longHistory = 1_500
 
 export interface MapOfRuns extends Caller {
   node: string
