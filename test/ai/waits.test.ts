@@ -138,7 +138,9 @@ describe('a node that asks a person', () => {
     expect(await AiRunNode.countDocuments({ tenant_id: tenant.id, run_id: run, untold: true })).toBe(1)
     await platform.start('temporal')
     expect(await workflows.endOfRun(id, run)).toMatchObject({ status: 'succeeded' })
-    expect(await AiRunNode.countDocuments({ tenant_id: tenant.id, run_id: run, untold: true })).toBe(0)
+    await eventually(
+      async () => !(await AiRunNode.exists({ tenant_id: tenant.id, run_id: run, untold: true })),
+    )
   })
 })
 
