@@ -4,6 +4,8 @@ import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { runnerCalls } from './ai/runner-calls.ts'
+import { makeDecisions } from './ai/decisions.ts'
+import { makeRunnerMaps } from './ai/runner-maps.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
 import { aiWebhooks } from './ai/webhooks.ts'
@@ -140,6 +142,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiEvals,
   ...aiWebhooks,
   ...makeAiRuns(context),
+  ...makeDecisions(context),
   ...hosts,
   ...limits,
   ...llmUsage,
@@ -149,6 +152,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeHostProtocol(context),
   ...makeRunnerProtocol(context),
   ...runnerCalls,
+  ...makeRunnerMaps(),
   ...loadBalancerProtocol,
   ...diskProtocol,
   ...deployProtocol,

@@ -10,6 +10,7 @@ import { partyRing } from '../lib/payload-codec.ts'
 import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
+import { markDecisionTold } from '../models/ai/decisions.ts'
 import { runEnds } from '../models/ai/run-watch.ts'
 import { onRunAccepted } from '../models/ai/runs.ts'
 import { useBlobStores } from '../models/blobs.ts'
@@ -23,7 +24,7 @@ import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
 import { useOutbound } from '../models/outbound.ts'
 import { openEmbeddings } from '../models/retrieval/embeddings.ts'
 import { operationEnds } from '../models/operation-watch.ts'
-import { cancelOperation, tellOfUpload } from '../workflows/starters.ts'
+import { cancelOperation, tellOfDecision, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
 import { serveConnectorCallback } from './connectors/callback.ts'
@@ -111,6 +112,13 @@ const operations = allOperations({
     cancelOperation(temporal, workflowId).catch((error: unknown) =>
       log.warn({ err: error, workflow_id: workflowId }, 'cancel not passed on; the dispatcher will'),
     )
+  },
+  tellOfDecision: (runId, node) => {
+    tellOfDecision(temporal, runId)
+      .then(() => markDecisionTold(runId, node))
+      .catch((error: unknown) =>
+        log.warn({ err: error, run_id: runId, node }, 'decision not passed on; the dispatcher will'),
+      )
   },
   workflowUrl: (workflowId) =>
     `${settings.KEELSON_TEMPORAL_UI_URL}/namespaces/${settings.KEELSON_TEMPORAL_NAMESPACE}/workflows/${workflowId}`,

@@ -17,6 +17,8 @@ import { ProblemView } from './problems.ts'
 export interface OperationsContext {
   apiUrl: string
   cancel: (workflowId: string) => void
+  /** Tells the workflow of a run that a node's question is decided. */
+  tellOfDecision?: (runId: string, node: string) => void
   /** The keys of a host's payloads, as the text of a key file. */
   codecKeysOf?: (party: Party) => string
   workflowUrl: (workflowId: string) => string

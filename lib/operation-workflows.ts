@@ -17,6 +17,9 @@ export const searchAttributes = {
 /** Tells the workflow of an artifact or document to look at its upload. */
 export const uploadSignal = 'upload'
 
+/** Tells the workflow of a run that the question of one of its nodes is decided. */
+export const decisionSignal = 'decision'
+
 /** The fields of an operation that starting its workflow needs. */
 export interface Startable {
   _id: string
@@ -48,6 +51,9 @@ export const startOptions = ({ _id, workflow_id, ...operation }: Startable) => (
 
 /** The id in Temporal of the workflow that carries out a run of an AI workflow. */
 export const runWorkflowId = (runId: string): string => `airun-${runId}`
+
+/** The id in Temporal of the workflow that carries out the runs that are the items of a map. */
+export const itemsWorkflowId = (runId: string, node: string): string => `airun-${runId}-${node}`
 
 /** Starts the workflow of a run. It runs once, however often it is started. */
 export const runStartOptions = ({ _id, tenant_id, workflow_id, version }: StartableRun) => ({

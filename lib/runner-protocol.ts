@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { bounds } from './ai/bounds.ts'
 import { PublicKey } from './host-protocol.ts'
 
 // Runners of AI workflows and the internal API.
@@ -22,6 +23,15 @@ export const NodeEnd = z.object({
 })
 export type NodeEnd = z.infer<typeof NodeEnd>
 
+/** How an attempt leaves a node. `waiting`: the run's workflow waits for something that needs no runner. */
+export const NodeAnswer = z.object({
+  status: z.enum([...NodeEnd.shape.status.options, 'waiting']),
+  case: z.string().nullable(),
+  /** Of a map whose items are runs: how many there are. */
+  items: z.int().optional(),
+})
+export type NodeAnswer = z.infer<typeof NodeAnswer>
+
 /** What expressions see. */
 export const Given = z.object({
   /** JSON of their variables (lib/ai/programs.ts). */
@@ -32,16 +42,26 @@ export const Given = z.object({
 export type Given = z.infer<typeof Given>
 
 /** What an attempt of a node gets; `done`: an earlier attempt has ended the node, and its answer was lost. */
-export const Begun = z.object({ done: NodeEnd.nullable(), ...Given.shape })
+export const Begun = z.object({ done: NodeAnswer.nullable(), ...Given.shape })
 export type Begun = z.infer<typeof Begun>
 
 /** A value as JSON: a text, so that nobody on its way reads it. */
 const Output = z.string()
 
+const ItemCount = z.int().min(0).max(bounds.mapItems)
+
 /** How an attempt ends a node. Not its failure: the run knows whether there is another attempt. */
 export const Ended = z.discriminatedUnion('status', [
   z.strictObject({ status: z.literal('succeeded'), case: z.string().max(63).nullable(), output: Output }),
   z.strictObject({ status: z.literal('skipped') }),
+  /** A map has done its items: their outputs become its own. */
+  z.strictObject({ status: z.literal('gathered'), items: ItemCount }),
+  /** It waits for a person who is asked this, for a run, or for the runs of so many items. */
+  z.strictObject({
+    status: z.literal('waiting'),
+    message: z.string().nullable(),
+    items: ItemCount.nullable(),
+  }),
 ])
 export type Ended = z.infer<typeof Ended>
 

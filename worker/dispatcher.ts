@@ -3,9 +3,10 @@ import { type Client, WorkflowNotFoundError } from '@temporalio/client'
 import { runWorkflowId } from '../lib/operation-workflows.ts'
 import type { Logger } from '../lib/log.ts'
 import { Problem } from '../lib/problem.ts'
+import { findUntoldDecisions, markDecisionTold } from '../models/ai/decisions.ts'
 import * as runs from '../models/ai/runs.ts'
 import * as operations from '../models/operations.ts'
-import { cancelOperation, startOperation, startRun } from '../workflows/starters.ts'
+import { cancelOperation, startOperation, startRun, tellOfDecision } from '../workflows/starters.ts'
 
 const everyMs = 1_000
 // The API starts what it has accepted at once. What is not started after this time needs the dispatcher.
@@ -60,7 +61,7 @@ const runKind: Kind<runs.RunSummary> = {
 
 /**
  * Carries on what was accepted: starts what the API did not start (it was killed, or Temporal was down), repeats cancels,
- * and closes what has no workflow any more. Every worker runs one; starting, cancelling and closing are idempotent.
+ * tells runs of decisions, and closes what has no workflow any more. Every worker runs one; starting, cancelling and closing are idempotent.
  */
 export function startDispatcher(client: Client, log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
@@ -69,6 +70,7 @@ export function startDispatcher(client: Client, log: Logger): { stop(): Promise<
     while (!stopping.signal.aborted) {
       try {
         for (const round of rounds) await round()
+        await tellOfDecisions(client, log)
       } catch (error) {
         // MongoDB or Temporal is away; the next round retries.
         log.warn({ err: error }, 'dispatcher round failed')
@@ -96,7 +98,35 @@ function makeRound<T extends { _id: string }>(kind: Kind<T>, client: Client, log
       await cancelOperation(client, kind.workflowOf(thing))
     if (Date.now() - lookedAt < lookEveryMs) return
     lookedAt = Date.now()
-    for (const thing of await kind.openSince(lookAfterMs)) await look(kind, thing, client, log)
+    const open = await kind.openSince(lookAfterMs)
+    for (let at = 0; at < open.length; at += lookBatch) {
+      const some = open.slice(at, at + lookBatch)
+      const running = await runningOf(client, some.map(kind.workflowOf))
+      for (const thing of some) if (!running.has(kind.workflowOf(thing))) await look(kind, thing, client, log)
+    }
+  }
+}
+
+const lookBatch = 100
+
+/**
+ * Which of these workflows run, in one query. Temporal answers it from an index that is a little late: what it does not name is
+ * looked at once more, and what it names too long is looked at in the next round.
+ */
+async function runningOf(client: Client, ids: string[]): Promise<Set<string>> {
+  const named = ids.map((id) => `'${id}'`).join()
+  const running = new Set<string>()
+  const query = `ExecutionStatus = 'Running' AND WorkflowId IN (${named})`
+  for await (const { workflowId } of client.workflow.list({ query })) running.add(workflowId)
+  return running
+}
+
+/** Tells runs of decisions of which the API did not tell them. */
+async function tellOfDecisions(client: Client, log: Logger): Promise<void> {
+  for (const { run_id, node } of await findUntoldDecisions(undispatchedAfterMs, batch)) {
+    log.info({ run_id, node }, 'telling of a left decision')
+    await tellOfDecision(client, run_id)
+    await markDecisionTold(run_id, node)
   }
 }
 

@@ -25,6 +25,7 @@ import { makePlatformNetworkActivities } from '../activities/network/networks.ts
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
 import { makeAiRunActivities, makeAiRunEndActivities } from '../activities/ai/runs.ts'
+import { makeAiValueActivities, makeAiWaitActivities } from '../activities/ai/waits.ts'
 import { makeAiDeploymentActivities } from '../activities/ai/deployments.ts'
 import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
 import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
@@ -108,6 +109,8 @@ const worker = await Worker.create({
     ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
     ...makeAiRunActivities(),
     ...makeAiRunEndActivities({ client }),
+    ...makeAiWaitActivities({ client }),
+    ...makeAiValueActivities(),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),

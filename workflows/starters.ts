@@ -1,6 +1,8 @@
 import { type Client, WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client'
 import {
+  decisionSignal,
   runStartOptions,
+  runWorkflowId,
   type Startable,
   type StartableRun,
   startOptions,
@@ -31,9 +33,16 @@ async function start(
 }
 
 /** Tells the workflow that waits for an upload that it is whole, or over. It also looks by itself. */
-export async function tellOfUpload(client: Client, workflowId: string): Promise<void> {
+export const tellOfUpload = (client: Client, workflowId: string): Promise<void> =>
+  tell(client, workflowId, uploadSignal)
+
+/** Tells the workflow of a run that the question of one of its nodes is decided. Does nothing if it has ended. */
+export const tellOfDecision = (client: Client, runId: string): Promise<void> =>
+  tell(client, runWorkflowId(runId), decisionSignal)
+
+async function tell(client: Client, workflowId: string, signal: string): Promise<void> {
   try {
-    await client.workflow.getHandle(workflowId).signal(uploadSignal)
+    await client.workflow.getHandle(workflowId).signal(signal)
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error
   }

@@ -1,5 +1,5 @@
 import { type Graph, graphOf } from '../../lib/ai/graph.ts'
-import { defaults, type NodeSpec } from '../../lib/ai/node-kinds.ts'
+import { defaults, type ItemStep, type NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { runWorkflowId } from '../../lib/operation-workflows.ts'
 import { mapAtOnce } from '../../lib/queue.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
@@ -23,11 +23,19 @@ export interface RunToCarryOut {
   graph: Graph
   /** By node. A node that is not named only evaluates expressions. */
   attempts: Record<string, Attempts>
+  /** What waits without a runner. Runs that began before there was any have none. */
+  waits?: Waits
   wall_sec: number
   /** It was cancelled before it began. */
   cancelled: boolean
 }
 type Run = RunToCarryOut['run']
+
+export interface Waits {
+  /** Of nodes that are runs, and of items that are: how they are attempted. */
+  calls: Record<string, Attempts>
+  maps: Record<string, { at_once: number; on_error: 'fail' | 'value' }>
+}
 
 /** Short reads and writes of MongoDB, by which the workflow of a run keeps its records. */
 export const makeAiRunActivities = () => ({
@@ -43,10 +51,11 @@ export const makeAiRunActivities = () => ({
       graph: graphOf(nodes),
       attempts: Object.fromEntries(
         Object.entries(nodes).flatMap(([name, node]) => {
-          const its = attemptsOf(node)
+          const its = node.kind === 'workflow' ? null : attemptsOf(node)
           return its ? [[name, its]] : []
         }),
       ),
+      waits: waitsOf(nodes),
       wall_sec: budget.wall_sec,
       cancelled: cancel_requested_at !== null,
     }
@@ -67,7 +76,7 @@ export const makeAiRunActivities = () => ({
 
 export type AiRunActivities = ReturnType<typeof makeAiRunActivities>
 
-function attemptsOf(node: NodeSpec): Attempts | null {
+function attemptsOf(node: NodeSpec | ItemStep): Attempts | null {
   if (!('timeout_sec' in defaults && node.kind in defaults.timeout_sec)) return null
   const kind = node.kind as keyof typeof defaults.timeout_sec
   const { timeout_sec = defaults.timeout_sec[kind], retry = defaults.retry } = node as Extract<
@@ -75,6 +84,19 @@ function attemptsOf(node: NodeSpec): Attempts | null {
     { kind: typeof kind }
   >
   return { timeout_sec, most: retry.max + 1, backoff_sec: retry.backoff_sec ?? defaults.retry.backoff_sec }
+}
+
+function waitsOf(nodes: Record<string, NodeSpec>): Waits {
+  const waits: Waits = { calls: {}, maps: {} }
+  for (const [name, node] of Object.entries(nodes)) {
+    const step = node.kind === 'map' ? node.do : node
+    const its = step.kind === 'workflow' ? attemptsOf(step) : null
+    if (its) waits.calls[name] = its
+    if (node.kind !== 'map') continue
+    const { at_once = defaults.at_once } = node
+    waits.maps[name] = { at_once, on_error: typeof node.do.on_error === 'object' ? 'value' : 'fail' }
+  }
+  return waits
 }
 
 const perRound = 50

@@ -6,6 +6,7 @@ import { programOf } from '../../lib/ai/programs.ts'
 import type { Begun, Ended } from '../../lib/runner-protocol.ts'
 import { callOneTool, requestByHttp } from './calls.ts'
 import { answerIn, contentPointer, type Message, refusalOf, requestTo } from './llm.ts'
+import { asWaiting, mapItems } from './maps.ts'
 import { NodeFault } from './node-faults.ts'
 import { toolTurns } from './tool-turns.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
@@ -74,8 +75,12 @@ async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
       return ended(await requestByHttp(node, attempt))
     case 'tool':
       return ended(await callOneTool(node, attempt))
-    default:
-      throw new NodeFault('not_built', `Nodes of kind ${node.kind} do not run yet`)
+    case 'map':
+      return mapItems(node, attempt, carryOut)
+    case 'approve':
+      return asWaiting({ message: await attempt.evaluate('/message', { text: node.message }) })
+    case 'workflow':
+      return asWaiting({}) // the run's workflow has callWorkflowOnRunner evaluate its input
   }
 }
 

@@ -2,6 +2,7 @@ import type { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import type { Plan } from '../../lib/ai/plan.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
 import type { Asked, CallState, HttpCall, ToolCall } from '../../lib/runner-calls.ts'
+import type { Called, ItemEnd, OpenedMap } from '../../lib/runner-maps.ts'
 import type { Begun, Ended, Given, ModelGrant, Passages } from '../../lib/runner-protocol.ts'
 
 /** The runner's part of the internal API, as nodes use it. */
@@ -11,6 +12,16 @@ export interface RunApi extends CallingApi {
   givenForOutput(run: string, signal: AbortSignal): Promise<Given>
   giveOutput(run: string, output: string, signal: AbortSignal): Promise<void>
   retrieve(run: string, node: string, query: string, signal: AbortSignal): Promise<Passages>
+  openItems(run: string, node: string, attempt: number, all: number, signal: AbortSignal): Promise<OpenedMap>
+  endItems(run: string, node: string, ends: ItemEnd[], signal: AbortSignal): Promise<void>
+  givenForNode(run: string, node: string, signal: AbortSignal): Promise<Given>
+  callWorkflow(
+    run: string,
+    node: string,
+    attempt: number,
+    input: string,
+    signal: AbortSignal,
+  ): Promise<Called>
   modelGrant(run: string, alias: string, signal: AbortSignal): Promise<ModelGrant>
 }
 

@@ -25,6 +25,10 @@ const shownOfRun = {
   output_bytes: z.int().describe('Of the outputs of its nodes, and its own'),
   cancel_requested_at: Timestamp.nullable(),
   requested_by: Id.nullable(),
+  parent: z
+    .strictObject({ run_id: Id, node: z.string(), item: z.int().nullable() })
+    .nullable()
+    .describe('The node, or item of a map, of another run whose part it is'),
   created_at: Timestamp,
   started_at: Timestamp.nullable(),
   ended_at: Timestamp.nullable(),
@@ -41,6 +45,15 @@ const RunNodeView = z
     case: z.string().nullable().describe('What a switch chose'),
     output_bytes: z.int().nullable().describe('Null: it has no output'),
     error: z.strictObject({ code: z.string(), message: z.string() }).nullable(),
+    asked: z
+      .strictObject({ message: z.string(), deadline_at: Timestamp })
+      .nullable()
+      .describe('What a person is asked; null: the node asks nobody'),
+    items: z
+      .strictObject({ all: z.int(), ended: z.int(), failed: z.int() })
+      .nullable()
+      .describe('Of a map: `failed` are among those that have ended'),
+    child_run_id: Id.nullable().describe('The run that the node waits for, or has waited for'),
     started_at: Timestamp.nullable(),
     ended_at: Timestamp.nullable(),
   })
@@ -74,6 +87,7 @@ export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> =
   output_bytes: run.output_bytes,
   cancel_requested_at: timeOrNull(run.cancel_requested_at),
   requested_by: run.requested_by,
+  parent: run.parent ? { run_id: run.parent.run_id, node: run.parent.node, item: run.parent.item } : null,
   created_at: time(run.created_at),
   started_at: timeOrNull(run.started_at),
   ended_at: timeOrNull(run.ended_at),
@@ -86,6 +100,9 @@ const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView> => ({
   case: node.case,
   output_bytes: node.output?.bytes ?? null,
   error: node.error && { code: node.error.code, message: node.error.message },
+  asked: node.asked ? { message: node.asked.message, deadline_at: time(node.asked.deadline_at) } : null,
+  items: node.items ? { all: node.items.all, ended: node.items.ended, failed: node.items.failed } : null,
+  child_run_id: node.child_run_id ?? null,
   started_at: timeOrNull(node.started_at),
   ended_at: timeOrNull(node.ended_at),
 })

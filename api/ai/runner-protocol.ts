@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { NodeName } from '../../lib/ai/fields.ts'
+import { stepName } from '../../lib/ai/graph.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { InvalidInput, NotFound } from '../../lib/problem.ts'
 import {
@@ -13,8 +14,9 @@ import {
   RunnerSpec,
   RunOutput,
 } from '../../lib/runner-protocol.ts'
+import { endAttempt } from '../../models/ai/node-ends.ts'
 import { grantModel } from '../../models/ai/run-models.ts'
-import { beginNode, endNode, giveOutput, givenForOutput } from '../../models/ai/run-nodes.ts'
+import { beginNode, giveOutput, givenForOutput } from '../../models/ai/run-nodes.ts'
 import { retrieveForRun } from '../../models/ai/run-retrieval.ts'
 import { runnerSpecOf } from '../../models/ai/runners.ts'
 import { limits } from '../../models/retrieval/store-rules.ts'
@@ -32,7 +34,7 @@ export const own = (caller: RunnerCaller, id: string): void => {
 
 const runs = '/internal/v1/runners/{id}/runs/{run}'
 const ofRun = z.strictObject({ id: Id, run: Id })
-const ofNode = z.strictObject({ id: Id, run: Id, node: NodeName })
+const ofNode = z.strictObject({ id: Id, run: Id, node: z.string().regex(stepName) })
 const attempt = z.strictObject({ attempt: z.coerce.number().int().min(1).max(1_000_000) })
 
 const Query = z.string().trim().min(1).max(limits.queryText)
@@ -87,7 +89,7 @@ export const makeRunnerProtocol = ({
     method: 'PUT',
     path: `${runs}/nodes/{node}/end`,
     permission: runnersOnly('a runner ends the nodes of its own runs'),
-    summary: 'End a node with its output, or skip it',
+    summary: 'End a node with its output, skip it, or say what it waits for',
     params: ofNode,
     query: attempt,
     body: Ended,
@@ -95,7 +97,7 @@ export const makeRunnerProtocol = ({
     responses: { 204: null },
     async handle({ caller, params, query, body }) {
       own(caller, params.id)
-      await endNode(caller, params.run, params.node, query.attempt, body)
+      await endAttempt(caller, params.run, params.node, query.attempt, body)
     },
   }),
 

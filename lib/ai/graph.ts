@@ -20,6 +20,12 @@ export type Graph = Record<string, GraphNode>
 
 type Nodes = Spec['nodes']
 
+/** Of an item of a map: no node has such a name. */
+export const itemName = (map: string, item: number): string => `${map}-${item}`
+
+/** Names of nodes and items. */
+export const stepName = /^[a-z][a-z0-9_]{0,62}(-\d{1,3})?$/
+
 /** Edges to nodes that do not exist are left out; validation refuses them. */
 export function graphOf(nodes: Nodes): Graph {
   const graph: Graph = {}

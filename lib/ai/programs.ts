@@ -39,7 +39,8 @@ function collectingInto(fields: Program, ofItem: Program): Visitor {
   }
 }
 
-const anything = {
+/** What a run looks nothing up for. */
+export const anything = {
   tool: () => ({ input: 'any', output: 'any' }) as const,
   workflow: () => ({ input: 'any', output: 'any' }) as const,
   needs: [],

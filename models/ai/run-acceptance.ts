@@ -18,6 +18,16 @@ export interface NewAiRun {
   canary_key: string | null
   /** By default a request. */
   trigger?: RunTrigger
+  /** It becomes a part of another run. */
+  called?: Called
+}
+
+interface Called {
+  /** Null: the deployed one. */
+  version: number | null
+  /** Called in the transaction that accepts the run. Returns the run, if it has been accepted before. */
+  hold: () => Promise<AiRunDocument | null>
+  fields: Required<Pick<AiRunDocument, 'parent' | 'parent_key' | 'depth'>>
 }
 
 const notDeployed = (status: string | null): Problem =>
@@ -35,14 +45,23 @@ const notDeployed = (status: string | null): Problem =>
 export async function acceptAiRun(
   { tenant_id, id: requested_by }: By,
   workflow_id: string,
-  { input, canary_key, trigger = 'manual' }: NewAiRun,
+  { input, canary_key, trigger = 'manual', called }: NewAiRun,
 ): Promise<AiRunDocument> {
   const workflow = await aiWorkflowOf({ tenant_id }, workflow_id)
   const deployment = await deploymentOf(tenant_id, workflow_id)
   if (deployment?.status !== 'ready') throw notDeployed(deployment?.status ?? null)
+  if (called?.version && deployment.version !== called.version)
+    throw new Problem(
+      409,
+      'not_deployed',
+      'The version is not deployed',
+      `Version ${called.version} is called, and version ${deployment.version} is deployed`,
+    )
   const version = await versionNumbered(workflow, deployment.version)
   const input_json = await checkedInput(version, input)
   return transaction(async () => {
+    const before = await called?.hold()
+    if (before) return before
     const held = await AiWorkflow.findOneAndUpdate(
       { _id: workflow_id, tenant_id },
       { $inc: { runs_open: 1 } },
@@ -71,6 +90,7 @@ export async function acceptAiRun(
       bucket: bucketOf(workflow_id, canary_key ?? _id),
       requested_by,
       input_json,
+      ...called?.fields,
     })
   }, workflow_id)
 }

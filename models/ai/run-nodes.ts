@@ -4,9 +4,10 @@ import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
-import type { Begun, Ended, Given, NodeEnd } from '../../lib/runner-protocol.ts'
+import { stepNamed } from '../../lib/ai/steps.ts'
+import type { Begun, Ended, Given, NodeAnswer, NodeEnd } from '../../lib/runner-protocol.ts'
 import { transaction } from '../database.ts'
-import { AiRunNode, type AiRunNodeDocument, runNodeId } from './run-node-records.ts'
+import { AiRunNode, type AiRunNodeDocument, openNodeStates, runNodeId } from './run-node-records.ts'
 import { keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
 import { planOf, specOf, versionNumbered } from './versions.ts'
@@ -26,9 +27,9 @@ export interface RunnerOf {
 const ended = (status: AiRunNodeDocument['status']): boolean => status !== 'running'
 
 /** The attempt is over: a later one has begun, or the node or its run has ended. */
-const over = (what: string): Problem => new Problem(409, 'attempt_over', 'The attempt is over', what)
+export const over = (what: string): Problem => new Problem(409, 'attempt_over', 'The attempt is over', what)
 
-/** Begins an attempt of a node. Throws NotFound, `attempt_over`. */
+/** Begins an attempt of a node, or of an item, which gets no values: its map has them. Throws NotFound, `attempt_over`. */
 export async function beginNode(
   runner: RunnerOf,
   run_id: string,
@@ -36,8 +37,9 @@ export async function beginNode(
   attempt: number,
 ): Promise<Begun> {
   const { spec, plan } = await specOfRunner(runner)
-  const its = Object.hasOwn(spec.nodes, node) ? spec.nodes[node] : undefined
-  if (!its) throw new NotFound('node')
+  const named = stepNamed(spec.nodes, node)
+  if (!named) throw new NotFound('node')
+  const { map, item } = named
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
   const record = await transaction(async () => {
@@ -47,16 +49,30 @@ export async function beginNode(
     const started_at = new Date()
     return AiRunNode.findOneAndUpdate(
       { _id, tenant_id },
-      { $set: { status: 'running', attempt }, $setOnInsert: { run_id, node, started_at } },
+      {
+        $set: { status: 'running', attempt },
+        $setOnInsert: { run_id, node, started_at, ...(map !== null && item !== null ? { map, item } : {}) },
+      },
       { upsert: true, returnDocument: 'after' },
     ).lean()
   }, run_id)
-  if (record?.status === 'succeeded' || record?.status === 'skipped')
-    return { done: { status: record.status, case: record.case }, given: '{}', nodes: {} }
+  if (record && ['succeeded', 'skipped', 'waiting'].includes(record.status)) {
+    const status = record.status as NodeAnswer['status']
+    return { done: { status, case: record.case }, given: '{}', nodes: {} }
+  }
   if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another one has begun')
+  const its = spec.nodes[node]
+  if (!its) return { done: null, given: '{}', nodes: {} }
   const needs = (its.needs ?? []).map((need) => edgeOf(need).from)
   const uses = its.kind === 'merge' ? needs : []
   return { done: null, ...(await given(runner, run_id, spec, [...(plan.nodes[node]?.uses ?? []), ...uses])) }
+}
+
+/** What the expressions of a node see. Throws NotFound. */
+export async function givenForNode(runner: RunnerOf, run_id: string, node: string): Promise<Given> {
+  const { spec, plan } = await specOfRunner(runner)
+  if (!Object.hasOwn(spec.nodes, node)) throw new NotFound('node')
+  return given(runner, run_id, spec, plan.nodes[node]?.uses ?? [])
 }
 
 /** What the expressions of the run's output see. Throws NotFound. */
@@ -71,7 +87,7 @@ export async function endNode(
   run_id: string,
   node: string,
   attempt: number,
-  end: Ended,
+  end: Extract<Ended, { status: 'succeeded' | 'skipped' }>,
 ): Promise<void> {
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
@@ -110,7 +126,7 @@ export async function giveOutput(runner: RunnerOf, run_id: string, json: string)
   }, run_id)
 }
 
-async function valueOf(json: string): Promise<StoredValue> {
+export async function valueOf(json: string): Promise<StoredValue> {
   needValue(json)
   return storeValue(json)
 }
@@ -121,7 +137,11 @@ const countedBy = (value: StoredValue | null) => (value ? { bytes: value.bytes }
  * Holds the run until the transaction ends: it is open then, and its outputs have room for so much. Throws NotFound,
  * `attempt_over`, `too_large`.
  */
-async function needOpen(runner: RunnerOf, _id: string, { bytes = 0 }: { bytes?: number }): Promise<void> {
+export async function needOpen(
+  runner: RunnerOf,
+  _id: string,
+  { bytes = 0 }: { bytes?: number },
+): Promise<void> {
   const { tenant_id, id: deployment_id } = runner
   const held = await AiRun.updateOne(
     { _id, tenant_id, deployment_id, open: true, output_bytes: { $lte: runBounds.allBytes - bytes } },
@@ -143,19 +163,19 @@ export async function needOpenRun(runner: RunnerOf, _id: string): Promise<void> 
   if (!(await runOfRunner(runner, _id)).open) throw over('The run has ended')
 }
 
-async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Promise<AiRunDocument> {
+export async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Promise<AiRunDocument> {
   const run = await AiRun.findOne({ _id, tenant_id, deployment_id: id }).lean()
   if (!run) throw new NotFound('run')
   return run
 }
 
 /** The spec and plan that a runner carries out. */
-async function specOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
+export async function specOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
   const found = await versionNumbered({ _id: workflow_id, tenant_id }, version)
   return { spec: specOf(found) as Spec, plan: planOf(found) }
 }
 
-async function given(runner: RunnerOf, run_id: string, spec: Spec, names: string[]): Promise<Given> {
+export async function given(runner: RunnerOf, run_id: string, spec: Spec, names: string[]): Promise<Given> {
   const { input_json } = await runOfRunner(runner, run_id)
   const wanted = [...new Set(names)]
   const records = await AiRunNode.find({
@@ -230,10 +250,10 @@ export async function settleNode(
   const _id = runNodeId(run_id, node)
   const now = new Date()
   const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
-  if (found && ended(found.status)) return { status: found.status as NodeEnd['status'], case: found.case }
+  if (found && found.ended_at) return { status: found.status as NodeEnd['status'], case: found.case }
   // If it has begun meanwhile and ended, there is a duplicate key, and the caller tries again.
   const settled = await AiRunNode.updateOne(
-    { _id, tenant_id, status: 'running' },
+    { _id, tenant_id, status: { $in: [...openNodeStates] } },
     { $set: { status, error, ended_at: now }, $setOnInsert: { run_id, node, started_at: null } },
     { upsert: found === null },
   )
@@ -245,7 +265,9 @@ export async function settleNode(
 
 /** The nodes of a run that have begun or were skipped, in the order of their beginnings, without the JSON of their outputs. */
 export const nodesOf = ({ _id: run_id, tenant_id }: Run): Promise<AiRunNodeDocument[]> =>
-  AiRunNode.find({ tenant_id, run_id }, { 'output.json': 0 }).sort({ started_at: 1, _id: 1 }).lean()
+  AiRunNode.find({ tenant_id, run_id, map: null }, { 'output.json': 0 })
+    .sort({ started_at: 1, _id: 1 })
+    .lean()
 
 /** One node of a run. Throws NotFound. */
 export async function nodeOf({ _id: run_id, tenant_id }: Run, node: string): Promise<AiRunNodeDocument> {

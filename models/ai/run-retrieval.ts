@@ -1,4 +1,5 @@
 import type { Spec } from '../../lib/ai/spec.ts'
+import { stepNamed } from '../../lib/ai/steps.ts'
 import { defaults } from '../../lib/ai/node-kinds.ts'
 import { NotFound } from '../../lib/problem.ts'
 import type { Passages } from '../../lib/runner-protocol.ts'
@@ -23,7 +24,7 @@ export async function retrieveForRun(
   await needOpenRun(runner, run_id)
   const version = await versionNumbered({ _id: workflow_id, tenant_id }, runner.version)
   const { nodes } = specOf(version) as unknown as Spec
-  const node = Object.hasOwn(nodes, name) ? nodes[name] : undefined
+  const node = stepNamed(nodes, name)?.step
   if (node?.kind !== 'retrieve') throw new NotFound('node')
   const use = version.uses.find(
     ({ kind, reference }) => kind === 'collection' && reference === node.collection,

@@ -5,15 +5,23 @@ import { documentOptions, idField } from '../resources.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import { closeLedger } from '../llm/ledgers.ts'
 import { AiWorkflow } from './ai-workflows.ts'
-import { AiRunNode } from './run-node-records.ts'
+import { AiRunNode, openNodeStates } from './run-node-records.ts'
 import type { StoredValue } from './run-values.ts'
 
 export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const
 export type RunState = (typeof runStates)[number]
 
 /** What started it. */
-export const runTriggers = ['manual', 'webhook'] as const
+export const runTriggers = ['manual', 'webhook', 'workflow'] as const
 export type RunTrigger = (typeof runTriggers)[number]
+
+/** The node, or item of a map, of another run whose part a run is, and its attempt. */
+export interface RunParent {
+  run_id: string
+  node: string
+  item: number | null
+  attempt: number
+}
 
 /** Why a run failed. `node`: whose failure ended it. */
 export interface RunError {
@@ -46,6 +54,13 @@ export interface AiRunDocument {
   undispatched?: true
   cancel_requested_at: Date | null
   requested_by: string | null
+  /** Absent: it is no part of another run. `parent_key` names it in one text. */
+  parent?: RunParent
+  parent_key?: string
+  /** How many runs it is within, itself included. Absent: 1. */
+  depth?: number
+  /** Changes with each run that becomes a part of it: the acceptance contends with its end. */
+  children?: number
   /** JSON of at most 1 MiB. */
   input_json: string
   output: StoredValue | null
@@ -74,6 +89,10 @@ const schema = new Schema<AiRunDocument>(
     undispatched: Boolean,
     cancel_requested_at: { type: Date, default: null },
     requested_by: { type: String, default: null },
+    parent: Schema.Types.Mixed,
+    parent_key: String,
+    depth: Number,
+    children: Number,
     input_json: { type: String, required: true },
     output: { type: Schema.Types.Mixed, default: null },
     output_bytes: { type: Number, default: 0 },
@@ -88,6 +107,11 @@ schema.index({ tenant_id: 1, workflow_id: 1, _id: -1 })
 schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
 schema.index({ ended_at: 1 })
 schema.index({ deployment_id: 1, open: 1 })
+schema.index({ parent_key: 1 }, { unique: true, partialFilterExpression: { parent_key: { $exists: true } } })
+schema.index(
+  { tenant_id: 1, 'parent.run_id': 1, open: 1 },
+  { partialFilterExpression: { parent_key: { $exists: true } } },
+)
 // The dispatcher queries these every second and every half minute.
 schema.index({ cancel_requested_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true } })
@@ -99,7 +123,10 @@ export const onRunAccepted = (start: (run: AiRunDocument) => void): void => {
   dispatch = start
 }
 
-/** Inserts a run in the transaction that accepts it. Its workflow is started after the commit. */
+/**
+ * Inserts a run in the transaction that accepts it. Its workflow is started after the commit; that of a part of another run, by
+ * the workflow of that one.
+ */
 export async function insertRun(
   fields: Omit<
     AiRunDocument,
@@ -113,7 +140,9 @@ export async function insertRun(
     | `${'started' | 'ended' | 'created' | 'updated'}_at`
   >,
 ): Promise<AiRunDocument> {
-  const made = await new AiRun({ ...fields, status: 'queued', open: true, undispatched: true }).save()
+  const begun = { status: 'queued' as const, open: true as const }
+  if (fields.parent) return (await new AiRun({ ...fields, ...begun }).save()).toObject()
+  const made = await new AiRun({ ...fields, ...begun, undispatched: true }).save()
   const run = made.toObject()
   afterCommit(() => dispatch(run))
   return run
@@ -129,6 +158,13 @@ export async function runOf(tenant_id: string, workflow_id: string, _id: string)
   if (!run) throw new NotFound('run')
   return run
 }
+
+/** A run by its id; null if it is gone. */
+export const findRun = ({
+  _id,
+  tenant_id,
+}: Pick<AiRunDocument, '_id' | 'tenant_id'>): Promise<RunSummary | null> =>
+  AiRun.findOne({ _id, tenant_id }, withoutInput).lean()
 
 /** A workflow's runs before this one, the newest first. */
 export const runsBefore = (
@@ -182,8 +218,19 @@ export async function endRun(
       { $inc: { runs_open: -1 } },
       { timestamps: false },
     )
-    const running = { tenant_id, run_id: _id, status: 'running' as const }
+    const running = { tenant_id, run_id: _id, status: { $in: [...openNodeStates] } }
     await AiRunNode.updateMany(running, { $set: { status: 'cancelled', ended_at } })
+    // The dispatcher cancels its parts, if its workflow does not.
+    await AiRun.updateMany(
+      {
+        tenant_id,
+        'parent.run_id': _id,
+        parent_key: { $exists: true },
+        open: true,
+        cancel_requested_at: null,
+      },
+      { $set: { cancel_requested_at: ended_at } },
+    )
     await closeLedger(tenant_id, { kind: 'run', id: _id }) // no call of a model comes after it
   }, workflow_id)
 }

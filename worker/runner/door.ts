@@ -6,6 +6,7 @@ import type { ModelCall } from '../../activities/runner/work.ts'
 import { CallState } from '../../lib/runner-calls.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { makeQueue } from '../../lib/queue.ts'
+import { Called, type ItemEnd, OpenedMap } from '../../lib/runner-maps.ts'
 import { type Credential, requestToken } from '../../lib/party-tokens.ts'
 import {
   Begun,
@@ -63,6 +64,7 @@ const answersWithinMs = 30_000
 
 /** As many as a door lets through (worker/host/door.ts). */
 const requestsAtOnce = 8
+const modelCallsAtOnce = 32
 
 export type RunnerApi = ReturnType<typeof makeRunnerApi>
 
@@ -120,6 +122,39 @@ export function makeRunnerApi(door: string, credential: Credential) {
     ...makeCalls((path, body, signal) =>
       patiently(signal, () => call(path, CallState, { method: 'POST', body, signal })),
     ),
+    openItems: (
+      run: string,
+      node: string,
+      attempt: number,
+      all: number,
+      signal: AbortSignal,
+    ): Promise<OpenedMap> =>
+      patiently(signal, () =>
+        call(`runs/${run}/nodes/${node}/items?attempt=${attempt}&all=${all}`, OpenedMap, {
+          method: 'POST',
+          signal,
+        }),
+      ),
+    endItems: (run: string, node: string, ends: ItemEnd[], signal: AbortSignal): Promise<void> =>
+      patiently(signal, () =>
+        call(`runs/${run}/nodes/${node}/items`, z.void(), { method: 'PUT', body: { ends }, signal }),
+      ),
+    givenForNode: (run: string, node: string, signal: AbortSignal): Promise<Given> =>
+      patiently(signal, () => call(`runs/${run}/nodes/${node}/values`, Given, { signal })),
+    callWorkflow: (
+      run: string,
+      node: string,
+      attempt: number,
+      input: string,
+      signal: AbortSignal,
+    ): Promise<Called> =>
+      patiently(signal, () =>
+        call(`runs/${run}/nodes/${node}/call?attempt=${attempt}`, Called, {
+          method: 'POST',
+          body: { input },
+          signal,
+        }),
+      ),
     giveOutput: (run: string, output: string, signal: AbortSignal): Promise<void> =>
       patiently(signal, () =>
         call(`runs/${run}/output`, z.void(), { method: 'PUT', body: { output }, signal }),
@@ -128,17 +163,18 @@ export function makeRunnerApi(door: string, credential: Credential) {
 }
 
 /** Calls a model at the gateway for models. Throws DoorFault if there is no answer. */
-export const makeModelCaller =
-  (door: string) =>
-  async ({ path, body, token, key }: ModelCall, signal: AbortSignal): Promise<Answer> => {
+export function makeModelCaller(door: string) {
+  const inTurn = makeQueue(modelCallsAtOnce) // a map has several under way
+  return async ({ path, body, token, key }: ModelCall, signal: AbortSignal): Promise<Answer> => {
     const sent = { method: 'POST', path, body: JSON.stringify(body), headers: { [callKeyHeader]: key } }
     try {
-      return await send(door, sent, token, signal, null)
+      return await inTurn(() => send(door, sent, token, signal, null), signal)
     } catch (cause) {
       signal.throwIfAborted()
       throw new DoorFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
     }
   }
+}
 
 const patiently = <T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
   untilItWorks('a request of a node', work, { signal, log: quiet, hopeless: isHopeless(signal) })

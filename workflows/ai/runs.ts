@@ -1,18 +1,17 @@
 import {
-  ActivityFailure,
-  ApplicationFailure,
   CancellationScope,
   condition,
   isCancellation,
-  proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
   sleep,
-  TimeoutFailure,
 } from '@temporalio/workflow'
 import type { AiRunActivities, RunToCarryOut } from '../../activities/ai/runs.ts'
-import type { RunnerActivities } from '../../activities/runner/nodes.ts'
 import { nextStep, type NodeState, type States } from '../../lib/ai/schedule.ts'
+import type { NodeEnd } from '../../lib/runner-protocol.ts'
+import { makeApprovals } from './approvals.ts'
+import { type Fault, faultOf, internal, onRunner } from './runner.ts'
+import { endOfWait } from './waits.ts'
 
 // Runs of AI workflows. Which node starts is decided here, and each node is one activity on its deployment's runner. Values
 // never come here: the runner reads and writes them at the internal API.
@@ -22,35 +21,6 @@ const records = proxyLocalActivities<AiRunActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-/** Expressions take at most half a minute; the rest is for a busy API. */
-const evaluationSec = 120
-/** An attempt that uses all its time still says so. */
-const marginSec = 10
-
-/** How a node is carried out. `node` null: the run's output. */
-const onRunner = ({ deployment_id, attempts }: RunToCarryOut, node: string | null) => {
-  const its = node === null ? undefined : attempts[node]
-  return proxyActivities<RunnerActivities>({
-    taskQueue: `runner-${deployment_id}`,
-    startToCloseTimeout: `${(its?.timeout_sec ?? evaluationSec) + marginSec} s`,
-    heartbeatTimeout: '10 s', // notices a killed runner; a cancel arrives with an answer to a heartbeat
-    summary: node ?? 'output',
-    retry: its
-      ? {
-          maximumAttempts: its.most,
-          initialInterval: `${its.backoff_sec} s`,
-          backoffCoefficient: 2,
-          maximumInterval: `${its.backoff_sec * 1024} s`, // it doubles up to ten times
-        }
-      : // What only evaluates has the same end each time: it is tried until the run's time is over.
-        { initialInterval: '500 ms', maximumInterval: '10 s' },
-  })
-}
-
-interface Fault {
-  code: string
-  message: string
-}
 type End = Parameters<AiRunActivities['endAiRun']>[1]
 
 /** Carries out a run of an AI workflow. */
@@ -69,6 +39,7 @@ async function carryOut(its: RunToCarryOut, cancelled: Promise<never>): Promise<
   const faults: Record<string, Fault> = {}
   const scopes = new Map<string, CancellationScope>()
   const output = new CancellationScope()
+  const awaitDecision = makeApprovals()
   let stopped: 'cancelled' | 'out of time' | null = its.cancelled ? 'cancelled' : null
   let isNews = false
 
@@ -87,9 +58,15 @@ async function carryOut(its: RunToCarryOut, cancelled: Promise<never>): Promise<
     void carriedOut(scope, name)
   }
 
+  async function endOf(name: string): Promise<NodeEnd> {
+    const answer = await onRunner(its, name).runNodeOnRunner(its.run._id, name)
+    const { status, case: chosen } = answer
+    return status === 'waiting' ? endOfWait(its, name, answer, awaitDecision) : { status, case: chosen }
+  }
+
   async function carriedOut(scope: CancellationScope, name: string): Promise<void> {
     const end = await scope
-      .run(() => onRunner(its, name).runNodeOnRunner(its.run._id, name))
+      .run(() => endOf(name))
       .catch((error: unknown) => {
         const fault = isCancellation(error) ? null : faultOf(error)
         if (fault) faults[name] = fault
@@ -129,12 +106,10 @@ async function carryOut(its: RunToCarryOut, cancelled: Promise<never>): Promise<
 const namesOf = (states: States, is: NodeState['is']): string[] =>
   Object.keys(states).filter((name) => states[name]?.is === is)
 
-function stateOf(end: Awaited<ReturnType<RunnerActivities['runNodeOnRunner']>>): NodeState {
+function stateOf(end: NodeEnd): NodeState {
   if (end.status !== 'succeeded') return { is: end.status }
   return end.case === null ? { is: 'succeeded' } : { is: 'succeeded', case: end.case }
 }
-
-const internal: Fault = { code: 'internal', message: 'The platform failed; its operators can see why' }
 
 function failed([node]: string[], faults: Record<string, Fault>): End {
   const fault = node === undefined ? undefined : faults[node]
@@ -148,15 +123,3 @@ const stoppedBy = (stopped: 'cancelled' | 'out of time' | null): End =>
         error: { code: 'out_of_time', message: 'The run has used its `wall_sec`', node: null },
       }
     : { status: 'cancelled' }
-
-/** What the workflow's author sees. Others are `internal`. */
-function faultOf(error: unknown): Fault {
-  const cause = error instanceof ActivityFailure ? error.cause : error
-  if (cause instanceof TimeoutFailure)
-    return cause.timeoutType === 'HEARTBEAT'
-      ? { code: 'runner_lost', message: 'The runner ended during the last attempt' }
-      : { code: 'timed_out', message: 'The last attempt took longer than its `timeout_sec`' }
-  if (cause instanceof ApplicationFailure && cause.type && /^[a-z][a-z0-9_]*$/.test(cause.type))
-    return { code: cause.type, message: cause.message }
-  return internal
-}

@@ -1,7 +1,7 @@
 import { specOf } from '../../support/ai/specs.ts'
 import { aiWorkflowsOf } from '../../support/clients/ai-workflows.ts'
 import { eventually } from '../../support/eventually.ts'
-import { runWorkflowId } from '../../../lib/operation-workflows.ts'
+import { itemsWorkflowId, runWorkflowId } from '../../../lib/operation-workflows.ts'
 import { insertDeployment } from '../../support/ai/inserted-runs.ts'
 import { type Stories, tenant } from '../world.ts'
 
@@ -24,6 +24,35 @@ async function ran(nodes: Record<string, unknown>, output: unknown) {
   const { id } = await workflows.published(specOf(nodes, { models: {}, output }))
   await (await workflows.deploy(id)).operation.success()
   return run(id, (await workflows.run(id, { text: 'hello' })).id)
+}
+
+/** A run that asks somebody, and calls another workflow, once by itself and once for each item of a map. */
+async function waited(of: 'run' | 'items') {
+  const shout = { say: { kind: 'template', value: '${input.text}!' } }
+  const { id: callee } = await workflows.published(
+    specOf(shout, { models: {}, output: '${nodes.say.output}' }),
+  )
+  await (await workflows.deploy(callee)).operation.success()
+  const call = { kind: 'workflow', workflow: callee, input: { text: '${input.text}' } }
+  const nodes = {
+    ask: { kind: 'approve', message: 'May we?', deadline_sec: 600 },
+    call: { needs: ['ask'], ...call },
+    each: { kind: 'map', needs: ['ask'], items: '[1, 2, 3]', at_once: 2, do: call },
+  }
+  const { id } = await workflows.published(specOf(nodes, { models: {}, output: '${nodes.each.output}' }))
+  await (await workflows.deploy(id)).operation.success()
+  const { id: runId } = await workflows.run(id, { text: 'hello' })
+  const asks = async () =>
+    (await workflows.getRun(id, runId)).nodes.some(({ status }) => status === 'waiting')
+  await eventually(asks)
+  await workflows.askDecision(id, runId, 'ask', { approved: true })
+  const whole = run(id, runId)
+  return {
+    async end() {
+      const { workflow_id, state } = await whole.end()
+      return { workflow_id: of === 'run' ? workflow_id : itemsWorkflowId(runId, 'each'), state }
+    },
+  }
 }
 
 /** A run that no runner takes. */
@@ -71,6 +100,8 @@ export const aiStories: Stories = {
       },
       '${nodes.rescue.output}',
     ),
+  'runAiWorkflow.waited': () => waited('run'),
+  'carryOutAiItems.succeeded': () => waited('items'),
   'runAiWorkflow.cancelled': async () => {
     const { id, runId } = await left({ wall_sec: 600 })
     await eventually(async () => (await workflows.getRun(id, runId)).status === 'running')

@@ -51,11 +51,14 @@ export interface RunBody extends Json {
 
 export interface RunNodeBody extends Json {
   node: string
-  status: 'running' | 'succeeded' | 'failed' | 'skipped' | 'cancelled'
+  status: 'running' | 'waiting' | 'succeeded' | 'failed' | 'skipped' | 'cancelled'
   attempt: number | null
   case: string | null
   output_bytes: number | null
   error: { code: string; message: string } | null
+  asked: { message: string; deadline_at: string } | null
+  items: { all: number; ended: number; failed: number } | null
+  child_run_id: string | null
 }
 
 const path = '/api/v1/workflows'
@@ -111,6 +114,8 @@ export function aiWorkflowsOf(caller: Caller) {
       caller.get<RunNodeBody & { output: unknown }>(`${path}/${id}/runs/${run}/nodes/${node}`),
     askCancel: (id: string, run: string): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/runs/${run}/cancel`),
+    askDecision: (id: string, run: string, node: string, body: object): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/runs/${run}/nodes/${node}/decision`, { ...body }),
     /** Resolves with the ended run. Asks again while the API is away. */
     endOfRun: (id: string, run: string): Promise<RunBody> =>
       eventually(async () => {
