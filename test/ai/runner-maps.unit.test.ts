@@ -11,6 +11,7 @@ import { nodesOfItems, stepNamed } from '../../lib/ai/steps.ts'
 import { validate } from '../../lib/ai/validate.ts'
 import type { Fault, ItemEnd } from '../../lib/runner-maps.ts'
 import type { Ended } from '../../lib/runner-protocol.ts'
+import { never, noApi } from '../support/ai/runner-work.ts'
 import { lookups, specOf } from '../support/ai/specs.ts'
 
 // What a runner does with the items of a map. The API is a stand-in that keeps their ends.
@@ -31,9 +32,6 @@ interface Options {
   signal?: AbortSignal
 }
 
-const never = (): never => {
-  throw new Error('nothing is asked here')
-}
 let count = 0
 
 async function worker(nodes: Record<string, unknown>, options: Options) {
@@ -52,10 +50,7 @@ async function worker(nodes: Record<string, unknown>, options: Options) {
   const begun: string[] = []
   const called: [string, number, string][] = []
   const api: RunnerWork['api'] = {
-    endNode: never,
-    givenForOutput: never,
-    giveOutput: never,
-    retrieve: never,
+    ...noApi,
     modelGrant: async () => ({ token: 'token', provider: 'openai' }),
     async beginNode(_, node, attempt) {
       begun.push(`${node} ${attempt}`)

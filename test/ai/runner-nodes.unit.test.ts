@@ -6,6 +6,7 @@ import { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
 import { validate } from '../../lib/ai/validate.ts'
 import type { Ended, NodeEnd } from '../../lib/runner-protocol.ts'
+import { never, noApi } from '../support/ai/runner-work.ts'
 import { lookups, specOf } from '../support/ai/specs.ts'
 
 // What the nodes of a runner do with the values that they get.
@@ -13,24 +14,6 @@ import { lookups, specOf } from '../support/ai/specs.ts'
 const pool = new ExpressionPool(1)
 afterAll(() => pool.close())
 
-const never = (): never => {
-  throw new Error('nothing is asked here')
-}
-const api = {
-  beginNode: never,
-  endNode: never,
-  givenForOutput: never,
-  giveOutput: never,
-  modelGrant: never,
-  retrieve: never,
-  callHttp: never,
-  callTool: never,
-  offeredTools: never,
-  openItems: never,
-  endItems: never,
-  givenForNode: never,
-  callWorkflow: never,
-}
 let count = 0
 
 /** Carries out one node of a valid spec, with the results of others. */
@@ -42,7 +25,7 @@ async function outcome(
 ): Promise<Ended> {
   const { valid, ...faults } = await validate(specOf(nodes), lookups())
   if (!valid) throw new Error(JSON.stringify(faults))
-  const work = { api, callModel: never, pool, ...valid, key: `${count++}` }
+  const work = { api: noApi, callModel: never, pool, ...valid, key: `${count++}` }
   const ends = Object.entries(results).map(([node, { status }]): [string, NodeEnd] => [
     node,
     { status, case: cases[node] ?? null },

@@ -5,6 +5,7 @@ import { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import { variablesJson } from '../../lib/ai/programs.ts'
 import { validate } from '../../lib/ai/validate.ts'
 import type { OfferedTool } from '../../lib/runner-calls.ts'
+import { noApi } from '../support/ai/runner-work.ts'
 import { lookups, specOf } from '../support/ai/specs.ts'
 
 // A model that calls tools, in both APIs: the model's answers and the tools' are scripted.
@@ -12,9 +13,6 @@ import { lookups, specOf } from '../support/ai/specs.ts'
 const pool = new ExpressionPool(1)
 afterAll(() => pool.close())
 
-const never = (): never => {
-  throw new Error('nothing is asked here')
-}
 const search: OfferedTool = {
   at: 0,
   name: 'find',
@@ -60,12 +58,7 @@ async function play({
   const keys: string[] = []
   const called: { key: string; given: unknown }[] = []
   const api = {
-    beginNode: never,
-    endNode: never,
-    givenForOutput: never,
-    giveOutput: never,
-    retrieve: never,
-    callHttp: never,
+    ...noApi,
     modelGrant: async () => ({ token: 't', provider }),
     offeredTools: async () => done([search]),
     async callTool(_run: string, _node: string, _attempt: number, asked: { key: string; arguments: string }) {

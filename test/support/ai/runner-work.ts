@@ -1,0 +1,22 @@
+import type { RunApi } from '../../../activities/runner/work.ts'
+
+export const never = (): never => {
+  throw new Error('nothing is asked here')
+}
+
+/** The internal API of a runner whose nodes ask nothing. */
+export const noApi: RunApi = {
+  beginNode: never,
+  endNode: never,
+  givenForOutput: never,
+  giveOutput: never,
+  modelGrant: never,
+  retrieve: never,
+  callHttp: never,
+  callTool: never,
+  offeredTools: never,
+  openItems: never,
+  endItems: never,
+  givenForNode: never,
+  callWorkflow: never,
+}
