@@ -1,5 +1,6 @@
 import '../models/index.ts' // the rules by which operations are accepted
 import { aiWorkflows } from './ai/ai-workflows.ts'
+import { aiCanaries } from './ai/canaries.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { makeAiRuns } from './ai/runs.ts'
@@ -136,6 +137,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiWorkflows,
   ...aiWorkflowVersions,
   ...aiDeployments,
+  ...aiCanaries,
   ...aiEvals,
   ...aiWebhooks,
   ...makeAiRuns(context),
