@@ -3,6 +3,7 @@ import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiCanaries } from './ai/canaries.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
+import { aiRunMetrics } from './ai/run-metrics.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
@@ -141,6 +142,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiEvals,
   ...aiWebhooks,
   ...makeAiRuns(context),
+  ...aiRunMetrics,
   ...hosts,
   ...limits,
   ...llmUsage,

@@ -88,8 +88,11 @@ schema.index({ tenant_id: 1, workflow_id: 1, _id: -1 })
 schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
 schema.index({ ended_at: 1 })
 schema.index({ deployment_id: 1, open: 1 })
-// All that is read of ended runs after each run of a canary (canary-looks.ts): the runs themselves may be large.
-schema.index({ tenant_id: 1, deployment_id: 1, ended_at: -1, status: 1, started_at: 1, _id: 1 })
+// All that is read of ended runs after each run of a canary (canary-looks.ts), and for metrics (run-metrics.ts): the runs
+// themselves may be large.
+const read = { status: 1, started_at: 1, _id: 1 } as const
+schema.index({ tenant_id: 1, deployment_id: 1, ended_at: -1, ...read })
+schema.index({ tenant_id: 1, workflow_id: 1, ended_at: -1, deployment_id: 1, version: 1, ...read })
 // The dispatcher queries these every second and every half minute.
 schema.index({ cancel_requested_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true } })

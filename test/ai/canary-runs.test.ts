@@ -297,7 +297,7 @@ describe('the policy', () => {
     await undeploy(id)
   })
 
-  test('compares what runs cost, if all have a price', async () => {
+  test('compares what runs cost, if all have a price, and metrics say what they took', async () => {
     const { id, primary, canary } = await inserted(50)
     await workflows.askCanary(id, { weight: 50, bounds: { cost_ratio: 2 } })
     await insertEnded(id, primary, { count: 20, ms: 1, nano_usd: 100 })
@@ -306,6 +306,22 @@ describe('the policy', () => {
     expect((await canaryOf(id))?.decision).toMatchObject({ verdict: 'hold', reason: 'within_bounds' })
     await Ledger.updateMany({ tenant_id: tenant.id, cost_nano_usd: 0 }, { $set: { cost_nano_usd: 300 } })
     expect((await canaryOf(id))?.decision).toMatchObject({ verdict: 'back', reason: 'cost' })
+
+    // The same records as metrics, with 10 tokens each.
+    await insertEnded(id, canary, { count: 2, ms: 9_000, failed: true })
+    await insertEnded(id, canary, { count: 1, ms: 9_000, agoMs: 7_200_000 })
+    const ofCanary = { runs: 23, succeeded: 21, failed: 2, cancelled: 0, p50_ms: 1, p95_ms: 9_000 }
+    const metrics = await workflows.metrics(id)
+    expect(metrics).toMatchObject({ is_complete: true, runs: 43, failed: 2, p50_ms: 1, tokens: 410 })
+    expect(metrics['cost_nano_usd']).toBe(20 * 100 + 21 * 300)
+    expect(metrics['deployments']).toContainEqual({
+      deployment_id: canary,
+      version: 1,
+      ...ofCanary,
+      tokens: 210,
+      cost_nano_usd: 21 * 300,
+    })
+    expect(await workflows.metrics(id, '?window_sec=86400')).toMatchObject({ runs: 44 })
     await undeploy(id)
   })
 })

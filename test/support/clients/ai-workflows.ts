@@ -129,6 +129,7 @@ export function aiWorkflowsOf(caller: Caller) {
     runs: (id: string, query = '') =>
       caller.get<{ items: RunBody[]; next: string | null }>(`${path}/${id}/runs${query}`),
     getRun: (id: string, run: string) => caller.get<RunBody>(`${path}/${id}/runs/${run}`),
+    metrics: (id: string, query = '') => caller.get(`${path}/${id}/metrics${query}`),
     runNode: (id: string, run: string, node: string) =>
       caller.get<RunNodeBody & { output: unknown }>(`${path}/${id}/runs/${run}/nodes/${node}`),
     askCancel: (id: string, run: string): Promise<Answer> =>
