@@ -1,7 +1,9 @@
 import '../models/index.ts' // the rules by which operations are accepted
 import { aiWorkflows } from './ai/ai-workflows.ts'
+import { aiCanaries } from './ai/canaries.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
+import { aiRunMetrics } from './ai/run-metrics.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { runnerCalls } from './ai/runner-calls.ts'
 import { makeDecisions } from './ai/decisions.ts'
@@ -139,10 +141,12 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiWorkflows,
   ...aiWorkflowVersions,
   ...aiDeployments,
+  ...aiCanaries,
   ...aiEvals,
   ...aiWebhooks,
   ...makeAiRuns(context),
   ...makeDecisions(context),
+  ...aiRunMetrics,
   ...hosts,
   ...limits,
   ...llmUsage,

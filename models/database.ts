@@ -53,7 +53,13 @@ export function onReconnected(work: () => void): () => void {
 export const disconnectDatabase = (): Promise<void> => mongoose.disconnect()
 
 /** Indexes of former releases that refuse what is allowed now. */
-const formerIndexes = [['users', 'email_1']] as const
+const formerIndexes = [
+  ['users', 'email_1'],
+  ['ai_deployments', 'tenant_id_1_workflow_id_1'],
+] as const
+
+/** Fields that records of former releases lack, and queries ask for. */
+const newFields = [['ai_deployments', 'role', 'primary']] as const
 
 /** Makes the collections and indexes that the models declare. Safe to repeat and to run from several processes. */
 export async function ensureIndexes(): Promise<void> {
@@ -64,6 +70,10 @@ export async function ensureIndexes(): Promise<void> {
       .catch((error: unknown) => {
         if (!isMissing(error)) throw error
       })
+  for (const [collection, field, value] of newFields)
+    await mongoose.connection
+      .collection(collection)
+      .updateMany({ [field]: { $exists: false } }, { $set: { [field]: value } })
   for (const model of Object.values(mongoose.models)) {
     await model.createCollection()
     await model.createIndexes()

@@ -53,9 +53,9 @@ const runKind: Kind<runs.RunSummary> = {
   openSince: runs.findRunsOpenSince,
   workflowOf: ({ _id }) => runWorkflowId(_id),
   start: startRun,
-  fail: (run) => {
+  async fail(run) {
     const error = { code: 'internal', message: endedInside, node: null }
-    return runs.endRun(run, { status: 'failed', error })
+    await runs.endRun(run, { status: 'failed', error })
   },
 }
 

@@ -107,7 +107,7 @@ const worker = await Worker.create({
       images: { sqlite: settings.KEELSON_RAG_IMAGE, pgvector: settings.KEELSON_RAG_PGVECTOR_IMAGE },
     }),
     ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
-    ...makeAiRunActivities(),
+    ...makeAiRunActivities({ log }),
     ...makeAiRunEndActivities({ client }),
     ...makeAiWaitActivities({ client }),
     ...makeAiValueActivities(),

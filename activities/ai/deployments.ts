@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/activity'
-import { AiDeployment, type AiDeploymentDocument } from '../../models/ai/deployments.ts'
+import { AiDeployment, type AiDeploymentDocument, deploymentsOf } from '../../models/ai/deployments.ts'
 import { removeRunner } from '../../models/ai/runners.ts'
+import { countOpenRuns } from '../../models/ai/runs.ts'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 
@@ -10,7 +11,7 @@ const { container: containerKind } = instanceKinds
 export const makeAiDeploymentActivities = ({ image }: { image: string }) => ({
   /** The runner's container, as `carryOut` creates it. */
   async planAiRunner(id: string): Promise<object> {
-    const { cpu_cores, memory_mib } = await deploymentOf(id)
+    const { cpu_cores, memory_mib } = await deploymentById(id)
     return {
       name: `runner-${id}`,
       tags: {},
@@ -43,17 +44,27 @@ export const makeAiDeploymentActivities = ({ image }: { image: string }) => ({
    * killed operation has made it.
    */
   async endAiRunner(id: string): Promise<string[]> {
-    const { tenant_id } = await deploymentOf(id)
+    const { tenant_id } = await deploymentById(id)
     await removeRunner(tenant_id, id)
     const containers = await containerKind.model.find({ tenant_id, managed_by: id }, { _id: 1 }).lean()
     return containers.map(({ _id }) => _id)
   },
+
+  /** The ids of the deployments that end with this one: with the primary, all of its workflow. */
+  async othersOfAiDeployment(id: string): Promise<string[]> {
+    const { tenant_id, workflow_id, role } = await deploymentById(id)
+    if (role !== 'primary') return []
+    const all = await deploymentsOf(tenant_id, workflow_id)
+    return all.flatMap(({ _id }) => (_id === id ? [] : [_id]))
+  },
+
+  countOpenAiRuns: (id: string): Promise<number> => countOpenRuns(id),
 })
 
 export type AiDeploymentActivities = ReturnType<typeof makeAiDeploymentActivities>
 
 /** Throws `not_found`. */
-async function deploymentOf(id: string): Promise<AiDeploymentDocument> {
+async function deploymentById(id: string): Promise<AiDeploymentDocument> {
   const deployment = await AiDeployment.findById(id).setOptions(everyTenant).lean()
   if (!deployment) throw ApplicationFailure.nonRetryable('The deployment no longer exists', 'not_found')
   return deployment

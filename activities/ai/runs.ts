@@ -1,10 +1,19 @@
 import { type Graph, graphOf } from '../../lib/ai/graph.ts'
 import { defaults, type ItemStep, type NodeSpec } from '../../lib/ai/node-kinds.ts'
+import type { Logger } from '../../lib/log.ts'
 import { runWorkflowId } from '../../lib/operation-workflows.ts'
 import { mapAtOnce } from '../../lib/queue.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
+import { lookAtCanary } from '../../models/ai/canary-looks.ts'
 import { settleNode, skipNodes, specOfRun } from '../../models/ai/run-nodes.ts'
-import { beginRun, endRun, openRunsOf, type RunEnding, runsUndeployed } from '../../models/ai/runs.ts'
+import {
+  beginRun,
+  endRun,
+  openRunsOf,
+  type RunEnding,
+  type RunSummary,
+  runsEndedBy,
+} from '../../models/ai/runs.ts'
 import type { Client } from '@temporalio/client'
 import { cancelOperation } from '../../workflows/starters.ts'
 
@@ -38,7 +47,7 @@ export interface Waits {
 }
 
 /** Short reads and writes of MongoDB, by which the workflow of a run keeps its records. */
-export const makeAiRunActivities = () => ({
+export const makeAiRunActivities = ({ log }: { log: Logger }) => ({
   /** Null: the run has ended, and the workflow must do nothing. */
   async beginAiRun(id: string): Promise<RunToCarryOut | null> {
     const begun = await beginRun(id)
@@ -71,8 +80,17 @@ export const makeAiRunActivities = () => ({
     error: { code: string; message: string } | null,
   ): Promise<NodeEnd> => settleNode(run, node, status, error),
 
-  endAiRun: (run: Run, end: RunEnding): Promise<void> => endRun(run, end),
+  async endAiRun(run: Run, end: RunEnding): Promise<void> {
+    const ended = await endRun(run, end)
+    if (ended) await lookAfter(ended, log)
+  },
 })
+
+/** The run has ended, whether or not its canary can be looked at: the next run that ends looks again. */
+const lookAfter = ({ tenant_id, deployment_id }: RunSummary, log: Logger): Promise<void> =>
+  lookAtCanary(tenant_id, deployment_id).catch((err: unknown) =>
+    log.warn({ err, deployment_id }, 'a canary was not looked at'),
+  )
 
 export type AiRunActivities = ReturnType<typeof makeAiRunActivities>
 
@@ -108,15 +126,20 @@ export const makeAiRunEndActivities = ({ client }: { client: Client }) => ({
    * Ends the open runs of a deployment that takes no more. The records come first: they are what is shown, and Temporal may
    * be slow. The workflows are then cancelled, also those that an earlier attempt had no time for.
    */
-  async undeployAiRuns(deployment_id: string): Promise<void> {
-    const error = { code: 'undeployed', message: 'The workflow was undeployed', node: null }
+  async undeployAiRuns(deployment_id: string, code: keyof typeof endMessages = 'undeployed'): Promise<void> {
+    const error = { code, message: endMessages[code], node: null }
     for (let some = await openRunsOf(deployment_id, perRound); some.length > 0; ) {
       await mapAtOnce(some, atOnce, (run) => endRun(run, { status: 'failed', error }))
       some = await openRunsOf(deployment_id, perRound)
     }
-    const ids = await runsUndeployed(deployment_id)
+    const ids = await runsEndedBy(deployment_id, code)
     await mapAtOnce(ids, atOnce, (id) => cancelOperation(client, runWorkflowId(id)))
   },
 })
+
+const endMessages = {
+  undeployed: 'The workflow was undeployed',
+  canary_stopped: 'The canary was stopped',
+}
 
 export type AiRunEndActivities = ReturnType<typeof makeAiRunEndActivities>

@@ -3,7 +3,7 @@ import { acceptAiDeployment, acceptUndeployment } from '../../models/ai/deployme
 import { accepting, acceptingOrThere } from '../accept.ts'
 import { byId } from '../fields.ts'
 import { operation } from '../operation.ts'
-import { DeploymentView, path, toDeployment } from './views.ts'
+import { DeploymentView, path, RunnerCores, RunnerMemory, toDeployment } from './views.ts'
 
 /** The HTTP operations that start and end the runner of an AI workflow. */
 export const aiDeployments = [
@@ -16,13 +16,10 @@ export const aiDeployments = [
     body: z
       .strictObject({
         version: z.int().min(1).nullable().default(null).describe('Null: the one published last'),
-        cpu_cores: z.number().min(0.1).max(64).default(0.25).describe('Of the runner'),
-        memory_mib: z
-          .int()
-          .min(160)
-          .max(65_536)
-          .default(256)
-          .describe('Of the runner, which takes some 100 MiB without work'),
+        cpu_cores: RunnerCores.default(0.25).describe('Of the runner'),
+        memory_mib: RunnerMemory.default(256).describe(
+          'Of the runner, which takes some 100 MiB without work',
+        ),
       })
       .prefault({}),
     responses: { 200: DeploymentView, 202: DeploymentView },
@@ -35,7 +32,7 @@ export const aiDeployments = [
     method: 'POST',
     path: `${path}/{id}/undeploy`,
     permission: 'workflows:publish',
-    summary: 'End and remove the runner of an AI workflow',
+    summary: 'End and remove the runners of an AI workflow, its canary’s too',
     params: byId,
     responses: { 202: DeploymentView },
     handle: ({ caller, params }) =>

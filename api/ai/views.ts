@@ -1,7 +1,14 @@
 import { z } from 'zod'
+import { type CanaryDecision, canaryReasons } from '../../lib/ai/canary-policy.ts'
 import { draftFault } from '../../lib/ai/validate-form.ts'
 import { type AiWorkflowDocument, aiWorkflowStates, draftOf } from '../../models/ai/ai-workflows.ts'
-import { type AiDeploymentDocument, aiDeploymentStates, deploymentOf } from '../../models/ai/deployments.ts'
+import { standingOf } from '../../models/ai/canary-looks.ts'
+import {
+  type AiDeploymentDocument,
+  aiDeploymentRoles,
+  aiDeploymentStates,
+  deploymentsOf,
+} from '../../models/ai/deployments.ts'
 import { type AiWorkflowVersionDocument, specOf, useKinds } from '../../models/ai/versions.ts'
 import { type AiWebhookDocument, overlapOf, webhookOf } from '../../models/ai/webhooks.ts'
 import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
@@ -50,24 +57,48 @@ const shown = {
 /** In lists: without the draft, which may be large. */
 export const WorkflowSummaryView = z.strictObject(shown).meta({ id: 'WorkflowSummary' })
 
-export const DeploymentView = z
+/** Of a runner. */
+export const RunnerCores = z.number().min(0.1).max(64)
+export const RunnerMemory = z.int().min(160).max(65_536)
+
+const shownOfDeployment = {
+  id: Id,
+  workflow_id: Id,
+  role: z.enum(aiDeploymentRoles).describe('`former`: it was replaced, and ends with its open runs'),
+  version: z.int().min(1),
+  spec_sha256: z.string(),
+  status: z.enum(aiDeploymentStates.all).describe('`ready`: its runner takes work'),
+  status_reason: z.string().nullable(),
+  operation_id: Id.nullable().describe('The open operation'),
+  cpu_cores: z.number(),
+  memory_mib: z.int(),
+  created_at: Timestamp,
+}
+export const DeploymentView = z.strictObject(shownOfDeployment).meta({ id: 'WorkflowDeployment' })
+
+const ratio = z.number().nullable()
+export const CanaryView = z
   .strictObject({
-    id: Id,
-    workflow_id: Id,
-    version: z.int().min(1),
-    spec_sha256: z.string(),
-    status: z.enum(aiDeploymentStates.all).describe('`ready`: its runner takes work'),
-    status_reason: z.string().nullable(),
-    operation_id: Id.nullable().describe('The open operation'),
-    cpu_cores: z.number(),
-    memory_mib: z.int(),
-    created_at: Timestamp,
+    ...shownOfDeployment,
+    weight: z.number().describe('Percent of the new runs'),
+    bounds: z.strictObject({ p95_ratio: ratio, cost_ratio: ratio }),
+    since: Timestamp.describe('The last change: runs that ended before do not count'),
+    decision: z
+      .strictObject({
+        verdict: z.enum(['hold', 'back']).describe('`back`: its runs go to the primary'),
+        reason: z.enum(canaryReasons),
+        message: z.string(),
+        at: Timestamp.nullable().describe('When its weight became 0 for that; null: it did not'),
+      })
+      .nullable()
+      .describe('Of the policy. Null: it takes no runs, or has just changed'),
   })
-  .meta({ id: 'WorkflowDeployment' })
+  .meta({ id: 'WorkflowCanary' })
 
 export const toDeployment = (deployment: AiDeploymentDocument): z.output<typeof DeploymentView> => ({
   id: deployment._id,
   workflow_id: deployment.workflow_id,
+  role: deployment.role,
   version: deployment.version,
   spec_sha256: deployment.spec_sha256,
   status: deployment.status,
@@ -77,6 +108,29 @@ export const toDeployment = (deployment: AiDeploymentDocument): z.output<typeof 
   memory_mib: deployment.memory_mib,
   created_at: time(deployment.created_at),
 })
+
+/** `standing`: what the policy says of it now. */
+export function toCanary(
+  deployment: AiDeploymentDocument,
+  standing: CanaryDecision | null = null,
+): z.output<typeof CanaryView> {
+  const { canary } = deployment
+  if (!canary) throw new Error(`the deployment ${deployment._id} is no canary`)
+  const { weight, bounds, since, sent_back } = canary
+  const decision = sent_back ?? standing
+  return {
+    ...toDeployment(deployment),
+    weight,
+    bounds: { p95_ratio: bounds.p95_ratio, cost_ratio: bounds.cost_ratio },
+    since: time(since),
+    decision: decision && {
+      verdict: decision.verdict,
+      reason: decision.reason,
+      message: decision.message,
+      at: timeOrNull(sent_back?.at ?? null),
+    },
+  }
+}
 
 export const shownOfWebhook = {
   secret_hint: z.string().describe('The last four characters of the secret'),
@@ -94,7 +148,9 @@ export const toWebhook = (webhook: AiWebhookDocument): z.output<typeof WebhookVi
 export const WorkflowView = z
   .strictObject({
     ...shown,
-    deployment: DeploymentView.nullable().describe('Null: it is not deployed'),
+    deployment: DeploymentView.nullable().describe('The primary. Null: it is not deployed'),
+    canary: CanaryView.nullable(),
+    former_deployments: z.array(DeploymentView).describe('Replaced ones, until their open runs have ended'),
     webhook: WebhookView.nullable().describe('Null: it has no secret yet'),
     spec: Json.describe('The draft'),
   })
@@ -119,10 +175,15 @@ export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof Workflo
 
 export async function toView(workflow: AiWorkflowDocument): Promise<z.output<typeof WorkflowView>> {
   const { tenant_id, _id } = workflow
-  const [deployment, webhook] = await Promise.all([deploymentOf(tenant_id, _id), webhookOf(tenant_id, _id)])
+  const [deployments, webhook] = await Promise.all([deploymentsOf(tenant_id, _id), webhookOf(tenant_id, _id)])
+  const [primary, canary] = (['primary', 'canary'] as const).map((role) =>
+    deployments.find((one) => one.role === role),
+  )
   return {
     ...toSummary(workflow),
-    deployment: deployment && toDeployment(deployment),
+    deployment: primary ? toDeployment(primary) : null,
+    canary: canary ? toCanary(canary, await standingOf(canary)) : null,
+    former_deployments: deployments.filter(({ role }) => role === 'former').map(toDeployment),
     webhook: webhook && toWebhook(webhook),
     spec: draftOf(workflow),
   }

@@ -21,10 +21,19 @@ export interface CanaryBounds {
   cost_ratio: number | null
 }
 
+export const canaryReasons = [
+  'failures_in_a_row',
+  'errors',
+  'p95',
+  'cost',
+  'too_few_runs',
+  'within_bounds',
+] as const
+
 export interface CanaryDecision {
   /** `back`: new runs go to the primary alone. `hold`: the canary keeps its weight. */
   verdict: 'hold' | 'back'
-  reason: 'failures_in_a_row' | 'errors' | 'p95' | 'cost' | 'too_few_runs' | 'within_bounds'
+  reason: (typeof canaryReasons)[number]
   /** The reason with its figures, for people. */
   message: string
 }

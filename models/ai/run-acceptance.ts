@@ -6,8 +6,9 @@ import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import type { By } from '../acceptance.ts'
 import { transaction } from '../database.ts'
-import { AiWorkflow, aiWorkflowOf, title } from './ai-workflows.ts'
-import { AiDeployment, deploymentOf } from './deployments.ts'
+import { AiWorkflow, type AiWorkflowDocument, aiWorkflowOf, title } from './ai-workflows.ts'
+import type { AiDeploymentDocument } from './deployments.ts'
+import { isSame, type Routes, routesOf } from './run-routes.ts'
 import { type AiRunDocument, insertRun, type RunTrigger } from './runs.ts'
 import { type AiWorkflowVersionDocument, specOf, versionNumbered } from './versions.ts'
 
@@ -30,17 +31,10 @@ interface Called {
   fields: Required<Pick<AiRunDocument, 'parent' | 'parent_key' | 'depth'>>
 }
 
-const notDeployed = (status: string | null): Problem =>
-  new Problem(
-    409,
-    'not_deployed',
-    'The workflow is not deployed',
-    status === null ? 'Deploy a version first' : `Its deployment is ${status}`,
-  )
-
 /**
- * Accepts a run of the deployed version. It contends with the workflow's deletion and with undeployment: each writes the
- * workflow. Throws NotFound, InvalidInput, `not_deployed`, `too_many_runs`.
+ * Accepts a run, and chooses which deployment takes it: for good, whatever changes later. It contends with the workflow's deletion,
+ * with undeployment and with changes of the canary: each writes the workflow. Throws NotFound, InvalidInput, `not_deployed`,
+ * `too_many_runs`.
  */
 export async function acceptAiRun(
   { tenant_id, id: requested_by }: By,
@@ -48,51 +42,67 @@ export async function acceptAiRun(
   { input, canary_key, trigger = 'manual', called }: NewAiRun,
 ): Promise<AiRunDocument> {
   const workflow = await aiWorkflowOf({ tenant_id }, workflow_id)
-  const deployment = await deploymentOf(tenant_id, workflow_id)
-  if (deployment?.status !== 'ready') throw notDeployed(deployment?.status ?? null)
-  if (called?.version && deployment.version !== called.version)
-    throw new Problem(
-      409,
-      'not_deployed',
-      'The version is not deployed',
-      `Version ${called.version} is called, and version ${deployment.version} is deployed`,
-    )
-  const version = await versionNumbered(workflow, deployment.version)
-  const input_json = await checkedInput(version, input)
-  return transaction(async () => {
-    const before = await called?.hold()
-    if (before) return before
-    const held = await AiWorkflow.findOneAndUpdate(
-      { _id: workflow_id, tenant_id },
-      { $inc: { runs_open: 1 } },
-      { timestamps: false, returnDocument: 'after', projection: { runs_open: 1 } },
-    ).lean()
-    if (!held) throw new NotFound(title)
-    if (held.runs_open > runBounds.open)
-      throw new Problem(
-        409,
-        'too_many_runs',
-        'The workflow has too many open runs',
-        `At most ${runBounds.open}`,
-      )
-    const its = { _id: deployment._id, tenant_id, status: 'ready' as const }
-    if (!(await AiDeployment.exists(its))) throw notDeployed(null)
-    const _id = newId()
-    return insertRun({
-      _id,
-      tenant_id,
-      workflow_id,
-      deployment_id: deployment._id,
-      version: version.version,
-      spec_sha256: version.spec_sha256,
-      trigger,
-      canary_key,
-      bucket: bucketOf(workflow_id, canary_key ?? _id),
-      requested_by,
-      input_json,
-      ...called?.fields,
+  const _id = newId()
+  const bucket = bucketOf(workflow_id, canary_key ?? _id)
+  for (;;) {
+    const routes = await routesOf(workflow, bucket, called?.version)
+    const { to, version, input_json } = await firstThatFits(workflow, routes, input)
+    const accepted = await transaction(async () => {
+      const before = await called?.hold()
+      if (before) return before
+      const held = await AiWorkflow.findOneAndUpdate(
+        { _id: workflow_id, tenant_id },
+        { $inc: { runs_open: 1 } },
+        { timestamps: false, returnDocument: 'after', projection: { runs_open: 1 } },
+      ).lean()
+      if (!held) throw new NotFound(title)
+      if (held.runs_open > runBounds.open)
+        throw new Problem(
+          409,
+          'too_many_runs',
+          'The workflow has too many open runs',
+          `At most ${runBounds.open}`,
+        )
+      if (!isSame(routes, await routesOf(workflow, bucket, called?.version))) throw new RoutesChanged()
+      return insertRun({
+        _id,
+        tenant_id,
+        workflow_id,
+        deployment_id: to._id,
+        version: version.version,
+        spec_sha256: version.spec_sha256,
+        trigger,
+        canary_key,
+        bucket,
+        requested_by,
+        input_json,
+        ...called?.fields,
+      })
+    }, workflow_id).catch((error: unknown) => {
+      if (error instanceof RoutesChanged) return null
+      throw error
     })
-  }, workflow_id)
+    if (accepted) return accepted
+  }
+}
+
+/** While the input was checked, a canary came, went, was promoted, or took another weight. The transaction is rolled back. */
+class RoutesChanged extends Error {}
+
+/** The first of these deployments whose version takes the input. Throws InvalidInput, as the last one says. */
+async function firstThatFits(
+  workflow: AiWorkflowDocument,
+  [first, ...others]: Routes,
+  input: unknown,
+): Promise<{ to: AiDeploymentDocument; version: AiWorkflowVersionDocument; input_json: string }> {
+  try {
+    const version = await versionNumbered(workflow, first.version)
+    return { to: first, version, input_json: await checkedInput(version, input) }
+  } catch (error) {
+    const [next, ...rest] = others
+    if (!next || !(error instanceof InvalidInput)) throw error
+    return firstThatFits(workflow, [next, ...rest], input)
+  }
 }
 
 // A small schema can take long, so inputs are checked in processes of their own. Tenants take turns.

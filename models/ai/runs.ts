@@ -112,6 +112,11 @@ schema.index(
   { tenant_id: 1, 'parent.run_id': 1, open: 1 },
   { partialFilterExpression: { parent_key: { $exists: true } } },
 )
+// All that is read of ended runs after each run of a canary (canary-looks.ts), and for metrics (run-metrics.ts): the runs
+// themselves may be large.
+const read = { status: 1, started_at: 1, _id: 1 } as const
+schema.index({ tenant_id: 1, deployment_id: 1, ended_at: -1, ...read })
+schema.index({ tenant_id: 1, workflow_id: 1, ended_at: -1, deployment_id: 1, version: 1, ...read })
 // The dispatcher queries these every second and every half minute.
 schema.index({ cancel_requested_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true } })
@@ -195,12 +200,14 @@ export type RunEnding =
   | { status: 'failed'; error: RunError }
   | { status: 'cancelled' }
 
-/** Ends a run, once: who comes second changes nothing. What still runs of it counts as cancelled. */
+/**
+ * Ends a run, once: who comes second changes nothing. What still runs of it counts as cancelled. Returns the run if it was open.
+ */
 export async function endRun(
   { _id, workflow_id }: Pick<AiRunDocument, '_id' | 'workflow_id'>,
   end: RunEnding,
-) {
-  await transaction(async () => {
+): Promise<RunSummary | null> {
+  return transaction(async () => {
     const ended_at = new Date()
     const { status } = end
     const error = end.status === 'failed' ? end.error : null
@@ -211,7 +218,7 @@ export async function endRun(
     )
       .setOptions(everyTenant)
       .lean()
-    if (!ended) return
+    if (!ended) return null
     const { tenant_id } = ended
     await AiWorkflow.updateOne(
       { _id: workflow_id, tenant_id },
@@ -232,6 +239,7 @@ export async function endRun(
       { $set: { cancel_requested_at: ended_at } },
     )
     await closeLedger(tenant_id, { kind: 'run', id: _id }) // no call of a model comes after it
+    return ended
   }, workflow_id)
 }
 
@@ -299,9 +307,13 @@ export const findRunsOpenSince = (olderMs: number): Promise<RunSummary[]> =>
 export const openRunsOf = (deployment_id: string, limit: number): Promise<RunSummary[]> =>
   AiRun.find({ deployment_id, open: true }, withoutInput).setOptions(everyTenant).limit(limit).lean()
 
-/** The ids of the runs that ended with their deployment. */
-export async function runsUndeployed(deployment_id: string): Promise<string[]> {
-  const ended = await AiRun.find({ deployment_id, 'error.code': 'undeployed' }, { _id: 1 })
+/** How many runs of a deployment are open. */
+export const countOpenRuns = (deployment_id: string): Promise<number> =>
+  AiRun.countDocuments({ deployment_id, open: true }).setOptions(everyTenant).exec()
+
+/** The ids of the runs that ended with their deployment, by the code of their error. */
+export async function runsEndedBy(deployment_id: string, code: string): Promise<string[]> {
+  const ended = await AiRun.find({ deployment_id, 'error.code': code }, { _id: 1 })
     .setOptions(everyTenant)
     .lean()
   return ended.map(({ _id }) => _id)

@@ -99,6 +99,15 @@ export async function closeLedger(tenant_id: string, purpose: Purpose): Promise<
 export const ledgerOf = (tenant_id: string, purpose: Purpose): Promise<LedgerDocument | null> =>
   Ledger.findOne({ _id: purposeLedger(tenant_id, purpose), tenant_id }).lean()
 
+/** What the calls of these purposes have taken: of those that have a ledger. */
+export const spentOn = (
+  tenant_id: string,
+  purposes: Purpose[],
+): Promise<Pick<LedgerDocument, 'tokens' | 'cost_nano_usd'>[]> => {
+  const ids = purposes.map((purpose) => purposeLedger(tenant_id, purpose))
+  return Ledger.find({ _id: { $in: ids }, tenant_id }, { tokens: 1, cost_nano_usd: 1 }).lean()
+}
+
 /** The ledger of a tenant's month; null if it had no call. */
 export const monthLedgerOf = (tenant_id: string, month: string): Promise<LedgerDocument | null> =>
   Ledger.findOne({ _id: monthLedger(tenant_id, month), tenant_id }).lean()

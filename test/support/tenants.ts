@@ -96,8 +96,8 @@ export const makeOperator = async (): Promise<Client> => (await makeTenant()).us
  */
 export async function removeTenants(): Promise<void> {
   for (const tenant of made.splice(0)) {
-    const deployed = await AiDeployment.find({ tenant_id: tenant.id }).lean()
-    for (const { workflow_id, status } of deployed)
+    const primaries = await AiDeployment.find({ tenant_id: tenant.id, role: 'primary' }).lean()
+    for (const { workflow_id, status } of primaries)
       if (status !== 'deleting')
         await (await tenant.owner.begin('POST', `/api/v1/workflows/${workflow_id}/undeploy`)).operation.end()
     await eventually(async () => (await AiDeployment.countDocuments({ tenant_id: tenant.id })) === 0)

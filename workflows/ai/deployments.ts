@@ -1,4 +1,4 @@
-import { patched, proxyActivities, proxyLocalActivities } from '@temporalio/workflow'
+import { patched, proxyActivities, proxyLocalActivities, sleep } from '@temporalio/workflow'
 import type { AiDeploymentActivities } from '../../activities/ai/deployments.ts'
 import type { AiRunEndActivities } from '../../activities/ai/runs.ts'
 import type { RunnerActivities } from '../../activities/runner/nodes.ts'
@@ -42,19 +42,52 @@ export const createAiDeployment = durable(
   { onFailure: 'error' },
 )
 
-/** Ends the runner: from its first step on, it gets no work and is refused everywhere. */
+/** `code`: of the error with which its open runs end. */
+interface DeploymentEnd {
+  code?: Parameters<AiRunEndActivities['undeployAiRuns']>[1]
+}
+
+/** Ends the runner: from its first step on, it gets no work and is refused everywhere. The primary's end is that of the others. */
 export const deleteAiDeployment = durable(
-  async (work: Work<unknown>) => {
+  async (work: Work<DeploymentEnd>) => {
     const { id, progress } = work
     progress('ending the runner')
-    const containers = await records.endAiRunner(id)
-    // Deployments of a time before there were runs have none.
-    if (patched('ends-runs')) {
-      progress('ending its runs')
-      await undeployAiRuns(id)
-    }
-    await together(containers.map((one) => remove(work, 'container', one)))
+    // Deployments of a time before there were canaries have no others.
+    const others = patched('ends-others') ? await records.othersOfAiDeployment(id) : []
+    const ends = others.map((one) => remove(work, 'ai_deployment', one))
+    await together([endRunner(work), ...ends])
     return 'deleted'
   },
   { final: true, onFailure: 'error' },
 )
+
+/** Ends the runner when its open runs have ended, which they do within their `wall_sec`. A deletion does not wait for that. */
+export const drainAiDeployment = durable(
+  async (work: Work<DeploymentEnd>) => {
+    const { id, progress, renew } = work
+    for (let pauseSec = 1; ; pauseSec = Math.min(2 * pauseSec, longestPauseSec)) {
+      const open = await records.countOpenAiRuns(id)
+      if (open === 0) break
+      progress(`waiting for the end of its ${open} open runs`)
+      await sleep(`${pauseSec} s`)
+      await renew()
+    }
+    progress('ending the runner')
+    await endRunner(work)
+    return 'deleted'
+  },
+  { onFailure: 'error' },
+)
+
+const longestPauseSec = 30
+
+async function endRunner(work: Work<DeploymentEnd>): Promise<void> {
+  const { id, input, progress } = work
+  const containers = await records.endAiRunner(id)
+  // Deployments of a time before there were runs have none.
+  if (patched('ends-runs')) {
+    progress('ending its runs')
+    await undeployAiRuns(id, input.code)
+  }
+  await together(containers.map((one) => remove(work, 'container', one)))
+}

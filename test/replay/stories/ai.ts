@@ -2,7 +2,7 @@ import { specOf } from '../../support/ai/specs.ts'
 import { aiWorkflowsOf } from '../../support/clients/ai-workflows.ts'
 import { eventually } from '../../support/eventually.ts'
 import { itemsWorkflowId, runWorkflowId } from '../../../lib/operation-workflows.ts'
-import { insertDeployment } from '../../support/ai/inserted-runs.ts'
+import { insertCanary, insertDeployment } from '../../support/ai/inserted-runs.ts'
 import { type Stories, tenant } from '../world.ts'
 
 const workflows = aiWorkflowsOf(tenant.owner)
@@ -88,6 +88,19 @@ export const aiStories: Stories = {
   'deleteAiDeployment.runs': async () => {
     const { id } = await left({ wall_sec: 600 })
     return (await workflows.undeploy(id)).operation
+  },
+  'deleteAiDeployment.others': async () => {
+    const { id } = await left({ wall_sec: 600 })
+    await insertCanary(tenant.id, id, 1, 50)
+    return (await workflows.undeploy(id)).operation
+  },
+  'drainAiDeployment.deleted': async () => {
+    const { id, runId } = await left({ wall_sec: 600 })
+    await insertCanary(tenant.id, id, 1, 50)
+    const { operation } = await workflows.promote(id)
+    await eventually(async () => (await operation.now()).step?.startsWith('waiting'))
+    await workflows.askCancel(id, runId)
+    return operation
   },
   'runAiWorkflow.succeeded': () => ran(fork, '${nodes.all.output}'),
   'runAiWorkflow.failed': () =>

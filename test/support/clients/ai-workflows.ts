@@ -15,6 +15,21 @@ export interface AiWorkflowBody extends Json {
   latest_sha256: string | null
   require_eval_pass: boolean
   case_set_sha256: string | null
+  deployment: DeploymentBody | null
+  canary: CanaryBody | null
+  former_deployments: DeploymentBody[]
+}
+
+export interface DeploymentBody extends Json {
+  id: string
+  version: number
+  status: string
+}
+
+export interface CanaryBody extends DeploymentBody {
+  weight: number
+  bounds: { p95_ratio: number | null; cost_ratio: number | null }
+  decision: { verdict: 'hold' | 'back'; reason: string; message: string; at: string | null } | null
 }
 
 /** An eval case. */
@@ -99,6 +114,13 @@ export function aiWorkflowsOf(caller: Caller) {
     deploy: (id: string, body?: Json): Promise<Accepted> =>
       caller.begin('POST', `${path}/${id}/deploy`, body),
     undeploy: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/undeploy`),
+    askCanary: (id: string, body: Json): Promise<Answer> => caller.ask('POST', `${path}/${id}/canary`, body),
+    askStopCanary: (id: string): Promise<Answer> => caller.ask('DELETE', `${path}/${id}/canary`),
+    askPromote: (id: string): Promise<Answer> => caller.ask('POST', `${path}/${id}/canary/promote`),
+    /** These requests must be accepted. */
+    canary: (id: string, body: Json): Promise<Accepted> => caller.begin('POST', `${path}/${id}/canary`, body),
+    stopCanary: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}/canary`),
+    promote: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/canary/promote`),
     askRun: (id: string, body: Json = {}, query = '', headers?: Record<string, string>): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/run${query}`, body, headers),
     /** The run must be accepted. */
@@ -110,6 +132,7 @@ export function aiWorkflowsOf(caller: Caller) {
     runs: (id: string, query = '') =>
       caller.get<{ items: RunBody[]; next: string | null }>(`${path}/${id}/runs${query}`),
     getRun: (id: string, run: string) => caller.get<RunBody>(`${path}/${id}/runs/${run}`),
+    metrics: (id: string, query = '') => caller.get(`${path}/${id}/metrics${query}`),
     runNode: (id: string, run: string, node: string) =>
       caller.get<RunNodeBody & { output: unknown }>(`${path}/${id}/runs/${run}/nodes/${node}`),
     askCancel: (id: string, run: string): Promise<Answer> =>
