@@ -25,6 +25,8 @@ import { makePlatformNetworkActivities } from '../activities/network/networks.ts
 import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
 import { makeAiRunActivities, makeAiRunEndActivities } from '../activities/ai/runs.ts'
+import { makeAiEvalActivities } from '../activities/ai/evals.ts'
+import { openJudge } from '../activities/ai/judge.ts'
 import { makeAiDeploymentActivities } from '../activities/ai/deployments.ts'
 import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
 import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
@@ -108,6 +110,7 @@ const worker = await Worker.create({
     ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
     ...makeAiRunActivities(),
     ...makeAiRunEndActivities({ client }),
+    ...makeAiEvalActivities({ client, askJudge: openJudge(settings.KEELSON_MODELS_URL) }),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),

@@ -58,6 +58,15 @@ export async function needUndeployed(tenant_id: string, workflow_id: string): Pr
   if (there) throw new WorkflowDeployed(there, 'Undeploy it first')
 }
 
+/** `status`: of the deployment; null: there is none. */
+export const notDeployed = (status: string | null): Problem =>
+  new Problem(
+    409,
+    'not_deployed',
+    'The workflow is not deployed',
+    status === null ? 'Deploy a version first' : `Its deployment is ${status}`,
+  )
+
 export class WorkflowDeployed extends Problem {
   constructor({ _id, version, status }: AiDeploymentDocument, what: string) {
     super(

@@ -7,7 +7,7 @@ import { makeQueue } from '../../lib/queue.ts'
 import type { By } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { AiWorkflow, aiWorkflowOf, title } from './ai-workflows.ts'
-import { AiDeployment, deploymentOf } from './deployments.ts'
+import { AiDeployment, deploymentOf, notDeployed } from './deployments.ts'
 import { type AiRunDocument, insertRun, type RunTrigger } from './runs.ts'
 import { type AiWorkflowVersionDocument, specOf, versionNumbered } from './versions.ts'
 
@@ -19,14 +19,6 @@ export interface NewAiRun {
   /** By default a request. */
   trigger?: RunTrigger
 }
-
-const notDeployed = (status: string | null): Problem =>
-  new Problem(
-    409,
-    'not_deployed',
-    'The workflow is not deployed',
-    status === null ? 'Deploy a version first' : `Its deployment is ${status}`,
-  )
 
 /**
  * Accepts a run of the deployed version. It contends with the workflow's deletion and with undeployment: each writes the
@@ -81,7 +73,7 @@ const checks = new ExpressionPool(checksAtOnce)
 const inTurn = makeQueue(checksAtOnce)
 
 /** The input's JSON. Throws InvalidInput. */
-async function checkedInput(version: AiWorkflowVersionDocument, input: unknown): Promise<string> {
+export async function checkedInput(version: AiWorkflowVersionDocument, input: unknown): Promise<string> {
   const json = JSON.stringify(input)
   if (Buffer.byteLength(json) > runBounds.inputBytes || isDeeperThan(input, runBounds.depth))
     throw invalid('', `has more than 1 MiB, or more than ${runBounds.depth} levels`)

@@ -12,8 +12,16 @@ export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled
 export type RunState = (typeof runStates)[number]
 
 /** What started it. */
-export const runTriggers = ['manual', 'webhook'] as const
+export const runTriggers = ['manual', 'webhook', 'eval'] as const
 export type RunTrigger = (typeof runTriggers)[number]
+
+/** Which attempt at an eval case a run is. */
+export interface RunEval {
+  eval_id: string
+  case_id: string
+  /** From 1 on. */
+  repeat: number
+}
 
 /** Why a run failed. `node`: whose failure ended it. */
 export interface RunError {
@@ -35,6 +43,8 @@ export interface AiRunDocument {
   version: number
   spec_sha256: string
   trigger: RunTrigger
+  /** Of the trigger `eval` alone. */
+  eval?: RunEval
   /** What the bucket is made of; null: the run's id. */
   canary_key: string | null
   /** Which deployment takes the run, once there are two (lib/ai/canary.ts). */
@@ -67,6 +77,7 @@ const schema = new Schema<AiRunDocument>(
     version: { type: Number, required: true },
     spec_sha256: { type: String, required: true },
     trigger: { type: String, required: true, enum: runTriggers },
+    eval: Schema.Types.Mixed,
     canary_key: { type: String, default: null },
     bucket: { type: Number, required: true },
     status: { type: String, required: true, enum: runStates },
