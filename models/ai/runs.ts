@@ -1,4 +1,5 @@
 import mongoose, { type PipelineStage, Schema } from 'mongoose'
+import { metrics } from '../../lib/metrics.ts'
 import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { afterCommit, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
@@ -196,6 +197,8 @@ export async function endRun(
     const running = { tenant_id, run_id: _id, status: 'running' as const }
     await AiRunNode.updateMany(running, { $set: { status: 'cancelled', ended_at } })
     await closeLedger(tenant_id, { kind: 'run', id: _id }) // no call of a model comes after it
+    const tookSec = (ended_at.getTime() - ended.created_at.getTime()) / 1000
+    afterCommit(() => metrics.aiRunsEnded.observe({ trigger: ended.trigger, status }, tookSec))
   }, workflow_id)
 }
 
