@@ -4,6 +4,7 @@ import { aiCanaries } from './ai/canaries.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { aiRunMetrics } from './ai/run-metrics.ts'
+import { aiEvalRuns } from './ai/eval-runs.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { runnerCalls } from './ai/runner-calls.ts'
 import { makeDecisions } from './ai/decisions.ts'
@@ -143,6 +144,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiDeployments,
   ...aiCanaries,
   ...aiEvals,
+  ...aiEvalRuns,
   ...aiWebhooks,
   ...makeAiRuns(context),
   ...makeDecisions(context),

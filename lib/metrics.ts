@@ -30,6 +30,12 @@ export const metrics = {
     labelNames: ['kind', 'verb', 'state'] as const,
     buckets: seconds.long,
   }),
+  aiRunsEnded: new Histogram({
+    name: 'keelson_ai_run_duration_seconds',
+    help: 'From the acceptance of a run of an AI workflow to its end, by what started it and how it ended; of those that this process ended',
+    labelNames: ['trigger', 'status'] as const,
+    buckets: seconds.long,
+  }),
   activities: new Histogram({
     name: 'keelson_activity_duration_seconds',
     help: 'How long a step of a workflow ran, and whether it failed',

@@ -26,6 +26,8 @@ import { measured } from '../activities/measured.ts'
 import { makeOperationActivities } from '../activities/operations.ts'
 import { makeAiRunActivities, makeAiRunEndActivities } from '../activities/ai/runs.ts'
 import { makeAiValueActivities, makeAiWaitActivities } from '../activities/ai/waits.ts'
+import { makeAiEvalActivities } from '../activities/ai/evals.ts'
+import { openJudge } from '../activities/ai/judge.ts'
 import { makeAiDeploymentActivities } from '../activities/ai/deployments.ts'
 import { makeRagCollectionActivities } from '../activities/retrieval/collections.ts'
 import { makeRagStoreActivities } from '../activities/retrieval/stores.ts'
@@ -111,6 +113,7 @@ const worker = await Worker.create({
     ...makeAiRunEndActivities({ client }),
     ...makeAiWaitActivities({ client }),
     ...makeAiValueActivities(),
+    ...makeAiEvalActivities({ client, askJudge: openJudge(settings.KEELSON_MODELS_URL) }),
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),

@@ -1,6 +1,7 @@
 // All workflows, under their names in Temporal: <verb><Kind>.
 export * from './ai/deployments.ts'
 export { carryOutAiItems } from './ai/maps.ts'
+export { createAiEval } from './ai/evals.ts'
 export { runAiWorkflow } from './ai/runs.ts'
 export * from './compute/containers.ts'
 export * from './compute/hosts.ts'

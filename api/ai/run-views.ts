@@ -13,6 +13,10 @@ const shownOfRun = {
   version: z.int().min(1),
   spec_sha256: z.string(),
   trigger: z.enum(runTriggers),
+  eval: z
+    .strictObject({ eval_id: Id, case_id: Id, repeat: z.int().min(1) })
+    .nullable()
+    .describe('Which attempt at which eval case it is, if the trigger is `eval`'),
   canary_key: z.string().nullable().describe('As it was given with the run'),
   status: z.enum(runStates),
   error: z
@@ -81,6 +85,7 @@ export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> =
   version: run.version,
   spec_sha256: run.spec_sha256,
   trigger: run.trigger,
+  eval: run.eval ? { eval_id: run.eval.eval_id, case_id: run.eval.case_id, repeat: run.eval.repeat } : null,
   canary_key: run.canary_key,
   status: run.status,
   error: run.error && { code: run.error.code, message: run.error.message, node: run.error.node },

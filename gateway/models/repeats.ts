@@ -45,8 +45,12 @@ export async function repeatsOf(waiting: Waiting, grant: IssuedGrant, asked: Ask
   const key = request.headers[header]
   if (key === undefined) return none
   const { tenant_id, purpose, connector_id } = grant
-  if (purpose.kind !== 'run')
-    throw new CallRefused(403, 'call_key_not_allowed', `Only a workflow’s run may send \`${header}\``)
+  if (purpose.kind !== 'run' && purpose.kind !== 'eval')
+    throw new CallRefused(
+      403,
+      'call_key_not_allowed',
+      `Only a workflow’s run, and its evals, may send \`${header}\``,
+    )
   if (typeof key !== 'string' || !form.test(key))
     throw new CallRefused(400, 'invalid_request', `\`${header}\` has 1 to 200 of A-Z a-z 0-9 _ . / : -`)
   if (!endpoint.metered) return none

@@ -65,6 +65,20 @@ export const runBounds = {
   open: 1_000,
 } as const
 
+/** Bounds of running the eval cases of a workflow. */
+export const evalBounds = {
+  /** All repeats of all cases together: their record holds what each of them came to. */
+  runs: 1_000,
+  /** Runs under way at once. */
+  atOnce: 8,
+  /** Of a workflow, the newest ones. */
+  kept: 50,
+  /** JSON of an output that a judge reads. */
+  judgedBytes: 512 * 1024,
+  /** What is kept of a judge's reasons, and of a fault. */
+  reasonsChars: 1_000,
+} as const
+
 /** Whether objects and arrays are within each other deeper than that. Takes bounded time on any value. */
 export function isDeeperThan(value: unknown, most: number): boolean {
   if (typeof value !== 'object' || value === null) return false

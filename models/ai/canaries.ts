@@ -3,7 +3,7 @@ import { NotFound, Problem } from '../../lib/problem.ts'
 import { begin, type By } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
-import { type AiWorkflowDocument, lockAiWorkflow } from './ai-workflows.ts'
+import { lockAiWorkflow } from './ai-workflows.ts'
 import {
   acceptAiDeploymentDeletion,
   type DeploymentAccepted,
@@ -18,6 +18,7 @@ import {
   deploymentOf,
   notDeployed,
 } from './deployments.ts'
+import { needEvalPass } from './eval-gate.ts'
 
 // A canary is a second deployment of a workflow, which takes some of its runs (run-routes.ts). All of this locks the workflow, as
 // the acceptance of runs does: a run goes by the deployments before a change, or by those after it.
@@ -106,7 +107,7 @@ export const acceptPromotion = (by: By, workflow_id: string): Promise<Accepted<A
     const canary = await deploymentOf(tenant_id, workflow_id, 'canary')
     if (!canary) throw new NotFound(title)
     if (canary.status !== 'ready') throw notReady(canary)
-    needEvalPass(workflow)
+    await needEvalPass(workflow, canary)
     const primary = await deploymentOf(tenant_id, workflow_id, 'primary')
     if (!primary) throw notDeployed(null)
     const { operation } = await begin(by, aiDeploymentResource, primary._id, 'drain')
@@ -123,17 +124,6 @@ export const acceptPromotion = (by: By, workflow_id: string): Promise<Accepted<A
 
 const notReady = ({ status }: AiDeploymentDocument): Problem =>
   new Problem(409, 'canary_not_ready', 'The canary is not ready', `It is ${status}`)
-
-/** Throws `evals_not_passed` if the workflow needs passing evals: they cannot be run yet. */
-function needEvalPass({ require_eval_pass }: AiWorkflowDocument): void {
-  if (require_eval_pass)
-    throw new Problem(
-      409,
-      'evals_not_passed',
-      'The eval cases have not passed on this canary',
-      'The workflow has `require_eval_pass`',
-    )
-}
 
 /** A workflow has one canary. */
 export class CanaryExists extends Problem {

@@ -60,10 +60,16 @@ interface EndedRun {
   ended_at: Date
 }
 
-/** The runs of a deployment that ended since then, the newest first. An index has all that is read. */
+/** The runs of a deployment that ended since then, but for those of evals, the newest first. An index has all that is read. */
 const endedOf = async (tenant_id: string, deployment_id: string, since: Date): Promise<EndedRun[]> =>
   (await AiRun.find(
-    { tenant_id, deployment_id, ended_at: { $gte: since }, status: { $in: ['succeeded', 'failed'] } },
+    {
+      tenant_id,
+      deployment_id,
+      ended_at: { $gte: since },
+      status: { $in: ['succeeded', 'failed'] },
+      trigger: { $ne: 'eval' },
+    },
     { _id: 1, status: 1, started_at: 1, ended_at: 1 },
   )
     .sort({ ended_at: -1 })

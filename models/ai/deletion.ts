@@ -2,6 +2,7 @@ import { transaction } from '../database.ts'
 import { AiWorkflow, atRevisions, refusalOf } from './ai-workflows.ts'
 import { needUndeployed } from './deployments.ts'
 import { AiEvalCase } from './eval-cases.ts'
+import { needNoEval, removeEvals } from './evals.ts'
 import { leaveRuns } from './run-removal.ts'
 import { RunsInFlight } from './runs.ts'
 import { needUncalled } from './uses.ts'
@@ -9,9 +10,9 @@ import { AiWorkflowVersion } from './versions.ts'
 import { AiWebhook } from './webhooks.ts'
 
 /**
- * Deletes a workflow with its versions, eval cases and webhook; its runs are removed later. Open runs and its deployment keep
- * it, and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound,
- * RevisionDiffers, RunsInFlight, WorkflowDeployed, InUse.
+ * Deletes a workflow with its versions, eval cases, their results, and webhook; its runs are removed later. Open runs and its
+ * deployment keep it, and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any.
+ * Throws NotFound, RevisionDiffers, RunsInFlight, WorkflowDeployed, InUse, and OperationInProgress while its eval cases run.
  */
 export const deleteAiWorkflow = (
   { tenant_id }: { tenant_id: string },
@@ -26,8 +27,10 @@ export const deleteAiWorkflow = (
     if (gone.runs_open > 0) throw new RunsInFlight(gone.runs_open)
     if (!force) await needUncalled(gone)
     await needUndeployed(tenant_id, _id)
+    await needNoEval(tenant_id, _id)
     await leaveRuns(gone)
     await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
     await AiEvalCase.deleteMany({ tenant_id, workflow_id: _id })
+    await removeEvals({ tenant_id, workflow_id: _id }, 0)
     await AiWebhook.deleteOne({ _id, tenant_id })
   }, _id)

@@ -111,7 +111,7 @@ const checks = new ExpressionPool(checksAtOnce)
 const inTurn = makeQueue(checksAtOnce)
 
 /** The input's JSON. Throws InvalidInput. */
-async function checkedInput(version: AiWorkflowVersionDocument, input: unknown): Promise<string> {
+export async function checkedInput(version: AiWorkflowVersionDocument, input: unknown): Promise<string> {
   const json = JSON.stringify(input)
   if (Buffer.byteLength(json) > runBounds.inputBytes || isDeeperThan(input, runBounds.depth))
     throw invalid('', `has more than 1 MiB, or more than ${runBounds.depth} levels`)

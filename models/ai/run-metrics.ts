@@ -36,14 +36,17 @@ interface EndedRun {
   ended_at: Date
 }
 
-/** Of the runs that have ended since then. */
+/** Of the runs that have ended since then, but for those of evals. */
 export async function runMetricsOf(
   { _id: workflow_id, tenant_id }: { _id: string; tenant_id: string },
   since: Date,
 ): Promise<WorkflowMetrics> {
   // An index has all of these fields.
   const fields = { deployment_id: 1, version: 1, status: 1, started_at: 1, ended_at: 1 } as const
-  const ended = (await AiRun.find({ tenant_id, workflow_id, ended_at: { $gte: since } }, fields)
+  const ended = (await AiRun.find(
+    { tenant_id, workflow_id, ended_at: { $gte: since }, trigger: { $ne: 'eval' } },
+    fields,
+  )
     .sort({ ended_at: -1 })
     .limit(mostCounted + 1)
     .lean()) as EndedRun[]

@@ -1,4 +1,5 @@
 import mongoose, { type PipelineStage, Schema } from 'mongoose'
+import { metrics } from '../../lib/metrics.ts'
 import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { afterCommit, transaction } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
@@ -12,7 +13,7 @@ export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled
 export type RunState = (typeof runStates)[number]
 
 /** What started it. */
-export const runTriggers = ['manual', 'webhook', 'workflow'] as const
+export const runTriggers = ['manual', 'webhook', 'workflow', 'eval'] as const
 export type RunTrigger = (typeof runTriggers)[number]
 
 /** The node, or item of a map, of another run whose part a run is, and its attempt. */
@@ -21,6 +22,14 @@ export interface RunParent {
   node: string
   item: number | null
   attempt: number
+}
+
+/** Which attempt at an eval case a run is. */
+export interface RunEval {
+  eval_id: string
+  case_id: string
+  /** From 1 on. */
+  repeat: number
 }
 
 /** Why a run failed. `node`: whose failure ended it. */
@@ -43,6 +52,8 @@ export interface AiRunDocument {
   version: number
   spec_sha256: string
   trigger: RunTrigger
+  /** Of the trigger `eval` alone. */
+  eval?: RunEval
   /** What the bucket is made of; null: the run's id. */
   canary_key: string | null
   /** Which deployment takes the run, once there are two (lib/ai/canary.ts). */
@@ -82,6 +93,7 @@ const schema = new Schema<AiRunDocument>(
     version: { type: Number, required: true },
     spec_sha256: { type: String, required: true },
     trigger: { type: String, required: true, enum: runTriggers },
+    eval: Schema.Types.Mixed,
     canary_key: { type: String, default: null },
     bucket: { type: Number, required: true },
     status: { type: String, required: true, enum: runStates },
@@ -114,7 +126,7 @@ schema.index(
 )
 // All that is read of ended runs after each run of a canary (canary-looks.ts), and for metrics (run-metrics.ts): the runs
 // themselves may be large.
-const read = { status: 1, started_at: 1, _id: 1 } as const
+const read = { status: 1, started_at: 1, trigger: 1, _id: 1 } as const
 schema.index({ tenant_id: 1, deployment_id: 1, ended_at: -1, ...read })
 schema.index({ tenant_id: 1, workflow_id: 1, ended_at: -1, deployment_id: 1, version: 1, ...read })
 // The dispatcher queries these every second and every half minute.
@@ -239,6 +251,8 @@ export async function endRun(
       { $set: { cancel_requested_at: ended_at } },
     )
     await closeLedger(tenant_id, { kind: 'run', id: _id }) // no call of a model comes after it
+    const tookSec = (ended_at.getTime() - ended.created_at.getTime()) / 1000
+    afterCommit(() => metrics.aiRunsEnded.observe({ trigger: ended.trigger, status }, tookSec))
     return ended
   }, workflow_id)
 }

@@ -1,6 +1,9 @@
 import { describe, expect, test } from '@jest/globals'
 import { metricsPort } from '../../script/lib/roles.ts'
 import { newId } from '../../lib/ids.ts'
+import { insertDeployment } from '../support/ai/inserted-runs.ts'
+import { specOf } from '../support/ai/specs.ts'
+import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { hasMore, writer } from '../support/log-archive.ts'
@@ -43,7 +46,7 @@ describe.each(roles)('the %s', (role) => {
   })
 })
 
-test('metrics count requests, operations, steps, instances and archived output, without tenants', async () => {
+test('metrics count requests, operations, runs, steps, instances and archived output, without tenants', async () => {
   const counts = async () => ({
     requests: await sum('api', 'keelson_http_request_duration_seconds_count', {
       operation: 'POST /api/v1/containers',
@@ -60,6 +63,10 @@ test('metrics count requests, operations, steps, instances and archived output, 
       outcome: 'completed',
     }),
     ran: await sum('host', 'keelson_activity_duration_seconds_count', { activity: 'runContainerOnHost' }),
+    cancelled: await sum('worker', 'keelson_ai_run_duration_seconds_count', {
+      trigger: 'manual',
+      status: 'cancelled',
+    }),
     running: await sum('host', 'keelson_instances', { state: 'running' }),
     pieces: await sum('host', 'keelson_log_archived_pieces_total'),
     bytes: await sum('host', 'keelson_log_archived_bytes_total'),
@@ -68,10 +75,17 @@ test('metrics count requests, operations, steps, instances and archived output, 
   const tenant = await makeTenant()
   const { id } = await tenant.containers.make(writer(20_000, 'sleep 600'))
   await hasMore(id, 0)
+  const workflows = aiWorkflowsOf(tenant.owner)
+  const say = { kind: 'template', value: 'hello' }
+  const { id: workflow } = await workflows.published(specOf({ say }, { models: {} }))
+  await insertDeployment(tenant.id, workflow)
+  const run = await workflows.run(workflow, { text: 'hello' })
+  await workflows.askCancel(workflow, run.id)
+  await workflows.endOfRun(workflow, run.id)
   await eventually(async () => (await counts()).running > before.running)
   await eventually(async () => (await counts()).pieces > before.pieces)
   const after = await counts()
-  for (const name of ['requests', 'accepted', 'ended', 'decided', 'ran'] as const)
+  for (const name of ['requests', 'accepted', 'ended', 'decided', 'ran', 'cancelled'] as const)
     expect([name, after[name]]).toEqual([name, before[name] + 1])
   expect(after.bytes - before.bytes).toBeGreaterThan(2 ** 19)
 

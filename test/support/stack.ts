@@ -99,6 +99,7 @@ export const modelProviderPorts = {
   rankings: layout.apiPort + 79,
   runs: layout.apiPort + 84,
   tools: layout.apiPort + 89,
+  evals: layout.apiPort + 85,
 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 

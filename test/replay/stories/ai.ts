@@ -72,7 +72,28 @@ const fork = {
   all: { kind: 'merge', needs: ['a', 'b', 'beside'], take: 'list' },
 }
 
+/** A workflow with one eval case. */
+async function withCase(): Promise<string> {
+  const id = await published()
+  const assertion = { kind: 'equals', value: null }
+  await workflows.putEval(id, { name: 'says', input: { text: 'hello' }, assertion })
+  return id
+}
+
 export const aiStories: Stories = {
+  'createAiEval.judged': async () => {
+    const id = await withCase()
+    await (await workflows.deploy(id)).operation.success()
+    return (await workflows.runEvals(id)).operation
+  },
+  'createAiEval.cancelled': async () => {
+    const id = await withCase()
+    await insertDeployment(tenant.id, id)
+    const { operation } = await workflows.runEvals(id)
+    await eventually(async () => (await workflows.runs(id)).items.length === 1)
+    await operation.cancel()
+    return operation
+  },
   'createAiDeployment.ready': async () => (await workflows.deploy(await published())).operation,
   'createAiDeployment.cancelled': async () => {
     const { operation } = await workflows.deploy(await published())

@@ -42,6 +42,22 @@ export interface EvalCaseBody extends Json {
   min_pass: number
 }
 
+/** What a run of all eval cases came to. */
+export interface EvalResultBody extends Json {
+  id: string
+  deployment_id: string
+  verdict: 'passed' | 'failed' | 'inconclusive'
+  cases: {
+    name: string
+    verdict: string
+    passes: number
+    fails: number
+    errors: number
+    attempts: { run_id: string | null; outcome: string; reasons: string | null; error: Json | null }[]
+  }[]
+  tokens: number
+}
+
 /** One published version. */
 export interface VersionBody extends Json {
   version: number
@@ -158,6 +174,12 @@ export function aiWorkflowsOf(caller: Caller) {
       caller.ask('DELETE', `${path}/${id}/evals/${caseId}`),
     setEvalGate: (id: string, require_eval_pass: boolean): Promise<Answer> =>
       caller.ask('PUT', `${path}/${id}/eval-gate`, { require_eval_pass }),
+    askRunEvals: (id: string, body?: Json): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/evals/run`, body),
+    /** The request must be accepted. */
+    runEvals: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/evals/run`),
+    evalResults: (id: string, query = '') =>
+      caller.get<{ items: EvalResultBody[]; next: string | null }>(`${path}/${id}/evals/results${query}`),
     rotateWebhook: (id: string, body?: Json): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/webhook/rotate`, body),
     version: (id: string, version: number) => caller.get<VersionBody>(`${path}/${id}/versions/${version}`),

@@ -1,0 +1,60 @@
+import { runBounds } from '../../lib/ai/bounds.ts'
+import { bucketOf } from '../../lib/ai/canary.ts'
+import { newId } from '../../lib/ids.ts'
+import { NotFound, Problem } from '../../lib/problem.ts'
+import { transaction } from '../database.ts'
+import { AiWorkflow, title } from './ai-workflows.ts'
+import { AiDeployment, notDeployed } from './deployments.ts'
+import type { AiEvalDocument } from './evals.ts'
+import { checkedInput } from './run-acceptance.ts'
+import { type AiRunDocument, insertRun, type RunEval } from './runs.ts'
+import { versionNumbered } from './versions.ts'
+
+/**
+ * Accepts a run of an eval case on the eval's own deployment, whatever takes other runs. `note` writes the attempt in the
+ * same transaction. It contends with undeployment and with the workflow's deletion, as acceptAiRun does. Throws NotFound,
+ * InvalidInput, `not_deployed`, `too_many_runs`.
+ */
+export async function acceptEvalRun(
+  its: Pick<AiEvalDocument, 'tenant_id' | 'workflow_id' | 'deployment_id' | 'version' | 'requested_by'>,
+  which: RunEval,
+  input: unknown,
+  note: (run_id: string) => Promise<void>,
+): Promise<AiRunDocument> {
+  const { tenant_id, workflow_id, deployment_id, requested_by } = its
+  const version = await versionNumbered({ _id: workflow_id, tenant_id }, its.version)
+  const input_json = await checkedInput(version, input)
+  return transaction(async () => {
+    const held = await AiWorkflow.findOneAndUpdate(
+      { _id: workflow_id, tenant_id },
+      { $inc: { runs_open: 1 } },
+      { timestamps: false, returnDocument: 'after', projection: { runs_open: 1 } },
+    ).lean()
+    if (!held) throw new NotFound(title)
+    if (held.runs_open > runBounds.open)
+      throw new Problem(
+        409,
+        'too_many_runs',
+        'The workflow has too many open runs',
+        `At most ${runBounds.open}`,
+      )
+    const ready = { _id: deployment_id, tenant_id, status: 'ready' as const }
+    if (!(await AiDeployment.exists(ready))) throw notDeployed(null)
+    const _id = newId()
+    await note(_id)
+    return insertRun({
+      _id,
+      tenant_id,
+      workflow_id,
+      deployment_id,
+      version: version.version,
+      spec_sha256: version.spec_sha256,
+      trigger: 'eval',
+      eval: which,
+      canary_key: null,
+      bucket: bucketOf(workflow_id, _id),
+      requested_by,
+      input_json,
+    })
+  }, workflow_id)
+}
