@@ -61,7 +61,8 @@ const runKind: Kind<runs.RunSummary> = {
 
 /**
  * Carries on what was accepted: starts what the API did not start (it was killed, or Temporal was down), repeats cancels,
- * tells runs of decisions, and closes what has no workflow any more. Every worker runs one; starting, cancelling and closing are idempotent.
+ * tells runs of decisions, and closes what has no workflow any more. Every worker runs one; starting, cancelling, telling
+ * and closing are idempotent.
  */
 export function startDispatcher(client: Client, log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
@@ -110,8 +111,8 @@ function makeRound<T extends { _id: string }>(kind: Kind<T>, client: Client, log
 const lookBatch = 100
 
 /**
- * Which of these workflows run, in one query. Temporal answers it from an index that is a little late: what it does not name is
- * looked at once more, and what it names too long is looked at in the next round.
+ * Which of these workflows run, in one query. Temporal answers it from an index that is a little late: look at what it does
+ * not name; what it still names is looked at in a later round.
  */
 async function runningOf(client: Client, ids: string[]): Promise<Set<string>> {
   const named = ids.map((id) => `'${id}'`).join()

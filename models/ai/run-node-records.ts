@@ -23,7 +23,7 @@ export interface AiRunNodeDocument {
   _id: string
   tenant_id: string
   run_id: string
-  /** Its name; of an item, `itemName` of lib/ai/steps.ts. */
+  /** Its name; of an item, `itemName` of lib/ai/graph.ts. */
   node: string
   /** Of an item: its map and its place there. */
   map?: string
