@@ -2,6 +2,7 @@ import '../models/index.ts' // the rules by which operations are accepted
 import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
+import { aiRunRetries } from './ai/run-retries.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
@@ -139,6 +140,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiEvals,
   ...aiWebhooks,
   ...makeAiRuns(context),
+  ...aiRunRetries,
   ...hosts,
   ...limits,
   ...llmUsage,

@@ -25,6 +25,7 @@ const shownOfRun = {
   output_bytes: z.int().describe('Of the outputs of its nodes, and its own'),
   cancel_requested_at: Timestamp.nullable(),
   requested_by: Id.nullable(),
+  retry_of: Id.nullable().describe('The run whose input it has, and whose outputs it takes over; null: none'),
   created_at: Timestamp,
   started_at: Timestamp.nullable(),
   ended_at: Timestamp.nullable(),
@@ -40,6 +41,13 @@ const RunNodeView = z
     attempt: z.int().nullable().describe('The last one; null: it had none'),
     case: z.string().nullable().describe('What a switch chose'),
     output_bytes: z.int().nullable().describe('Null: it has no output'),
+    input_sha256: z
+      .string()
+      .nullable()
+      .describe(
+        'Names all on which the output depends: a retry takes over the output of a node with the same',
+      ),
+    reused_from: Id.nullable().describe('Of a retry: the run that made the output; null: this one'),
     error: z.strictObject({ code: z.string(), message: z.string() }).nullable(),
     started_at: Timestamp.nullable(),
     ended_at: Timestamp.nullable(),
@@ -74,6 +82,7 @@ export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> =
   output_bytes: run.output_bytes,
   cancel_requested_at: timeOrNull(run.cancel_requested_at),
   requested_by: run.requested_by,
+  retry_of: run.former_runs?.[0] ?? null,
   created_at: time(run.created_at),
   started_at: timeOrNull(run.started_at),
   ended_at: timeOrNull(run.ended_at),
@@ -85,6 +94,8 @@ const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView> => ({
   attempt: node.attempt,
   case: node.case,
   output_bytes: node.output?.bytes ?? null,
+  input_sha256: node.input_sha256 ?? null,
+  reused_from: node.reused_from ?? null,
   error: node.error && { code: node.error.code, message: node.error.message },
   started_at: timeOrNull(node.started_at),
   ended_at: timeOrNull(node.ended_at),

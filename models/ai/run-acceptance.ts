@@ -18,6 +18,8 @@ export interface NewAiRun {
   canary_key: string | null
   /** By default a request. */
   trigger?: RunTrigger
+  /** Of a retry: see AiRunDocument. */
+  former_runs?: string[]
 }
 
 const notDeployed = (status: string | null): Problem =>
@@ -35,7 +37,7 @@ const notDeployed = (status: string | null): Problem =>
 export async function acceptAiRun(
   { tenant_id, id: requested_by }: By,
   workflow_id: string,
-  { input, canary_key, trigger = 'manual' }: NewAiRun,
+  { input, canary_key, trigger = 'manual', former_runs }: NewAiRun,
 ): Promise<AiRunDocument> {
   const workflow = await aiWorkflowOf({ tenant_id }, workflow_id)
   const deployment = await deploymentOf(tenant_id, workflow_id)
@@ -70,6 +72,7 @@ export async function acceptAiRun(
       canary_key,
       bucket: bucketOf(workflow_id, canary_key ?? _id),
       requested_by,
+      ...(former_runs ? { former_runs } : {}),
       input_json,
     })
   }, workflow_id)

@@ -6,6 +6,7 @@ import type { Spec } from '../../lib/ai/spec.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
 import type { Begun, Ended, Given, NodeEnd } from '../../lib/runner-protocol.ts'
 import { transaction } from '../database.ts'
+import { inputHashOf, reusableNode, reuseNode } from './node-reuse.ts'
 import { AiRunNode, type AiRunNodeDocument, runNodeId } from './run-node-records.ts'
 import { keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
@@ -35,34 +36,47 @@ export async function beginNode(
   node: string,
   attempt: number,
 ): Promise<Begun> {
-  const { spec, plan } = await specOfRunner(runner)
+  const version = await versionOfRunner(runner)
+  const { spec, plan } = version
   const its = Object.hasOwn(spec.nodes, node) ? spec.nodes[node] : undefined
   if (!its) throw new NotFound('node')
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
+  const run = await runOfRunner(runner, run_id)
+  const needs = (its.needs ?? []).map((need) => edgeOf(need).from)
+  const uses = its.kind === 'merge' ? needs : []
+  const values = given(run, spec, [...(plan.nodes[node]?.uses ?? []), ...uses])
+  // Without values it fails, once the attempt has begun.
+  const input_sha256 = await values.then(
+    (they) => inputHashOf(version, node, they),
+    () => null,
+  )
   const record = await transaction(async () => {
-    await needOpen(runner, run_id, {})
     const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
+    const former = found || input_sha256 === null ? null : await reusableNode(run, node, input_sha256)
+    await needOpen(runner, run_id, countedBy(former?.output ?? null))
+    if (former) return reuseNode(run, former)
     if (found && (ended(found.status) || (found.attempt ?? 0) > attempt)) return found
     const started_at = new Date()
     return AiRunNode.findOneAndUpdate(
       { _id, tenant_id },
-      { $set: { status: 'running', attempt }, $setOnInsert: { run_id, node, started_at } },
+      {
+        $set: { status: 'running', attempt, ...(input_sha256 === null ? {} : { input_sha256 }) },
+        $setOnInsert: { run_id, node, started_at },
+      },
       { upsert: true, returnDocument: 'after' },
     ).lean()
   }, run_id)
   if (record?.status === 'succeeded' || record?.status === 'skipped')
     return { done: { status: record.status, case: record.case }, given: '{}', nodes: {} }
   if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another one has begun')
-  const needs = (its.needs ?? []).map((need) => edgeOf(need).from)
-  const uses = its.kind === 'merge' ? needs : []
-  return { done: null, ...(await given(runner, run_id, spec, [...(plan.nodes[node]?.uses ?? []), ...uses])) }
+  return { done: null, ...(await values) }
 }
 
 /** What the expressions of the run's output see. Throws NotFound. */
 export async function givenForOutput(runner: RunnerOf, run_id: string): Promise<Given> {
-  const { spec, plan } = await specOfRunner(runner)
-  return given(runner, run_id, spec, plan.output.uses)
+  const { spec, plan } = await versionOfRunner(runner)
+  return given(await runOfRunner(runner, run_id), spec, plan.output.uses)
 }
 
 /** Records how a node has ended. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
@@ -149,18 +163,21 @@ async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Promise<Ai
   return run
 }
 
-/** The spec and plan that a runner carries out. */
-async function specOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
+/** What a runner carries out. */
+async function versionOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
   const found = await versionNumbered({ _id: workflow_id, tenant_id }, version)
-  return { spec: specOf(found) as Spec, plan: planOf(found) }
+  return { tenant_id, uses: found.uses, spec: specOf(found) as Spec, plan: planOf(found) }
 }
 
-async function given(runner: RunnerOf, run_id: string, spec: Spec, names: string[]): Promise<Given> {
-  const { input_json } = await runOfRunner(runner, run_id)
+async function given(
+  { _id: run_id, tenant_id, input_json }: AiRunDocument,
+  spec: Spec,
+  names: string[],
+): Promise<Given> {
   const wanted = [...new Set(names)]
   const records = await AiRunNode.find({
     _id: { $in: wanted.map((name) => runNodeId(run_id, name)) },
-    tenant_id: runner.tenant_id,
+    tenant_id,
   }).lean()
   const bytes = records.map(({ output }) => output?.bytes ?? 0).reduce((sum, one) => sum + one, 0)
   if (bytes > evaluationBounds.inputBytes)

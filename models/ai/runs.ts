@@ -12,7 +12,7 @@ export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled
 export type RunState = (typeof runStates)[number]
 
 /** What started it. */
-export const runTriggers = ['manual', 'webhook'] as const
+export const runTriggers = ['manual', 'webhook', 'retry'] as const
 export type RunTrigger = (typeof runTriggers)[number]
 
 /** Why a run failed. `node`: whose failure ended it. */
@@ -46,6 +46,8 @@ export interface AiRunDocument {
   undispatched?: true
   cancel_requested_at: Date | null
   requested_by: string | null
+  /** Of a retry: the run that it retries, and those that that one retried, the latest first. */
+  former_runs?: string[]
   /** JSON of at most 1 MiB. */
   input_json: string
   output: StoredValue | null
@@ -74,6 +76,7 @@ const schema = new Schema<AiRunDocument>(
     undispatched: Boolean,
     cancel_requested_at: { type: Date, default: null },
     requested_by: { type: String, default: null },
+    former_runs: { type: [String], default: undefined },
     input_json: { type: String, required: true },
     output: { type: Schema.Types.Mixed, default: null },
     output_bytes: { type: Number, default: 0 },

@@ -45,6 +45,7 @@ export interface RunBody extends Json {
   input: unknown
   output: unknown
   output_bytes: number
+  retry_of: string | null
   ended_at: string | null
   nodes: RunNodeBody[]
 }
@@ -55,6 +56,8 @@ export interface RunNodeBody extends Json {
   attempt: number | null
   case: string | null
   output_bytes: number | null
+  input_sha256: string | null
+  reused_from: string | null
   error: { code: string; message: string } | null
 }
 
@@ -111,6 +114,14 @@ export function aiWorkflowsOf(caller: Caller) {
       caller.get<RunNodeBody & { output: unknown }>(`${path}/${id}/runs/${run}/nodes/${node}`),
     askCancel: (id: string, run: string): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/runs/${run}/cancel`),
+    askRetry: (id: string, run: string, headers?: Record<string, string>): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/runs/${run}/retry`, undefined, headers),
+    /** The retry must be accepted. */
+    async retry(id: string, run: string): Promise<RunBody> {
+      const { status, body } = await workflows.askRetry(id, run)
+      if (status !== 201) throw new Error(`${status} ${JSON.stringify(body)}`)
+      return body as RunBody
+    },
     /** Resolves with the ended run. Asks again while the API is away. */
     endOfRun: (id: string, run: string): Promise<RunBody> =>
       eventually(async () => {
