@@ -3,6 +3,7 @@ import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { aiRunRetries } from './ai/run-retries.ts'
+import { aiRunStreams } from './ai/run-streams.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
 import { aiWorkflowVersions } from './ai/versions.ts'
@@ -141,6 +142,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...aiWebhooks,
   ...makeAiRuns(context),
   ...aiRunRetries,
+  ...aiRunStreams,
   ...hosts,
   ...limits,
   ...llmUsage,

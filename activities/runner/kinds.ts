@@ -116,7 +116,7 @@ async function askModel(
   node: Of<'llm'>,
   { work, run, name, attempt, signal, evaluate }: Attempt,
 ): Promise<Ended> {
-  const { spec, api, callModel, pool, key } = work
+  const { spec, api, callModel, tokens, pool, key } = work
   const model = spec.models?.[node.model]
   if (!model) throw new NodeFault('not_found', `The version has no model ${node.model}`)
   if (node.tools) throw new NodeFault('not_built', 'Models do not call tools yet')
@@ -142,7 +142,9 @@ async function askModel(
   // has kept their answers; so each attempt adds at most one call, whether the one before was killed or its answer did not fit.
   for (let round = 0; ; round++) {
     const call = { path, body, token, key: `${name}/${round}` }
-    const { status, said } = await callModel(call, signal)
+    // Half a text can be read, half a JSON cannot.
+    const onText = (text: string) => tokens.say(run, { node: name, attempt, call: round, text })
+    const { status, said } = await callModel(call, signal, schema ? undefined : onText)
     if (status !== 200) throw refusalOf(status, said)
     try {
       return ended(await fitting(said))

@@ -34,7 +34,7 @@ const shownOfRun = {
 /** In lists: without values. */
 export const RunSummaryView = z.strictObject(shownOfRun).meta({ id: 'WorkflowRunSummary' })
 
-const RunNodeView = z
+export const RunNodeView = z
   .strictObject({
     node: z.string(),
     status: z.enum(runNodeStates),
@@ -88,7 +88,7 @@ export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> =
   ended_at: timeOrNull(run.ended_at),
 })
 
-const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView> => ({
+export const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView> => ({
   node: node.node,
   status: node.status,
   attempt: node.attempt,

@@ -133,6 +133,13 @@ export async function runOf(tenant_id: string, workflow_id: string, _id: string)
   return run
 }
 
+/** The same without its input. Throws NotFound. */
+export async function runSummaryOf(tenant_id: string, workflow_id: string, _id: string): Promise<RunSummary> {
+  const run = await AiRun.findOne({ _id, tenant_id, workflow_id }, withoutInput).lean()
+  if (!run) throw new NotFound('run')
+  return run
+}
+
 /** A workflow's runs before this one, the newest first. */
 export const runsBefore = (
   { tenant_id, _id: workflow_id }: { tenant_id: string; _id: string },

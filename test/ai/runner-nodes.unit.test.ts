@@ -35,7 +35,14 @@ async function outcome(
 ): Promise<Ended> {
   const { valid, ...faults } = await validate(specOf(nodes), lookups())
   if (!valid) throw new Error(JSON.stringify(faults))
-  const work = { api, callModel: never, pool, ...valid, key: `${count++}` }
+  const work = {
+    api,
+    callModel: never,
+    tokens: { say: never, sent: never },
+    pool,
+    ...valid,
+    key: `${count++}`,
+  }
   const ends = Object.entries(results).map(([node, { status }]): [string, NodeEnd] => [
     node,
     { status, case: cases[node] ?? null },

@@ -95,6 +95,7 @@ export const modelProviderPorts = {
   embeddings: layout.apiPort + 77,
   rankings: layout.apiPort + 79,
   runs: layout.apiPort + 84,
+  streams: layout.apiPort + 94,
 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 
