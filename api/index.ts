@@ -3,6 +3,7 @@ import { aiWorkflows } from './ai/ai-workflows.ts'
 import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { aiRunRetries } from './ai/run-retries.ts'
+import { aiRunSchedules } from './ai/run-schedules.ts'
 import { aiRunStreams } from './ai/run-streams.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { makeRunnerProtocol } from './ai/runner-protocol.ts'
@@ -143,6 +144,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeAiRuns(context),
   ...aiRunRetries,
   ...aiRunStreams,
+  ...aiRunSchedules,
   ...hosts,
   ...limits,
   ...llmUsage,

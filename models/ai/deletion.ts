@@ -3,13 +3,14 @@ import { AiWorkflow, atRevisions, refusalOf } from './ai-workflows.ts'
 import { needUndeployed } from './deployments.ts'
 import { AiEvalCase } from './eval-cases.ts'
 import { leaveRuns } from './run-removal.ts'
+import { AiSchedule } from './run-schedules.ts'
 import { RunsInFlight } from './runs.ts'
 import { needUncalled } from './uses.ts'
 import { AiWorkflowVersion } from './versions.ts'
 import { AiWebhook } from './webhooks.ts'
 
 /**
- * Deletes a workflow with its versions, eval cases and webhook; its runs are removed later. Open runs and its deployment keep
+ * Deletes a workflow with its versions, eval cases, webhook and schedule; its runs are removed later. Open runs and its deployment keep
  * it, and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any. Throws NotFound,
  * RevisionDiffers, RunsInFlight, WorkflowDeployed, InUse.
  */
@@ -30,4 +31,5 @@ export const deleteAiWorkflow = (
     await AiWorkflowVersion.deleteMany({ tenant_id, workflow_id: _id })
     await AiEvalCase.deleteMany({ tenant_id, workflow_id: _id })
     await AiWebhook.deleteOne({ _id, tenant_id })
+    await AiSchedule.deleteOne({ _id, tenant_id })
   }, _id)

@@ -12,7 +12,7 @@ export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled
 export type RunState = (typeof runStates)[number]
 
 /** What started it. */
-export const runTriggers = ['manual', 'webhook', 'retry'] as const
+export const runTriggers = ['manual', 'webhook', 'retry', 'schedule'] as const
 export type RunTrigger = (typeof runTriggers)[number]
 
 /** Why a run failed. `node`: whose failure ended it. */

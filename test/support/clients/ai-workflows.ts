@@ -141,6 +141,9 @@ export function aiWorkflowsOf(caller: Caller) {
       caller.ask('DELETE', `${path}/${id}/evals/${caseId}`),
     setEvalGate: (id: string, require_eval_pass: boolean): Promise<Answer> =>
       caller.ask('PUT', `${path}/${id}/eval-gate`, { require_eval_pass }),
+    setSchedule: (id: string, fields: Json): Promise<Answer> =>
+      caller.ask('PUT', `${path}/${id}/schedule`, fields),
+    endSchedule: (id: string): Promise<Answer> => caller.ask('DELETE', `${path}/${id}/schedule`),
     rotateWebhook: (id: string, body?: Json): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/webhook/rotate`, body),
     version: (id: string, version: number) => caller.get<VersionBody>(`${path}/${id}/versions/${version}`),
