@@ -5,6 +5,9 @@ import { aiDeployments } from './ai/deployments.ts'
 import { aiEvals } from './ai/evals.ts'
 import { aiRunMetrics } from './ai/run-metrics.ts'
 import { aiEvalRuns } from './ai/eval-runs.ts'
+import { aiRunRetries } from './ai/run-retries.ts'
+import { aiRunSchedules } from './ai/run-schedules.ts'
+import { aiRunStreams } from './ai/run-streams.ts'
 import { makeAiRuns } from './ai/runs.ts'
 import { runnerCalls } from './ai/runner-calls.ts'
 import { makeDecisions } from './ai/decisions.ts'
@@ -149,6 +152,9 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...makeAiRuns(context),
   ...makeDecisions(context),
   ...aiRunMetrics,
+  ...aiRunRetries,
+  ...aiRunStreams,
+  ...aiRunSchedules,
   ...hosts,
   ...limits,
   ...llmUsage,

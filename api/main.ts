@@ -11,6 +11,7 @@ import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { markDecisionTold } from '../models/ai/decisions.ts'
+import { watchRunChanges } from '../models/ai/run-changes.ts'
 import { runEnds } from '../models/ai/run-watch.ts'
 import { onRunAccepted } from '../models/ai/runs.ts'
 import { useBlobStores } from '../models/blobs.ts'
@@ -154,7 +155,10 @@ const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)
 serve(app, operations, settings, sockets, log)
 
 const scraped = await serveMetrics('api', settings, log)
-const watching = Promise.all([operationEnds, runEnds].map((ends) => ends.watch(log, stopping.signal)))
+const watching = Promise.all([
+  ...[operationEnds, runEnds].map((ends) => ends.watch(log, stopping.signal)),
+  watchRunChanges(log, stopping.signal),
+])
 const server = makeServer(limitBodies(app), settings, sockets, log)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
   log.info({ url: settings.KEELSON_API_URL }, 'ready'),

@@ -91,11 +91,27 @@ export const Passages = z.object({
 })
 export type Passages = z.infer<typeof Passages>
 
+/** A piece of what a model says, on its way to those who watch the run. */
+export const RunToken = z.strictObject({
+  /** A node, or an item of a map (`read-3`). */
+  node: z.string().max(67),
+  attempt: z.int().min(1),
+  /** Of a model, counted from 0 in the attempt. */
+  call: z.int().min(0),
+  text: z.string(),
+})
+export type RunToken = z.infer<typeof RunToken>
+
+export const RunTokens = z.strictObject({ tokens: z.array(RunToken).min(1).max(1_000) })
+
 /** The run's output. */
 export const RunOutput = z.strictObject({ output: Output })
 
 /** Of requests with an output: JSON in a text of JSON is at most twice as long. */
 export const outputBodyKib = 2 * 8 * 1024 + 1
+
+/** Of requests with tokens: what a runner lets wait (worker/runner/token-sender.ts), as JSON. */
+export const tokensBodyKib = 1024
 
 /** A runner's private key, as a JSON Web Key. */
 export const RunnerKey = z.strictObject({ ...PublicKey.shape, d: z.string().regex(/^[\w-]{43}$/) })

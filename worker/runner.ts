@@ -9,6 +9,7 @@ import { RunnerKey } from '../lib/runner-protocol.ts'
 import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
 import { DoorFault, makeModelCaller, makeRunnerApi, openPort } from './runner/door.ts'
+import { makeTokenSender } from './runner/token-sender.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
 // The runner of one version of an AI workflow: runs the nodes of its runs, in a container of the tenant's without a network.
@@ -55,6 +56,7 @@ await keepWorking(
     activities: makeNodesOnRunner({
       api,
       callModel: makeModelCaller(settings.KEELSON_RUNNER_DOOR),
+      tokens: makeTokenSender(api.giveTokens),
       pool,
       spec: spec as unknown as Spec,
       plan: plan as unknown as Plan,

@@ -1,5 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from '../lib/log.ts'
+import { beginDueRun, dueSchedules } from '../models/ai/run-schedules.ts'
 import { archivesToLookAt, lookAtArchive, pauseSilentArchives } from '../models/deploy/archive-bases.ts'
 import { tidyArchive, untidyArchives } from '../models/deploy/archive-segments.ts'
 import { beginDueBackup, beginVerification, unverifiedBackups } from '../models/deploy/backup-acceptance.ts'
@@ -12,7 +13,7 @@ const everyMs = 1_000
 const batch = 100
 const looks = 2
 
-/** Begins what is due: runs of scheduled tasks, backups, snapshots, bases of archives, and looks at old backups. Every worker looks; each begins once. */
+/** Begins what is due: runs of scheduled tasks and of AI workflows, backups, snapshots, bases of archives, and looks at old backups. Every worker looks; each begins once. */
 export function startTaskClock(log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
 
@@ -31,6 +32,7 @@ export function startTaskClock(log: Logger): { stop(): Promise<void> } {
     while (!stopping.signal.aborted) {
       try {
         await begin('a scheduled task', await dueTasks(batch), beginDue)
+        await begin('a scheduled run of an AI workflow', await dueSchedules(batch), beginDueRun)
         await begin('a backup', await dueBackups(batch), beginDueBackup)
         await begin('a snapshot of a store of retrieval', await dueSnapshots(batch), beginDueSnapshot)
         await begin('a base of an archive', await archivesToLookAt(batch), lookAtArchive)

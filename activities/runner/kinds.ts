@@ -128,7 +128,7 @@ async function retrieve(
 /** One turn of a model, or several if it calls tools. Its last answer is JSON of the node's schema, if it has one. */
 async function askModel(node: Of<'llm'>, its: Attempt): Promise<Ended> {
   const { work, run, name, attempt, calls, signal, evaluate } = its
-  const { spec, api, callModel, pool, key } = work
+  const { spec, api, callModel, tokens, pool, key } = work
   const model = spec.models?.[node.model]
   if (!model) throw new NodeFault('not_found', `The version has no model ${node.model}`)
   const messages: Message[] = []
@@ -160,7 +160,9 @@ async function askModel(node: Of<'llm'>, its: Attempt): Promise<Ended> {
     // Tools may have taken longer than a token lasts.
     const { token } = made === 0 ? grant : await api.modelGrant(run, node.model, signal)
     const call = { path, body: turns?.bodyOf(body) ?? body, token, key: `${calls}/${made}` }
-    const { status, said } = await callModel(call, signal)
+    // Half a text can be read; half a JSON, or half a call of a tool, cannot.
+    const onText = (text: string) => tokens.say(run, { node: name, attempt, call: made, text })
+    const { status, said } = await callModel(call, signal, schema || turns ? undefined : onText)
     if (status !== 200) throw refusalOf(status, said)
     if (await turns?.carriedOut(said)) continue
     try {

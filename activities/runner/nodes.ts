@@ -21,6 +21,7 @@ export function makeNodesOnRunner(work: RunnerWork) {
       const begun = await work.api.beginNode(run, node, attempt, signal)
       if (begun.done) return begun.done
       const end = await withoutNoValue(() => outcomeOf(work, { run, name: node, attempt, begun, signal }))
+      await work.tokens.sent(run) // they come before the node's end
       await work.api.endNode(run, node, attempt, end, signal)
       return answerOf(end)
     },

@@ -3,7 +3,7 @@ import type { Plan } from '../../lib/ai/plan.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
 import type { Asked, CallState, HttpCall, ToolCall } from '../../lib/runner-calls.ts'
 import type { Called, ItemEnd, OpenedMap } from '../../lib/runner-maps.ts'
-import type { Begun, Ended, Given, ModelGrant, Passages } from '../../lib/runner-protocol.ts'
+import type { Begun, Ended, Given, ModelGrant, Passages, RunToken } from '../../lib/runner-protocol.ts'
 
 /** The runner's part of the internal API, as nodes use it. */
 export interface RunApi extends CallingApi {
@@ -63,13 +63,25 @@ export interface ModelCall {
   key: string
 }
 
-/** Calls a model. Rejects if there is no answer. */
-export type CallModel = (call: ModelCall, signal: AbortSignal) => Promise<{ status: number; said: string }>
+/** Calls a model. With `onText` the answer streams, and `onText` gets its text. Rejects if there is no whole answer. */
+export type CallModel = (
+  call: ModelCall,
+  signal: AbortSignal,
+  onText?: (text: string) => void,
+) => Promise<{ status: number; said: string }>
+
+/** Tells those who watch a run what its models say. */
+export interface Tokens {
+  say(run: string, token: RunToken): void
+  /** Resolves when what was said until now is sent, or is lost. */
+  sent(run: string): Promise<void>
+}
 
 /** What a runner has for its nodes. */
 export interface RunnerWork {
   api: RunApi
   callModel: CallModel
+  tokens: Tokens
   pool: Pick<ExpressionPool, 'evaluate' | 'check'>
   spec: Spec
   plan: Plan

@@ -33,6 +33,7 @@ const shownOfRun = {
     .strictObject({ run_id: Id, node: z.string(), item: z.int().nullable() })
     .nullable()
     .describe('The node, or item of a map, of another run whose part it is'),
+  retry_of: Id.nullable().describe('The run whose input it has, and whose outputs it takes over; null: none'),
   created_at: Timestamp,
   started_at: Timestamp.nullable(),
   ended_at: Timestamp.nullable(),
@@ -41,13 +42,20 @@ const shownOfRun = {
 /** In lists: without values. */
 export const RunSummaryView = z.strictObject(shownOfRun).meta({ id: 'WorkflowRunSummary' })
 
-const RunNodeView = z
+export const RunNodeView = z
   .strictObject({
     node: z.string(),
     status: z.enum(runNodeStates),
     attempt: z.int().nullable().describe('The last one; null: it had none'),
     case: z.string().nullable().describe('What a switch chose'),
     output_bytes: z.int().nullable().describe('Null: it has no output'),
+    input_sha256: z
+      .string()
+      .nullable()
+      .describe(
+        'Names all on which the output depends: a retry takes over the output of a node with the same',
+      ),
+    reused_from: Id.nullable().describe('Of a retry: the run that made the output; null: this one'),
     error: z.strictObject({ code: z.string(), message: z.string() }).nullable(),
     asked: z
       .strictObject({ message: z.string(), deadline_at: Timestamp })
@@ -93,17 +101,20 @@ export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> =
   cancel_requested_at: timeOrNull(run.cancel_requested_at),
   requested_by: run.requested_by,
   parent: run.parent ? { run_id: run.parent.run_id, node: run.parent.node, item: run.parent.item } : null,
+  retry_of: run.former_runs?.[0] ?? null,
   created_at: time(run.created_at),
   started_at: timeOrNull(run.started_at),
   ended_at: timeOrNull(run.ended_at),
 })
 
-const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView> => ({
+export const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView> => ({
   node: node.node,
   status: node.status,
   attempt: node.attempt,
   case: node.case,
   output_bytes: node.output?.bytes ?? null,
+  input_sha256: node.input_sha256 ?? null,
+  reused_from: node.reused_from ?? null,
   error: node.error && { code: node.error.code, message: node.error.message },
   asked: node.asked ? { message: node.asked.message, deadline_at: time(node.asked.deadline_at) } : null,
   items: node.items ? { all: node.items.all, ended: node.items.ended, failed: node.items.failed } : null,

@@ -9,15 +9,18 @@ import {
   Given,
   ModelGrant,
   outputBodyKib,
+  tokensBodyKib,
   Passages,
   Retrieval,
   RunnerSpec,
   RunOutput,
+  RunTokens,
 } from '../../lib/runner-protocol.ts'
 import { endAttempt } from '../../models/ai/node-ends.ts'
 import { grantModel } from '../../models/ai/run-models.ts'
 import { beginNode, giveOutput, givenForOutput } from '../../models/ai/run-nodes.ts'
 import { retrieveForRun } from '../../models/ai/run-retrieval.ts'
+import { keepTokens } from '../../models/ai/run-tokens.ts'
 import { runnerSpecOf } from '../../models/ai/runners.ts'
 import { limits } from '../../models/retrieval/store-rules.ts'
 import { byId, Id } from '../fields.ts'
@@ -127,6 +130,21 @@ export const makeRunnerProtocol = ({
     async handle({ caller, params }) {
       own(caller, params.id)
       return grantModel(caller, params.run, params.alias)
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: `${runs}/tokens`,
+    permission: runnersOnly('a runner tells what the models of its own runs say'),
+    summary: 'Give pieces of text to those who watch a run',
+    params: ofRun,
+    body: RunTokens,
+    json_kib: tokensBodyKib,
+    responses: { 204: null },
+    async handle({ caller, params, body }) {
+      own(caller, params.id)
+      await keepTokens(caller, params.run, body.tokens)
     },
   }),
 

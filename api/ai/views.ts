@@ -9,6 +9,7 @@ import {
   aiDeploymentStates,
   deploymentsOf,
 } from '../../models/ai/deployments.ts'
+import { type AiScheduleDocument, scheduleOf } from '../../models/ai/run-schedules.ts'
 import { type AiWorkflowVersionDocument, specOf, useKinds } from '../../models/ai/versions.ts'
 import { type AiWebhookDocument, overlapOf, webhookOf } from '../../models/ai/webhooks.ts'
 import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
@@ -145,6 +146,45 @@ export const toWebhook = (webhook: AiWebhookDocument): z.output<typeof WebhookVi
   rotated_at: time(webhook.rotated_at),
 })
 
+export const ScheduleView = z
+  .strictObject({
+    frequency: z.string().describe('A cron expression of five fields'),
+    timezone: z.string(),
+    input: z.unknown().describe('Of each run'),
+    canary_key: z.string().nullable(),
+    overlaps: z.boolean().describe('Whether a run begins while the one before is open'),
+    next_at: Timestamp.nullable().describe('When it runs next; null: never'),
+    last: z
+      .strictObject({
+        due_at: Timestamp,
+        run_id: Id.nullable().describe('Null: it was skipped'),
+        skipped: z
+          .strictObject({ code: z.string(), message: z.string() })
+          .nullable()
+          .describe('Why it was skipped'),
+      })
+      .nullable()
+      .describe('What was due last; null: nothing yet'),
+  })
+  .meta({ id: 'WorkflowSchedule' })
+
+export const toSchedule = (schedule: AiScheduleDocument): z.output<typeof ScheduleView> => ({
+  frequency: schedule.frequency,
+  timezone: schedule.timezone,
+  input: JSON.parse(schedule.input_json) as unknown,
+  canary_key: schedule.canary_key,
+  overlaps: schedule.overlaps,
+  next_at: timeOrNull(schedule.next_at),
+  last: schedule.last && {
+    due_at: time(schedule.last.due_at),
+    run_id: schedule.last.run_id,
+    skipped: schedule.last.skipped && {
+      code: schedule.last.skipped.code,
+      message: schedule.last.skipped.message,
+    },
+  },
+})
+
 export const WorkflowView = z
   .strictObject({
     ...shown,
@@ -152,6 +192,7 @@ export const WorkflowView = z
     canary: CanaryView.nullable(),
     former_deployments: z.array(DeploymentView).describe('Replaced ones, until their open runs have ended'),
     webhook: WebhookView.nullable().describe('Null: it has no secret yet'),
+    schedule: ScheduleView.nullable().describe('Null: it has none'),
     spec: Json.describe('The draft'),
   })
   .meta({ id: 'Workflow' })
@@ -175,7 +216,11 @@ export const toSummary = (workflow: AiWorkflowDocument): z.output<typeof Workflo
 
 export async function toView(workflow: AiWorkflowDocument): Promise<z.output<typeof WorkflowView>> {
   const { tenant_id, _id } = workflow
-  const [deployments, webhook] = await Promise.all([deploymentsOf(tenant_id, _id), webhookOf(tenant_id, _id)])
+  const [deployments, webhook, schedule] = await Promise.all([
+    deploymentsOf(tenant_id, _id),
+    webhookOf(tenant_id, _id),
+    scheduleOf(tenant_id, _id),
+  ])
   const [primary, canary] = (['primary', 'canary'] as const).map((role) =>
     deployments.find((one) => one.role === role),
   )
@@ -185,6 +230,7 @@ export async function toView(workflow: AiWorkflowDocument): Promise<z.output<typ
     canary: canary ? toCanary(canary, await standingOf(canary)) : null,
     former_deployments: deployments.filter(({ role }) => role === 'former').map(toDeployment),
     webhook: webhook && toWebhook(webhook),
+    schedule: schedule && toSchedule(schedule),
     spec: draftOf(workflow),
   }
 }

@@ -7,7 +7,7 @@ import { transaction } from '../database.ts'
 import { acceptAiRun } from './run-acceptance.ts'
 import { writeEnds } from './run-items.ts'
 import { AiRunNode, runNodeId } from './run-node-records.ts'
-import { beginNode, needOpen, over, runOfRunner, type RunnerOf, specOfRunner } from './run-nodes.ts'
+import { beginNode, needOpen, over, runOfRunner, type RunnerOf, versionOfRunner } from './run-nodes.ts'
 import { keepValue, needValue, readValue, storeValue } from './run-values.ts'
 import { AiRun, type AiRunDocument, findRun, type RunParent } from './runs.ts'
 import { versionNumbered } from './versions.ts'
@@ -26,7 +26,7 @@ export async function callWorkflow(
   input_json: string,
 ): Promise<Called> {
   const { tenant_id, workflow_id } = runner
-  const { spec } = await specOfRunner(runner)
+  const { spec } = await versionOfRunner(runner)
   const named = stepNamed(spec.nodes, name)
   if (named?.step.kind !== 'workflow') throw new NotFound('node')
   if (await hasEnded(runner, run_id, name, attempt, named.item)) return { state: 'done' }
@@ -142,7 +142,7 @@ export async function takeChildOutput(
   if (!run) throw new NotFound('run')
   const { deployment_id: id, workflow_id, version } = run
   const runner = { id, tenant_id, workflow_id, version }
-  const { spec } = await specOfRunner(runner)
+  const { spec } = await versionOfRunner(runner)
   const named = stepNamed(spec.nodes, name)
   if (!named) throw new NotFound('node')
   const json = its.output ? await readValue(its.output) : 'null'

@@ -3,7 +3,7 @@ import type { NodeEnd } from '../../lib/runner-protocol.ts'
 import { transaction } from '../database.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { AiRunNode, type AiRunNodeDocument, type Decision, runNodeId } from './run-node-records.ts'
-import { needOpen, over, type RunnerOf, specOfRunner } from './run-nodes.ts'
+import { needOpen, over, type RunnerOf, versionOfRunner } from './run-nodes.ts'
 import { type AiRunDocument, runOf } from './runs.ts'
 
 // Decisions of people. The record is the truth: a decision ends its node at once, and the run's workflow is told of it then.
@@ -19,7 +19,7 @@ export async function askPerson(
   attempt: number,
   message: string,
 ): Promise<void> {
-  const { spec } = await specOfRunner(runner)
+  const { spec } = await versionOfRunner(runner)
   const its = Object.hasOwn(spec.nodes, node) ? spec.nodes[node] : undefined
   if (its?.kind !== 'approve') throw new NotFound('node')
   if (Buffer.byteLength(message) > messageBytes)

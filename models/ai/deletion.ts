@@ -4,14 +4,15 @@ import { needUndeployed } from './deployments.ts'
 import { AiEvalCase } from './eval-cases.ts'
 import { needNoEval, removeEvals } from './evals.ts'
 import { leaveRuns } from './run-removal.ts'
+import { AiSchedule } from './run-schedules.ts'
 import { RunsInFlight } from './runs.ts'
 import { needUncalled } from './uses.ts'
 import { AiWorkflowVersion } from './versions.ts'
 import { AiWebhook } from './webhooks.ts'
 
 /**
- * Deletes a workflow with its versions, eval cases, their results, and webhook; its runs are removed later. Open runs and its
- * deployment keep it, and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any.
+ * Deletes a workflow with its versions, eval cases, their results, webhook and schedule; its runs are removed later. Open runs and
+ * its deployment keep it, and so do workflows that call it, unless `force`. `revisions`: those that may be deleted; null: any.
  * Throws NotFound, RevisionDiffers, RunsInFlight, WorkflowDeployed, InUse, and OperationInProgress while its eval cases run.
  */
 export const deleteAiWorkflow = (
@@ -33,4 +34,5 @@ export const deleteAiWorkflow = (
     await AiEvalCase.deleteMany({ tenant_id, workflow_id: _id })
     await removeEvals({ tenant_id, workflow_id: _id }, 0)
     await AiWebhook.deleteOne({ _id, tenant_id })
+    await AiSchedule.deleteOne({ _id, tenant_id })
   }, _id)

@@ -21,6 +21,8 @@ export interface NewAiRun {
   trigger?: RunTrigger
   /** It becomes a part of another run. */
   called?: Called
+  /** Of a retry: see AiRunDocument. */
+  former_runs?: string[]
 }
 
 interface Called {
@@ -39,7 +41,7 @@ interface Called {
 export async function acceptAiRun(
   { tenant_id, id: requested_by }: By,
   workflow_id: string,
-  { input, canary_key, trigger = 'manual', called }: NewAiRun,
+  { input, canary_key, trigger = 'manual', called, former_runs }: NewAiRun,
 ): Promise<AiRunDocument> {
   const workflow = await aiWorkflowOf({ tenant_id }, workflow_id)
   const _id = newId()
@@ -76,6 +78,7 @@ export async function acceptAiRun(
         bucket,
         requested_by,
         input_json,
+        ...(former_runs ? { former_runs } : {}),
         ...called?.fields,
       })
     }, workflow_id).catch((error: unknown) => {

@@ -7,7 +7,15 @@ import { mapAtOnce } from '../../lib/queue.ts'
 import type { ItemEnd, OpenedMap } from '../../lib/runner-maps.ts'
 import { transaction } from '../database.ts'
 import { AiRunNode, type AiRunNodeDocument, runNodeId } from './run-node-records.ts'
-import { given, needOpen, needOpenRun, over, type RunnerOf, specOfRunner } from './run-nodes.ts'
+import {
+  given,
+  needOpen,
+  needOpenRun,
+  over,
+  runOfRunner,
+  type RunnerOf,
+  versionOfRunner,
+} from './run-nodes.ts'
 import { dropValues, keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
 
 // The items of maps. Each has a record until its map has ended, so that a further attempt of the map goes on with those that
@@ -23,7 +31,7 @@ export async function openItems(
   attempt: number,
   all: number,
 ): Promise<OpenedMap> {
-  const { spec } = await specOfRunner(runner)
+  const { spec } = await versionOfRunner(runner)
   const map = Object.hasOwn(spec.nodes, node) ? spec.nodes[node] : undefined
   if (map?.kind !== 'map') throw new NotFound('map')
   await noteItems(runner, run_id, node, attempt, all)
@@ -34,7 +42,7 @@ export async function openItems(
     status === 'failed' && error && insteadOf(map) === null ? [{ item, ...error }] : [],
   )
   return {
-    ...(await given(runner, run_id, spec, nodesOfItems(map))),
+    ...(await given(await runOfRunner(runner, run_id), spec, nodesOfItems(map))),
     ended: records.filter(({ status }) => status !== 'running').map(({ item = 0 }) => item),
     failed,
     begun: records.flatMap(({ item = 0, status, attempt: last }) =>
@@ -146,7 +154,7 @@ export async function gatherItems(
   const map = await AiRunNode.findOne({ _id, tenant_id, run_id }, { output: 0 }).lean()
   if (!map) throw new NotFound('node')
   if (map.status === 'succeeded') return
-  const { spec } = await specOfRunner(runner)
+  const { spec } = await versionOfRunner(runner)
   const instead = insteadOf(spec.nodes[node])
   const records = await AiRunNode.find(own(runner, run_id, node))
     .sort({ item: 1 })

@@ -34,6 +34,12 @@ export interface AiRunNodeDocument {
   /** What a switch chose. */
   case: string | null
   output: StoredValue | null
+  /** Names all on which its output depends (lib/ai/node-input.ts). Missing: it has not begun. */
+  input_sha256?: string
+  /** The run that made the output, if this one is a retry and has taken it over. */
+  reused_from?: string
+  /** Counts the retries that took its output over: the removal of its run contends with them. */
+  reuses?: number
   error: { code: string; message: string } | null
   /** Of a node that asks a person. */
   asked?: { message: string; deadline_at: Date }
@@ -60,6 +66,9 @@ const schema = new Schema<AiRunNodeDocument>(
     attempt: { type: Number, default: null },
     case: { type: String, default: null },
     output: { type: Schema.Types.Mixed, default: null },
+    input_sha256: String,
+    reused_from: String,
+    reuses: Number,
     error: { type: Schema.Types.Mixed, default: null },
     asked: Schema.Types.Mixed,
     decision: Schema.Types.Mixed,

@@ -2,11 +2,13 @@ import { evaluationBounds, runBounds } from '../../lib/ai/bounds.ts'
 import { edgeOf } from '../../lib/ai/graph.ts'
 import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
+import type { Plan } from '../../lib/ai/plan.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
 import { stepNamed } from '../../lib/ai/steps.ts'
 import type { Begun, Ended, Given, NodeAnswer, NodeEnd } from '../../lib/runner-protocol.ts'
 import { transaction } from '../database.ts'
+import { inputHashOf, reusableNode, reuseNode } from './node-reuse.ts'
 import { AiRunNode, type AiRunNodeDocument, openNodeStates, runNodeId } from './run-node-records.ts'
 import { keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
@@ -36,21 +38,32 @@ export async function beginNode(
   node: string,
   attempt: number,
 ): Promise<Begun> {
-  const { spec, plan } = await specOfRunner(runner)
+  const version = await versionOfRunner(runner)
+  const { spec } = version
   const named = stepNamed(spec.nodes, node)
   if (!named) throw new NotFound('node')
   const { map, item } = named
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
+  const run = await runOfRunner(runner, run_id)
+  // Items have the values of their map.
+  const values = map === null ? valuesOf(run, version, node) : null
+  // Without values it fails, once the attempt has begun.
+  const input_sha256 = await (values?.then(
+    (they) => inputHashOf(version, node, they),
+    () => null,
+  ) ?? null)
   const record = await transaction(async () => {
-    await needOpen(runner, run_id, {})
     const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
+    const former = found || input_sha256 === null ? null : await reusableNode(run, node, input_sha256)
+    await needOpen(runner, run_id, countedBy(former?.output ?? null))
+    if (former) return reuseNode(run, former)
     if (found && (ended(found.status) || (found.attempt ?? 0) > attempt)) return found
     const started_at = new Date()
     return AiRunNode.findOneAndUpdate(
       { _id, tenant_id },
       {
-        $set: { status: 'running', attempt },
+        $set: { status: 'running', attempt, ...(input_sha256 === null ? {} : { input_sha256 }) },
         $setOnInsert: { run_id, node, started_at, ...(map !== null && item !== null ? { map, item } : {}) },
       },
       { upsert: true, returnDocument: 'after' },
@@ -61,24 +74,31 @@ export async function beginNode(
     return { done: { status, case: record.case }, given: '{}', nodes: {} }
   }
   if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another one has begun')
+  return { done: null, ...(values ? await values : { given: '{}', nodes: {} }) }
+}
+
+/** What the expressions of a node see. A merge sees all that it needs. */
+function valuesOf(
+  run: AiRunDocument,
+  { spec, plan }: { spec: Spec; plan: Plan },
+  node: string,
+): Promise<Given> {
   const its = spec.nodes[node]
-  if (!its) return { done: null, given: '{}', nodes: {} }
-  const needs = (its.needs ?? []).map((need) => edgeOf(need).from)
-  const uses = its.kind === 'merge' ? needs : []
-  return { done: null, ...(await given(runner, run_id, spec, [...(plan.nodes[node]?.uses ?? []), ...uses])) }
+  const needs = its?.kind === 'merge' ? (its.needs ?? []).map((need) => edgeOf(need).from) : []
+  return given(run, spec, [...(plan.nodes[node]?.uses ?? []), ...needs])
 }
 
 /** What the expressions of a node see. Throws NotFound. */
 export async function givenForNode(runner: RunnerOf, run_id: string, node: string): Promise<Given> {
-  const { spec, plan } = await specOfRunner(runner)
-  if (!Object.hasOwn(spec.nodes, node)) throw new NotFound('node')
-  return given(runner, run_id, spec, plan.nodes[node]?.uses ?? [])
+  const version = await versionOfRunner(runner)
+  if (!Object.hasOwn(version.spec.nodes, node)) throw new NotFound('node')
+  return valuesOf(await runOfRunner(runner, run_id), version, node)
 }
 
 /** What the expressions of the run's output see. Throws NotFound. */
 export async function givenForOutput(runner: RunnerOf, run_id: string): Promise<Given> {
-  const { spec, plan } = await specOfRunner(runner)
-  return given(runner, run_id, spec, plan.output.uses)
+  const { spec, plan } = await versionOfRunner(runner)
+  return given(await runOfRunner(runner, run_id), spec, plan.output.uses)
 }
 
 /** Records how a node has ended. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
@@ -169,18 +189,22 @@ export async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Pro
   return run
 }
 
-/** The spec and plan that a runner carries out. */
-export async function specOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
+/** What a runner carries out. */
+export async function versionOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
   const found = await versionNumbered({ _id: workflow_id, tenant_id }, version)
-  return { spec: specOf(found) as Spec, plan: planOf(found) }
+  return { tenant_id, uses: found.uses, spec: specOf(found) as Spec, plan: planOf(found) }
 }
 
-export async function given(runner: RunnerOf, run_id: string, spec: Spec, names: string[]): Promise<Given> {
-  const { input_json } = await runOfRunner(runner, run_id)
+/** What expressions that name these nodes see. */
+export async function given(
+  { _id: run_id, tenant_id, input_json }: AiRunDocument,
+  spec: Spec,
+  names: string[],
+): Promise<Given> {
   const wanted = [...new Set(names)]
   const records = await AiRunNode.find({
     _id: { $in: wanted.map((name) => runNodeId(run_id, name)) },
-    tenant_id: runner.tenant_id,
+    tenant_id,
   }).lean()
   const bytes = records.map(({ output }) => output?.bytes ?? 0).reduce((sum, one) => sum + one, 0)
   if (bytes > evaluationBounds.inputBytes)

@@ -5,6 +5,7 @@ import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import type { AiWorkflowDocument } from './ai-workflows.ts'
 import { AiRunCall } from './run-calls.ts'
 import { AiRunNode } from './run-node-records.ts'
+import { AiRunTokens } from './run-tokens.ts'
 import { dropValues } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
 
@@ -39,6 +40,7 @@ export async function removeRuns(filter: QueryFilter<AiRunDocument>): Promise<nu
     .limit(atOnce)
     .lean()
   for (const { _id: run_id, tenant_id, output } of some) {
+    await AiRunTokens.deleteMany({ tenant_id, run_id })
     await transaction(async () => {
       const { deletedCount } = await AiRun.deleteOne({ _id: run_id, tenant_id })
       if (!deletedCount) return

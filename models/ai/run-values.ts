@@ -1,6 +1,7 @@
 import { evaluationBounds, isDeeperThan, runBounds } from '../../lib/ai/bounds.ts'
 import { Problem } from '../../lib/problem.ts'
-import { type BlobName, dropBlobs, keepBlob, readBlob, storeBlob } from '../blobs.ts'
+import { dropReferences, shareBlob } from '../blob-shares.ts'
+import { type BlobName, keepBlob, readBlob, storeBlob } from '../blobs.ts'
 
 /** The JSON of a node's output, or of a run's: a small one is in its record, a larger one is a blob. */
 export interface StoredValue {
@@ -40,10 +41,15 @@ export async function keepValue({ blob }: StoredValue): Promise<void> {
   if (blob) await keepBlob(blob)
 }
 
+/** Call in the transaction that adds a value of another record to one. */
+export async function shareValue({ blob }: StoredValue): Promise<void> {
+  if (blob) await shareBlob(blob)
+}
+
 /** Call in the transaction that removes the records of the values. */
 export async function dropValues(values: (StoredValue | null)[]): Promise<void> {
   const blobs = values.flatMap((value) => (value?.blob ? [value.blob] : []))
-  if (blobs.length > 0) await dropBlobs(blobs)
+  if (blobs.length > 0) await dropReferences(blobs)
 }
 
 /** The value's JSON. */

@@ -13,7 +13,7 @@ export const runStates = ['queued', 'running', 'succeeded', 'failed', 'cancelled
 export type RunState = (typeof runStates)[number]
 
 /** What started it. */
-export const runTriggers = ['manual', 'webhook', 'workflow', 'eval'] as const
+export const runTriggers = ['manual', 'webhook', 'workflow', 'eval', 'retry', 'schedule'] as const
 export type RunTrigger = (typeof runTriggers)[number]
 
 /** The node, or item of a map, of another run whose part a run is, and its attempt. */
@@ -72,6 +72,8 @@ export interface AiRunDocument {
   depth?: number
   /** Changes with each run that becomes a part of it: the acceptance contends with its end. */
   children?: number
+  /** Of a retry: the run that it retries, and those that that one retried, the latest first. */
+  former_runs?: string[]
   /** JSON of at most 1 MiB. */
   input_json: string
   output: StoredValue | null
@@ -105,6 +107,7 @@ const schema = new Schema<AiRunDocument>(
     parent_key: String,
     depth: Number,
     children: Number,
+    former_runs: { type: [String], default: undefined },
     input_json: { type: String, required: true },
     output: { type: Schema.Types.Mixed, default: null },
     output_bytes: { type: Number, default: 0 },
@@ -182,6 +185,13 @@ export const findRun = ({
   tenant_id,
 }: Pick<AiRunDocument, '_id' | 'tenant_id'>): Promise<RunSummary | null> =>
   AiRun.findOne({ _id, tenant_id }, withoutInput).lean()
+
+/** The same without its input. Throws NotFound. */
+export async function runSummaryOf(tenant_id: string, workflow_id: string, _id: string): Promise<RunSummary> {
+  const run = await AiRun.findOne({ _id, tenant_id, workflow_id }, withoutInput).lean()
+  if (!run) throw new NotFound('run')
+  return run
+}
 
 /** A workflow's runs before this one, the newest first. */
 export const runsBefore = (

@@ -1,17 +1,14 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
-import { importJWK } from 'jose'
-import { type Credential, requestToken } from '../../lib/party-tokens.ts'
-import { RunnerKey } from '../../lib/runner-protocol.ts'
 import { AiWorkflow } from '../../models/ai/ai-workflows.ts'
 import { AiRunNode } from '../../models/ai/run-node-records.ts'
 import { settleNode, skipNodes } from '../../models/ai/run-nodes.ts'
-import { type RunnerDocument, runnerVars } from '../../models/ai/runners.ts'
+import type { RunnerDocument } from '../../models/ai/runners.ts'
 import { AiRun, endRun } from '../../models/ai/runs.ts'
 import { insertDeployment } from '../support/ai/inserted-runs.ts'
+import { asking, succeeded } from '../support/ai/runner-calls.ts'
 import { specOf } from '../support/ai/specs.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
 import { eventually } from '../support/eventually.ts'
-import { facts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Runs that stay open, because their deployment has no container: what a runner may read and write of them, and what they
@@ -38,29 +35,6 @@ async function makeOpen(): Promise<{ id: string; runner: RunnerDocument }> {
   return { id, runner: await insertDeployment(tenant.id, id) }
 }
 
-async function credentialOf({ _id: id }: RunnerDocument): Promise<Credential> {
-  const { KEELSON_RUNNER_KEY: key = '' } = await runnerVars(tenant.id, id)
-  return { party: { kind: 'runner', id }, key: await importJWK(RunnerKey.parse(JSON.parse(key)), 'EdDSA') }
-}
-
-/** A runner that asks by hand. */
-async function asking(runner: RunnerDocument) {
-  const credential = await credentialOf(runner)
-  return async (method: string, path: string, body?: object) => {
-    const target = `/internal/v1/runners/${runner._id}/runs/${path}`
-    const answer = await fetch(new URL(target, facts().api_url), {
-      method,
-      headers: {
-        authorization: `Bearer ${await requestToken(credential, { method, target })}`,
-        ...(body ? { 'content-type': 'application/json' } : {}),
-      },
-      ...(body ? { body: JSON.stringify(body) } : {}),
-    })
-    const text = await answer.text()
-    return { status: answer.status, body: (text ? JSON.parse(text) : {}) as Record<string, unknown> }
-  }
-}
-const succeeded = (output: unknown) => ({ status: 'succeeded', case: null, output: JSON.stringify(output) })
 const openOf = async (id: string) =>
   (await AiWorkflow.findOne({ _id: id, tenant_id: tenant.id }).lean())?.runs_open
 

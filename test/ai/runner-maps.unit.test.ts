@@ -11,7 +11,7 @@ import { nodesOfItems, stepNamed } from '../../lib/ai/steps.ts'
 import { validate } from '../../lib/ai/validate.ts'
 import type { Fault, ItemEnd } from '../../lib/runner-maps.ts'
 import type { Ended } from '../../lib/runner-protocol.ts'
-import { never, noApi } from '../support/ai/runner-work.ts'
+import { never, noApi, noTokens } from '../support/ai/runner-work.ts'
 import { lookups, specOf } from '../support/ai/specs.ts'
 
 // What a runner does with the items of a map. The API is a stand-in that keeps their ends.
@@ -69,7 +69,7 @@ async function worker(nodes: Record<string, unknown>, options: Options) {
       return { state: 'done' }
     },
   }
-  const work: RunnerWork = { api, callModel, pool, ...valid, key: `map ${count++}` }
+  const work: RunnerWork = { api, callModel, tokens: noTokens, pool, ...valid, key: `map ${count++}` }
   return { work, given, ends, begun, called }
 }
 

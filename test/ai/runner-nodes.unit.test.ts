@@ -6,7 +6,7 @@ import { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
 import { validate } from '../../lib/ai/validate.ts'
 import type { Ended, NodeEnd } from '../../lib/runner-protocol.ts'
-import { never, noApi } from '../support/ai/runner-work.ts'
+import { never, noApi, noTokens } from '../support/ai/runner-work.ts'
 import { lookups, specOf } from '../support/ai/specs.ts'
 
 // What the nodes of a runner do with the values that they get.
@@ -25,7 +25,7 @@ async function outcome(
 ): Promise<Ended> {
   const { valid, ...faults } = await validate(specOf(nodes), lookups())
   if (!valid) throw new Error(JSON.stringify(faults))
-  const work = { api: noApi, callModel: never, pool, ...valid, key: `${count++}` }
+  const work = { api: noApi, callModel: never, tokens: noTokens, pool, ...valid, key: `${count++}` }
   const ends = Object.entries(results).map(([node, { status }]): [string, NodeEnd] => [
     node,
     { status, case: cases[node] ?? null },

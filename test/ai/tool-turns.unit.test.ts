@@ -5,7 +5,7 @@ import { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import { variablesJson } from '../../lib/ai/programs.ts'
 import { validate } from '../../lib/ai/validate.ts'
 import type { OfferedTool } from '../../lib/runner-calls.ts'
-import { noApi } from '../support/ai/runner-work.ts'
+import { noApi, noTokens } from '../support/ai/runner-work.ts'
 import { lookups, specOf } from '../support/ai/specs.ts'
 
 // A model that calls tools, in both APIs: the model's answers and the tools' are scripted.
@@ -74,7 +74,7 @@ async function play({
   }
   const begun = { done: null, given: variablesJson('{"text":"Hi"}', {}), nodes: {} }
   const task = { run: 'run', name: 'ask', attempt, begun, signal: new AbortController().signal }
-  const end = outcomeOf({ api, callModel, pool, ...valid, key: JSON.stringify(node) }, task)
+  const end = outcomeOf({ api, callModel, tokens: noTokens, pool, ...valid, key: JSON.stringify(node) }, task)
   return { end: await end.catch((error: unknown) => error), bodies, keys, called }
 }
 

@@ -12,6 +12,7 @@ import { tenantField } from '../../models/tenant-scope.ts'
 /** Models of the platform. Counters and turns have the tenant in their ids, by which they are removed. */
 const platforms = [
   'Attempt',
+  'BlobShare',
   'Counter',
   'DataKey',
   'IdentityTurn',

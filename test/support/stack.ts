@@ -100,6 +100,7 @@ export const modelProviderPorts = {
   runs: layout.apiPort + 84,
   tools: layout.apiPort + 89,
   evals: layout.apiPort + 85,
+  streams: layout.apiPort + 94,
 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 

@@ -2,7 +2,8 @@ import { once } from 'node:events'
 import { type IncomingMessage, request as ask } from 'node:http'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { z } from 'zod'
-import type { ModelCall } from '../../activities/runner/work.ts'
+import { readStreamed } from '../../activities/runner/streamed-answers.ts'
+import type { CallModel } from '../../activities/runner/work.ts'
 import { CallState } from '../../lib/runner-calls.ts'
 import { CodecKeys } from '../../lib/host-protocol.ts'
 import { makeQueue } from '../../lib/queue.ts'
@@ -16,6 +17,7 @@ import {
   ModelGrant,
   Passages,
   RunnerSpec,
+  type RunToken,
 } from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { untilItWorks } from '../retry.ts'
@@ -61,6 +63,8 @@ export async function openPort(door: string): Promise<string> {
 
 /** An output may have megabytes, on a quarter of a core. */
 const answersWithinMs = 30_000
+
+const tokensWithinMs = 5_000
 
 /** As many as a door lets through (worker/host/door.ts). */
 const requestsAtOnce = 8
@@ -155,6 +159,13 @@ export function makeRunnerApi(door: string, credential: Credential) {
           signal,
         }),
       ),
+    /** Once, and soon: a token that comes late is of no use. */
+    giveTokens: (run: string, tokens: RunToken[]): Promise<void> =>
+      call(`runs/${run}/tokens`, z.void(), {
+        method: 'POST',
+        body: { tokens },
+        signal: AbortSignal.timeout(tokensWithinMs),
+      }),
     giveOutput: (run: string, output: string, signal: AbortSignal): Promise<void> =>
       patiently(signal, () =>
         call(`runs/${run}/output`, z.void(), { method: 'PUT', body: { output }, signal }),
@@ -162,19 +173,32 @@ export function makeRunnerApi(door: string, credential: Credential) {
   }
 }
 
-/** Calls a model at the gateway for models. Throws DoorFault if there is no answer. */
-export function makeModelCaller(door: string) {
+/** Calls a model at the gateway for models. Throws DoorFault if there is no answer, or not all of one that streams. */
+export function makeModelCaller(door: string): CallModel {
   const inTurn = makeQueue(modelCallsAtOnce) // a map has several under way
-  return async ({ path, body, token, key }: ModelCall, signal: AbortSignal): Promise<Answer> => {
-    const sent = { method: 'POST', path, body: JSON.stringify(body), headers: { [callKeyHeader]: key } }
+  return async ({ path, body, token, key }, signal, onText) => {
+    const asked = onText ? { ...body, stream: true } : body
+    const sent = { method: 'POST', path, body: JSON.stringify(asked), headers: { [callKeyHeader]: key } }
+    const read = onText ? readingOf(path, onText) : readWhole
     try {
-      return await inTurn(() => send(door, sent, token, signal, null), signal)
+      return await inTurn(() => send(door, sent, token, signal, null, read), signal)
     } catch (cause) {
       signal.throwIfAborted()
       throw new DoorFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
     }
   }
 }
+
+/** A server that does not stream answers as usual. */
+const readingOf =
+  (path: string, onText: (text: string) => void): Read =>
+  async (answer) => {
+    if (!String(answer.headers['content-type']).startsWith('text/event-stream')) return readWhole(answer)
+    const streamed = readStreamed(path, onText)
+    for await (const piece of bounded(answer)) streamed.take(piece)
+    const { said, failed } = streamed.end()
+    return { status: failed ? 502 : (answer.statusCode ?? 0), said }
+  }
 
 const patiently = <T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
   untilItWorks('a request of a node', work, { signal, log: quiet, hopeless: isHopeless(signal) })
@@ -198,6 +222,7 @@ async function send(
   token: string,
   signal?: AbortSignal,
   withinMs: number | null = answersWithinMs,
+  read: Read = readWhole,
 ): Promise<Answer> {
   const signals = [...(signal ? [signal] : []), ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])]
   const asked = ask({
@@ -215,7 +240,7 @@ async function send(
   })
   asked.end(body)
   const [answer] = (await once(asked, 'response')) as [IncomingMessage]
-  return { status: answer.statusCode ?? 0, said: await bounded(answer) }
+  return read(answer)
 }
 
 interface Answer {
@@ -226,15 +251,21 @@ interface Answer {
 /** Values of 16 MiB as a text of JSON within JSON. A model's provider may answer with anything. */
 const mostAnswerBytes = 34 * 1024 ** 2
 
-async function bounded(answer: IncomingMessage): Promise<string> {
-  const pieces: Buffer[] = []
+async function* bounded(answer: IncomingMessage): AsyncGenerator<Buffer> {
   let bytes = 0
   for await (const piece of answer as AsyncIterable<Buffer>) {
     bytes += piece.length
     if (bytes > mostAnswerBytes) throw new DoorFault(413, 'too_large', 'The answer is too large')
-    pieces.push(piece)
+    yield piece
   }
-  return Buffer.concat(pieces).toString()
+}
+
+type Read = (answer: IncomingMessage) => Promise<Answer>
+
+async function readWhole(answer: IncomingMessage): Promise<Answer> {
+  const pieces: Buffer[] = []
+  for await (const piece of bounded(answer)) pieces.push(piece)
+  return { status: answer.statusCode ?? 0, said: Buffer.concat(pieces).toString() }
 }
 
 const Refusal = z.object({ code: z.string(), title: z.string() })

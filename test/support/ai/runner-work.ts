@@ -1,4 +1,4 @@
-import type { RunApi } from '../../../activities/runner/work.ts'
+import type { RunApi, Tokens } from '../../../activities/runner/work.ts'
 
 export const never = (): never => {
   throw new Error('nothing is asked here')
@@ -20,3 +20,6 @@ export const noApi: RunApi = {
   givenForNode: never,
   callWorkflow: never,
 }
+
+/** Nobody watches the runs. */
+export const noTokens: Tokens = { say: () => {}, sent: async () => {} }

@@ -76,6 +76,7 @@ export interface RunBody extends Json {
   input: unknown
   output: unknown
   output_bytes: number
+  retry_of: string | null
   ended_at: string | null
   nodes: RunNodeBody[]
 }
@@ -86,6 +87,8 @@ export interface RunNodeBody extends Json {
   attempt: number | null
   case: string | null
   output_bytes: number | null
+  input_sha256: string | null
+  reused_from: string | null
   error: { code: string; message: string } | null
   asked: { message: string; deadline_at: string } | null
   items: { all: number; ended: number; failed: number } | null
@@ -155,6 +158,14 @@ export function aiWorkflowsOf(caller: Caller) {
       caller.ask('POST', `${path}/${id}/runs/${run}/cancel`),
     askDecision: (id: string, run: string, node: string, body: object): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/runs/${run}/nodes/${node}/decision`, { ...body }),
+    askRetry: (id: string, run: string, headers?: Record<string, string>): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/runs/${run}/retry`, undefined, headers),
+    /** The retry must be accepted. */
+    async retry(id: string, run: string): Promise<RunBody> {
+      const { status, body } = await workflows.askRetry(id, run)
+      if (status !== 201) throw new Error(`${status} ${JSON.stringify(body)}`)
+      return body as RunBody
+    },
     /** Resolves with the ended run. Asks again while the API is away. */
     endOfRun: (id: string, run: string): Promise<RunBody> =>
       eventually(async () => {
@@ -180,6 +191,9 @@ export function aiWorkflowsOf(caller: Caller) {
     runEvals: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/evals/run`),
     evalResults: (id: string, query = '') =>
       caller.get<{ items: EvalResultBody[]; next: string | null }>(`${path}/${id}/evals/results${query}`),
+    setSchedule: (id: string, fields: Json): Promise<Answer> =>
+      caller.ask('PUT', `${path}/${id}/schedule`, fields),
+    endSchedule: (id: string): Promise<Answer> => caller.ask('DELETE', `${path}/${id}/schedule`),
     rotateWebhook: (id: string, body?: Json): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/webhook/rotate`, body),
     version: (id: string, version: number) => caller.get<VersionBody>(`${path}/${id}/versions/${version}`),

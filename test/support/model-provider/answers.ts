@@ -97,8 +97,10 @@ export function chat({ body, figures, says = text }: Asked): object {
   }
 }
 
+const piecesOf = (says: string | undefined): string[] => (says === undefined ? said.pieces : [says])
+
 /** The events of a stream, one by one. */
-export function chatEvents({ body, figures }: Asked): string[] {
+export function chatEvents({ body, figures, says }: Asked): string[] {
   const { tool } = said
   const asksUsage = Object(body['stream_options']).include_usage === true
   const base = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: body['model'] }
@@ -111,7 +113,7 @@ export function chatEvents({ body, figures }: Asked): string[] {
         ...tool.arguments.map((piece) => call({ function: { arguments: piece } })),
         chunk({}, 'tool_calls'),
       ]
-    : [...said.pieces.map((piece) => chunk({ content: piece })), chunk({}, 'stop')]
+    : [...piecesOf(says).map((piece) => chunk({ content: piece })), chunk({}, 'stop')]
   const usage = ofChat(figures)
   return [
     chunk({ role: 'assistant' }),

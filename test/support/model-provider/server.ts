@@ -15,7 +15,7 @@ export interface AskedProvider {
 /** How a provider treats one request. */
 export interface Treatment {
   figures?: answers.Figures
-  /** The text of a chat that does not stream. */
+  /** The text of a chat. */
   says?: string
   /** Instead of an answer; null: never. */
   status?: number | null
