@@ -39,7 +39,7 @@ describe('an AI workflow', () => {
     expect(got).toEqual(body)
     expect(JSON.stringify(got.spec)).toBe(JSON.stringify(draft))
     const [listed] = await workflows.list(`?name=${got.name}&status=draft`)
-    const { spec: _, deployment: __, webhook: ___, ...rest } = body
+    const { spec: _, deployment: __, webhook: ___, schedule: ____, ...rest } = body
     expect(listed).toEqual(rest)
     expect(await workflows.list('?q=answers mail')).toHaveLength(1)
     expect(await workflows.delete(id)).toMatchObject({ status: 204 })
