@@ -58,5 +58,11 @@ test('every resource of a tenant can be deleted, or goes with its parent', () =>
   const without = allResources().filter(
     ({ of_platform, states }) => !of_platform && states.from('delete').length === 0,
   )
-  expect(without.map(({ kind }) => kind).toSorted()).toEqual(['artifact', 'build', 'deployment', 'task_run'])
+  expect(without.map(({ kind }) => kind).toSorted()).toEqual([
+    'ai_eval',
+    'artifact',
+    'build',
+    'deployment',
+    'task_run',
+  ])
 })

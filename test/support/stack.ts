@@ -101,6 +101,7 @@ export const modelProviderPorts = {
   tools: layout.apiPort + 89,
   evals: layout.apiPort + 85,
   streams: layout.apiPort + 94,
+  examples: layout.apiPort + 93,
 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 
