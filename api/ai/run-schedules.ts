@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { isDeeperThan, runBounds } from '../../lib/ai/bounds.ts'
 import { InvalidInput, PermissionDenied } from '../../lib/problem.ts'
+import { aiWorkflowOf } from '../../models/ai/ai-workflows.ts'
 import { removeSchedule, setSchedule } from '../../models/ai/run-schedules.ts'
 import { needTiming, timingFields } from '../deploy/timing.ts'
 import { byId } from '../fields.ts'
@@ -24,6 +25,7 @@ export const aiRunSchedules = [
     }),
     responses: { 200: ScheduleView },
     async handle({ caller, params, body: { input = null, ...fields } }) {
+      await aiWorkflowOf(caller, params.id)
       // Its runs are started by who sets it.
       if (!caller.permissions.has('workflows:run')) throw new PermissionDenied('workflows:run')
       needTiming(fields)

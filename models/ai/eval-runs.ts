@@ -1,12 +1,9 @@
-import { runBounds } from '../../lib/ai/bounds.ts'
 import { bucketOf } from '../../lib/ai/canary.ts'
 import { newId } from '../../lib/ids.ts'
-import { NotFound, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
-import { AiWorkflow, title } from './ai-workflows.ts'
 import { AiDeployment, notDeployed } from './deployments.ts'
 import type { AiEvalDocument } from './evals.ts'
-import { checkedInput } from './run-acceptance.ts'
+import { checkedInput, countOpenRun } from './run-acceptance.ts'
 import { type AiRunDocument, insertRun, type RunEval } from './runs.ts'
 import { versionNumbered } from './versions.ts'
 
@@ -25,19 +22,7 @@ export async function acceptEvalRun(
   const version = await versionNumbered({ _id: workflow_id, tenant_id }, its.version)
   const input_json = await checkedInput(version, input)
   return transaction(async () => {
-    const held = await AiWorkflow.findOneAndUpdate(
-      { _id: workflow_id, tenant_id },
-      { $inc: { runs_open: 1 } },
-      { timestamps: false, returnDocument: 'after', projection: { runs_open: 1 } },
-    ).lean()
-    if (!held) throw new NotFound(title)
-    if (held.runs_open > runBounds.open)
-      throw new Problem(
-        409,
-        'too_many_runs',
-        'The workflow has too many open runs',
-        `At most ${runBounds.open}`,
-      )
+    await countOpenRun(tenant_id, workflow_id)
     const ready = { _id: deployment_id, tenant_id, status: 'ready' as const }
     if (!(await AiDeployment.exists(ready))) throw notDeployed(null)
     const _id = newId()

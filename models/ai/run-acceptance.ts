@@ -52,19 +52,7 @@ export async function acceptAiRun(
     const accepted = await transaction(async () => {
       const before = await called?.hold()
       if (before) return before
-      const held = await AiWorkflow.findOneAndUpdate(
-        { _id: workflow_id, tenant_id },
-        { $inc: { runs_open: 1 } },
-        { timestamps: false, returnDocument: 'after', projection: { runs_open: 1 } },
-      ).lean()
-      if (!held) throw new NotFound(title)
-      if (held.runs_open > runBounds.open)
-        throw new Problem(
-          409,
-          'too_many_runs',
-          'The workflow has too many open runs',
-          `At most ${runBounds.open}`,
-        )
+      await countOpenRun(tenant_id, workflow_id)
       if (!isSame(routes, await routesOf(workflow, bucket, called?.version))) throw new RoutesChanged()
       return insertRun({
         _id,
@@ -87,6 +75,23 @@ export async function acceptAiRun(
     })
     if (accepted) return accepted
   }
+}
+
+/** Counts one more open run, and holds the workflow until the transaction ends. Throws NotFound, `too_many_runs`. */
+export async function countOpenRun(tenant_id: string, workflow_id: string): Promise<void> {
+  const held = await AiWorkflow.findOneAndUpdate(
+    { _id: workflow_id, tenant_id },
+    { $inc: { runs_open: 1 } },
+    { timestamps: false, returnDocument: 'after', projection: { runs_open: 1 } },
+  ).lean()
+  if (!held) throw new NotFound(title)
+  if (held.runs_open > runBounds.open)
+    throw new Problem(
+      409,
+      'too_many_runs',
+      'The workflow has too many open runs',
+      `At most ${runBounds.open}`,
+    )
 }
 
 /** While the input was checked, a canary came, went, was promoted, or took another weight. The transaction is rolled back. */
