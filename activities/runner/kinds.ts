@@ -81,6 +81,8 @@ async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
       return asWaiting({ message: await attempt.evaluate('/message', { text: node.message }) })
     case 'workflow':
       return asWaiting({}) // the run's workflow has callWorkflowOnRunner evaluate its input
+    default:
+      return node satisfies never
   }
 }
 
