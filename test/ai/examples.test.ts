@@ -42,7 +42,7 @@ let provider: ModelProvider
 let tenant: TestTenant
 beforeAll(async () => {
   provider = await startModelProvider(
-    () => ({ says: answerTo(JSON.stringify(provider.asked.at(-1)?.body['messages'])) }),
+    (_, __, { messages }) => (messages ? { says: answerTo(JSON.stringify(messages)) } : {}),
     modelProviderPorts.examples,
   )
   tenant = await makeTenant()

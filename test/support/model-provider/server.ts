@@ -35,10 +35,10 @@ export interface Treatment {
 /**
  * A provider of models whose answers a test scripts: a server that speaks the APIs of OpenAI and Anthropic below `/v1`, OpenAI's
  * where Google has it, and the ranking of texts that Cohere, Jina and vLLM have.
- * `treat` says how it treats a request, by its model and the number of requests for it, from 1. `onPort`: default, any.
+ * `treat` says how it treats a request, by its model, the number of requests for it, from 1, and its body. `onPort`: default, any.
  */
 export async function startModelProvider(
-  treat: (model: string, count: number) => Treatment = () => ({}),
+  treat: (model: string, count: number, body: Record<string, unknown>) => Treatment = () => ({}),
   onPort = 0,
 ) {
   const asked: AskedProvider[] = []
@@ -57,7 +57,7 @@ export async function startModelProvider(
       if (!res.writableFinished) left.add(model)
     })
     const count = asked.filter((one) => one.body['model'] === body['model']).length
-    const treatment = treat(model, count)
+    const treatment = treat(model, count, body)
     if (treatment.status === null) return
     if (treatment.status !== undefined) {
       const error = { message: 'The provider says no', type: 'provider_says_no', param: null, code: null }
