@@ -51,6 +51,10 @@ async function worker(nodes: Record<string, unknown>, options: Options) {
   const called: [string, number, string][] = []
   const api: RunnerWork['api'] = {
     ...noApi,
+    async callHttp(_, node, attempt, asked) {
+      called.push([`${node} ${asked.key}`, attempt, asked.url])
+      return { state: 'done', output: '{"status":200,"headers":{},"body":1}', is_error: false }
+    },
     modelGrant: async () => ({ token: 'token', provider: 'openai' }),
     async beginNode(_, node, attempt) {
       begun.push(`${node} ${attempt}`)
@@ -273,6 +277,19 @@ describe('a map of calls', () => {
       },
     )
     expect([(fault as Error | null)?.name, ends]).toEqual(['AbortError', []])
+  })
+
+  test('has its requests made under the names of its items', async () => {
+    const http = { kind: 'http', method: 'GET', url: 'https://example.com/${item}' }
+    const { ends, called } = await mapped(
+      { items: 'input.tags', at_once: 1, do: http },
+      { input: tags(2), before: { begun: [{ item: 1, attempt: 1 }] } },
+    )
+    expect(outputs(ends)).toEqual([0, 1].map(() => ({ status: 200, headers: {}, body: 1 })))
+    expect(called).toEqual([
+      ['all-0 all-0/http', 1, 'https://example.com/t0'],
+      ['all-1 all-1/http', 2, 'https://example.com/t1'],
+    ])
   })
 
   test('fails as before if an item has failed in a former attempt', async () => {
