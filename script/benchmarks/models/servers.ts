@@ -1,5 +1,5 @@
-// What the model gateway is measured with: `node servers.ts provider PORT`, and `node servers.ts proxy PORT TARGET`, a
-// reverse proxy that does nothing but pass bytes on.
+// What the model gateway is measured with: `node servers.ts provider PORT [at-once]`, which streams as models write or all at
+// once, and `node servers.ts proxy PORT TARGET`, a reverse proxy that does nothing but pass bytes on.
 import http from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 
@@ -21,7 +21,11 @@ const chunk = (fields: object): string =>
   `data: ${JSON.stringify({ id: 'chatcmpl-1', object: 'chat.completion.chunk', model: 'gpt-4o', ...fields })}\n\n`
 const piece = chunk({ choices: [{ index: 0, delta: { content: 'word ' } }], usage: null })
 
-async function provide(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
+async function provide(
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  everyMs: number,
+): Promise<void> {
   const chunks: Buffer[] = []
   for await (const part of request as AsyncIterable<Buffer>) chunks.push(part)
   const { stream } = JSON.parse(Buffer.concat(chunks).toString()) as { stream?: boolean }
@@ -29,7 +33,7 @@ async function provide(request: http.IncomingMessage, response: http.ServerRespo
   if (!stream) return void response.end(answer)
   for (let i = 0; i < pieces; i++) {
     response.write(piece)
-    await delay(pieceEveryMs)
+    if (everyMs > 0) await delay(everyMs)
   }
   response.end(`${chunk({ choices: [], usage })}data: [DONE]\n\n`)
 }
@@ -48,7 +52,7 @@ if (import.meta.main) {
   const [kind, port, target = ''] = process.argv.slice(2)
   http
     .createServer((request, response) => {
-      if (kind === 'provider') void provide(request, response)
+      if (kind === 'provider') void provide(request, response, target === 'at-once' ? 0 : pieceEveryMs)
       else pass(request, response, target)
     })
     .listen(Number(port), '127.0.0.1', 4_096)

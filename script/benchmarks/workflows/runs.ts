@@ -31,7 +31,7 @@ interface Run {
 export async function workflowRuns(stack: Stack, port: number): Promise<Row[]> {
   const provider = spawn(
     process.execPath,
-    ['script/benchmarks/models/servers.ts', 'provider', String(port)],
+    ['script/benchmarks/models/servers.ts', 'provider', String(port), 'at-once'],
     { cwd: repository, stdio: ['ignore', 'ignore', 'inherit'] },
   )
   const url = `http://127.0.0.1:${port}/v1`
