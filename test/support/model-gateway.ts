@@ -17,7 +17,7 @@ import type { Purpose } from '../../models/llm/purposes.ts'
 import { type Fallback, issueToken } from '../../models/llm/tokens.ts'
 import { embedderFolder } from './embedder.ts'
 import { eventually } from './eventually.ts'
-import { accepts, freePort } from './own-api.ts'
+import { isReady, onFreePort } from './own-api.ts'
 import { layout, stackSettings } from './stack.ts'
 
 /** Settings of a model gateway for a provider at this port. */
@@ -53,8 +53,10 @@ export const openGateway = (
   )
 
 /** A model gateway as a process of its own, which a test can kill. */
-export async function startGateway(settings: Record<string, string>) {
-  const port = await freePort()
+export const startGateway = (settings: Record<string, string>) =>
+  onFreePort((port) => startGatewayAt(port, settings))
+
+async function startGatewayAt(port: number, settings: Record<string, string>) {
   const env = {
     ...stackSettings(),
     KEELSON_MODELS_PORT: String(port),
@@ -70,12 +72,13 @@ export async function startGateway(settings: Record<string, string>) {
   let log = ''
   for (const output of [child.stdout, child.stderr])
     output?.on('data', (chunk: Buffer) => (log += chunk.toString()))
-  await eventually(() => accepts(port))
+  const hasEnded = () => child.exitCode !== null || child.signalCode !== null
+  await eventually(() => hasEnded() || isReady(log))
   const end = async (signal: 'SIGTERM' | 'SIGKILL') => {
     child.kill(signal)
-    if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+    if (!hasEnded()) await once(child, 'exit')
   }
-  return { port, log: () => log, stop: () => end('SIGTERM'), kill: () => end('SIGKILL') }
+  return { port, hasEnded, log: () => log, stop: () => end('SIGTERM'), kill: () => end('SIGKILL') }
 }
 
 /** A key that is found if it gets into a log or an answer. */

@@ -12,18 +12,30 @@ export interface OwnApi {
   stop(): Promise<void>
 }
 
-/** A free port may be taken before the API listens. */
+interface Role {
+  hasEnded(): boolean
+  log(): string
+}
+
 const triesToListen = 5
+
+/** Starts a role on a free port, and on another one if that is taken before the role listens. */
+export async function onFreePort<R extends Role>(start: (port: number) => Promise<R>): Promise<R> {
+  let log = ''
+  for (let tries = 0; tries < triesToListen; tries++) {
+    const role = await start(await freePort())
+    if (!role.hasEnded()) return role
+    log = role.log()
+  }
+  throw new Error(`it ended: ${log}`)
+}
 
 /** Resolves when it listens, on the given port or a free one. */
 export async function startOwnApi(settings: Record<string, string>, given?: number): Promise<OwnApi> {
-  let log = ''
-  for (let tries = given === undefined ? triesToListen : 1; tries > 0; tries--) {
-    const api = await startAt(given ?? (await freePort()), settings)
-    if (!api.hasEnded()) return api
-    log = api.log()
-  }
-  throw new Error(`the API ended: ${log}`)
+  if (given === undefined) return onFreePort((port) => startAt(port, settings))
+  const api = await startAt(given, settings)
+  if (api.hasEnded()) throw new Error(`the API ended: ${api.log()}`)
+  return api
 }
 
 /** Resolves when it listens, or has ended. */
@@ -38,7 +50,7 @@ async function startAt(port: number, settings: Record<string, string>) {
   let log = ''
   api.stdout?.on('data', (chunk: Buffer) => (log += chunk.toString()))
   const hasEnded = () => api.exitCode !== null || api.signalCode !== null
-  await eventually(async () => hasEnded() || (await accepts(port)))
+  await eventually(() => hasEnded() || isReady(log))
   return {
     url,
     hasEnded,
@@ -49,6 +61,9 @@ async function startAt(port: number, settings: Record<string, string>) {
     },
   }
 }
+
+/** Of a role that says so in its log: that its port answers is no proof, since another server may have taken it. */
+export const isReady = (log: string): boolean => log.includes('"msg":"ready"')
 
 /** A port that was free a moment ago. */
 export async function freePort(): Promise<number> {
