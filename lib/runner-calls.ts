@@ -35,7 +35,7 @@ export type ToolCall = z.infer<typeof ToolCall>
 /** A question for what an `llm` node offers its model. */
 export const ToolsCall = z.strictObject(named)
 
-/** What is to be called, without how long to wait. */
+/** What is called; not how long the runner waits for it. */
 export type Asked<C extends { wait_ms: number }> = Omit<C, 'wait_ms'>
 
 /** How a call stands. */

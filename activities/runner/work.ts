@@ -28,7 +28,7 @@ export interface RunApi extends CallingApi {
 /** How a call has ended. */
 export type CallEnd = Exclude<CallState, { state: 'open' }>
 
-/** Calls that the API makes for a node: once, whichever attempts ask for them. */
+/** Calls that the API makes for a node. Each is made once, even if several attempts ask for it. */
 export interface CallingApi {
   callHttp(
     run: string,

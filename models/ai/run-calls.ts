@@ -81,7 +81,7 @@ export interface RunCall {
 const making = new Map<string, { tenant_id: string; end: Promise<void> }>()
 
 /**
- * Makes a call once, whoever asks for it how often, and says how it stands after `waitMs` at the latest. Throws NotFound, and
+ * Makes a call once, however often it is asked for, and says within `waitMs` how it stands. Throws NotFound, and
  * `attempt_over` if the run has ended or another attempt has begun.
  */
 export async function callOnce(

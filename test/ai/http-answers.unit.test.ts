@@ -4,7 +4,7 @@ import { makeOutbound } from '../../lib/outbound.ts'
 import { requestOf } from '../../models/ai/run-http.ts'
 import { listen } from '../support/mcp-servers.ts'
 
-// The requests of `http` nodes, and what becomes of the answers.
+// The requests of `http` nodes, and the outputs that their answers become.
 
 let server: Awaited<ReturnType<typeof listen>>
 let guard: ReturnType<typeof makeOutbound>

@@ -110,7 +110,7 @@ test('a runner that is killed goes on with the items that are not done, and each
   held.release.resolve()
   const end = await workflows.endOfRun(id, run)
   expect(end).toMatchObject({ status: 'succeeded', output: tags(12).map(() => text) })
-  // Each item was asked for once, whichever attempts of the map asked.
+  // The model was asked once for each item, although the map was attempted again.
   const asked = provider.askedFor('items').slice(before)
   const contents = asked.map(({ body }) => String((body['messages'] as { content: string }[])[0]?.content))
   expect(contents).toHaveLength(12)

@@ -6,7 +6,7 @@ import { makeRedactor } from '../../lib/redact.ts'
 import { answerOf, answerOfHttp } from '../../models/tools/calls.ts'
 import { listen, type McpAnswers, mcpAnswers, openEverything } from '../support/mcp-servers.ts'
 
-// Calls of tools of MCP servers, on this machine alone, and what becomes of the answers of tools.
+// Calls of tools of MCP servers on this machine, and the outputs that their answers become.
 
 const closing: (() => unknown)[] = []
 afterEach(async () => {
