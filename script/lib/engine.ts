@@ -113,6 +113,10 @@ async function dropStalePid(file: string, program: string): Promise<void> {
   if (!running.endsWith(`/${program}`)) rmSync(file, { force: true })
 }
 
+/** The network of the engine's containers; empty if the engine is an operator's. */
+export const engineNetwork = (layout: Layout): string[] =>
+  existsSync(subnetFile(layout)) ? [`${readFileSync(subnetFile(layout), 'utf8').trim()}.0.0/16`] : []
+
 /** The first two bytes of the engine's /16, `10.N`: chosen once, when it was free on this machine, and kept. */
 async function subnetOf(layout: Layout): Promise<string> {
   const file = subnetFile(layout)

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readdirSync } from 'node:fs'
 import { hostname, networkInterfaces } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { dropStalePids, engineAnswers } from './engine.ts'
+import { dropStalePids, engineAnswers, engineNetwork } from './engine.ts'
 import { makeHosts, openHosts, removeHosts } from './hosts.ts'
 import { type Connections, metricsSetting, nodeRole, roleEnv, baseEnv, saysReady, until } from './roles.ts'
 import type { RoleSpec } from './role.ts'
@@ -113,7 +113,11 @@ export function furtherHostRole(
     KEELSON_HOST_NAMESPACE: namespace,
     KEELSON_CONTAINER_BRIDGE: engineBridge,
     // Their default route leads to the networks that the machine itself reaches.
-    KEELSON_NETWORK_REFUSED: [...machinesNetworks(), process.env['KEELSON_NETWORK_REFUSED'] ?? ''].join(','),
+    KEELSON_NETWORK_REFUSED: [
+      ...machinesNetworks(),
+      ...engineNetwork(layout),
+      process.env['KEELSON_NETWORK_REFUSED'] ?? '',
+    ].join(','),
     ...metricsSetting(layout, 'host', index - 1),
     ...(token ? { KEELSON_HOST_TOKEN: token } : {}),
   }
@@ -125,7 +129,7 @@ export function furtherHostRole(
   }
 }
 
-/** Whole networks: its engine's bridge has containers besides the machine's own address. */
+/** Whole networks: a bridge has containers besides the machine's own address. Without a container, Node leaves it out. */
 const machinesNetworks = (): string[] =>
   Object.values(networkInterfaces())
     .flat()
