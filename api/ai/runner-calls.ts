@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { stepName } from '../../lib/ai/graph.ts'
 import { CallState, HttpCall, ToolCall, ToolsCall } from '../../lib/runner-calls.ts'
 import { outputBodyKib } from '../../lib/runner-protocol.ts'
 import { callHttp } from '../../models/ai/run-http.ts'
@@ -10,9 +11,7 @@ import { own } from './runner-protocol.ts'
 // Calls that the API makes for runners. Each answers how the call stands, within some seconds.
 
 const node = '/internal/v1/runners/{id}/runs/{run}/nodes/{node}'
-/** A node, or an item of a map: `map-3`. */
-const StepName = z.string().regex(/^[a-z][a-z0-9_]{0,62}(-\d{1,3})?$/)
-const ofNode = z.strictObject({ id: Id, run: Id, node: StepName })
+const ofNode = z.strictObject({ id: Id, run: Id, node: z.string().regex(stepName) })
 const ofAttempt = z.strictObject({ attempt: z.coerce.number().int().min(1).max(1_000_000) })
 const responses = { 200: CallState }
 

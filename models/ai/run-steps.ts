@@ -1,5 +1,6 @@
 import { defaults, type ItemStep, type NodeSpec } from '../../lib/ai/node-kinds.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
+import { stepNamed } from '../../lib/ai/steps.ts'
 import { NotFound } from '../../lib/problem.ts'
 import type { RunnerOf } from './run-nodes.ts'
 import { type AiWorkflowVersionDocument, specOf, versionNumbered } from './versions.ts'
@@ -15,9 +16,7 @@ export async function stepOfRun<K extends CallingKind>(
 ): Promise<{ step: Extract<Step, { kind: K }>; version: AiWorkflowVersionDocument }> {
   const version = await versionNumbered({ _id: workflow_id, tenant_id }, number)
   const { nodes } = specOf(version) as unknown as Spec
-  const [first = '', item] = name.split('-')
-  const node = Object.hasOwn(nodes, first) ? nodes[first] : undefined
-  const step: Step | undefined = item === undefined ? node : node?.kind === 'map' ? node.do : undefined
+  const step = stepNamed(nodes, name)?.step
   if (!step || !(kinds as string[]).includes(step.kind)) throw new NotFound('node')
   return { step: step as Extract<Step, { kind: K }>, version }
 }
