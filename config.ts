@@ -249,6 +249,18 @@ const databases = {
   KEELSON_DATABASE_CLICKHOUSE_IMAGE: databaseImage('ClickHouse'),
 }
 
+const lines = {
+  KEELSON_OPERATIONS_AT_ONCE: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(10_000)
+    .default(16)
+    .describe(
+      'Operations of one tenant, of one verb on one kind of instances, that are under way at once; the others wait as `pending`',
+    ),
+}
+
 const api = z.object({
   ...common,
   ...metrics(7085),
@@ -260,6 +272,7 @@ const api = z.object({
   ...modelGatewayUrl,
   ...providers,
   ...images,
+  ...lines,
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
   KEELSON_API_PORT: port(7080).describe('The port the API listens on'),
   KEELSON_API_URL: z
@@ -350,6 +363,7 @@ const worker = z.object({
   ...outbound,
   ...modelGatewayUrl,
   ...embedders,
+  ...lines,
   KEELSON_DOCUMENTS_AT_ONCE: z.coerce
     .number()
     .int()

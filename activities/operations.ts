@@ -1,6 +1,7 @@
 import { CancelledFailure, Context } from '@temporalio/activity'
 import { type Client, WorkflowNotFoundError } from '@temporalio/client'
 import type { ProblemDocument } from '../lib/problem.ts'
+import { nextInLine } from '../models/operation-lines.ts'
 import * as operations from '../models/operations.ts'
 import { cancelOperation, startOperation } from '../workflows/starters.ts'
 
@@ -8,62 +9,71 @@ import { cancelOperation, startOperation } from '../workflows/starters.ts'
 export type Outcome = { status: string; [field: string]: unknown } | 'deleted'
 
 /** The activities with which a workflow begins and closes its operation. */
-export const makeOperationActivities = ({ client }: { client: Client }) => ({
-  async beginOperation(id: string): Promise<{
-    resource_id: string
-    input: Record<string, unknown>
-    before: string
-    supersedes: string | null
-    cancelled: boolean
-  } | null> {
-    const begun = await operations.beginOperation(id)
-    return (
-      begun && {
-        resource_id: begun.resource_id,
-        input: begun.input,
-        before: begun.before.status ?? 'creating',
-        supersedes: begun.supersedes,
-        cancelled: begun.cancel_requested_at !== null,
-      }
-    )
-  },
+export function makeOperationActivities({ client }: { client: Client }) {
+  /** Closes the operation, and starts the next one of its line. What is not started here, the dispatcher starts. */
+  async function end(id: string, ending: operations.Ending): Promise<void> {
+    const ended = await operations.endOperation(id, ending)
+    const next = ended && (await nextInLine(ended))
+    if (next) await startOperation(client, next).catch(() => {})
+  }
 
-  noteStep: operations.noteStep,
+  return {
+    async beginOperation(id: string): Promise<{
+      resource_id: string
+      input: Record<string, unknown>
+      before: string
+      supersedes: string | null
+      cancelled: boolean
+    } | null> {
+      const begun = await operations.beginOperation(id)
+      return (
+        begun && {
+          resource_id: begun.resource_id,
+          input: begun.input,
+          before: begun.before.status ?? 'creating',
+          supersedes: begun.supersedes,
+          cancelled: begun.cancel_requested_at !== null,
+        }
+      )
+    },
 
-  /** Cancels the workflow of the operation that this one superseded, and waits until it has undone its steps. */
-  async awaitSuperseded(operationId: string): Promise<void> {
-    const workflowId = await operations.workflowOf(operationId)
-    if (!workflowId) return
-    await cancelOperation(client, workflowId)
-    await endOf(client, workflowId)
-  },
+    noteStep: operations.noteStep,
 
-  /** Waits until an operation and its workflow have ended. Starts the workflow if it has not started. */
-  async awaitOperation(id: string): Promise<void> {
-    const operation = await operations.findOperation(id)
-    if (!operation) return
-    if (operation.open) await startOperation(client, operation)
-    await endOf(client, operation.workflow_id)
-    const after = await operations.findOperation(id)
-    // An operator terminated its workflow: the dispatcher closes the operation soon, and a retry sees that.
-    if (after?.open) throw new Error(`the workflow of ${id} ended without closing it`)
-  },
+    /** Cancels the workflow of the operation that this one superseded, and waits until it has undone its steps. */
+    async awaitSuperseded(operationId: string): Promise<void> {
+      const workflowId = await operations.workflowOf(operationId)
+      if (!workflowId) return
+      await cancelOperation(client, workflowId)
+      await endOf(client, workflowId)
+    },
 
-  async operationSucceeded(id: string, outcome: Outcome): Promise<void> {
-    if (outcome === 'deleted') return operations.endOperation(id, { state: 'succeeded', deleted: true })
-    const { status, ...set } = outcome
-    await operations.endOperation(id, { state: 'succeeded', status, set })
-  },
+    /** Waits until an operation and its workflow have ended. Starts the workflow if it has not started. */
+    async awaitOperation(id: string): Promise<void> {
+      const operation = await operations.findOperation(id)
+      if (!operation) return
+      if (operation.open) await startOperation(client, operation)
+      await endOf(client, operation.workflow_id)
+      const after = await operations.findOperation(id)
+      // An operator terminated its workflow: the dispatcher closes the operation soon, and a retry sees that.
+      if (after?.open) throw new Error(`the workflow of ${id} ended without closing it`)
+    },
 
-  async operationFailed(
-    id: string,
-    state: 'failed' | 'cancelled',
-    error: ProblemDocument,
-    status: string | null,
-  ): Promise<void> {
-    await operations.endOperation(id, { state, error, ...(status ? { status } : {}) })
-  },
-})
+    async operationSucceeded(id: string, outcome: Outcome): Promise<void> {
+      if (outcome === 'deleted') return end(id, { state: 'succeeded', deleted: true })
+      const { status, ...set } = outcome
+      await end(id, { state: 'succeeded', status, set })
+    },
+
+    async operationFailed(
+      id: string,
+      state: 'failed' | 'cancelled',
+      error: ProblemDocument,
+      status: string | null,
+    ): Promise<void> {
+      await end(id, { state, error, ...(status ? { status } : {}) })
+    },
+  }
+}
 
 export type OperationActivities = ReturnType<typeof makeOperationActivities>
 

@@ -2,7 +2,9 @@ import type { Client } from '@temporalio/client'
 import { runWorkflowId } from '../lib/operation-workflows.ts'
 import type { Logger } from '../lib/log.ts'
 import { type AiRunDocument, markRunsDispatched } from '../models/ai/runs.ts'
-import { markDispatched, type OperationDocument } from '../models/operations.ts'
+import { markDispatched } from '../models/operation-dispatch.ts'
+import { waitsInLine } from '../models/operation-lines.ts'
+import type { OperationDocument } from '../models/operations.ts'
 import { startOperation, startRun } from '../workflows/starters.ts'
 
 // Starts what was accepted without delaying the answer. If Temporal is down or this process is killed, a worker's
@@ -14,7 +16,11 @@ const markEveryMs = 200
 /** Starts accepted operations. */
 export const makeStarter = (client: Client, log: Logger): ((operation: OperationDocument) => void) =>
   starting(
-    (operation: OperationDocument) => startOperation(client, operation),
+    async (operation: OperationDocument) => {
+      if (await waitsInLine(operation)) return false
+      await startOperation(client, operation)
+      return true
+    },
     markDispatched,
     ({ workflow_id }) => workflow_id,
     log,
@@ -23,14 +29,18 @@ export const makeStarter = (client: Client, log: Logger): ((operation: Operation
 /** Starts accepted runs of AI workflows. */
 export const makeRunStarter = (client: Client, log: Logger): ((run: AiRunDocument) => void) =>
   starting(
-    (run: AiRunDocument) => startRun(client, run),
+    async (run: AiRunDocument) => {
+      await startRun(client, run)
+      return true
+    },
     markRunsDispatched,
     ({ _id }) => runWorkflowId(_id),
     log,
   )
 
 function starting<T extends { _id: string }>(
-  start: (thing: T) => Promise<void>,
+  /** Returns whether it is started. */
+  start: (thing: T) => Promise<boolean>,
   markStarted: (ids: string[]) => Promise<void>,
   workflowOf: (thing: T) => string,
   log: Logger,
@@ -46,7 +56,7 @@ function starting<T extends { _id: string }>(
       if (started.push(thing._id) === 1) setTimeout(mark, markEveryMs)
     }
     start(thing)
-      .then(noteStarted)
+      .then((isStarted) => isStarted && noteStarted())
       .catch((error: unknown) =>
         log.warn({ err: error, workflow_id: workflowOf(thing) }, 'not started; the dispatcher will'),
       )

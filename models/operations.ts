@@ -35,6 +35,8 @@ export interface OperationDocument extends Startable {
   open?: true
   /** True until its workflow has been started in Temporal. */
   undispatched?: true
+  /** The line in which it waits, instead of `undispatched` (operation-lines.ts). */
+  held_in?: string
   /** The operation that this one superseded. This one waits for that workflow to end. */
   supersedes: string | null
   /** The parent operation, and this child's key in it. Absent without a parent. */
@@ -64,6 +66,7 @@ const schema = new Schema<OperationDocument>(
     state: { type: String, required: true, enum: operationStates },
     open: Boolean,
     undispatched: Boolean,
+    held_in: String,
     workflow_id: { type: String, required: true },
     supersedes: { type: String, default: null },
     parent_id: String,
@@ -83,6 +86,12 @@ countedByTenant(schema, 'operations')
 // The lock: at most one open operation per resource.
 schema.index({ resource_id: 1 }, { unique: true, partialFilterExpression: { open: true } })
 schema.index({ undispatched: 1, created_at: 1 }, { partialFilterExpression: { undispatched: true } })
+// operation-lines.ts: who is under way in a line, and who waits in which.
+schema.index(
+  { tenant_id: 1, resource_kind: 1, verb: 1, held_in: 1, _id: 1 },
+  { partialFilterExpression: { open: true } },
+)
+schema.index({ held_in: 1, _id: 1 }, { partialFilterExpression: { held_in: { $exists: true } } })
 // The dispatcher queries every second and must not scan every open operation.
 schema.index({ cancel_requested_at: 1 }, { partialFilterExpression: { open: true } })
 schema.index({ open: 1, created_at: 1 }, { partialFilterExpression: { open: true } })
@@ -240,7 +249,7 @@ async function supersede<D extends ResourceDocument, Verb extends string>(
   const error = new Problem(409, 'superseded', `Superseded by ${verb}`).document()
   await Operation.updateOne(theirs, {
     $set: { state: 'cancelled', ended_at: new Date(), error },
-    $unset: { open: 1, undispatched: 1 },
+    $unset: { open: 1, undispatched: 1, held_in: 1 },
   })
   return open
 }
@@ -284,23 +293,13 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
   }
 }
 
-/**
- * Records that Temporal has these workflows. `beginOperation` records it too, so a running operation needs no write.
- */
-export async function markDispatched(ids: string[]): Promise<void> {
-  await Operation.updateMany(
-    { _id: { $in: ids }, undispatched: true },
-    { $unset: { undispatched: 1 } },
-  ).setOptions(everyTenant)
-}
-
 /** Marks the operation as running. Null if it is closed: the workflow must then do nothing. */
 export async function beginOperation(id: string): Promise<OperationDocument | null> {
   return Operation.findOneAndUpdate(
     { _id: id, open: true },
     [
       { $set: { state: 'running', started_at: { $ifNull: ['$started_at', '$$NOW'] } } },
-      { $unset: 'undispatched' },
+      { $unset: ['undispatched', 'held_in'] },
     ] as PipelineStage.Set[],
     { returnDocument: 'after', updatePipeline: true },
   )
@@ -320,21 +319,22 @@ export type Ending =
 
 /**
  * Closes the operation and settles its resource, in one transaction. Fenced: a closed operation changes nothing, and
- * the resource changes only while this operation holds it. A failure without a `status` restores the former one.
+ * the resource changes only while this operation holds it. A failure without a `status` restores the former one. Returns
+ * the operation; null if it was closed.
  */
-export async function endOperation(id: string, ending: Ending): Promise<void> {
-  await transaction(async () => {
+export async function endOperation(id: string, ending: Ending): Promise<OperationDocument | null> {
+  return transaction(async () => {
     const error = ending.state === 'succeeded' ? null : ending.error
     const operation = await Operation.findOneAndUpdate(
       { _id: id, open: true },
       {
         $set: { state: ending.state, ended_at: new Date(), error },
-        $unset: { open: 1, undispatched: 1, step: 1 },
+        $unset: { open: 1, undispatched: 1, held_in: 1, step: 1 },
       },
     )
       .setOptions(everyTenant)
       .lean()
-    if (!operation) return
+    if (!operation) return null
     afterCommit(() => {
       const { resource_kind: kind, verb, created_at } = operation
       const tookSec = (Date.now() - created_at.getTime()) / 1000
@@ -346,7 +346,7 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
     if ('deleted' in ending) {
       const { deletedCount } = await model.deleteOne(mine)
       if (deletedCount > 0) await forgetActivity(mine.tenant_id, mine._id)
-      return
+      return operation
     }
     const restored = ending.state === 'succeeded' ? {} : operation.before
     const settled = {
@@ -358,6 +358,7 @@ export async function endOperation(id: string, ending: Ending): Promise<void> {
       $set: { status_reason: error?.detail ?? error?.title ?? null, ...settled, operation_id: null },
     })
     await comesToRest?.({ _id: operation.resource_id, tenant_id: operation.tenant_id })
+    return operation
   })
 }
 
@@ -376,6 +377,9 @@ export async function requestCancel(tenantId: string, id: string): Promise<Opera
     { _id: id, tenant_id: tenantId, open: true },
     [
       { $set: { cancel_requested_at: { $ifNull: ['$cancel_requested_at', '$$NOW'] } } },
+      // One that waits for its turn is started, so that its workflow ends it.
+      { $set: { undispatched: { $ifNull: ['$undispatched', { $cond: ['$held_in', true, '$$REMOVE'] }] } } },
+      { $unset: 'held_in' },
     ] as PipelineStage.Set[],
     { returnDocument: 'after', updatePipeline: true },
   ).lean()
@@ -399,29 +403,3 @@ export async function workflowOf(id: string): Promise<string | null> {
   const operation = await Operation.findById(id, { workflow_id: 1 }).setOptions(everyTenant).lean()
   return operation?.workflow_id ?? null
 }
-
-const ago = (ms: number): Date => new Date(Date.now() - ms)
-
-/** Counts the accepted operations that are not yet in Temporal. */
-export const countWaiting = (): Promise<number> =>
-  Operation.countDocuments({ undispatched: true }).setOptions(everyTenant).exec()
-
-/** Operations that were accepted more than `olderMs` ago and are not in Temporal, oldest first. */
-export const findUndispatched = (olderMs: number, limit: number): Promise<OperationDocument[]> =>
-  Operation.find({ undispatched: true, created_at: { $lt: ago(olderMs) } })
-    .setOptions(everyTenant)
-    .sort({ created_at: 1 })
-    .limit(limit)
-    .lean()
-
-/** Open operations whose cancellation was requested more than `olderMs` ago. */
-export const findCancelling = (olderMs: number): Promise<OperationDocument[]> =>
-  Operation.find({ open: true, cancel_requested_at: { $lt: ago(olderMs) } })
-    .setOptions(everyTenant)
-    .lean()
-
-/** Open operations that are in Temporal and were accepted more than `olderMs` ago. */
-export const findOpenSince = (olderMs: number): Promise<OperationDocument[]> =>
-  Operation.find({ open: true, undispatched: { $exists: false }, created_at: { $lt: ago(olderMs) } })
-    .setOptions(everyTenant)
-    .lean()

@@ -5,6 +5,8 @@ import type { Logger } from '../lib/log.ts'
 import { Problem } from '../lib/problem.ts'
 import { findUntoldDecisions, markDecisionTold } from '../models/ai/decisions.ts'
 import * as runs from '../models/ai/runs.ts'
+import { takeLeftInLines, waitsInLine } from '../models/operation-lines.ts'
+import * as dispatch from '../models/operation-dispatch.ts'
 import * as operations from '../models/operations.ts'
 import { cancelOperation, startOperation, startRun, tellOfDecision } from '../workflows/starters.ts'
 
@@ -29,20 +31,23 @@ interface Kind<T extends { _id: string }> {
   start: (client: Client, thing: T) => Promise<void>
   /** Its workflow ended without closing it. */
   fail: (thing: T) => Promise<void>
+  /** Whether it is not to be started yet. */
+  waits: (thing: T) => Promise<boolean>
 }
 
 const operationKind: Kind<operations.OperationDocument> = {
   name: 'operation',
-  undispatched: operations.findUndispatched,
-  markDispatched: operations.markDispatched,
-  cancelling: operations.findCancelling,
-  openSince: operations.findOpenSince,
+  undispatched: dispatch.findUndispatched,
+  markDispatched: dispatch.markDispatched,
+  cancelling: dispatch.findCancelling,
+  openSince: dispatch.findOpenSince,
   workflowOf: ({ workflow_id }) => workflow_id,
   start: startOperation,
-  fail: ({ _id }) => {
+  async fail({ _id }) {
     const error = new Problem(500, 'internal', endedInside).document()
-    return operations.endOperation(_id, { state: 'failed', error, status: 'error' })
+    await operations.endOperation(_id, { state: 'failed', error, status: 'error' })
   },
+  waits: waitsInLine,
 }
 
 const runKind: Kind<runs.RunSummary> = {
@@ -57,6 +62,7 @@ const runKind: Kind<runs.RunSummary> = {
     const error = { code: 'internal', message: endedInside, node: null }
     await runs.endRun(run, { status: 'failed', error })
   },
+  waits: async () => false,
 }
 
 /**
@@ -71,6 +77,7 @@ export function startDispatcher(client: Client, log: Logger): { stop(): Promise<
     while (!stopping.signal.aborted) {
       try {
         for (const round of rounds) await round()
+        for (const next of await takeLeftInLines()) await startOperation(client, next)
         await tellOfDecisions(client, log)
       } catch (error) {
         // MongoDB or Temporal is away; the next round retries.
@@ -91,6 +98,7 @@ function makeRound<T extends { _id: string }>(kind: Kind<T>, client: Client, log
   let lookedAt = 0
   return async (): Promise<void> => {
     for (const thing of await kind.undispatched(undispatchedAfterMs, batch)) {
+      if (await kind.waits(thing)) continue
       log.info({ id: thing._id, workflow_id: kind.workflowOf(thing) }, `starting a left ${kind.name}`)
       await kind.start(client, thing)
       await kind.markDispatched([thing._id])

@@ -44,7 +44,8 @@ import { useBlobStores } from '../models/blobs.ts'
 import { useProviders } from '../models/connectors/providers.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
-import { countWaiting } from '../models/operations.ts'
+import { countWaiting } from '../models/operation-dispatch.ts'
+import { useLines } from '../models/operation-lines.ts'
 import { useOutbound } from '../models/outbound.ts'
 import { openEmbeddings } from '../models/retrieval/embeddings.ts'
 import { startDispatcher } from './dispatcher.ts'
@@ -130,6 +131,7 @@ const worker = await Worker.create({
 const embeddings = openEmbeddings(settings.KEELSON_MODELS_URL)
 const documents = await makeDocumentsWorker(connection, embeddings, settings, log)
 tellHostsOfLoadBalancers(log)
+useLines(settings.KEELSON_OPERATIONS_AT_ONCE)
 const dispatcher = startDispatcher(client, log)
 const mailer = startMailer(settings, log)
 const tasks = startTaskClock(log)
