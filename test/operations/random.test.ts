@@ -12,7 +12,7 @@ import { makeTenant } from '../support/tenants.ts'
 import { type Command, World } from '../support/world.ts'
 import { compare } from '../support/world-checks.ts'
 
-// Random operations on containers, disks and subnets, several at a time, with kills in the middle. After each round the
+// Random operations on containers, disks and subnets, several at a time, with kills and freezes in the middle. After each round the
 // platform's records and the machine must match the model. To repeat a seed: KEELSON_TEST_SEED=… script/test
 // operations/random
 
@@ -63,9 +63,10 @@ function draw(world: World, dice: Dice): Command[] {
   return commands
 }
 
-/** Starts all commands, kills a role meanwhile, and waits until each has succeeded. */
+/** Starts all commands, kills or freezes a role meanwhile, and waits until each has succeeded. */
 async function carryOut(world: World, dice: Dice, commands: Command[]): Promise<void> {
-  const kill = dice.chance(0.5) ? dice.one(victims(world)) : null
+  const victim = dice.chance(0.5) ? dice.one(victims(world)) : null
+  const fault = dice.chance(0.2) ? platform.freeze : platform.restartKilled
   const afterMs = dice.number(1_500)
   const { owner } = world.tenant
   const sent = await Promise.all(
@@ -81,10 +82,9 @@ async function carryOut(world: World, dice: Dice, commands: Command[]): Promise<
       return { command, body: answer.body, operation: location ? new Operation(owner, location) : null }
     }),
   )
-  if (kill) {
+  if (victim) {
     await delay(afterMs)
-    await platform.kill(kill)
-    await platform.start(kill)
+    await fault(victim)
   }
   for (const { command, body, operation } of sent) {
     if (command.refused) continue
