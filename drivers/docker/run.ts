@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type Docker from 'dockerode'
 import type { ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec } from '../containers.ts'
-import { statusOf, unless, wordsOf } from './errors.ts'
+import { statusOf, unless, until, wordsOf } from './errors.ts'
 import { commandBegun } from './begun.ts'
 import { commandFault } from './faults.ts'
 import { type LocalImage, localImage } from './images.ts'
@@ -77,8 +77,9 @@ export async function lookAt(
   docker: Docker,
   hostId: string,
   id: string,
+  signal?: AbortSignal,
 ): Promise<ContainerInspectInfo | null> {
-  const info = await unless([404], docker.getContainer(engineName(id)).inspect())
+  const info = await unless([404], docker.getContainer(engineName(id)).inspect(until(signal)))
   return info && isOurs(hostId, [info.Name], info.Config.Labels) ? info : null
 }
 
