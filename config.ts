@@ -808,6 +808,13 @@ const setup = z.object({
     .max(20_000)
     .default(400)
     .describe('Days to keep audit events; applied when `script/server` starts'),
+  KEELSON_ACTIVITY_DAYS: z.coerce
+    .number()
+    .int()
+    .positive()
+    .max(20_000)
+    .default(400)
+    .describe('Days to keep entries of activity feeds; applied when `script/server` starts'),
   KEELSON_HOST_NAME: host.shape.KEELSON_HOST_NAME,
   KEELSON_FURTHER_HOST_NAMES: commaSeparated.describe(
     'Names of further hosts to register; set by `script/server --hosts`',

@@ -73,6 +73,8 @@ export interface FoundContainer {
   /** Its host stopped it: it had written more than it may. */
   ended_by?: 'disk_full'
   restart_count: number
+  /** It ended again and again: its host restarts it, with longer pauses. */
+  crash_looping?: boolean
   started_at: string | null
   /** Host pid of the first process; null when the container is not running. */
   pid: number | null
@@ -186,9 +188,12 @@ export interface ContainerEngine {
     operationId: string,
     onNetwork?: (pid: number) => Promise<void>,
   ): Promise<FoundContainer>
-  find(id: string): Promise<FoundContainer | null>
+  /** Gives up when the signal aborts, and throws its reason. */
+  find(id: string, signal?: AbortSignal): Promise<FoundContainer | null>
   /** All containers of this host, in any state. */
   list(): Promise<FoundContainer[]>
+  /** The ids of all, also of those of which only the network is left. Gives up as `find` does. */
+  ids(signal?: AbortSignal): Promise<string[]>
   /** Usage of those of the given containers that still run. Reads it from the kernel, not from the engine. */
   sample(containers: FoundContainer[]): Promise<ContainerSample[]>
   /**

@@ -16,8 +16,11 @@ export type FoundInstance = FoundContainer | FoundMachine
 
 /** The calls that all engines share. See ContainerEngine and MachineEngine. */
 export interface InstanceEngine {
-  find(id: string): Promise<FoundInstance | null>
+  /** Gives up when the signal aborts, and throws its reason. */
+  find(id: string, signal?: AbortSignal): Promise<FoundInstance | null>
   list(): Promise<FoundInstance[]>
+  /** The ids of all, also of those of which only a part is left. Gives up as `find` does. */
+  ids(signal?: AbortSignal): Promise<string[]>
   sample(found: FoundInstance[]): Promise<ContainerSample[]>
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
@@ -42,7 +45,8 @@ export function joinEngines(containers: ContainerEngine, machines: MachineEngine
   const engineOf = async (id: string): Promise<InstanceEngine> =>
     (await machines.find(id)) ? machines : containers
   return {
-    find: async (id) => (await machines.find(id)) ?? containers.find(id),
+    find: async (id, signal) => (await machines.find(id)) ?? containers.find(id, signal),
+    ids: async (signal) => (await Promise.all([containers.ids(signal), machines.ids()])).flat(),
     list: async () => (await Promise.all([containers.list(), machines.list()])).flat(),
     sample: async (found) =>
       (

@@ -265,6 +265,7 @@ export interface MachineMaintenance {
   readonly vmImages: readonly string[]
   /** All machines of this host, in any state. */
   list(): Promise<FoundMachine[]>
+  ids(): Promise<string[]>
   /** What the running ones among `machines` have used since `started_at`; a suspension does not reset the counters. */
   sample(machines: FoundMachine[]): Promise<ContainerSample[]>
   /**

@@ -67,10 +67,13 @@ export type PlacedKindName = (typeof placedKindNames)[number]
 export const ObservedInstance = z.strictObject({
   id: z.string(),
   kind: z.enum(instanceKindNames),
-  state: z.enum(['created', 'running', 'suspended', 'exited']),
+  /** `unknown`: the engine did not tell in time. The other fields are then of an earlier report, if there was one. */
+  state: z.enum(['created', 'running', 'suspended', 'exited', 'unknown']),
   exit_code: z.int().nullable(),
   oom_killed: z.boolean(),
   restart_count: z.int(),
+  /** It ended again and again, each time soon after its start, and is restarted after longer and longer pauses. */
+  crash_looping: z.boolean(),
   started_at: z.iso.datetime().nullable(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
   /**
@@ -147,7 +150,13 @@ export const ThingOnHost = z.looseObject({ kind: z.string(), id: z.string(), sta
 /** A public key of WireGuard: 32 bytes in base64. */
 const TunnelKey = z.string().regex(/^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$/)
 
-/** Complete: a thing that is not listed is not on the host. */
+/** What a host sends every 10 s without waiting for an engine. It alone decides whether the host is reachable. */
+export const SignOfLife = z.strictObject({
+  /** For how long the engine of its containers has not answered; null: it answers. */
+  engine_silent_ms: z.int().nonnegative().nullable(),
+})
+
+/** Complete, except for `unseen`: a thing that is not listed is not on the host. */
 export const HostReport = z.strictObject({
   data_plane_url: PlaneUrl,
   /** A new one replaces the former. */
@@ -165,6 +174,8 @@ export const HostReport = z.strictObject({
   /** The kinds of instances that this host can run, and whether it can run load balancers. */
   kinds: z.array(z.enum(placedKindNames)),
   things: z.array(ThingOnHost),
+  /** Kinds of things that could not be looked at in time: the report says nothing of them. */
+  unseen: z.array(z.string()),
   /** How long collecting the report took: the age of its content when it is sent. */
   age_ms: z.int().nonnegative(),
 })
@@ -321,6 +332,7 @@ export type HostSamples = z.infer<typeof HostSamples>
 export type LogPiece = z.infer<typeof LogPiece>
 export type LogFileHeader = z.infer<typeof LogFileHeader>
 export type ThingOnHost = z.infer<typeof ThingOnHost>
+export type SignOfLife = z.infer<typeof SignOfLife>
 export type HostReport = z.infer<typeof HostReport>
 export type ReportAnswer = z.infer<typeof ReportAnswer>
 

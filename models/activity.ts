@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { idField } from './resources.ts'
+import { keepFor } from './retention.ts'
 import { schemaOptions } from './schemas.ts'
 import { tenantScoped } from './tenant-scope.ts'
 
@@ -33,8 +34,6 @@ const schema = new Schema<ActivityDocument>(
 )
 tenantScoped(schema)
 schema.index({ tenant_id: 1, resource_id: 1, time: -1 })
-// Of living resources; those of deleted ones go with them.
-schema.index({ time: 1 }, { expireAfterSeconds: 400 * 86_400 })
 export const Activity = mongoose.model<ActivityDocument>('Activity', schema)
 
 type Event = Omit<ActivityDocument, '_id' | 'time' | 'first_time' | 'count'>
@@ -53,12 +52,12 @@ export async function noteActivity(event: Event): Promise<void> {
   const feed = { tenant_id, resource_id }
   const last = await Activity.findOne(feed).sort({ time: -1 }).lean()
   if (last?.kind === kind && last.message === message && +time - +last.time < runPauseMs) {
-    // If another event was noted meanwhile, this one is an entry of its own.
+    // In one step, since several processes note events. If the feed goes meanwhile, this is its first entry.
     const joined = await Activity.updateOne(
-      { _id: last._id, tenant_id, count: last.count },
-      { $set: { time, data }, $inc: { count: 1 } },
+      { _id: last._id, tenant_id },
+      { $set: { data }, $max: { time }, $inc: { count: 1 } },
     )
-    if (joined.modifiedCount === 1) return
+    if (joined.matchedCount === 1) return
   }
   await Activity.create({ ...event, time, first_time: time, count: 1 })
   await trim(feed)
@@ -78,6 +77,11 @@ async function trim({ tenant_id, resource_id }: Pick<Event, 'tenant_id' | 'resou
   const feed = { tenant_id, resource_id }
   const beyond = await Activity.find(feed, { _id: 1 }).sort({ time: -1 }).skip(mostEntries).lean()
   if (beyond.length > 0) await Activity.deleteMany({ ...feed, _id: { $in: beyond.map(({ _id }) => _id) } })
+}
+
+/** Has MongoDB delete entries after that many days without such an event. Those of a deleted resource go with it. */
+export async function keepActivity(days: number): Promise<void> {
+  await keepFor(Activity, days, 'time_1')
 }
 
 /** Removes the activity feed of a resource that was deleted. */

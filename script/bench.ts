@@ -1,3 +1,4 @@
+import { crashLoops } from './benchmarks/crash-loops.ts'
 import { creates } from './benchmarks/creates.ts'
 import { databaseCopies } from './benchmarks/database-copies.ts'
 import { databaseSchedules } from './benchmarks/database-schedules.ts'
@@ -46,6 +47,7 @@ const benches: Record<string, (stack: Stack) => Promise<Row[]>> = {
   identity,
   creates,
   turns,
+  'crash-loops': crashLoops,
   networks,
   'networks-tunnel': tunnels,
   'load-balancers': loadBalancers,

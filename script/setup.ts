@@ -1,6 +1,7 @@
 import { readSettings, type Settings } from '../config.ts'
 import { connectDatabase, disconnectDatabase, ensureIndexes } from '../models/database.ts'
 import '../models/index.ts'
+import { keepActivity } from '../models/activity.ts'
 import { Host, newEnrolToken } from '../models/compute/hosts.ts'
 import { ensureBuiltInRoles } from '../models/identity/roles.ts'
 import { keepAuditEvents } from '../models/identity/audit.ts'
@@ -19,6 +20,7 @@ const settings = readSettings('setup')
 await connectDatabase(settings)
 await ensureIndexes()
 await keepAuditEvents(settings.KEELSON_AUDIT_DAYS)
+await keepActivity(settings.KEELSON_ACTIVITY_DAYS)
 await ensureSigningKey()
 await ensureEncryptionKey()
 await ensureBuiltInRoles()

@@ -1,8 +1,10 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
 import { makeHostedDisks } from '../activities/host/disk-mounts.ts'
 import { makeTurns } from '../activities/host/turns.ts'
 import { readSettings } from '../config.ts'
+import { pingDocker } from '../drivers/docker/connection.ts'
 import { describeDocker } from '../drivers/docker/engine.ts'
 import { makeTaskLogs } from '../drivers/swarm/task-logs.ts'
 import { makeTaskSamples } from '../drivers/swarm/task-samples.ts'
@@ -45,6 +47,7 @@ import { makeStoreRelay } from './host/store-relay.ts'
 import { keepReporting } from './host/reporter.ts'
 import { sampleReplicas } from './host/replica-sampler.ts'
 import { keepSampling, sampleInstances } from './host/sampler.ts'
+import { keepAlive, watchEngine } from './host/sign-of-life.ts'
 import { taskSlots } from './host/task-slots.ts'
 import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
@@ -68,6 +71,7 @@ const insisting = { signal, log }
 
 // Each of its pieces of work is done again by the next worker.
 const keptEndMs = 5_000
+const opensWithinMs = 10_000
 
 /** Errors that no retry can fix. A 401 is one here: a rejected token stays invalid. */
 const hopeless = (error: unknown): boolean =>
@@ -112,13 +116,19 @@ const credential = await enrolled(settings.KEELSON_HOST_STATE, async (public_key
 const { hostId } = credential
 const api = makeInternalApi(settings.KEELSON_API_URL, credential)
 
+// What follows waits for the engine, which may not answer. A program that fails before gives no sign of life: it would
+// look as if it worked.
+const opening = new AbortController()
+const ping = (inTime: AbortSignal) => pingDocker(settings.KEELSON_DOCKER_HOST, inTime)
+const alive = delay(opensWithinMs, undefined, { signal: opening.signal })
+  .catch(() => undefined)
+  .then(() => keepAlive({ engine: watchEngine(ping, log), send: api.alive, log }, signal))
+
 const folder = await untilItWorks('looking for the engine’s files', () => findLogFolder(settings), insisting)
 const fence = await openFence(settings, hostId, insisting)
 const opened = { hostId, folder, api, network: fence.network, serveOn: serveOn(settings), log }
-const { containers, machines, balancers, images, layers, engine, files, logs, archives } = await openEngines(
-  settings,
-  opened,
-)
+const { containers, machines, balancers, images, layers, loops, engine, files, logs, archives } =
+  await openEngines(settings, opened)
 const machinesOfHost = lookIntoMachines(machines, log, signal)
 const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: api.wantedDisk })
 const keys = await tunnelKeysOf(settings)
@@ -179,6 +189,7 @@ const parts: HostPart[] = [
     instances: seen.containers,
     images,
     layers,
+    loops,
     configVars,
     hosted,
     networks,
@@ -281,7 +292,9 @@ if (balancers) {
   const ids = () => balancing.found().map(({ id }) => id)
   samplers.push(sampleLoadBalancers({ engine: balancers, ids, send: api.loadBalancerSamples }))
 }
+opening.abort()
 const kept = [
+  alive,
   reporting,
   keepSampling(samplers, log, signal),
   ...(archives ? [logs.keep(() => [...instances(), ...accessLogs()], signal)] : []),

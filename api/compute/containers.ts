@@ -60,7 +60,7 @@ const ContainerView = z
     ...instanceView,
     status: z.enum(containerStates.all),
     status_reason: instanceView.status_reason.describe(
-      'Why the last operation failed, or its host stopped it',
+      'Why the last operation failed, or its host stopped it. `crash_looping: …`: it ends again and again, the last time with this exit code, and is restarted after longer and longer pauses',
     ),
     desired_state: z.enum(['running', 'stopped']),
     command: z.array(z.string()),

@@ -11,6 +11,7 @@ import {
   logPieceBodyKib,
   logPieceType,
   ReportAnswer,
+  SignOfLife,
 } from '../../lib/host-protocol.ts'
 import { NotFound, Unauthenticated } from '../../lib/problem.ts'
 import { enrolHost } from '../../models/compute/hosts.ts'
@@ -21,6 +22,7 @@ import { noteGap } from '../../models/compute/log-gaps.ts'
 import { findLogOwner, mayHaveOutput } from '../../models/compute/log-owners.ts'
 import { strangersOn } from '../../models/compute/reservations.ts'
 import { observe } from '../../models/compute/observe.ts'
+import { hear } from '../../models/compute/reachability.ts'
 import { recordSamples } from '../../models/compute/samples.ts'
 import { openUserData, type VmDocument } from '../../models/compute/vms.ts'
 import { attachedVars } from '../../models/deploy/attachments.ts'
@@ -64,6 +66,20 @@ export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codec
       const host = await enrolHost(body)
       if (!host) throw new Unauthenticated('The token is unknown, already used or expired', 'invalid_token')
       return { host_id: host._id, jwks: await publicKeys() }
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: '/internal/v1/hosts/{id}/alive',
+    permission: hostsOnly('a host tells of itself'),
+    summary: 'Give a sign of life, and say whether the host’s engine answers',
+    params: byId,
+    body: SignOfLife,
+    responses: { 204: null },
+    handle: async ({ caller, params, body }) => {
+      own(caller, params.id)
+      await hear(params.id, body)
     },
   }),
 

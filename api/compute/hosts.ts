@@ -39,6 +39,12 @@ const HostView = z
     capacity: z.strictObject({ cpu_cores: z.number(), memory_mib: z.int(), disk_gib: z.int() }).nullable(),
     reserved: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() }),
     last_report_at: Timestamp.nullable(),
+    last_heard_at: Timestamp.nullable().describe(
+      'Its last sign of life; after 30 s without one it is `unreachable`',
+    ),
+    engine_silent_since: Timestamp.nullable().describe(
+      'Since when the engine of its containers does not answer: it gets nothing new',
+    ),
     created_at: Timestamp,
     updated_at: Timestamp,
   })
@@ -59,6 +65,8 @@ const toView = (host: HostDocument): z.output<typeof HostView> => ({
   capacity: host.capacity,
   reserved: host.reserved,
   last_report_at: timeOrNull(host.last_report_at),
+  last_heard_at: timeOrNull(host.last_heard_at),
+  engine_silent_since: timeOrNull(host.engine_silent_since),
   created_at: time(host.created_at),
   updated_at: time(host.updated_at),
 })

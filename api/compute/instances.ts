@@ -82,6 +82,9 @@ export const creatable = {
 /** The fields of every instance's view. */
 export const instanceView = {
   ...resourceView,
+  status_reason: resourceView.status_reason.describe(
+    'Why the last operation failed. `crash_looping: …`: it ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses',
+  ),
   image: z.string(),
   image_digest: z.string().nullable(),
   memory_mib: z.int(),

@@ -1,4 +1,4 @@
-import type Docker from 'dockerode'
+import Docker from 'dockerode'
 
 /**
  * No client timeout: a stop may take its grace period, a pull minutes, and a followed log has no end. No keep-alive: a
@@ -14,3 +14,13 @@ export function connection(dockerHost: string): Docker.DockerOptions {
   if (url.protocol === 'https:') return { host, port: port || 2376, protocol: 'https', headers }
   return { host, port: port || 2375, protocol: 'http', headers }
 }
+
+/** Resolves if the engine answers, and rejects if it does not before the signal aborts. */
+export async function ping(docker: Docker, signal: AbortSignal): Promise<void> {
+  // Its types lack the options.
+  const ask = docker.ping.bind(docker) as (options: { abortSignal: AbortSignal }) => Promise<unknown>
+  await ask({ abortSignal: signal })
+}
+
+export const pingDocker = (dockerHost: string, signal: AbortSignal): Promise<void> =>
+  ping(new Docker(connection(dockerHost)), signal)

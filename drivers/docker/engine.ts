@@ -3,9 +3,10 @@ import Docker from 'dockerode'
 import { mapAtOnce } from '../../lib/queue.ts'
 import type { ContainerEngine, EngineDescription, FoundContainer } from '../containers.ts'
 import { connection } from './connection.ts'
-import { asEngineError, asking, unless, wordsOf } from './errors.ts'
+import { asEngineError, asking, unless, until, wordsOf } from './errors.ts'
 import { watchContainers } from './events.ts'
 import { openTerminal } from './exec.ts'
+import type { CrashLoops } from './crash-loops.ts'
 import type { HostImages } from './host-images.ts'
 import type { HostLayers } from './host-layers.ts'
 import { pullImage } from './images.ts'
@@ -31,6 +32,8 @@ export interface DockerSettings {
   images?: Pick<HostImages, 'pull'>
   /** What containers may write outside their disks; by default as much as there is room. */
   layers?: Omit<HostLayers, 'look'>
+  /** Restarts of containers that end again and again; by default the engine's alone. */
+  loops?: Omit<CrashLoops, 'restart'>
   /** Output beyond a container's cap that may wait on the host for archiving. 0: the engine drops it at once. */
   logBacklogMib?: number
   beforeRemoval?: BeforeRemoval
@@ -59,6 +62,7 @@ export function makeDockerEngine({
   ports,
   images,
   layers,
+  loops,
   logBacklogMib = 0,
   beforeRemoval = async () => {},
   pauseImage = 'busybox:latest',
@@ -68,18 +72,18 @@ export function makeDockerEngine({
   machines = false,
 }: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
-  const look = (id: string) => lookAt(docker, hostId, id)
+  const look = (id: string, signal?: AbortSignal) => lookAt(docker, hostId, id, signal)
   ports.addEngine((exceptId) => asking(() => portsGiven(docker, exceptId)))
   const sampler = makeSampler()
   const withEnding = (one: FoundContainer): FoundContainer =>
     one.state === 'exited' && layers?.isFull(one.id) ? { ...one, ended_by: 'disk_full' } : one
-  const found = async (info: Docker.ContainerInspectInfo): Promise<FoundContainer> =>
-    withEnding(
-      toFoundWith(
-        info,
-        isJoined(info) ? await lookAtPause(docker, hostId, info.Config.Labels[labels.resource] ?? '') : null,
-      ),
-    )
+  const pauseOf = ({ Config }: Docker.ContainerInspectInfo, signal?: AbortSignal) =>
+    lookAtPause(docker, hostId, Config.Labels[labels.resource] ?? '', signal)
+  const found = async (info: Docker.ContainerInspectInfo, signal?: AbortSignal): Promise<FoundContainer> =>
+    withEnding({
+      ...toFoundWith(info, isJoined(info) ? await pauseOf(info, signal) : null),
+      ...loops?.see(info),
+    })
 
   return {
     pull: (image, options = {}) =>
@@ -107,19 +111,30 @@ export function makeDockerEngine({
           io,
           onNetwork,
         }
+        await loops?.leave(spec.id)
         // At once, so that recording the limit delays no start.
         const recorded = layers?.start(spec.id, spec.disk_gib ?? null)
         const [info] = await Promise.all([runContainer(docker, ports, order), recorded])
         return found(info)
       }),
 
-    find: (id) =>
+    find: (id, signal) =>
       asking(async () => {
-        const info = await look(id)
-        if (info) return found(info)
-        const alone = await lookAtPause(docker, hostId, id)
+        const info = await look(id, signal)
+        if (info) return found(info, signal)
+        const alone = await lookAtPause(docker, hostId, id, signal)
         return alone && toFoundAlone(alone)
-      }),
+      }, signal),
+
+    ids: (signal) =>
+      asking(async () => {
+        const all = await docker.listContainers({
+          all: true,
+          filters: { label: ours(hostId) },
+          ...until(signal),
+        })
+        return [...new Set(all.map(({ Labels }) => Labels[labels.resource] ?? ''))].filter(Boolean)
+      }, signal),
 
     list: () =>
       asking(async () => {
@@ -141,6 +156,7 @@ export function makeDockerEngine({
 
     stop: (id, graceSec, signal) =>
       asking(async () => {
+        await loops?.leave(id)
         const info = await look(id)
         if (info?.State.Running) await stopForGood(docker, info.Id, graceSec, signal)
         await stopPause(docker, hostId, id)
@@ -151,7 +167,8 @@ export function makeDockerEngine({
         const info = await look(id)
         if (!info) throw new InstanceNotFound(id)
         // A stopped container has no restart policy on the engine; the next start sets it.
-        const policy = info.State.Running ? restartPolicy(size.restart_policy) : {}
+        const isByEngine = !(await loops?.resize(id, size.restart_policy)) && info.State.Running
+        const policy = isByEngine ? restartPolicy(size.restart_policy) : {}
         try {
           await docker.getContainer(info.Id).update({ ...sizeLimits(size), ...policy })
         } catch (error) {
@@ -165,6 +182,7 @@ export function makeDockerEngine({
       asking(async () => {
         const [info, pause] = [await look(id), await lookAtPause(docker, hostId, id)]
         if (engineId !== undefined && engineId !== (info ?? pause)?.Id) return
+        await loops?.leave(id)
         if (info && !discard) {
           await stopForGood(docker, info.Id, 0)
           await beforeRemoval(id)

@@ -33,6 +33,9 @@ export async function unless<T>(statuses: number[], call: Promise<T>): Promise<T
   }
 }
 
+/** The option of a call that gives up when the signal aborts. */
+export const until = (signal: AbortSignal | undefined) => (signal ? { abortSignal: signal } : {})
+
 /** Leaves other errors unchanged: they are bugs of ours. */
 export function asEngineError(error: unknown): unknown {
   if (error instanceof EngineError) return error

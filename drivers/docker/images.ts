@@ -1,6 +1,7 @@
 import type Docker from 'dockerode'
 import { z } from 'zod'
 import type { PullOptions } from '../containers.ts'
+import { ping } from './connection.ts'
 import { statusOf, unless } from './errors.ts'
 import { jsonLines, openStream } from './streams.ts'
 import { EngineError, EngineUnavailable, ImageNotFound } from '../errors.ts'
@@ -23,6 +24,7 @@ const PullNews = z.object({
 // minutes for a registry that drops packets.
 const registryAnswersMs = 15_000
 const silenceMs = 120_000
+const engineAnswersMs = 2_000
 
 /**
  * Finds the image on the engine, without asking a registry. The digest is the registry's, or the image id if the image
@@ -106,11 +108,21 @@ async function download(
     if (answered) throw new EngineUnavailable(`The download of the image ${image} was interrupted`, error)
     // Without a status the engine itself does not answer.
     if (!silence.signal.aborted && statusOf(error) === undefined) throw error
+    // It is not the registry that is silent if the engine does not answer anything.
+    if (silence.signal.aborted && !(await answers(docker)))
+      throw new EngineUnavailable('The container engine does not answer', error)
     throw new ImageNotFound(image, error)
   } finally {
     clearTimeout(timer)
   }
 }
+
+/** Whether the engine answers at once. */
+const answers = (docker: Docker): Promise<boolean> =>
+  ping(docker, AbortSignal.timeout(engineAnswersMs)).then(
+    () => true,
+    () => false,
+  )
 
 /** Strips tag and digest from `host:5000/name:tag@digest`. A colon before the last slash is a port. */
 function repositoryOf(image: string): string {

@@ -1,7 +1,7 @@
 import type Docker from 'dockerode'
 import type { ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec, FoundContainer } from '../containers.ts'
-import { statusOf, unless } from './errors.ts'
+import { statusOf, unless, until } from './errors.ts'
 import { pullImage } from './images.ts'
 import { engineName, isOurs, labels, toFound } from './spec.ts'
 import { boundPorts, portOptions } from './port-bindings.ts'
@@ -22,8 +22,9 @@ export async function lookAtPause(
   docker: Docker,
   hostId: string,
   id: string,
+  signal?: AbortSignal,
 ): Promise<ContainerInspectInfo | null> {
-  const info = await unless([404], docker.getContainer(pauseName(id)).inspect())
+  const info = await unless([404], docker.getContainer(pauseName(id)).inspect(until(signal)))
   return info && isPause(hostId, [info.Name], info.Config.Labels) ? info : null
 }
 

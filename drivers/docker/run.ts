@@ -1,9 +1,10 @@
 import type { IoLimits } from '../linux/block-devices.ts'
+import { stat } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import type Docker from 'dockerode'
 import type { ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec } from '../containers.ts'
-import { statusOf, unless, wordsOf } from './errors.ts'
+import { statusOf, unless, until, wordsOf } from './errors.ts'
 import { commandBegun } from './begun.ts'
 import { commandFault } from './faults.ts'
 import { type LocalImage, localImage } from './images.ts'
@@ -41,6 +42,8 @@ import { type HostPorts, portsMatch } from '../system/host-ports.ts'
 const endsAtOnceMs = 50
 // How long the engine takes to change a container's limits: the last part of the wait.
 const updateMs = 20
+// How late a busy engine may tell of an end.
+const endToldWithinMs = 10_000
 
 // Each try avoids ports found taken. The limit matters on a host full of foreign listeners.
 const placementTries = 10
@@ -74,8 +77,9 @@ export async function lookAt(
   docker: Docker,
   hostId: string,
   id: string,
+  signal?: AbortSignal,
 ): Promise<ContainerInspectInfo | null> {
-  const info = await unless([404], docker.getContainer(engineName(id)).inspect())
+  const info = await unless([404], docker.getContainer(engineName(id)).inspect(until(signal)))
   return info && isOurs(hostId, [info.Name], info.Config.Labels) ? info : null
 }
 
@@ -219,6 +223,9 @@ const isDoneJob = (info: ContainerInspectInfo, { spec, operationId }: Order): bo
 const ranMs = ({ State }: ContainerInspectInfo): number =>
   Date.parse(State.FinishedAt) - Date.parse(State.StartedAt)
 
+/** What the engine says if the process has ended in the middle of a call. */
+const hasEnded = /no such process|stopped process|has stopped|process (has )?already (finished|exited)/i
+
 async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
   if (hasRun(info) && !info.State.Running) await container.update(startLimits(spec))
@@ -226,12 +233,21 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
     await unless([304], container.start())
   } catch (error) {
     const status = statusOf(error)
+    // The command was so short that the engine could not apply all of its settings. `watched` sees how it ended.
+    if (hasEnded.test(wordsOf(error))) return
     // Engine errors that the command causes: 400, or 404 although the container exists.
     const refused = status === 400 || (status === 404 && (await lookAt(docker, hostId, spec.id)) !== null)
     if (!refused) throw error
     throw new CommandFailed('command_not_started', 'The command could not be started', null, error)
   }
 }
+
+/** Whether the process is there. Not so either if /proc does not show the engine's processes. */
+const isThere = (pid: number): Promise<boolean> =>
+  stat(`/proc/${pid}`).then(
+    () => true,
+    () => false,
+  )
 
 /**
  * Watches the first moments of a container's command, and sets its restart policy if it survives them. Set earlier, the
@@ -260,6 +276,8 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
       (error: Error) => error,
     )
     end = await endWithin(Math.max(0, watchedUntil - performance.now()))
+    // The engine could not change what has ended, and a busy one tells of the end late.
+    if (refusal && !end && !(await isThere(init))) end = await endWithin(endToldWithinMs)
   }
   watch.abort()
 

@@ -62,21 +62,41 @@ export interface Loop {
 /** The loop devices of files below a folder. */
 export async function loopsBelow(folder: string): Promise<Loop[]> {
   const names = (await readdir('/sys/block')).filter((name) => name.startsWith('loop'))
-  const found = await Promise.all(
-    names.map(async (name) => {
-      const read = async (file: string): Promise<string> =>
-        (await readFile(`/sys/block/${name}/${file}`, 'utf8')).trimEnd()
-      try {
-        const [file, device, autoclear] = await Promise.all(
-          ['loop/backing_file', 'dev', 'loop/autoclear'].map(read),
-        )
-        return { path: `/dev/${name}`, file, device, leaving: autoclear === '1' } as Loop
-      } catch {
-        return null // free, or freed in the meantime
-      }
-    }),
-  )
+  const found = await Promise.all(names.map(loopNamed))
   return found.filter((loop) => loop !== null && loop.file.startsWith(`${folder}/`)) as Loop[]
+}
+
+/** Null if the device is free, or was freed in the meantime. */
+async function loopNamed(name: string): Promise<Loop | null> {
+  const read = (file: string): Promise<string> => textOf(name, file)
+  try {
+    const [file = '', device = '', autoclear] = await Promise.all(
+      ['loop/backing_file', 'dev', 'loop/autoclear'].map(read),
+    )
+    return { path: `/dev/${name}`, file, device, leaving: autoclear === '1' }
+  } catch {
+    return null
+  }
+}
+
+const textOf = async (loop: string, file: string): Promise<string> =>
+  (await readFile(`/sys/block/${loop}/${file}`, 'utf8')).trimEnd()
+
+const nameOf = ({ path }: Pick<Loop, 'path'>): string => path.slice('/dev/'.length)
+
+/**
+ * The name and the number of a loop device, by which `loopNumbered` finds it when its file has no path any more. The
+ * kernel gives a number once: the device has another one when it is used again. Null before Linux 5.15.
+ */
+export async function numberOf(loop: Pick<Loop, 'path'>): Promise<string | null> {
+  const number = await textOf(nameOf(loop), 'diskseq').catch(() => null)
+  return number && `${nameOf(loop)} ${number}`
+}
+
+export async function loopNumbered(text: string): Promise<Loop | null> {
+  const [name = ''] = text.split(' ')
+  if (!/^loop\d+$/.test(name) || (await numberOf({ path: `/dev/${name}` })) !== text) return null
+  return loopNamed(name)
 }
 
 /** Makes a loop device. No --direct-io: its parallel writes make QEMU 7.2 mix up FUSE data. */
@@ -94,11 +114,7 @@ export async function freeLoop(loop: Loop, wait: boolean): Promise<void> {
     if (!/no such device/i.test(stderrOf(error))) throw error
   }
   const freed = async (): Promise<boolean> =>
-    (
-      await readFile(`/sys/block/${loop.path.slice('/dev/'.length)}/loop/backing_file`, 'utf8').catch(
-        () => null,
-      )
-    )?.trimEnd() !== loop.file
+    (await textOf(nameOf(loop), 'loop/backing_file').catch(() => null)) !== loop.file
   if (wait) await until(freed, freedWithinMs, 'A loop device of the disk is not freed')
 }
 

@@ -1,4 +1,4 @@
-import { mkdir, rm, stat } from 'node:fs/promises'
+import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { basename } from 'node:path'
 import type { AttachedTo } from '../disks.ts'
 import { DiskAttached, DiskInUse, EngineUnavailable, HostNotEquipped } from '../errors.ts'
@@ -8,15 +8,18 @@ import {
   type InnerMount,
   innerMounts,
   type Loop,
+  loopNumbered,
   loopsBelow,
   makeLoop,
   type Mount,
   mountInside,
   mountsOf,
   needsContainer,
+  numberOf,
   unmount,
 } from '../linux/mounts.ts'
 import { userOf } from '../system/confinement.ts'
+import { nullIfMissing } from '../system/files.ts'
 import { processesWith, run, until } from '../system/programs.ts'
 import {
   admits,
@@ -49,16 +52,23 @@ interface Standing {
 }
 
 async function standing(place: Place): Promise<Standing> {
-  const [daemon, loops, mounts] = await Promise.all([
-    findDaemon(place),
-    loopsBelow(place.run),
-    mountsOf('self'),
-  ])
+  const [daemon, loops, mounts] = await Promise.all([findDaemon(place), loopsOf(place), mountsOf('self')])
   return {
     daemon,
     loop: loops.find(({ leaving }) => !leaving) ?? null,
     mounts: mounts.filter(({ path }) => path.startsWith(`${place.run}/`)),
   }
+}
+
+/** The loop devices of a disk: those of its file, and the recorded one, whose file may have no path any more. */
+async function loopsOf(place: Place): Promise<Loop[]> {
+  const [loops, recorded] = await Promise.all([loopsBelow(place.run), recordedLoop(place.loop)])
+  return recorded && !loops.some(({ path }) => path === recorded.path) ? [...loops, recorded] : loops
+}
+
+export async function recordedLoop(file: string): Promise<Loop | null> {
+  const known = await readFile(file, 'utf8').catch(nullIfMissing)
+  return known ? loopNumbered(known) : null
 }
 
 export async function attachment(place: Place): Promise<'detached' | 'attached' | 'broken'> {
@@ -119,6 +129,8 @@ async function mountOnHost(place: Place): Promise<void> {
   if (!isThere) {
     await needsDevice('/dev/loop-control')
     const device = loop?.path ?? (await makeLoop(place.raw))
+    const number = await numberOf({ path: device })
+    if (number) await writeFile(place.loop, number)
     await mkdir(place.mount, { recursive: true })
     await run('mount', ['-t', 'xfs', '-o', mountOptions, device, place.mount])
   } else {
@@ -147,7 +159,7 @@ async function clearAway(place: Place): Promise<InnerMount[]> {
     await unmount(mount, true)
   // Before the FUSE file is removed: without it, the loop device can no longer be matched to the disk, and would stay
   // forever.
-  for (const left of await loopsBelow(place.run)) await freeLoop(left, false)
+  for (const left of await loopsOf(place)) await freeLoop(left, false)
   await unmount({ path: place.raw }, true)
   return inner
 }
@@ -166,7 +178,7 @@ export async function detach(place: Place): Promise<void> {
   }
   await stopDaemon(place)
   await rm(place.mount, { recursive: true, force: true })
-  await rm(place.raw, { force: true })
+  for (const file of [place.raw, place.loop]) await rm(file, { force: true })
 }
 
 async function unmountFromHost(path: string): Promise<void> {

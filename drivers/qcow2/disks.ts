@@ -15,7 +15,7 @@ import { loopsBelow, mountsOf } from '../linux/mounts.ts'
 import { giveFile } from '../system/confinement.ts'
 import { nullIfMissing, publish } from '../system/files.ts'
 import { processesWith, run } from '../system/programs.ts'
-import { attach, attachment, detach, growAttached, isMounted, plug } from './attach.ts'
+import { attach, attachment, detach, growAttached, isMounted, plug, recordedLoop } from './attach.ts'
 import { copyOf, type ServingMachines } from './daemons.ts'
 import {
   allocatedBytes,
@@ -262,6 +262,11 @@ async function listTraces(folder: string, runFolder: string): Promise<DiskTraces
   }
   for (const path of files.flat()) of(path)?.files.push(path)
   for (const { file, path } of loops) of(file)?.loop_devices.push(path)
+  for (const path of files[1]) {
+    const recorded = await recordedLoop(join(path, 'loop'))
+    const its = of(`${path}/`)?.loop_devices
+    if (recorded && !its?.includes(recorded.path)) its?.push(recorded.path)
+  }
   for (const { path } of mounts) of(path)?.mounts.push(path)
   for (const { pid, args } of new Map(processes.flat().map((one) => [one.pid, one])).values())
     of(args.join(' '))?.processes.push(pid)

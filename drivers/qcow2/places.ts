@@ -19,6 +19,8 @@ export interface Place {
   /** The image as a plain file of the disk's size, through FUSE. */
   raw: string
   mount: string
+  /** The name and the number of its loop device, which is found by them when the raw file was unmounted by others. */
+  loop: string
   monitor: string
   /** The socket where a machine's QEMU connects to the disk's daemon, and the folder in which the daemon makes it. */
   plug: string
@@ -56,6 +58,7 @@ export function makePlaces(folder: string, run: string): (id: string) => Place {
       run: running,
       raw: join(running, 'raw'),
       mount: join(running, 'files'),
+      loop: join(running, 'loop'),
       monitor: join(running, 'qmp.sock'),
       plug: join(running, 'plug', 'nbd.sock'),
       plugFolder: join(running, 'plug'),

@@ -122,6 +122,8 @@ export async function openQemuMachines(
       return found.filter((one) => one !== null)
     },
 
+    ids: () => host.ids(),
+
     sample: async (machines) => {
       const samples = await Promise.all(machines.map(({ id }) => sampleOf(host, id)))
       return samples.filter((one) => one !== null)

@@ -23,7 +23,7 @@ import {
 } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 
-/** A host is `pending` until it enrols, and `unreachable` while it does not report. */
+/** A host is `pending` until it enrols, and `unreachable` while it gives no sign of life. */
 export const hostStates = states({
   pending: {},
   active: { evacuate: 'evacuating' },
@@ -60,8 +60,12 @@ export interface HostDocument extends ResourceDocument<StateOf<typeof hostStates
   /** Sums over the reservations on this host. */
   reserved: Size
   last_report_at: Date | null
-  /** When it was marked unreachable (reachability.ts), also during an operation on it; null while it reports. */
+  /** Its last sign of life, which alone decides whether it is reachable (reachability.ts). */
+  last_heard_at: Date | null
+  /** When it was marked unreachable, also during an operation on it; null while it gives signs of life. */
   unreachable_since: Date | null
+  /** Since when the engine of its containers does not answer: it gets nothing new. Null: the engine answers. */
+  engine_silent_since: Date | null
 }
 
 const Mixed = Schema.Types.Mixed
@@ -90,6 +94,8 @@ const schema = new Schema<HostDocument>(
       disk_gib: { type: Number, default: 0 },
     },
     last_report_at: { type: Date, default: null },
+    last_heard_at: { type: Date, default: null },
+    engine_silent_since: { type: Date, default: null },
     unreachable_since: { type: Date, default: null },
   },
   { ...documentOptions, collection: 'hosts' },

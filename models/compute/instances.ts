@@ -36,6 +36,8 @@ export interface InstanceDocument<State extends string = string> extends Resourc
   exit_code: number | null
   restart_count: number
   started_at: Date | null
+  /** The last repairs in a row (repairs.ts). */
+  repairs?: { count: number; last_at: Date } | null
   /** The size it runs with while a change of size waits for the next start; null otherwise. */
   runs_with: { cpu_cores: number; memory_mib: number } | null
 }
@@ -61,6 +63,7 @@ export const instanceFields = {
   exit_code: { type: Number, default: null },
   restart_count: { type: Number, default: 0 },
   started_at: { type: Date, default: null },
+  repairs: { type: Schema.Types.Mixed, default: null },
   runs_with: { type: Schema.Types.Mixed, default: null },
 }
 

@@ -5,6 +5,8 @@ import { transaction } from '../database.ts'
 import { acceptVerb } from '../operations.ts'
 import { findInstances, type Instance } from './instance-kinds.ts'
 import type { InstanceDocument } from './instances.ts'
+import { isLoopReason, loopReason } from './crash-loops.ts'
+import { countRepair, isRepairing, repairsAtOnce, rowOf } from './repairs.ts'
 import { observer } from './observer.ts'
 import { markReachable } from './reachability.ts'
 import { NoCapacity, resize, shrink, strangersOn } from './reservations.ts'
@@ -41,6 +43,7 @@ export const instanceObserver = observer({
 })
 
 async function compare(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
+  if (seen?.state === 'unknown') return
   if (one.instance.status === 'suspended' || seen?.state === 'suspended') return compareSuspended(one, seen)
   if (seen?.state === 'running') return recordRunning(one, seen)
   if (seen?.state === 'exited' && seen.ended_by === 'disk_full') return recordFull(one, seen)
@@ -83,9 +86,10 @@ async function recordRunning(one: Instance, seen: ObservedInstance): Promise<voi
   const { restart_count, health, started_at } = seen
   const { instance, kind } = one
   const was = healthOf(instance)
-  const same = instance.started_at?.toISOString() === started_at && was === health
+  const loop = loopOf(one, seen)
+  const same = instance.started_at?.toISOString() === started_at && was === health && loop === null
   if (same && instance.restart_count === restart_count) return
-  const recorded = await record(one, { restart_count, health, started_at })
+  const recorded = await record(one, { restart_count, health, started_at, ...loop })
   if (recorded && health === 'unhealthy' && was !== health)
     await note(instance, 'unhealthy', `The ${kind.title} fails its health check`, seen)
   if (recorded && health === 'healthy' && was === 'unhealthy')
@@ -94,6 +98,15 @@ async function recordRunning(one: Instance, seen: ObservedInstance): Promise<voi
     const message = `The ${kind.title} ended, and its restart policy started it again`
     await note(instance, 'restarted', message, seen)
   }
+}
+
+/** What a crash loop, or its end, changes in the record; null: nothing. */
+function loopOf({ instance, kind }: Instance, seen: ObservedInstance): object | null {
+  const wasLooping = isLoopReason(instance.status_reason)
+  if (!seen.crash_looping) return wasLooping ? { status_reason: null, exit_code: null } : null
+  const exit_code = seen.exit_code ?? instance.exit_code
+  const status_reason = loopReason(kind.title, exit_code)
+  return status_reason === instance.status_reason ? null : { status_reason, exit_code }
 }
 
 /** `none` for a kind without health checks. */
@@ -114,9 +127,17 @@ async function recordFull(one: Instance, seen: ObservedInstance): Promise<void> 
   await note(one.instance, 'disk_full', status_reason, seen)
 }
 
-async function repair({ kind, instance }: Instance, seen: ObservedInstance | undefined): Promise<void> {
+async function repair(one: Instance, seen: ObservedInstance | undefined): Promise<void> {
+  const { kind, instance } = one
   const { _id: id, tenant_id: tenantId } = instance
   const { title, resource } = kind
+  const row = rowOf(instance)
+  if (row.waits || (row.count >= repairsAtOnce && (await isRepairing(tenantId)))) {
+    const exit_code = seen?.exit_code ?? instance.exit_code
+    const status_reason = loopReason(title, exit_code)
+    if (status_reason !== instance.status_reason) await record(one, { status_reason, exit_code })
+    return
+  }
   try {
     const { operation } = await acceptVerb({ resource, tenantId, requestedBy: null, id, verb: 'repair' })
     const what = !seen
@@ -124,6 +145,7 @@ async function repair({ kind, instance }: Instance, seen: ObservedInstance | und
       : seen.state === 'created'
         ? `The ${title} had lost its network or never started`
         : `The ${title} had ${endOf(seen)}`
+    await countRepair(one, row)
     await note(instance, 'repair', `${what}; the platform is starting it again`, seen, {
       operation_id: operation._id,
     })

@@ -31,12 +31,16 @@ export async function observe(hostId: string, report: HostReport): Promise<Omit<
   for (const [name, observer] of Object.entries(observers)) {
     const seen = report.things.filter(({ kind }) => observer.kinds?.includes(kind))
     const kindOf = new Map(seen.map(({ id, kind }) => [id, kind]))
-    const observed = await observer.observe?.(hostId, parse(observer, seen) as never[], report.age_ms)
+    const isSeen = !observer.kinds?.some((kind) => report.unseen.includes(kind))
+    const observed = isSeen
+      ? await observer.observe?.(hostId, parse(observer, seen) as never[], report.age_ms)
+      : undefined
     for (const id of observed?.not_yours ?? []) answer.not_yours.push({ id, kind: kindOf.get(id) ?? '' })
     answer.things.push(...(observed?.things ?? []))
     const version = await observer.wanted?.(hostId)
     if (version !== undefined) answer.wanted[name] = version
   }
+  if (report.unseen.length > 0) return answer // the rest needs to know everything on the host
   await forgetFormerHost(
     hostId,
     report.things.map(({ id }) => id),
@@ -81,17 +85,12 @@ async function recordHost(hostId: string, report: HostReport): Promise<string> {
         tunnel_key,
         published_ports,
         last_report_at: new Date(),
-        unreachable_since: null,
       },
     },
   ).catch((error: unknown) => {
     if (isDuplicateKey(error) && 'tunnel_key' in error.keyPattern) throw new TunnelKeyTaken(error)
     throw error
   })
-  await Host.updateOne(
-    { _id: hostId, status: 'unreachable', operation_id: null },
-    { $set: { status: 'active' } },
-  )
   return data_plane_url
 }
 

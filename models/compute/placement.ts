@@ -36,12 +36,14 @@ export interface Constraints {
 }
 
 /**
- * How long a host may be unreachable and still be waited for: after an outage of the platform’s own API, all hosts are, and
- * report within seconds.
+ * How long a host, or its engine, may be silent and still be waited for: after an outage of the platform’s own API, all
+ * hosts are unreachable, and are heard within seconds.
  */
 const awaitedMs = 60_000
-const isAwaited = ({ unreachable_since: since, cordoned }: HostDocument): boolean =>
-  !cordoned && since !== null && since.getTime() > Date.now() - awaitedMs
+const isAwaited = ({ unreachable_since, engine_silent_since, cordoned }: HostDocument): boolean => {
+  const since = unreachable_since ?? engine_silent_since
+  return !cordoned && since !== null && since.getTime() > Date.now() - awaitedMs
+}
 
 /**
  * Reserves room for an instance or a disk: on the host that it has already, else on the best one. Throws NoCapacity, which
@@ -77,7 +79,7 @@ export async function needRoomElsewhere(ids: [string, ...string[]], constraints:
   if (!best.some(hasRoom)) throw refusal()
 }
 
-const isOpen = { status: 'active', cordoned: false } as const
+const isOpen = { status: 'active', cordoned: false, engine_silent_since: null } as const
 
 /** Reserves room on the first candidate that has it. Placements at once see each other, so that equal tags spread. */
 async function takeBest(
@@ -113,7 +115,9 @@ async function candidates(held: ReservationDocument[], constraints: Constraints)
   const later = constraints.toRun && first ? beyond(constraints.toRun, first) : sumOf([])
   const size = sumOf([...held, later])
   const others = hosts.filter(({ _id }) => held.every(({ host_id }) => _id !== host_id))
-  const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
+  const open = others.filter(
+    (host) => host.status === isOpen.status && !host.cordoned && !host.engine_silent_since,
+  )
   const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
   const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
   const refusal = (how = {}): NoCapacity => new NoCapacity(explain(others, open.length, size), how)
@@ -167,6 +171,10 @@ function explain(hosts: HostDocument[], open: number, size: Size): string {
     [open, 'too full'],
     [count(({ status }) => status !== 'active'), 'unreachable or being evacuated'],
     [count(({ status, cordoned }) => status === 'active' && cordoned), 'cordoned'],
+    [
+      count((host) => host.status === 'active' && !host.cordoned && host.engine_silent_since !== null),
+      'with an engine that does not answer',
+    ],
   ] as const
   const what = open ? lacking(size) : 'No host takes new instances'
   const told = reasons.flatMap(([many, why]) => (many ? [`${many} ${why}`] : []))

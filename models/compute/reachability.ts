@@ -1,22 +1,37 @@
+import type { SignOfLife } from '../../lib/host-protocol.ts'
 import { noteActivity } from '../activity.ts'
 import { Host } from './hosts.ts'
 import { findInstances, type Instance } from './instance-kinds.ts'
 
-/** A host that has not reported for this long is unreachable: it missed three reports. */
+/** A host that gave no sign of life for this long is unreachable: it missed three. */
 export const silentAfterMs = 30_000
 
+/** Takes a host's sign of life. Its instances are reachable again with its next report, which says what runs. */
+export async function hear(hostId: string, { engine_silent_ms }: SignOfLife): Promise<void> {
+  const now = Date.now()
+  const engine_silent_since = engine_silent_ms === null ? null : new Date(now - engine_silent_ms)
+  await Host.updateOne(
+    { _id: hostId },
+    { $set: { last_heard_at: new Date(now), unreachable_since: null, engine_silent_since } },
+  )
+  await Host.updateOne(
+    { _id: hostId, status: 'unreachable', operation_id: null },
+    { $set: { status: 'active' } },
+  )
+}
+
 /**
- * Marks silent hosts, and the instances that run on them, as unreachable. The next report of a host reverts this
- * (observe.ts). Returns the names of the newly marked hosts.
+ * Marks silent hosts, and the instances that run on them, as unreachable. A host's next sign of life reverts this for
+ * the host, and its next report for its instances (observe-instances.ts). Returns the names of the newly marked hosts.
  */
 export async function markUnreachable(now = Date.now()): Promise<string[]> {
   const silent = await Host.find(
-    { last_report_at: { $lt: new Date(now - silentAfterMs) } },
-    { name: 1, last_report_at: 1 },
+    { last_heard_at: { $lt: new Date(now - silentAfterMs) } },
+    { name: 1, last_heard_at: 1 },
   ).lean()
   const fresh: string[] = []
-  for (const { _id, name, last_report_at } of silent) {
-    const still = { _id, last_report_at }
+  for (const { _id, name, last_heard_at } of silent) {
+    const still = { _id, last_heard_at }
     const marked = await Host.updateOne(
       { ...still, unreachable_since: null },
       { $set: { unreachable_since: new Date(now) } },

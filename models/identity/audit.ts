@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { idField } from '../resources.ts'
+import { keepFor } from '../retention.ts'
 import { schemaOptions } from '../schemas.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 
@@ -57,18 +58,5 @@ export async function storeAuditEvent(event: Omit<AuditEventDocument, '_id'>): P
   await AuditEvent.create([event])
 }
 
-const optionsConflict = 85
-
-/** Sets the retention of audit events, existing ones included. MongoDB deletes older events. Idempotent. */
-export async function keepAuditEvents(days: number): Promise<void> {
-  const expireAfterSeconds = days * 86_400
-  try {
-    await AuditEvent.collection.createIndex({ time: 1 }, { name: 'retention', expireAfterSeconds })
-  } catch (error) {
-    if (!(error instanceof mongoose.mongo.MongoServerError && error.code === optionsConflict)) throw error
-    await mongoose.connection.db?.command({
-      collMod: AuditEvent.collection.collectionName,
-      index: { name: 'retention', expireAfterSeconds },
-    })
-  }
-}
+/** Sets the retention of audit events, existing ones included. Idempotent. */
+export const keepAuditEvents = (days: number): Promise<void> => keepFor(AuditEvent, days, 'retention')

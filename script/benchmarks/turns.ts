@@ -67,7 +67,7 @@ export async function turns(stack: Stack, creates = 2_000): Promise<Row[]> {
 }
 
 /** Two tenants, the first with room for all its creates. */
-async function tenants(stack: Stack): Promise<[As, As]> {
+export async function tenants(stack: Stack): Promise<[As, As]> {
   await connectDatabase({
     KEELSON_MONGODB_URL: stack.mongodbUrl,
     KEELSON_MASTER_KEY_FILE: stack.masterKeyFile,
@@ -90,7 +90,7 @@ async function tenants(stack: Stack): Promise<[As, As]> {
   }
 }
 
-async function create(tenant: As, fields: object): Promise<string> {
+export async function create(tenant: As, fields: object): Promise<string> {
   const body = { name: `bench-turns-${newId()}`, image: 'busybox', cpu_cores: 0.1, memory_mib: 16, ...fields }
   const { id, state } = await tenant.finish('POST', '/api/v1/containers', body)
   if (state !== 'succeeded') throw new Error(`create ${state}`)

@@ -33,6 +33,13 @@ describe('an activity feed', () => {
     ])
   })
 
+  test('stays one entry for a run of equal events that many processes note at once', async () => {
+    const { id, note } = await made()
+    await note('restarted')
+    await Promise.all(Array.from({ length: 20 }, () => note('restarted')))
+    expect(await tenant.containers.activity(id)).toMatchObject([{ kind: 'restarted', count: 21 }])
+  })
+
   test('counts every event of many processes that note it at once', async () => {
     const { id, note } = await made()
     await Promise.all(Array.from({ length: 20 }, () => note('restarted')))

@@ -32,6 +32,7 @@ test('a report that began before its container was created does not end the cont
         tunnel_key: host.tunnel_key,
         published_ports: host.published_ports,
         things: [],
+        unseen: [],
         age_ms,
       }),
     )

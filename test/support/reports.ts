@@ -16,6 +16,7 @@ export const emptyReport = (over: Partial<HostReport> = {}): HostReport => ({
   machines: null,
   kinds: [],
   things: [],
+  unseen: [],
   age_ms: 0,
   ...over,
 })

@@ -4,6 +4,7 @@ import type { Settings } from '../../config.ts'
 import { makeDockerEngine } from '../../drivers/docker/engine.ts'
 import type { MayAsk } from '../../drivers/containers.ts'
 import { type HostImages, makeHostImages } from '../../drivers/docker/host-images.ts'
+import { openCrashLoops } from '../../drivers/docker/crash-loops.ts'
 import { openHostLayers } from '../../drivers/docker/host-layers.ts'
 import { ioLimits } from './io-limits.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
@@ -126,12 +127,14 @@ export async function openEngines(
     folder: join(settings.KEELSON_HOST_STATE, 'layers'),
     bytesPerSec: io?.bytes ?? null,
   })
+  const loops = await openCrashLoops(dockerHost, join(settings.KEELSON_HOST_STATE, 'loops'))
   const containers = makeDockerEngine({
     hostId,
     dockerHost,
     ports,
     images,
     layers,
+    loops,
     ...(archives ? { logBacklogMib: backlogMib, beforeRemoval: logs.shipAll } : {}),
     pauseImage: settings.KEELSON_PAUSE_IMAGE,
     network,
@@ -150,7 +153,7 @@ export async function openEngines(
   })
   balancers = await openLoadBalancers(settings, { hostId, ports, logs: archiving, log })
   const engine = joinEngines(containers, machines)
-  return { containers, machines, balancers, images, layers, engine, files, logs, archives }
+  return { containers, machines, balancers, images, layers, loops, engine, files, logs, archives }
 }
 
 /** The images that this host pulls. Its records of them outlive its program. */

@@ -14,6 +14,7 @@ import {
   logPieceType,
   MachineTransfer,
   ReportAnswer,
+  type SignOfLife,
 } from '../../lib/host-protocol.ts'
 import {
   type BuildLogPart,
@@ -93,6 +94,10 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
   }
 
   return {
+    alive: async (sign: SignOfLife): Promise<void> => {
+      await call('alive', z.undefined(), post(sign))
+    },
+
     report: async (report: HostReport): Promise<ReportAnswer> => call('reports', ReportAnswer, post(report)),
 
     samples: async (samples: HostSamples): Promise<void> => {

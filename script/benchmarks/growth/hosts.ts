@@ -44,10 +44,12 @@ const reportOf = (containerIds: string[]): HostReport => ({
     exit_code: null,
     oom_killed: false,
     restart_count: 0,
+    crash_looping: false,
     started_at: startedAt.toISOString(),
     health: 'none',
     ended_by: null,
   })),
+  unseen: [],
   age_ms: 0,
 })
 

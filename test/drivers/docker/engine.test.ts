@@ -98,6 +98,12 @@ describe('run', () => {
     expect(await onEngine(spec.id)).toEqual([])
   })
 
+  test('reports commands that end at once as such on a busy engine, where they end before it has applied all settings', async () => {
+    const busy = Array.from({ length: 24 }, (_, i) => run(shell(`sleep 0.00${i % 9}; exit 4`)))
+    for (const end of await Promise.allSettled(busy))
+      expect(end).toMatchObject({ status: 'rejected', reason: { code: 'exited_at_once', exitCode: 4 } })
+  })
+
   test('reports a service that ends at once as failed, even with exit code 0', async () => {
     await expect(run(containerSpec({ command: ['true'] }))).rejects.toMatchObject({ code: 'exited_at_once' })
   })

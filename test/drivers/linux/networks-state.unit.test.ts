@@ -72,6 +72,10 @@ asRoot('network state', () => {
         await eventually(async () => !(await linksOf(one.namespace)).has(names.tunnel))
       },
     ],
+    [
+      'a bridge that was set down',
+      (vpc, { id }) => runIn(vpc, 'ip', ['link', 'set', new Names(one.settings.host).bridge(id), 'down']),
+    ],
     ['the uplink', (vpc) => runIn(vpc, 'ip', ['link', 'delete', 'uplink'])],
     ['the VPC’s rules', (vpc) => runIn(vpc, 'nft', ['flush', 'ruleset'])],
     ['the host’s rules', () => runIn(one.namespace, 'nft', ['flush', 'ruleset'])],

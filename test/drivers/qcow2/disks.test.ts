@@ -22,7 +22,26 @@ import {
 } from '../../support/disk-tests.ts'
 import { eventually } from '../../support/eventually.ts'
 
+const tracesOf = async (id: string) => (await here.disks.list()).find((one) => one.id === id)
+
 withHosts('disks', () => {
+  describe('a disk that others unmount lazily', () => {
+    test.each([
+      ['its file system', ['files']],
+      ['its file system and its raw file', ['files', 'raw']],
+    ])('leaves no loop device once it is detached: %s', async (_, paths) => {
+      const id = await newDisk(1)
+      await here.disks.attach(id)
+      const [loop] = (await tracesOf(id))?.loop_devices ?? []
+      for (const path of paths) await run('umount', ['--lazy', join(here.settings.run, id, path)])
+      expect((await tracesOf(id))?.loop_devices).toEqual([loop])
+      await here.disks.detach(id)
+      expect(await kernelTraces(id)).toEqual([])
+      await here.disks.attach(id)
+      await here.disks.detach(id)
+    })
+  })
+
   describe('create, resize and remove', () => {
     test('a disk is created once, however often it is retried, and takes little space while it is empty', async () => {
       const id = newId()

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { makeContainersOnHost } from '../../../activities/host/containers.ts'
+import type { CrashLoops } from '../../../drivers/docker/crash-loops.ts'
 import type { HostImages } from '../../../drivers/docker/host-images.ts'
 import type { HostLayers } from '../../../drivers/docker/host-layers.ts'
 import type { ContainerEngine } from '../../../drivers/containers.ts'
@@ -11,15 +12,18 @@ const collectEveryMs = 60_000
 /** One container is measured at a time: some seven a second if all wait. */
 const lookEveryMs = 100
 const fullGraceSec = 10
+/** Each tenant's containers that end again and again are restarted at most once in this time. */
+const restartEveryMs = 1_000
 
 type Parts = Parameters<typeof makeContainersOnHost>[0] & {
   instances: ObservedInstances
   images: Pick<HostImages, 'collect'>
   layers: Pick<HostLayers, 'look' | 'isFull'>
+  loops: Pick<CrashLoops, 'restart'>
   log: Logger
 }
 
-export const containersPart = ({ instances, images, layers, log, ...of }: Parts): HostPart => ({
+export const containersPart = ({ instances, images, layers, loops, log, ...of }: Parts): HostPart => ({
   name: 'containers',
   kinds: ['container'],
   activities: makeContainersOnHost(of),
@@ -28,6 +32,7 @@ export const containersPart = ({ instances, images, layers, log, ...of }: Parts)
     Promise.all([
       keepImages(images, log, signal),
       keepLayers({ layers, engine: of.engine, instances, log }, signal),
+      keepRestarting(loops, log, signal),
     ]),
 })
 
@@ -43,6 +48,22 @@ async function keepImages(
       .then((names) => names.length > 0 && log.info({ images: names }, 'removed images that nothing used'))
       .catch((err: unknown) => log.warn({ err }, 'images were not looked at; trying again'))
     await delay(collectEveryMs, undefined, { signal }).catch(() => undefined)
+  }
+}
+
+/** Restarts containers that end again and again, until aborted. */
+async function keepRestarting(
+  loops: Pick<CrashLoops, 'restart'>,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted) {
+    await loops
+      .restart(signal)
+      .catch(
+        (err: unknown) => !signal.aborted && log.warn({ err }, 'a container was not restarted; trying again'),
+      )
+    await delay(restartEveryMs, undefined, { signal }).catch(() => undefined)
   }
 }
 
