@@ -22,7 +22,8 @@ export interface RunApi extends CallingApi {
     input: string,
     signal: AbortSignal,
   ): Promise<Called>
-  modelGrant(run: string, alias: string, signal: AbortSignal): Promise<ModelGrant>
+  /** `refused`: a token that does not open the gateway for models any more. */
+  modelGrant(run: string, alias: string, signal: AbortSignal, refused?: string): Promise<ModelGrant>
 }
 
 /** How a call has ended. */
