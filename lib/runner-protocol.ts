@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { bounds } from './ai/bounds.ts'
+import { NodeName } from './ai/fields.ts'
 import { PublicKey } from './host-protocol.ts'
 
 // Runners of AI workflows and the internal API.
@@ -29,6 +30,10 @@ export const NodeAnswer = z.object({
   case: z.string().nullable(),
   /** Of a map whose items are runs: how many there are. */
   items: z.int().optional(),
+  /** Of a row: how many of its nodes have succeeded before this one. */
+  passed: z.int().optional(),
+  /** Of a row: it has given the run its output. */
+  output: z.boolean().optional(),
 })
 export type NodeAnswer = z.infer<typeof NodeAnswer>
 
@@ -64,6 +69,14 @@ export const Ended = z.discriminatedUnion('status', [
   }),
 ])
 export type Ended = z.infer<typeof Ended>
+
+/** What one activity carries out, node by node, as long as each succeeds. */
+export interface NodesInARow {
+  /** `within_sec`: how long one may take. */
+  nodes: { node: string; within_sec: number }[]
+  /** The run's output follows the last. */
+  output: boolean
+}
 
 /** A token for calls of a model at the gateway for models. */
 export const ModelGrant = z.object({
@@ -102,7 +115,23 @@ export const RunToken = z.strictObject({
 })
 export type RunToken = z.infer<typeof RunToken>
 
-export const RunTokens = z.strictObject({ tokens: z.array(RunToken).min(1).max(1_000) })
+const mostTokens = 1_000
+export const RunTokens = z.strictObject({ tokens: z.array(RunToken).min(1).max(mostTokens) })
+
+/** A node has succeeded, and its runner goes on. */
+export const Turn = z.strictObject({
+  case: z.string().max(63).nullable(),
+  output: Output,
+  /** What models of the run have said and was not sent yet. */
+  tokens: z.array(RunToken).max(mostTokens),
+  /** What the runner would do next. */
+  next: z.union([z.strictObject({ node: NodeName }), z.literal('output'), z.null()]),
+})
+export type Turn = z.infer<typeof Turn>
+
+/** `begun`: of what is next. Null: the run's workflow says what is next. */
+export const Turned = z.object({ begun: Begun.nullable() })
+export type Turned = z.infer<typeof Turned>
 
 /** The run's output. */
 export const RunOutput = z.strictObject({ output: Output })
@@ -112,6 +141,7 @@ export const outputBodyKib = 2 * 8 * 1024 + 1
 
 /** Of requests with tokens: what a runner lets wait (worker/runner/token-sender.ts), as JSON. */
 export const tokensBodyKib = 1024
+export const turnBodyKib = outputBodyKib + tokensBodyKib
 
 /** A runner's private key, as a JSON Web Key. */
 export const RunnerKey = z.strictObject({ ...PublicKey.shape, d: z.string().regex(/^[\w-]{43}$/) })

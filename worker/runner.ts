@@ -9,6 +9,7 @@ import { RunnerKey } from '../lib/runner-protocol.ts'
 import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
 import { DoorFault, makeModelCaller, makeRunnerApi, openPort } from './runner/door.ts'
+import { rememberGrants } from './runner/grants.ts'
 import { makeTokenSender } from './runner/token-sender.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
 
@@ -54,7 +55,7 @@ await keepWorking(
     namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
     codecKeys: api.codecKeys,
     activities: makeNodesOnRunner({
-      api,
+      api: { ...api, modelGrant: rememberGrants(api.modelGrant) },
       callModel: makeModelCaller(settings.KEELSON_RUNNER_DOOR),
       tokens: makeTokenSender(api.giveTokens),
       pool,

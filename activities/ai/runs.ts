@@ -5,7 +5,7 @@ import { runWorkflowId } from '../../lib/operation-workflows.ts'
 import { mapAtOnce } from '../../lib/queue.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
 import { lookAtCanary } from '../../models/ai/canary-looks.ts'
-import { settleNode, skipNodes, specOfRun } from '../../models/ai/run-nodes.ts'
+import { lookAtRow, settleNode, skipNodes, specOfRun } from '../../models/ai/run-nodes.ts'
 import {
   beginRun,
   endRun,
@@ -34,6 +34,8 @@ export interface RunToCarryOut {
   attempts: Record<string, Attempts>
   /** What waits without a runner. Runs that began before there was any have none. */
   waits?: Waits
+  /** Nodes in a row are one activity. Not of runs that began before there were rows. */
+  rows?: true
   wall_sec: number
   /** It was cancelled before it began. */
   cancelled: boolean
@@ -65,12 +67,16 @@ export const makeAiRunActivities = ({ log }: { log: Logger }) => ({
         }),
       ),
       waits: waitsOf(nodes),
+      rows: true,
       wall_sec: budget.wall_sec,
       cancelled: cancel_requested_at !== null,
     }
   },
 
   skipAiRunNodes: (run: Run, names: string[]): Promise<void> => skipNodes(run, names),
+
+  /** How far the nodes of a row are that did not answer. */
+  lookAtAiRow: (run: Run, names: string[]): ReturnType<typeof lookAtRow> => lookAtRow(run, names),
 
   /** Ends a node that did not answer, and returns how it stands. */
   settleAiRunNode: (

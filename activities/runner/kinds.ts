@@ -9,7 +9,7 @@ import { answerIn, contentPointer, type Message, refusalOf, requestTo } from './
 import { asWaiting, mapItems } from './maps.ts'
 import { NodeFault } from './node-faults.ts'
 import { toolTurns } from './tool-turns.ts'
-import { jsonAt, type RunnerWork } from './work.ts'
+import { jsonAt, type ModelCall, type RunnerWork } from './work.ts'
 
 // What each kind of node does. The kinds that only evaluate expressions need nothing else.
 
@@ -138,8 +138,7 @@ async function askModel(node: Of<'llm'>, its: Attempt): Promise<Ended> {
     const text = await evaluate(contentPointer(index), { text: content })
     messages.push({ role, content: JSON.parse(text) as string })
   }
-  const grant = await api.modelGrant(run, node.model, signal)
-  const { provider } = grant
+  const { provider } = await api.modelGrant(run, node.model, signal)
   const schema = node.output_schema
   const { path, body } = requestTo(provider, model, messages, schema)
   const { tools, max_tool_rounds: mostRounds = defaults.max_tool_rounds } = node
@@ -160,11 +159,17 @@ async function askModel(node: Of<'llm'>, its: Attempt): Promise<Ended> {
   // has kept their answers; so each attempt adds at most one answer that does not fit, whether the one before was killed or not.
   for (let made = 0, unfit = 0; ; made++) {
     // Tools may have taken longer than a token lasts.
-    const { token } = made === 0 ? grant : await api.modelGrant(run, node.model, signal)
+    const { token } = await api.modelGrant(run, node.model, signal)
     const call = { path, body: turns?.bodyOf(body) ?? body, token, key: `${calls}/${made}` }
     // Half a text can be read; half a JSON, or half a call of a tool, cannot.
     const onText = (text: string) => tokens.say(run, { node: name, attempt, call: made, text })
-    const { status, said } = await callModel(call, signal, schema || turns ? undefined : onText)
+    const ask = (one: ModelCall) => callModel(one, signal, schema || turns ? undefined : onText)
+    let { status, said } = await ask(call)
+    // The connector that the token names may be gone, and another one in its place.
+    if (status === 401) {
+      const other = await api.modelGrant(run, node.model, signal, token)
+      ;({ status, said } = await ask({ ...call, token: other.token }))
+    }
     if (status !== 200) throw refusalOf(status, said)
     if (await turns?.carriedOut(said)) continue
     try {

@@ -7,7 +7,7 @@ import { makeQueue } from '../../lib/queue.ts'
 import type { Fault, ItemEnd, OpenedMap } from '../../lib/runner-maps.ts'
 import type { Begun, Ended } from '../../lib/runner-protocol.ts'
 import { makeItemWriter } from './item-writer.ts'
-import { NodeFault, withoutNoValue } from './node-faults.ts'
+import { NodeFault, timedOut, withoutNoValue } from './node-faults.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
 
 // Maps. One activity carries out all items, so that a map has a few events in its run's history, and one place counts what runs
@@ -188,11 +188,6 @@ async function endOf<A extends Attempt>(
     if (attempt < most) await delay(backoff_sec * 1000 * 2 ** (attempt - 1), undefined, { signal })
   }
   return { item, attempt: Math.max(before, most), status: 'failed', error: fault }
-}
-
-const timedOut: Fault = {
-  code: 'timed_out',
-  message: 'The last attempt took longer than its `timeout_sec`',
 }
 
 type Attempted = Extract<ItemStep, { timeout_sec?: number | undefined }>

@@ -1,4 +1,5 @@
 import { NoValue } from '../../lib/ai/expression-pool.ts'
+import type { Fault } from '../../lib/runner-maps.ts'
 
 /** A node has failed. The code and the message are for the workflow's author. */
 export class NodeFault extends Error {
@@ -27,4 +28,9 @@ export async function withoutNoValue<T>(work: () => Promise<T>): Promise<T> {
     const place = error.pointer ? `${error.pointer}: ` : ''
     throw new NodeFault(`expression_${error.code}`, `${place}${error.message}`, { cause: error })
   }
+}
+
+export const timedOut: Fault = {
+  code: 'timed_out',
+  message: 'The last attempt took longer than its `timeout_sec`',
 }

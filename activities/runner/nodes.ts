@@ -1,29 +1,79 @@
 import { cancellationSignal, Context } from '@temporalio/activity'
 import { variablesOf } from '../../lib/ai/plan.ts'
 import type { Called } from '../../lib/runner-maps.ts'
-import type { Ended, NodeAnswer } from '../../lib/runner-protocol.ts'
+import type { Begun, Ended, Given, NodeAnswer, NodesInARow } from '../../lib/runner-protocol.ts'
 import { makeCaller } from './workflow-calls.ts'
 import { outcomeOf } from './kinds.ts'
-import { withoutNoValue } from './node-faults.ts'
+import { NodeFault, timedOut, withoutNoValue } from './node-faults.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
+
+/** How a node is carried out. */
+export interface How {
+  /** Attempts that were made before this activity. */
+  before?: number
+  /** The nodes after it, if they are to follow at once. */
+  row?: NodesInARow
+}
 
 /** Activities of a runner. Their names end in `OnRunner`. What goes through Temporal are ids, never values. */
 export function makeNodesOnRunner(work: RunnerWork) {
+  const { api, tokens } = work
   const callWorkflow = makeCaller(work)
+
+  /** Carries out an attempt of a node, and of those that follow it as long as each succeeds. Records what they leave. */
+  async function carryOut(
+    run: string,
+    { nodes, output }: NodesInARow,
+    attempt: number,
+    signal: AbortSignal,
+  ): Promise<NodeAnswer> {
+    let begun: Begun | null = null
+    for (const [passed, { node: name, within_sec }] of nodes.entries()) {
+      begun ??= await api.beginNode(run, name, attempt, signal)
+      if (begun.done) return { ...begun.done, passed }
+      const task = { run, name, attempt, begun }
+      const end = await within(within_sec, signal, (its) =>
+        withoutNoValue(() => outcomeOf(work, { ...task, signal: its })),
+      )
+      if (end.status !== 'succeeded') {
+        await tokens.sent(run) // they come before the node's end
+        await api.endNode(run, name, attempt, end, signal)
+        return { ...answerOf(end), passed }
+      }
+      const following = nodes[passed + 1]
+      // After a case, the run's workflow says what follows.
+      const next = end.case !== null ? null : following ? { node: following.node } : output ? 'output' : null
+      const said = { case: end.case, output: end.output, tokens: await tokens.take(run), next } as const
+      const turned = await api.turnNode(run, name, attempt, said, signal)
+      if (turned.begun && !following) await giveOutput(run, turned.begun, signal)
+      if (!turned.begun || !following)
+        return { ...answerOf(end), passed, ...(turned.begun ? { output: true } : {}) }
+      begun = turned.begun
+    }
+    throw new Error('a row without nodes')
+  }
+
+  /** Records the run's output, made of what its nodes have left. */
+  async function giveOutput(run: string, { given }: Given, signal: AbortSignal): Promise<void> {
+    const { pool, spec, plan, key } = work
+    const variables = variablesOf(plan, plan.output.uses)
+    const wanted = { '/output': { value: spec.output } }
+    const values = await withoutNoValue(() =>
+      // No node has such a name.
+      pool.evaluate({ key: `${key} /output`, variables, wanted, given }),
+    )
+    await api.giveOutput(run, jsonAt('/output', values), signal)
+  }
+
   return {
     /** Answers: the runner has its spec, polls its queue, and opens what is sealed for it. */
     async answerOnRunner(): Promise<void> {},
 
-    /** Carries out one attempt of a node, and records its output. */
-    async runNodeOnRunner(run: string, node: string): Promise<NodeAnswer> {
+    /** Carries out one attempt of a node, or of the nodes of a row. */
+    async runNodeOnRunner(run: string, node: string, { before = 0, row }: How = {}): Promise<NodeAnswer> {
       const { attempt } = Context.current().info
-      const signal = cancellationSignal()
-      const begun = await work.api.beginNode(run, node, attempt, signal)
-      if (begun.done) return begun.done
-      const end = await withoutNoValue(() => outcomeOf(work, { run, name: node, attempt, begun, signal }))
-      await work.tokens.sent(run) // they come before the node's end
-      await work.api.endNode(run, node, attempt, end, signal)
-      return answerOf(end)
+      const alone: NodesInARow = { nodes: [{ node, within_sec: Infinity }], output: false }
+      return carryOut(run, row ?? alone, before + attempt, cancellationSignal())
     },
 
     /** Has another workflow run for a node, or for an item of a map. */
@@ -34,19 +84,27 @@ export function makeNodesOnRunner(work: RunnerWork) {
       attempt: number,
     ): Promise<Called> => callWorkflow({ run, node, item, attempt }, cancellationSignal()),
 
-    /** Records the run's output, made of what its nodes have left. */
+    /** Makes the run's output. */
     async giveOutputOnRunner(run: string): Promise<void> {
       const signal = cancellationSignal()
-      const { given } = await work.api.givenForOutput(run, signal)
-      const { pool, spec, plan, key } = work
-      const variables = variablesOf(plan, plan.output.uses)
-      const wanted = { '/output': { value: spec.output } }
-      const values = await withoutNoValue(() =>
-        // No node has such a name.
-        pool.evaluate({ key: `${key} /output`, variables, wanted, given }),
-      )
-      await work.api.giveOutput(run, jsonAt('/output', values), signal)
+      await giveOutput(run, await api.givenForOutput(run, signal), signal)
     },
+  }
+}
+
+/** Ends work that takes too long. Throws NodeFault then. */
+async function within<T>(
+  sec: number,
+  signal: AbortSignal,
+  work: (its: AbortSignal) => Promise<T>,
+): Promise<T> {
+  if (sec === Infinity) return work(signal) // Temporal ends it
+  const late = AbortSignal.timeout(sec * 1000)
+  try {
+    return await work(AbortSignal.any([signal, late]))
+  } catch (cause) {
+    if (!late.aborted || signal.aborted) throw cause
+    throw new NodeFault(timedOut.code, timedOut.message, { permanent: false, cause })
   }
 }
 

@@ -3,12 +3,22 @@ import type { Plan } from '../../lib/ai/plan.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
 import type { Asked, CallState, HttpCall, ToolCall } from '../../lib/runner-calls.ts'
 import type { Called, ItemEnd, OpenedMap } from '../../lib/runner-maps.ts'
-import type { Begun, Ended, Given, ModelGrant, Passages, RunToken } from '../../lib/runner-protocol.ts'
+import type {
+  Begun,
+  Ended,
+  Given,
+  ModelGrant,
+  Passages,
+  RunToken,
+  Turn,
+  Turned,
+} from '../../lib/runner-protocol.ts'
 
 /** The runner's part of the internal API, as nodes use it. */
 export interface RunApi extends CallingApi {
   beginNode(run: string, node: string, attempt: number, signal: AbortSignal): Promise<Begun>
   endNode(run: string, node: string, attempt: number, end: Ended, signal: AbortSignal): Promise<void>
+  turnNode(run: string, node: string, attempt: number, turn: Turn, signal: AbortSignal): Promise<Turned>
   givenForOutput(run: string, signal: AbortSignal): Promise<Given>
   giveOutput(run: string, output: string, signal: AbortSignal): Promise<void>
   retrieve(run: string, node: string, query: string, signal: AbortSignal): Promise<Passages>
@@ -22,7 +32,8 @@ export interface RunApi extends CallingApi {
     input: string,
     signal: AbortSignal,
   ): Promise<Called>
-  modelGrant(run: string, alias: string, signal: AbortSignal): Promise<ModelGrant>
+  /** `refused`: a token that does not open the gateway for models any more. */
+  modelGrant(run: string, alias: string, signal: AbortSignal, refused?: string): Promise<ModelGrant>
 }
 
 /** How a call has ended. */
@@ -75,6 +86,8 @@ export interface Tokens {
   say(run: string, token: RunToken): void
   /** Resolves when what was said until now is sent, or is lost. */
   sent(run: string): Promise<void>
+  /** What was said until now and is not sent, for a request that takes it along. */
+  take(run: string): Promise<RunToken[]>
 }
 
 /** What a runner has for its nodes. */

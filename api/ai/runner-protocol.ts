@@ -15,12 +15,16 @@ import {
   RunnerSpec,
   RunOutput,
   RunTokens,
+  Turn,
+  turnBodyKib,
+  Turned,
 } from '../../lib/runner-protocol.ts'
 import { endAttempt } from '../../models/ai/node-ends.ts'
 import { grantModel } from '../../models/ai/run-models.ts'
 import { beginNode, giveOutput, givenForOutput } from '../../models/ai/run-nodes.ts'
 import { retrieveForRun } from '../../models/ai/run-retrieval.ts'
 import { keepTokens } from '../../models/ai/run-tokens.ts'
+import { turnNode } from '../../models/ai/run-turns.ts'
 import { runnerSpecOf } from '../../models/ai/runners.ts'
 import { limits } from '../../models/retrieval/store-rules.ts'
 import { byId, Id } from '../fields.ts'
@@ -101,6 +105,22 @@ export const makeRunnerProtocol = ({
     async handle({ caller, params, query, body }) {
       own(caller, params.id)
       await endAttempt(caller, params.run, params.node, query.attempt, body)
+    },
+  }),
+
+  operation({
+    method: 'POST',
+    path: `${runs}/nodes/{node}/turn`,
+    permission: runnersOnly('a runner ends the nodes of its own runs'),
+    summary: 'End a node with its output, and begin what follows',
+    params: ofNode,
+    query: attempt,
+    body: Turn,
+    json_kib: turnBodyKib,
+    responses: { 200: Turned },
+    async handle({ caller, params, query, body }) {
+      own(caller, params.id)
+      return turnNode(caller, params.run, params.node, query.attempt, body)
     },
   }),
 

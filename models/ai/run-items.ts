@@ -98,9 +98,9 @@ export async function writeEnds(
   const found = await AiRunNode.find({ _id: { $in: ends.map(idOf) }, tenant_id }, { output: 0 }).lean()
   const before = new Map(found.map((record) => [record._id, record]))
   const fresh = ends.filter((end) => mayEnd(before.get(idOf(end)), end.attempt))
-  if (fresh.length === 0) return needOpen(runner, run_id, {})
   const bytes = fresh.map(({ item }) => values.get(item)?.bytes ?? 0).reduce((sum, one) => sum + one, 0)
   await needOpen(runner, run_id, { bytes })
+  if (fresh.length === 0) return
   const ended_at = new Date()
   await AiRunNode.bulkWrite(
     fresh.map((end) => {

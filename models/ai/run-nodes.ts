@@ -43,8 +43,6 @@ export async function beginNode(
   const named = stepNamed(spec.nodes, node)
   if (!named) throw new NotFound('node')
   const { map, item } = named
-  const { tenant_id } = runner
-  const _id = runNodeId(run_id, node)
   const run = await runOfRunner(runner, run_id)
   // Items have the values of their map.
   const values = map === null ? valuesOf(run, version, node) : null
@@ -53,39 +51,76 @@ export async function beginNode(
     (they) => inputHashOf(version, node, they),
     () => null,
   ) ?? null)
-  const record = await transaction(async () => {
-    const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
-    const former = found || input_sha256 === null ? null : await reusableNode(run, node, input_sha256)
-    await needOpen(runner, run_id, countedBy(former?.output ?? null))
-    if (former) return reuseNode(run, former)
-    if (found && (ended(found.status) || (found.attempt ?? 0) > attempt)) return found
-    const started_at = new Date()
+  const step = { node, ...(map !== null && item !== null ? { map, item } : {}) }
+  const record = await transaction(
+    () => beginStep(runner, run, { step, attempt, input_sha256, isHeld: false }),
+    run_id,
+  )
+  return begunBy(record, attempt, values)
+}
+
+/** A node or an item that begins. */
+interface Beginning {
+  step: { node: string; map?: string; item?: number }
+  attempt: number
+  input_sha256: string | null
+  /** The transaction holds the run already. */
+  isHeld: boolean
+}
+
+/** Begins an attempt in a transaction, or takes over what a former run has left. Returns the record as it then is. */
+export async function beginStep(
+  runner: RunnerOf,
+  run: Pick<AiRunDocument, '_id' | 'tenant_id' | 'former_runs'>,
+  { step: { node, ...ofMap }, attempt, input_sha256, isHeld }: Beginning,
+): Promise<AiRunNodeDocument | null> {
+  const { _id: run_id, tenant_id } = run
+  const _id = runNodeId(run_id, node)
+  const fresh = { run_id, node, started_at: new Date(), ...ofMap }
+  const hash = input_sha256 === null ? {} : { input_sha256 }
+  // Without former runs, the first attempt begins the node unless it is there.
+  if (isHeld && attempt === 1 && !run.former_runs?.length)
     return AiRunNode.findOneAndUpdate(
       { _id, tenant_id },
-      {
-        $set: { status: 'running', attempt, ...(input_sha256 === null ? {} : { input_sha256 }) },
-        $setOnInsert: { run_id, node, started_at, ...(map !== null && item !== null ? { map, item } : {}) },
-      },
+      { $setOnInsert: { ...fresh, ...hash, status: 'running', attempt } },
       { upsert: true, returnDocument: 'after' },
     ).lean()
-  }, run_id)
+  const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
+  const former = found || input_sha256 === null ? null : await reusableNode(run, node, input_sha256)
+  if (former || !isHeld) await needOpen(runner, run_id, countedBy(former?.output ?? null))
+  if (former) return reuseNode(run, former)
+  if (found && (ended(found.status) || (found.attempt ?? 0) > attempt)) return found
+  return AiRunNode.findOneAndUpdate(
+    { _id, tenant_id },
+    { $set: { status: 'running', attempt, ...hash }, $setOnInsert: fresh },
+    { upsert: true, returnDocument: 'after' },
+  ).lean()
+}
+
+/** What the attempt gets, or learns of an earlier one. Throws `attempt_over`, and what `values` throws. */
+export async function begunBy(
+  record: AiRunNodeDocument | null,
+  attempt: number,
+  values: Promise<Given> | Given | null,
+): Promise<Begun> {
   if (record && ['succeeded', 'skipped', 'waiting'].includes(record.status)) {
     const status = record.status as NodeAnswer['status']
     return { done: { status, case: record.case }, given: '{}', nodes: {} }
   }
   if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another one has begun')
-  return { done: null, ...(values ? await values : { given: '{}', nodes: {} }) }
+  return { done: null, ...((await values) ?? { given: '{}', nodes: {} }) }
 }
 
 /** What the expressions of a node see. A merge sees all that it needs. */
-function valuesOf(
+export function valuesOf(
   run: AiRunDocument,
   { spec, plan }: { spec: Spec; plan: Plan },
   node: string,
+  ending?: Ending,
 ): Promise<Given> {
   const its = spec.nodes[node]
   const needs = its?.kind === 'merge' ? (its.needs ?? []).map((need) => edgeOf(need).from) : []
-  return given(run, spec, [...(plan.nodes[node]?.uses ?? []), ...needs])
+  return given(run, spec, [...(plan.nodes[node]?.uses ?? []), ...needs], ending)
 }
 
 /** What the expressions of a node see. Throws NotFound. */
@@ -125,7 +160,7 @@ export async function endNode(
   }, run_id)
 }
 
-function isDone(record: AiRunNodeDocument | null, attempt: number): boolean {
+export function isDone(record: AiRunNodeDocument | null, attempt: number): boolean {
   if (!record) throw new NotFound('node')
   return record.attempt === attempt && (record.status === 'succeeded' || record.status === 'skipped')
 }
@@ -136,6 +171,7 @@ export async function giveOutput(runner: RunnerOf, run_id: string, json: string)
   const run = await runOfRunner(runner, run_id)
   if (run.output) return
   const output = await valueOf(json)
+  if (!output.blob && (await giveInline(runner, run_id, output))) return
   await transaction(async () => {
     await needOpen(runner, run_id, countedBy(output))
     const { matchedCount } = await AiRun.updateOne(
@@ -146,12 +182,21 @@ export async function giveOutput(runner: RunnerOf, run_id: string, json: string)
   }, run_id)
 }
 
+/** A small output needs no transaction. False: it has found no such run. */
+async function giveInline(runner: RunnerOf, _id: string, output: StoredValue): Promise<boolean> {
+  const { matchedCount } = await AiRun.updateOne(
+    { ...openWithRoom(runner, _id, output.bytes), output: null },
+    { $set: { output }, $inc: { output_bytes: output.bytes } },
+  )
+  return matchedCount > 0
+}
+
 export async function valueOf(json: string): Promise<StoredValue> {
   needValue(json)
   return storeValue(json)
 }
 
-const countedBy = (value: StoredValue | null) => (value ? { bytes: value.bytes } : {})
+export const countedBy = (value: StoredValue | null) => (value ? { bytes: value.bytes } : {})
 
 /**
  * Holds the run until the transaction ends: it is open then, and its outputs have room for so much. Throws NotFound,
@@ -161,13 +206,13 @@ export async function needOpen(
   runner: RunnerOf,
   _id: string,
   { bytes = 0 }: { bytes?: number },
-): Promise<void> {
-  const { tenant_id, id: deployment_id } = runner
-  const held = await AiRun.updateOne(
-    { _id, tenant_id, deployment_id, open: true, output_bytes: { $lte: runBounds.allBytes - bytes } },
+): Promise<HeldRun> {
+  const held = await AiRun.findOneAndUpdate(
+    openWithRoom(runner, _id, bytes),
     { $inc: { output_bytes: bytes } },
-  )
-  if (held.matchedCount) return
+    { returnDocument: 'after', projection: { cancel_requested_at: 1, started_at: 1 } },
+  ).lean()
+  if (held) return held
   const run = await runOfRunner(runner, _id)
   if (!run.open) throw over('The run has ended')
   throw new Problem(
@@ -177,6 +222,16 @@ export async function needOpen(
     `They have more than ${runBounds.allBytes / 1024 ** 2} MiB together`,
   )
 }
+
+const openWithRoom = ({ tenant_id, id: deployment_id }: RunnerOf, _id: string, bytes: number) => ({
+  _id,
+  tenant_id,
+  deployment_id,
+  open: true as const,
+  output_bytes: { $lte: runBounds.allBytes - bytes },
+})
+
+type HeldRun = Pick<AiRunDocument, 'cancel_requested_at' | 'started_at'>
 
 /** Throws NotFound, `attempt_over`. */
 export async function needOpenRun(runner: RunnerOf, _id: string): Promise<void> {
@@ -195,17 +250,20 @@ export async function versionOfRunner({ tenant_id, workflow_id, version }: Runne
   return { tenant_id, uses: found.uses, spec: specOf(found) as Spec, plan: planOf(found) }
 }
 
+/** A node whose success is about to be recorded. */
+export type Ending = Pick<AiRunNodeDocument, 'node' | 'status' | 'case' | 'output' | 'error'>
+
 /** What expressions that name these nodes see. */
 export async function given(
   { _id: run_id, tenant_id, input_json }: AiRunDocument,
   spec: Spec,
   names: string[],
+  ending?: Ending,
 ): Promise<Given> {
   const wanted = [...new Set(names)]
-  const records = await AiRunNode.find({
-    _id: { $in: wanted.map((name) => runNodeId(run_id, name)) },
-    tenant_id,
-  }).lean()
+  const others = wanted.filter((name) => name !== ending?.node).map((name) => runNodeId(run_id, name))
+  const found = others.length > 0 ? await AiRunNode.find({ _id: { $in: others }, tenant_id }).lean() : []
+  const records: Ending[] = ending && wanted.includes(ending.node) ? [...found, ending] : found
   const bytes = records.map(({ output }) => output?.bytes ?? 0).reduce((sum, one) => sum + one, 0)
   if (bytes > evaluationBounds.inputBytes)
     throw new Problem(422, 'too_large', 'The values that the expressions name are too large')
@@ -222,7 +280,7 @@ export async function given(
 }
 
 /** What a switch chose, or its `on_error` chose for it. */
-function caseOf(result: NodeResult, record: AiRunNodeDocument | undefined): string | null {
+function caseOf(result: NodeResult, record: Ending | undefined): string | null {
   if (record) return record.case
   if (result.status !== 'succeeded') return null
   const value: unknown = JSON.parse(result.output)
@@ -230,10 +288,7 @@ function caseOf(result: NodeResult, record: AiRunNodeDocument | undefined): stri
 }
 
 /** As expressions see it: a failure with `{"value": …}` is a success with that output. */
-async function resultOf(
-  record: AiRunNodeDocument | undefined,
-  node: NodeSpec | undefined,
-): Promise<NodeResult> {
+async function resultOf(record: Ending | undefined, node: NodeSpec | undefined): Promise<NodeResult> {
   if (record?.status === 'succeeded' && record.output)
     return { status: 'succeeded', output: await readValue(record.output) }
   if (record?.status !== 'failed') return { status: 'skipped' }
@@ -285,6 +340,25 @@ export async function settleNode(
   if (!settled.matchedCount && !settled.upsertedCount)
     return settleNode({ _id: run_id, tenant_id }, node, status, error)
   return { status, case: null }
+}
+
+/**
+ * How far the nodes of a row are: how those at its beginning have ended, and whether the one after them has begun. For a row
+ * whose activity gave no answer.
+ */
+export async function lookAtRow(
+  { _id: run_id, tenant_id }: Run,
+  names: string[],
+): Promise<{ ends: NodeEnd[]; hasBegun: boolean }> {
+  const ids = names.map((name) => runNodeId(run_id, name))
+  const records = await AiRunNode.find({ _id: { $in: ids }, tenant_id }, { output: 0 }).lean()
+  const ends: NodeEnd[] = []
+  for (const name of names) {
+    const record = records.find(({ node }) => node === name)
+    if (!record?.ended_at) return { ends, hasBegun: record !== undefined }
+    ends.push({ status: record.status as NodeEnd['status'], case: record.case })
+  }
+  return { ends, hasBegun: false }
 }
 
 /** The nodes of a run that have begun or were skipped, in the order of their beginnings, without the JSON of their outputs. */

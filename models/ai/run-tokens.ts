@@ -5,7 +5,7 @@ import { schemaOptions } from '../schemas.ts'
 import { needStoreRoom, StoreFull } from '../store-room.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import { needOpenRun, type RunnerOf } from './run-nodes.ts'
-import { AiRun } from './runs.ts'
+import { AiRun, type AiRunDocument } from './runs.ts'
 
 // What the models of a run say while they say it, for those who watch. The outputs of nodes are elsewhere: of this, parts may
 // be lost.
@@ -58,6 +58,14 @@ export async function keepTokens(runner: RunnerOf, run_id: string, tokens: RunTo
   const { tenant_id, id: deployment_id } = runner
   const open = { _id: run_id, tenant_id, deployment_id, open: true as const }
   if (!(await AiRun.exists(open))) return needOpenRun(runner, run_id)
+  return addTokens({ _id: run_id, tenant_id }, tokens)
+}
+
+/** Keeps a batch of tokens of a run that is known to be open. */
+export async function addTokens(
+  { _id: run_id, tenant_id }: Pick<AiRunDocument, '_id' | 'tenant_id'>,
+  tokens: RunToken[],
+): Promise<void> {
   try {
     await needStoreRoom()
   } catch (error) {

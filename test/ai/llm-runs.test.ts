@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { runWorkflowId } from '../../lib/operation-workflows.ts'
+import { temporalClient } from '../../lib/temporal.ts'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { LlmCall } from '../../models/llm/calls.ts'
 import { ledgerOf } from '../../models/llm/ledgers.ts'
@@ -7,15 +9,17 @@ import { insertConnector } from '../support/ai/tenant-things.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { decodedHistory } from '../support/histories.ts'
 import { said, text } from '../support/model-provider/answers.ts'
 import { type ModelProvider, startModelProvider, type Treatment } from '../support/model-provider/server.ts'
-import { modelProviderPorts } from '../support/stack.ts'
+import { modelProviderPorts, stackSettings } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Runs whose nodes call models, by their runner's door and the stack's gateway for models.
 
 const released = Promise.withResolvers<void>()
 const killed = Promise.withResolvers<void>()
+const gone = Promise.withResolvers<void>()
 const treatments: Record<string, (count: number) => Treatment> = {
   classifier: () => ({ says: '{"topic":"billing","sure":0.9}' }),
   // The gateway itself asks twice.
@@ -23,8 +27,11 @@ const treatments: Record<string, (count: number) => Treatment> = {
   liar: (count) => ({ says: count === 1 ? '{"topic":7}' : '{"topic":"other","sure":1}' }),
   refusing: () => ({ status: 400 }),
   slow: () => ({ waits: { after: 0, for: released.promise } }),
+  limping: (count) => (count <= 2 ? { status: 503 } : {}),
+  held: () => ({ waits: { after: 0, for: gone.promise } }),
   orphaned: () => ({ waits: { after: 0, for: killed.promise } }),
 }
+const temporal = temporalClient(stackSettings())
 let provider: ModelProvider
 let tenant: TestTenant
 let workflows: ReturnType<typeof aiWorkflowsOf>
@@ -43,8 +50,10 @@ beforeAll(async () => {
 afterAll(async () => {
   released.resolve()
   killed.resolve()
+  gone.resolve()
   await removeTenants()
   await provider.close()
+  await temporal.connection.close()
 })
 
 const taken = said.usage.input + said.usage.output
@@ -146,13 +155,63 @@ test('a call that fails, or an answer that does not fit, is attempted again; a r
   await undeploy(id)
 })
 
+/** Kills the tenant's only runner. Its engine starts it again. */
+async function killRunner(): Promise<void> {
+  const its = { tenant_id: tenant.id, runner: true, status: 'running' as const }
+  const runner = await instanceKinds.container.model.findOne(its).lean()
+  await engine.kill(runner?._id ?? '')
+}
+
+test('nodes in a row are one activity, until one fails or their runner is killed: that one is attempted again', async () => {
+  const retry = { max: 1, backoff_sec: 0.1 }
+  const id = await deployed(
+    {
+      first: asking('writer'),
+      second: asking('limping', { needs: ['first'], retry }),
+      third: asking('held', { needs: ['second'], retry }),
+      last: { kind: 'template', needs: ['third'], value: '${nodes.third.output}' },
+    },
+    ['writer', 'limping', 'held'],
+    { output: '${nodes.last.output}' },
+  )
+  const before = provider.askedFor('writer').length
+  const { id: runId } = await workflows.run(id, { text: 'x' })
+  await eventually(() => provider.askedFor('held').length === 1)
+  await killRunner()
+  gone.resolve()
+  const run = await workflows.endOfRun(id, runId)
+  expect(run).toMatchObject({ status: 'succeeded', output: text, tokens: 3 * taken })
+  expect(run.nodes.map(({ node, status, attempt }) => [node, status, attempt])).toEqual([
+    ['first', 'succeeded', 1],
+    ['second', 'succeeded', 2],
+    ['third', 'succeeded', 2],
+    ['last', 'succeeded', 1],
+  ])
+  // The gateway for models asks twice before a call has failed.
+  expect(['writer', 'limping', 'held'].map((model) => provider.askedFor(model).length)).toEqual([
+    before + 1,
+    3,
+    1,
+  ])
+  const { events } = await decodedHistory(temporal, runWorkflowId(runId))
+  const summaries = events.flatMap(({ activityTaskScheduledEventAttributes: its, userMetadata }) =>
+    its ? [JSON.parse(Buffer.from(userMetadata?.summary?.data ?? []).toString()) as unknown] : [],
+  )
+  expect(summaries).toEqual([
+    'first → second → third → last → output',
+    'second',
+    'third → last → output',
+    'third',
+    'last → output',
+  ])
+  await undeploy(id)
+})
+
 test('a call whose runner is killed is not made again, and is paid once', async () => {
   const id = await deployed({ ask: asking('orphaned') }, ['orphaned'], { output: '${nodes.ask.output}' })
   const { id: runId } = await workflows.run(id, { text: 'x' })
   await eventually(() => provider.askedFor('orphaned').length === 1)
-  const its = { tenant_id: tenant.id, runner: true, status: 'running' as const }
-  const runner = await instanceKinds.container.model.findOne(its).lean()
-  await engine.kill(runner?._id ?? '')
+  await killRunner()
   killed.resolve()
   const run = await workflows.endOfRun(id, runId)
   expect(run).toMatchObject({ status: 'succeeded', output: text, tokens: taken })

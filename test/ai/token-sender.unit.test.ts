@@ -68,6 +68,24 @@ describe('what a model says', () => {
     expect(api.batches).toHaveLength(2)
   })
 
+  test('is taken along by a request, behind what is under way', async () => {
+    const api = makeApi()
+    const sender = makeTokenSender(api.send, bounds)
+    expect(await sender.take('run')).toEqual([])
+    sender.say('run', token('first'))
+    const first = await api.batch(0)
+    sender.say('run', token('second'))
+    let isTaken = false
+    const taken = sender.take('run').then((tokens) => ((isTaken = true), tokens))
+    await new Promise(setImmediate)
+    expect(isTaken).toBe(false)
+    first.answer.resolve()
+    expect(await taken).toEqual([token('second')])
+    await sender.sent('run')
+    sender.say('run', token('third'))
+    expect((await api.batch(1)).tokens).toEqual([token('third')])
+  })
+
   test('of several runs is sent of each', async () => {
     const api = makeApi()
     const sender = makeTokenSender(api.send, bounds)

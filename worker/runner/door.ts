@@ -18,6 +18,8 @@ import {
   Passages,
   RunnerSpec,
   type RunToken,
+  type Turn,
+  Turned,
 } from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { untilItWorks } from '../retry.ts'
@@ -114,6 +116,22 @@ export function makeRunnerApi(door: string, credential: Credential) {
       patiently(signal, () =>
         call(`runs/${run}/nodes/${node}/end?attempt=${attempt}`, z.void(), { method: 'PUT', body, signal }),
       ),
+    turnNode: (
+      run: string,
+      node: string,
+      attempt: number,
+      { tokens, ...turn }: Turn,
+      signal: AbortSignal,
+    ): Promise<Turned> => {
+      const unsaid = [...tokens]
+      return patiently(signal, () =>
+        call(`runs/${run}/nodes/${node}/turn?attempt=${attempt}`, Turned, {
+          method: 'POST',
+          body: { ...turn, tokens: unsaid.splice(0) }, // a repetition would say them twice
+          signal,
+        }),
+      )
+    },
     givenForOutput: (run: string, signal: AbortSignal): Promise<Given> =>
       patiently(signal, () => call(`runs/${run}/output`, Given, { signal })),
     modelGrant: (run: string, alias: string, signal: AbortSignal): Promise<ModelGrant> =>

@@ -73,6 +73,15 @@ export function makeTokenSender(send: Send, { everyMs, batchBytes, mostBytes } =
       const batch = waiting.get(run) ?? (underWay?.run === run ? underWay.batch : null)
       await batch?.sent.promise
     },
+
+    async take(run) {
+      if (underWay?.run === run) await underWay.batch.sent.promise
+      const batch = waiting.get(run)
+      waiting.delete(run)
+      urgent.delete(run)
+      batch?.sent.resolve()
+      return batch?.tokens ?? []
+    },
   }
 }
 

@@ -7,6 +7,7 @@ import {
 } from '@temporalio/workflow'
 import type { RunToCarryOut } from '../../activities/ai/runs.ts'
 import type { RunnerActivities } from '../../activities/runner/nodes.ts'
+import type { Row } from '../../lib/ai/rows.ts'
 
 // How the workflow of a run has its deployment's runner do something, and what it learns of a failure.
 
@@ -17,24 +18,47 @@ const marginSec = 10
 
 type Its = Pick<RunToCarryOut, 'deployment_id'> & Partial<RunToCarryOut>
 
-/** How a node is carried out. `node` null: the run's output. */
-export const onRunner = ({ deployment_id, attempts, waits, wall_sec }: Its, node: string | null) => {
-  const its = node === null ? undefined : attempts?.[node]
-  const sec = node !== null && waits?.maps[node] ? wall_sec : its?.timeout_sec
+const usual = ({ deployment_id }: Its) => ({
+  taskQueue: `runner-${deployment_id}`,
+  heartbeatTimeout: '10 s' as const, // notices a killed runner; a cancel arrives with an answer to a heartbeat
+})
+
+/** How a node is carried out of which so many attempts were made. `node` null: the run's output. */
+export const onRunner = (its: Its, node: string | null, made = 0) => {
+  const ofNode = node === null ? undefined : its.attempts?.[node]
+  const sec = node !== null && its.waits?.maps[node] ? its.wall_sec : ofNode?.timeout_sec
   return proxyActivities<RunnerActivities>({
-    taskQueue: `runner-${deployment_id}`,
+    ...usual(its),
     startToCloseTimeout: `${(sec ?? evaluationSec) + marginSec} s`,
-    heartbeatTimeout: '10 s', // notices a killed runner; a cancel arrives with an answer to a heartbeat
     summary: node ?? 'output',
-    retry: its
+    retry: ofNode
       ? {
-          maximumAttempts: its.most,
-          initialInterval: `${its.backoff_sec} s`,
+          maximumAttempts: ofNode.most - made,
+          initialInterval: `${ofNode.backoff_sec * 2 ** made} s`,
           backoffCoefficient: 2,
-          maximumInterval: `${its.backoff_sec * 1024} s`, // it doubles up to ten times
+          maximumInterval: `${ofNode.backoff_sec * 1024} s`, // it doubles up to ten times
         }
       : // What only evaluates has the same end each time: it is tried until the run's time is over.
         { initialInterval: '500 ms', maximumInterval: '10 s' },
+  })
+}
+
+/** How long one node of a row may take. The runner itself holds it to that. */
+export const withinSec = ({ attempts }: Its, node: string): number =>
+  (attempts?.[node]?.timeout_sec ?? evaluationSec) + marginSec
+
+/** Temporal's bound of a summary is 400 bytes. */
+const longestSummary = 200
+
+/** How the nodes of a row are carried out: once. What follows a failure is an activity of its own. */
+export const onRunnerInARow = (its: Its, { names, output }: Row) => {
+  const all = names.map((name) => withinSec(its, name) + marginSec)
+  const parts = [...names, ...(output ? ['output'] : [])].join(' → ')
+  return proxyActivities<RunnerActivities>({
+    ...usual(its),
+    startToCloseTimeout: `${all.reduce((sum, one) => sum + one, output ? evaluationSec : 0)} s`,
+    summary: parts.length > longestSummary ? `${parts.slice(0, longestSummary)} …` : parts,
+    retry: { maximumAttempts: 1 },
   })
 }
 
@@ -50,6 +74,12 @@ export const internal: Fault = {
 
 export const failureOf = ({ code, message }: Fault): ApplicationFailure =>
   ApplicationFailure.nonRetryable(message, code)
+
+/** Another attempt cannot help. */
+export const isPermanent = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  error.cause instanceof ApplicationFailure &&
+  error.cause.nonRetryable === true
 
 /** What the workflow's author sees. Others are `internal`. */
 export function faultOf(error: unknown): Fault {

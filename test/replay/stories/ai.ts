@@ -3,6 +3,7 @@ import { aiWorkflowsOf } from '../../support/clients/ai-workflows.ts'
 import { eventually } from '../../support/eventually.ts'
 import { itemsWorkflowId, runWorkflowId } from '../../../lib/operation-workflows.ts'
 import { insertCanary, insertDeployment } from '../../support/ai/inserted-runs.ts'
+import { modelProviderPorts } from '../../support/stack.ts'
 import { type Stories, tenant } from '../world.ts'
 
 const workflows = aiWorkflowsOf(tenant.owner)
@@ -64,6 +65,8 @@ async function left(budget: object) {
 }
 
 const value = 'hello'
+/** Where no server listens, and the platform may ask. */
+const nobody = `http://127.0.0.1:${modelProviderPorts.streams}`
 const fork = {
   route: { kind: 'switch', cases: [{ name: 'a', when: 'size(input.text) > 3' }], default: 'b' },
   a: { kind: 'template', needs: ['route.a'], value },
@@ -133,6 +136,30 @@ export const aiStories: Stories = {
         rescue: { kind: 'template', value },
       },
       '${nodes.rescue.output}',
+    ),
+  'runAiWorkflow.row': () =>
+    ran(
+      {
+        one: { kind: 'template', value },
+        two: { kind: 'template', needs: ['one'], value },
+        three: { kind: 'template', needs: ['two'], value },
+      },
+      '${nodes.three.output}',
+    ),
+  'runAiWorkflow.row-failed': () =>
+    ran(
+      {
+        one: { kind: 'template', value },
+        asks: {
+          kind: 'http',
+          needs: ['one'],
+          method: 'GET',
+          url: nobody,
+          retry: { max: 1, backoff_sec: 0.1 },
+        },
+        two: { kind: 'template', needs: ['asks'], value },
+      },
+      null,
     ),
   'runAiWorkflow.waited': () => waited('run'),
   'carryOutAiItems.succeeded': () => waited('items'),

@@ -8,6 +8,7 @@ export const never = (): never => {
 export const noApi: RunApi = {
   beginNode: never,
   endNode: never,
+  turnNode: never,
   givenForOutput: never,
   giveOutput: never,
   modelGrant: never,
@@ -22,4 +23,4 @@ export const noApi: RunApi = {
 }
 
 /** Nobody watches the runs. */
-export const noTokens: Tokens = { say: () => {}, sent: async () => {} }
+export const noTokens: Tokens = { say: () => {}, sent: async () => {}, take: async () => [] }

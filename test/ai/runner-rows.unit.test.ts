@@ -1,0 +1,115 @@
+import { afterAll, describe, expect, test } from '@jest/globals'
+import { makeNodesOnRunner } from '../../activities/runner/nodes.ts'
+import type { CallModel } from '../../activities/runner/work.ts'
+import { ExpressionPool } from '../../lib/ai/expression-pool.ts'
+import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
+import { validate } from '../../lib/ai/validate.ts'
+import type { Begun, Turn } from '../../lib/runner-protocol.ts'
+import { noApi, noTokens } from '../support/ai/runner-work.ts'
+import { lookups, specOf } from '../support/ai/specs.ts'
+import { inActivity } from '../support/in-activity.ts'
+
+// A runner carries out the nodes of a row.
+
+const pool = new ExpressionPool(1)
+afterAll(() => pool.close())
+
+const nodes = {
+  a: { kind: 'template', value: '${size(input.text)}' },
+  b: { kind: 'template', needs: ['a'], value: '${nodes.a.output + 1}' },
+  c: { kind: 'template', needs: ['b'], when: 'nodes.b.output > 3', value: '${nodes.b.output + 1}' },
+}
+const begun = (results: Record<string, NodeResult> = {}): Begun => ({
+  done: null,
+  given: variablesJson('{"text":"abc"}', results),
+  nodes: {},
+})
+
+let count = 0
+
+/** A model that does not answer. */
+const untilAborted: CallModel = (_, signal) =>
+  new Promise((_resolve, reject) => {
+    const stop = (): void => reject(signal.reason as Error)
+    if (signal.aborted) stop()
+    else signal.addEventListener('abort', stop)
+  })
+
+/** A runner whose API has these values for nodes, and answers each turn with what follows. */
+async function runner({
+  stopsAfter = '',
+  of = nodes,
+}: {
+  stopsAfter?: string
+  of?: Record<string, unknown>
+} = {}) {
+  const { valid } = await validate(specOf(of, { output: '${nodes.b.output}' }), lookups())
+  if (!valid) throw new Error('the spec is not valid')
+  const asked: unknown[] = []
+  const results: Record<string, NodeResult> = {}
+  const api = {
+    ...noApi,
+    async beginNode(_: string, node: string, attempt: number) {
+      asked.push(['begin', node, attempt])
+      return begun(results)
+    },
+    async endNode(_: string, node: string, attempt: number, { status }: { status: string }) {
+      asked.push(['end', node, attempt, status])
+    },
+    async turnNode(_: string, node: string, attempt: number, { output, next }: Turn) {
+      asked.push(['turn', node, attempt, output, next])
+      results[node] = { status: 'succeeded', output }
+      return { begun: next === null || node === stopsAfter ? null : begun(results) }
+    },
+    modelGrant: async () => ({ token: 't', provider: 'openai' }),
+    async giveOutput(_: string, output: string) {
+      asked.push(['output', output])
+    },
+  }
+  const work = { api, callModel: untilAborted, tokens: noTokens, pool, ...valid, key: `row ${count++}` }
+  return { asked, activities: makeNodesOnRunner(work) }
+}
+const inARow = (names: string[], output: boolean, sec = 60) => ({
+  row: { nodes: names.map((node) => ({ node, within_sec: sec })), output },
+})
+
+describe('a row', () => {
+  test('is carried out node by node, with one request between two, and then makes the output', async () => {
+    const { asked, activities } = await runner()
+    const answer = await inActivity(() =>
+      activities.runNodeOnRunner('run', 'a', inARow(['a', 'b', 'c'], true)),
+    )
+    expect(answer).toEqual({ status: 'succeeded', case: null, passed: 2, output: true })
+    expect(asked).toEqual([
+      ['begin', 'a', 1],
+      ['turn', 'a', 1, '3', { node: 'b' }],
+      ['turn', 'b', 1, '4', { node: 'c' }],
+      ['turn', 'c', 1, '5', 'output'],
+      ['output', '4'],
+    ])
+  })
+
+  test('ends where the API begins nothing more', async () => {
+    const { asked, activities } = await runner({ stopsAfter: 'a' })
+    const answer = await inActivity(() => activities.runNodeOnRunner('run', 'a', inARow(['a', 'b'], true)))
+    expect(answer).toEqual({ status: 'succeeded', case: null, passed: 0 })
+    expect(asked).toHaveLength(2)
+  })
+
+  test('ends with a node that takes too long, which may be attempted again', async () => {
+    const ask = { kind: 'llm', model: 'fast', messages: [{ role: 'user', content: '${input.text}' }] }
+    const { asked, activities } = await runner({ of: { a: ask, b: { ...nodes.b, value: 1 } } })
+    const failing = inActivity(() => activities.runNodeOnRunner('run', 'a', inARow(['a', 'b'], false, 0.01)))
+    await expect(failing).rejects.toMatchObject({ code: 'timed_out', permanent: false })
+    expect(asked).toEqual([['begin', 'a', 1]])
+  })
+
+  test('of one node counts the attempts before it', async () => {
+    const { asked, activities } = await runner()
+    await inActivity(() => activities.runNodeOnRunner('run', 'a', { before: 1 }), 2)
+    expect(asked).toEqual([
+      ['begin', 'a', 3],
+      ['turn', 'a', 3, '3', null],
+    ])
+  })
+})

@@ -1,0 +1,29 @@
+import type { RunApi } from '../../activities/runner/work.ts'
+import type { ModelGrant } from '../../lib/runner-protocol.ts'
+
+// Tokens for calls of models. One is good for all calls of its run and model, so it is asked for once, and not for each call.
+
+/** A token lasts 15 minutes (models/llm/tokens.ts). */
+const usedForMs = 300_000
+/** Of the runs that asked last. */
+const most = 1_000
+
+/** Asks for a token only if none is known. A token that was refused is forgotten. */
+export function rememberGrants(
+  ask: RunApi['modelGrant'],
+  now: () => number = Date.now,
+): RunApi['modelGrant'] {
+  const known = new Map<string, { grant: ModelGrant; untilMs: number }>()
+  return async (run, alias, signal, refused) => {
+    const key = `${run}/${alias}`
+    const found = known.get(key)
+    if (found && found.untilMs > now() && found.grant.token !== refused) return found.grant
+    const untilMs = now() + usedForMs
+    const grant = await ask(run, alias, signal)
+    known.delete(key) // so that it becomes the latest
+    known.set(key, { grant, untilMs })
+    const [oldest] = known.keys()
+    if (known.size > most && oldest !== undefined) known.delete(oldest)
+    return grant
+  }
+}
