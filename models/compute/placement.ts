@@ -13,6 +13,7 @@ import {
   placementTurn,
   Reservation,
   type ReservationDocument,
+  shortOf,
   sumOf,
   takeRoom,
 } from './reservations.ts'
@@ -116,7 +117,7 @@ async function candidates(held: ReservationDocument[], constraints: Constraints)
   const open = others.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
   const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
   const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
-  const refusal = (how = {}): NoCapacity => new NoCapacity(explain(others, open.length, size), how)
+  const refusal = (how = {}): NoCapacity => new NoCapacity(explain(others, size), how)
   return { best, size, later, others, refusal }
 }
 
@@ -160,15 +161,23 @@ async function hostOf(id: string): Promise<HostDocument> {
   return host
 }
 
-/** Why no host fits. It does not name hosts: tenants must not see them. */
-function explain(hosts: HostDocument[], open: number, size: Size): string {
-  const count = (is: (host: HostDocument) => boolean): number => hosts.filter(is).length
-  const reasons = [
-    [open, 'too full'],
+/** Why no host fits: what is full, too. It does not name hosts: tenants must not see them. */
+export function explain(
+  hosts: Pick<HostDocument, 'status' | 'cordoned' | 'capacity' | 'reserved'>[],
+  size: Size,
+): string {
+  const open = hosts.filter(({ status, cordoned }) => status === isOpen.status && !cordoned)
+  const shorts = Map.groupBy(open, (host) => shortOf(host, size).join(' and '))
+  const count = (is: (host: (typeof hosts)[number]) => boolean): number => hosts.filter(is).length
+  const reasons: [many: number, why: string][] = [
+    ...[...shorts].map(([short, { length }]): [number, string] => [
+      length,
+      short ? `with too little ${short}` : 'that another placement was faster to fill',
+    ]),
     [count(({ status }) => status !== 'active'), 'unreachable or being evacuated'],
     [count(({ status, cordoned }) => status === 'active' && cordoned), 'cordoned'],
-  ] as const
-  const what = open ? lacking(size) : 'No host takes new instances'
+  ]
+  const what = open.length ? lacking(size) : 'No host takes new instances'
   const told = reasons.flatMap(([many, why]) => (many ? [`${many} ${why}`] : []))
   return told.length ? `${what} (${hosts.length} in all: ${told.join(', ')})` : what
 }
