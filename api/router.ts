@@ -223,11 +223,12 @@ const readQuery = ({ query }: Operation, request: Request): unknown =>
   query ? parse(query, request.query, 400) : parseNothing(request.query, 'query', 400)
 
 async function readInput(
-  { body, method, form, bytes, media_types = [] }: Operation,
+  operation: Operation,
   request: Request,
   response: Response,
   readBody: express.RequestHandler,
 ): Promise<unknown> {
+  const { body, method, form, bytes, media_types = [] } = operation
   if (method === 'GET') return undefined
   const hasBody =
     request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length'] ?? 0) > 0
@@ -244,7 +245,16 @@ async function readInput(
   if (!request.is([mediaType, ...others]))
     throw new Problem(415, 'unsupported_media_type', `The body must be ${mediaType}`)
   await read(request, response, readBody)
-  return body ? parse(body, request.body, 422) : parseNothing(request.body as object, 'body', 422)
+  return body
+    ? parse(body, request.body, 422, fixedFields(operation))
+    : parseNothing(request.body as object, 'body', 422)
+}
+
+/** The fields of what a change shows, which the change does not take: those that cannot be changed. */
+function fixedFields(operation: Operation): string[] {
+  const { body } = successOf(operation)
+  if (!['PUT', 'PATCH'].includes(operation.method) || !body || !('shape' in body)) return []
+  return Object.keys(body.shape as object)
 }
 
 const jsonReader = (kib: number): express.RequestHandler =>

@@ -10,7 +10,7 @@ import {
   tenantStates,
 } from '../../models/identity/tenants.ts'
 import { accepting } from '../accept.ts'
-import { byId, Id, Timestamp, time, NewPassword } from '../fields.ts'
+import { byId, Id, Timestamp, time, NewPassword, PlainText } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
 import { limitFields, limitsOf, LimitsView, toLimitsView } from './limits.ts'
@@ -47,7 +47,7 @@ const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
   updated_at: time(tenant.updated_at),
 })
 
-const TenantName = z.string().trim().min(1).max(100)
+const TenantName = PlainText.trim().min(1).max(100)
 const SomeLimits = z.strictObject(limitFields).partial()
 
 export const tenants = [
@@ -70,7 +70,7 @@ export const tenants = [
       name: TenantName,
       owner: z.strictObject({
         email: z.email().max(254),
-        name: z.string().max(200).optional(),
+        name: PlainText.max(200).optional(),
         password: NewPassword.optional().describe('Default: a generated password'),
       }),
       limits: SomeLimits.optional().describe('Limits that are not given have the platform’s defaults'),
