@@ -52,11 +52,14 @@ const ofRefusals: Record<number, string[]> = {
 const headersOf = (names: string[]): Json =>
   Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 
+/** Whether it is in the document: the internal API is for the platform's own parts, and changes with them. */
+export const isDocumented = ({ path }: Pick<Operation, 'path'>): boolean => !path.startsWith('/internal/')
+
 /** Generates the OpenAPI 3.1 document from the declarations. `url` is the API's public URL. */
 export function openApiDocument(operations: Operation[], url: string): Json {
   const schemas: Json = {}
   const paths: Record<string, Json> = {}
-  for (const operation of operations) {
+  for (const operation of operations.filter(isDocumented)) {
     const path = (paths[operation.path] ??= {})
     path[operation.method.toLowerCase()] = describe(operation, schemas)
   }
