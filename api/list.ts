@@ -76,7 +76,10 @@ export function list<
 
   const shape = {
     ...Object.fromEntries(
-      filterable.map((field) => [field, exactly(of.view.shape[field] as z.ZodType).optional()]),
+      filterable.map((field) => {
+        const filter = exactly(of.view.shape[field] as z.ZodType).optional()
+        return [field, field === 'tags' ? filter.describe(tagWords) : filter]
+      }),
     ),
     ...controls,
     sort_by: z
@@ -153,6 +156,7 @@ export function list<
 }
 
 const tagPrefix = 'tags.'
+const tagWords = 'All tags, as JSON. For single ones, each by its key: `tags.env=prod&tags.team=blue`'
 
 /** Takes `tags.<key>=<value>` too, each as a filter of its own. */
 const withTags = <S extends z.ZodRawShape>(shape: S) =>
