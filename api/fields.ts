@@ -21,9 +21,21 @@ export const Name = z
   .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9 and -, not - at an end')
   .describe('Unique per tenant and kind')
 
+/** Text of one line for people: nothing in it hides, turns or breaks what stands beside it. */
+export const PlainText = z
+  .string()
+  .refine(
+    (text) => !/[\p{Cc}\p{Bidi_Control}]/u.test(text),
+    'must have no control or bidirectional characters',
+  )
+
+export const tagKey = /^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$/
 /** Stored with sorted keys, so that equal tags are equal documents. */
 export const Tags = z
-  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$/), z.string().max(255))
+  .record(
+    z.string().regex(tagKey, 'must be 1 to 63 of A-Z, a-z, 0-9, _, ., / and -, the first a letter or digit'),
+    PlainText.max(255),
+  )
   .refine((tags) => Object.keys(tags).length <= 50, 'at most 50 tags')
   .transform((tags) => Object.fromEntries(Object.entries(tags).toSorted(([a], [b]) => (a < b ? -1 : 1))))
 

@@ -4,6 +4,9 @@ import { countOf } from '../models/counters.ts'
 import type { Permission } from '../models/identity/roles.ts'
 import { maxTimeMS } from '../models/tenant-scope.ts'
 import { makeListTurns } from './caps.ts'
+import { after, cursorAt } from './cursors.ts'
+import { tagKey } from './fields.ts'
+import { wordsFor } from './words.ts'
 import { type Caller, type Exemption, type Operation, operation } from './operation.ts'
 
 type View = z.ZodObject<z.ZodRawShape>
@@ -19,6 +22,11 @@ const controls = {
     .default(20)
     .transform((limit) => Math.min(limit, 100))
     .describe('Items to return; values above 100 are capped at 100'),
+  cursor: z
+    .string()
+    .max(2000)
+    .optional()
+    .describe('The `next_cursor` of the page before: begins after it, whatever was created or deleted since'),
   offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0).describe('Items to skip'),
   order: z.enum(['asc', 'desc']).default('desc'),
   q: z
@@ -66,22 +74,33 @@ export function list<
     ['String', 'Number', 'Date', 'Boolean'].includes(typeOf(field) ?? ''),
   )
 
-  const query = z.strictObject({
+  const shape = {
     ...Object.fromEntries(
-      filterable.map((field) => [field, exactly(of.view.shape[field] as z.ZodType).optional()]),
+      filterable.map((field) => {
+        const filter = exactly(of.view.shape[field] as z.ZodType).optional()
+        return [field, field === 'tags' ? filter.describe(tagWords) : filter]
+      }),
     ),
     ...controls,
-    sort_by: z.enum(sortable as [string, ...string[]]).default(of.sortBy ?? 'created_at'),
-  })
+    sort_by: z
+      .enum(sortable as [string, ...string[]])
+      .default(of.sortBy ?? 'created_at')
+      .describe('The field to sort by'),
+  }
+  const query = filterable.includes('tags') ? withTags(shape) : z.strictObject(shape)
 
   const filterOf = (asked: Filter): Filter[] =>
     Object.entries(asked)
-      .filter(([field, value]) => filterable.includes(field) && !(field in controls) && value !== undefined)
-      .map(([field, value]) => ({
-        [pathOf(field)]: {
-          $eq: typeOf(field) === 'Date' && value !== null ? new Date(value as string) : value,
-        },
-      }))
+      .filter(([field, value]) => !(field in controls) && field !== 'sort_by' && value !== undefined)
+      .map(([field, value]) =>
+        field.startsWith(tagPrefix)
+          ? hasTag(field.slice(tagPrefix.length), value as string)
+          : {
+              [pathOf(field)]: {
+                $eq: typeOf(field) === 'Date' && value !== null ? new Date(value as string) : value,
+              },
+            },
+      )
 
   return operation({
     method: 'GET',
@@ -90,10 +109,16 @@ export function list<
     summary: of.summary,
     params: of.params,
     query,
-    responses: { 200: z.strictObject({ items: z.array(of.view), total: z.int() }) },
+    responses: {
+      200: z.strictObject({
+        items: z.array(of.view),
+        total: z.int().describe('All that match, whatever the page'),
+        next_cursor: z.string().optional().describe('For the next page; absent on the last one'),
+      }),
+    },
     handle: ({ caller, params, query: asked, http: { response } }) =>
       inTurn(caller.tenant_id, response, async () => {
-        const { limit, offset, order, sort_by, q } = asked
+        const { limit, offset, order, sort_by, q, cursor } = asked
         const scope = await of.scope(caller, params)
         const conditions = [...filterOf(asked), ...(q ? [contains(q, fields.map(pathOf), typeAt)] : [])]
         const own =
@@ -107,23 +132,53 @@ export function list<
         } as QueryFilter<D>
         const direction = order === 'asc' ? 1 : -1
         const options = { ...of.options, maxTimeMS }
-        const [documents, total] = await Promise.all([
+        const path = pathOf(sort_by)
+        const next = cursor && after(cursor, { sort_by, order }, path, typeAt(path) === 'Date')
+        const page = next ? { ...filter, $and: [...conditions, next] } : filter
+        const [found, total] = await Promise.all([
           limit === 0
             ? []
             : of.model
-                .find(filter)
+                .find(page)
                 .setOptions(options)
-                .sort({ [pathOf(sort_by)]: direction, _id: direction })
+                .sort({ [path]: direction, _id: direction })
                 .skip(offset)
-                .limit(limit)
+                .limit(limit + 1) // one more tells whether there is a next page
                 .lean<D[]>(),
           totalOf(of.model, filter, options),
         ])
+        const documents = found.slice(0, limit)
+        const last = found.length > limit ? documents.at(-1) : undefined
         const items = of.toViews ? await of.toViews(documents) : documents.map(of.toView ?? noView)
-        return { items, total }
+        return { items, total, ...(last ? { next_cursor: cursorAt({ sort_by, order }, path, last) } : {}) }
       }),
   })
 }
+
+const tagPrefix = 'tags.'
+const tagWords = 'All tags, as JSON. For single ones, each by its key: `tags.env=prod&tags.team=blue`'
+
+/** Takes `tags.<key>=<value>` too, each as a filter of its own. */
+const withTags = <S extends z.ZodRawShape>(shape: S) =>
+  z
+    .object(shape)
+    .catchall(z.string())
+    .superRefine((asked, context) => {
+      const unknown = Object.keys(asked).filter(
+        (key) => !(key in shape) && !(key.startsWith(tagPrefix) && tagKey.test(key.slice(tagPrefix.length))),
+      )
+      if (unknown.length) context.addIssue({ code: 'unrecognized_keys', keys: unknown, input: asked })
+    })
+
+/** A key may have dots, which are no path. */
+const hasTag = (key: string, value: string): Filter => ({
+  $expr: {
+    $eq: [
+      { $getField: { field: { $literal: key }, input: { $ifNull: ['$tags', {}] } } },
+      { $literal: value },
+    ],
+  },
+})
 
 const isStored = (model: { schema: Pick<Schema, 'pathType'> }, path: string): boolean =>
   ['real', 'nested'].includes(model.schema.pathType(path))
@@ -149,8 +204,8 @@ async function totalOf<D>(
 
 /** Parses a filter's text as the field's type: as text, or as JSON if the field is not text. */
 function exactly(field: z.ZodType): z.ZodType {
-  return z.string().transform((text, context) => {
-    const asText = field.safeParse(text)
+  const parsing = z.string().transform((text, context) => {
+    const asText = field.safeParse(text, { error: wordsFor })
     if (asText.success) return asText.data
     const asJson = field.safeParse(parseJson(text))
     if (asJson.success) return asJson.data
@@ -161,6 +216,29 @@ function exactly(field: z.ZodType): z.ZodType {
     })
     return z.NEVER
   })
+  return parsing.meta(filterSchema(field))
+}
+
+/** How the document describes a filter: as its field, if that is one value; else as the field’s JSON. */
+function filterSchema(field: z.ZodType): Record<string, unknown> {
+  const {
+    $schema: _,
+    $defs: __,
+    id: ___,
+    pattern: ____,
+    ...json
+  } = z.toJSONSchema(field, {
+    io: 'output',
+    unrepresentable: 'any',
+  }) as Record<string, unknown>
+  const { anyOf, ...rest } = json
+  const [only, nothing] = (anyOf ?? []) as Record<string, unknown>[]
+  const nullable = nothing?.['type'] === 'null' && typeof only?.['type'] === 'string'
+  const { pattern: _____, ...schema } = nullable ? { ...only, ...rest, type: [only['type'], 'null'] } : json
+  const types = [schema['type']].flat()
+  const isOne = types.every((type) => typeof type === 'string' && !['object', 'array'].includes(type))
+  if (isOne || !('type' in schema || 'anyOf' in schema)) return schema
+  return { type: 'string', description: [json['description'], 'As JSON'].filter(Boolean).join('. ') }
 }
 
 function parseJson(text: string): unknown {

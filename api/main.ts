@@ -129,7 +129,8 @@ const operations = allOperations({
 
 const app = express()
 app.set('trust proxy', settings.KEELSON_TRUSTED_PROXIES)
-app.use(helmet())
+// Without `upgrade-insecure-requests`: over plain HTTP by another name than localhost, pages would lose their own files.
+app.use(helmet({ contentSecurityPolicy: { directives: { upgradeInsecureRequests: null } } }))
 if (settings.KEELSON_CORS_ORIGINS.length) {
   app.use(
     '/api/v1',
@@ -138,6 +139,7 @@ if (settings.KEELSON_CORS_ORIGINS.length) {
       exposedHeaders:
         'ETag,Operation-Location,Location,Retry-After,RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset,Upload-Length,Upload-Offset,X-Request-Id',
       maxAge: 600,
+      preflightContinue: true, // the router says which methods there are
     }),
   )
 }

@@ -1,5 +1,9 @@
 import { z } from 'zod'
 import { isSocket, isStream, type Operation, successOf } from './operation.ts'
+import { areaOf, areas } from './document/areas.ts'
+import { examples } from './document/examples.ts'
+import { introduction } from './document/introduction.ts'
+import { collectionsOf, operationIdOf } from './document/operation-ids.ts'
 import { ProblemView } from './problems.ts'
 
 type Json = Record<string, unknown>
@@ -52,19 +56,31 @@ const ofRefusals: Record<number, string[]> = {
 const headersOf = (names: string[]): Json =>
   Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 
+/** Whether it is in the document: the internal API is for the platform's own parts, and changes with them. */
+export const isDocumented = ({ path }: Pick<Operation, 'path'>): boolean => !path.startsWith('/internal/')
+
 /** Generates the OpenAPI 3.1 document from the declarations. `url` is the API's public URL. */
 export function openApiDocument(operations: Operation[], url: string): Json {
   const schemas: Json = {}
   const paths: Record<string, Json> = {}
-  for (const operation of operations) {
+  const documented = operations.filter(isDocumented)
+  const collections = collectionsOf(documented)
+  for (const operation of documented) {
     const path = (paths[operation.path] ??= {})
-    path[operation.method.toLowerCase()] = describe(operation, schemas)
+    const id = operationIdOf(operation, collections)
+    path[operation.method.toLowerCase()] = describe(operation, id, schemas)
   }
   return {
     openapi: '3.1.0',
-    info: { title: 'Keelson', version: '1', description: 'A multi-tenant cloud platform.' },
+    info: {
+      title: 'Keelson',
+      version: '1',
+      description: introduction,
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
     servers: [{ url }],
     security: [{ bearer: [] }],
+    tags: areas.map(({ name, description }) => ({ name, description })),
     paths,
     components: {
       schemas,
@@ -80,7 +96,7 @@ export function openApiDocument(operations: Operation[], url: string): Json {
   }
 }
 
-function describe(operation: Operation, schemas: Json): Json {
+function describe(operation: Operation, operationId: string, schemas: Json): Json {
   const { method, path, permission, summary, body, form, bytes, media_types = [] } = operation
   const mediaTypes = form
     ? ['application/x-www-form-urlencoded']
@@ -88,9 +104,10 @@ function describe(operation: Operation, schemas: Json): Json {
       ? [bytes.media_type]
       : ['application/json', ...media_types]
   const open = typeof permission === 'object' && permission.for === 'anybody'
+  const example = operationId in examples ? { example: examples[operationId] } : {}
   return {
-    operationId: operationIdOf(operation),
-    tags: [/^\/(?:api\/v1\/|internal\/v1\/)?([^/{]+)/.exec(path)?.[1] ?? 'other'],
+    operationId,
+    tags: [areaOf(path)],
     summary,
     description:
       typeof permission === 'string'
@@ -103,7 +120,7 @@ function describe(operation: Operation, schemas: Json): Json {
           requestBody: {
             required: !body.safeParse(undefined).success,
             content: Object.fromEntries(
-              mediaTypes.map((type) => [type, { schema: schemaOf(body, 'input', schemas) }]),
+              mediaTypes.map((type) => [type, { schema: schemaOf(body, 'input', schemas), ...example }]),
             ),
           },
         }
@@ -111,15 +128,6 @@ function describe(operation: Operation, schemas: Json): Json {
     responses: { ...successResponse(operation, schemas), ...refusals(operation, method, open, schemas) },
   }
 }
-
-/** `GET /api/v1/containers/{id}/logs` → `getContainersIdLogs`. */
-const operationIdOf = ({ method, path }: Operation): string =>
-  method.toLowerCase() +
-  path
-    .replace(/^\/api\/v1/, '')
-    .split(/[^A-Za-z0-9]+/)
-    .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
-    .join('')
 
 function parametersOf(operation: Operation, schemas: Json): Json[] {
   const { params, query, method, permission } = operation
@@ -129,10 +137,11 @@ function parametersOf(operation: Operation, schemas: Json): Json[] {
       properties?: Record<string, Json>
       required?: string[]
     }
-    return Object.entries(properties).map(([name, schema]) => ({
+    return Object.entries(properties).map(([name, { description, ...schema }]) => ({
       name,
       in: place,
       required: place === 'path' || required.includes(name),
+      ...(description === undefined ? {} : { description }),
       schema,
     }))
   }

@@ -3,6 +3,7 @@ import mongoose from 'mongoose'
 import { z } from 'zod'
 import type { Logger } from '../lib/log.ts'
 import { type InputError, InvalidInput, Problem, Unavailable } from '../lib/problem.ts'
+import { wordsFor } from './words.ts'
 
 /** The OpenAPI schema of every error response. */
 export const ProblemView = z
@@ -26,19 +27,63 @@ export const ProblemView = z
   })
   .meta({ id: 'Problem' })
 
-/** Parses, or throws InvalidInput with a pointer to each mistake. */
-export function parse<T extends z.ZodType>(schema: T, input: unknown, status: 400 | 422): z.output<T> {
-  const parsed = schema.safeParse(input)
-  if (parsed.success) return parsed.data
-  throw new InvalidInput(status, inputErrors(parsed.error))
+/**
+ * Parses, or throws InvalidInput with a pointer to each mistake. `fixed`: fields of the resource that the body does not
+ * have, because they cannot be changed.
+ */
+export function parse<T extends z.ZodType>(
+  schema: T,
+  input: unknown,
+  status: 400 | 422,
+  fixed: string[] = [],
+): z.output<T> {
+  const parsed = schema.safeParse(input, { error: wordsFor })
+  if (!parsed.success)
+    throw new InvalidInput(
+      status,
+      parsed.error.issues.flatMap((issue) => mistakesOf(issue, input, status, fixed)),
+    )
+  const dropped = droppedNames(input, parsed.data)
+  if (dropped.length)
+    throw new InvalidInput(
+      status,
+      dropped.map((path) => ({ pointer: pointer(path), message: 'is not a name that is allowed here' })),
+    )
+  return parsed.data
 }
 
-const inputErrors = (error: z.ZodError): InputError[] =>
-  error.issues.flatMap((issue) =>
-    issue.code === 'unrecognized_keys'
-      ? issue.keys.map((key) => ({ pointer: pointer([...issue.path, key]), message: 'is not a known field' }))
-      : [{ pointer: pointer(issue.path), message: issue.message }],
-  )
+function mistakesOf(
+  issue: z.core.$ZodIssue,
+  input: unknown,
+  status: 400 | 422,
+  fixed: string[],
+): InputError[] {
+  const { code, path, message } = issue
+  if (code === 'unrecognized_keys')
+    return issue.keys.map((key) => ({
+      pointer: pointer([...path, key]),
+      message: path.length === 0 && fixed.includes(key) ? 'cannot be changed' : 'is not a known field',
+    }))
+  const given =
+    path.length === 1 ? (input as Record<PropertyKey, unknown>)[path[0] as PropertyKey] : undefined
+  const isRepeated =
+    status === 400 && Array.isArray(given) && (code === 'invalid_type' || code === 'invalid_value')
+  return [{ pointer: pointer(path), message: isRepeated ? `is given ${times(given.length)}` : message }]
+}
+
+const times = (count: number): string => (count === 2 ? 'twice' : `${count} times`)
+
+/** Fields named `__proto__`, which a schema of names leaves out without a word. */
+function droppedNames(input: unknown, output: unknown, path: PropertyKey[] = []): PropertyKey[][] {
+  if (input === output || !isPlain(input) || !isPlain(output)) return []
+  const own = Object.hasOwn(input, '__proto__') && !Object.hasOwn(output, '__proto__')
+  const below = Object.keys(output).flatMap((key) => droppedNames(input[key], output[key], [...path, key]))
+  return own ? [[...path, '__proto__'], ...below] : below
+}
+
+const isPlain = (value: unknown): value is Record<PropertyKey, unknown> =>
+  Array.isArray(value) ||
+  (typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype)
 
 /** RFC 6901. */
 const pointer = (path: PropertyKey[]): string =>

@@ -74,10 +74,14 @@ export function serve(
   for (const [prefix, group] of byPrefix(operations)) {
     const router = Router({ caseSensitive: true, strict: true })
     for (const operation of group) {
-      const path = operation.path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
+      const path = pathBelow(prefix, operation.path)
       const readBody = operation.form ? readForm : (readerOf(operation) ?? readJson)
       const handle = handlerOf(operation, readBody, limits, caps, settings, sockets)
-      router[operation.method.toLowerCase() as 'get'](path, handle)
+      router[operation.method.toLowerCase() as 'get'](path, (request, response, next) =>
+        request.method === 'HEAD' && !methodsOf(operation).includes('HEAD')
+          ? next()
+          : handle(request, response),
+      )
     }
     refuseOtherMethods(router, prefix, group)
     app.use(prefix, router)
@@ -102,11 +106,14 @@ function handlerOf(
   const success = successOf(operation)
   const issuer = settings.KEELSON_API_URL
   const lasting = lastingOf(operation)
+  // What is public may be kept by anybody; all else may have a secret or a person in it.
+  const isPublic = method === 'GET' && typeof permission === 'object' && permission.for === 'anybody'
   const limitAttempts = operation.attempts_per_min
     ? makeSharedLimiter(`${method} ${operation.path}`, operation.attempts_per_min, 60)
     : null
 
   return async (request, response) => {
+    if (!isPublic) response.set('Cache-Control', 'no-store')
     const measured = metrics.httpRequests.startTimer({ operation: `${method} ${operation.path}` })
     response.once('close', () => measured({ status: response.statusCode }))
     const address = request.ip ?? ''
@@ -151,6 +158,7 @@ function handlerOf(
     }
     const etag = operation.revised ? etagOf(answer) : null
     if (etag !== null) response.set('ETag', etag)
+    else delete request.headers['if-none-match'] // `*` would be met, and there is nothing to compare
     if (isSocket(success.body)) {
       const headers = { 'X-Request-Id': String(response.locals['requestId']) }
       const serveSocket = attend(answer as ServeSocket, stillAllowed)
@@ -223,11 +231,12 @@ const readQuery = ({ query }: Operation, request: Request): unknown =>
   query ? parse(query, request.query, 400) : parseNothing(request.query, 'query', 400)
 
 async function readInput(
-  { body, method, form, bytes, media_types = [] }: Operation,
+  operation: Operation,
   request: Request,
   response: Response,
   readBody: express.RequestHandler,
 ): Promise<unknown> {
+  const { body, method, form, bytes, media_types = [] } = operation
   if (method === 'GET') return undefined
   const hasBody =
     request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length'] ?? 0) > 0
@@ -244,7 +253,16 @@ async function readInput(
   if (!request.is([mediaType, ...others]))
     throw new Problem(415, 'unsupported_media_type', `The body must be ${mediaType}`)
   await read(request, response, readBody)
-  return body ? parse(body, request.body, 422) : parseNothing(request.body as object, 'body', 422)
+  return body
+    ? parse(body, request.body, 422, fixedFields(operation))
+    : parseNothing(request.body as object, 'body', 422)
+}
+
+/** The fields of what a change shows, which the change does not take: those that cannot be changed. */
+function fixedFields(operation: Operation): string[] {
+  const { body } = successOf(operation)
+  if (!['PUT', 'PATCH'].includes(operation.method) || !body || !('shape' in body)) return []
+  return Object.keys(body.shape as object)
 }
 
 const jsonReader = (kib: number): express.RequestHandler =>
@@ -322,17 +340,35 @@ function byPrefix(operations: Operation[]): Map<string, Operation[]> {
   )
 }
 
-/** Answers a known path with an unsupported method: 405 and the allowed methods. */
+/**
+ * Answers OPTIONS for a known path with its methods, and any other method that it has not with 405 and the same. Every
+ * GET has its HEAD, but those that open what lasts.
+ */
 function refuseOtherMethods(router: Router, prefix: string, group: Operation[]): void {
-  for (const [path, same] of Map.groupBy(group, (operation) => operation.path)) {
-    const allow = same.map((operation) => operation.method).join(', ')
-    router.all(path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/', () => {
+  // `/connectors/import` before `/connectors/{id}`, which matches it too.
+  const literalFirst = group.toSorted((a, b) => a.path.split('{').length - b.path.split('{').length)
+  for (const [path, same] of Map.groupBy(literalFirst, (operation) => operation.path)) {
+    const allow = [...same.flatMap(methodsOf), 'OPTIONS'].join(', ')
+    router.all(pathBelow(prefix, path), ({ method }, response) => {
+      if (method === 'OPTIONS') {
+        response.set('Allow', allow).status(204).end()
+        return
+      }
       throw new Problem(405, 'method_not_allowed', 'Method not allowed', `Allowed: ${allow}`, {
         headers: { Allow: allow },
       })
     })
   }
 }
+
+function methodsOf(operation: Operation): string[] {
+  const { body } = successOf(operation)
+  const lasts = isStream(body) || isSocket(body)
+  return operation.method === 'GET' && !lasts ? ['GET', 'HEAD'] : [operation.method]
+}
+
+const pathBelow = (prefix: string, path: string): string =>
+  path.slice(prefix.length).replaceAll(/\{(\w+)\}/g, ':$1') || '/'
 
 /** Warns once of a proxy that nobody trusts: all its clients then count as one address, against every limit. */
 function makeProxyNotice(log: Logger): (request: Request) => void {

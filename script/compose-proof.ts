@@ -64,7 +64,7 @@ async function startEngine(): Promise<Role | undefined> {
 /** Lets docker-compose.yml use the public images, or the stand-ins if there is no registry. */
 async function chooseImages(): Promise<void> {
   try {
-    await docker('pull', '--quiet', 'mongo:6.0')
+    await docker('pull', '--quiet', 'mongo:8.0')
     say('the public images')
   } catch {
     interruption.signal.throwIfAborted()

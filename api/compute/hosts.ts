@@ -16,39 +16,45 @@ import { byId, Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
 
-const HostView = z
+const view = {
+  id: Id,
+  name: z.string(),
+  status: z.enum(hostStates.all),
+  status_reason: z.string().nullable(),
+  operation_id: Id.nullable(),
+  cordoned: z.boolean().describe('The host takes no new instances'),
+  address: z.string().nullable(),
+  engine: z.strictObject({ name: z.string(), version: z.string() }).nullable(),
+  machines: MachinesOfHost.nullable().describe('The engine for microVMs and VMs on this host'),
+  tunnel: z
+    .enum(['wireguard', 'none'])
+    .nullable()
+    .describe(
+      'How its VPCs pass the network between hosts, which is to be the same on all; null: they do not',
+    ),
+  kinds: z
+    .array(z.enum(placedKindNames))
+    .describe('Kinds of instances that this host can run, and whether it can run load balancers'),
+  capacity: z.strictObject({ cpu_cores: z.number(), memory_mib: z.int(), disk_gib: z.int() }).nullable(),
+  reserved: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() }),
+  last_report_at: Timestamp.nullable(),
+  last_heard_at: Timestamp.nullable().describe(
+    'Its last sign of life; after 30 s without one it is `unreachable`',
+  ),
+  engine_silent_since: Timestamp.nullable().describe(
+    'Since when the engine of its containers does not answer: it gets nothing new',
+  ),
+  created_at: Timestamp,
+  updated_at: Timestamp,
+}
+const HostView = z.strictObject(view).meta({ id: 'Host' })
+const WithToken = z
   .strictObject({
-    id: Id,
-    name: z.string(),
-    status: z.enum(hostStates.all),
-    status_reason: z.string().nullable(),
-    operation_id: Id.nullable(),
-    cordoned: z.boolean().describe('The host takes no new instances'),
-    address: z.string().nullable(),
-    engine: z.strictObject({ name: z.string(), version: z.string() }).nullable(),
-    machines: MachinesOfHost.nullable().describe('The engine for microVMs and VMs on this host'),
-    tunnel: z
-      .enum(['wireguard', 'none'])
-      .nullable()
-      .describe(
-        'How its VPCs pass the network between hosts, which is to be the same on all; null: they do not',
-      ),
-    kinds: z
-      .array(z.enum(placedKindNames))
-      .describe('Kinds of instances that this host can run, and whether it can run load balancers'),
-    capacity: z.strictObject({ cpu_cores: z.number(), memory_mib: z.int(), disk_gib: z.int() }).nullable(),
-    reserved: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() }),
-    last_report_at: Timestamp.nullable(),
-    last_heard_at: Timestamp.nullable().describe(
-      'Its last sign of life; after 30 s without one it is `unreachable`',
-    ),
-    engine_silent_since: Timestamp.nullable().describe(
-      'Since when the engine of its containers does not answer: it gets nothing new',
-    ),
-    created_at: Timestamp,
-    updated_at: Timestamp,
+    ...view,
+    token: z.string().describe('Shown once; set it as KEELSON_HOST_TOKEN on the new host'),
+    token_expires_at: Timestamp,
   })
-  .meta({ id: 'Host' })
+  .meta({ id: 'HostWithToken' })
 
 const toView = (host: HostDocument): z.output<typeof HostView> => ({
   id: host._id,
@@ -93,18 +99,12 @@ export const hosts = [
     permission: 'platform:hosts',
     summary: 'Register a host; it enrols itself with the one-time token',
     body: z.strictObject({ name: Name }),
-    responses: {
-      201: z.strictObject({
-        host: HostView,
-        token: z.string().describe('Shown once; set it as KEELSON_HOST_TOKEN on the new host'),
-        expires_at: Timestamp,
-      }),
-    },
+    responses: { 201: WithToken },
     handle: async ({ body }) => {
       const { host, token, expires_at } = await createHost(body.name)
       return {
         location: `/api/v1/platform/hosts/${host._id}`,
-        body: { host: toView(host), token, expires_at: time(expires_at) },
+        body: { ...toView(host), token, token_expires_at: time(expires_at) },
       }
     },
   }),

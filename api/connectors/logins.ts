@@ -11,10 +11,11 @@ import { confirmation, ConnectorView, destination, path, toView } from './views.
 
 // The ways to a connector: a key, a login by device code, a login in the browser.
 
-const created = (connector: ConnectorDocument) => ({
-  location: `${path}/${connector._id}`,
-  body: toView(connector),
-})
+/** 201 for a new connector, 200 for one whose credential was replaced. */
+const createdOrReplaced = (connector: ConnectorDocument) =>
+  connector.version === 1
+    ? { location: `${path}/${connector._id}`, body: toView(connector) }
+    : toView(connector)
 
 /** Replacing a credential changes what is there. Throws PermissionDenied. */
 function mayReplace({ permissions }: Caller, connectorId: string | null): void {
@@ -64,12 +65,12 @@ const importing = operation({
     ...destination,
     confirm_account_change: confirmation,
   }),
-  responses: { 201: ConnectorView },
+  responses: { 200: ConnectorView, 201: ConnectorView },
   handle: async ({ caller, body }) => {
     mayReplace(caller, body.connector_id)
     const { name, connector_id, confirm_account_change, ...key } = body
     const { tenant_id } = caller
-    return created(await importKey({ tenant_id, name, connector_id, confirm_account_change }, key))
+    return createdOrReplaced(await importKey({ tenant_id, name, connector_id, confirm_account_change }, key))
   },
 })
 
@@ -181,9 +182,9 @@ const oauthComplete = operation({
     confirm_account_change: confirmation,
   }),
   refuses: [404],
-  responses: { 201: ConnectorView },
+  responses: { 200: ConnectorView, 201: ConnectorView },
   handle: async ({ caller, body: { login_id, code, confirm_account_change } }) =>
-    created(
+    createdOrReplaced(
       await completeAuthorization(caller, { login_id, code, confirmAccountChange: confirm_account_change }),
     ),
 })

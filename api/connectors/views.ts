@@ -21,7 +21,10 @@ export const ConnectorView = z
     is_default: z.boolean().describe('For its provider'),
     status: z.enum(connectorStates),
     status_reason: z.string().nullable(),
-    secret_hint: z.string().nullable().describe('The last four characters of a key'),
+    secret_hint: z
+      .string()
+      .nullable()
+      .describe('The last four characters of a key; null: there is none, or it is short'),
     expires_at: Timestamp.nullable().describe('Of the token; the platform refreshes it before'),
     refresh_expires_at: Timestamp.nullable(),
     checked_at: Timestamp.nullable().describe('When the provider last answered to the credential'),

@@ -24,7 +24,7 @@ const view = {
   name: z.string(),
   description: z.string(),
   client_id: z.string(),
-  secret_hint: z.string().describe('Last characters of the secret'),
+  secret_hint: z.string().describe('The last four characters of the secret'),
   scopes: z.array(z.string()),
   expires_at: Timestamp.nullable().describe('Null: never expires'),
   last_used_at: Timestamp.nullable().describe('Accurate to the minute'),
@@ -149,10 +149,10 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       permission: 'api_clients:update',
       summary: 'Rotate the secret; the old one stops working at once, issued tokens stay valid',
       params: byId,
-      responses: { 201: WithSecret },
+      responses: { 200: WithSecret },
       handle: async ({ caller, params }) => {
         const { client, secret } = await rotateSecret(caller, params.id)
-        return { location: `/api/v1/api-clients/${client._id}`, body: withSecret(client, secret) }
+        return withSecret(client, secret)
       },
     }),
 

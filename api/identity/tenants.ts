@@ -10,26 +10,39 @@ import {
   tenantStates,
 } from '../../models/identity/tenants.ts'
 import { accepting } from '../accept.ts'
-import { byId, Id, Timestamp, time, NewPassword } from '../fields.ts'
+import { byId, Id, Timestamp, time, NewPassword, PlainText } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
 import { limitFields, limitsOf, LimitsView, toLimitsView } from './limits.ts'
 
-const TenantView = z
+const view = {
+  id: Id,
+  name: z.string(),
+  status: z.enum(tenantStates.all),
+  status_reason: z.string().nullable().describe('Why the deletion failed'),
+  operation_id: Id.nullable().describe('The open operation'),
+  limits: z.strictObject(limitFields),
+  usage: z
+    .strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() })
+    .describe('What the tenant’s instances and disks have reserved'),
+  created_at: Timestamp,
+  updated_at: Timestamp,
+}
+const TenantView = z.strictObject(view).meta({ id: 'Tenant' })
+const WithOwner = z
   .strictObject({
-    id: Id,
-    name: z.string(),
-    status: z.enum(tenantStates.all),
-    status_reason: z.string().nullable().describe('Why the deletion failed'),
-    operation_id: Id.nullable().describe('The open operation'),
-    limits: z.strictObject(limitFields),
-    usage: z
-      .strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() })
-      .describe('What the tenant’s instances and disks have reserved'),
-    created_at: Timestamp,
-    updated_at: Timestamp,
+    ...view,
+    owner: z.strictObject({
+      id: Id,
+      email: z.string(),
+      name: z.string(),
+      password: z
+        .string()
+        .nullable()
+        .describe('The generated password, shown once; null: the request had one'),
+    }),
   })
-  .meta({ id: 'Tenant' })
+  .meta({ id: 'TenantWithOwner' })
 
 const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
   id: tenant._id,
@@ -47,7 +60,7 @@ const toView = (tenant: TenantDocument): z.output<typeof TenantView> => ({
   updated_at: time(tenant.updated_at),
 })
 
-const TenantName = z.string().trim().min(1).max(100)
+const TenantName = PlainText.trim().min(1).max(100)
 const SomeLimits = z.strictObject(limitFields).partial()
 
 export const tenants = [
@@ -70,26 +83,19 @@ export const tenants = [
       name: TenantName,
       owner: z.strictObject({
         email: z.email().max(254),
-        name: z.string().max(200).optional(),
+        name: PlainText.max(200).optional(),
         password: NewPassword.optional().describe('Default: a generated password'),
       }),
       limits: SomeLimits.optional().describe('Limits that are not given have the platform’s defaults'),
     }),
-    responses: {
-      201: z.strictObject({
-        tenant: TenantView,
-        owner: z.strictObject({ id: Id, email: z.string(), name: z.string() }),
-        password: z.string().nullable().describe('The generated password; shown once'),
-      }),
-    },
+    responses: { 201: WithOwner },
     handle: async ({ body }) => {
       const { tenant, owner, password } = await createTenant(body, body.owner)
       return {
         location: `/api/v1/platform/tenants/${tenant._id}`,
         body: {
-          tenant: toView(tenant),
-          owner: { id: owner._id, email: owner.email, name: owner.name },
-          password,
+          ...toView(tenant),
+          owner: { id: owner._id, email: owner.email, name: owner.name, password },
         },
       }
     },

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { acceptInvitation, requestReset, resetPassword } from '../../models/identity/accounts.ts'
 import { changeUser, findUser, inviteAgain, inviteUser, removeUser } from '../../models/identity/members.ts'
 import { User, type UserDocument, userStatuses } from '../../models/identity/users.ts'
-import { byId, Email, Id, Name, NewPassword, Timestamp, time } from '../fields.ts'
+import { byId, Email, Id, Name, NewPassword, PlainText, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { anybody, operation } from '../operation.ts'
 
@@ -31,7 +31,7 @@ const toView = (user: UserDocument): z.output<typeof UserView> => ({
   updated_at: time(user.updated_at),
 })
 
-const FullName = z.string().max(200)
+const FullName = PlainText.max(200)
 const Roles = z.array(Name).max(50)
 const WithToken = z.strictObject({ token: z.string().min(1).max(255), password: NewPassword })
 const mailed = anybody('the mailed token is the credential')

@@ -65,7 +65,10 @@ export const llmUsage = [
       const { from: given, to: until, group_by, limit, offset, ...exactly } = query
       const to = until === undefined ? new Date() : new Date(until)
       const from = given === undefined ? new Date(to.getTime() - usualDays * dayMs) : new Date(given)
-      if (from >= to) throw new InvalidInput(400, [{ pointer: '/from', message: 'is not before `to`' }])
+      if (from >= to)
+        throw new InvalidInput(400, [
+          { pointer: '/from', message: until === undefined ? 'must be in the past' : 'must be before to' },
+        ])
       const found = await usageOf(caller.tenant_id, { from, to, ...exactly }, group_by, { limit, offset })
       return { usage: found.rows, total: found.total }
     },

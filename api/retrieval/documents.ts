@@ -18,7 +18,7 @@ import {
 } from '../../models/retrieval/documents.ts'
 import { acceptAnnounced, uploadAtMost } from '../../models/retrieval/uploads.ts'
 import { accepting, acceptingOrThere } from '../accept.ts'
-import { Id, Timestamp, time } from '../fields.ts'
+import { Id, PlainText, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
 import { operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
@@ -109,12 +109,8 @@ const toView = (
 
 const NewDocument = z
   .strictObject({
-    name: z
-      .string()
-      .min(1)
+    name: PlainText.min(1)
       .max(255)
-      // oxlint-disable-next-line no-control-regex -- they are what a name must not have
-      .regex(/^[^\u0000-\u001F\u007F]*$/, 'must have no control characters')
       .describe('Unique in the collection: the same name again replaces the document'),
     type: z.enum(documentTypes).optional().describe('Default: by the end of the name, such as `.pdf`'),
     content: z

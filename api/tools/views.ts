@@ -63,7 +63,10 @@ const shown = {
     name: z.string().nullable(),
     connector_id: Id.nullable(),
   }),
-  secret_hint: z.string().nullable().describe('The end of the secret; null: there is none'),
+  secret_hint: z
+    .string()
+    .nullable()
+    .describe('The last four characters of the secret; null: there is none, or it is short'),
   status: z.enum(toolStates).describe('What the last probe found; `unchecked` after each change'),
   last_probe: ProbeView.nullable(),
   created_at: Timestamp,

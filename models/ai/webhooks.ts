@@ -1,4 +1,5 @@
 import mongoose, { Schema } from 'mongoose'
+import { endOf } from '../../lib/secret-hints.ts'
 import { newWebhookSecret } from '../../lib/standard-webhooks.ts'
 import { transaction } from '../database.ts'
 import { documentOptions } from '../resources.ts'
@@ -66,7 +67,7 @@ export const rotateWebhook = (
     const rotated_at = new Date()
     const set = {
       secret_sealed: await sealSecret(secret, workflow_id),
-      secret_hint: `…${secret.slice(-4)}`,
+      secret_hint: endOf(secret),
       former_sealed: keeps ? there.secret_sealed : '-',
       former_until: keeps ? new Date(rotated_at.getTime() + overlap_sec * 1000) : null,
       rotated_at,

@@ -13,6 +13,7 @@ import {
   placementTurn,
   Reservation,
   type ReservationDocument,
+  shortOf,
   sumOf,
   takeRoom,
 } from './reservations.ts'
@@ -80,6 +81,8 @@ export async function needRoomElsewhere(ids: [string, ...string[]], constraints:
 }
 
 const isOpen = { status: 'active', cordoned: false, engine_silent_since: null } as const
+const takesMore = (host: Pick<HostDocument, keyof typeof isOpen>): boolean =>
+  host.status === isOpen.status && !host.cordoned && !host.engine_silent_since
 
 /** Reserves room on the first candidate that has it. Placements at once see each other, so that equal tags spread. */
 async function takeBest(
@@ -115,12 +118,10 @@ async function candidates(held: ReservationDocument[], constraints: Constraints)
   const later = constraints.toRun && first ? beyond(constraints.toRun, first) : sumOf([])
   const size = sumOf([...held, later])
   const others = hosts.filter(({ _id }) => held.every(({ host_id }) => _id !== host_id))
-  const open = others.filter(
-    (host) => host.status === isOpen.status && !host.cordoned && !host.engine_silent_since,
-  )
+  const open = others.filter(takesMore)
   const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
   const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
-  const refusal = (how = {}): NoCapacity => new NoCapacity(explain(others, open.length, size), how)
+  const refusal = (how = {}): NoCapacity => new NoCapacity(explain(others, size), how)
   return { best, size, later, others, refusal }
 }
 
@@ -164,19 +165,27 @@ async function hostOf(id: string): Promise<HostDocument> {
   return host
 }
 
-/** Why no host fits. It does not name hosts: tenants must not see them. */
-function explain(hosts: HostDocument[], open: number, size: Size): string {
-  const count = (is: (host: HostDocument) => boolean): number => hosts.filter(is).length
-  const reasons = [
-    [open, 'too full'],
+/** Why no host fits: what is full, too. It does not name hosts: tenants must not see them. */
+export function explain(
+  hosts: Pick<HostDocument, keyof typeof isOpen | 'capacity' | 'reserved'>[],
+  size: Size,
+): string {
+  const open = hosts.filter(takesMore)
+  const shorts = Map.groupBy(open, (host) => shortOf(host, size).join(' and '))
+  const count = (is: (host: (typeof hosts)[number]) => boolean): number => hosts.filter(is).length
+  const reasons: [many: number, why: string][] = [
+    ...[...shorts].map(([short, { length }]): [number, string] => [
+      length,
+      short ? `with too little ${short}` : 'that another placement was faster to fill',
+    ]),
     [count(({ status }) => status !== 'active'), 'unreachable or being evacuated'],
     [count(({ status, cordoned }) => status === 'active' && cordoned), 'cordoned'],
     [
       count((host) => host.status === 'active' && !host.cordoned && host.engine_silent_since !== null),
       'with an engine that does not answer',
     ],
-  ] as const
-  const what = open ? lacking(size) : 'No host takes new instances'
+  ]
+  const what = open.length ? lacking(size) : 'No host takes new instances'
   const told = reasons.flatMap(([many, why]) => (many ? [`${many} ${why}`] : []))
   return told.length ? `${what} (${hosts.length} in all: ${told.join(', ')})` : what
 }

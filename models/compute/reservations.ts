@@ -126,7 +126,10 @@ async function hold(
     if (amounts.every((amount) => more[amount] === 0)) return
     await takeQuota(tenantId, more, { isNew: !held })
     for (const hostId of held ? hostsOf(held) : []) {
-      if (!(await takeRoom(hostId, more))) throw new NoCapacity(lacking(more))
+      if (await takeRoom(hostId, more)) continue
+      const host = await Host.findById(hostId).lean()
+      const short = host ? shortOf(host, more).join(', ') : ''
+      throw new NoCapacity(`${lacking(more, 'Its host does not have')}${short && ` (too little: ${short})`}`)
     }
   }, tenantId)
 }
@@ -241,13 +244,28 @@ const negative = (size: Size): Size => difference(diskSize(0), size)
 export const sumOf = (sizes: Size[]): Size =>
   combined((amount) => sizes.reduce((sum, size) => sum + size[amount], 0))
 
-export function lacking({ cpu_milli, memory_mib, disk_gib }: Size): string {
+export function lacking({ cpu_milli, memory_mib, disk_gib }: Size, who = 'No host has'): string {
   const parts = [
     ...(cpu_milli || memory_mib ? [`${cpu_milli / 1000} cpu cores and ${memory_mib} MiB of memory`] : []),
     ...(disk_gib ? [`${disk_gib} GiB of disk`] : []),
   ]
-  return `No host has ${parts.join(' and ')} free`
+  return `${who} ${parts.join(' and ')} free`
 }
+
+/** What of a size a host has not free. */
+export function shortOf(
+  { capacity, reserved }: Pick<HostDocument, 'capacity' | 'reserved'>,
+  size: Size,
+): string[] {
+  const room = {
+    cpu_milli: (capacity?.cpu_cores ?? 0) * 1000,
+    memory_mib: capacity?.memory_mib ?? 0,
+    disk_gib: capacity?.disk_gib ?? 0,
+  }
+  const isShort = (amount: keyof Size) => size[amount] > 0 && reserved[amount] + size[amount] > room[amount]
+  return amounts.filter(isShort).map((amount) => amountNames[amount])
+}
+const amountNames: Record<keyof Size, string> = { cpu_milli: 'CPU', memory_mib: 'memory', disk_gib: 'disk' }
 
 /**
  * Removes an empty host, and so revokes its key. A concurrent placement finds no room on it. Throws NotFound,

@@ -1,5 +1,6 @@
 import { newId } from '../../lib/ids.ts'
 import { InvalidInput, NameTaken, NotFound } from '../../lib/problem.ts'
+import { hintOf } from '../../lib/secret-hints.ts'
 import { transaction } from '../database.ts'
 import { needQuota, tenantResource } from '../identity/tenants.ts'
 import { lockParent } from '../parents.ts'
@@ -126,11 +127,6 @@ async function fieldsOf(
     due_at: dueAt({ ...credential, refreshable }),
   }
 }
-
-const shownChars = 4
-/** The last four characters, unless they are much of the key. */
-const hintOf = (key: string): string | null =>
-  key.length < 4 * shownChars ? null : `…${key.slice(-shownChars)}`
 
 /** `github`, `github-2`, … */
 async function freeName(tenant_id: string, provider: ConnectorDocument['provider']): Promise<string> {

@@ -1,6 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
+import { endOf } from '../../lib/secret-hints.ts'
 import { newWebhookSecret } from '../../lib/standard-webhooks.ts'
 import { transaction } from '../database.ts'
 import { User } from '../identity/users.ts'
@@ -204,7 +205,7 @@ async function newSecret(_id: string, url: string | null) {
   const secret = newWebhookSecret()
   return {
     secret,
-    kept: { secret_sealed: await sealSecret(secret, _id), secret_hint: `…${secret.slice(-4)}` },
+    kept: { secret_sealed: await sealSecret(secret, _id), secret_hint: endOf(secret) },
   }
 }
 

@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { NameTaken, NotFound } from '../../lib/problem.ts'
+import { endOf } from '../../lib/secret-hints.ts'
 import { isDuplicateKey, readOne } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { hashToken, newToken } from '../secrets.ts'
@@ -53,10 +54,9 @@ interface Grantor {
   permissions: ReadonlySet<Permission>
 }
 
-const shownEnd = 4
 const newSecret = () => {
   const secret = newToken('kcs')
-  return { secret, kept: { secret_hash: hashToken(secret), secret_hint: `…${secret.slice(-shownEnd)}` } }
+  return { secret, kept: { secret_hash: hashToken(secret), secret_hint: endOf(secret) } }
 }
 
 /** Makes a client and its secret, which is shown only once. Throws GrantDenied, NameTaken. */

@@ -168,16 +168,21 @@ export async function lock(tenant_id: string, collection_id: string): Promise<Ra
   return collection
 }
 
-/** Throws QuotaExceeded. */
-export async function needRoom(tenant_id: string, bytes: number, documents: number): Promise<void> {
-  // What is on its way counts beside what it replaces: both are stored.
+/** How many documents a tenant has, and their size. What is on its way counts beside what it replaces: both are stored. */
+export async function documentSumsOf(tenant_id: string): Promise<{ documents: number; bytes: number }> {
   const all = { $add: ['$size_bytes', { $ifNull: ['$upload.size_bytes', 0] }] }
   const [sums] = await RagDocument.aggregate<{ documents: number; bytes: number }>([
     { $match: { tenant_id } },
     { $group: { _id: null, documents: { $sum: 1 }, bytes: { $sum: all } } },
   ])
-  if (documents > 0) await needQuota(tenant_id, 'max_rag_documents', sums?.documents ?? 0, documents)
-  if (bytes > 0) await needQuota(tenant_id, 'max_rag_gib', gibOf(sums?.bytes ?? 0), gibOf(bytes))
+  return sums ?? { documents: 0, bytes: 0 }
+}
+
+/** Throws QuotaExceeded. */
+export async function needRoom(tenant_id: string, bytes: number, documents: number): Promise<void> {
+  const sums = await documentSumsOf(tenant_id)
+  if (documents > 0) await needQuota(tenant_id, 'max_rag_documents', sums.documents, documents)
+  if (bytes > 0) await needQuota(tenant_id, 'max_rag_gib', gibOf(sums.bytes), gibOf(bytes))
 }
 
 /** With three decimals: somebody reads it. */

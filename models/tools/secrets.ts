@@ -1,3 +1,4 @@
+import { hintOf } from '../../lib/secret-hints.ts'
 import { freshKeys, MasterKeyMissing } from '../data-keys.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type ToolDocument, sealContext } from './tools.ts'
@@ -25,10 +26,6 @@ export const sealed = async (
 
 export const opened = async (tool: Of & Pick<ToolDocument, 'secret_sealed'>): Promise<ToolSecret> =>
   tool.secret_sealed === '-' ? none : unsealSecret<ToolSecret>(tool.secret_sealed, sealContext(tool))
-
-/** Four characters of a short secret would be too much of it. */
-const shortest = 12
-const hintOf = (secret: string): string => (secret.length < shortest ? '…' : `…${secret.slice(-4)}`)
 
 /** Whether secrets can be sealed and opened, tried with one, and the key that seals. */
 export async function credentialStorage(): Promise<{ configured: boolean; key_id: string | null }> {

@@ -47,7 +47,7 @@ describe('the secret of a workflow’s webhooks', () => {
       {
         workflow_id: id,
         secret: expect.stringMatching(/^whsec_[A-Za-z0-9+/]{32}$/),
-        secret_hint: `…${String(body['secret']).slice(-4)}`,
+        secret_hint: String(body['secret']).slice(-4),
         former_until: null,
         rotated_at: expect.stringMatching(/Z$/),
       },

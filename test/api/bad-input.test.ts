@@ -139,7 +139,7 @@ test('an unknown path: 404', async () => {
 
 test('an unknown method: 405, with the allowed methods', async () => {
   const patch = await ask('PATCH', path, {})
-  expect([patch.status, patch.headers.get('allow')]).toEqual([405, 'GET, POST'])
+  expect([patch.status, patch.headers.get('allow')]).toEqual([405, 'GET, HEAD, POST, OPTIONS'])
   const post = await ask('POST', `${path}/${newId()}`, {})
-  expect([post.status, post.headers.get('allow')]).toEqual([405, 'GET, PUT, DELETE'])
+  expect([post.status, post.headers.get('allow')]).toEqual([405, 'GET, HEAD, PUT, DELETE, OPTIONS'])
 })

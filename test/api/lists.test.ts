@@ -49,9 +49,16 @@ beforeAll(async () => {
 interface Page {
   items: Json[]
   total: number
+  next_cursor?: string
 }
 const list = (query = ''): Promise<Page> => owner.get<Page>(`${path}?${query}`)
 const names = async (query: string): Promise<unknown[]> => (await list(query)).items.map(({ name }) => name)
+
+/** Of a row, in the order of creation. */
+const at = (index: number) => {
+  const time = new Date(1_800_000_000_000 + index * 1000)
+  return { created_at: time, updated_at: time }
+}
 
 describe('a page', () => {
   test('holds the 20 newest rows by default, with the total of all', async () => {
@@ -80,6 +87,44 @@ describe('a page', () => {
       walked.push(...(await names(`sort_by=created_at&order=asc&limit=25&offset=${offset}`)))
     expect(new Set(walked).size).toBe(120)
     expect([walked[0], walked[119]]).toEqual(['row-000', 'special'])
+  })
+
+  test('after page by cursor gives every row once, in each order, also of fields that may be null', async () => {
+    for (const sort_by of ['created_at', 'memory_mib', 'exit_code', 'name']) {
+      for (const order of ['asc', 'desc']) {
+        const whole = await names(`sort_by=${sort_by}&order=${order}&limit=100`)
+        const walked: unknown[] = []
+        let cursor: string | undefined = ''
+        while (cursor !== undefined) {
+          const page: Page = await list(
+            `sort_by=${sort_by}&order=${order}&limit=7${cursor && `&cursor=${cursor}`}`,
+          )
+          expect(page.total).toBe(120)
+          walked.push(...page.items.map(({ name }) => name))
+          cursor = page.next_cursor
+        }
+        expect([sort_by, order, walked.length, new Set(walked).size]).toEqual([sort_by, order, 120, 120])
+        expect(walked.slice(0, 100)).toEqual(whole)
+      }
+    }
+  })
+
+  test('after a cursor begins where the one before ended, whatever was created since', async () => {
+    const mine = await makeTenant()
+    await insertContainers(
+      mine.id,
+      [1, 2, 3, 4].map((index) => ({ name: `c-${index}`, ...at(index) })),
+    )
+    const first = await mine.owner.get<Page>(`${path}?limit=2`)
+    await insertContainers(mine.id, [{ name: 'c-5', ...at(5) }])
+    const next = `cursor=${first.next_cursor}`
+    const second = await mine.owner.get<Page>(`${path}?limit=2&${next}`)
+    expect([...first.items, ...second.items].map(({ name }) => name)).toEqual(['c-4', 'c-3', 'c-2', 'c-1'])
+    expect(second).not.toHaveProperty('next_cursor')
+    const other = await mine.owner.ask('GET', `${path}?${next}&order=asc`)
+    expect(other).toMatchObject({ status: 400, body: { errors: [{ pointer: '/cursor' }] } })
+    // A cursor selects within the caller's tenant, whoever made it.
+    expect((await list(`${next}&q=c-`)).items.map(({ tenant_id }) => tenant_id)).not.toContain(mine.id)
   })
 
   test('never holds another tenant’s row', async () => {
@@ -128,6 +173,9 @@ describe('a filter', () => {
     ['a time', 'started_at=2026-02-03T04:05:06.789Z'],
     ['the time of creation', `created_at=${new Date(1_700_000_500_123).toISOString()}`],
     ['an id', `host_id=${host_id}`],
+    ['a tag', 'tags.team=blue'],
+    ['a tag whose name is no path', `tags.cost-center=42`],
+    ['several tags, all of which hold', 'tags.team=blue&tags.cost-center=42'],
     ['an object', `tags=${tags}`],
     ['an object in another order', `tags=${encodeURIComponent('{"team":"blue","cost-center":"42"}')}`],
     ['a list', `command=${encodeURIComponent('["run","--fast"]')}`],
@@ -135,6 +183,21 @@ describe('a filter', () => {
     ['several fields, all of which hold', 'status=error&memory_mib=77&name=special'],
   ])('on %s selects the matching rows', async (_, query) => {
     expect(await names(query)).toEqual(['special'])
+  })
+
+  test('on a tag selects nothing by another value, or together with one that does not hold', async () => {
+    for (const query of [
+      'tags.team=red',
+      'tags.team=blu',
+      'tags.team=blue&tags.cost-center=43',
+      'tags.env=blue',
+    ])
+      expect(await list(query)).toEqual({ items: [], total: 0 })
+    const twice = await owner.ask('GET', `${path}?tags.team=blue&tags.team=red`)
+    const errors = [{ pointer: '/tags.team', message: 'is given twice' }]
+    expect(twice).toMatchObject({ status: 400, body: { errors } })
+    for (const key of ['tags.', 'tags.a b', 'tags.$gt', 'tags.__proto__'])
+      expect(await owner.ask('GET', `${path}?${encodeURIComponent(key)}=x`)).toMatchObject({ status: 400 })
   })
 
   test('on null selects the rows without a value', async () => {
@@ -173,6 +236,7 @@ describe('a filter', () => {
     'limit=1&limit=2',
     'name[$ne]=special',
     'name=a&name=b',
+    'cursor=x',
   ])('of ?%s is refused with 400, which says where', async (query) => {
     const answer = await owner.ask('GET', `${path}?${encodeURI(query)}`)
     expect(answer).toMatchObject({ status: 400, body: { code: 'invalid_input' } })

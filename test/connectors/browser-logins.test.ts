@@ -206,7 +206,7 @@ describe('a login that replaces a connector', () => {
 
     const same = await startOauth({ connector_id: id })
     expect(await connectors.completeOauth({ code: await logIn(same.authorize_url) })).toMatchObject({
-      status: 201,
+      status: 200,
       body: { id, name: 'replaced', version: 2, kind: 'oauth' },
     })
 
@@ -215,7 +215,7 @@ describe('a login that replaces a connector', () => {
     expect(await connectors.completeOauth({ code })).toMatchObject(differs)
     expect(await connectors.get(id)).toMatchObject({ version: 2, account: { login: 'ada' } })
     expect(await connectors.completeOauth({ code, confirm_account_change: true })).toMatchObject({
-      status: 201,
+      status: 200,
       body: { id, version: 3, account: { login: 'bob' } },
     })
   })

@@ -164,7 +164,7 @@ test('rule 7: rotation revokes the old secret at once, and tokens stay valid', a
   const machine = await makeMachine(owner, scopes)
   const token = await tokenOf(machine)
   const rotated = await owner.ask('POST', `/api/v1/api-clients/${machine.id}/rotate`)
-  expect(rotated.status).toBe(201)
+  expect(rotated.status).toBe(200)
   expect(await requestToken(machine, {}, second)).toMatchObject({
     status: 401,
     body: { error: 'invalid_client' },
@@ -206,7 +206,7 @@ test('rule 9: only create and rotate show the secret; later requests show its hi
     expect(status).toBe(200)
     expect(JSON.stringify(body)).not.toContain(machine.client_secret)
   }
-  expect(String(answers[0]?.body['secret_hint'])).toBe(`…${machine.client_secret.slice(-4)}`)
+  expect(String(answers[0]?.body['secret_hint'])).toBe(machine.client_secret.slice(-4))
 })
 
 test('rule 10: last_used_at is recorded, at most once a minute', async () => {

@@ -6,6 +6,7 @@ import { openSession } from '../../models/identity/session-tokens.ts'
 import { findByPassword } from '../../models/identity/users.ts'
 import { reserve } from '../../models/compute/reservations.ts'
 import { AuditEvent } from '../../models/identity/audit.ts'
+import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
 import { Client, type Json, Operation, sleeper } from '../support/client.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
@@ -34,36 +35,37 @@ async function login(address: string, password: string): Promise<Client | null> 
 }
 
 interface Made extends Json {
-  tenant: { id: string; limits: Json }
-  password: string | null
+  id: string
+  limits: Json
+  owner: { id: string; password: string | null }
 }
 
 async function make(body: Json): Promise<Made> {
   const answer = await operator.ask('POST', path, body)
   expect([answer.status, answer.body]).toEqual([201, expect.anything()])
-  expect(answer.headers.get('location')).toBe(`${path}/${(answer.body as Made).tenant.id}`)
+  expect(answer.headers.get('location')).toBe(`${path}/${(answer.body as Made).id}`)
   return answer.body as Made
 }
 
 describe('a new tenant', () => {
   test('has an owner, who logs in with the generated password', async () => {
     const address = email()
-    const { tenant, password } = await make({ name: 'Example Ltd', owner: { email: address } })
+    const { id, owner } = await make({ name: 'Example Ltd', owner: { email: address } })
+    const { password } = owner
     const user = await login(address, password ?? '')
     const { tenant_id, permissions } = (await user?.get('/api/v1/account')) ?? {}
-    expect(tenant_id).toBe(tenant.id)
+    expect(tenant_id).toBe(id)
     expect(permissions).toEqual(expect.arrayContaining(['containers:create', 'users:delete']))
     expect(permissions).not.toContainEqual(expect.stringMatching(/^platform:/))
-    expect(JSON.stringify(await operator.get(`${path}/${tenant.id}`))).not.toContain(password)
+    expect(JSON.stringify(await operator.get(`${path}/${id}`))).not.toContain(password)
   })
 
   test('gets the password and limits of the request, and defaults for the rest', async () => {
     const owner = { email: email().toUpperCase(), name: 'Ada', password: 'correct horse battery' }
     const made = await make({ name: 'x', owner, limits: { max_vpcs: 3 } })
     expect(made).toMatchObject({
-      password: null,
-      owner: { email: owner.email.toLowerCase(), name: 'Ada' },
-      tenant: { limits: { max_vpcs: 3, max_cpu_cores: 64 } },
+      owner: { email: owner.email.toLowerCase(), name: 'Ada', password: null },
+      limits: { max_vpcs: 3, max_cpu_cores: 64 },
     })
     expect(await login(owner.email, owner.password)).not.toBeNull()
     expect(await login(owner.email, 'another password')).toBeNull()
@@ -89,7 +91,7 @@ describe('a new tenant', () => {
 
 test('an operator finds a tenant in the list, and renames it', async () => {
   const name = newId()
-  const { tenant } = await make({ name, owner: { email: email() } })
+  const tenant = await make({ name, owner: { email: email() } })
   expect(await operator.get(`${path}?name=${name}`)).toMatchObject({ total: 1, items: [{ id: tenant.id }] })
   const answer = await operator.ask('PATCH', `${path}/${tenant.id}`, { name: `${name} renamed` })
   expect(answer).toMatchObject({ status: 200, body: { name: `${name} renamed` } })
@@ -127,6 +129,11 @@ describe('a tenant’s limits', () => {
       max_vpcs: 10,
       max_workflow_versions: 5_000,
       max_workflows: 100,
+      usage: expect.objectContaining({
+        max_cpu_cores: { used: 0, reserved: 0 },
+        max_llm_tokens_month: { used: 0, reserved: 0 },
+        max_vms_per_vpc: null,
+      }),
       tenant_id: id,
       updated_at: expect.any(String),
     })
@@ -134,6 +141,27 @@ describe('a tenant’s limits', () => {
     expect([status, body]).toEqual([200, { ...before, max_vpcs: 0, updated_at: expect.any(String) }])
     expect(String(body['updated_at']) > String(before['updated_at'])).toBe(true)
     expect(await owner.get('/api/v1/limits')).toEqual(body)
+  })
+
+  test('are shown beside what counts against each, to its owner and to nobody else', async () => {
+    const tenant = await makeTenant()
+    const other = await makeTenant()
+    const { usage: before } = await tenant.owner.get<{ usage: Json }>('/api/v1/limits')
+    await tenant.containers.make({ cpu_cores: 0.5, memory_mib: 512, disk_gib: 3, start: false })
+    await makeSubnet(tenant, (await makeVpc(tenant)).id)
+    const workflows = aiWorkflowsOf(tenant.owner)
+    await workflows.make()
+    const { usage } = await tenant.owner.get<{ usage: Json }>('/api/v1/limits')
+    expect(usage).toEqual({
+      ...before,
+      max_cpu_cores: { used: 0.5, reserved: 0 },
+      max_ram_gib: { used: 0.5, reserved: 0 },
+      max_storage_gib: { used: 3, reserved: 0 },
+      max_vpcs: { used: 1, reserved: 0 },
+      max_subnets: { used: 1, reserved: 0 },
+      max_workflows: { used: 1, reserved: 0 },
+    })
+    expect(await other.owner.get('/api/v1/limits')).toMatchObject({ usage: before })
   })
 
   test('are refused unless they are whole numbers from 0', async () => {
@@ -261,13 +289,13 @@ describe('deleting a tenant', () => {
     const user = await login(address, password)
     await user?.get('/api/v1/account')
     await platform.kill('worker') // so that the deletion is accepted and nothing more
-    const operation = await begin(made.tenant.id)
+    const operation = await begin(made.id)
 
     expect(await user?.ask('GET', '/api/v1/account')).toMatchObject({ status: 401 })
     expect(await login(address, password)).toBeNull()
     const size = { cpu_milli: 1, memory_mib: 1, disk_gib: 0 }
-    await expect(reserve(newId(), made.tenant.id, size)).rejects.toMatchObject({ code: 'state_conflict' })
-    expect(await operator.ask('DELETE', `${path}/${made.tenant.id}`)).toMatchObject({
+    await expect(reserve(newId(), made.id, size)).rejects.toMatchObject({ code: 'state_conflict' })
+    expect(await operator.ask('DELETE', `${path}/${made.id}`)).toMatchObject({
       status: 409,
       body: { code: 'operation_in_progress', operation_id: operation.id },
     })

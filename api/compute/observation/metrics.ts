@@ -85,14 +85,17 @@ export async function metricsOf(
 export function plan({ from, to, step_sec }: z.output<typeof MetricsQuery>, nowMs: number) {
   const toMs = to ? Date.parse(to) : nowMs
   const fromMs = from ? Date.parse(from) : toMs - hourMs
-  if (fromMs >= toMs) throw wrong('from', 'must be before to')
+  if (fromMs >= toMs) throw wrong('from', to ? 'must be before to' : 'must be in the past')
   const rangeMs = toMs - fromMs
   // Allows a minute of clock difference for a client that asks for exactly a day.
   const isRecent = nowMs - fromMs <= records.raw.keptSec * secondMs + minuteMs
   const usual = usualStepsSec.filter((step) => isRecent || step >= 60)
   const suiting = usual.find((step) => rangeMs / secondMs / step <= usualPoints)
   const stepMs = (step_sec ?? suiting ?? 86_400) * secondMs
-  if (rangeMs / stepMs > mostPoints) throw wrong('step_sec', `must give at most ${mostPoints} points`)
+  if (rangeMs / stepMs > mostPoints)
+    throw step_sec === undefined
+      ? wrong('from', `must be at most ${mostPoints} days before ${to ? 'to' : 'now'}`)
+      : wrong('step_sec', `must give at most ${mostPoints} points`)
   const isOfMinutes = stepMs % minuteMs === 0
   if (!isRecent && !isOfMinutes)
     throw wrong('step_sec', 'must be a multiple of 60 for what is older than 24 h')

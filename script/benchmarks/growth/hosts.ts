@@ -57,12 +57,10 @@ const reportOf = (containerIds: string[]): HostReport => ({
 export async function makeHosts(stack: Stack, count: number, from = 0): Promise<SimulatedHost[]> {
   const hosts: SimulatedHost[] = []
   for (let index = from; index < from + count; index++) {
-    const { body } = await stack.request<{ host: { id: string }; token: string }>(
-      'POST',
-      '/api/v1/platform/hosts',
-      { name: `bench-host-${index}` },
-    )
-    await stack.request('POST', `/api/v1/platform/hosts/${body.host.id}/cordon`)
+    const { body } = await stack.request<{ id: string; token: string }>('POST', '/api/v1/platform/hosts', {
+      name: `bench-host-${index}`,
+    })
+    await stack.request('POST', `/api/v1/platform/hosts/${body.id}/cordon`)
     hosts.push(await enrolHost(stack, body.token, index))
   }
   return hosts

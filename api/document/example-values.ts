@@ -1,0 +1,15 @@
+/** The id of some other thing. */
+export const id = '01993e5c-7d50-7c3a-9f21-5b7a0c8e4d10'
+export const time = '2026-11-27T09:00:00.000Z'
+
+/** Of nobody: its key was never kept. */
+export const authority = `-----BEGIN CERTIFICATE-----
+MIIBQDCB86ADAgECAhRFqr3CjBYxIWCkW/TyyNm4u49S4jAFBgMrZXAwFTETMBEG
+A1UEAwwKRXhhbXBsZSBDQTAgFw0yNjExMjcwODU4MTNaGA8yMTI2MTEwMzA4NTgx
+M1owFTETMBEGA1UEAwwKRXhhbXBsZSBDQTAqMAUGAytlcAMhAEoODfSI12uJrcMv
+xKF9jL2qvekGwlRuYFgMhdCMy0jno1MwUTAdBgNVHQ4EFgQUc4h3sEYKNtDOmA/i
+S1TNVwdwJgIwHwYDVR0jBBgwFoAUc4h3sEYKNtDOmA/iS1TNVwdwJgIwDwYDVR0T
+AQH/BAUwAwEB/zAFBgMrZXADQQCD7Tm9bhLXLXd4wkQfqvg9oEcH0daZCnY36qc5
+QVeFS7bJqvG7tXx5mpY+oMQlP5RU+gJ9SbRRYvMB5G04/lAL
+-----END CERTIFICATE-----
+`
