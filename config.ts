@@ -76,7 +76,7 @@ const storeRoom = {
     .nonnegative()
     .default(5)
     .describe(
-      'Space that stays free on MongoDB’s disk: below it, output, artifacts and backups in GridFS are refused, answers of models are not kept, and everything else goes on; 0: no such limit',
+      'Space that stays free on MongoDB’s disk: below it, output, artifacts and backups in GridFS are refused, answers of models are not kept, and everything else goes on; below it or 5 % of the disk, if that is less, no new work is accepted; 0: no such limits',
     ),
 }
 

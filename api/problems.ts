@@ -2,7 +2,8 @@ import type { ErrorRequestHandler } from 'express'
 import mongoose from 'mongoose'
 import { z } from 'zod'
 import type { Logger } from '../lib/log.ts'
-import { type InputError, InvalidInput, Problem, Unavailable } from '../lib/problem.ts'
+import { type InputError, InvalidInput, Problem } from '../lib/problem.ts'
+import { DatabaseAway } from '../models/database-away.ts'
 import { wordsFor } from './words.ts'
 
 /** The OpenAPI schema of every error response. */
@@ -119,8 +120,7 @@ export function toProblem(error: unknown): Problem {
   const away = [MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError]
   // A write to a connection that the server has closed: the driver throws the socket's error unchanged.
   const closed = error instanceof Error && 'code' in error && /^(EPIPE|ECONNRESET)$/.test(String(error.code))
-  if (closed || away.some((kind) => error instanceof kind))
-    return new Unavailable('The database does not answer', error)
+  if (closed || away.some((kind) => error instanceof kind)) return new DatabaseAway(error)
   if (error instanceof mongoose.mongo.MongoServerError && error.code === maxTimeExpired)
     return new Problem(
       503,

@@ -5,6 +5,7 @@ import { addLogContext, type Logger, withLogContext } from '../lib/log.ts'
 import { metrics } from '../lib/metrics.ts'
 import { NotFound, Problem, TokenRefused } from '../lib/problem.ts'
 import { asksForWebSocket, type WebSockets } from '../lib/websockets.ts'
+import { DatabaseAway, unlessAway } from '../models/database-away.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authenticateRunner, authorize } from './authenticate.ts'
@@ -112,7 +113,7 @@ function handlerOf(
     ? makeSharedLimiter(`${method} ${operation.path}`, operation.attempts_per_min, 60)
     : null
 
-  return async (request, response) => {
+  const handle = async (request: Request, response: Response): Promise<void> => {
     if (!isPublic) response.set('Cache-Control', 'no-store')
     const measured = metrics.httpRequests.startTimer({ operation: `${method} ${operation.path}` })
     response.once('close', () => measured({ status: response.statusCode }))
@@ -120,7 +121,7 @@ function handlerOf(
     // Limit by address before authentication: a caller can invent a new token for each request.
     await limits.address(address, response)
     if (!operation.spares) await limitAttempts?.(address, response)
-    const caller = await callerOf(operation, request, issuer)
+    const caller = await unlessAway(() => callerOf(operation, request, issuer))
     if (caller) await limits.caller(caller.id, response)
     const owner = caller && isParty(caller) ? null : caller
     if (owner) addLogContext({ tenant_id: owner.tenant_id })
@@ -147,7 +148,9 @@ function handlerOf(
         : answering)
     } catch (error) {
       const problem = toProblem(error)
-      await end({ status: problem.status, problem })
+      const stored = end({ status: problem.status, problem })
+      // The event would wait for the same database, and goes to the log if that stays away.
+      if (!(problem instanceof DatabaseAway)) await stored
       throw error
     }
     const status = statusOf(operation, answer)
@@ -165,6 +168,9 @@ function handlerOf(
       sockets.accept(request, response, serveSocket, headers)
     } else if (!isStream(success.body)) send(response, status, answer)
   }
+
+  // What lasts goes on without the database, once its caller is known.
+  return lasting ? handle : (request, response) => unlessAway(() => handle(request, response))
 
   /** Throws unless the caller may call the operation with these parameters. */
   async function admit(owner: Caller, { params }: Request): Promise<void> {

@@ -5,14 +5,12 @@ import type { FindKey } from './callers.ts'
 
 // All that the gateway asks the database: the public key of a party.
 
-const answersWithinMs = 3_000
-
 const findIn =
   ({ collection }: Pick<typeof Host | typeof Runner, 'collection'>): FindKey =>
   async (id) => {
     const party = await collection.findOne<{ public_key: PublicKey | null }>(
       { _id: id as never },
-      { projection: { public_key: 1 }, timeoutMS: answersWithinMs },
+      { projection: { public_key: 1 } },
     )
     return party?.public_key ?? null
   }

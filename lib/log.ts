@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { type Logger, pino } from 'pino'
+import { patientDestination } from './log-destination.ts'
 
 /** Ids on every log line of a request or an activity. */
 export interface LogContext {
@@ -26,13 +27,19 @@ const secretNames = ['password', 'token', 'secret', 'client_secret', 'authorizat
 
 /** The JSON-lines logger of one role. */
 export const makeLogger = (role: string, level: string): Logger =>
-  pino({
-    level,
-    base: { role, pid: process.pid },
-    timestamp: pino.stdTimeFunctions.isoTime,
-    formatters: { level: (label) => ({ level: label }) },
-    redact: { paths: secretNames.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]), censor: '[secret]' },
-    mixin: () => ({ ...context.getStore() }),
-  })
+  pino(
+    {
+      level,
+      base: { role, pid: process.pid },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      redact: {
+        paths: secretNames.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]),
+        censor: '[secret]',
+      },
+      mixin: () => ({ ...context.getStore() }),
+    },
+    patientDestination({ dest: 1 }),
+  )
 
 export type { Logger }

@@ -3,6 +3,7 @@ import { needFewFailed } from './failed-resources.ts'
 import { auditOperation } from './identity/operation-audit.ts'
 import { type Accepted, acceptCreate, acceptVerb } from './operations.ts'
 import { type Resource, type ResourceDocument, resourceOf } from './resources.ts'
+import { needRoomForWork } from './store-room.ts'
 
 // Handlers and activities accept every operation through this file. A resource's rules are functions that call
 // `create` or `begin`. `accepts` registers them, so that an operation can start another one by kind and verb.
@@ -61,7 +62,7 @@ export function acceptanceOf(kind: string, verb: string): Accept {
   }
 }
 
-/** Accepts a new resource. Throws NameTaken, `too_many_failed` for a request, and what `reserve` throws. */
+/** Accepts a new resource. Throws NameTaken, StoreFull and `too_many_failed` for a request, and what `reserve` throws. */
 export const create = <D extends ResourceDocument, Verb extends string>(
   by: By,
   resource: Resource<D, Verb>,
@@ -81,7 +82,10 @@ export const create = <D extends ResourceDocument, Verb extends string>(
 ): Promise<Accepted<D>> =>
   accepting(by, async () => {
     // The platform's own, such as scheduled backups, go on.
-    if (by.over_http) await needFewFailed(resource, by.tenant_id)
+    if (by.over_http) {
+      needRoomForWork()
+      await needFewFailed(resource, by.tenant_id)
+    }
     const verb = of.verb === undefined ? {} : { verb: of.verb }
     const accepted = await acceptCreate({
       ...requestOf(by, resource, of.input),
@@ -92,6 +96,9 @@ export const create = <D extends ResourceDocument, Verb extends string>(
     Object.assign(accepted.document, await of.reserve?.(accepted.document))
     return accepted
   })
+
+/** Verbs that go on while MongoDB's disk is full. */
+const frees = new Set<string>(['delete', 'stop', 'disable', 'undeploy'])
 
 /** What a verb changes beside the resource's status. */
 export interface More<D extends ResourceDocument> {
@@ -104,7 +111,7 @@ export interface More<D extends ResourceDocument> {
 }
 
 /**
- * Accepts a verb on a resource. Throws NotFound, StateConflict, OperationInProgress, ManagedResource for a request, and
+ * Accepts a verb on a resource. Throws NotFound, StateConflict, OperationInProgress, StoreFull and ManagedResource for a request, and
  * what `reserve` throws.
  */
 export const begin = <D extends ResourceDocument, Verb extends string>(
@@ -115,6 +122,7 @@ export const begin = <D extends ResourceDocument, Verb extends string>(
   of: More<D> = {},
 ): Promise<Accepted<D>> =>
   accepting(by, async () => {
+    if (by.over_http && !frees.has(verb)) needRoomForWork()
     const request = { ...requestOf(by, resource, of.input), id, verb, for_tenant: by.over_http === true }
     const accepted = await acceptVerb(of.set ? { ...request, set: of.set } : request)
     await of.reserve?.(accepted.document)

@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import mongoose from 'mongoose'
 import { makeNamedQueues } from '../lib/queue.ts'
 import { parseKeyRing, readKeyRing } from '../lib/seal.ts'
+import { patience, unlessAway, watchPrimary } from './database-away.ts'
 import { openDataKeys, useMasterKeys } from './data-keys.ts'
 
 // Every query inside `transaction` joins it without passing a session.
@@ -21,8 +22,8 @@ export interface DatabaseSettings {
 }
 
 /**
- * Connects this process, and reads the data keys. Rejects if MongoDB does not answer within 5 s, or if no master key
- * opens the data keys.
+ * Connects this process, and reads the data keys. Rejects if MongoDB does not answer, or if no master key opens the data
+ * keys.
  */
 export async function connectDatabase(settings: DatabaseSettings): Promise<void> {
   const { KEELSON_MASTER_KEY: given, KEELSON_MASTER_KEY_FILE: path } = settings
@@ -31,24 +32,19 @@ export async function connectDatabase(settings: DatabaseSettings): Promise<void>
   await openDataKeys()
 }
 
-/** Connects a process that reads no secrets. Rejects if MongoDB does not answer within 5 s. */
+/** Connects a process that reads no secrets. Rejects if MongoDB does not answer within `patience`. */
 export async function connectWithoutKeys(url: string): Promise<void> {
   await mongoose.connect(url, {
     // An acknowledged write survives kill -9 and a failover.
     writeConcern: { w: 'majority', journal: true },
     maxPoolSize: 50,
-    // A restart of MongoDB takes a second or two. After a longer outage API requests fail, instead of waiting for the
-    // driver's 30 s.
-    serverSelectionTimeoutMS: 5_000,
+    ...patience,
     appName: 'keelson',
   })
+  watchPrimary(mongoose.connection.getClient())
 }
 
-/** Runs `work` each time that this process reaches a primary again. Returns how to end that. */
-export function onReconnected(work: () => void): () => void {
-  mongoose.connection.on('reconnected', work)
-  return () => void mongoose.connection.off('reconnected', work)
-}
+export { onReconnected } from './database-away.ts'
 
 export const disconnectDatabase = (): Promise<void> => mongoose.disconnect()
 
@@ -87,18 +83,24 @@ export async function ensureIndexes(): Promise<void> {
  * `turn` names a contended record (a tenant's usage): transactions with the same turn run one after another in this
  * process. Without it they are correct but slow: after a conflict MongoDB's loser waits up to half a second, and 50
  * concurrent transactions reached 5 per second.
+ *
+ * Throws DatabaseAway while it is away. A commit that was under way then may be done all the same.
  */
 export async function transaction<T>(work: () => Promise<T>, turn?: string): Promise<T> {
   if (running.getStore()) return work()
-  return turn === undefined ? commit(work) : inTurn(turn, () => commit(work))
+  return unlessAway((away) =>
+    turn === undefined ? commit(work, away) : inTurn(turn, () => commit(work, away)),
+  )
 }
 
 const inTurn = makeNamedQueues()
 
-async function commit<T>(work: () => Promise<T>): Promise<T> {
+async function commit<T>(work: () => Promise<T>, away: AbortSignal): Promise<T> {
   const present: Commit = { afterwards: [] }
   const result = await running.run(present, () =>
     mongoose.connection.transaction(() => {
+      // Its caller has been told that nothing happened.
+      away.throwIfAborted()
       present.afterwards = []
       return work()
     }),

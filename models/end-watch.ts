@@ -3,6 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import type { Model, QueryFilter } from 'mongoose'
 import type { Logger } from '../lib/log.ts'
 import { NotFound } from '../lib/problem.ts'
+import { unlessAway } from './database-away.ts'
 import { everyTenant } from './tenant-scope.ts'
 
 /** What has ended has no field `open`. */
@@ -61,7 +62,8 @@ export class EndWatch<D extends Ending> {
       // Listen before the query: an end between the two is not missed.
       const news = this.#nextNews(_id, deadline - Date.now(), signal)
       try {
-        const found = await this.#model.findOne({ _id, tenant_id } as QueryFilter<D>).lean<D>()
+        const filter = { _id, tenant_id } as QueryFilter<D>
+        const found = await unlessAway(() => this.#model.findOne(filter).lean<D>().exec())
         if (!found) throw new NotFound(this.#title)
         if (!found.open || Date.now() >= deadline || signal?.aborted) return found
         await news.heard

@@ -9,6 +9,7 @@ import { describeDocker } from '../drivers/docker/engine.ts'
 import { makeTaskLogs } from '../drivers/swarm/task-logs.ts'
 import { makeTaskSamples } from '../drivers/swarm/task-samples.ts'
 import { useLauncher } from '../drivers/system/programs.ts'
+import { watchDisk } from '../lib/disk-room.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { haveAlone } from './host/alone.ts'
@@ -102,6 +103,7 @@ async function about() {
   }
 }
 
+watchDisk(settings.KEELSON_HOST_STATE, (words, isFuller) => log[isFuller ? 'warn' : 'info'](words))
 await untilItWorks('having the state folder alone', () => haveAlone(settings.KEELSON_HOST_STATE), insisting)
 const tls = await planeIdentity(settings.KEELSON_HOST_STATE)
 const credential = await enrolled(settings.KEELSON_HOST_STATE, async (public_key) => {

@@ -1,8 +1,10 @@
 import { accessOf } from '../../lib/access-log.ts'
-import { damaged, type Joiner, makeEntryReader } from '../compute/observation/log-lines.ts'
+import { type Joiner, makeEntryReader } from '../compute/observation/log-lines.ts'
 import type { TimedLine } from '../compute/observation/timed-lines.ts'
 
 // Lines of access logs, as clients get them.
+
+const damaged = 'an entry is damaged'
 
 /** An AccessLine of lib/load-balancer-protocol.ts. `line`: as it is in the log of the replica on that host. */
 export function accessLine(host_id: string, time: string, line: string): TimedLine {

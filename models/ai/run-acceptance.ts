@@ -6,6 +6,7 @@ import { InvalidInput, NotFound, Problem } from '../../lib/problem.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import type { By } from '../acceptance.ts'
 import { transaction } from '../database.ts'
+import { needRoomForWork } from '../store-room.ts'
 import { AiWorkflow, type AiWorkflowDocument, aiWorkflowOf, title } from './ai-workflows.ts'
 import type { AiDeploymentDocument } from './deployments.ts'
 import { isSame, type Routes, routesOf } from './run-routes.ts'
@@ -35,14 +36,15 @@ interface Called {
 
 /**
  * Accepts a run, and chooses which deployment takes it: for good, whatever changes later. It contends with the workflow's deletion,
- * with undeployment and with changes of the canary: each writes the workflow. Throws NotFound, InvalidInput, `not_deployed`,
- * `too_many_runs`.
+ * with undeployment and with changes of the canary: each writes the workflow. Throws NotFound, InvalidInput, StoreFull,
+ * `not_deployed`, `too_many_runs`.
  */
 export async function acceptAiRun(
   { tenant_id, id: requested_by }: By,
   workflow_id: string,
   { input, canary_key, trigger = 'manual', called, former_runs }: NewAiRun,
 ): Promise<AiRunDocument> {
+  if (!called) needRoomForWork()
   const workflow = await aiWorkflowOf({ tenant_id }, workflow_id)
   const _id = newId()
   const bucket = bucketOf(workflow_id, canary_key ?? _id)

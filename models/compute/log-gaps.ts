@@ -15,7 +15,7 @@ export const noteGap = (owner: Owner): Promise<void> =>
     sometimesMs,
     owner,
     'output_dropped',
-    'Output came faster than it could be archived, or the archive was away or full for too long: some may be lost',
+    'Output came faster than it could be archived, the archive was away or full for too long, or the host’s disk was full: some may be lost',
   )
 
 /** Notes there that archived output was dropped for the tenant's limit, at most once a day. */

@@ -1,7 +1,7 @@
 import mongoose from 'mongoose'
 import { RateLimiterMongo, RateLimiterRes } from 'rate-limiter-flexible'
 import { networkOf } from '../../lib/addresses.ts'
-import { TooManyRequests } from '../../lib/problem.ts'
+import { Problem, TooManyRequests } from '../../lib/problem.ts'
 import { Attempt, beginGuess, clearGuesses, type Guess, type Pace, takeBackGuess } from './guesses.ts'
 
 const daySec = 24 * 3600
@@ -137,14 +137,14 @@ let made: ReturnType<typeof makeLimiters> | undefined
 const limiters = (): ReturnType<typeof makeLimiters> => (made ??= makeLimiters())
 
 /**
- * Runs `work`, which throws if a secret is wrong. After 20 failures from a network in 15 minutes, throws TooManyRequests
+ * Runs `work`, which throws a Problem if a secret is wrong. After 20 failures from a network in 15 minutes, throws TooManyRequests
  * instead. A right secret is always taken, since these cannot be guessed: the count keeps nobody else out.
  */
 export async function attemptFrom<T>(address: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    await count(limiters().client, networkOf(address))
+    if (error instanceof Problem) await count(limiters().client, networkOf(address))
     throw error
   }
 }

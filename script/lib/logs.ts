@@ -8,6 +8,7 @@ import {
   openSync,
   readFileSync,
   readSync,
+  rmSync,
   watch,
 } from 'node:fs'
 import { prettyFactory } from 'pino-pretty'
@@ -43,10 +44,19 @@ export class LogFile extends EventEmitter<{ line: [string] }> {
     return this.#fd
   }
 
-  /** Keeps the file under some 20 MiB, and one older file beside it. A line written between the two steps is lost. */
+  /**
+   * Keeps the file under some 20 MiB, and one older file beside it. A line written between the two steps is lost. On a full
+   * disk, it keeps the newest file alone.
+   */
   rotate(): void {
     if (fstatSync(this.#fd).size < maxBytes || !existsSync(this.path)) return
-    copyFileSync(this.path, `${this.path}.1`)
+    const older = `${this.path}.1`
+    try {
+      copyFileSync(this.path, older)
+    } catch {
+      rmSync(older, { force: true })
+      return
+    }
     ftruncateSync(this.#fd)
   }
 

@@ -152,7 +152,7 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
     try {
       if (child.pid === undefined) await exit // rejects with the error of spawn
       const pid = child.pid as number
-      recordPid(this.#run, name, pid)
+      await this.#record(child, pid, exit)
       void this.#waitUntilReady(child, pid, exited.signal)
       const [code, signal] = await exit
       return signal ?? `exit code ${code}`
@@ -160,6 +160,17 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
       exited.abort(new Error(`${name} ended`))
       this.#child = undefined
       forgetPid(this.#run, name)
+    }
+  }
+
+  /** A process that a later server could not find must not go on: on a full disk, it is not recorded. */
+  async #record(child: ChildProcess, pid: number, exit: Promise<unknown>): Promise<void> {
+    try {
+      recordPid(this.#run, this.spec.name, pid)
+    } catch (error) {
+      child.kill('SIGKILL')
+      await exit
+      throw new Error(`its pid was not recorded: ${(error as Error).message}`, { cause: error })
     }
   }
 

@@ -6,6 +6,8 @@ import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { type Logger, pino } from 'pino'
+import { watchDisk } from '../../lib/disk-room.ts'
+import { patientDestination } from '../../lib/log-destination.ts'
 import { type Controlled, controlSocket, serveControl, type Verb } from './control.ts'
 import { bridgeOf, existingEngine, ownEngine } from './engine.ts'
 import {
@@ -81,8 +83,10 @@ export class Supervisor implements Controlled {
     mkdirSync(layout.run, { recursive: true, mode: 0o700 })
     this.#journal = pino(
       { base: { role: 'server' } },
-      pino.destination({ dest: join(this.#logs, 'server.log'), sync: true }),
+      patientDestination({ dest: join(this.#logs, 'server.log') }),
     )
+    // Of a detached server it is a file, too: what does not fit is in the journal.
+    process.stdout.on('error', () => {})
   }
 
   /**
@@ -98,6 +102,7 @@ export class Supervisor implements Controlled {
     const secrets = makeSecrets(layout.state)
     this.#control = await serveControl(layout, this)
     setInterval(() => this.#roles.forEach((role) => role.log.rotate()), rotateEveryMs).unref()
+    watchDisk(layout.state, (words, isFuller) => this.#note(isFuller ? 'warn' : 'info', words))
 
     const engines: RoleSpec[] = []
     if (!layout.mongodbUrl) engines.push(roles.mongodbRole(layout))

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import * as fc from 'fast-check'
-import { makeLineJoiner } from '../../api/compute/observation/log-lines.ts'
+import { damaged, makeLineJoiner } from '../../api/compute/observation/log-lines.ts'
 
 // From the engine's log entries to the original output.
 
@@ -37,7 +37,18 @@ describe('log lines', () => {
 
   test('name a damaged entry, and continue after it', () => {
     const text = `${entry('one\n')}{"log":"tw\n${entry('three\n')}{"log":"fo`
-    expect(joined(text)).toBe('one\n[keelson: an entry is damaged]\nthree\n[keelson: an entry is damaged]\n')
+    expect(joined(text)).toBe(`one\n[keelson: ${damaged}]\nthree\n[keelson: ${damaged}]\n`)
+  })
+
+  test('name an entry that a full disk cut, count it as missing, and keep the one that follows on its line', () => {
+    const quoted = entry('a "{\\"log\\":" is no begin {"log":"\n')
+    let missing = 0
+    const joiner = makeLineJoiner(() => missing++)
+    const text = `${quoted}${entry('two\n').slice(0, 15)}${entry('nine\n')}`
+    expect(joiner.push(Buffer.from(text)).toString()).toBe(
+      `a "{\\"log\\":" is no begin {"log":"\n[keelson: ${damaged}]\nnine\n`,
+    )
+    expect(missing).toBe(1)
   })
 
   test('of more than a MiB are passed on in parts, which bounds the memory', () => {

@@ -16,9 +16,9 @@ const source: LogSource = {
   kept_files: 1,
   most_files: 9,
 }
-const content = Buffer.from('a line\n')
+const line = Buffer.from('a line\n')
 
-function shipping(send: (piece: LogPiece, text: string) => number | null) {
+function shipping(send: (piece: LogPiece, text: string) => number | null, content: Buffer = line) {
   const left = new Set(['first', 'second'])
   const fileOf = (key: string): LogFile => ({
     key,
@@ -51,7 +51,7 @@ describe('while the store is full', () => {
     const { left, shipper } = shipping((piece, text) => {
       if (++tries === 1) throw full()
       if (tries === 2) expect([...left]).toEqual(['first', 'second'])
-      expect(text).toBe(String(content))
+      expect(text).toBe(String(line))
       if (tries === 3) stopping.abort()
       return piece.from + piece.bytes
     })
@@ -78,5 +78,41 @@ describe('while the store is full', () => {
       throw new InternalApiFault(503, 'unavailable', 'The platform’s API refused')
     })
     await expect(shipper.shipAll(source.id)).rejects.toMatchObject({ code: 'unavailable' })
+  })
+})
+
+const entry = (log: string) => `{"log":"${log}\\n","stream":"stdout","time":"2026-01-01T00:00:00Z"}\n`
+
+/** The pieces that the archive gets of a file with this content. */
+async function sentOf(content: string) {
+  const kept: [text: string, after_gap: string, bytes: number][] = []
+  const { shipper } = shipping((piece, text) => {
+    if (piece.file === 'first') kept.push([text, piece.after_gap, piece.bytes])
+    return piece.from + piece.bytes
+  }, Buffer.from(content))
+  await shipper.shipAll(source.id)
+  return kept
+}
+
+describe('where the engine’s disk was full', () => {
+  const torn = entry('lost').slice(0, 12)
+  const after = entry('after')
+
+  test('the archive gets a gap in place of the torn entry, and what stands before and after it', async () => {
+    const before = entry('before {\\"log\\":\\"')
+    expect(await sentOf(before + torn + after)).toEqual([
+      [before, 'false', before.length],
+      ['', 'true', torn.length],
+      [after, 'false', after.length],
+    ])
+  })
+
+  test('so at the beginning of a file, and for each torn entry', async () => {
+    expect(await sentOf(torn + after + torn + after)).toEqual([
+      ['', 'true', torn.length],
+      [after, 'false', after.length],
+      ['', 'true', torn.length],
+      [after, 'false', after.length],
+    ])
   })
 })

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { LogFile, LogFiles, LogSource } from '../../drivers/log-files.ts'
+import { tornIn } from '../../lib/log-torn.ts'
 import { type LogPiece, logPieceBytes, storeFullCode } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeNamedQueues, makeQueue } from '../../lib/queue.ts'
@@ -52,10 +53,14 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
     const { id, engine_id, engine_created_at } = source
     let at = 0
     while (at < file.bytes) {
-      const part = file.read(at, logPieceBytes)
+      const read = file.read(at, logPieceBytes)
+      const torn = tornIn(read)
+      // In place of a torn entry, the archive gets a gap: others may be missing after it.
+      const isTorn = torn?.from === 0
+      const part = torn ? read.subarray(0, torn.from || torn.to) : read
       const piece = { engine_id, engine_created_at, file: file.key, from: at, bytes: part.length }
-      const after_gap = file.after_gap && at === 0 ? 'true' : 'false'
-      const kept = await send(id, { ...piece, after_gap }, await compress(part, { level: 1 }))
+      const after_gap = isTorn || (file.after_gap && at === 0) ? 'true' : 'false'
+      const kept = await send(id, { ...piece, after_gap }, await compress(isTorn ? '' : part, { level: 1 }))
       if (kept === null) return false
       if (kept === at + part.length) onShipped(part.length)
       else if (kept <= at) throw new Error(`the archive has less than it was given: ${kept} of ${at}`)

@@ -73,7 +73,7 @@ export async function* outputOf(
 ): AsyncGenerator<Buffer> {
   const archive = await LogArchive.findOne({ _id, tenant_id }).lean()
   const scope = { tenant_id, instance_id: _id }
-  const reader = makeReader(scope, archive, makeLineJoiner(), onMissing)
+  const reader = makeReader(scope, archive, makeLineJoiner(onMissing), onMissing)
   const former = new Set((archive?.former_hosts ?? []).map((stay) => stay.host_id))
   if (archive?.cut) yield* reader.cut()
 

@@ -1,3 +1,5 @@
+import { afterTorn } from '../../../lib/log-torn.ts'
+
 // Turns the entries of an engine's log files back into lines.
 
 interface Entry {
@@ -17,11 +19,13 @@ export interface Joiner<T> {
 }
 
 const said = (words: string): string => `[keelson: ${words}]\n`
-export const damaged = 'an entry is damaged' // the engine was killed while it wrote
+/** In place of a damaged entry. */
+export const damaged =
+  'output may be missing here: its host could not write all of it, since its disk was full or its engine was killed'
 
 const newline = 0x0a
 
-/** Cuts bytes into entries; null for one that is damaged. */
+/** Cuts bytes into entries; null for one that is damaged. On its line, the next entry may follow. */
 export function makeEntryReader() {
   let rest: Buffer = Buffer.alloc(0)
   return {
@@ -33,7 +37,7 @@ export function makeEntryReader() {
       }
       const whole = Buffer.concat([rest, bytes.subarray(0, end)])
       rest = bytes.subarray(end)
-      return whole.toString().split('\n').filter(Boolean).map(entryOf)
+      return whole.toString().split('\n').filter(Boolean).flatMap(entriesOf)
     },
     /** Whether the last entry was not complete. */
     end(): boolean {
@@ -42,6 +46,14 @@ export function makeEntryReader() {
       return isCut
     },
   }
+}
+
+function entriesOf(line: string): (Entry | null)[] {
+  const entry = entryOf(line)
+  if (entry) return [entry]
+  const next = afterTorn(line)
+  const following = next === null ? null : entryOf(next)
+  return following ? [null, following] : [null]
 }
 
 function entryOf(line: string): Entry | null {
@@ -55,13 +67,21 @@ function entryOf(line: string): Entry | null {
 /** Bounds the memory. A longer line may have the other stream's output in its middle. */
 const longestJoined = 1024 * 1024
 
-/** Makes the output of a container as it wrote it. Joins the long lines that the engine cut, for each stream. */
-export function makeLineJoiner(): Joiner<Buffer> {
+/**
+ * Makes the output of a container as it wrote it. Joins the long lines that the engine cut, for each stream. Calls `onMissing` for
+ * each damaged entry.
+ */
+export function makeLineJoiner(onMissing: () => void = () => {}): Joiner<Buffer> {
   const reader = makeEntryReader()
   const open = new Map<string, string>()
 
+  function lost(): string {
+    onMissing()
+    return said(damaged)
+  }
+
   function textOf(entry: Entry | null): string {
-    if (!entry) return said(damaged)
+    if (!entry) return lost()
     const { log, stream } = entry
     const begun = open.get(stream)
     if (begun === undefined && log.endsWith('\n')) return log
@@ -82,7 +102,7 @@ export function makeLineJoiner(): Joiner<Buffer> {
     },
 
     end() {
-      const text = [...open.values()].join('') + (reader.end() ? said(damaged) : '')
+      const text = [...open.values()].join('') + (reader.end() ? lost() : '')
       open.clear()
       return Buffer.from(text)
     },
