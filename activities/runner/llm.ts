@@ -1,3 +1,4 @@
+import { unboundedAnswer } from '../../lib/ai/bounds.ts'
 import { pointerTo } from '../../lib/ai/templates.ts'
 import type { ModelAlias } from '../../lib/ai/spec.ts'
 import { NodeFault } from './node-faults.ts'
@@ -18,8 +19,6 @@ export interface ModelRequest {
 /** The messages' contents by JSON pointer, as they are evaluated. */
 export const contentPointer = (index: number): string => pointerTo('', 'messages', index, 'content')
 
-// An API that is Anthropic's needs a bound of the answer.
-const usualTokens = 4_096
 /** The name of the answer where an API wants one. */
 export const answerName = 'answer'
 
@@ -54,7 +53,7 @@ export function requestTo(
   const system = messages.filter(({ role }) => role === 'system').map(({ content }) => content)
   const body = given({
     model,
-    max_tokens: max_tokens ?? usualTokens,
+    max_tokens: max_tokens ?? unboundedAnswer.anthropic,
     messages: messages.filter(({ role }) => role !== 'system'),
     system: system.length > 0 ? system.join('\n\n') : undefined,
     temperature,

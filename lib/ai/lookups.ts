@@ -21,6 +21,8 @@ export interface ToolSchemas {
   output_schema: Record<string, unknown> | null
   /** They are a server's tools together: who calls one must name it. */
   are_several?: true
+  /** Why no workflow can call it; absent: workflows can. */
+  not_callable?: string
 }
 
 export interface PublishedWorkflow {
