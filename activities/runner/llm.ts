@@ -1,4 +1,5 @@
 import { unboundedAnswer } from '../../lib/ai/bounds.ts'
+import { withoutAnnotations } from '../../lib/ai/redaction.ts'
 import { pointerTo } from '../../lib/ai/templates.ts'
 import type { ModelAlias } from '../../lib/ai/spec.ts'
 import { NodeFault } from './node-faults.ts'
@@ -31,8 +32,9 @@ export function requestTo(
   provider: string,
   { model, parameters = {} }: ModelAlias,
   messages: Message[],
-  schema: Schema | undefined,
+  annotated: Schema | undefined,
 ): ModelRequest {
+  const schema = annotated && withoutAnnotations(annotated)
   const { temperature, top_p, max_tokens, stop, seed, reasoning_effort } = parameters
   if (!isAnthropic(provider)) {
     const format = { name: answerName, schema: schema ?? {} }

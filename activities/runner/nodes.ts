@@ -4,7 +4,7 @@ import type { Called } from '../../lib/runner-maps.ts'
 import type { Ended, NodeAnswer } from '../../lib/runner-protocol.ts'
 import { makeCaller } from './workflow-calls.ts'
 import { outcomeOf } from './kinds.ts'
-import { withoutNoValue } from './node-faults.ts'
+import { withoutQuotes } from './node-faults.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
 
 /** Activities of a runner. Their names end in `OnRunner`. What goes through Temporal are ids, never values. */
@@ -20,7 +20,7 @@ export function makeNodesOnRunner(work: RunnerWork) {
       const signal = cancellationSignal()
       const begun = await work.api.beginNode(run, node, attempt, signal)
       if (begun.done) return begun.done
-      const end = await withoutNoValue(() => outcomeOf(work, { run, name: node, attempt, begun, signal }))
+      const end = await outcomeOf(work, { run, name: node, attempt, begun, signal })
       await work.tokens.sent(run) // they come before the node's end
       await work.api.endNode(run, node, attempt, end, signal)
       return answerOf(end)
@@ -41,7 +41,8 @@ export function makeNodesOnRunner(work: RunnerWork) {
       const { pool, spec, plan, key } = work
       const variables = variablesOf(plan, plan.output.uses)
       const wanted = { '/output': { value: spec.output } }
-      const values = await withoutNoValue(() =>
+      const isRedacted = (plan.redacted?.output ?? null) !== null
+      const values = await withoutQuotes(isRedacted, () =>
         // No node has such a name.
         pool.evaluate({ key: `${key} /output`, variables, wanted, given }),
       )

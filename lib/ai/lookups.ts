@@ -1,3 +1,4 @@
+import type { Redaction } from './redaction.ts'
 import type { Type } from './types.ts'
 
 /** What a spec refers to outside of itself. The caller knows the tenant. Null: there is no such thing. */
@@ -28,6 +29,8 @@ export interface ToolSchemas {
 export interface PublishedWorkflow {
   input: Type
   output: Type
+  /** Of its output; absent: nothing. */
+  redaction?: Redaction
   /** How many workflows are within each other: 1 if it calls none. */
   depth: number
   /** Ids of itself and of all that it calls, directly or not. */

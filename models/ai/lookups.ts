@@ -142,6 +142,12 @@ async function publishedAs(
 ): Promise<PublishedWorkflow | null> {
   const found = await AiWorkflowVersion.findOne({ tenant_id, workflow_id, version }).lean()
   if (!found) return null
-  const { input, output } = planOf(found)
-  return { input, output: output.type, ...(await chainOf(tenant_id, [{ id: workflow_id, version }])) }
+  const { input, output, redacted } = planOf(found)
+  const redaction = redacted?.output ?? null
+  return {
+    input,
+    output: output.type,
+    redaction,
+    ...(await chainOf(tenant_id, [{ id: workflow_id, version }])),
+  }
 }

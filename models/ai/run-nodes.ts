@@ -3,6 +3,7 @@ import { edgeOf } from '../../lib/ai/graph.ts'
 import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
 import type { Plan } from '../../lib/ai/plan.ts'
+import type { Redaction } from '../../lib/ai/redaction.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
 import { stepNamed } from '../../lib/ai/steps.ts'
@@ -10,7 +11,18 @@ import type { Begun, Ended, Given, NodeAnswer, NodeEnd } from '../../lib/runner-
 import { transaction } from '../database.ts'
 import { inputHashOf, reusableNode, reuseNode } from './node-reuse.ts'
 import { AiRunNode, type AiRunNodeDocument, openNodeStates, runNodeId } from './run-node-records.ts'
-import { keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
+import { storeInTwo, type TwoValues } from './redacted-values.ts'
+import {
+  keyedHash,
+  markedError,
+  outputFields,
+  redactionJson,
+  redactionOfNode,
+  storeOutputOf,
+  wholeInputOf,
+  wholeOf,
+} from './run-redaction.ts'
+import { keepValue, needValue, type StoredValue } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
 import { planOf, specOf, versionNumbered } from './versions.ts'
 
@@ -39,18 +51,20 @@ export async function beginNode(
   attempt: number,
 ): Promise<Begun> {
   const version = await versionOfRunner(runner)
-  const { spec } = version
+  const { spec, plan } = version
   const named = stepNamed(spec.nodes, node)
   if (!named) throw new NotFound('node')
   const { map, item } = named
+  const whole = map ?? node
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
   const run = await runOfRunner(runner, run_id)
+  const redaction = redactionOfNode(run, plan, whole, spec.nodes[whole] as NodeSpec)
   // Items have the values of their map.
   const values = map === null ? valuesOf(run, version, node) : null
   // Without values it fails, once the attempt has begun.
   const input_sha256 = await (values?.then(
-    (they) => inputHashOf(version, node, they),
+    async (they) => keyedHash(run, await inputHashOf(version, node, they), redaction),
     () => null,
   ) ?? null)
   const record = await transaction(async () => {
@@ -63,7 +77,12 @@ export async function beginNode(
     return AiRunNode.findOneAndUpdate(
       { _id, tenant_id },
       {
-        $set: { status: 'running', attempt, ...(input_sha256 === null ? {} : { input_sha256 }) },
+        $set: {
+          status: 'running',
+          attempt,
+          ...(input_sha256 === null ? {} : { input_sha256 }),
+          ...redactionJson(redaction),
+        },
         $setOnInsert: { run_id, node, started_at, ...(map !== null && item !== null ? { map, item } : {}) },
       },
       { upsert: true, returnDocument: 'after' },
@@ -111,23 +130,35 @@ export async function endNode(
 ): Promise<void> {
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
-  if (isDone(await AiRunNode.findOne({ _id, tenant_id, run_id }).lean(), attempt)) return
-  const output = end.status === 'succeeded' ? await valueOf(end.output) : null
+  const record = await AiRunNode.findOne({ _id, tenant_id, run_id }).lean()
+  if (!record) throw new NotFound('node')
+  if (isDone(record, attempt)) return
+  const output = end.status === 'succeeded' ? await valueOf(record, end.output) : null
   const chosen = end.status === 'succeeded' ? end.case : null
   await transaction(async () => {
-    await needOpen(runner, run_id, countedBy(output))
+    await needOpen(runner, run_id, countedBy(output?.shown ?? null))
     const { matchedCount } = await AiRunNode.updateOne(
       { _id, tenant_id, status: 'running', attempt },
-      { $set: { status: end.status, case: chosen, output, ended_at: new Date() } },
+      {
+        $set: {
+          status: end.status,
+          case: chosen,
+          ...(output ? outputFields(output) : { output: null }),
+          ended_at: new Date(),
+        },
+      },
     )
     if (!matchedCount) throw over('Another one has begun, or the node has ended')
-    if (output) await keepValue(output)
+    await keepBoth(output)
   }, run_id)
 }
 
-function isDone(record: AiRunNodeDocument | null, attempt: number): boolean {
-  if (!record) throw new NotFound('node')
-  return record.attempt === attempt && (record.status === 'succeeded' || record.status === 'skipped')
+const isDone = (record: AiRunNodeDocument, attempt: number): boolean =>
+  record.attempt === attempt && (record.status === 'succeeded' || record.status === 'skipped')
+
+export async function keepBoth(value: TwoValues | null): Promise<void> {
+  await keepValue(value?.shown)
+  await keepValue(value?.whole)
 }
 
 /** Records the run's output. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
@@ -135,20 +166,28 @@ export async function giveOutput(runner: RunnerOf, run_id: string, json: string)
   const { tenant_id } = runner
   const run = await runOfRunner(runner, run_id)
   if (run.output) return
-  const output = await valueOf(json)
+  needValue(json)
+  const output = await storeInTwo(run, json, await redactionOfOutput(runner, run))
+  const { shown, whole } = output
   await transaction(async () => {
-    await needOpen(runner, run_id, countedBy(output))
+    await needOpen(runner, run_id, countedBy(shown))
     const { matchedCount } = await AiRun.updateOne(
       { _id: run_id, tenant_id, output: null },
-      { $set: { output } },
+      { $set: { output: shown, ...(whole ? { whole_output: whole } : {}) } },
     )
-    if (matchedCount) await keepValue(output)
+    if (matchedCount) await keepBoth(output)
   }, run_id)
 }
 
-export async function valueOf(json: string): Promise<StoredValue> {
+async function redactionOfOutput(runner: RunnerOf, { redacts }: AiRunDocument): Promise<Redaction> {
+  if (redacts !== 'some') return redacts === 'all' || null
+  const { plan } = await versionOfRunner(runner)
+  return plan.redacted?.output ?? null
+}
+
+function valueOf(record: AiRunNodeDocument, json: string): Promise<TwoValues> {
   needValue(json)
-  return storeValue(json)
+  return storeOutputOf(record, json)
 }
 
 const countedBy = (value: StoredValue | null) => (value ? { bytes: value.bytes } : {})
@@ -196,11 +235,8 @@ export async function versionOfRunner({ tenant_id, workflow_id, version }: Runne
 }
 
 /** What expressions that name these nodes see. */
-export async function given(
-  { _id: run_id, tenant_id, input_json }: AiRunDocument,
-  spec: Spec,
-  names: string[],
-): Promise<Given> {
+export async function given(run: AiRunDocument, spec: Spec, names: string[]): Promise<Given> {
+  const { _id: run_id, tenant_id } = run
   const wanted = [...new Set(names)]
   const records = await AiRunNode.find({
     _id: { $in: wanted.map((name) => runNodeId(run_id, name)) },
@@ -213,12 +249,12 @@ export async function given(
   const nodes: Given['nodes'] = {}
   const results: Record<string, NodeResult> = {}
   for (const name of wanted) {
-    const result = await resultOf(byName.get(name), spec.nodes[name])
+    const result = await resultOf(run, byName.get(name), spec.nodes[name])
     results[name] = result
     const isChosen = byName.get(name)?.status === 'succeeded'
     nodes[name] = { status: result.status, case: caseOf(result, isChosen ? byName.get(name) : undefined) }
   }
-  return { given: variablesJson(input_json, results), nodes }
+  return { given: variablesJson(await wholeInputOf(run), results), nodes }
 }
 
 /** What a switch chose, or its `on_error` chose for it. */
@@ -231,11 +267,12 @@ function caseOf(result: NodeResult, record: AiRunNodeDocument | undefined): stri
 
 /** As expressions see it: a failure with `{"value": …}` is a success with that output. */
 async function resultOf(
+  run: AiRunDocument,
   record: AiRunNodeDocument | undefined,
   node: NodeSpec | undefined,
 ): Promise<NodeResult> {
   if (record?.status === 'succeeded' && record.output)
-    return { status: 'succeeded', output: await readValue(record.output) }
+    return { status: 'succeeded', output: await wholeOf(run, record.output, record.whole) }
   if (record?.status !== 'failed') return { status: 'skipped' }
   const handling = node?.on_error
   if (typeof handling === 'object' && 'value' in handling)
@@ -269,12 +306,13 @@ export async function settleNode(
   { _id: run_id, tenant_id }: Run,
   node: string,
   status: 'failed' | 'cancelled',
-  error: { code: string; message: string } | null,
+  fault: { code: string; message: string } | null,
 ): Promise<NodeEnd> {
   const _id = runNodeId(run_id, node)
   const now = new Date()
   const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
   if (found && found.ended_at) return { status: found.status as NodeEnd['status'], case: found.case }
+  const error = fault && found?.redaction_json !== undefined ? markedError(fault) : fault
   // If it has begun meanwhile and ended, there is a duplicate key, and the caller tries again.
   const settled = await AiRunNode.updateOne(
     { _id, tenant_id, status: { $in: [...openNodeStates] } },
@@ -283,13 +321,13 @@ export async function settleNode(
   )
   // The attempt has just ended it.
   if (!settled.matchedCount && !settled.upsertedCount)
-    return settleNode({ _id: run_id, tenant_id }, node, status, error)
+    return settleNode({ _id: run_id, tenant_id }, node, status, fault)
   return { status, case: null }
 }
 
 /** The nodes of a run that have begun or were skipped, in the order of their beginnings, without the JSON of their outputs. */
 export const nodesOf = ({ _id: run_id, tenant_id }: Run): Promise<AiRunNodeDocument[]> =>
-  AiRunNode.find({ tenant_id, run_id, map: null }, { 'output.json': 0 })
+  AiRunNode.find({ tenant_id, run_id, map: null }, { 'output.json': 0, 'whole.json': 0 })
     .sort({ started_at: 1, _id: 1 })
     .lean()
 

@@ -57,7 +57,9 @@ const attempts = 5
 export async function keepTokens(runner: RunnerOf, run_id: string, tokens: RunToken[]): Promise<void> {
   const { tenant_id, id: deployment_id } = runner
   const open = { _id: run_id, tenant_id, deployment_id, open: true as const }
-  if (!(await AiRun.exists(open))) return needOpenRun(runner, run_id)
+  const run = await AiRun.findOne(open, { redacts: 1 }).lean()
+  if (!run) return needOpenRun(runner, run_id)
+  if (run.redacts === 'all') return
   try {
     await needStoreRoom()
   } catch (error) {
