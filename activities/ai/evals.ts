@@ -18,7 +18,8 @@ import {
   frozenCasesOf,
 } from '../../models/ai/evals.ts'
 import { judgeOf } from '../../models/ai/judges.ts'
-import { readValue } from '../../models/ai/run-values.ts'
+import { markedEnd } from '../../lib/ai/judging.ts'
+import { wholeOf } from '../../models/ai/run-redaction.ts'
 import { AiRun, endRun, type RunSummary } from '../../models/ai/runs.ts'
 import { noteStep } from '../../models/operations.ts'
 import { cancelOperation, startRun } from '../../workflows/starters.ts'
@@ -182,9 +183,12 @@ async function endOf({ its, signal, isOver }: Round, _id: string): Promise<RunSu
 
 async function endOfAttempt(round: Round, left: Left, run: RunSummary | null): Promise<AttemptEnd> {
   if (run?.status !== 'succeeded') return endWithout(run)
-  const json = run.output ? await readValue(run.output) : 'null'
+  const json = run.output ? await wholeOf(run, run.output, run.whole_output) : 'null'
   const output: unknown = JSON.parse(json)
-  return endBy(left.evalCase.assertion, output) ?? judgedEnd(round, left, json, output)
+  const end = endBy(left.evalCase.assertion, output)
+  if (end) return end
+  const byJudge = await judgedEnd(round, left, json, output)
+  return run.whole_input || run.whole_output ? markedEnd(byJudge) : byJudge
 }
 
 /** Asks the judge until it has judged, or has no more answers to give. */

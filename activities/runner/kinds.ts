@@ -7,9 +7,9 @@ import type { Begun, Ended } from '../../lib/runner-protocol.ts'
 import { callOneTool, requestByHttp } from './calls.ts'
 import { answerIn, contentPointer, type Message, refusalOf, requestTo } from './llm.ts'
 import { asWaiting, mapItems } from './maps.ts'
-import { NodeFault } from './node-faults.ts'
+import { NodeFault, withoutQuotes } from './node-faults.ts'
 import { toolTurns } from './tool-turns.ts'
-import { jsonAt, type ModelCall, type RunnerWork } from './work.ts'
+import { jsonAt, type ModelCall, redactedNode, type RunnerWork } from './work.ts'
 
 // What each kind of node does. The kinds that only evaluate expressions need nothing else.
 
@@ -34,8 +34,11 @@ interface Attempt extends Task {
   evaluate(this: void, pointer: string, wanted: Wanted): Promise<string>
 }
 
-/** Carries out a node. Throws NodeFault, and NoValue. */
-export async function outcomeOf(work: RunnerWork, task: Task): Promise<Ended> {
+/** Carries out a node. Throws NodeFault. */
+export const outcomeOf = (work: RunnerWork, task: Task): Promise<Ended> =>
+  withoutQuotes(redactedNode(work, task.name) !== undefined, () => outcome(work, task))
+
+async function outcome(work: RunnerWork, task: Task): Promise<Ended> {
   const { name, begun } = task
   const node = work.spec.nodes[name]
   if (!node) throw new NodeFault('not_found', `The version has no node ${name}`)
@@ -78,13 +81,17 @@ async function carryOut(node: NodeSpec, attempt: Attempt): Promise<Ended> {
     case 'map':
       return mapItems(node, attempt, carryOut)
     case 'approve':
-      return asWaiting({ message: await attempt.evaluate('/message', { text: node.message }) })
+      return asWaiting({ message: await attempt.evaluate('/message', { text: messageOf(node, attempt) }) })
     case 'workflow':
       return asWaiting({}) // the run's workflow has callWorkflowOnRunner evaluate its input
     default:
       return node satisfies never
   }
 }
+
+/** Readers of the run see it. */
+const messageOf = ({ message }: Of<'approve'>, { work, name }: Attempt): string =>
+  redactedNode(work, name)?.message ?? message
 
 const ended = (output: string): Ended => ({ status: 'succeeded', case: null, output })
 const chose = (name: string): Ended => ({ status: 'succeeded', case: name, output: JSON.stringify(name) })
@@ -163,7 +170,8 @@ async function askModel(node: Of<'llm'>, its: Attempt): Promise<Ended> {
     const call = { path, body: turns?.bodyOf(body) ?? body, token, key: `${calls}/${made}` }
     // Half a text can be read; half a JSON, or half a call of a tool, cannot.
     const onText = (text: string) => tokens.say(run, { node: name, attempt, call: made, text })
-    const ask = (one: ModelCall) => callModel(one, signal, schema || turns ? undefined : onText)
+    const isSilent = schema || turns || redactedNode(work, name)
+    const ask = (one: ModelCall) => callModel(one, signal, isSilent ? undefined : onText)
     let { status, said } = await ask(call)
     // The connector that the token names may be gone, and another one in its place.
     if (status === 401) {

@@ -1,3 +1,5 @@
+import { unboundedAnswer } from '../../lib/ai/bounds.ts'
+import { withoutAnnotations } from '../../lib/ai/redaction.ts'
 import { pointerTo } from '../../lib/ai/templates.ts'
 import type { ModelAlias } from '../../lib/ai/spec.ts'
 import { NodeFault } from './node-faults.ts'
@@ -18,8 +20,6 @@ export interface ModelRequest {
 /** The messages' contents by JSON pointer, as they are evaluated. */
 export const contentPointer = (index: number): string => pointerTo('', 'messages', index, 'content')
 
-// An API that is Anthropic's needs a bound of the answer.
-const usualTokens = 4_096
 /** The name of the answer where an API wants one. */
 export const answerName = 'answer'
 
@@ -32,8 +32,9 @@ export function requestTo(
   provider: string,
   { model, parameters = {} }: ModelAlias,
   messages: Message[],
-  schema: Schema | undefined,
+  annotated: Schema | undefined,
 ): ModelRequest {
+  const schema = annotated && withoutAnnotations(annotated)
   const { temperature, top_p, max_tokens, stop, seed, reasoning_effort } = parameters
   if (!isAnthropic(provider)) {
     const format = { name: answerName, schema: schema ?? {} }
@@ -54,7 +55,7 @@ export function requestTo(
   const system = messages.filter(({ role }) => role === 'system').map(({ content }) => content)
   const body = given({
     model,
-    max_tokens: max_tokens ?? usualTokens,
+    max_tokens: max_tokens ?? unboundedAnswer.anthropic,
     messages: messages.filter(({ role }) => role !== 'system'),
     system: system.length > 0 ? system.join('\n\n') : undefined,
     temperature,

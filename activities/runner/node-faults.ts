@@ -1,4 +1,5 @@
 import { NoValue } from '../../lib/ai/expression-pool.ts'
+import { mark } from '../../lib/ai/redaction.ts'
 import type { Fault } from '../../lib/runner-maps.ts'
 
 /** A node has failed. The code and the message are for the workflow's author. */
@@ -27,6 +28,16 @@ export async function withoutNoValue<T>(work: () => Promise<T>): Promise<T> {
     if (!(error instanceof NoValue)) throw error
     const place = error.pointer ? `${error.pointer}: ` : ''
     throw new NodeFault(`expression_${error.code}`, `${place}${error.message}`, { cause: error })
+  }
+}
+
+/** The same for a node that is given redacted values: a message may quote them, its code does not. */
+export async function withoutQuotes<T>(isRedacted: boolean, work: () => Promise<T>): Promise<T> {
+  try {
+    return await withoutNoValue(work)
+  } catch (error) {
+    if (!isRedacted || !(error instanceof NodeFault)) throw error
+    throw new NodeFault(error.code, mark, { permanent: error.permanent })
   }
 }
 

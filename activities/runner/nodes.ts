@@ -4,7 +4,7 @@ import type { Called } from '../../lib/runner-maps.ts'
 import type { Begun, Ended, Given, NodeAnswer, NodesInARow } from '../../lib/runner-protocol.ts'
 import { makeCaller } from './workflow-calls.ts'
 import { outcomeOf } from './kinds.ts'
-import { NodeFault, timedOut, withoutNoValue } from './node-faults.ts'
+import { NodeFault, timedOut, withoutQuotes } from './node-faults.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
 
 /** How a node is carried out. */
@@ -32,9 +32,7 @@ export function makeNodesOnRunner(work: RunnerWork) {
       begun ??= await api.beginNode(run, name, attempt, signal)
       if (begun.done) return { ...begun.done, passed }
       const task = { run, name, attempt, begun }
-      const end = await within(within_sec, signal, (its) =>
-        withoutNoValue(() => outcomeOf(work, { ...task, signal: its })),
-      )
+      const end = await within(within_sec, signal, (its) => outcomeOf(work, { ...task, signal: its }))
       if (end.status !== 'succeeded') {
         await tokens.sent(run) // they come before the node's end
         await api.endNode(run, name, attempt, end, signal)
@@ -58,7 +56,8 @@ export function makeNodesOnRunner(work: RunnerWork) {
     const { pool, spec, plan, key } = work
     const variables = variablesOf(plan, plan.output.uses)
     const wanted = { '/output': { value: spec.output } }
-    const values = await withoutNoValue(() =>
+    const isRedacted = (plan.redacted?.output ?? null) !== null
+    const values = await withoutQuotes(isRedacted, () =>
       // No node has such a name.
       pool.evaluate({ key: `${key} /output`, variables, wanted, given }),
     )

@@ -1,6 +1,8 @@
 import type { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import type { Plan } from '../../lib/ai/plan.ts'
+import type { RedactedNode } from '../../lib/ai/redaction.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
+import { stepNamed } from '../../lib/ai/steps.ts'
 import type { Asked, CallState, HttpCall, ToolCall } from '../../lib/runner-calls.ts'
 import type { Called, ItemEnd, OpenedMap } from '../../lib/runner-maps.ts'
 import type {
@@ -100,6 +102,16 @@ export interface RunnerWork {
   plan: Plan
   /** Names the version: its expressions have the same types each time. */
   key: string
+}
+
+/** What is redacted of a node, or of the map that an item is of; undefined: nothing. */
+export function redactedNode(
+  { plan, spec }: Pick<RunnerWork, 'plan' | 'spec'>,
+  name: string,
+): RedactedNode | undefined {
+  const whole = stepNamed(spec.nodes, name)?.map ?? name
+  const nodes = plan.redacted?.nodes ?? {}
+  return Object.hasOwn(nodes, whole) ? nodes[whole] : undefined
 }
 
 /** The JSON of the only value in the JSON of an object by pointers: a large one is not read for that. */

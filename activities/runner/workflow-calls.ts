@@ -3,9 +3,9 @@ import { variablesOf } from '../../lib/ai/plan.ts'
 import { itemName } from '../../lib/ai/graph.ts'
 import { stepNamed } from '../../lib/ai/steps.ts'
 import type { Called } from '../../lib/runner-maps.ts'
-import { NodeFault, withoutNoValue } from './node-faults.ts'
+import { NodeFault, withoutQuotes } from './node-faults.ts'
 import { givenWithItem, listIn } from './maps.ts'
-import { jsonAt, type RunnerWork } from './work.ts'
+import { jsonAt, redactedNode, type RunnerWork } from './work.ts'
 
 // Nodes, and items of maps, that are runs of other workflows. The runner evaluates their inputs, and the run's workflow waits
 // for them.
@@ -61,7 +61,7 @@ export function makeCaller(work: RunnerWork) {
     const step = stepNamed(spec.nodes, name)?.step
     const its = spec.nodes[node]
     if (step?.kind !== 'workflow' || !its) throw new NodeFault('not_found', `The version has no such node`)
-    const input = await withoutNoValue(async () => {
+    const input = await withoutQuotes(redactedNode(work, node) !== undefined, async () => {
       if (its.kind !== 'map' || item === null) {
         const { given } = await api.givenForNode(run, node, signal)
         return evaluated(node, given, '/input', { value: step.input }, false)

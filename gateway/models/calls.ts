@@ -18,7 +18,7 @@ import { answerOwn, ownHeaders } from './own-calls.ts'
 import type { OwnModels } from './own-models.ts'
 import { drainMs, headersBack, listen, relay, type Relayed } from './relay.ts'
 import { giveKept, type Keeper, repeatsOf } from './repeats.ts'
-import { type Asked, readAsked } from './requests.ts'
+import { type Asked, readAsked, reserves } from './requests.ts'
 import type { Slots } from './slots.ts'
 import { type Answered, send, type Target } from './upstream.ts'
 
@@ -115,7 +115,7 @@ async function metered(context: CallContext, http: Http, grant: IssuedGrant, ask
   }
   const record = recorder(context, one, end, begunMs)
   try {
-    const { target, isLast } = await admitted(one, end, http.dialect, grant)
+    const { target, isLast } = await admitted(one, end, http.dialect, grant, asked)
     // The caller's next call would find its own reservation in the way.
     const beforeLast = async () => void (isLast && (await record(true)))
     const sent = { grant, asked, keeper, end, begunMs, beforeLast }
@@ -143,6 +143,7 @@ async function admitted(
   end: CallEnd,
   dialect: Dialect,
   grant: IssuedGrant,
+  asked: Asked,
 ): Promise<{ target: Target | null; isLast: boolean }> {
   end.status = 'refused'
   const { tenant_id, connector_id } = grant
@@ -158,7 +159,7 @@ async function admitted(
       ? null
       : { connector_id, credential: await credentialFor(connector, end, dialect), model: one.call.model }
   const reserved = await reservedFor(one, limitOf(tenant, 'max_llm_tokens_month'))
-  if (reserved.lack !== null) throw refusalFor(reserved.lack)
+  if (reserved.lack !== null) throw refusalFor(reserved.lack, asked)
   end.status = 'failed'
   return { target, isLast: reserved.isLast }
 }
@@ -188,11 +189,15 @@ async function reservedFor(
 }
 
 /** 403: clients try again after a 429, and a budget does not come back by itself. */
-function refusalFor(lack: Lack): CallRefused {
+function refusalFor(lack: Lack, asked: Asked): CallRefused {
   if (lack === 'purpose_closed')
     return new CallRefused(401, 'unauthenticated', 'The token’s purpose has ended')
   const whose = lack === 'month_limit' ? 'The tenant’s tokens of this month are' : 'The budget is'
-  return new CallRefused(403, 'budget_exceeded', `${whose} spent, or reserved by calls under way`)
+  return new CallRefused(
+    403,
+    'budget_exceeded',
+    `${whose} spent, or reserved by calls under way. ${reserves(asked)}`,
+  )
 }
 
 interface Sent {

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { unboundedAnswer } from '../../lib/ai/bounds.ts'
 import { CallRefused, type Endpoint } from './dialects.ts'
 
 // The body of a call: its bytes go on as they are. Read from it: the model, whether it streams, and the most tokens that it
@@ -13,6 +14,8 @@ export interface Asked {
   input_tokens: number
   /** The most tokens of the answer. */
   output_tokens: number
+  /** The call does not bound its answer. */
+  is_unbounded: boolean
 }
 
 const nothing: Asked = {
@@ -22,6 +25,7 @@ const nothing: Asked = {
   streams: false,
   input_tokens: 0,
   output_tokens: 0,
+  is_unbounded: false,
 }
 
 /** Reads a call. Throws CallRefused. */
@@ -48,8 +52,6 @@ async function readBody(request: IncomingMessage, mostBytes: number): Promise<Bu
   return Buffer.concat(chunks)
 }
 
-/** For a call that does not bound its answer: as much as most models write at most. */
-const usualOutput = 32_768
 const mostOutput = 10_000_000
 const mostChoices = 128
 
@@ -62,7 +64,8 @@ export function askedIn(bytes: Buffer, endpoint: Endpoint): Asked {
   const bounds = endpoint.mostTokens
     .map((name) => fields[name])
     .find((one) => one !== undefined && one !== null)
-  const bound = isWhole(bounds, mostOutput) ? bounds : usualOutput
+  const is_unbounded = !isWhole(bounds, mostOutput)
+  const bound = is_unbounded ? unboundedAnswer.usual : bounds
   const choices = isWhole(n, mostChoices) ? n : 1
   return {
     bytes,
@@ -71,7 +74,16 @@ export function askedIn(bytes: Buffer, endpoint: Endpoint): Asked {
     streams: stream === true,
     input_tokens: endpoint.metered ? estimateInput(bytes.length, fields) : 0,
     output_tokens: endpoint.writes ? bound * choices : 0,
+    is_unbounded: endpoint.writes && is_unbounded,
   }
+}
+
+/** What a call takes of its budgets until it has ended. */
+export const reserves = ({ input_tokens, output_tokens, is_unbounded }: Asked): string => {
+  const why = is_unbounded
+    ? `, ${output_tokens} of them because it does not bound its answer (max_tokens)`
+    : ''
+  return `This call reserves ${input_tokens + output_tokens} tokens${why}`
 }
 
 const isWhole = (value: unknown, most: number): value is number =>

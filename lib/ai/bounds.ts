@@ -35,6 +35,14 @@ export const bounds = {
   wallSec: 30 * 86_400,
 } as const
 
+/** Tokens that a call of a model reserves for its answer if the model has no `max_tokens`. */
+export const unboundedAnswer = {
+  /** As much as most models write at most. */
+  usual: 32_768,
+  /** Its API needs a bound, so nodes send this one. */
+  anthropic: 4_096,
+} as const
+
 /** Bounds of evaluating the expressions of one node. */
 export const evaluationBounds = {
   /** Processor time of the expressions. */

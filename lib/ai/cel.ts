@@ -50,13 +50,16 @@ for (const pair of [['int', 'double'] as const, ['double', 'int'] as const]) {
     .registerOperator(`${left} % ${right}: double`, remainder)
 }
 
+/** Throws ExpressionInvalid. */
+export const astOf = (expression: string): ASTNode => parse(base, expression).ast
+
 /** The nodes that an expression names. Throws ExpressionInvalid. */
 export function nodesIn(expression: string): Set<string> {
   if (expression.length > bounds.expressionChars) {
     throw new ExpressionInvalid('expression_invalid', `has more than ${bounds.expressionChars} characters`)
   }
   const names = new Set<string>()
-  const left: unknown[] = [parse(base, expression).ast]
+  const left: unknown[] = [astOf(expression)]
   while (left.length > 0) {
     const part = left.pop()
     if (Array.isArray(part)) left.push(...(part as unknown[]))
@@ -114,7 +117,7 @@ function refusePattern(pattern: ASTNode | undefined): void {
   }
 }
 
-const isNode = (value: unknown): value is ASTNode =>
+export const isNode = (value: unknown): value is ASTNode =>
   typeof value === 'object' && value !== null && 'op' in value && 'args' in value
 
 type Parsed = ReturnType<Environment['parse']>

@@ -12,6 +12,8 @@ export const NodeName = z
   .refine((name) => !reserved.includes(name), 'is a word of the expression language')
 
 export const JsonSchema = z.record(z.string(), z.unknown()).describe('JSON Schema, 2020-12')
+/** Of a JSON Schema of values of runs. */
+export const redacting = '`"x-redact": true` in it hides a value from readers of the run'
 export const Expression = z.string().min(1).max(bounds.expressionChars).describe('CEL expression')
 export const Template = z
   .string()

@@ -12,10 +12,12 @@ export const codes = [
   'connector_missing',
   'model_unknown',
   'tool_missing',
+  'tool_not_callable',
   'collection_missing',
   'workflow_missing',
   'depth_too_high',
   'budget_too_high',
+  'budget_too_low',
 ] as const
 /** docs/ai-workflows.md says what each means. */
 export type Code = (typeof codes)[number]

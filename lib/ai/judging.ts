@@ -1,4 +1,6 @@
 import { z } from 'zod'
+import type { AttemptEnd } from './eval-results.ts'
+import { mark } from './redaction.ts'
 
 // What a model answers that judges an output, and what follows from it.
 
@@ -50,3 +52,10 @@ export function judged(answers: readonly (string | null)[]): Judged {
   }
   return { outcome: answers.length < attempts ? null : 'error', reasons: null }
 }
+
+/** The judge has seen redacted values: what it says may quote them. */
+export const markedEnd = ({ outcome, reasons, error }: AttemptEnd): AttemptEnd => ({
+  outcome,
+  reasons: reasons && mark,
+  error: error && { code: error.code, message: mark },
+})

@@ -1,3 +1,4 @@
+import type { Redaction } from './redaction.ts'
 import type { Type } from './types.ts'
 
 /** What a spec refers to outside of itself. The caller knows the tenant. Null: there is no such thing. */
@@ -21,11 +22,15 @@ export interface ToolSchemas {
   output_schema: Record<string, unknown> | null
   /** They are a server's tools together: who calls one must name it. */
   are_several?: true
+  /** Why no workflow can call it; absent: workflows can. */
+  not_callable?: string
 }
 
 export interface PublishedWorkflow {
   input: Type
   output: Type
+  /** Of its output; absent: nothing. */
+  redaction?: Redaction
   /** How many workflows are within each other: 1 if it calls none. */
   depth: number
   /** Ids of itself and of all that it calls, directly or not. */

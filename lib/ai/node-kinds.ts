@@ -1,6 +1,15 @@
 import { z } from 'zod'
 import { bounds } from './bounds.ts'
-import { Constant, Expression, JsonSchema, NodeName, Reference, Template, Value } from './fields.ts'
+import {
+  Constant,
+  Expression,
+  JsonSchema,
+  NodeName,
+  redacting,
+  Reference,
+  Template,
+  Value,
+} from './fields.ts'
 
 // The kinds of nodes, and what each takes.
 
@@ -63,7 +72,9 @@ const steps = {
       .max(100),
     tools: z.array(z.strictObject(toolUse)).max(32).optional().describe('Tools that the model may call'),
     max_tool_rounds: z.int().min(1).max(20).optional(),
-    output_schema: JsonSchema.optional().describe('The answer is JSON of this schema; without it, a text'),
+    output_schema: JsonSchema.optional().describe(
+      `The answer is JSON of this schema; without it, a text. ${redacting}`,
+    ),
   },
   retrieve: {
     kind: z.literal('retrieve'),
@@ -84,7 +95,7 @@ const steps = {
       .record(z.string().regex(/^[A-Za-z0-9-]{1,100}$/, 'must be the name of a header'), Template)
       .optional(),
     body: Value.optional(),
-    output_schema: JsonSchema.optional().describe('Of the answer’s body'),
+    output_schema: JsonSchema.optional().describe(`Of the answer’s body. ${redacting}`),
   },
   workflow: {
     kind: z.literal('workflow'),

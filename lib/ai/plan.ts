@@ -1,3 +1,4 @@
+import type { Redacted } from './redaction.ts'
 import { objectOf, type Type } from './types.ts'
 
 // What validation learns of a spec, and a run needs again: the types of all values, and which nodes each node names.
@@ -7,6 +8,8 @@ export interface Plan {
   input: Type
   nodes: Record<string, NodePlan>
   output: { type: Type; uses: string[] }
+  /** Absent: nothing is redacted. */
+  redacted?: Redacted
 }
 
 export interface NodePlan {

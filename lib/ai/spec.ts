@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { bounds } from './bounds.ts'
-import { JsonSchema, NodeName, Value } from './fields.ts'
+import { JsonSchema, NodeName, redacting, Value } from './fields.ts'
 import { NodeSpec } from './node-kinds.ts'
 
 // The spec of an AI workflow. docs/ai-workflows.md is its reference.
@@ -36,7 +36,7 @@ const Budget = z.strictObject({
 export const Spec = z
   .strictObject({
     spec: z.literal(1),
-    input_schema: JsonSchema.describe('JSON Schema of a run’s input'),
+    input_schema: JsonSchema.describe(`JSON Schema of a run’s input; ${redacting}`),
     budget: Budget,
     models: z.record(NodeName, ModelAlias).optional().describe('Models by the name that nodes give'),
     nodes: z

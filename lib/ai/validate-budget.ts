@@ -1,6 +1,7 @@
+import { unboundedAnswer } from './bounds.ts'
 import type { Findings } from './findings.ts'
 import type { Lookups } from './lookups.ts'
-import type { NodeSpec } from './node-kinds.ts'
+import { defaults, type NodeSpec } from './node-kinds.ts'
 import type { ModelAlias, Spec } from './spec.ts'
 import { pointerTo } from './templates.ts'
 
@@ -41,10 +42,32 @@ function checkNode(
       findings.add(name, `${at}/${field}`, 'budget_too_high', `is more than the run’s wall_sec (${wall_sec})`)
     }
     if (step.kind !== 'llm' || tokens === undefined) continue
-    const answer = Object.hasOwn(models, step.model) ? models[step.model]?.parameters?.max_tokens : undefined
+    const model = Object.hasOwn(models, step.model) ? models[step.model] : undefined
+    const answer = model?.parameters?.max_tokens
     if (answer !== undefined && answer > tokens) {
       const place = pointerTo('', 'models', step.model, 'parameters', 'max_tokens')
       findings.add(name, place, 'budget_too_high', `is more than the run’s tokens (${tokens})`)
+    } else if (node.kind === 'map' && model) {
+      const fault = faultAtOnce(node, model, tokens)
+      if (fault) findings.add(name, `${pointer}/at_once`, 'budget_too_low', fault)
     }
   }
+}
+
+/**
+ * A call begins only while the run's tokens are neither spent nor reserved: of calls at once, those that find all of them reserved
+ * are refused. Null if there is room for all that a map makes.
+ */
+function faultAtOnce(
+  { at_once = defaults.at_once, max_items = defaults.max_items }: Extract<NodeSpec, { kind: 'map' }>,
+  { connector, parameters }: ModelAlias,
+  tokens: number,
+): string | null {
+  const calls = Math.min(at_once, max_items)
+  const bound = parameters?.max_tokens
+  const each = bound ?? (connector === 'anthropic' ? unboundedAnswer.anthropic : unboundedAnswer.usual)
+  const room = Math.ceil(tokens / each)
+  if (calls <= room) return null
+  const why = bound === undefined ? ', because its model has no max_tokens' : ''
+  return `makes ${calls} calls at once, each of which reserves ${each} tokens for its answer${why}: the run’s tokens (${tokens}) have room for ${room}`
 }

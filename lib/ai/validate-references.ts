@@ -56,10 +56,11 @@ export async function checkReferences(
     for (const { tool, name, at } of toolsOf(step, pointer)) {
       const key = keyOf(tool, name)
       const schemas = await lookUp('tool', key, () => lookups.tool(tool, name))
-      if (schemas) found.tools.set(key, schemas)
+      if (schemas?.not_callable) findings.add(node, at, 'tool_not_callable', schemas.not_callable)
+      else if (schemas) found.tools.set(key, schemas)
       else
         findings.add(node, at, 'tool_missing', missing('tool', name === null ? tool : `${name} of ${tool}`))
-      if (schemas?.are_several && step.kind === 'tool')
+      if (schemas?.are_several && !schemas.not_callable && step.kind === 'tool')
         findings.add(node, `${pointer}/name`, 'invalid_field', `is needed: ${tool} has several tools`)
     }
     if (step.kind === 'retrieve') {

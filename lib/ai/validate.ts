@@ -7,6 +7,8 @@ import { edgeOf } from './graph.ts'
 import type { Lookups } from './lookups.ts'
 import type { NodeSpec } from './node-kinds.ts'
 import { type Plan, variablesOf } from './plan.ts'
+import { redactionFault } from './redaction.ts'
+import { redactedIn } from './redaction-flow.ts'
 import { schemaFault } from './schemas.ts'
 import type { Spec } from './spec.ts'
 import { pointerTo } from './templates.ts'
@@ -41,12 +43,18 @@ async function checkDraft({ spec, nodes }: Draft, lookups: Lookups, findings: Fi
   const found = await checkReferences(models, nodes, lookups, findings)
   const graph = checkGraph(nodes, findings)
   const checker = new ExpressionChecker(nodes, graph, found, typeOfSchema(spec.input_schema), findings)
-  return checker.check(spec.output)
+  const plan = checker.check(spec.output)
+  if (!findings.isEmpty) return plan
+  const redacted = redactedIn({ ...spec, nodes } as Spec, graph.order, (reference, version) => {
+    const called = found.workflows.get(keyOf(reference, version))
+    return called?.redaction ?? null
+  })
+  return redacted ? { ...plan, redacted } : plan
 }
 
 function checkSchemas(spec: Draft['spec'], nodes: Draft['nodes'], findings: Findings): void {
   const check = (node: string | null, pointer: string, schema: Record<string, unknown> | undefined): void => {
-    const fault = schema && schemaFault(schema)
+    const fault = schema && (schemaFault(schema) ?? redactionFault(schema))
     if (fault) findings.add(node, pointer, 'schema_invalid', fault)
   }
   check(null, '/input_schema', spec.input_schema)

@@ -5,10 +5,19 @@ import type { Called } from '../../lib/runner-maps.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
 import { transaction } from '../database.ts'
 import { acceptAiRun } from './run-acceptance.ts'
-import { writeEnds } from './run-items.ts'
+import { storeOfItems, writeEnds } from './run-items.ts'
 import { AiRunNode, runNodeId } from './run-node-records.ts'
-import { beginNode, needOpen, over, runOfRunner, type RunnerOf, versionOfRunner } from './run-nodes.ts'
-import { keepValue, needValue, readValue, storeValue } from './run-values.ts'
+import {
+  beginNode,
+  keepBoth,
+  needOpen,
+  over,
+  runOfRunner,
+  type RunnerOf,
+  versionOfRunner,
+} from './run-nodes.ts'
+import { outputFields, storeOutputOf, wholeOf } from './run-redaction.ts'
+import { needValue } from './run-values.ts'
 import { AiRun, type AiRunDocument, findRun, type RunParent } from './runs.ts'
 import { versionNumbered } from './versions.ts'
 
@@ -26,7 +35,7 @@ export async function callWorkflow(
   input_json: string,
 ): Promise<Called> {
   const { tenant_id, workflow_id } = runner
-  const { spec } = await versionOfRunner(runner)
+  const { spec, plan } = await versionOfRunner(runner)
   const named = stepNamed(spec.nodes, name)
   if (named?.step.kind !== 'workflow') throw new NotFound('node')
   if (await hasEnded(runner, run_id, name, attempt, named.item)) return { state: 'done' }
@@ -36,8 +45,9 @@ export async function callWorkflow(
   const use = uses.find((one) => one.kind === 'workflow' && one.reference === reference)
   if (!use?.id) throw new NotFound('workflow')
   const parent: RunParent = { run_id, node: named.map ?? name, item: named.item, attempt }
+  const redactsAll = run.redacts === 'all' || (plan.redacted?.nodes[parent.node]?.is_given ?? false)
   try {
-    const child = await accepted(run, use.id, version, parent, input_json)
+    const child = await accepted(run, use.id, { version, parent, redactsAll }, input_json)
     await AiRunNode.updateOne(
       { _id: runNodeId(run_id, name), tenant_id },
       { $set: { child_run_id: child._id } },
@@ -68,8 +78,7 @@ async function hasEnded(
 async function accepted(
   run: AiRunDocument,
   workflow_id: string,
-  version: number | null,
-  parent: RunParent,
+  { version, parent, redactsAll }: { version: number | null; parent: RunParent; redactsAll: boolean },
   input_json: string,
 ): Promise<AiRunDocument> {
   const { tenant_id, requested_by } = run
@@ -92,6 +101,7 @@ async function accepted(
       input: JSON.parse(input_json) as unknown,
       canary_key: null,
       trigger: 'workflow',
+      redactsAll,
       called: {
         version,
         async hold() {
@@ -145,24 +155,27 @@ export async function takeChildOutput(
   const { spec } = await versionOfRunner(runner)
   const named = stepNamed(spec.nodes, name)
   if (!named) throw new NotFound('node')
-  const json = its.output ? await readValue(its.output) : 'null'
-  const value = await storeValue(json)
+  const json = its.output ? await wholeOf(its, its.output, its.whole_output) : 'null'
   const { map, item } = named
   if (map !== null && item !== null) {
     needValue(json, runBounds.depth - 1) // the list is around it
+    const value = await (await storeOfItems(its, run_id, map))(json)
     const end = { item, attempt, status: 'succeeded' as const }
     await transaction(() => writeEnds(runner, run_id, map, [end], new Map([[item, value]])), run_id)
     return { end: { status: 'succeeded', case: null } }
   }
   const node = { _id: runNodeId(run_id, name), tenant_id }
+  const waiting = await AiRunNode.findOne(node).lean()
+  if (!waiting) throw new NotFound('node')
+  const value = await storeOutputOf(waiting, json)
   await transaction(async () => {
     const { matchedCount } = await AiRunNode.updateOne(
       { ...node, status: 'running' },
-      { $set: { status: 'succeeded', output: value, ended_at: new Date() } },
+      { $set: { status: 'succeeded', ...outputFields(value), ended_at: new Date() } },
     )
     if (!matchedCount) return
-    await needOpen(runner, run_id, { bytes: value.bytes })
-    await keepValue(value)
+    await needOpen(runner, run_id, { bytes: value.shown.bytes })
+    await keepBoth(value)
   }, run_id)
   const record = await AiRunNode.findOne(node, { status: 1 }).lean()
   if (record?.status !== 'succeeded') throw over('The node has ended')

@@ -1,9 +1,10 @@
+import { mark } from '../../lib/ai/redaction.ts'
 import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
 import { transaction } from '../database.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { AiRunNode, type AiRunNodeDocument, type Decision, runNodeId } from './run-node-records.ts'
-import { needOpen, over, type RunnerOf, versionOfRunner } from './run-nodes.ts'
+import { needOpen, over, type RunnerOf, runOfRunner, versionOfRunner } from './run-nodes.ts'
 import { type AiRunDocument, runOf } from './runs.ts'
 
 // Decisions of people. The record is the truth: a decision ends its node at once, and the run's workflow is told of it then.
@@ -29,7 +30,8 @@ export async function askPerson(
       'The message is too large',
       `It has more than ${messageBytes / 1024} KiB`,
     )
-  const text = String(JSON.parse(message))
+  const { redacts } = await runOfRunner(runner, run_id)
+  const text = redacts === 'all' ? mark : String(JSON.parse(message))
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
   await transaction(async () => {

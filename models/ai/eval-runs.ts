@@ -4,6 +4,7 @@ import { transaction } from '../database.ts'
 import { AiDeployment, notDeployed } from './deployments.ts'
 import type { AiEvalDocument } from './evals.ts'
 import { checkedInput, countOpenRun } from './run-acceptance.ts'
+import { newInput } from './run-redaction.ts'
 import { type AiRunDocument, insertRun, type RunEval } from './runs.ts'
 import { versionNumbered } from './versions.ts'
 
@@ -20,13 +21,14 @@ export async function acceptEvalRun(
 ): Promise<AiRunDocument> {
   const { tenant_id, workflow_id, deployment_id, requested_by } = its
   const version = await versionNumbered({ _id: workflow_id, tenant_id }, its.version)
-  const input_json = await checkedInput(version, input)
+  const given = await newInput(version, await checkedInput(version, input))
   return transaction(async () => {
     await countOpenRun(tenant_id, workflow_id)
     const ready = { _id: deployment_id, tenant_id, status: 'ready' as const }
     if (!(await AiDeployment.exists(ready))) throw notDeployed(null)
     const _id = newId()
     await note(_id)
+    await given.keep({ _id, tenant_id })
     return insertRun({
       _id,
       tenant_id,
@@ -39,7 +41,7 @@ export async function acceptEvalRun(
       canary_key: null,
       bucket: bucketOf(workflow_id, _id),
       requested_by,
-      input_json,
+      ...given.fields,
     })
   }, workflow_id)
 }

@@ -6,6 +6,7 @@ import { Connector, type ConnectorDocument } from '../connectors/connectors.ts'
 import { hasModel } from '../connectors/models.ts'
 import { limitOf, tenantOf } from '../identity/tenants.ts'
 import { RagCollection } from '../retrieval/collections.ts'
+import { notCallable } from '../tools/definitions.ts'
 import { listingOf } from '../tools/listings.ts'
 import { definition, Tool, type ToolDocument } from '../tools/tools.ts'
 import { AiWorkflow } from './ai-workflows.ts'
@@ -112,9 +113,11 @@ const unknown: ToolSchemas = { input_schema: null, output_schema: null }
 
 /** Null: it has no tool of this name. */
 function schemasOf(tool: ToolDocument, name: string | null): ToolSchemas | null {
-  const { kind, input_schema, document } = definition(tool)
-  if (kind === 'http' || kind === 'builtin')
-    return name === null ? { input_schema, output_schema: null } : null
+  const of = definition(tool)
+  const not_callable = notCallable(of)
+  if (not_callable !== null) return { ...unknown, not_callable }
+  const { kind, input_schema, document } = of
+  if (kind === 'http') return name === null ? { input_schema, output_schema: null } : null
   if (name === null) return { ...unknown, are_several: true }
   if (kind === 'openapi') return document === null || hasOperation(document, name) ? unknown : null
   const listing = listingOf(tool)
@@ -139,6 +142,12 @@ async function publishedAs(
 ): Promise<PublishedWorkflow | null> {
   const found = await AiWorkflowVersion.findOne({ tenant_id, workflow_id, version }).lean()
   if (!found) return null
-  const { input, output } = planOf(found)
-  return { input, output: output.type, ...(await chainOf(tenant_id, [{ id: workflow_id, version }])) }
+  const { input, output, redacted } = planOf(found)
+  const redaction = redacted?.output ?? null
+  return {
+    input,
+    output: output.type,
+    redaction,
+    ...(await chainOf(tenant_id, [{ id: workflow_id, version }])),
+  }
 }

@@ -63,10 +63,11 @@ export async function reuseNode(
   { _id: run_id, tenant_id }: Retry,
   former: AiRunNodeDocument,
 ): Promise<AiRunNodeDocument> {
-  const { node, output, input_sha256, case: chosen } = former
+  const { node, output, whole, redaction_json, input_sha256, case: chosen } = former
   // The removal of its run deletes this record: one of the two comes first.
   await AiRunNode.updateOne({ _id: former._id, tenant_id }, { $inc: { reuses: 1 } })
-  if (output) await shareValue(output)
+  await shareValue(output)
+  await shareValue(whole)
   const now = new Date()
   const made = new AiRunNode({
     _id: runNodeId(run_id, node),
@@ -76,6 +77,8 @@ export async function reuseNode(
     status: 'succeeded',
     case: chosen,
     output,
+    ...(whole ? { whole } : {}),
+    ...(redaction_json === undefined ? {} : { redaction_json }),
     input_sha256,
     reused_from: former.reused_from ?? former.run_id,
     started_at: now,

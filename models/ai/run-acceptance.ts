@@ -9,6 +9,7 @@ import { transaction } from '../database.ts'
 import { needRoomForWork } from '../store-room.ts'
 import { AiWorkflow, type AiWorkflowDocument, aiWorkflowOf, title } from './ai-workflows.ts'
 import type { AiDeploymentDocument } from './deployments.ts'
+import { newInput } from './run-redaction.ts'
 import { isSame, type Routes, routesOf } from './run-routes.ts'
 import { type AiRunDocument, insertRun, type RunTrigger } from './runs.ts'
 import { type AiWorkflowVersionDocument, specOf, versionNumbered } from './versions.ts'
@@ -24,6 +25,8 @@ export interface NewAiRun {
   called?: Called
   /** Of a retry: see AiRunDocument. */
   former_runs?: string[]
+  /** Nothing of its values is shown. */
+  redactsAll?: boolean
 }
 
 interface Called {
@@ -42,7 +45,7 @@ interface Called {
 export async function acceptAiRun(
   { tenant_id, id: requested_by }: By,
   workflow_id: string,
-  { input, canary_key, trigger = 'manual', called, former_runs }: NewAiRun,
+  { input, canary_key, trigger = 'manual', called, former_runs, redactsAll }: NewAiRun,
 ): Promise<AiRunDocument> {
   if (!called) needRoomForWork()
   const workflow = await aiWorkflowOf({ tenant_id }, workflow_id)
@@ -51,11 +54,16 @@ export async function acceptAiRun(
   for (;;) {
     const routes = await routesOf(workflow, bucket, called?.version)
     const { to, version, input_json } = await firstThatFits(workflow, routes, input)
+    const its = await newInput(version, input_json, {
+      redactsAll: redactsAll ?? false,
+      former_runs: former_runs ?? [],
+    })
     const accepted = await transaction(async () => {
       const before = await called?.hold()
       if (before) return before
       await countOpenRun(tenant_id, workflow_id)
       if (!isSame(routes, await routesOf(workflow, bucket, called?.version))) throw new RoutesChanged()
+      await its.keep({ _id, tenant_id })
       return insertRun({
         _id,
         tenant_id,
@@ -67,7 +75,7 @@ export async function acceptAiRun(
         canary_key,
         bucket,
         requested_by,
-        input_json,
+        ...its.fields,
         ...(former_runs ? { former_runs } : {}),
         ...called?.fields,
       })

@@ -7,9 +7,10 @@ import { CallFault, type CallState } from '../../lib/runner-calls.ts'
 import { isDuplicateKey, transaction } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
 import { tenantScoped } from '../tenant-scope.ts'
-import { AiRunNode, runNodeId } from './run-node-records.ts'
+import { AiRunNode, type AiRunNodeDocument, runNodeId } from './run-node-records.ts'
 import { needOpenRun, type RunnerOf } from './run-nodes.ts'
-import { keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
+import { openValue, storeSealed } from './redacted-values.ts'
+import { keepValue, needValue, type StoredValue, storeValue } from './run-values.ts'
 
 // Calls that the API makes for the nodes of runs. Each has a record, so that an attempt that repeats it gets the result of the first
 // instead of a second effect. The API that makes a call renews the record's lease; when the lease has ended, the call is made again.
@@ -91,7 +92,7 @@ export async function callOnce(
   make: MakeCall,
 ): Promise<CallState> {
   const { tenant_id } = runner
-  await needAttempt(runner, call)
+  const { redaction_json } = await needAttempt(runner, call)
   const _id = idOf(call)
   const until = Date.now() + waitMs
   const found = await AiRunCall.findOne({ _id, tenant_id }).lean()
@@ -102,7 +103,7 @@ export async function callOnce(
       const refused = found ? null : await boundOf(runner, call.run_id)
       if (refused) return refused
       const claim = await claimed(tenant_id, _id, call)
-      if (claim) begin(runner, call, { _id, claim }, make)
+      if (claim) begin(runner, call, { _id, claim, isSealed: redaction_json !== undefined }, make)
     }
   }
   const here = making.get(_id)
@@ -124,12 +125,16 @@ const idOf = ({ run_id, node, asked }: RunCall): string =>
     .update(JSON.stringify([run_id, node, asked]))
     .digest('hex')
 
-async function needAttempt(runner: RunnerOf, { run_id, node, attempt }: RunCall): Promise<void> {
+async function needAttempt(
+  runner: RunnerOf,
+  { run_id, node, attempt }: RunCall,
+): Promise<Pick<AiRunNodeDocument, 'redaction_json'>> {
   await needOpenRun(runner, run_id)
   const { tenant_id } = runner
   const its = { _id: runNodeId(run_id, node), tenant_id, status: 'running' as const, attempt }
-  if (!(await AiRunNode.exists(its)))
-    throw new Problem(409, 'attempt_over', 'The attempt is over', 'Another one has begun')
+  const record = await AiRunNode.findOne(its, { redaction_json: 1 }).lean()
+  if (!record) throw new Problem(409, 'attempt_over', 'The attempt is over', 'Another one has begun')
+  return record
 }
 
 const mayBeMade = ({ status, attempt, lease_until }: AiRunCallDocument, by: number): boolean =>
@@ -187,6 +192,8 @@ async function claimed(tenant_id: string, _id: string, call: RunCall): Promise<s
 interface Claim {
   _id: string
   claim: string
+  /** The node has redacted values. */
+  isSealed: boolean
 }
 
 function begin(runner: RunnerOf, call: RunCall, its: Claim, make: MakeCall): void {
@@ -200,7 +207,7 @@ function begin(runner: RunnerOf, call: RunCall, its: Claim, make: MakeCall): voi
 async function carryOut(
   runner: RunnerOf,
   { run_id }: RunCall,
-  { _id, claim }: Claim,
+  { _id, claim, isSealed }: Claim,
   make: MakeCall,
 ): Promise<void> {
   const { tenant_id } = runner
@@ -222,7 +229,12 @@ async function carryOut(
       (error: unknown) => ({ error }),
     )
     await untilKept(async () => {
-      if ('result' in made) await keep(mine, made.result)
+      if ('result' in made)
+        await keep(
+          mine,
+          made.result,
+          isSealed ? (json) => storeSealed({ _id: run_id, tenant_id }, json) : storeValue,
+        )
       else await AiRunCall.updateOne(mine, { $set: { status: 'failed', fault: faultOf(made.error) } })
     })
     if ('error' in made && !isExpected(made.error)) throw made.error
@@ -231,13 +243,19 @@ async function carryOut(
   }
 }
 
-async function keep(mine: Claim & { tenant_id: string }, { output, is_error }: CallResult): Promise<void> {
+type Mine = Omit<Claim, 'isSealed'> & { tenant_id: string }
+
+async function keep(
+  mine: Mine,
+  { output, is_error }: CallResult,
+  store: (json: string) => Promise<StoredValue>,
+): Promise<void> {
   const fault = valueFault(output)
   if (fault) {
     await AiRunCall.updateOne(mine, { $set: { status: 'failed', fault } })
     return
   }
-  const value = await storeValue(output)
+  const value = await store(output)
   await transaction(async () => {
     const { matchedCount } = await AiRunCall.updateOne(mine, {
       $set: { status: 'done', output: value, bytes: value.bytes, is_error },
@@ -283,7 +301,9 @@ function faultOf(error: unknown): NonNullable<AiRunCallDocument['fault']> {
   return { code: 'internal', message: 'The platform failed; its operators can see why', permanent: false }
 }
 
-async function stateOf({ status, output, is_error, fault }: AiRunCallDocument): Promise<CallState> {
-  if (status === 'done' && output) return { state: 'done', output: await readValue(output), is_error }
+async function stateOf(record: AiRunCallDocument): Promise<CallState> {
+  const { status, output, is_error, fault, run_id, tenant_id } = record
+  if (status === 'done' && output)
+    return { state: 'done', output: await openValue({ _id: run_id, tenant_id }, output), is_error }
   return { state: 'failed', ...(fault ?? faultOf(null)) }
 }

@@ -9,6 +9,7 @@ import { transaction } from '../database.ts'
 import { AiRunNode, type AiRunNodeDocument, runNodeId } from './run-node-records.ts'
 import {
   given,
+  keepBoth,
   needOpen,
   needOpenRun,
   over,
@@ -16,7 +17,9 @@ import {
   type RunnerOf,
   versionOfRunner,
 } from './run-nodes.ts'
-import { dropValues, keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
+import { openValue, storeSealed } from './redacted-values.ts'
+import { outputFields, storeOutputOf } from './run-redaction.ts'
+import { dropValues, keepValue, needValue, type StoredValue, storeValue } from './run-values.ts'
 
 // The items of maps. Each has a record until its map has ended, so that a further attempt of the map goes on with those that
 // have none.
@@ -77,12 +80,26 @@ export async function endItems(
   ends: ItemEnd[],
 ): Promise<void> {
   const values = new Map<number, StoredValue>()
+  const store = await storeOfItems(runner, run_id, node)
   for (const end of ends) {
     if (end.status !== 'succeeded') continue
     needValue(end.output, runBounds.depth - 1) // the list is around it
-    values.set(end.item, await storeValue(end.output))
+    values.set(end.item, await store(end.output))
   }
   await transaction(() => writeEnds(runner, run_id, node, ends, values), run_id)
+}
+
+/** How the output of an item of this map is stored: nobody sees it, and it is sealed if some of the map's is redacted. */
+export async function storeOfItems(
+  { tenant_id }: Pick<RunnerOf, 'tenant_id'>,
+  run_id: string,
+  map: string,
+): Promise<(json: string) => Promise<StoredValue>> {
+  const its = { _id: runNodeId(run_id, map), tenant_id }
+  const record = await AiRunNode.findOne(its, { redaction_json: 1 }).lean()
+  return record?.redaction_json === undefined
+    ? storeValue
+    : (json) => storeSealed({ _id: run_id, tenant_id }, json)
 }
 
 /** Call in a transaction. */
@@ -166,19 +183,19 @@ export async function gatherItems(
   const bytes = records.map(({ output }) => output?.bytes ?? 0).reduce((sum, one) => sum + one, 0)
   if (bytes > evaluationBounds.outputBytes) throw tooLarge()
   const values = await mapAtOnce(records, readsAtOnce, async ({ output }) =>
-    output ? await readValue(output) : (instead ?? 'null'),
+    output ? await openValue({ _id: run_id, tenant_id }, output) : (instead ?? 'null'),
   )
   const json = `[${values.join()}]`
   if (Buffer.byteLength(json) > evaluationBounds.outputBytes) throw tooLarge()
-  const output = await storeValue(json)
+  const output = await storeOutputOf(map, json)
   await transaction(async () => {
-    await needOpen(runner, run_id, { bytes: output.bytes - bytes })
+    await needOpen(runner, run_id, { bytes: output.shown.bytes - bytes })
     const { matchedCount } = await AiRunNode.updateOne(
       { _id, tenant_id, status: 'running', ...(attempt === null ? {} : { attempt }) },
-      { $set: { status: 'succeeded', output, ended_at: new Date() } },
+      { $set: { status: 'succeeded', ...outputFields(output), ended_at: new Date() } },
     )
     if (!matchedCount) throw over('Another one has begun, or the map has ended')
-    await keepValue(output)
+    await keepBoth(output)
     await dropValues(records.map((record) => record.output))
     await AiRunNode.deleteMany(own(runner, run_id, node))
   }, run_id)

@@ -33,7 +33,12 @@ export interface AiRunNodeDocument {
   attempt: number | null
   /** What a switch chose. */
   case: string | null
+  /** As readers see it. */
   output: StoredValue | null
+  /** The whole output, sealed. Absent: nothing of it is redacted. */
+  whole?: StoredValue
+  /** JSON of what is redacted of its output. Absent: it is given no redacted values, and makes none. */
+  redaction_json?: string
   /** Names all on which its output depends (lib/ai/node-input.ts). Missing: it has not begun. */
   input_sha256?: string
   /** The run that made the output, if this one is a retry and has taken it over. */
@@ -66,6 +71,8 @@ const schema = new Schema<AiRunNodeDocument>(
     attempt: { type: Number, default: null },
     case: { type: String, default: null },
     output: { type: Schema.Types.Mixed, default: null },
+    whole: Schema.Types.Mixed,
+    redaction_json: String,
     input_sha256: String,
     reused_from: String,
     reuses: Number,

@@ -3,6 +3,7 @@ import { edgeOf } from '../../lib/ai/graph.ts'
 import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
 import type { Plan } from '../../lib/ai/plan.ts'
+import type { Redaction } from '../../lib/ai/redaction.ts'
 import type { Spec } from '../../lib/ai/spec.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
 import { stepNamed } from '../../lib/ai/steps.ts'
@@ -10,7 +11,18 @@ import type { Begun, Ended, Given, NodeAnswer, NodeEnd } from '../../lib/runner-
 import { transaction } from '../database.ts'
 import { inputHashOf, reusableNode, reuseNode } from './node-reuse.ts'
 import { AiRunNode, type AiRunNodeDocument, openNodeStates, runNodeId } from './run-node-records.ts'
-import { keepValue, needValue, readValue, type StoredValue, storeValue } from './run-values.ts'
+import { storeInTwo, type TwoValues } from './redacted-values.ts'
+import {
+  keyedHash,
+  markedError,
+  outputFields,
+  redactionJson,
+  redactionOfNode,
+  storeOutputOf,
+  wholeInputOf,
+  wholeOf,
+} from './run-redaction.ts'
+import { keepValue, needValue, type StoredValue } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
 import { planOf, specOf, versionNumbered } from './versions.ts'
 
@@ -39,21 +51,23 @@ export async function beginNode(
   attempt: number,
 ): Promise<Begun> {
   const version = await versionOfRunner(runner)
-  const { spec } = version
+  const { spec, plan } = version
   const named = stepNamed(spec.nodes, node)
   if (!named) throw new NotFound('node')
   const { map, item } = named
+  const whole = map ?? node
   const run = await runOfRunner(runner, run_id)
+  const redaction = redactionOfNode(run, plan, whole, spec.nodes[whole] as NodeSpec)
   // Items have the values of their map.
   const values = map === null ? valuesOf(run, version, node) : null
   // Without values it fails, once the attempt has begun.
   const input_sha256 = await (values?.then(
-    (they) => inputHashOf(version, node, they),
+    async (they) => keyedHash(run, await inputHashOf(version, node, they), redaction),
     () => null,
   ) ?? null)
   const step = { node, ...(map !== null && item !== null ? { map, item } : {}) }
   const record = await transaction(
-    () => beginStep(runner, run, { step, attempt, input_sha256, isHeld: false }),
+    () => beginStep(runner, run, { step, attempt, input_sha256, redaction, isHeld: false }),
     run_id,
   )
   return begunBy(record, attempt, values)
@@ -64,6 +78,8 @@ interface Beginning {
   step: { node: string; map?: string; item?: number }
   attempt: number
   input_sha256: string | null
+  /** Of its output, as `redactionOfNode` says. */
+  redaction: Redaction | undefined
   /** The transaction holds the run already. */
   isHeld: boolean
 }
@@ -72,17 +88,17 @@ interface Beginning {
 export async function beginStep(
   runner: RunnerOf,
   run: Pick<AiRunDocument, '_id' | 'tenant_id' | 'former_runs'>,
-  { step: { node, ...ofMap }, attempt, input_sha256, isHeld }: Beginning,
+  { step: { node, ...ofMap }, attempt, input_sha256, redaction, isHeld }: Beginning,
 ): Promise<AiRunNodeDocument | null> {
   const { _id: run_id, tenant_id } = run
   const _id = runNodeId(run_id, node)
   const fresh = { run_id, node, started_at: new Date(), ...ofMap }
-  const hash = input_sha256 === null ? {} : { input_sha256 }
+  const known = { ...(input_sha256 === null ? {} : { input_sha256 }), ...redactionJson(redaction) }
   // Without former runs, the first attempt begins the node unless it is there.
   if (isHeld && attempt === 1 && !run.former_runs?.length)
     return AiRunNode.findOneAndUpdate(
       { _id, tenant_id },
-      { $setOnInsert: { ...fresh, ...hash, status: 'running', attempt } },
+      { $setOnInsert: { ...fresh, ...known, status: 'running', attempt } },
       { upsert: true, returnDocument: 'after' },
     ).lean()
   const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
@@ -92,7 +108,7 @@ export async function beginStep(
   if (found && (ended(found.status) || (found.attempt ?? 0) > attempt)) return found
   return AiRunNode.findOneAndUpdate(
     { _id, tenant_id },
-    { $set: { status: 'running', attempt, ...hash }, $setOnInsert: fresh },
+    { $set: { status: 'running', attempt, ...known }, $setOnInsert: fresh },
     { upsert: true, returnDocument: 'after' },
   ).lean()
 }
@@ -146,23 +162,36 @@ export async function endNode(
 ): Promise<void> {
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
-  if (isDone(await AiRunNode.findOne({ _id, tenant_id, run_id }).lean(), attempt)) return
-  const output = end.status === 'succeeded' ? await valueOf(end.output) : null
+  const record = await AiRunNode.findOne({ _id, tenant_id, run_id }).lean()
+  if (!record) throw new NotFound('node')
+  if (isDone(record, attempt)) return
+  const output = end.status === 'succeeded' ? await valueOf(record, end.output) : null
   const chosen = end.status === 'succeeded' ? end.case : null
   await transaction(async () => {
-    await needOpen(runner, run_id, countedBy(output))
+    await needOpen(runner, run_id, countedBy(output?.shown ?? null))
     const { matchedCount } = await AiRunNode.updateOne(
       { _id, tenant_id, status: 'running', attempt },
-      { $set: { status: end.status, case: chosen, output, ended_at: new Date() } },
+      {
+        $set: {
+          status: end.status,
+          case: chosen,
+          ...(output ? outputFields(output) : { output: null }),
+          ended_at: new Date(),
+        },
+      },
     )
     if (!matchedCount) throw over('Another one has begun, or the node has ended')
-    if (output) await keepValue(output)
+    await keepBoth(output)
   }, run_id)
 }
 
-export function isDone(record: AiRunNodeDocument | null, attempt: number): boolean {
-  if (!record) throw new NotFound('node')
-  return record.attempt === attempt && (record.status === 'succeeded' || record.status === 'skipped')
+export const isDone = (record: AiRunNodeDocument, attempt: number): boolean =>
+  record.attempt === attempt && (record.status === 'succeeded' || record.status === 'skipped')
+
+/** Call in the transaction that adds the values to a record. */
+export async function keepBoth(value: TwoValues | null): Promise<void> {
+  await keepValue(value?.shown)
+  await keepValue(value?.whole)
 }
 
 /** Records the run's output. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
@@ -170,30 +199,42 @@ export async function giveOutput(runner: RunnerOf, run_id: string, json: string)
   const { tenant_id } = runner
   const run = await runOfRunner(runner, run_id)
   if (run.output) return
-  const output = await valueOf(json)
-  if (!output.blob && (await giveInline(runner, run_id, output))) return
+  needValue(json)
+  const output = await storeInTwo(run, json, await redactionOfOutput(runner, run))
+  const { shown, whole } = output
+  const fields = { output: shown, ...(whole ? { whole_output: whole } : {}) }
+  const isInline = !shown.blob && !whole?.blob
+  if (isInline && (await giveInline(runner, run_id, fields))) return
   await transaction(async () => {
-    await needOpen(runner, run_id, countedBy(output))
-    const { matchedCount } = await AiRun.updateOne(
-      { _id: run_id, tenant_id, output: null },
-      { $set: { output } },
-    )
-    if (matchedCount) await keepValue(output)
+    await needOpen(runner, run_id, countedBy(shown))
+    const { matchedCount } = await AiRun.updateOne({ _id: run_id, tenant_id, output: null }, { $set: fields })
+    if (matchedCount) await keepBoth(output)
   }, run_id)
 }
 
 /** A small output needs no transaction. False: it has found no such run. */
-async function giveInline(runner: RunnerOf, _id: string, output: StoredValue): Promise<boolean> {
+async function giveInline(
+  runner: RunnerOf,
+  _id: string,
+  fields: { output: StoredValue; whole_output?: StoredValue },
+): Promise<boolean> {
+  const { bytes } = fields.output
   const { matchedCount } = await AiRun.updateOne(
-    { ...openWithRoom(runner, _id, output.bytes), output: null },
-    { $set: { output }, $inc: { output_bytes: output.bytes } },
+    { ...openWithRoom(runner, _id, bytes), output: null },
+    { $set: fields, $inc: { output_bytes: bytes } },
   )
   return matchedCount > 0
 }
 
-export async function valueOf(json: string): Promise<StoredValue> {
+async function redactionOfOutput(runner: RunnerOf, { redacts }: AiRunDocument): Promise<Redaction> {
+  if (redacts !== 'some') return redacts === 'all' || null
+  const { plan } = await versionOfRunner(runner)
+  return plan.redacted?.output ?? null
+}
+
+export function valueOf(record: AiRunNodeDocument, json: string): Promise<TwoValues> {
   needValue(json)
-  return storeValue(json)
+  return storeOutputOf(record, json)
 }
 
 export const countedBy = (value: StoredValue | null) => (value ? { bytes: value.bytes } : {})
@@ -251,15 +292,16 @@ export async function versionOfRunner({ tenant_id, workflow_id, version }: Runne
 }
 
 /** A node whose success is about to be recorded. */
-export type Ending = Pick<AiRunNodeDocument, 'node' | 'status' | 'case' | 'output' | 'error'>
+export type Ending = Pick<AiRunNodeDocument, 'node' | 'status' | 'case' | 'output' | 'whole' | 'error'>
 
 /** What expressions that name these nodes see. */
 export async function given(
-  { _id: run_id, tenant_id, input_json }: AiRunDocument,
+  run: AiRunDocument,
   spec: Spec,
   names: string[],
   ending?: Ending,
 ): Promise<Given> {
+  const { _id: run_id, tenant_id } = run
   const wanted = [...new Set(names)]
   const others = wanted.filter((name) => name !== ending?.node).map((name) => runNodeId(run_id, name))
   const found = others.length > 0 ? await AiRunNode.find({ _id: { $in: others }, tenant_id }).lean() : []
@@ -271,12 +313,12 @@ export async function given(
   const nodes: Given['nodes'] = {}
   const results: Record<string, NodeResult> = {}
   for (const name of wanted) {
-    const result = await resultOf(byName.get(name), spec.nodes[name])
+    const result = await resultOf(run, byName.get(name), spec.nodes[name])
     results[name] = result
     const isChosen = byName.get(name)?.status === 'succeeded'
     nodes[name] = { status: result.status, case: caseOf(result, isChosen ? byName.get(name) : undefined) }
   }
-  return { given: variablesJson(input_json, results), nodes }
+  return { given: variablesJson(await wholeInputOf(run), results), nodes }
 }
 
 /** What a switch chose, or its `on_error` chose for it. */
@@ -288,9 +330,13 @@ function caseOf(result: NodeResult, record: Ending | undefined): string | null {
 }
 
 /** As expressions see it: a failure with `{"value": …}` is a success with that output. */
-async function resultOf(record: Ending | undefined, node: NodeSpec | undefined): Promise<NodeResult> {
+async function resultOf(
+  run: AiRunDocument,
+  record: Ending | undefined,
+  node: NodeSpec | undefined,
+): Promise<NodeResult> {
   if (record?.status === 'succeeded' && record.output)
-    return { status: 'succeeded', output: await readValue(record.output) }
+    return { status: 'succeeded', output: await wholeOf(run, record.output, record.whole) }
   if (record?.status !== 'failed') return { status: 'skipped' }
   const handling = node?.on_error
   if (typeof handling === 'object' && 'value' in handling)
@@ -324,12 +370,13 @@ export async function settleNode(
   { _id: run_id, tenant_id }: Run,
   node: string,
   status: 'failed' | 'cancelled',
-  error: { code: string; message: string } | null,
+  fault: { code: string; message: string } | null,
 ): Promise<NodeEnd> {
   const _id = runNodeId(run_id, node)
   const now = new Date()
   const found = await AiRunNode.findOne({ _id, tenant_id }).lean()
   if (found && found.ended_at) return { status: found.status as NodeEnd['status'], case: found.case }
+  const error = fault && found?.redaction_json !== undefined ? markedError(fault) : fault
   // If it has begun meanwhile and ended, there is a duplicate key, and the caller tries again.
   const settled = await AiRunNode.updateOne(
     { _id, tenant_id, status: { $in: [...openNodeStates] } },
@@ -338,7 +385,7 @@ export async function settleNode(
   )
   // The attempt has just ended it.
   if (!settled.matchedCount && !settled.upsertedCount)
-    return settleNode({ _id: run_id, tenant_id }, node, status, error)
+    return settleNode({ _id: run_id, tenant_id }, node, status, fault)
   return { status, case: null }
 }
 
@@ -351,7 +398,7 @@ export async function lookAtRow(
   names: string[],
 ): Promise<{ ends: NodeEnd[]; hasBegun: boolean }> {
   const ids = names.map((name) => runNodeId(run_id, name))
-  const records = await AiRunNode.find({ _id: { $in: ids }, tenant_id }, { output: 0 }).lean()
+  const records = await AiRunNode.find({ _id: { $in: ids }, tenant_id }, { output: 0, whole: 0 }).lean()
   const ends: NodeEnd[] = []
   for (const name of names) {
     const record = records.find(({ node }) => node === name)
@@ -363,7 +410,7 @@ export async function lookAtRow(
 
 /** The nodes of a run that have begun or were skipped, in the order of their beginnings, without the JSON of their outputs. */
 export const nodesOf = ({ _id: run_id, tenant_id }: Run): Promise<AiRunNodeDocument[]> =>
-  AiRunNode.find({ tenant_id, run_id, map: null }, { 'output.json': 0 })
+  AiRunNode.find({ tenant_id, run_id, map: null }, { 'output.json': 0, 'whole.json': 0 })
     .sort({ started_at: 1, _id: 1 })
     .lean()
 

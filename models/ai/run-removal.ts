@@ -6,6 +6,7 @@ import type { AiWorkflowDocument } from './ai-workflows.ts'
 import { AiRunCall } from './run-calls.ts'
 import { AiRunNode } from './run-node-records.ts'
 import { AiRunTokens } from './run-tokens.ts'
+import { removeRunKey } from './redacted-values.ts'
 import { dropValues } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
 
@@ -35,18 +36,26 @@ const atOnce = 100
 
 /** Removes some of these runs, with their nodes and values. Returns how many. */
 export async function removeRuns(filter: QueryFilter<AiRunDocument>): Promise<number> {
-  const some = await AiRun.find(filter, { tenant_id: 1, output: 1 })
+  const some = await AiRun.find(filter, {
+    tenant_id: 1,
+    output: 1,
+    whole_input: 1,
+    whole_output: 1,
+    redacts: 1,
+  })
     .setOptions(everyTenant)
     .limit(atOnce)
     .lean()
-  for (const { _id: run_id, tenant_id, output } of some) {
+  for (const { _id: run_id, tenant_id, output, whole_input, whole_output, redacts } of some) {
     await AiRunTokens.deleteMany({ tenant_id, run_id })
     await transaction(async () => {
       const { deletedCount } = await AiRun.deleteOne({ _id: run_id, tenant_id })
       if (!deletedCount) return
-      const nodes = await AiRunNode.find({ tenant_id, run_id }, { 'output.json': 0 }).lean()
+      const nodes = await AiRunNode.find({ tenant_id, run_id }, { 'output.json': 0, 'whole.json': 0 }).lean()
       const calls = await AiRunCall.find({ tenant_id, run_id }, { 'output.json': 0 }).lean()
-      await dropValues([output, ...[...nodes, ...calls].map((one) => one.output)])
+      await dropValues([output, whole_input, whole_output, ...nodes.map(({ whole }) => whole)])
+      await dropValues([...nodes, ...calls].map((one) => one.output))
+      if (redacts) await removeRunKey({ _id: run_id, tenant_id })
       await AiRunCall.deleteMany({ tenant_id, run_id })
       await AiRunNode.deleteMany({ tenant_id, run_id })
     })

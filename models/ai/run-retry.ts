@@ -1,6 +1,7 @@
 import { StateConflict } from '../../lib/problem.ts'
 import type { By } from '../acceptance.ts'
 import { acceptAiRun } from './run-acceptance.ts'
+import { wholeInputOf } from './run-redaction.ts'
 import { type AiRunDocument, runOf } from './runs.ts'
 
 /** How many runs before a retry it takes outputs from. */
@@ -12,12 +13,13 @@ const mostFormer = 20
  */
 export async function acceptRetry(by: By, workflow_id: string, run_id: string): Promise<AiRunDocument> {
   const former = await runOf(by.tenant_id, workflow_id, run_id)
-  const { _id, open, status, input_json, canary_key, former_runs = [] } = former
+  const { _id, open, status, canary_key, redacts, former_runs = [] } = former
   if (open || status === 'succeeded') throw new StateConflict('retry the run', status)
   return acceptAiRun(by, workflow_id, {
-    input: JSON.parse(input_json),
+    input: JSON.parse(await wholeInputOf(former)),
     canary_key,
     trigger: 'retry',
+    redactsAll: redacts === 'all',
     former_runs: [_id, ...former_runs].slice(0, mostFormer),
   })
 }

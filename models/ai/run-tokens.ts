@@ -57,15 +57,17 @@ const attempts = 5
 export async function keepTokens(runner: RunnerOf, run_id: string, tokens: RunToken[]): Promise<void> {
   const { tenant_id, id: deployment_id } = runner
   const open = { _id: run_id, tenant_id, deployment_id, open: true as const }
-  if (!(await AiRun.exists(open))) return needOpenRun(runner, run_id)
-  return addTokens({ _id: run_id, tenant_id }, tokens)
+  const run = await AiRun.findOne(open, { tenant_id: 1, redacts: 1 }).lean()
+  if (!run) return needOpenRun(runner, run_id)
+  return addTokens(run, tokens)
 }
 
-/** Keeps a batch of tokens of a run that is known to be open. */
+/** Keeps a batch of tokens of a run that is known to be open, but for one that redacts everything. */
 export async function addTokens(
-  { _id: run_id, tenant_id }: Pick<AiRunDocument, '_id' | 'tenant_id'>,
+  { _id: run_id, tenant_id, redacts }: Pick<AiRunDocument, '_id' | 'tenant_id' | 'redacts'>,
   tokens: RunToken[],
 ): Promise<void> {
+  if (redacts === 'all') return
   try {
     await needStoreRoom()
   } catch (error) {

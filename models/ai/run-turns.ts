@@ -1,4 +1,5 @@
-import { Problem } from '../../lib/problem.ts'
+import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
+import { NotFound, Problem } from '../../lib/problem.ts'
 import type { Given, Turn, Turned } from '../../lib/runner-protocol.ts'
 import { transaction } from '../database.ts'
 import { inputHashOf } from './node-reuse.ts'
@@ -12,6 +13,7 @@ import {
   given,
   givenForOutput,
   isDone,
+  keepBoth,
   needOpen,
   over,
   type RunnerOf,
@@ -21,7 +23,7 @@ import {
   versionOfRunner,
 } from './run-nodes.ts'
 import { addTokens } from './run-tokens.ts'
-import { keepValue } from './run-values.ts'
+import { keyedHash, outputFields, redactionOfNode } from './run-redaction.ts'
 import type { AiRunDocument } from './runs.ts'
 
 // The end of a node and the beginning of what follows it, in one request and one transaction.
@@ -50,23 +52,25 @@ export async function turnNode(
     runOfRunner(runner, run_id),
     versionOfRunner(runner),
   ])
+  if (!record) throw new NotFound('node')
   if (isDone(record, attempt)) return { begun: await repeated(runner, run_id, wanted) }
   if (!run.open) throw over('The run has ended')
-  const output = await valueOf(json)
-  const ending: Ending = { node, status: 'succeeded', case: chosen, output: { ...output, json }, error: null }
+  const output = await valueOf(record, json)
+  const whole = { ...output.shown, json }
+  const ending: Ending = { node, status: 'succeeded', case: chosen, output: whole, error: null }
   const [next] = await Promise.all([
     wanted && nextOf(run, version, wanted, ending),
     // They come before the node's end, or are lost.
     tokens.length > 0 ? addTokens(run, tokens).catch(() => {}) : null,
   ])
   const turned = await transaction(async () => {
-    const held = await needOpen(runner, run_id, countedBy(output))
+    const held = await needOpen(runner, run_id, countedBy(output.shown))
     const { matchedCount } = await AiRunNode.updateOne(
       { _id, tenant_id, status: 'running', attempt },
-      { $set: { status: 'succeeded', case: chosen, output, ended_at: new Date() } },
+      { $set: { status: 'succeeded', case: chosen, ...outputFields(output), ended_at: new Date() } },
     )
     if (!matchedCount) throw over('Another one has begun, or the node has ended')
-    await keepValue(output)
+    await keepBoth(output)
     if (!next || held.cancel_requested_at || isOutOfTime(held, version)) return null
     return { record: next.node === null ? null : await beginStep(runner, run, next.beginning) }
   }, run_id)
@@ -91,8 +95,14 @@ async function nextOf(
       return { node, values: await given(run, spec, plan.output.uses, ending) }
     }
     const values = await valuesOf(run, version, node, ending)
-    const input_sha256 = await inputHashOf(version, node, values)
-    return { node, values, beginning: { step: { node }, attempt: firstAttempt, input_sha256, isHeld: true } }
+    const redaction = redactionOfNode(run, version.plan, node, version.spec.nodes[node] as NodeSpec)
+    const input_sha256 = await keyedHash(run, await inputHashOf(version, node, values), redaction)
+    const step = { node }
+    return {
+      node,
+      values,
+      beginning: { step, attempt: firstAttempt, input_sha256, redaction, isHeld: true },
+    }
   } catch (error) {
     if (error instanceof Problem && error.code === 'too_large') return null
     throw error

@@ -8,9 +8,12 @@ export interface StoredValue {
   bytes: number
   json: string | null
   blob: BlobName | null
+  /** It is no JSON, but was sealed by the key of its run (redacted-values.ts). */
+  is_sealed?: true
 }
 
-const inlineBytes = 64 * 1024
+/** What a record holds. */
+export const inlineBytes = 64 * 1024
 
 /** Throws a 422 if a text is no JSON, or larger or deeper than a value may be. */
 export function needValue(json: string, depth: number = runBounds.depth): void {
@@ -37,17 +40,17 @@ export async function storeValue(json: string): Promise<StoredValue> {
 }
 
 /** Call in the transaction that adds the value to a record. */
-export async function keepValue({ blob }: StoredValue): Promise<void> {
-  if (blob) await keepBlob(blob)
+export async function keepValue(value: StoredValue | null | undefined): Promise<void> {
+  if (value?.blob) await keepBlob(value.blob)
 }
 
 /** Call in the transaction that adds a value of another record to one. */
-export async function shareValue({ blob }: StoredValue): Promise<void> {
-  if (blob) await shareBlob(blob)
+export async function shareValue(value: StoredValue | null | undefined): Promise<void> {
+  if (value?.blob) await shareBlob(value.blob)
 }
 
 /** Call in the transaction that removes the records of the values. */
-export async function dropValues(values: (StoredValue | null)[]): Promise<void> {
+export async function dropValues(values: (StoredValue | null | undefined)[]): Promise<void> {
   const blobs = values.flatMap((value) => (value?.blob ? [value.blob] : []))
   if (blobs.length > 0) await dropReferences(blobs)
 }

@@ -1,4 +1,5 @@
 import mongoose, { type PipelineStage, Schema } from 'mongoose'
+import { mark } from '../../lib/ai/redaction.ts'
 import { metrics } from '../../lib/metrics.ts'
 import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { afterCommit, transaction } from '../database.ts'
@@ -74,9 +75,15 @@ export interface AiRunDocument {
   children?: number
   /** Of a retry: the run that it retries, and those that that one retried, the latest first. */
   former_runs?: string[]
-  /** JSON of at most 1 MiB. */
+  /** JSON of at most 1 MiB, as readers see it. */
   input_json: string
+  /** The whole input, sealed. Absent: nothing of it is redacted. */
+  whole_input?: StoredValue
+  /** As readers see it. */
   output: StoredValue | null
+  whole_output?: StoredValue
+  /** `some`: as its version says. `all`: it was given redacted values of another run. Absent: nothing. It has a key then. */
+  redacts?: 'some' | 'all'
   /** Of all outputs of its nodes, and its own. */
   output_bytes: number
   error: RunError | null
@@ -109,7 +116,10 @@ const schema = new Schema<AiRunDocument>(
     children: Number,
     former_runs: { type: [String], default: undefined },
     input_json: { type: String, required: true },
+    whole_input: Schema.Types.Mixed,
     output: { type: Schema.Types.Mixed, default: null },
+    whole_output: Schema.Types.Mixed,
+    redacts: { type: String, enum: ['some', 'all'] },
     output_bytes: { type: Number, default: 0 },
     error: { type: Schema.Types.Mixed, default: null },
     started_at: { type: Date, default: null },
@@ -170,7 +180,7 @@ export async function insertRun(
 
 /** What most readers do without: it may have a MiB. */
 export type RunSummary = Omit<AiRunDocument, 'input_json'>
-const withoutInput = { input_json: 0 } as const
+const withoutInput = { input_json: 0, 'whole_input.json': 0 } as const
 
 /** A workflow's run. Throws NotFound. */
 export async function runOf(tenant_id: string, workflow_id: string, _id: string): Promise<AiRunDocument> {
@@ -232,7 +242,7 @@ export async function endRun(
   return transaction(async () => {
     const ended_at = new Date()
     const { status } = end
-    const error = end.status === 'failed' ? end.error : null
+    const error = end.status === 'failed' ? await shownError(_id, end.error) : null
     const ended = await AiRun.findOneAndUpdate(
       { _id, open: true },
       { $set: { status, error, ended_at }, $unset: { open: 1, undispatched: 1 } },
@@ -265,6 +275,13 @@ export async function endRun(
     afterCommit(() => metrics.aiRunsEnded.observe({ trigger: ended.trigger, status }, tookSec))
     return ended
   }, workflow_id)
+}
+
+/** What a node of a run that redacts everything says may quote its values. */
+async function shownError(_id: string, error: RunError): Promise<RunError> {
+  const redactsAll = await AiRun.exists({ _id, redacts: 'all' }).setOptions(everyTenant)
+  const quotes = error.node !== null || error.code.startsWith('expression_')
+  return redactsAll && quotes ? { ...error, message: mark } : error
 }
 
 /** Records that a run is to be cancelled. Throws NotFound, and StateConflict if it has ended. */

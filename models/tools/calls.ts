@@ -5,7 +5,7 @@ import { makeRedactor } from '../../lib/redact.ts'
 import { CallFault } from '../../lib/runner-calls.ts'
 import { outbound } from '../outbound.ts'
 import { credentialOf } from './credentials.ts'
-import { type Definition, originOf } from './definitions.ts'
+import { type Definition, notCallable, originOf } from './definitions.ts'
 import { documentOf } from './documents.ts'
 import { type ToolRequest, requestOfOperation, requestOfTemplate } from './requests.ts'
 import { needAllowed } from './probes.ts'
@@ -51,17 +51,9 @@ interface Credential {
 }
 
 /** Throws CallFault for a kind that no workflow can call. */
-export function needCallable({ kind, transport }: Pick<Definition, 'kind' | 'transport'>): void {
-  const why =
-    transport === 'stdio'
-      ? 'a server of stdio'
-      : kind === 'builtin'
-        ? 'a tool of the platform’s own, of which there are none yet'
-        : null
-  if (why)
-    throw new CallFault('tool_not_callable', `The tool is ${why}, which workflows cannot call`, {
-      permanent: true,
-    })
+export function needCallable(of: Pick<Definition, 'kind' | 'transport'>): void {
+  const why = notCallable(of)
+  if (why) throw new CallFault('tool_not_callable', `The tool ${why}`, { permanent: true })
 }
 
 /** What a probe would say. */

@@ -119,3 +119,10 @@ export function originOf({ url, document }: Pick<Definition, 'url' | 'document'>
 /** The names in a template: `/users/{id}` has `id`. */
 export const placeholdersIn = (template: string): string[] =>
   [...template.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
+
+/** Why no workflow can call a tool; null: workflows can. */
+export function notCallable({ kind, transport }: Pick<Definition, 'kind' | 'transport'>): string | null {
+  if (transport === 'stdio')
+    return 'is a server of stdio, which runs in a microVM for one probe: workflows call servers at a URL'
+  return kind === 'builtin' ? 'is a tool of the platform’s own, of which there are none yet' : null
+}

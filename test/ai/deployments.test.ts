@@ -71,7 +71,12 @@ describe('a deployed workflow', () => {
 
   test('keeps what its version uses, also if a later version does not use it', async () => {
     const tools = toolsOf(tenant.owner)
-    const { id: tool } = await tools.make({ kind: 'builtin', builtin: 'search' })
+    const { id: tool } = await tools.make({
+      kind: 'http',
+      method: 'GET',
+      url: 'https://api.example.com/search',
+      input_schema: { type: 'object', properties: {} },
+    })
     const call = { kind: 'tool', tool }
     const { id } = await workflows.published(specOf({ call }, { models: {}, output: null }))
     const { operation } = await workflows.deploy(id)

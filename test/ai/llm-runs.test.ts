@@ -125,7 +125,7 @@ test('a model’s answer goes to the nodes that name it, and the run knows what 
     ['run', 'succeeded'],
   ])
   const ledger = await ledgerOf(tenant.id, { kind: 'run', id: run.id })
-  expect(ledger).toMatchObject({ budget_tokens: 10_000, tokens: 2 * taken })
+  expect(ledger).toMatchObject({ budget_tokens: 200_000, tokens: 2 * taken })
   expect(ledger?.closed_at).not.toBeNull()
   await undeploy(id)
 })

@@ -191,6 +191,9 @@ describe('a draft', () => {
     ['collection_missing', '/collection', { kind: 'retrieve', collection: 'gone', query: '' }],
     ['workflow_missing', '/workflow', { kind: 'workflow', workflow: 'gone', input: {} }],
     ['depth_too_high', '/workflow', { kind: 'workflow', workflow: 'deep', input: { text: '' } }],
+    ['budget_too_low', '/at_once', { kind: 'map', items: 'input.tags', at_once: 8, do: llm('${item}') }],
+    ['tool_not_callable', '/tool', { kind: 'tool', tool: 'local', name: 'read' }],
+    ['tool_not_callable', '/tools/0', llm('', { tools: [{ tool: 'local' }] })],
     ['budget_too_high', '/timeout_sec', llm('', { timeout_sec: 601 })],
     ['budget_too_high', '/deadline_sec', { kind: 'approve', message: '', deadline_sec: 601 }],
     ['schema_invalid', '/output_schema', llm('', { output_schema: { type: 'strange' } })],
@@ -304,4 +307,33 @@ test('Validation changes nothing of a draft, so its hash is that of what was val
   const before = hashOf(draft)
   const { valid } = await validate(draft, lookups())
   expect(hashOf(valid?.spec)).toBe(before)
+})
+
+/** Validates a map of calls with such a budget and model. */
+const mapOfCalls = (tokens: number, model: object, map: object = {}) =>
+  validate(
+    specOf(
+      { all: { kind: 'map', items: 'input.tags', do: llm('${item}'), ...map } },
+      {
+        budget: { tokens, wall_sec: 600 },
+        models: { fast: { connector: 'openai', model: 'gpt-4o', ...model } },
+      },
+    ),
+    lookups(),
+  )
+
+test('a budget without room for the calls of a map is refused with the numbers, one with room is not', async () => {
+  const { nodes } = await mapOfCalls(50_000, {})
+  expect(nodes['all']?.map(({ message }) => message)).toEqual([
+    'makes 4 calls at once, each of which reserves 32768 tokens for its answer, because its model has no max_tokens: the run’s tokens (50000) have room for 2',
+  ])
+  const bounded = { parameters: { max_tokens: 1_000 } }
+  expect((await mapOfCalls(2_000, bounded)).nodes['all']).toMatchObject([{ code: 'budget_too_low' }])
+  for (const [tokens, model, map] of [
+    [100_000, {}, {}],
+    [4_000, bounded, {}],
+    [500, { parameters: { max_tokens: 400 } }, { at_once: 1 }],
+    [40_000, {}, { max_items: 2 }],
+  ] as const)
+    expect((await mapOfCalls(tokens, model, map)).valid).not.toBeNull()
 })

@@ -247,10 +247,39 @@ describe('a workflow in a workflow', () => {
   })
 })
 
+const publishing = async (spec: object) => workflows.publish((await workflows.make(spec)).id)
+const notCallable = (pointer: string) => ({
+  status: 422,
+  body: {
+    nodes: {
+      it: [{ pointer, code: 'tool_not_callable', message: expect.stringContaining('is a server of stdio') }],
+    },
+  },
+})
+
+test('a server of stdio is refused as a tool, before anything runs', async () => {
+  const { id: server } = await tools.make({ kind: 'mcp', transport: 'stdio', command: 'node' })
+  expect(await publishing(calling(server, { name: 'read' }))).toMatchObject(notCallable('/nodes/it/tool'))
+  const connector = await openai()
+  const it = {
+    kind: 'llm',
+    model: 'fast',
+    messages: [{ role: 'user', content: 'hello' }],
+    tools: [{ tool: server }],
+  }
+  const models = { fast: { connector, model: 'gpt-4o-mini' } }
+  expect(await publishing(specOf({ it }, { models }))).toMatchObject(notCallable('/nodes/it/tools/0'))
+})
+
 describe('what a published workflow uses', () => {
   const forced = '?force=true'
-  const builtin = { kind: 'builtin', builtin: 'search' }
-  const tool = async () => (await tools.make(builtin)).id
+  const search = {
+    kind: 'http',
+    method: 'GET',
+    url: 'https://api.example.com/search',
+    input_schema: { type: 'object', properties: {} },
+  }
+  const tool = async () => (await tools.make(search)).id
 
   test('is listed with the version', async () => {
     const connector = await openai()

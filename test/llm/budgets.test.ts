@@ -64,7 +64,11 @@ describe('a spent budget', () => {
     await ask(by, 'before')
     const client = clientOf(by, 2)
     const answer = client.chat.completions.create({ model: 'after', messages: [] })
-    await expect(answer).rejects.toMatchObject({ status: 403, code: 'budget_exceeded' })
+    await expect(answer).rejects.toMatchObject({
+      status: 403,
+      code: 'budget_exceeded',
+      message: expect.stringContaining('32768 of them because it does not bound its answer'),
+    })
     expect(provider.askedFor('after')).toEqual([])
     const calls = await by.calls(2)
     expect(calls.map(({ status }) => status)).toEqual(['succeeded', 'refused'])

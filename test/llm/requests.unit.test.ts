@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import { type Endpoint, endpointOf } from '../../gateway/models/dialects.ts'
-import { askedIn, bodyFor } from '../../gateway/models/requests.ts'
+import { askedIn, bodyFor, reserves } from '../../gateway/models/requests.ts'
 
 // What the gateway reads in the body of a call, and what it sends on.
 
@@ -55,6 +55,13 @@ describe('the body of a call', () => {
 })
 
 describe('the reservation', () => {
+  test('is said with its reason', () => {
+    expect(reserves(read(chat, { model: 'm', max_tokens: 10 }))).toMatch(/^This call reserves \d\d tokens$/)
+    expect(reserves(read(chat, { model: 'm' }))).toMatch(
+      /^This call reserves 327\d\d tokens, 32768 of them because it does not bound its answer \(max_tokens\)$/,
+    )
+  })
+
   test.each([
     ['/chat/completions', { max_tokens: 100 }, 100],
     ['/chat/completions', { max_completion_tokens: 50, max_tokens: 100 }, 50],

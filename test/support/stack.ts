@@ -83,6 +83,7 @@ export const toolServers = {
   /** Those of runs. */
   runs: layout.apiPort + 87,
   counted: layout.apiPort + 88,
+  redacted: layout.apiPort + 97,
 }
 
 /** The providers of connectors that the tests start (test/support/providers/). */
@@ -102,6 +103,7 @@ export const modelProviderPorts = {
   evals: layout.apiPort + 85,
   streams: layout.apiPort + 94,
   examples: layout.apiPort + 93,
+  redacted: layout.apiPort + 96,
 }
 const at = (port: number): string => `http://127.0.0.1:${port}`
 

@@ -13,7 +13,7 @@ export const specOf = (nodes: Record<string, unknown>, more: Record<string, unkn
     },
     required: ['text'],
   },
-  budget: { usd: 1, tokens: 10_000, wall_sec: 600 },
+  budget: { usd: 1, tokens: 200_000, wall_sec: 600 },
   models: { fast: { connector: 'openai', model: 'gpt-4o-mini' } },
   nodes,
   output: null,
@@ -40,11 +40,16 @@ export const shout: PublishedWorkflow = {
   calls: ['wf-shout'],
 }
 
+const nothingKnown = { input_schema: null, output_schema: null }
+
 /** A tenant with one of each kind. */
 export const lookups = (more: Partial<Lookups> = {}): Lookups => ({
   connector: async (reference) => (reference === 'openai' ? {} : null),
   model: async (_, name) => ['gpt-4o-mini', 'gpt-4o'].includes(name),
-  tool: async (reference, name) => (reference === 'docs' && name !== 'none' ? search : null),
+  tool: async (reference, name) => {
+    if (reference === 'local') return { ...nothingKnown, not_callable: 'is a server of stdio' }
+    return reference === 'docs' && name !== 'none' ? search : null
+  },
   collection: async (reference) => (reference === 'manuals' ? {} : null),
   workflow: async (reference) => (reference === 'shout' ? shout : null),
   most: { usd: 10, tokens: 1_000_000, wall_sec: 86_400 },
