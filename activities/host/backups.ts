@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { buffer, text } from 'node:stream/consumers'
+import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createZstdCompress, createZstdDecompress } from 'node:zlib'
 import { activityInfo, cancellationSignal } from '@temporalio/activity'
@@ -19,6 +19,7 @@ import {
   type CopyOrder,
   type DumpOrder,
   type DumpReport,
+  lengthOf,
   partMissingCode,
   type ScratchOrder,
   sealPart,
@@ -43,7 +44,7 @@ interface Parts {
       deployServerId: string,
       executionId: string,
       at: { attempt: number; index: number },
-      part: Buffer,
+      part: Buffer[],
     ): Promise<void>
     finish(deployServerId: string, executionId: string, report: DumpReport): Promise<void>
     copy(deployServerId: string, executionId: string, databaseId: string | null): Promise<CopyOrder>
@@ -84,19 +85,21 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
 
   /** The dump of a copy. Fails with BackupDamaged where a part is not as it was written. */
   async function* dumpOf(server: string, id: string, databaseId: string | null, { key, parts }: CopyOrder) {
+    const signal = cancellationSignal()
+    const fetchPart = async (index: number): Promise<Buffer[]> => {
+      if (index === parts) return []
+      return Array.fromAsync(await patiently(() => api.part(server, id, databaseId, index), { signal }))
+    }
+    let coming = fetchPart(0)
     for (let index = 0; index < parts; index++) {
-      const signal = cancellationSignal()
-      const asked = patiently(() => api.part(server, id, databaseId, index), { signal })
-      const sealed = await asked.then(buffer, (error: unknown) => {
+      const sealed = await coming.catch((error: unknown) => {
         if (error instanceof Error && Reflect.get(error, 'code') === partMissingCode)
           throw new BackupDamaged(`part ${index + 1} of ${parts} is no longer stored`, error)
         throw error
       })
-      try {
-        yield unsealPart(key, id, index, sealed)
-      } catch (error) {
-        throw new BackupDamaged(`part ${index + 1} of ${parts} is not as it was written`, error)
-      }
+      coming = fetchPart(index + 1) // while this one is restored
+      coming.catch(() => {}) // awaited in its turn
+      yield* opened(key, id, index, { sealed, parts })
     }
   }
 
@@ -267,7 +270,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
           for await (const part of inParts(chunks)) {
             const index = report.parts++
             const sealed = sealPart(key, executionId, index, part)
-            report.stored_bytes += sealed.length
+            report.stored_bytes += lengthOf(sealed)
             const keepPart = () => api.keepPart(deployServerId, executionId, { attempt, index }, sealed)
             const sent = send(() => patiently(keepPart, { signal }))
             sent.catch(() => {}) // awaited below, unless another one fails first
@@ -330,6 +333,20 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
 
     /** Removes the scratch engine of an execution or a database. */
     removeScratchOnHost: (machineId: string, id: string): Promise<void> => scratch.remove(machineId, id),
+  }
+}
+
+/** Throws BackupDamaged. */
+function opened(
+  key: string,
+  id: string,
+  index: number,
+  { sealed, parts }: { sealed: Buffer[]; parts: number },
+): Buffer[] {
+  try {
+    return unsealPart(key, id, index, sealed)
+  } catch (error) {
+    throw new BackupDamaged(`part ${index + 1} of ${parts} is not as it was written`, error)
   }
 }
 
