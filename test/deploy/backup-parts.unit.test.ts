@@ -1,10 +1,12 @@
-import { randomBytes } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { buffer, text } from 'node:stream/consumers'
+import { zstdCompressSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { inParts } from '../../activities/host/backup-counts.ts'
+import { makeDigest } from '../../activities/host/backup-digest.ts'
 import { lengthOf, partBytes, sealPart, unsealPart } from '../../lib/backup-protocol.ts'
 import { parseKeyRing, seal, unseal } from '../../lib/seal.ts'
 import { exchange } from '../../worker/host/large-bodies.ts'
@@ -37,6 +39,32 @@ test.each([
   expect(parts.slice(0, -1).every((part) => lengthOf(part) === partBytes)).toBe(true)
   expect(parts.map(lengthOf).every((sum) => sum > 0 && sum <= partBytes)).toBe(true)
   expect(Buffer.concat(parts.flat()).equals(bytes)).toBe(true)
+})
+
+describe('a dump that passes compressed', () => {
+  const dump = Buffer.from(randomBytes(1_500_000).toString('hex'))
+  const compressed = zstdCompressSync(dump)
+
+  test('has the digest of the plain one, and stays as it is', async () => {
+    const [plain, inside] = [makeDigest(), makeDigest()]
+    const passed = await Array.fromAsync(plain.plain(streamed(cut(dump, [65_536]))))
+    expect(Buffer.concat(passed).equals(dump)).toBe(true)
+    const stored = await Array.fromAsync(inside.compressed(streamed(cut(compressed, [32_768, 1]))))
+    expect(Buffer.concat(stored).equals(compressed)).toBe(true)
+    const digest = { bytes: dump.length, sha256: createHash('sha256').update(dump).digest('hex') }
+    expect(plain.result()).toEqual(digest)
+    expect(inside.result()).toEqual(digest)
+  })
+
+  test('is refused when it was changed, and has another digest when it is cut off', async () => {
+    const changed = Buffer.from(compressed)
+    changed.fill(255, 0, 4)
+    const { compressed: pass } = makeDigest()
+    await expect(Array.fromAsync(pass(streamed(cut(changed, [32_768]))))).rejects.toThrow('Unknown frame')
+    const cutOff = makeDigest()
+    await Array.fromAsync(cutOff.compressed(streamed(cut(compressed.subarray(0, -9), [32_768]))))
+    expect(cutOff.result().bytes).toBeLessThan(dump.length)
+  })
 })
 
 describe('a sealed part', () => {
