@@ -18,14 +18,24 @@ export interface ScriptEnd {
 export interface RunningScript {
   /** Its input and output. Ending it closes the input. */
   stream: Duplex
+  /** Whether the machine compresses its output, or decompresses its input. */
+  zstd: boolean
   /** Call when the output has ended. Throws EngineUnavailable if the script has not. */
   ended: () => Promise<ScriptEnd>
 }
 
 /** Scripts for /bin/sh in containers of machines. */
 export interface ContainerScripts {
-  /** `mark` names the run in the script's environment. Throws InstanceNotRunning. */
-  open(container: LabelledContainer, script: string, mark: string): Promise<RunningScript>
+  /**
+   * `mark` names the run in the script's environment. With `zstd` the machine compresses the output, or decompresses the input,
+   * if it can: older machines have no zstd. Throws InstanceNotRunning.
+   */
+  open(
+    container: LabelledContainer,
+    script: string,
+    mark: string,
+    options?: { zstd: 'input' | 'output' | null },
+  ): Promise<RunningScript>
   /** Ends the run with this mark, if it still runs. */
   end(container: LabelledContainer, mark: string): Promise<void>
 }

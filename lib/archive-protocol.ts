@@ -49,11 +49,11 @@ export type SegmentPlace = z.infer<typeof SegmentPlace>
 const contextOf = (archiveId: string, name: string): string => `${archiveId}:${name}`
 
 export const sealSegment = (key: string, archiveId: string, name: string, plain: Uint8Array): Buffer =>
-  sealPart(key, contextOf(archiveId, name), 0, plain)
+  Buffer.concat(sealPart(key, contextOf(archiveId, name), 0, [plain]))
 
 /** Throws if anything was changed, or the segment is another one. */
 export const unsealSegment = (key: string, archiveId: string, name: string, sealed: Uint8Array): Buffer =>
-  unsealPart(key, contextOf(archiveId, name), 0, sealed)
+  Buffer.concat(unsealPart(key, contextOf(archiveId, name), 0, [sealed]))
 
 const perLog = 256
 

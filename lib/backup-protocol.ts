@@ -1,6 +1,6 @@
 import { createSecretKey } from 'node:crypto'
 import { z } from 'zod'
-import { type KeyRing, seal, unseal } from './seal.ts'
+import { type KeyRing, sealPieces, unsealPieces } from './seal.ts'
 
 // Messages between a host and the API about copies of databases. A copy is a dump, compressed, cut into parts, and sealed
 // part by part with a key of its own.
@@ -128,9 +128,11 @@ const ringOf = (key: string): KeyRing => ({
 })
 const contextOf = (copyId: string, index: number): string => `backup-parts:${copyId}:${index}`
 
-export const sealPart = (key: string, copyId: string, index: number, plain: Uint8Array): Buffer =>
-  seal(ringOf(key), plain, contextOf(copyId, index)).sealed
+export const sealPart = (key: string, copyId: string, index: number, plain: Uint8Array[]): Buffer[] =>
+  sealPieces(ringOf(key), plain, contextOf(copyId, index)).sealed
 
 /** Throws if anything was changed, or the part is another one. */
-export const unsealPart = (key: string, copyId: string, index: number, sealed: Uint8Array): Buffer =>
-  unseal(ringOf(key), '-', sealed, contextOf(copyId, index))
+export const unsealPart = (key: string, copyId: string, index: number, sealed: Uint8Array[]): Buffer[] =>
+  unsealPieces(ringOf(key), '-', sealed, contextOf(copyId, index))
+
+export const lengthOf = (pieces: Uint8Array[]): number => pieces.reduce((sum, { length }) => sum + length, 0)

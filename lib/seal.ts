@@ -63,18 +63,42 @@ export const formatKeyRing = ({ keys }: KeyRing): string =>
  * there. Result: nonce, tag, ciphertext.
  */
 export function seal(ring: KeyRing, plain: Uint8Array, context: string): { keyId: string; sealed: Buffer } {
+  const { keyId, sealed } = sealPieces(ring, [plain], context)
+  return { keyId, sealed: Buffer.concat(sealed) }
+}
+
+/** The same for bytes that come in pieces, which are not joined: memory of many megabytes is slow to get. */
+export function sealPieces(
+  ring: KeyRing,
+  plain: Uint8Array[],
+  context: string,
+): { keyId: string; sealed: Buffer[] } {
   const nonce = randomBytes(nonceBytes)
   const cipher = createCipheriv('aes-256-gcm', keyOf(ring, ring.current), nonce).setAAD(Buffer.from(context))
-  const text = Buffer.concat([cipher.update(plain), cipher.final()])
-  return { keyId: ring.current, sealed: Buffer.concat([nonce, cipher.getAuthTag(), text]) }
+  const text = plain.map((piece) => cipher.update(piece))
+  text.push(cipher.final())
+  return { keyId: ring.current, sealed: [Buffer.concat([nonce, cipher.getAuthTag()]), ...text] }
 }
 
 /** Opens the result of `seal`. Throws if the key is unknown or anything was changed. */
-export function unseal(ring: KeyRing, keyId: string, sealed: Uint8Array, context: string): Buffer {
-  const bytes = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength)
-  const decipher = createDecipheriv('aes-256-gcm', keyOf(ring, keyId), bytes.subarray(0, nonceBytes))
-  decipher.setAAD(Buffer.from(context)).setAuthTag(bytes.subarray(nonceBytes, nonceBytes + tagBytes))
-  return Buffer.concat([decipher.update(bytes.subarray(nonceBytes + tagBytes)), decipher.final()])
+export const unseal = (ring: KeyRing, keyId: string, sealed: Uint8Array, context: string): Buffer =>
+  Buffer.concat(unsealPieces(ring, keyId, [sealed], context))
+
+/** The same for bytes in pieces. Only when it returns is it known that nothing was changed. */
+export function unsealPieces(ring: KeyRing, keyId: string, sealed: Uint8Array[], context: string): Buffer[] {
+  const [head, text] = splitAt(sealed, nonceBytes + tagBytes)
+  const decipher = createDecipheriv('aes-256-gcm', keyOf(ring, keyId), head.subarray(0, nonceBytes))
+  decipher.setAAD(Buffer.from(context)).setAuthTag(head.subarray(nonceBytes))
+  const plain = text.map((piece) => decipher.update(piece))
+  return [...plain, decipher.final()]
+}
+
+/** The first bytes, and the pieces of the others. */
+function splitAt(pieces: Uint8Array[], length: number): [Buffer, Uint8Array[]] {
+  let count = 0
+  for (let there = 0; there < length && count < pieces.length; count++) there += pieces[count]?.length ?? 0
+  const first = Buffer.concat(pieces.slice(0, count))
+  return [first.subarray(0, length), [first.subarray(length), ...pieces.slice(count)]]
 }
 
 /** Seals into one storable string: `<key id>.<base64url>`. */

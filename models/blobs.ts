@@ -1,5 +1,4 @@
 import mongoose, { type mongo, Schema } from 'mongoose'
-import { buffer } from 'node:stream/consumers'
 import { type BlobStore, BlobMissing, makeS3Store, type S3Settings } from '../lib/blob-store.ts'
 import { newId } from '../lib/ids.ts'
 import { mapAtOnce } from '../lib/queue.ts'
@@ -204,12 +203,11 @@ let bucket: mongo.GridFSBucket | undefined
 function bucketOf(): mongo.GridFSBucket {
   const { db } = mongoose.connection
   if (!db) throw new Error('connectDatabase was not called')
-  // Large chunks: most blobs then fit into one, and each chunk costs a round trip.
-  return (bucket ??= new mongoose.mongo.GridFSBucket(db, {
-    bucketName: 'blobs',
-    chunkSizeBytes: 8 * 1024 * 1024,
-  }))
+  return (bucket ??= new mongoose.mongo.GridFSBucket(db, { bucketName: 'blobs' }))
 }
+
+// A document has at most 16 MiB. Each chunk costs a round trip, and the driver gets memory for a whole one.
+const chunkAtMost = 12 * 1024 ** 2
 
 // Our keys are strings, but the driver's types allow only its own ids.
 const asId = (key: string): mongo.ObjectId => key as unknown as mongo.ObjectId
@@ -221,14 +219,18 @@ const isNotFound = (error: unknown): boolean =>
 const gridFs: BlobStore = {
   put: (key, bytes) =>
     new Promise((resolve, reject) => {
-      const upload = bucketOf().openUploadStreamWithId(asId(key), key)
+      const chunkSizeBytes = Math.min(Math.max(bytes.length, 1), chunkAtMost)
+      const upload = bucketOf().openUploadStreamWithId(asId(key), key, { chunkSizeBytes })
       upload.once('error', reject).once('finish', () => resolve())
       upload.end(bytes)
     }),
   get: (key) =>
-    buffer(bucketOf().openDownloadStream(asId(key))).catch((error: unknown) => {
-      throw isNotFound(error) ? new BlobMissing(key, error) : error
-    }),
+    // Not `buffer`, which copies twice.
+    Array.fromAsync(bucketOf().openDownloadStream(asId(key)))
+      .then((chunks: Buffer[]) => (chunks.length === 1 && chunks[0]) || Buffer.concat(chunks))
+      .catch((error: unknown) => {
+        throw isNotFound(error) ? new BlobMissing(key, error) : error
+      }),
   async remove(key) {
     await bucketOf()
       .delete(asId(key))

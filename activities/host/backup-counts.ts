@@ -9,21 +9,20 @@ import {
 
 // What a dump says of itself, and how it is compared with what was restored.
 
-/** Cuts a stream into parts of `partBytes`. */
-export async function* inParts(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+/** Cuts a stream into parts of `partBytes`, each in pieces. */
+export async function* inParts(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
   let held: Buffer[] = []
-  let length = 0
-  for await (const chunk of chunks) {
-    held.push(chunk)
-    length += chunk.length
-    if (length < partBytes) continue
-    const all = Buffer.concat(held)
-    let from = 0
-    for (; all.length - from >= partBytes; from += partBytes) yield all.subarray(from, from + partBytes)
-    held = [all.subarray(from)]
-    length = all.length - from
+  let left = partBytes
+  for await (let chunk of chunks) {
+    for (; chunk.length >= left; left = partBytes) {
+      yield [...held, chunk.subarray(0, left)]
+      held = []
+      chunk = chunk.subarray(left)
+    }
+    if (chunk.length > 0) held.push(chunk)
+    left -= chunk.length
   }
-  if (length > 0) yield Buffer.concat(held)
+  if (held.length > 0) yield held
 }
 
 /** The lines `count LEAST MOST NAME` among what a dump says. A most that is not known is `-`. */

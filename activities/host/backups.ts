@@ -1,8 +1,7 @@
-import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { buffer, text } from 'node:stream/consumers'
+import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createZstdCompress, createZstdDecompress } from 'node:zlib'
 import { activityInfo, cancellationSignal } from '@temporalio/activity'
@@ -19,6 +18,7 @@ import {
   type CopyOrder,
   type DumpOrder,
   type DumpReport,
+  lengthOf,
   partMissingCode,
   type ScratchOrder,
   sealPart,
@@ -27,6 +27,7 @@ import {
 } from '../../lib/backup-protocol.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import { compared, foundIn, inParts, parseBase, parseCounts, parseFound, sumOf } from './backup-counts.ts'
+import { makeDigest } from './backup-digest.ts'
 import { damagedIn, tarOfSegments } from './backup-segments.ts'
 import { again, patiently } from './patience.ts'
 
@@ -43,7 +44,7 @@ interface Parts {
       deployServerId: string,
       executionId: string,
       at: { attempt: number; index: number },
-      part: Buffer,
+      part: Buffer[],
     ): Promise<void>
     finish(deployServerId: string, executionId: string, report: DumpReport): Promise<void>
     copy(deployServerId: string, executionId: string, databaseId: string | null): Promise<CopyOrder>
@@ -84,50 +85,47 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
 
   /** The dump of a copy. Fails with BackupDamaged where a part is not as it was written. */
   async function* dumpOf(server: string, id: string, databaseId: string | null, { key, parts }: CopyOrder) {
+    const signal = cancellationSignal()
+    const fetchPart = async (index: number): Promise<Buffer[]> => {
+      if (index === parts) return []
+      return Array.fromAsync(await patiently(() => api.part(server, id, databaseId, index), { signal }))
+    }
+    let coming = fetchPart(0)
     for (let index = 0; index < parts; index++) {
-      const signal = cancellationSignal()
-      const asked = patiently(() => api.part(server, id, databaseId, index), { signal })
-      const sealed = await asked.then(buffer, (error: unknown) => {
+      const sealed = await coming.catch((error: unknown) => {
         if (error instanceof Error && Reflect.get(error, 'code') === partMissingCode)
           throw new BackupDamaged(`part ${index + 1} of ${parts} is no longer stored`, error)
         throw error
       })
-      try {
-        yield unsealPart(key, id, index, sealed)
-      } catch (error) {
-        throw new BackupDamaged(`part ${index + 1} of ${parts} is not as it was written`, error)
-      }
+      coming = fetchPart(index + 1) // while this one is restored
+      coming.catch(() => {}) // awaited in its turn
+      yield* opened(key, id, index, { sealed, parts })
     }
   }
 
-  /** Reads a copy whole, passes it on, and compares its digest. */
+  /** Reads a copy whole, passes it on, and compares its digest. `as`: whether it is passed on as it is stored. */
   async function readCopy(
     server: string,
     id: string,
     databaseId: string | null,
     order: CopyOrder,
     into: (dump: AsyncIterable<Buffer>) => Promise<void>,
+    as: 'plain' | 'stored' = 'plain',
   ): Promise<void> {
-    const hash = createHash('sha256')
-    let bytes = 0
-    const plain = Readable.from(dumpOf(server, id, databaseId, order), { objectMode: false })
-    const hashed = async function* (chunks: AsyncIterable<Buffer>) {
-      for await (const chunk of chunks) {
-        hash.update(chunk)
-        bytes += chunk.length
-        yield chunk
-      }
-    }
+    const digest = makeDigest()
+    const stored = Readable.from(dumpOf(server, id, databaseId, order), { objectMode: false })
     const signal = cancellationSignal()
     try {
-      if (order.compressed) await pipeline(plain, createZstdDecompress(), hashed, into, { signal })
-      else await pipeline(plain, hashed, into, { signal })
+      if (!order.compressed) await pipeline(stored, digest.plain, into, { signal })
+      else if (as === 'stored') await pipeline(stored, digest.compressed, into, { signal })
+      else await pipeline(stored, createZstdDecompress(), digest.plain, into, { signal })
     } catch (error) {
       if (error instanceof Error && String(Reflect.get(error, 'code')).startsWith('ZSTD'))
         throw new BackupDamaged('it cannot be decompressed', error)
       throw error
     }
-    if (bytes !== order.dump_bytes || hash.digest('hex') !== order.sha256)
+    const { bytes, sha256 } = digest.result()
+    if (bytes !== order.dump_bytes || sha256 !== order.sha256)
       throw new BackupDamaged('its content is not what was written')
   }
 
@@ -175,8 +173,10 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     const container = scratch.containerOf(machine_id, scratchId)
     await scratch.start(machine_id, { ...engine, id: scratchId })
     if (!files) await awaitAnswer(engine, scratchId, answersWithinMs)
-    const script = await scripts.open(container, engine.restore, `restore-${scratchId}`)
-    await readCopy(server, id, databaseId, order, (dump) => feed(script, dump))
+    const zstd = order.compressed ? 'input' : null
+    const script = await scripts.open(container, engine.restore, `restore-${scratchId}`, { zstd })
+    const as = script.zstd ? 'stored' : 'plain'
+    await readCopy(server, id, databaseId, order, (dump) => feed(script, dump), as)
     if (files) {
       const mark = `fill-${scratchId}`
       if (log?.target) {
@@ -248,26 +248,20 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       // That of a host's worker that was killed.
       await scripts.end(container, executionId)
       if (attempt > 1) await untilItAnswers(order, executionId)
-      const script = await scripts.open(container, order.script, executionId)
+      const zstd = order.compress ? 'output' : null
+      const script = await scripts.open(container, order.script, executionId, { zstd })
       const signal = cancellationSignal()
       try {
         script.stream.end()
-        const hash = createHash('sha256')
-        const report = { parts: 0, stored_bytes: 0, dump_bytes: 0 }
+        const digest = makeDigest()
+        const report = { parts: 0, stored_bytes: 0 }
         const send = makeQueue(sentAtOnce)
-        const hashed = async function* (chunks: AsyncIterable<Buffer>) {
-          for await (const chunk of chunks) {
-            hash.update(chunk)
-            report.dump_bytes += chunk.length
-            yield chunk
-          }
-        }
         const keep = async (chunks: AsyncIterable<Buffer>): Promise<void> => {
           let waiting: Promise<void>[] = []
           for await (const part of inParts(chunks)) {
             const index = report.parts++
             const sealed = sealPart(key, executionId, index, part)
-            report.stored_bytes += sealed.length
+            report.stored_bytes += lengthOf(sealed)
             const keepPart = () => api.keepPart(deployServerId, executionId, { attempt, index }, sealed)
             const sent = send(() => patiently(keepPart, { signal }))
             sent.catch(() => {}) // awaited below, unless another one fails first
@@ -278,15 +272,17 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
           }
           await Promise.all(waiting)
         }
-        if (order.compress) await pipeline(script.stream, hashed, createZstdCompress(), keep, { signal })
-        else await pipeline(script.stream, hashed, keep, { signal })
+        if (!order.compress) await pipeline(script.stream, digest.plain, keep, { signal })
+        else if (script.zstd) await pipeline(script.stream, digest.compressed, keep, { signal })
+        else await pipeline(script.stream, digest.plain, createZstdCompress(), keep, { signal })
         const { exit_code, errors } = await script.ended()
         if (exit_code !== 0) throw new BackupFailed(`the copy could not be written: ${lastOf(errors)}`)
         const counts = parseCounts(errors)
         await api.finish(deployServerId, executionId, {
           attempt,
           ...report,
-          sha256: hash.digest('hex'),
+          dump_bytes: digest.result().bytes,
+          sha256: digest.result().sha256,
           counts,
           base: parseBase(errors),
         })
@@ -330,6 +326,20 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
 
     /** Removes the scratch engine of an execution or a database. */
     removeScratchOnHost: (machineId: string, id: string): Promise<void> => scratch.remove(machineId, id),
+  }
+}
+
+/** Throws BackupDamaged. */
+function opened(
+  key: string,
+  id: string,
+  index: number,
+  { sealed, parts }: { sealed: Buffer[]; parts: number },
+): Buffer[] {
+  try {
+    return unsealPart(key, id, index, sealed)
+  } catch (error) {
+    throw new BackupDamaged(`part ${index + 1} of ${parts} is not as it was written`, error)
   }
 }
 

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import type { Duplex } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import type Docker from 'dockerode'
 import type { ContainerScripts, LabelledContainer } from '../copies.ts'
@@ -10,20 +12,41 @@ import { markName } from './task-commands.ts'
 
 const absent = 'keelson: no such container'
 const errorsAtMost = 4 * 1024 ** 2
+/** How a shell says that a program ended by SIGPIPE. */
+const pipeClosed = 141
+const broke = 'The connection into the container broke'
 
 // The machine's own client, because a connection to its engine does not survive the end of the input. What it says and how it
 // ends are in files, since the stream has only the output.
 const open = `
 said="/run/keelson-script-$2"
-rm -f "$said.exit"
+rm -f "$said.exit" "$said.errors" "$said.cut"
+how=$4
+[ -z "$how" ] || if command -v zstd >/dev/null; then echo yes; else how=; echo no; fi
 container=$(docker ps --quiet --filter "label=$1" | head -n 1)
 if [ -z "$container" ]; then
   echo '${absent}' >"$said.errors"
   echo 1 >"$said.exit"
   exit 0
 fi
-docker exec -i -e "${markName}=$2" "$container" /bin/sh -c "$3" 2>"$said.errors"
-echo $? >"$said.exit"
+run() { docker exec -i -e "${markName}=$2" "$container" /bin/sh -c "$3" 2>>"$said.errors"; }
+case $how in
+output)
+  { run "$@"; echo $? >"$said.exit"; } | zstd -q -c 2>>"$said.errors" || echo 1 >"$said.exit"
+  ;;
+input)
+  # A script that does not read to the end is no fault of the input.
+  { zstd -q -d -c 2>>"$said.errors"; read=$?; [ $read = 0 ] || [ $read = ${pipeClosed} ] || echo 1 >"$said.cut"; } | run "$@"
+  code=$?
+  [ ! -e "$said.cut" ] || code=1
+  rm -f "$said.cut"
+  echo $code >"$said.exit"
+  ;;
+*)
+  run "$@"
+  echo $? >"$said.exit"
+  ;;
+esac
 `
 
 const result = `
@@ -33,22 +56,45 @@ tail -c ${errorsAtMost} "$said.errors" 2>/dev/null
 rm -f "$said.exit" "$said.errors"
 `
 
+/** Reads a line, and leaves what follows in the stream. Throws EngineUnavailable. */
+async function firstLine(stream: Duplex): Promise<string> {
+  let bytes: Buffer = Buffer.alloc(0)
+  for (;;) {
+    const chunk = stream.read() as Buffer | null
+    if (chunk) bytes = Buffer.concat([bytes, chunk])
+    const end = bytes.indexOf('\n')
+    if (end >= 0) {
+      if (end + 1 < bytes.length) stream.unshift(bytes.subarray(end + 1))
+      return bytes.toString('utf8', 0, end)
+    }
+    if (chunk) continue
+    if (stream.readableEnded || stream.destroyed) throw new EngineUnavailable(broke)
+    const heard = new AbortController()
+    const { signal } = heard
+    // `once` fails with the stream.
+    await Promise.race(['readable', 'end', 'close'].map((event) => once(stream, event, { signal }))).finally(
+      () => heard.abort(),
+    )
+  }
+}
+
 const filterOf = ({ label: { name, value } }: LabelledContainer): string => `${name}=${value}`
 
 /** Runs scripts in containers of machines, with streams. */
 export const makeContainerScripts = (dial: DialMachine, pipe: PipeMachine): ContainerScripts => ({
-  async open(container, script, mark) {
-    const command = ['sh', '-c', open, 'sh', filterOf(container), mark, script]
+  async open(container, script, mark, { zstd } = { zstd: null }) {
+    const command = ['sh', '-c', open, 'sh', filterOf(container), mark, script, zstd ?? '']
     const stream = await pipe(container.machine_id, command)
     return {
       stream,
+      zstd: zstd !== null && (await firstLine(stream)) === 'yes',
       async ended() {
         const looking = await pipe(container.machine_id, ['sh', '-c', result, 'sh', mark])
         looking.end()
         const [first = '', ...rest] = (await text(looking)).split('\n')
         const errors = rest.join('\n')
         if (errors.includes(absent)) throw new InstanceNotRunning(container.label.value)
-        if (!/^\d+$/.test(first)) throw new EngineUnavailable('The connection into the container broke')
+        if (!/^\d+$/.test(first)) throw new EngineUnavailable(broke)
         return { exit_code: Number(first), errors }
       },
     }

@@ -1,5 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { readFile } from 'node:fs/promises'
 import { type Bench, cpuCores, onWorker, quoted, runBare } from './database-workers.ts'
 import { type Row, ratios } from './measure.ts'
 import { isEnded, type Stack } from './stack.ts'
@@ -40,7 +39,6 @@ export const databaseCopies = (stack: Stack): Promise<Row[]> =>
 async function copyRows(bench: Bench, type: keyof typeof tools): Promise<Row[]> {
   const { stack, path, shell } = bench
   const { fill, dump, restore } = tools[type]
-  await takeZstd(bench)
   const fields = { name: `copied-${type}`, type, memory_mib: memoryMib, cpu_cores: cpuCores }
   const { id } = await stack.finish('POST', `${path}/databases`, fields)
   const container = `$(docker ps -qf label=keelson.database=${id})`
@@ -128,9 +126,4 @@ async function stepsOf(stack: Stack, method: string, path: string, body?: object
       },
     }
   }
-}
-
-/** The worker's image has none. Its libraries are there: it is the same Debian. */
-async function takeZstd({ shell }: Bench): Promise<void> {
-  await shell('cat >/usr/bin/zstd; chmod +x /usr/bin/zstd; zstd --version', await readFile('/usr/bin/zstd'))
 }

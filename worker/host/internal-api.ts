@@ -1,4 +1,5 @@
-import { Readable } from 'node:stream'
+import type { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
 import { z } from 'zod'
 import {
   CodecKeys,
@@ -42,6 +43,7 @@ import { requestToken } from '../../lib/party-tokens.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { ToolCommand } from '../../lib/tool-protocol.ts'
 import type { Credential } from './enrolment.ts'
+import { exchange } from './large-bodies.ts'
 
 const answersWithinMs = 10_000
 /** A large file, over a slow line. */
@@ -72,10 +74,14 @@ export type InternalApi = ReturnType<typeof makeInternalApi>
 /** API calls of a host, signed with its key. All throw InternalApiFault. */
 export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential, 'hostId' | 'key'>) {
   /** Each request has a token of its own, also one that is sent again: the API takes a token once. */
-  async function ask(path: string, init: RequestInit, withinMs: number): Promise<Response> {
+  async function addressed(path: string, method: string): Promise<{ url: URL; token: string }> {
     const url = new URL(`/internal/v1/hosts/${hostId}/${path}`, apiUrl)
-    const asked = { method: init.method ?? 'GET', target: `${url.pathname}${url.search}` }
-    const token = await requestToken({ party: { kind: 'host', id: hostId }, key }, asked)
+    const asked = { method, target: `${url.pathname}${url.search}` }
+    return { url, token: await requestToken({ party: { kind: 'host', id: hostId }, key }, asked) }
+  }
+
+  async function ask(path: string, init: RequestInit, withinMs: number): Promise<Response> {
+    const { url, token } = await addressed(path, init.method ?? 'GET')
     return send(url, init, { token, withinMs })
   }
 
@@ -86,11 +92,21 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
     withinMs = answersWithinMs,
   ): Promise<z.infer<S>> => read(ask(path, init, withinMs), schema)
 
-  /** The bytes of an answer. */
-  async function open(path: string): Promise<Readable> {
-    const response = await ask(path, {}, readsWithinMs)
-    if (response.ok && response.body) return Readable.fromWeb(response.body)
-    throw await refusalOf(response)
+  /** Sends pieces of bytes, if any, and returns those of the answer. */
+  async function large(path: string, pieces: Uint8Array[] = []): Promise<Readable> {
+    const method = pieces.length ? 'POST' : 'GET'
+    const { url, token } = await addressed(path, method)
+    const type = pieces.length ? { 'content-type': partType } : {}
+    const headers = { authorization: `Bearer ${token}`, ...type }
+    const signal = AbortSignal.timeout(readsWithinMs)
+    const answer = await exchange(url, { method, headers, pieces, signal }).catch(away)
+    const { statusCode: status = 0 } = answer
+    if (status >= 200 && status < 300) return answer
+    throw await refusalOf(new Response(await text(answer).catch(away), { status }))
+  }
+
+  const sendLarge = async (path: string, pieces: Uint8Array[]): Promise<void> => {
+    await text(await large(path, pieces)).catch(away)
   }
 
   return {
@@ -170,7 +186,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       call('database-metrics', DatabaseMetricsOnHost),
 
     artifact: async (deployServerId: string, artifactId: string): Promise<Readable> =>
-      open(`${deployServer(deployServerId)}/artifacts/${encodeURIComponent(artifactId)}/archive`),
+      large(`${deployServer(deployServerId)}/artifacts/${encodeURIComponent(artifactId)}/archive`),
 
     builds: {
       build: async (deployServerId: string, buildId: string): Promise<BuildOnHost> =>
@@ -208,13 +224,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         deployServerId: string,
         executionId: string,
         { attempt, index }: { attempt: number; index: number },
-        part: Buffer,
-      ): Promise<void> => {
-        const path = `${execution(deployServerId, executionId)}/parts?attempt=${attempt}&index=${index}`
-        const body = new Uint8Array(part)
-        const init = { method: 'POST', headers: { 'content-type': partType }, body }
-        await call(path, z.undefined(), init, readsWithinMs)
-      },
+        part: Buffer[],
+      ): Promise<void> =>
+        sendLarge(`${execution(deployServerId, executionId)}/parts?attempt=${attempt}&index=${index}`, part),
 
       finish: async (deployServerId: string, executionId: string, report: DumpReport): Promise<void> => {
         const put = { ...post(report), method: 'PUT' }
@@ -234,7 +246,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         databaseId: string | null,
         index: number,
       ): Promise<Readable> =>
-        open(`${execution(deployServerId, executionId)}/parts/${index}${forDatabase(databaseId)}`),
+        large(`${execution(deployServerId, executionId)}/parts/${index}${forDatabase(databaseId)}`),
 
       segment: async (
         deployServerId: string,
@@ -242,7 +254,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         databaseId: string | null,
         name: string,
       ): Promise<Readable> =>
-        open(`${execution(deployServerId, executionId)}/segments/${name}${forDatabase(databaseId)}`),
+        large(`${execution(deployServerId, executionId)}/segments/${name}${forDatabase(databaseId)}`),
     },
 
     archives: {
@@ -259,9 +271,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         segment: Buffer,
       ): Promise<void> => {
         const query = new URLSearchParams({ name, ...(ticked_at === undefined ? {} : { ticked_at }) })
-        const path = `${archive(deployServerId, archiveId)}/segments?${query.toString()}`
-        const init = { method: 'POST', headers: { 'content-type': partType }, body: new Uint8Array(segment) }
-        await call(path, z.undefined(), init, readsWithinMs)
+        await sendLarge(`${archive(deployServerId, archiveId)}/segments?${query.toString()}`, [segment])
       },
     },
 
