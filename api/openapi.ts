@@ -147,6 +147,7 @@ function parametersOf(operation: Operation, schemas: Json): Json[] {
   }
   const idempotent =
     method === 'POST' &&
+    !operation.takes_no_key &&
     !(typeof permission === 'object' && ['anybody', 'hosts', 'runners'].includes(permission.for))
   const key = {
     name: 'Idempotency-Key',

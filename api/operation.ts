@@ -167,6 +167,8 @@ export interface Declaration<
   reads_secret?: true
   /** A separate limit per minute and address, for operations that invite guessing. */
   attempts_per_min?: number
+  /** It takes no Idempotency-Key: its work cannot be a part of a transaction that may run again. */
+  takes_no_key?: true
   /** What a request takes of what its tenant may have open at once. Default: by the answer, a socket or a stream. */
   lasts?: Lasting
   /**

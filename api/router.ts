@@ -202,6 +202,7 @@ function handlerOf(
     >[0]
     const key = method === 'POST' ? request.get('Idempotency-Key') : undefined
     if (!key || !owner) return operation.handle(input)
+    if (operation.takes_no_key) throw invalid('The operation takes no Idempotency-Key')
     const asked = [method, request.originalUrl, body ?? null, ...(revisions ? [revisions] : [])]
     return once(owner, checkKey(key), asked, () => operation.handle(input))
   }
@@ -308,13 +309,11 @@ function parseNothing(given: unknown, what: string, status: 400 | 422): undefine
 
 function checkKey(key: string): string {
   if (/^[\x21-\x7e]{1,255}$/.test(key)) return key
-  throw new Problem(
-    400,
-    'invalid_input',
-    'The request is invalid',
-    'Idempotency-Key must be 1 to 255 visible ASCII characters',
-  )
+  throw invalid('Idempotency-Key must be 1 to 255 visible ASCII characters')
 }
+
+const invalid = (detail: string): Problem =>
+  new Problem(400, 'invalid_input', 'The request is invalid', detail)
 
 function send(response: Response, status: number, answer: unknown): void {
   response.status(status)

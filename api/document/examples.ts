@@ -16,6 +16,7 @@ const instance = {
   nic: { subnet_id: id },
   vars: { config_vars: { LOG_LEVEL: 'info', GREETING: 'hello' } },
   disk: { disk_id: id, mount_path: '/data' },
+  exec: { command: ['sh', '-c', 'uname -r'], timeout_sec: 10 },
   database: { database_id: id, config_var: 'DATABASE_URL' },
 }
 
@@ -70,6 +71,7 @@ const compute = {
   attachContainerNic: instance.nic,
   setContainerConfigVars: instance.vars,
   attachContainerDisk: instance.disk,
+  execContainer: instance.exec,
   attachContainerDatabase: instance.database,
   createMicrovm: {
     name: 'worker',
@@ -87,6 +89,7 @@ const compute = {
   attachMicrovmNic: instance.nic,
   setMicrovmConfigVars: instance.vars,
   attachMicrovmDisk: instance.disk,
+  execMicrovm: instance.exec,
   attachMicrovmDatabase: instance.database,
   createVm: { name: 'bastion', image: 'debian-12', root_disk_gib: 10, ...instance.sizes },
   updateVm: { memory_mib: 2048 },
@@ -95,6 +98,7 @@ const compute = {
   rescheduleVm: instance.move,
   attachVmNic: instance.nic,
   attachVmDisk: instance.disk,
+  execVm: instance.exec,
   createDisk: { name: 'data', size_gib: 10, tags: { env: 'prod' } },
   updateDisk: { size_gib: 20 },
   migrateDisk: { target_host_id: id },

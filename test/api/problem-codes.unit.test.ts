@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs'
 import { expect, test } from '@jest/globals'
 import { internalCodes, problemCodes } from '../../api/document/problem-codes.ts'
 
-const sources = globSync(['api/**/*.ts', 'models/**/*.ts', 'lib/*.ts'], {
+const sources = globSync(['api/**/*.ts', 'models/**/*.ts', 'worker/host/consoles.ts', 'lib/*.ts'], {
   cwd: new URL('../..', import.meta.url),
   exclude: ['api/document/**'],
 }).map((file) => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8'))

@@ -11,6 +11,7 @@ import { type Operation, operation, socket, stream } from '../../operation.ts'
 import { join } from '../../sockets.ts'
 import { askHost, connectHost } from './data-plane.ts'
 import type { ShownInstance } from '../instances.ts'
+import { Command, instanceExec } from './exec.ts'
 import { outputOf, sendArchive } from './log-archive.ts'
 import { askLogs, Flag, logsQuery, sendLogs } from './logs.ts'
 import { MetricsQuery, MetricsView, metricsOf } from './metrics.ts'
@@ -79,8 +80,6 @@ const instanceMetrics = (shown: ShownInstance, { plural, kind: { title } } = sho
     },
   })
 
-const maxCommandBytes = 8192
-
 const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
   operation({
     method: 'GET',
@@ -90,12 +89,7 @@ const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
     params: byId,
     query: z.strictObject({
       command: z
-        .preprocess(
-          (given) => (typeof given === 'string' ? [given] : given),
-          z.array(z.string()).min(1).max(256),
-        )
-        .refine((words) => words.join('').length <= maxCommandBytes, `at most ${maxCommandBytes} characters`)
-        .refine((words) => !words.join('').includes('\0'), 'no NUL')
+        .preprocess((given) => (typeof given === 'string' ? [given] : given), Command)
         .default(shown.console.command)
         .describe('The command to run; repeat the parameter for each argument'),
       cols: ConsoleSize.shape.cols.default(80),
@@ -133,6 +127,6 @@ const instanceActivity = (shown: ShownInstance, { plural, kind: { title } } = sh
 
 /** The operations for logs, metrics, console and activity, for one kind of instance. */
 export const instanceObservation = (shown: ShownInstance): Operation[] =>
-  [instanceLogs, instanceLogArchive, instanceMetrics, instanceConsole, instanceActivity].map((of) =>
-    of(shown),
+  [instanceLogs, instanceLogArchive, instanceMetrics, instanceConsole, instanceExec, instanceActivity].map(
+    (of) => of(shown),
   )
