@@ -16,10 +16,9 @@ export async function markDispatched(ids: string[]): Promise<void> {
 const ago = (ms: number): Date => new Date(Date.now() - ms)
 
 /** Counts the accepted operations that are not yet in Temporal. */
-export async function countWaiting(): Promise<number> {
-  const count = (of: object) => Operation.countDocuments(of).setOptions(everyTenant)
-  return (await count({ undispatched: true })) + (await count({ held_in: { $exists: true } }))
-}
+export const countWaiting = async (): Promise<number> =>
+  (await count({ undispatched: true })) + (await count({ held_in: { $exists: true } }))
+const count = (of: object) => Operation.countDocuments(of).setOptions(everyTenant)
 
 /** Operations that were accepted more than `olderMs` ago and are not in Temporal, oldest first. */
 export const findUndispatched = (olderMs: number, limit: number): Promise<OperationDocument[]> =>

@@ -115,12 +115,10 @@ const stories: Record<string, Story> = {
       return accepted
     },
     middle: ({ id }) => eventually(async () => (await engine.withLabel('keelson.resource', id)).length > 0),
-    after: ({ id }, hasSucceeded) =>
-      hasSucceeded
-        ? expectContainer(id, 'running')
-        : eventually(async () => (await engine.withLabel('keelson.resource', id)).length === 0).then(
-            () => {},
-          ),
+    async after({ id }, hasSucceeded) {
+      if (hasSucceeded) return expectContainer(id, 'running')
+      await eventually(async () => (await engine.withLabel('keelson.resource', id)).length === 0)
+    },
   },
   stop: {
     before: async () => ({ id: (await tenant.containers.make()).id }),

@@ -69,7 +69,7 @@ test('what waits is cancelled and deleted without its turn', async () => {
   expect(await countOf(tenant, waiting)).toBeGreaterThan(0)
   await eventually(async () => (await countOf(tenant, { open: true })) === 0)
   const states = await Operation.find({ tenant_id: tenant.id, state: { $ne: 'succeeded' } }).lean()
-  expect(states.map(({ _id }) => _id).toSorted()).toEqual([cancelled?._id, deleted?._id].toSorted())
+  expect(new Set(states.map(({ _id }) => _id))).toEqual(new Set([cancelled?._id, deleted?._id]))
 })
 
 const roles: RoleName[] = ['worker', 'api', 'temporal', 'mongodb']
