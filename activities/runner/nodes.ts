@@ -41,7 +41,7 @@ export function makeNodesOnRunner(work: RunnerWork) {
       const following = nodes[passed + 1]
       // After a case, the run's workflow says what follows.
       const next = end.case !== null ? null : following ? { node: following.node } : output ? 'output' : null
-      const said = { case: end.case, output: end.output, tokens: await tokens.take(run), next } as const
+      const said = { case: end.case, output: end.output, tokens: await tokens.take(run, name), next } as const
       const turned = await api.turnNode(run, name, attempt, said, signal)
       if (turned.begun && !following) await giveOutput(run, turned.begun, signal)
       if (!turned.begun || !following)

@@ -88,8 +88,11 @@ export interface Tokens {
   say(run: string, token: RunToken): void
   /** Resolves when what was said until now is sent, or is lost. */
   sent(run: string): Promise<void>
-  /** What was said until now and is not sent, for a request that takes it along. */
-  take(run: string): Promise<RunToken[]>
+  /**
+   * What was said of a node until now and is not sent, for a request that takes it along. Other nodes' tokens stay: each
+   * node's come before its own end.
+   */
+  take(run: string, node: string): Promise<RunToken[]>
 }
 
 /** What a runner has for its nodes. */

@@ -71,12 +71,12 @@ describe('what a model says', () => {
   test('is taken along by a request, behind what is under way', async () => {
     const api = makeApi()
     const sender = makeTokenSender(api.send, bounds)
-    expect(await sender.take('run')).toEqual([])
+    expect(await sender.take('run', 'write')).toEqual([])
     sender.say('run', token('first'))
     const first = await api.batch(0)
     sender.say('run', token('second'))
     let isTaken = false
-    const taken = sender.take('run').then((tokens) => ((isTaken = true), tokens))
+    const taken = sender.take('run', 'write').then((tokens) => ((isTaken = true), tokens))
     await new Promise(setImmediate)
     expect(isTaken).toBe(false)
     first.answer.resolve()
@@ -84,6 +84,21 @@ describe('what a model says', () => {
     await sender.sent('run')
     sender.say('run', token('third'))
     expect((await api.batch(1)).tokens).toEqual([token('third')])
+  })
+
+  test('of another node is not taken along', async () => {
+    const api = makeApi()
+    const sender = makeTokenSender(api.send, bounds)
+    sender.say('run', token('one'))
+    sender.say('run', token('other', { node: 'read' }))
+    sender.say('run', token('more'))
+    expect(await sender.take('run', 'write')).toEqual([token('one'), token('more')])
+    expect(await sender.take('run', 'write')).toEqual([])
+    const sent = sender.sent('run')
+    const batch = await api.batch(0)
+    expect(batch.tokens).toEqual([token('other', { node: 'read' })])
+    batch.answer.resolve()
+    await sent
   })
 
   test('of several runs is sent of each', async () => {

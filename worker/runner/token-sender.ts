@@ -74,13 +74,20 @@ export function makeTokenSender(send: Send, { everyMs, batchBytes, mostBytes } =
       await batch?.sent.promise
     },
 
-    async take(run) {
-      if (underWay?.run === run) await underWay.batch.sent.promise
+    async take(run, node) {
+      while (underWay?.run === run) await underWay.batch.sent.promise // it may have the node's first ones
       const batch = waiting.get(run)
+      if (!batch) return []
+      const { its = [], others = [] } = Object.groupBy(batch.tokens, (one) =>
+        one.node === node ? 'its' : 'others',
+      )
+      batch.tokens = others
+      batch.bytes -= its.reduce((sum, { text }) => sum + Buffer.byteLength(text), 0)
+      if (others.length > 0) return its
       waiting.delete(run)
       urgent.delete(run)
-      batch?.sent.resolve()
-      return batch?.tokens ?? []
+      batch.sent.resolve()
+      return its
     },
   }
 }
