@@ -75,7 +75,7 @@ export function makeTokenSender(send: Send, { everyMs, batchBytes, mostBytes } =
     },
 
     async take(run, node) {
-      while (underWay?.run === run) await underWay.batch.sent.promise // it may have the node's first ones
+      if (underWay?.run === run) await underWay.batch.sent.promise // it may have the node's first ones
       const batch = waiting.get(run)
       if (!batch) return []
       const { its = [], others = [] } = Object.groupBy(batch.tokens, (one) =>
