@@ -209,7 +209,7 @@ describe('a login that is dead', () => {
     const { body } = await connectors.startOauth({ provider: 'gitlab', connector_id: id })
     const code = await logIn(String(body['authorize_url']))
     expect(await connectors.completeOauth({ code })).toMatchObject({
-      status: 201,
+      status: 200,
       body: { id, status: 'active', status_reason: null, version: 2 },
     })
     expect(await secretOf(tenant.id, id)).toMatchObject({ version: 2 })
