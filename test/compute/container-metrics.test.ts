@@ -241,7 +241,7 @@ describe('the record', () => {
     ['step_sec', 'step_sec=100000'],
     ['step_sec', `from=${ago(daySec)}&step_sec=10`],
     ['step_sec', `from=${ago(3 * daySec)}&to=${ago(3 * daySec - 3_600)}&step_sec=30`],
-    ['step_sec', 'from=0001-01-01T00:00:00Z'],
+    ['from', 'from=0001-01-01T00:00:00Z'],
     ['tail', 'tail=5'],
   ])('refuses %s in ?%s', async (pointer, query) => {
     const answer = await tenant.owner.ask('GET', pathOf(id, `?${query}`))
