@@ -50,7 +50,8 @@ export async function waitsInLine(operation: OperationDocument): Promise<boolean
  * Takes the oldest operation that waits in the line of `ended`, which makes room: it is to be started now. Null if none
  * waits.
  */
-export const nextInLine = (ended: Of): Promise<OperationDocument | null> => takeFrom(nameOf(ended))
+export const nextInLine = async (ended: Of): Promise<OperationDocument | null> =>
+  kinds.has(ended.resource_kind) ? takeFrom(nameOf(ended)) : null
 
 const takeFrom = (held_in: string): Promise<OperationDocument | null> =>
   Operation.findOneAndUpdate(

@@ -123,7 +123,7 @@ describe('a page', () => {
     expect(second).not.toHaveProperty('next_cursor')
     const other = await mine.owner.ask('GET', `${path}?${next}&order=asc`)
     expect(other).toMatchObject({ status: 400, body: { errors: [{ pointer: '/cursor' }] } })
-    // A cursor selects within the caller's tenant, whoever made it.
+    // A cursor of another tenant's list selects among the caller's own things alone.
     expect((await list(`${next}&q=c-`)).items.map(({ tenant_id }) => tenant_id)).not.toContain(mine.id)
   })
 

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, expect, jest, test } from '@jest/globals'
+import { afterEach, expect, jest, test } from '@jest/globals'
 import { readSettings } from '../../config.ts'
 import { Operation } from '../../models/operations.ts'
 import { eventually } from '../support/eventually.ts'
@@ -16,7 +16,6 @@ afterEach(async () => {
   await startAll()
   await removeTenants()
 })
-afterAll(startAll)
 
 const crowd = (tenant: TestTenant, count: number) =>
   Promise.all(Array.from({ length: count }, () => tenant.containers.create()))
