@@ -224,7 +224,7 @@ const ranMs = ({ State }: ContainerInspectInfo): number =>
   Date.parse(State.FinishedAt) - Date.parse(State.StartedAt)
 
 /** What the engine says if the process has ended in the middle of a call. */
-const hasEnded = /no such process|stopped process|has stopped|process (has )?already (finished|exited)/i
+const hasEnded = /no such process|stopped (process|container)|has stopped|process (has )?already (finished|exited)/i
 
 async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
@@ -277,7 +277,8 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
     )
     end = await endWithin(Math.max(0, watchedUntil - performance.now()))
     // The engine could not change what has ended, and a busy one tells of the end late.
-    if (refusal && !end && !(await isThere(init))) end = await endWithin(endToldWithinMs)
+    const isOver = refusal && (hasEnded.test(wordsOf(refusal)) || !(await isThere(init)))
+    if (isOver && !end) end = await endWithin(endToldWithinMs)
   }
   watch.abort()
 
