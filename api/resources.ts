@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import { acceptanceOf } from '../models/acceptance.ts'
 import type { Permission } from '../models/identity/roles.ts'
-import { mine, type ResourceDocument } from '../models/resources.ts'
+import { readMine, type ResourceDocument } from '../models/resources.ts'
 import { accepting, type Shown } from './accept.ts'
 import { byId } from './fields.ts'
 import { list } from './list.ts'
@@ -48,7 +48,7 @@ export function resourceOperations(shown: ShownResource) {
       summary: `Get a ${title}`,
       params: byId,
       responses: { 200: view },
-      handle: async ({ caller, params }) => toView(await mine(resource, caller, params.id)),
+      handle: async ({ caller, params }) => toView(await readMine(resource, caller, params.id)),
     }),
 
     delete: operation({

@@ -1,11 +1,11 @@
 import { type Model, Schema, type SchemaDefinition } from 'mongoose'
 import { newId } from '../lib/ids.ts'
 import { NameTaken, NotFound } from '../lib/problem.ts'
-import { isDuplicateKey } from './database.ts'
+import { isDuplicateKey, readOne } from './database.ts'
 import { schemaOptions } from './schemas.ts'
 import type { States } from './states.ts'
 import { countedByTenant } from './counters.ts'
-import { tenantScoped } from './tenant-scope.ts'
+import { maxTimeMS, tenantScoped } from './tenant-scope.ts'
 
 /** The fields of every resource. The API shows `_id` as `id`. */
 export interface ResourceDocument<State extends string = string> {
@@ -75,6 +75,17 @@ export async function mine<D extends ResourceDocument>(
   _id: string,
 ): Promise<D> {
   const document = await model.findOne({ _id, tenant_id }).lean()
+  if (!document) throw new NotFound(title)
+  return document as ResourceDocument as D
+}
+
+/** As `mine`, in half the time, and never part of a transaction: for what only shows it. */
+export async function readMine<D extends ResourceDocument>(
+  { model, title }: Resource<D>,
+  { tenant_id }: { tenant_id: string },
+  _id: string,
+): Promise<D> {
+  const document = await readOne(model, { _id, tenant_id }, { maxTimeMS })
   if (!document) throw new NotFound(title)
   return document as ResourceDocument as D
 }

@@ -7,7 +7,7 @@ import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { needStoreRoom, StoreFull } from '../store-room.ts'
 import { tenantScoped } from '../tenant-scope.ts'
-import { durable, inMemory, insert, type Statement, update } from './commands.ts'
+import { durable, inMemory, insert, type Statement, update } from '../commands.ts'
 
 /**
  * The answer to one call of a workflow's run, so that a step of the run that is repeated does not pay for it again. `open`: a

@@ -4,7 +4,7 @@ import { isDuplicateKey } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import type { Purpose } from './purposes.ts'
-import { type Concern, durable, inMemory, type Statement, update, type Written } from './commands.ts'
+import { type Concern, durable, inMemory, type Statement, update, type Written } from '../commands.ts'
 
 /**
  * The tokens that calls of one purpose, or of one tenant in one month, have taken. A call reserves the most that it may

@@ -1,6 +1,6 @@
 import { everyTenant } from '../tenant-scope.ts'
 import { type CallEnd, inLedgers, LlmCall, type NewCall, openRecord } from './calls.ts'
-import { durable, inMemory, insert, type Statement, update } from './commands.ts'
+import { durable, inMemory, insert, type Statement, update } from '../commands.ts'
 import { reserve, reserveAgain, type Reservation, settle } from './ledgers.ts'
 import { tokensOf } from './prices.ts'
 

@@ -1,6 +1,6 @@
 import { Connector, type ConnectorDocument } from '../connectors/connectors.ts'
 import { Tenant, type TenantDocument } from '../identity/tenants.ts'
-import { aggregate } from './commands.ts'
+import { aggregate } from '../commands.ts'
 
 export type CallingTenant = Pick<TenantDocument, '_id' | 'status' | 'limits'>
 

@@ -1,7 +1,8 @@
 import mongoose from 'mongoose'
 
-// MongoDB's own commands, for what each call of a model asks of it. A command takes some two thirds of the CPU time of the
-// driver's method, and half of mongoose's, and the answer to a write names the election.
+// MongoDB's own commands, for what each request and each call of a model asks of it. A command takes some two thirds of the CPU
+// time of the driver's method, and half of mongoose's, and the answer to a write names the election. None is part of a
+// transaction.
 
 /** In the primary's memory. A crash of MongoDB takes away what is not in the journal yet: 100 ms at most. */
 export const inMemory = { w: 1, j: false }
@@ -40,14 +41,34 @@ export const update = async (
   writeConcern: Concern,
 ): Promise<Written> => (updates.length ? write({ update: collection, updates, writeConcern }) : nothing)
 
+/** The first document that the filter finds; null if there is none. */
+export async function findOne<D>(
+  collection: string,
+  filter: object,
+  bounds: { maxTimeMS?: number } = {},
+): Promise<D | null> {
+  const { cursor } = await command<Batch<D>>({
+    find: collection,
+    filter,
+    limit: 1,
+    singleBatch: true,
+    ...bounds,
+  })
+  return cursor.firstBatch[0] ?? null
+}
+
 /** The documents of an aggregation, which must be few. */
 export async function aggregate<D>(collection: string, pipeline: object[]): Promise<D[]> {
-  const { cursor } = await command<{ cursor: { firstBatch: D[] } }>({
+  const { cursor } = await command<Batch<D>>({
     aggregate: collection,
     pipeline,
     cursor: {},
   })
   return cursor.firstBatch
+}
+
+interface Batch<D> {
+  cursor: { firstBatch: D[] }
 }
 
 interface Answer {
