@@ -293,9 +293,9 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
   }
 }
 
-/** Marks the operation as running. Null if it is closed: the workflow must then do nothing. */
+/** Marks the operation as running, unless it is closed, and returns it. Null: it is gone. */
 export async function beginOperation(id: string): Promise<OperationDocument | null> {
-  return Operation.findOneAndUpdate(
+  const begun = await Operation.findOneAndUpdate(
     { _id: id, open: true },
     [
       { $set: { state: 'running', started_at: { $ifNull: ['$started_at', '$$NOW'] } } },
@@ -305,6 +305,7 @@ export async function beginOperation(id: string): Promise<OperationDocument | nu
   )
     .setOptions(everyTenant)
     .lean()
+  return begun ?? findOperation(id)
 }
 
 /** Records the current step, in plain words for users. */

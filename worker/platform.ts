@@ -110,7 +110,7 @@ const worker = await Worker.create({
       images: { sqlite: settings.KEELSON_RAG_IMAGE, pgvector: settings.KEELSON_RAG_PGVECTOR_IMAGE },
     }),
     ...makeAiDeploymentActivities({ image: settings.KEELSON_RUNNER_IMAGE }),
-    ...makeAiRunActivities({ log }),
+    ...makeAiRunActivities({ client, log }),
     ...makeAiRunEndActivities({ client }),
     ...makeAiWaitActivities({ client }),
     ...makeAiValueActivities(),
