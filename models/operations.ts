@@ -13,6 +13,7 @@ import { forgetActivity } from './activity.ts'
 import { countedByTenant } from './counters.ts'
 import { afterCommit, transaction } from './database.ts'
 import { needUnmanaged } from './managed.ts'
+import { noteEnd } from './operation-feed.ts'
 import {
   documentOptions,
   idField,
@@ -359,6 +360,7 @@ export async function endOperation(id: string, ending: Ending): Promise<Operatio
       $set: { status_reason: error?.detail ?? error?.title ?? null, ...settled, operation_id: null },
     })
     await comesToRest?.({ _id: operation.resource_id, tenant_id: operation.tenant_id })
+    await noteEnd(operation, ending)
     return operation
   })
 }
