@@ -8,6 +8,37 @@ import { cancelOperation, startOperation } from '../workflows/starters.ts'
 /** The result of a successful operation: the resource's status and changed fields, or its deletion. */
 export type Outcome = { status: string; [field: string]: unknown } | 'deleted'
 
+/** How an operation or a run has ended. `code`: that of its error. */
+export interface Ended {
+  state: 'succeeded' | 'failed' | 'cancelled'
+  code: string | null
+}
+
+/**
+ * How an operation or a run stands when its workflow begins. A cancel may have come before the workflow: Temporal is told of it,
+ * since it takes no other end as a cancel.
+ */
+export async function standingOf(
+  client: Client,
+  workflowId: string,
+  of: { open?: true; state: string; cancel_requested_at: Date | null; error: { code: string } | null },
+): Promise<{ cancelled: boolean; ended: Ended | null }> {
+  const cancelled = of.open ? of.cancel_requested_at !== null : of.state === 'cancelled'
+  if (cancelled) await cancelOperation(client, workflowId)
+  return {
+    cancelled,
+    ended: of.open ? null : { state: of.state as Ended['state'], code: of.error?.code ?? null },
+  }
+}
+
+interface Begun {
+  resource_id: string
+  input: Record<string, unknown>
+  before: string
+  supersedes: string | null
+  cancelled: boolean
+}
+
 /** The activities with which a workflow begins and closes its operation. */
 export function makeOperationActivities({ client }: { client: Client }) {
   /** Closes the operation, and starts the next one of its line. What is not started here, the dispatcher starts. */
@@ -18,23 +49,19 @@ export function makeOperationActivities({ client }: { client: Client }) {
   }
 
   return {
-    async beginOperation(id: string): Promise<{
-      resource_id: string
-      input: Record<string, unknown>
-      before: string
-      supersedes: string | null
-      cancelled: boolean
-    } | null> {
+    /** `ended`: it has ended, and its workflow has nothing to do. Null: it is gone. */
+    async beginOperation(id: string): Promise<Begun | { ended: Ended } | null> {
       const begun = await operations.beginOperation(id)
-      return (
-        begun && {
-          resource_id: begun.resource_id,
-          input: begun.input,
-          before: begun.before.status ?? 'creating',
-          supersedes: begun.supersedes,
-          cancelled: begun.cancel_requested_at !== null,
-        }
-      )
+      if (!begun) return null
+      const { cancelled, ended } = await standingOf(client, begun.workflow_id, begun)
+      if (ended) return { ended }
+      return {
+        resource_id: begun.resource_id,
+        input: begun.input,
+        before: begun.before.status ?? 'creating',
+        supersedes: begun.supersedes,
+        cancelled,
+      }
     },
 
     noteStep: operations.noteStep,

@@ -96,6 +96,8 @@ export interface AttachedNic {
   namespace: string
   /** The tap's name in `namespace`, or the interface's name in the member's namespace. */
   device: string
+  /** This member had the NIC and had lost it. Never true for a tap. */
+  restored: boolean
 }
 
 export interface KnownInVpc {

@@ -286,6 +286,16 @@ export const ObservedPath = z.strictObject({
 })
 export type ObservedPath = z.infer<typeof ObservedPath>
 
+/** A NIC that a running instance had lost, and that its host attached again. */
+export const RestoredNic = z.strictObject({
+  kind: z.literal('nic'),
+  id: z.string(),
+  state: z.literal('restored'),
+  instance_id: z.string(),
+  at: z.iso.datetime(),
+})
+export type RestoredNic = z.infer<typeof RestoredNic>
+
 /** The complete VPC state of a host. The host removes everything else. */
 export const HostNetworks = z.object({
   version: z.string(),

@@ -82,6 +82,13 @@ export interface StartableRun {
 /** Temporal notices a killed worker after this time; a workflow task takes milliseconds. */
 export const workflowTaskTimeout = '5 s'
 
+/** The message of the failure of a workflow whose operation or run has failed with this code. */
+export const failureMessage = (code: string): string => `failed: ${code}`
+
+/** Whether the failure of a workflow tells only what is recorded, and is no fault of the platform. */
+export const isRecordedFailure = (message: string): boolean =>
+  message.startsWith('failed: ') && message !== failureMessage('internal')
+
 /** `container`, `create` → `createContainer`; `container`, `attach_disk` → `attachDiskContainer`. */
 export function workflowType({
   resource_kind: kind,

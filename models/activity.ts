@@ -4,7 +4,7 @@ import { keepFor } from './retention.ts'
 import { schemaOptions } from './schemas.ts'
 import { tenantScoped } from './tenant-scope.ts'
 
-/** An event on a resource that no user requested, such as a repair by the reconciler. */
+/** What happened to a resource: its creation, a failed operation, or what no user requested, such as a repair. */
 export interface ActivityDocument {
   _id: string
   tenant_id: string
@@ -61,6 +61,12 @@ export async function noteActivity(event: Event): Promise<void> {
   }
   await Activity.create({ ...event, time, first_time: time, count: 1 })
   await trim(feed)
+}
+
+/** Adds the first event of a feed. What has come before it, such as a gap in the output, stays beside it. */
+export async function noteFirst(event: Event): Promise<void> {
+  const time = new Date()
+  await Activity.create([{ ...event, time, first_time: time, count: 1 }])
 }
 
 /** Adds an event once, however often a host tells of it by this key. */

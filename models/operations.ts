@@ -13,6 +13,7 @@ import { forgetActivity } from './activity.ts'
 import { countedByTenant } from './counters.ts'
 import { afterCommit, transaction } from './database.ts'
 import { needUnmanaged } from './managed.ts'
+import { noteEnd } from './operation-feed.ts'
 import {
   documentOptions,
   idField,
@@ -293,9 +294,9 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
   }
 }
 
-/** Marks the operation as running. Null if it is closed: the workflow must then do nothing. */
+/** Marks the operation as running, unless it is closed, and returns it. Null: it is gone. */
 export async function beginOperation(id: string): Promise<OperationDocument | null> {
-  return Operation.findOneAndUpdate(
+  const begun = await Operation.findOneAndUpdate(
     { _id: id, open: true },
     [
       { $set: { state: 'running', started_at: { $ifNull: ['$started_at', '$$NOW'] } } },
@@ -305,6 +306,7 @@ export async function beginOperation(id: string): Promise<OperationDocument | nu
   )
     .setOptions(everyTenant)
     .lean()
+  return begun ?? findOperation(id)
 }
 
 /** Records the current step, in plain words for users. */
@@ -358,6 +360,7 @@ export async function endOperation(id: string, ending: Ending): Promise<Operatio
       $set: { status_reason: error?.detail ?? error?.title ?? null, ...settled, operation_id: null },
     })
     await comesToRest?.({ _id: operation.resource_id, tenant_id: operation.tenant_id })
+    await noteEnd(operation, ending)
     return operation
   })
 }

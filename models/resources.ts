@@ -39,11 +39,17 @@ export interface Resource<D extends ResourceDocument = ResourceDocument, Verb ex
    * the operations on it: that of the operator who started the last one.
    */
   of_platform: boolean
+  /** What its operations tell its activity feed, if it has one. */
+  feed: readonly FeedEvent[]
   /** Runs in the transaction that ends an operation on the resource, if other records must be settled with it. */
   comesToRest?: (resource: { _id: string; tenant_id: string }) => Promise<void>
   /** Throws a 409 while another record needs this one. Runs in the transaction that accepts the deletion. */
   mayDelete(this: void, document: D): Promise<void>
 }
+
+/** It was created; an operation on it failed. */
+export type FeedEvent = 'created' | 'failed'
+export const wholeFeed: readonly FeedEvent[] = ['created', 'failed']
 
 const kinds = new Map<string, Resource>()
 
@@ -52,7 +58,7 @@ export function defineResource<D extends ResourceDocument, Verb extends string>(
   kind: string,
   model: Model<D>,
   states: States<D['status'], Verb>,
-  more: Partial<Pick<Resource, 'title' | 'of_platform' | 'comesToRest'>> = {},
+  more: Partial<Pick<Resource, 'title' | 'of_platform' | 'feed' | 'comesToRest'>> = {},
 ): Resource<D, Verb> {
   const common = model as unknown as Model<ResourceDocument>
   const resource: Resource<D, Verb> = {
@@ -61,6 +67,7 @@ export function defineResource<D extends ResourceDocument, Verb extends string>(
     model: common,
     states,
     of_platform: false,
+    feed: [],
     mayDelete: async () => {},
     ...more,
   }

@@ -15,6 +15,7 @@ import type { OperationActivities, Outcome } from '../activities/operations.ts'
 import { workflowTaskTimeout } from '../lib/operation-workflows.ts'
 import type { ProblemDocument } from '../lib/problem.ts'
 import { type CarryOut, makeCarryOut } from './carry-out.ts'
+import { endAs } from './ends.ts'
 
 // Two kinds of steps.
 // A local activity is a short read or write of MongoDB: one or two queries, or one transaction. The workflow's own
@@ -93,7 +94,8 @@ interface Continued {
 
 /**
  * Makes a workflow of the story of one operation: takes the operation up, runs the steps, undoes them last
- * first when one fails or it is cancelled, and records the end. A story never touches the operation itself.
+ * first when one fails or it is cancelled, and records the end, which is then the workflow's own. A story never touches the
+ * operation itself.
  */
 export const durable =
   <Input = Record<string, never>>(story: (work: Work<Input>) => Promise<Outcome>, rules: Rules = {}) =>
@@ -103,6 +105,7 @@ export const durable =
   ): Promise<void> => {
     const operation = await CancellationScope.nonCancellable(() => records.beginOperation(operationId))
     if (!operation) return
+    if ('ended' in operation) return endAs(operation.ended)
 
     const undos: (() => Promise<unknown>)[] = []
     const undo: Work<Input>['undo'] = (step) => undos.push(step)
@@ -148,18 +151,21 @@ export const durable =
       await CancellationScope.nonCancellable(() => records.operationSucceeded(operationId, outcome))
     } catch (error) {
       if (error instanceof ContinueAsNew) throw error
-      await CancellationScope.nonCancellable(async () => {
+      const end = await CancellationScope.nonCancellable(async () => {
         if (undos.length) progress('cleaning up')
         const left = await runAll(undos.toReversed())
         const ending = isCancellation(error) ? 'cancelled' : 'failed'
         const goesBack = ending === 'cancelled' && rules.cancelRestores
         const after = (ending === 'cancelled' && rules.onCancel) || rules.onFailure
         const status = left.length ? 'error' : goesBack ? null : (after ?? null)
-        await records.operationFailed(operationId, ending, problemOf(error, left), status)
+        const shown = problemOf(error, left)
+        await records.operationFailed(operationId, ending, shown, status)
+        return { state: ending, code: shown.code } as const
       })
-      return
+      return endAs(end)
     }
     await runAll(later)
+    endAs({ state: 'succeeded', code: null })
   }
 
 type Workflow = (operationId: string, continued?: Continued) => Promise<void>

@@ -1,18 +1,49 @@
 import type { WorkflowInterceptors } from '@temporalio/workflow'
+import { aiWords } from './words/ai.ts'
+import { deployWords } from './words/deploy.ts'
+import { hostWords } from './words/hosts.ts'
+import { operationWords } from './words/operations.ts'
+import { resourceWords } from './words/resources.ts'
 
-/** Gives every activity a summary for the Temporal UI: `runContainer` becomes "Run container". */
+const words = { ...operationWords, ...resourceWords, ...hostWords, ...deployWords, ...aiWords }
+
+/**
+ * The activities of a worker, each of which has words for its summary: one without does not compile. Add them to
+ * `workflows/words/`.
+ */
+export const inWords = <Activities extends object>(
+  activities: Activities & Record<Exclude<keyof Activities, keyof typeof words>, 'has no words'>,
+): Activities => activities
+
+/** Gives every activity a summary for the Temporal UI: "Run container 019… on host 019…". */
 export const interceptors = (): WorkflowInterceptors => ({
   outbound: [
     {
       scheduleActivity: (input, next) =>
-        next({ ...input, options: { summary: inWords(input.activityType), ...input.options } }),
+        next({ ...input, options: { ...input.options, summary: summaryOf(input) } }),
       scheduleLocalActivity: (input, next) =>
-        next({ ...input, options: { summary: inWords(input.activityType), ...input.options } }),
+        next({ ...input, options: { ...input.options, summary: summaryOf(input) } }),
     },
   ],
 })
 
-function inWords(name: string): string {
-  const words = name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
-  return words.charAt(0).toUpperCase() + words.slice(1)
+// Temporal takes 400 bytes, with what encrypting adds.
+const longest = 200
+
+/** What the activity does, in the words of its caller if there are any. */
+export function summaryOf({
+  activityType,
+  args,
+  options: { summary, taskQueue },
+}: {
+  activityType: string
+  args: unknown[]
+  options: { summary?: string; taskQueue?: string }
+}): string {
+  const say = (words as unknown as Record<string, ((...args: unknown[]) => string) | undefined>)[activityType]
+  const what = summary ?? say?.(...args) ?? activityType
+  const host = taskQueue?.startsWith('host-') ? ` on host ${taskQueue.slice('host-'.length)}` : ''
+  return what.length + host.length > longest
+    ? `${what.slice(0, longest - host.length)} …${host}`
+    : what + host
 }

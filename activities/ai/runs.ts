@@ -16,6 +16,7 @@ import {
 } from '../../models/ai/runs.ts'
 import type { Client } from '@temporalio/client'
 import { cancelOperation } from '../../workflows/starters.ts'
+import { type Ended, standingOf } from '../operations.ts'
 
 /** Of one node that does more than evaluate expressions. */
 export interface Attempts {
@@ -49,12 +50,14 @@ export interface Waits {
 }
 
 /** Short reads and writes of MongoDB, by which the workflow of a run keeps its records. */
-export const makeAiRunActivities = ({ log }: { log: Logger }) => ({
-  /** Null: the run has ended, and the workflow must do nothing. */
-  async beginAiRun(id: string): Promise<RunToCarryOut | null> {
+export const makeAiRunActivities = ({ client, log }: { client: Client; log: Logger }) => ({
+  /** `ended`: it has ended, and its workflow has nothing to do. Null: it is gone. */
+  async beginAiRun(id: string): Promise<RunToCarryOut | { ended: Ended } | null> {
     const begun = await beginRun(id)
     if (!begun) return null
-    const { _id, tenant_id, workflow_id, deployment_id, cancel_requested_at } = begun
+    const { _id, tenant_id, workflow_id, deployment_id, status } = begun
+    const { cancelled, ended } = await standingOf(client, runWorkflowId(_id), { ...begun, state: status })
+    if (ended) return { ended }
     const { nodes, budget } = await specOfRun(begun)
     return {
       run: { _id, tenant_id, workflow_id },
@@ -69,7 +72,7 @@ export const makeAiRunActivities = ({ log }: { log: Logger }) => ({
       waits: waitsOf(nodes),
       rows: true,
       wall_sec: budget.wall_sec,
-      cancelled: cancel_requested_at !== null,
+      cancelled,
     }
   },
 

@@ -4,7 +4,7 @@ import { type FoundInstance, type InstanceEngine, isMachine } from '../../driver
 import { isProcessOf } from '../../drivers/linux/cgroups.ts'
 import type { MachineAttachments, MachineLifecycle, MachineNic } from '../../drivers/machines.ts'
 import type { AttachedNic, NetworkDriver, NicSpec } from '../../drivers/networks.ts'
-import type { HostNetworks } from '../../lib/host-protocol.ts'
+import type { HostNetworks, RestoredNic } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeNamedQueues, makeQueue, mapAtOnce } from '../../lib/queue.ts'
 
@@ -34,6 +34,9 @@ interface Applied {
   text: string
 }
 
+/** A report may not arrive. What was restored is in all reports of this time, and noted once. */
+const toldForMs = 600_000
+
 // Each step runs programs one after another, so more than this would only share the cores.
 const stepsAtOnce = 2 * availableParallelism()
 
@@ -52,6 +55,8 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
   const nics = new Map<string, Applied>()
   const paths = new Map<string, string>()
   let seen = new Map<string, FoundInstance>()
+  /** By NIC. */
+  const restored = new Map<string, RestoredNic>()
   let version: string | null = null
   let runs = 0
   const fetching = makeQueue()
@@ -210,10 +215,12 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
 
   async function attach(nic: HostNic, into: NicSpec['into']): Promise<AttachedNic> {
     const spec = specOf(nic, into)
-    const { vpc_id } = nic
+    const { id, instance_id, vpc_id } = nic
     nics.set(nic.id, { vpc_id, text: '' })
     const attached = await inSlot(vpc_id, () => driver.attachNic(spec))
     nics.set(nic.id, { vpc_id, text: JSON.stringify(spec) })
+    if (attached.restored)
+      restored.set(id, { kind: 'nic', id, state: 'restored', instance_id, at: new Date().toISOString() })
     return attached
   }
 
@@ -247,7 +254,8 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
         const { id, mac_address, ip_address, default_route } = nic
         const [, length] = subnet?.cidr.split('/') ?? []
         const at = { prefix_length: Number(length), gateway_ip: subnet?.gateway_ip ?? '' }
-        taps.push({ id, mac_address, ip_address, default_route, ...at, ...(await attach(nic, 'tap')) })
+        const { namespace, device } = await attach(nic, 'tap')
+        taps.push({ id, mac_address, ip_address, default_route, ...at, namespace, device })
       }
       return taps
     },
@@ -273,6 +281,13 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     /** Which paths of this host reach their targets. */
     lookAlongPaths: (): Promise<{ id: string; reaches: boolean }[]> =>
       mapAtOnce(now.paths, stepsAtOnce, async ({ id }) => ({ id, reaches: await driver.pathReaches(id) })),
+
+    /** NICs that running instances had lost, and have again since some minutes at most. */
+    restored(): RestoredNic[] {
+      for (const { id, at } of restored.values())
+        if (Date.now() - Date.parse(at) > toldForMs) restored.delete(id)
+      return [...restored.values()]
+    },
 
     /** Takes the instances that run here, and moves NICs to the namespaces of restarted ones. */
     async look(found: FoundInstance[]): Promise<void> {

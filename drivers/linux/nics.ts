@@ -36,6 +36,7 @@ export async function attach(host: Host, spec: NicSpec): Promise<AttachedNic> {
   if (member !== null) await mustBeApart(host, member)
 
   const before = await records.nic(spec.id)
+  const wasHere = JSON.stringify(before) === JSON.stringify(spec)
   if (before && before.subnet_id !== spec.subnet_id) {
     await detach(host, spec.id)
     links = await look()
@@ -43,15 +44,15 @@ export async function attach(host: Host, spec: NicSpec): Promise<AttachedNic> {
   await records.saveNic(spec)
   if (member === null) {
     await batch('ip', namespace, tapLines(host, spec, links, bridge))
-    return { namespace, device: name }
+    return { namespace, device: name, restored: false }
   }
-  const device = await attachToMember(host, spec, member, {
+  const { device, isNew } = await attachToMember(host, spec, member, {
     subnet,
     links,
     bridge,
     prefix: cidr.prefix,
   })
-  return { namespace, device }
+  return { namespace, device, restored: isNew && wasHere }
 }
 
 /** See NetworkDriver.detachNic. Deleting one end also deletes the other. */
@@ -102,7 +103,12 @@ type Member = string | { pid: number }
 const memberOf = ({ into }: NicSpec): Member | null =>
   into === 'tap' ? null : 'namespace' in into ? into.namespace : into
 
-async function attachToMember(host: Host, spec: NicSpec, member: Member, place: Place): Promise<string> {
+async function attachToMember(
+  host: Host,
+  spec: NicSpec,
+  member: Member,
+  place: Place,
+): Promise<{ device: string; isNew: boolean }> {
   const { names, mtu } = host
   const namespace = names.vpc(place.subnet.vpc_id)
   const { links: theirs, routes } = await lookAt(member)
@@ -132,7 +138,7 @@ async function attachToMember(host: Host, spec: NicSpec, member: Member, place: 
   }
   await batch('ip', namespace, [...lines, ...portLines(host, spec, there ? port : undefined, place.bridge)])
   await batch('ip', member, memberLines(host, spec, { there, device, routes, ...place }))
-  return device
+  return { device, isNew: !there }
 }
 
 /** Lines for the member's namespace. */

@@ -214,9 +214,9 @@ export const runsBefore = (
     .limit(limit)
     .lean()
 
-/** Marks the run as running. Null if it has ended: the workflow must then do nothing. */
-export const beginRun = (_id: string): Promise<RunSummary | null> =>
-  AiRun.findOneAndUpdate(
+/** Marks the run as running, unless it has ended, and returns it. Null: it is gone. */
+export async function beginRun(_id: string): Promise<RunSummary | null> {
+  const begun = await AiRun.findOneAndUpdate(
     { _id, open: true },
     [
       { $set: { status: 'running', started_at: { $ifNull: ['$started_at', '$$NOW'] } } },
@@ -226,6 +226,8 @@ export const beginRun = (_id: string): Promise<RunSummary | null> =>
   )
     .setOptions(everyTenant)
     .lean()
+  return begun ?? AiRun.findOne({ _id }, withoutInput).setOptions(everyTenant).lean()
+}
 
 export type RunEnding =
   | { status: 'succeeded' }

@@ -4,7 +4,7 @@ import { type Binding, unbound } from '../../lib/ports.ts'
 import { accepts, begin, type By, create } from '../acceptance.ts'
 import { sizeOf } from '../identity/tenants.ts'
 import type { Accepted } from '../operations.ts'
-import { defineResource, resourceSchema } from '../resources.ts'
+import { defineResource, resourceSchema, wholeFeed } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 import {
   attaching,
@@ -88,7 +88,7 @@ const schema = resourceSchema<ContainerDocument>(
 schema.index({ host_id: 1 })
 
 export const Container = mongoose.model<ContainerDocument>('Container', schema)
-export const containerResource = defineResource('container', Container, containerStates)
+export const containerResource = defineResource('container', Container, containerStates, { feed: wholeFeed })
 
 /** What a host needs to run a container. */
 export type PlacedContainer = ContainerSpec & PlacedSpec

@@ -4,7 +4,13 @@ import type { PlacedKindName } from '../../lib/host-protocol.ts'
 import { InvalidInput } from '../../lib/problem.ts'
 import type { By } from '../acceptance.ts'
 import { diskSize, type Size, sizeOf } from '../identity/tenants.ts'
-import { defineResource, type Resource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import {
+  defineResource,
+  type Resource,
+  type ResourceDocument,
+  resourceSchema,
+  wholeFeed,
+} from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, type States, states } from '../states.ts'
@@ -99,6 +105,7 @@ export function defineMachine<D extends MachineDocument, Verb extends string>(
   const model = mongoose.model<D>(kind === 'vm' ? 'Vm' : 'Microvm', schema)
   const resource = defineResource(kind, model, table, {
     title,
+    feed: wholeFeed,
     async comesToRest({ _id, tenant_id }) {
       const machine = await model.findOne({ _id, tenant_id }).lean<D>()
       if (machine) await shrink(_id, tenant_id, sizeOfMachine(machine))

@@ -97,8 +97,18 @@ async function recordRunning(one: Instance, seen: ObservedInstance): Promise<voi
   if (restart_count > instance.restart_count) {
     const message = `The ${kind.title} ended, and its restart policy started it again`
     await note(instance, 'restarted', message, seen)
+  } else if (recorded && isNewRun(instance, seen)) {
+    const message = `The ${kind.title} was started again with its engine or its machine`
+    await note(instance, 'restarted', message, seen)
   }
 }
+
+// The start of a run that its host has read twice may differ by less.
+const sameRunMs = 1_000
+
+/** Whether it runs since later than is recorded: neither an operation nor its restart policy has started it. */
+const isNewRun = ({ started_at: before }: InstanceDocument, { started_at }: ObservedInstance): boolean =>
+  before !== null && started_at !== null && Date.parse(started_at) - before.getTime() > sameRunMs
 
 /** What a crash loop, or its end, changes in the record; null: nothing. */
 function loopOf({ instance, kind }: Instance, seen: ObservedInstance): object | null {

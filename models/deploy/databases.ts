@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { NotFound } from '../../lib/problem.ts'
-import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { defineResource, mine, type ResourceDocument, resourceSchema, wholeFeed } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
@@ -134,7 +134,7 @@ const schema = resourceSchema<DatabaseDocument>(
 )
 schema.index({ deploy_server_id: 1 })
 export const Database = mongoose.model<DatabaseDocument>('Database', schema)
-export const databaseResource = defineResource('database', Database, databaseStates)
+export const databaseResource = defineResource('database', Database, databaseStates, { feed: wholeFeed })
 
 /** Also of the volumes that are kept when a database is deleted. */
 export const credentialsContext = (id: string): string => `databases.credentials:${id}`

@@ -9,7 +9,7 @@ import { transaction } from '../database.ts'
 import { lockParent, type ParentDocument, parentFields } from '../parents.ts'
 import { type By, create } from '../acceptance.ts'
 import type { Accepted } from '../operations.ts'
-import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { defineResource, type ResourceDocument, resourceSchema, wholeFeed } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
@@ -105,6 +105,7 @@ schema.index({ 'nodes.lost_at': 1 })
 schema.index({ 'nodes.resting': 1 })
 export const DeployServer = mongoose.model<DeployServerDocument>('DeployServer', schema)
 export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates, {
+  feed: wholeFeed,
   // In the transaction that makes it ready, so that a ready deploy server has credentials.
   async comesToRest({ _id, tenant_id }) {
     if (await DeployServer.exists({ _id, tenant_id, status: 'ready' }))

@@ -70,7 +70,8 @@ schema.index({ renews_at: 1 }, { partialFilterExpression: { renews_at: { $type: 
 schema.index({ not_after: 1 })
 export const Certificate = mongoose.model<CertificateDocument>('Certificate', schema)
 export const certificateResource = defineResource('certificate', Certificate, certificateStates, {
-  comesToRest: noteFailure,
+  feed: ['created'],
+  comesToRest: noteFailure, // tells the feed, too
 })
 
 const contextOf = (tenantId: string): string => `certificates.private_key:${tenantId}`

@@ -10,6 +10,7 @@ import {
   keptBy,
   type ResourceDocument,
   resourceSchema,
+  wholeFeed,
 } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
@@ -70,7 +71,9 @@ const schema = resourceSchema<LoadBalancerDocument>(
 schema.index({ 'listeners.certificate_ids': 1 })
 export const LoadBalancer = mongoose.model<LoadBalancerDocument>('LoadBalancer', schema)
 
-export const loadBalancerResource = defineResource('load_balancer', LoadBalancer, loadBalancerStates)
+export const loadBalancerResource = defineResource('load_balancer', LoadBalancer, loadBalancerStates, {
+  feed: wholeFeed,
+})
 
 /** What each replica reserves of its tenant's quota and of its host. */
 export const replicaSize: Size = { cpu_milli: 200, memory_mib: 128, disk_gib: 0 }

@@ -1,7 +1,7 @@
 import mongoose, { type PipelineStage, Schema } from 'mongoose'
 import type { DiskSource } from '../../drivers/disks.ts'
 import type { InstanceKindName } from '../../lib/host-protocol.ts'
-import { defineResource, type ResourceDocument, resourceSchema } from '../resources.ts'
+import { defineResource, type ResourceDocument, resourceSchema, wholeFeed } from '../resources.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
@@ -76,7 +76,10 @@ schema.index({ host_id: 1 })
 schema.index({ tenant_id: 1, 'attached_to.id': 1 })
 
 export const Disk = mongoose.model<DiskDocument>('Disk', schema)
-export const diskResource = defineResource('disk', Disk, diskStates, { comesToRest: settleStatus })
+export const diskResource = defineResource('disk', Disk, diskStates, {
+  feed: wholeFeed,
+  comesToRest: settleStatus,
+})
 
 /** Sets a disk at rest to attached or available by `attached_to`: its instance may have been deleted meanwhile. */
 async function settleStatus({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {

@@ -1,5 +1,10 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
 import { Activity, noteActivity } from '../../models/activity.ts'
+import { acceptContainer } from '../../models/compute/containers.ts'
+import { findOperation, requestCancel } from '../../models/operations.ts'
+import { eventually } from '../support/eventually.ts'
+import { newContainer } from '../support/new-instances.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 let tenant: TestTenant
@@ -15,10 +20,61 @@ const made = async () => {
 }
 
 describe('an activity feed', () => {
+  test('tells of the creation, and of operations that failed', async () => {
+    const { id, operation } = await tenant.containers.create({ start: false })
+    await operation.success()
+    await (await tenant.containers.update(id, { image: 'localhost:1/none' })).operation.success()
+    const starts = [await tenant.containers.start(id)]
+    await starts[0]?.operation.end()
+    starts.push(await tenant.containers.start(id))
+    await starts[1]?.operation.end()
+    expect(await tenant.containers.activity(id)).toEqual([
+      {
+        time: expect.any(String),
+        first_time: expect.any(String),
+        count: 1,
+        kind: 'created',
+        message: 'The container was created: it is stopped',
+        data: { operation_id: operation.id },
+      },
+      {
+        time: expect.any(String),
+        first_time: expect.any(String),
+        count: 2, // the same failure
+        kind: 'failed',
+        message: expect.stringMatching(/^The operation start failed: .*localhost:1\/none/),
+        data: { verb: 'start', code: 'image_not_found', operation_id: starts[1]?.operation.id },
+      },
+    ])
+  })
+
+  test('tells of a creation that failed, and not of one that was cancelled', async () => {
+    const failed = await tenant.containers.create({ image: 'localhost:1/none' })
+    await failed.operation.end()
+    expect(await tenant.containers.activity(failed.id)).toMatchObject([
+      { kind: 'failed', data: { verb: 'create', code: 'image_not_found' } },
+    ])
+    const { operation } = await acceptContainer(
+      { tenant_id: tenant.id, id: null },
+      newContainer(`test-${newId()}`),
+    )
+    await requestCancel(tenant.id, operation._id)
+    await eventually(async () => !(await findOperation(operation._id))?.open)
+    expect(await Activity.countDocuments({ tenant_id: tenant.id, resource_id: operation.resource_id })).toBe(
+      0,
+    )
+  })
+
+  test('of a disk tells of its creation', async () => {
+    const { id } = await tenant.disks.make()
+    const { items } = await tenant.owner.get<{ items: object[] }>(`/api/v1/disks/${id}/activity`)
+    expect(items).toMatchObject([{ kind: 'created', message: 'The disk was created: it is available' }])
+  })
+
   test('has one entry for equal events in a row, with their number, the first and the last', async () => {
     const { id, note } = await made()
     for (let exit_code = 1; exit_code <= 30; exit_code++) await note('restarted', 'restarted', { exit_code })
-    const [entry, ...others] = await tenant.containers.activity(id)
+    const [, entry, ...others] = await tenant.containers.activity(id)
     expect(others).toEqual([])
     expect(entry).toMatchObject({ kind: 'restarted', count: 30, data: { exit_code: 30 } })
     expect(String(entry?.['first_time']) < String(entry?.['time'])).toBe(true)
@@ -27,6 +83,7 @@ describe('an activity feed', () => {
     await note('restarted')
     const after = await tenant.containers.activity(id)
     expect(after.map(({ kind, count }) => [kind, count])).toEqual([
+      ['created', 1],
       ['restarted', 30],
       ['unhealthy', 1],
       ['restarted', 1],
@@ -37,13 +94,16 @@ describe('an activity feed', () => {
     const { id, note } = await made()
     await note('restarted')
     await Promise.all(Array.from({ length: 20 }, () => note('restarted')))
-    expect(await tenant.containers.activity(id)).toMatchObject([{ kind: 'restarted', count: 21 }])
+    expect(await tenant.containers.activity(id)).toMatchObject([
+      { kind: 'created' },
+      { kind: 'restarted', count: 21 },
+    ])
   })
 
   test('counts every event of many processes that note it at once', async () => {
     const { id, note } = await made()
     await Promise.all(Array.from({ length: 20 }, () => note('restarted')))
-    const entries = await tenant.containers.activity(id)
+    const [, ...entries] = await tenant.containers.activity(id)
     expect(entries.reduce((sum, { count }) => sum + Number(count), 0)).toBe(20)
   })
 

@@ -1,14 +1,15 @@
 import { expect, test } from '@jest/globals'
-import { HostReport } from '../../lib/host-protocol.ts'
+import { HostReport, type ThingOnHost } from '../../lib/host-protocol.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-// A report that leaves out a container. It leaves out all else on the host too, of which the platform then begins repairs.
+// Reports about one container. They leave out all else on the host, of which the platform then begins repairs.
 
-test('a report that began before its container was created does not end the container', async () => {
+/** A running container, and a way to report its host's things. */
+async function reported() {
   const tenant = await makeTenant()
   const { id, host_id } = await tenant.containers.make()
   // A record that has just changed is left to the next report.
@@ -17,7 +18,7 @@ test('a report that began before its container was created does not end the cont
     return Date.now() - Date.parse(String(updated_at)) > 2_500
   })
   const host = await Host.findById(host_id).orFail().lean()
-  const withoutIt = (age_ms: number) =>
+  const report = (things: ThingOnHost[], age_ms: number) =>
     observe(
       host._id,
       HostReport.parse({
@@ -31,14 +32,39 @@ test('a report that began before its container was created does not end the cont
         underlay_address: host.underlay_address,
         tunnel_key: host.tunnel_key,
         published_ports: host.published_ports,
-        things: [],
+        things,
         unseen: [],
         age_ms,
       }),
     )
-  await withoutIt(60_000)
-  expect(await tenant.containers.activity(id)).toEqual([])
-  await withoutIt(0)
-  const [repair] = await tenant.containers.activity(id)
+  return { id, report, activity: () => tenant.containers.activity(id) }
+}
+
+test('a report that began before its container was created does not end the container', async () => {
+  const { report, activity } = await reported()
+  await report([], 60_000)
+  expect(await activity()).toMatchObject([{ kind: 'created' }])
+  await report([], 0)
+  const [, repair] = await activity()
   expect(repair).toMatchObject({ kind: 'repair', message: expect.stringMatching(/was missing/) })
+})
+
+test('the feed says that a container was started again with its engine', async () => {
+  const { id, report, activity } = await reported()
+  const runsSince = (started_at: Date) => {
+    const seen = {
+      state: 'running',
+      exit_code: null,
+      oom_killed: false,
+      restart_count: 0,
+      crash_looping: false,
+    }
+    const more = { health: 'none', ended_by: null, started_at: started_at.toISOString() }
+    return report([{ id, kind: 'container', ...seen, ...more }], 0)
+  }
+  await runsSince(new Date())
+  expect(await activity()).toMatchObject([
+    { kind: 'created' },
+    { kind: 'restarted', message: expect.stringMatching(/started again with its engine/) },
+  ])
 })

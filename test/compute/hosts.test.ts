@@ -237,7 +237,10 @@ describeHosts('a host', () => {
       await eventually(async () => (await tenant.containers.get(id)).status === 'unreachable')
     }
     expect(await operator.get(hostPath(second))).toMatchObject({ status: 'unreachable' })
-    expect(await tenant.containers.activity(stays.id)).toMatchObject([{ kind: 'unreachable' }])
+    expect(await tenant.containers.activity(stays.id)).toMatchObject([
+      { kind: 'created' },
+      { kind: 'unreachable' },
+    ])
     const stop = await tenant.owner.ask('POST', `/api/v1/containers/${stays.id}/stop`)
     expect(stop).toMatchObject({ status: 409, body: { code: 'state_conflict', state: 'unreachable' } })
     const start = await (await tenant.containers.start(idle.id)).operation.end()
@@ -254,6 +257,7 @@ describeHosts('a host', () => {
     await eventually(async () => (await tenant.containers.get(stays.id)).status === 'running')
     expect((await expectAt(stays.id, second)).started_at).toBe(stays.started_at)
     expect((await tenant.containers.activity(stays.id)).map(({ kind }) => kind)).toEqual([
+      'created',
       'unreachable',
       'reachable',
     ])

@@ -183,7 +183,7 @@ testDrawn('a microVM whose process is killed is started again, and its feed says
     const [now] = await guests(id)
     return now !== undefined && now !== pid && (await tenant.microvms.get(id)).status === 'running'
   })
-  expect(await tenant.microvms.activity(id)).toMatchObject([{ kind: 'repair' }])
+  expect(await tenant.microvms.activity(id)).toMatchObject([{ kind: 'created' }, { kind: 'repair' }])
 })
 
 testDrawn('a command that fails at once fails the microVM’s creation, and nothing is left', async () => {

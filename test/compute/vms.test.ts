@@ -113,7 +113,10 @@ testDrawn(
     expect((await linesOf(tenant, id, 'vms')).map(({ line }) => line).join()).toContain('set up')
 
     // It is running in each report since: it was not restarted.
-    expect(await tenant.owner.get(`${path}/${id}/activity`)).toEqual({ items: [], total: 0 })
+    expect(await tenant.owner.get(`${path}/${id}/activity`)).toMatchObject({
+      items: [{ kind: 'created' }],
+      total: 1,
+    })
     await (await tenant.vms.delete(id)).operation.success()
     expect((await terminal.closed).code).toBe(1000)
     expect(await guests(id)).toEqual([])

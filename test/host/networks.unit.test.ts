@@ -20,7 +20,7 @@ function remembering() {
     removeSubnet: async (id) => void subnets.delete(id),
     async attachNic(spec) {
       nics.set(spec.id, spec)
-      return { namespace: '', device: '' }
+      return { namespace: '', device: '', restored: false }
     },
     detachNic: async (id) => void nics.delete(id),
     nicTraffic: async () => null,

@@ -132,7 +132,10 @@ const suite = () => {
     expect(after).toMatchObject({ status: 'error', fingerprint: before.fingerprint })
     expect(after.status_reason).toContain('moved.example')
     expect(Date.parse(after.renews_at ?? '')).toBeGreaterThan(Date.now())
-    expect(await certificates().activity(before.id)).toMatchObject([{ kind: 'renewal_failed' }])
+    expect(await certificates().activity(before.id)).toMatchObject([
+      { kind: 'renewal_failed' },
+      { kind: 'created' },
+    ])
     const port = await serve(world, [before.id])
     const served = await servedTo(world.address, port, 'moved.example', await world.pebble.root())
     expect(served).toBe(before.fingerprint)

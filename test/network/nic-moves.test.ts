@@ -159,6 +159,14 @@ describeHosts('a host', () => {
       await eventually(async () => (await reaches(neighbour, [addressOf(member)])).length === 1)
       await eventually(async () => (await resolves(member, neighbour.name))[0] === addressOf(neighbour))
       expect(await get(member, addressOf(neighbour))).toBe(neighbour.name)
+      const activity = async () => (await tenant.containers.activity(member.id)).map(({ kind }) => kind)
+      await eventually(async () => (await activity()).includes('network_restored'))
+      // Other reports tell of it, too.
+      const { last_report_at } = await Host.findById(second.id).orFail().lean()
+      await eventually(
+        async () => Number((await Host.findById(second.id).lean())?.last_report_at) > Number(last_report_at),
+      )
+      expect((await activity()).filter((kind) => kind === 'network_restored')).toHaveLength(1)
     },
   )
 

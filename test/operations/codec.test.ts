@@ -60,6 +60,9 @@ test('an operator’s token decodes a history', async () => {
   )
   expect(texts).toContain(JSON.stringify(operation.id))
   expect(texts.join('\n')).toContain(plain.image)
+  expect(texts.join('\n')).toMatch(
+    new RegExp(`"Run container ${operation.resource_id} on host [0-9a-f-]{36}"`),
+  )
   expect(texts.join('\n')).not.toContain(secret)
 })
 

@@ -3,6 +3,7 @@
 // an existing workflow must replay its old histories: use `patched`.
 import '../support/stack-docker.ts'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { WorkflowFailedError } from '@temporalio/client'
 import { historyToJSON } from '@temporalio/common/lib/proto-utils.js'
 import { disconnectDatabase } from '../../models/database.ts'
 import { decodedHistory } from '../support/histories.ts'
@@ -59,6 +60,11 @@ function withoutTrace(data: Uint8Array): Uint8Array {
   return Buffer.from(JSON.stringify(value))
 }
 
+/** A workflow ends as its operation: it may fail, or be cancelled. */
+function unlessEnded(error: unknown): void {
+  if (!(error instanceof WorkflowFailedError)) throw error
+}
+
 const named = process.argv.slice(2)
 if (named.length === 0) await rm(folder, { recursive: true, force: true })
 await mkdir(folder, { recursive: true })
@@ -66,7 +72,7 @@ for (const [name, story] of Object.entries(stories)) {
   if (named.length > 0 && !named.includes(name)) continue
   const { workflow_id, state } = await (await story()).end(longMs)
   // The workflow closes some time after the operation.
-  await temporal.workflow.getHandle(workflow_id).result()
+  await temporal.workflow.getHandle(workflow_id).result().catch(unlessEnded)
   const history = await decodedHistory(temporal, workflow_id) // decoded, so that the replay needs no key
   anonymous(history)
   // One history is one line: thousands of lines would bury a review.

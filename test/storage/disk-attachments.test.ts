@@ -250,7 +250,7 @@ describe('attached disks', () => {
     await inside(container, 'echo more >> /data/file; sync')
     const kinds = async () => (await tenant.containers.activity(container)).map(({ kind }) => kind)
     await eventually(async () => (await kinds()).includes('disk_sound'))
-    expect(await kinds()).toEqual(['disk_broken', 'disk_sound'])
+    expect(await kinds()).toEqual(['created', 'disk_broken', 'disk_sound'])
     expect(await tenant.disks.get(disk)).toMatchObject({
       condition: 'sound',
       status: 'attached',

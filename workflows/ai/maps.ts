@@ -62,6 +62,7 @@ export async function carryOutAiItems(map: MapOfRuns, from = 0): Promise<void> {
       scope.cancel()
     })
   await scope.run(() => Promise.all(Array.from({ length: at_once }, carried)))
+  setCurrentDetails('')
   if (failures.length > 0) throw failures[0]
   if (next < all) await makeContinueAsNewFunc<typeof carryOutAiItems>({ workflowTaskTimeout })(map, next)
 }

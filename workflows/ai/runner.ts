@@ -47,9 +47,6 @@ export const onRunner = (its: Its, node: string | null, made = 0) => {
 export const withinSec = ({ attempts }: Its, node: string): number =>
   (attempts?.[node]?.timeout_sec ?? evaluationSec) + marginSec
 
-/** Temporal's bound of a summary is 400 bytes. */
-const longestSummary = 200
-
 /** How the nodes of a row are carried out: once. What follows a failure is an activity of its own. */
 export const onRunnerInARow = (its: Its, { names, output }: Row) => {
   const all = names.map((name) => withinSec(its, name) + marginSec)
@@ -57,7 +54,7 @@ export const onRunnerInARow = (its: Its, { names, output }: Row) => {
   return proxyActivities<RunnerActivities>({
     ...usual(its),
     startToCloseTimeout: `${all.reduce((sum, one) => sum + one, output ? evaluationSec : 0)} s`,
-    summary: parts.length > longestSummary ? `${parts.slice(0, longestSummary)} …` : parts,
+    summary: parts,
     retry: { maximumAttempts: 1 },
   })
 }

@@ -10,6 +10,7 @@ import type { AiRunActivities, RunToCarryOut } from '../../activities/ai/runs.ts
 import { type Row, rowFrom } from '../../lib/ai/rows.ts'
 import { nextStep, type NodeState, type States } from '../../lib/ai/schedule.ts'
 import type { NodeAnswer, NodeEnd } from '../../lib/runner-protocol.ts'
+import { endAs } from '../ends.ts'
 import { makeApprovals } from './approvals.ts'
 import { type Fault, faultOf, internal, isPermanent, onRunner, onRunnerInARow, withinSec } from './runner.ts'
 import { endOfWait } from './waits.ts'
@@ -30,7 +31,10 @@ export async function runAiWorkflow(runId: string): Promise<void> {
   await CancellationScope.nonCancellable(async () => {
     const its = await records.beginAiRun(runId)
     if (!its) return
-    await records.endAiRun(its.run, await carryOut(its, cancelled))
+    if ('ended' in its) return endAs(its.ended)
+    const end = await carryOut(its, cancelled)
+    await records.endAiRun(its.run, end)
+    endAs({ state: end.status, code: end.status === 'failed' ? end.error.code : null })
   })
 }
 

@@ -121,7 +121,7 @@ const instanceActivity = (shown: ShownInstance, { plural, kind: { title } } = sh
   activityList({
     path: `/api/v1/${plural}/{id}/activity`,
     permission: `${plural}:read`,
-    summary: `List what happened to a ${title} without a request: restarts, repairs, health changes`,
+    summary: `List what happened to a ${title}: its creation, failed operations, restarts, repairs, health changes`,
     ownerOf: (caller, id) => mine(shown.kind.resource, caller, id),
   })
 

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals'
-import { floodPeers, linksOf, lookAt, runIn, setSysctls } from '../../../drivers/linux/commands.ts'
+import { batch, floodPeers, linksOf, lookAt, runIn, setSysctls } from '../../../drivers/linux/commands.ts'
 import { Names } from '../../../drivers/linux/names.ts'
 import { makeNamespace, removeNamespace } from '../../../drivers/linux/namespaces.ts'
 import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
@@ -319,7 +319,9 @@ asRoot('NICs', () => {
     try {
       const nic = nicSpec(subnet, '10.0.0.10', { namespace })
       for (let twice = 0; twice < 2; twice++)
-        expect(await one.networks.attachNic(nic)).toMatchObject({ device: 'eth0' })
+        expect(await one.networks.attachNic(nic)).toMatchObject({ device: 'eth0', restored: false })
+      await batch('ip', namespace, [['link', 'delete', 'eth0']])
+      expect(await one.networks.attachNic(nic)).toMatchObject({ device: 'eth0', restored: true })
       const server = await fabric.serve(namespace, 'server')
       expect(await get(client, '10.0.0.10')).toBe('server')
       expect(await get(namespace, fabric.outsideAddress)).toBe('outside')
@@ -348,7 +350,7 @@ asRoot('NICs', () => {
     const tap = (await linksOf(namespace)).get(device)
     expect(tap).toMatchObject({ master: new Names(one.settings.host).bridge(subnet.id), mtu: 1370 })
     expect(tap?.linkinfo?.info_kind).toBe('tun')
-    expect(await one.networks.attachNic(nic)).toEqual({ namespace, device })
+    expect(await one.networks.attachNic(nic)).toEqual({ namespace, device, restored: false })
     await one.networks.detachNic(nic.id)
     expect((await linksOf(namespace)).has(device)).toBe(false)
   })

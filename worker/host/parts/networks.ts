@@ -118,9 +118,9 @@ export function networksPart({ networks, machines, instances, log }: PartOf): Ho
   let paths: ObservedPath[] = []
   return {
     name: 'networks',
-    kinds: ['path'],
+    kinds: ['path', 'nic'],
     activities: makeNetworksOnHost({ networks, machines }),
-    observe: async () => paths,
+    observe: async () => [...paths, ...networks.restored()],
     observed: () =>
       void networks
         .look(instances())
