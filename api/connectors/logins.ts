@@ -65,6 +65,7 @@ const importing = operation({
     ...destination,
     confirm_account_change: confirmation,
   }),
+  refuses: [404],
   responses: { 200: ConnectorView, 201: ConnectorView },
   handle: async ({ caller, body }) => {
     mayReplace(caller, body.connector_id)
@@ -85,6 +86,7 @@ const deviceStart = operation({
   permission: 'connectors:create',
   summary: 'Begin a login by device code: show the user the code and the page on which to enter it',
   body: z.strictObject({ provider: z.enum(providerNames), scopes: Scopes, ...destination }),
+  refuses: [404],
   responses: {
     200: z
       .strictObject({
@@ -153,6 +155,7 @@ const oauthStart = operation({
     scopes: Scopes,
     ...destination,
   }),
+  refuses: [404],
   responses: {
     200: z
       .strictObject({ login_id: Id, authorize_url: z.string(), expires_at: Timestamp })

@@ -38,12 +38,14 @@ const keyKinds = {
 export type KeyKind = keyof typeof keyKinds
 
 const dayMs = 86_400_000
+/** Longer than before an end of which owners are told. */
+const validDays = 90
 const inDays = (days: number): Date => new Date(Date.now() + days * dayMs)
 
 export async function makeAuthority(name = 'CN=Test CA'): Promise<Authority> {
   const keys = await makeKeys('rsa')
   const root = await X509CertificateGenerator.createSelfSigned({
-    ...dated(inDays(-1), inDays(1)),
+    ...dated(inDays(-1), inDays(validDays)),
     name,
     keys,
     signingAlgorithm: keyKinds.rsa,
@@ -51,7 +53,7 @@ export async function makeAuthority(name = 'CN=Test CA'): Promise<Authority> {
   })
   return {
     cert: root.toString('pem'),
-    async issue(names, { from = inDays(-1), until = inDays(1), key = 'rsa' } = {}) {
+    async issue(names, { from = inDays(-1), until = inDays(validDays), key = 'rsa' } = {}) {
       const own = await makeKeys(key)
       const certificate = await X509CertificateGenerator.create({
         ...dated(from, until),
