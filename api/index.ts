@@ -19,6 +19,7 @@ import { containers } from './compute/containers.ts'
 import { makeHostProtocol } from './compute/host-protocol.ts'
 import { hosts } from './compute/hosts.ts'
 import { machineProtocol } from './compute/machine-protocol.ts'
+import { registryCredentials } from './compute/registry-credentials.ts'
 import { connectors } from './connectors/connectors.ts'
 import { connectorLogins } from './connectors/logins.ts'
 import { makeArtifacts } from './deploy/artifacts.ts'
@@ -99,6 +100,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...containers,
   ...microvms,
   ...vms,
+  ...registryCredentials,
   ...disks,
   ...snapshots,
   ...makeOperations(context),

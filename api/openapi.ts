@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { isSocket, isStream, type Operation, successOf } from './operation.ts'
 import { areaOf, areas } from './document/areas.ts'
 import { examples } from './document/examples.ts'
+import { withFieldWords } from './document/field-words.ts'
 import { introduction } from './document/introduction.ts'
 import { collectionsOf, operationIdOf } from './document/operation-ids.ts'
 import { ProblemView } from './problems.ts'
@@ -236,8 +237,8 @@ function sharedRefusals(schemas: Json): Json {
 /** The JSON schema of a type. Named types go to the document's components, once. */
 function schemaOf(type: z.ZodType, io: 'input' | 'output', schemas: Json): Json {
   const made = z.toJSONSchema(type, { io, unrepresentable: 'any', target: 'draft-2020-12' })
-  const { $schema: _, ...schema } = JSON.parse(
-    JSON.stringify(made).replaceAll('"#/$defs/', '"#/components/schemas/'),
+  const { $schema: _, ...schema } = withFieldWords(
+    JSON.parse(JSON.stringify(made).replaceAll('"#/$defs/', '"#/components/schemas/')),
   ) as Json
   const { $defs, ...rest } = schema
   Object.assign(schemas, $defs)

@@ -124,9 +124,19 @@ export interface LogEntry {
 /** Whether this host may ask the registry of an image. */
 export type MayAsk = (image: string) => Promise<boolean>
 
+/** How a tenant signs in at a registry. */
+export interface RegistryLogin {
+  username: string
+  password: string
+  /** Another one after each change of the login. */
+  version: string
+}
+
 export interface PullOptions {
   /** Pull these bytes instead of what the name points to now; null pulls what it points to now. */
   digest?: string | null
+  /** Gets the tenant's login at the image's registry, if it has one. Called only before a registry is asked. */
+  login?: () => Promise<RegistryLogin | null>
   onProgress?: (text: string) => void
   signal?: AbortSignal
 }
@@ -169,8 +179,8 @@ export interface EngineDescription {
  */
 export interface ContainerEngine {
   /**
-   * Makes the image present and returns its digest. Asks the registry only if the host does not have the image. Throws
-   * ImageNotFound, ImageTooLarge, HostDiskFull, EngineUnavailable.
+   * Makes the image present and returns its digest. Asks the registry only if the host does not have the image, or has it
+   * by somebody's login. Throws ImageNotFound, ImageAccessDenied, ImageTooLarge, HostDiskFull, EngineUnavailable.
    */
   pull(image: string, options?: PullOptions): Promise<{ image_digest: string }>
   /**

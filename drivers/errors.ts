@@ -24,6 +24,23 @@ export class ImageNotFound extends EngineError {
   }
 }
 
+/** The registry asks for a login, or refuses the one that it got. */
+export class ImageAccessDenied extends EngineError {
+  override readonly name = 'ImageAccessDenied'
+  readonly code = 'image_access_denied'
+  readonly permanent = true
+  readonly image: string
+  constructor(image: string, hasLogin: boolean, cause?: unknown) {
+    super(
+      hasLogin
+        ? `The registry refuses the tenant’s credentials for the image ${image}`
+        : `The registry asks for credentials for the image ${image}, and the tenant has none for this registry`,
+      { cause },
+    )
+    this.image = image
+  }
+}
+
 /** The image has more bytes than the host takes. */
 export class ImageTooLarge extends EngineError {
   override readonly name = 'ImageTooLarge'

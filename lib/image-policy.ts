@@ -37,6 +37,9 @@ export function makeImagePolicy({
 /** An engine takes these for the id of an image that it has, of whomever. */
 const isLocalId = (reference: string): boolean => /^(sha256:.*|[0-9a-f]{12}|[0-9a-f]{64})$/i.test(reference)
 
+/** Engines take both names for Docker Hub. */
+export const registryNamed = (host: string): string => (host === `index.${dockerHub}` ? dockerHub : host)
+
 /** `host` or `host:port`; `docker.io` for a reference without. */
 export const registryOf = (reference: string): string => partsOf(reference).registry
 
@@ -46,7 +49,8 @@ function partsOf(reference: string): { registry: string; repository: string } {
   const slash = name.indexOf('/')
   const first = name.slice(0, Math.max(0, slash))
   const isRegistry = /[.:]/.test(first) || first === 'localhost'
-  const [registry, path] = isRegistry ? [first, name.slice(slash + 1)] : [dockerHub, name]
+  const [host, path] = isRegistry ? [first, name.slice(slash + 1)] : [dockerHub, name]
+  const registry = registryNamed(host)
   const untagged = path.replace(/:[^/]*$/, '')
   // Official images have no owner in their names.
   const full = registry === dockerHub && !untagged.includes('/') ? `library/${untagged}` : untagged

@@ -121,7 +121,7 @@ export const AccessLine = z.object({
   connect_ms: milliseconds.describe('To connect to the target'),
   response_ms: milliseconds.describe('From the request to the first byte of the target’s response'),
   total_ms: milliseconds.describe('From the request to the end of the response'),
-  retries: z.int(),
+  retries: z.int().describe('Further attempts to reach a target'),
   end: z.string().describe('HAProxy’s two letters for how the connection ended; `--` is the normal end'),
 })
 

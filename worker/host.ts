@@ -193,6 +193,7 @@ const parts: HostPart[] = [
     layers,
     loops,
     configVars,
+    registryLogin: api.registryLogin,
     hosted,
     networks,
     doors,

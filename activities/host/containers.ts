@@ -1,5 +1,11 @@
 import { cancellationSignal, heartbeat } from '@temporalio/activity'
-import type { BindMount, ContainerEngine, ContainerSpec, FoundContainer } from '../../drivers/containers.ts'
+import type {
+  BindMount,
+  ContainerEngine,
+  ContainerSpec,
+  FoundContainer,
+  RegistryLogin,
+} from '../../drivers/containers.ts'
 import { ImageNotFound } from '../../drivers/errors.ts'
 import type { HostedDisks } from './disk-mounts.ts'
 import type { Networks } from './networks.ts'
@@ -9,6 +15,8 @@ interface Parts {
   engine: ContainerEngine
   /** Fetched when the container is created, so that secrets never pass through Temporal. */
   configVars: (instanceId: string) => Promise<Record<string, string>>
+  /** The tenant's login at the registry of the instance's image. */
+  registryLogin: (instanceId: string) => Promise<RegistryLogin | null>
   hosted: HostedDisks
   networks: Pick<Networks, 'ready' | 'attachTo'>
   /** The ways out of containers without a network. */
@@ -33,12 +41,25 @@ type Ordered = ContainerSpec & { disks?: { disk_id: string; mount_path: string; 
  * Container activities of a host. This worker or the next may repeat each step: it checks the present state before it
  * acts. Errors are those of drivers/errors.ts.
  */
-export function makeContainersOnHost({ engine, configVars, hosted, networks, doors, turns }: Parts) {
-  const pull = (image: string, digest: string | null = null): Promise<{ image_digest: string }> =>
-    engine.pull(image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
+export function makeContainersOnHost({
+  engine,
+  configVars,
+  registryLogin,
+  hosted,
+  networks,
+  doors,
+  turns,
+}: Parts) {
+  const pull = (image: string, digest: string | null, id: string): Promise<{ image_digest: string }> =>
+    engine.pull(image, {
+      digest,
+      login: () => registryLogin(id),
+      onProgress: heartbeat,
+      signal: cancellationSignal(),
+    })
 
   return {
-    /** Makes the image present. With a digest, pulls exactly those bytes. */
+    /** Makes the image present for an instance. With a digest, pulls exactly those bytes. */
     pullImageOnHost: pull,
 
     /**
@@ -47,7 +68,7 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks, doo
      */
     async runContainerOnHost({ disks = [], ...spec }: Ordered, operationId: string): Promise<FoundContainer> {
       const [{ image_digest }, vars] = await Promise.all([
-        pull(spec.image, spec.image_digest),
+        pull(spec.image, spec.image_digest, spec.id),
         configVars(spec.id),
         spec.network ? networks.ready(spec.id) : undefined,
       ])
@@ -58,7 +79,7 @@ export function makeContainersOnHost({ engine, configVars, hosted, networks, doo
           const run = (all: BindMount[], env: Record<string, string>) =>
             withImage(
               () => engine.run({ ...spec, image_digest, mounts: all }, env, operationId, onNetwork),
-              () => pull(spec.image, image_digest),
+              () => pull(spec.image, image_digest, spec.id),
             )
           if (!spec.runner) return run(mounts, vars)
           return doors.hold(spec.id, spec.runner, (doorway) =>

@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { cancellationSignal, heartbeat } from '@temporalio/activity'
+import type { RegistryLogin } from '../../drivers/containers.ts'
 import { HostNotEquipped } from '../../drivers/errors.ts'
 import type {
   FoundMachine,
@@ -22,6 +23,8 @@ export interface MachineApi {
   secretsOf: (
     instanceId: string,
   ) => Promise<{ config_vars: Record<string, string>; user_data: string | null }>
+  /** The tenant's login at the registry of the instance's image. */
+  registryLogin: (instanceId: string) => Promise<RegistryLogin | null>
   /** The key of a move goes from host to API to host, so it is in no workflow history. */
   offerMachine: (instanceId: string, source: MachineSource) => Promise<void>
   sourceOfMachine: (instanceId: string) => Promise<MachineSource>
@@ -53,8 +56,18 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
     return machines
   }
 
-  const prepare = (kind: MachineKind, image: string, digest: string | null = null): Promise<ReadyImage> =>
-    engine().prepare(kind, image, { digest, onProgress: heartbeat, signal: cancellationSignal() })
+  const prepare = (
+    kind: MachineKind,
+    image: string,
+    digest: string | null,
+    id: string,
+  ): Promise<ReadyImage> =>
+    engine().prepare(kind, image, {
+      digest,
+      login: () => api.registryLogin(id),
+      onProgress: heartbeat,
+      signal: cancellationSignal(),
+    })
 
   /** Adds taps and disk sockets to the spec, and makes them if they are missing. */
   async function whole({ disks, ...spec }: Ordered, operationId: string): Promise<MachineSpec> {
@@ -76,7 +89,7 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
     start: (spec: MachineSpec, configVars: Record<string, string>) => Promise<FoundMachine>,
   ): Promise<FoundMachine> {
     const [{ image_digest }, { config_vars, user_data }] = await Promise.all([
-      prepare(ordered.kind, ordered.image, ordered.image_digest),
+      prepare(ordered.kind, ordered.image, ordered.image_digest, ordered.id),
       api.secretsOf(ordered.id),
     ])
     return inSlot(
@@ -89,7 +102,7 @@ export function makeMachinesOnHost({ machines, api, hosted, networks }: Parts) {
   }
 
   return {
-    /** Makes the image present. With a digest, pulls exactly those bytes. */
+    /** Makes the image present for a machine. With a digest, pulls exactly those bytes. */
     prepareMachineOnHost: prepare,
 
     /** Prepares the image and starts the machine, or finds it running. */

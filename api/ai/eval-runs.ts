@@ -79,7 +79,7 @@ const CaseView = z.strictObject({
   passes: count,
   fails: count,
   errors: count.describe('Attempts of which nothing is known'),
-  attempts: z.array(AttemptView),
+  attempts: z.array(AttemptView).describe('One for each repetition'),
 })
 
 const ComparedView = z.strictObject({

@@ -14,12 +14,14 @@ import {
   SignOfLife,
 } from '../../lib/host-protocol.ts'
 import { NotFound, Unauthenticated } from '../../lib/problem.ts'
+import { RegistryLoginOnHost } from '../../lib/registry-login.ts'
 import { enrolHost } from '../../models/compute/hosts.ts'
 import { varsOfManager } from '../../models/compute/manager-vars.ts'
-import { findInstance } from '../../models/compute/instance-kinds.ts'
+import { findInstance, type Instance } from '../../models/compute/instance-kinds.ts'
 import { keepPiece } from '../../models/compute/log-archive.ts'
 import { noteGap } from '../../models/compute/log-gaps.ts'
 import { findLogOwner, mayHaveOutput } from '../../models/compute/log-owners.ts'
+import { registryLoginOf } from '../../models/compute/registry-credentials.ts'
 import { strangersOn } from '../../models/compute/reservations.ts'
 import { observe } from '../../models/compute/observe.ts'
 import { hear } from '../../models/compute/reachability.ts'
@@ -37,6 +39,14 @@ import type { OperationsContext } from '../operations.ts'
 /** Throws NotFound if `id` is another host's. */
 export const own = (caller: HostCaller, id: string): void => {
   if (caller.id !== id) throw new NotFound('host')
+}
+
+/** Throws NotFound if the host does not run it. */
+async function instanceOn({ id, instance_id }: { id: string; instance_id: string }): Promise<Instance> {
+  const [stranger] = await strangersOn(id, [instance_id])
+  const found = stranger ? null : await findInstance(instance_id)
+  if (!found) throw new NotFound('instance')
+  return found
 }
 
 export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codecKeysOf'>): Operation[] => [
@@ -140,11 +150,7 @@ export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codec
     },
     handle: async ({ caller, params }) => {
       own(caller, params.id)
-      const [stranger] = await strangersOn(params.id, [params.instance_id])
-      if (stranger) throw new NotFound('instance')
-      const found = await findInstance(params.instance_id)
-      if (!found) throw new NotFound('instance')
-      const { kind, instance } = found
+      const { kind, instance } = await instanceOn(params)
       return {
         config_vars: {
           ...(await kind.openConfigVars(instance)),
@@ -153,6 +159,19 @@ export const makeHostProtocol = ({ codecKeysOf }: Pick<OperationsContext, 'codec
         },
         user_data: kind.kind === 'vm' ? await openUserData(instance as VmDocument) : null,
       }
+    },
+  }),
+
+  operation({
+    method: 'GET',
+    path: '/internal/v1/hosts/{id}/instances/{instance_id}/registry-login',
+    permission: hostsOnly('only the host that runs the instance gets its tenant’s login'),
+    summary: 'Get the tenant’s login at the registry of an instance’s image',
+    params: z.strictObject({ id: Id, instance_id: Id }),
+    responses: { 200: RegistryLoginOnHost },
+    handle: async ({ caller, params }) => {
+      own(caller, params.id)
+      return { login: await registryLoginOf((await instanceOn(params)).instance) }
     },
   }),
 

@@ -22,7 +22,7 @@ const DeliveryView = z
     kind: z.enum([...eventKinds, 'test']),
     message: z.string(),
     status: z.enum(deliveryStates).describe('`delivered`: answered with 2xx, or handed to the mailer'),
-    attempts: z.int(),
+    attempts: z.int().describe('How often it was sent'),
     next_at: Timestamp.nullable().describe('When it is attempted next'),
     attempted_at: Timestamp.nullable(),
     duration_ms: z.int().nullable(),

@@ -45,7 +45,7 @@ const ServiceView = z
     deploy_server_id: Id,
     type: z.string().nullable().describe('Its template; null: a text of your own'),
     status: z.enum(serviceStatuses),
-    within_sec: z.int(),
+    within_sec: z.int().describe('How long its containers may take to start, in s'),
     worker: z.string().nullable().describe('The worker that has its containers and volumes'),
     containers: z.array(ContainerView),
     volumes: z.array(z.string()).describe('Of its text, and of former ones'),

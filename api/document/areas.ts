@@ -30,8 +30,9 @@ export const areas: Area[] = [
   },
   {
     name: 'Containers',
-    description: 'Containers on shared kernels: they start in a second.',
-    paths: ['/containers'],
+    description:
+      'Containers on shared kernels: they start in a second. Also the logins at registries of private images.',
+    paths: ['/containers', '/registry-credentials'],
   },
   {
     name: 'MicroVMs',

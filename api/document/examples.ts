@@ -65,6 +65,11 @@ const compute = {
     ports: [{ container_port: 8080 }],
     tags: { env: 'prod' },
   },
+  createRegistryCredential: {
+    registry: 'registry.example.com',
+    username: 'shop',
+    password: 'a-token-that-may-pull',
+  },
   updateContainer: { memory_mib: 128, tags: { env: 'prod', team: 'blue' } },
   stopContainer: instance.stop,
   rescheduleContainer: instance.move,

@@ -47,6 +47,7 @@ export const problemCodes: Record<string, Record<string, string>> = {
     tunnel_key_taken: 'Give each host a state folder of its own.',
   },
   'Instances, disks and networks': {
+    too_many_registry_credentials: 'Delete the credentials of a registry first.',
     too_many_consoles: 'Close a console of the instance first.',
     disk_elsewhere: 'Migrate the disk, or move the instance to the disk’s host.',
     disks_apart: 'Migrate the disks to one host first.',

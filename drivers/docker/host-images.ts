@@ -3,19 +3,20 @@ import { join } from 'node:path'
 import Docker from 'dockerode'
 import { z } from 'zod'
 import { makeNamedQueues } from '../../lib/queue.ts'
-import type { MayAsk, PullOptions } from '../containers.ts'
+import type { MayAsk, PullOptions, RegistryLogin } from '../containers.ts'
 import { HostDiskFull, ImageNotFound, ImageTooLarge } from '../errors.ts'
 import { digest as digestOf } from '../system/digest.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 import { connection } from './connection.ts'
 import { asking, unless } from './errors.ts'
-import { findLocal, type LocalImage, pullImage, referenceOf } from './images.ts'
+import { downloadImage, findLocal, type LocalImage, needAccess, referenceOf } from './images.ts'
+import { makePrivateImages } from './private-images.ts'
 
 // The images that this host pulled for tenants: how large they may be, and which are removed again. The host keeps a record
 // of each, so images that somebody else brought to the engine (`docker load`, `docker pull`, builds) are never removed.
 
 export interface HostImages {
-  /** As ContainerEngine.pull. Throws ImageNotFound, ImageTooLarge, HostDiskFull. */
+  /** As ContainerEngine.pull. Throws ImageNotFound, ImageAccessDenied, ImageTooLarge, HostDiskFull. */
   pull(image: string, options?: PullOptions): Promise<LocalImage>
   /** Removes what is due, and returns the names. */
   collect(): Promise<string[]>
@@ -60,6 +61,7 @@ export function makeHostImages({
 }: Settings): HostImages {
   const docker = new Docker(connection(dockerHost))
   const inTurn = makeNamedQueues()
+  const privateOnes = makePrivateImages(join(folder, 'private'), startsWithinMs)
   /** How many calls download each reference. */
   const downloads = new Map<string, number>()
   const fileOf = (name: string): string => join(folder, `${digestOf(name, 32)}.json`)
@@ -93,11 +95,15 @@ export function makeHostImages({
   async function download(image: string, reference: string, options: PullOptions): Promise<LocalImage> {
     if (!(await mayAsk(image))) throw new ImageNotFound(image)
     await needRoom()
+    const login = (await options.login?.()) ?? null
+    if (login) await privateOnes.note(image)
     downloads.set(reference, (downloads.get(reference) ?? 0) + 1)
     try {
       await publishText(fileOf(reference), JSON.stringify({ id: null, references: [reference] }))
       let lookedAt = Date.now()
-      const found = await pullImage(docker, image, options, async (bytes) => {
+      const by = { ...options, login: async () => login }
+      // Asks the registry even if somebody else's download has brought the image since: it may be private.
+      const found = await downloadImage(docker, image, by, async (bytes) => {
         if (bytes > mostBytes) throw new ImageTooLarge(image, mostBytes)
         // A small layer may unpack to a large one.
         if (Date.now() - lookedAt < lookEveryMs) return
@@ -105,6 +111,7 @@ export function makeHostImages({
         if (await lacksRoom(freeBytes / 2)) throw new HostDiskFull(undefined, 'the image')
       })
       await keep(found.id, reference)
+      await privateOnes.letIn(image, login)
       await needSize(found.id, image)
       return found
     } finally {
@@ -113,6 +120,19 @@ export function makeHostImages({
       else downloads.delete(reference)
       if (!others) await rm(fileOf(reference), { force: true })
     }
+  }
+
+  /** Asks the registry whether this tenant may have an image that is on the engine by somebody's login. */
+  async function needOwnAccess(
+    image: string,
+    { login = async () => null, signal }: PullOptions,
+  ): Promise<void> {
+    let asked: Promise<RegistryLogin | null> | undefined
+    const once = () => (asked ??= login())
+    if (await privateOnes.isOpenTo(image, once)) return
+    if (!(await mayAsk(image))) throw new ImageNotFound(image)
+    await needAccess(docker, image, await once(), signal)
+    await privateOnes.letIn(image, await once())
   }
 
   async function needSize(id: string, image: string): Promise<void> {
@@ -179,11 +199,18 @@ export function makeHostImages({
         const digest = options.digest ?? null
         const there = await findLocal(docker, image, digest)
         if (!there) return download(image, referenceOf(image, digest), options)
+        // With a digest of its own, an instance has had these bytes before.
+        if (digest === null) await needOwnAccess(image, options)
         await inTurn(there.id, () => touch(fileOf(there.id)))
         return there
       }, options.signal),
 
-    collect: () => asking(collect),
+    collect: () =>
+      asking(async () => {
+        const removed = await collect()
+        await privateOnes.collect(docker)
+        return removed
+      }),
   }
 }
 

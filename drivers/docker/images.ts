@@ -1,10 +1,11 @@
+import { text } from 'node:stream/consumers'
 import type Docker from 'dockerode'
 import { z } from 'zod'
-import type { PullOptions } from '../containers.ts'
+import type { PullOptions, RegistryLogin } from '../containers.ts'
 import { ping } from './connection.ts'
-import { statusOf, unless } from './errors.ts'
+import { statusOf, unless, wordsOf } from './errors.ts'
 import { jsonLines, openStream } from './streams.ts'
-import { EngineError, EngineUnavailable, ImageNotFound } from '../errors.ts'
+import { EngineError, EngineUnavailable, ImageAccessDenied, ImageNotFound } from '../errors.ts'
 
 /** An image on this engine: its local id, and the digest that identifies the same bytes everywhere. */
 export interface LocalImage {
@@ -39,7 +40,7 @@ export async function localImage(docker: Docker, image: string, digest: string |
 /** Called during a download, with the size of the layers as far as it is known. If it throws, the download ends. */
 export type OnLayers = (bytes: number) => Promise<void>
 
-/** Makes the image present. Throws ImageNotFound, EngineUnavailable, and what `onLayers` throws. */
+/** Makes the image present. Throws ImageNotFound, ImageAccessDenied, EngineUnavailable, and what `onLayers` throws. */
 export async function pullImage(
   docker: Docker,
   image: string,
@@ -47,10 +48,38 @@ export async function pullImage(
   onLayers: OnLayers = async () => {},
 ): Promise<LocalImage> {
   const digest = options.digest ?? null
-  const there = await findLocal(docker, image, digest)
-  if (there) return there
+  return (await findLocal(docker, image, digest)) ?? downloadImage(docker, image, options, onLayers)
+}
+
+/** The same, and asks the registry in any case. */
+export async function downloadImage(
+  docker: Docker,
+  image: string,
+  options: PullOptions,
+  onLayers: OnLayers,
+): Promise<LocalImage> {
   await download(docker, image, options, onLayers)
-  return localImage(docker, image, digest)
+  return localImage(docker, image, options.digest ?? null)
+}
+
+/**
+ * Asks the image's registry for its manifest, with this login or with none. Throws ImageNotFound, ImageAccessDenied,
+ * EngineUnavailable.
+ */
+export async function needAccess(
+  docker: Docker,
+  image: string,
+  login: RegistryLogin | null,
+  signal?: AbortSignal,
+): Promise<void> {
+  const silence = AbortSignal.timeout(registryAnswersMs)
+  const either = signal ? AbortSignal.any([signal, silence]) : silence
+  try {
+    await text(await openStream(docker, 'GET', `/distribution/${tagged(image)}/json`, {}, either, login))
+  } catch (error) {
+    if (signal?.aborted) throw error
+    throw await refusalOf(docker, image, login, error, silence.aborted)
+  }
 }
 
 /** The name by which the engine gets and has an image. */
@@ -87,12 +116,14 @@ async function download(
 ): Promise<void> {
   const reference = referenceOf(image, options.digest ?? null)
   const layers = new Map<string, number>()
+  const login = (await options.login?.()) ?? null
   const silence = new AbortController()
   const signal = options.signal ? AbortSignal.any([options.signal, silence.signal]) : silence.signal
   let timer = setTimeout(() => silence.abort(), registryAnswersMs)
   let answered = false
   try {
-    const stream = await openStream(docker, 'POST', '/images/create', nameAndTag(reference), signal)
+    const asked = nameAndTag(reference)
+    const stream = await openStream(docker, 'POST', '/images/create', asked, signal, login)
     for await (const said of jsonLines(stream, PullNews)) {
       if (said.error) throw Object.assign(new Error(said.error), { statusCode: 500 })
       answered = true
@@ -106,15 +137,33 @@ async function download(
   } catch (error) {
     if (options.signal?.aborted || error instanceof EngineError) throw error
     if (answered) throw new EngineUnavailable(`The download of the image ${image} was interrupted`, error)
-    // Without a status the engine itself does not answer.
-    if (!silence.signal.aborted && statusOf(error) === undefined) throw error
-    // It is not the registry that is silent if the engine does not answer anything.
-    if (silence.signal.aborted && !(await answers(docker)))
-      throw new EngineUnavailable('The container engine does not answer', error)
-    throw new ImageNotFound(image, error)
+    throw await refusalOf(docker, image, login, error, silence.signal.aborted)
   } finally {
     clearTimeout(timer)
   }
+}
+
+// What registries and the engine say. `denied` is also Docker Hub's word for an image that is nowhere.
+const asksForLogin = /unauthorized|no basic auth credentials|authentication required|incorrect username/i
+const denies = /\bdenied\b|forbidden/i
+
+/** What to throw if the engine did not get its answer from a registry. */
+async function refusalOf(
+  docker: Docker,
+  image: string,
+  login: RegistryLogin | null,
+  error: unknown,
+  isSilent: boolean,
+): Promise<unknown> {
+  // Without a status the engine itself does not answer.
+  if (!isSilent && statusOf(error) === undefined) return error
+  // It is not the registry that is silent if the engine does not answer anything.
+  if (isSilent && !(await answers(docker)))
+    return new EngineUnavailable('The container engine does not answer', error)
+  const words = wordsOf(error)
+  if (asksForLogin.test(words) || (login && denies.test(words)))
+    return new ImageAccessDenied(image, login !== null, error)
+  return new ImageNotFound(image, error)
 }
 
 /** Whether the engine answers at once. */
@@ -125,7 +174,7 @@ const answers = (docker: Docker): Promise<boolean> =>
   )
 
 /** Strips tag and digest from `host:5000/name:tag@digest`. A colon before the last slash is a port. */
-function repositoryOf(image: string): string {
+export function repositoryOf(image: string): string {
   const [name = image] = image.split('@')
   const colon = name.lastIndexOf(':')
   return colon > name.lastIndexOf('/') ? name.slice(0, colon) : name

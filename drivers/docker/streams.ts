@@ -4,7 +4,7 @@ import type { z } from 'zod'
 
 /**
  * Opens the engine's answer as a stream; dockerode reads some answers into memory whole. The stream fails when the
- * engine goes away or the signal aborts.
+ * engine goes away or the signal aborts. `login`: for the registry that the engine will ask.
  */
 export const openStream = (
   docker: Docker,
@@ -12,6 +12,7 @@ export const openStream = (
   path: string,
   query: Record<string, unknown>,
   signal?: AbortSignal,
+  login?: { username: string; password: string } | null,
 ): Promise<Readable> =>
   new Promise((resolve, reject) => {
     const request = {
@@ -21,6 +22,7 @@ export const openStream = (
       isStream: true,
       statusCodes: { 200: true, 400: 'bad parameter', 404: 'not found', 500: 'server error' },
       ...(signal ? { abortSignal: signal } : {}),
+      ...(login ? { authconfig: { username: login.username, password: login.password } } : {}),
     }
     docker.modem.dial(request, (error, answer) => {
       if (answer instanceof Readable) resolve(answer)

@@ -18,6 +18,7 @@ const resources = [
   'containers',
   'microvms',
   'vms',
+  'registry_credentials',
   'disks',
   'vpcs',
   'subnets',

@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals'
 import { areas } from '../../api/document/areas.ts'
 import { examples } from '../../api/document/examples.ts'
+import { fieldWords, hasWords, plainNames } from '../../api/document/field-words.ts'
 import { collectionsOf, operationIdOf } from '../../api/document/operation-ids.ts'
 import { isDocumented, openApiDocument } from '../../api/openapi.ts'
 import { parse } from '../../api/problems.ts'
@@ -88,6 +89,43 @@ describe('an example', () => {
       others: [],
       valid: { spec },
     })
+  })
+})
+
+describe('a field', () => {
+  type Schema = Record<string, unknown>
+  /** Each property of a schema, with the path to it. */
+  function* fieldsIn(schema: unknown, at: string): Generator<{ name: string; at: string; property: Schema }> {
+    if (typeof schema !== 'object' || schema === null) return
+    for (const [key, value] of Object.entries(schema)) {
+      if (['default', 'enum', 'example', 'examples'].includes(key)) continue
+      if (key === 'properties')
+        for (const [name, property] of Object.entries(value as Record<string, Schema>))
+          yield { name, at: `${at}.${name}`, property }
+      yield* fieldsIn(value, key === 'properties' || Array.isArray(schema) ? at : `${at}/${key}`)
+    }
+  }
+  const fields = [...fieldsIn(document, '#')]
+  const silent = fields.filter(({ property }) => !hasWords(property))
+  const own = new Set(silent.map(({ name }) => name))
+  const named = new Set(fields.map(({ name }) => name))
+
+  test('says what it means, unless its name does', () => {
+    expect(fields.length).toBeGreaterThan(2000)
+    expect(silent.filter(({ name }) => !plainNames.has(name)).map(({ at }) => at)).toEqual([])
+  })
+
+  test('whose name is plain, or has words for all of them, is in the document', () => {
+    expect([...plainNames].filter((name) => !own.has(name))).toEqual([])
+    const words = new Map(
+      fields.map(({ name, property }) => [`${name}: ${String(property['description'])}`, 1]),
+    )
+    expect(
+      Object.entries(fieldWords).flatMap(([name, said]) =>
+        named.has(name) && words.has(`${name}: ${said}`) ? [] : [name],
+      ),
+    ).toEqual([])
+    expect(Object.keys(fieldWords).filter((name) => plainNames.has(name))).toEqual([])
   })
 })
 

@@ -355,6 +355,7 @@ test('a runner starts with its door and the names of what is behind it, and no o
       remove: async () => {},
     } as never,
     configVars: async () => ({ KEELSON_RUNNER_KEY: 'secret' }),
+    registryLogin: async () => null,
     hosted: { mountsFor: async () => [], detachAll: async () => {} } as never,
     networks: {} as never,
     doors,

@@ -139,6 +139,8 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   const owner = await User.findOne({ tenant_id: tenant.id, roles: 'owner' }).lean()
   if (owner) await rememberBrowser(owner, { address: '127.0.0.1', user_agent: 'test' })
   const { items: browsers } = await tenant.owner.get<{ items: { id: string }[] }>('/api/v1/account/browsers')
+  const login = { registry: 'registry.example.com', username: 'none', password: 'none' }
+  const { body: credential } = await tenant.owner.ask('POST', '/api/v1/registry-credentials', login)
   const user = await (await tenant.user('viewer')).get<{ id: string }>('/api/v1/account')
   const tool = await toolsOf(tenant.owner).make({ kind: 'builtin', builtin: 'search' })
   const say = { kind: 'template', value: 'hello' }
@@ -158,6 +160,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
     containers: { id: container.id, disk_id: disk.id, nic_id: nic?.id ?? '', database_id: database.id },
     microvms: { id: microvm.id, disk_id: disk.id, nic_id: tap?.id ?? '', database_id: database.id },
     vms: { id: vm.id, disk_id: disk.id, nic_id: port?.id ?? '' },
+    'registry-credentials': { id: String(credential['id']) },
     disks: { id: disk.id, name: 'kept' },
     vpcs: { id: vpc.id },
     subnets: { id: subnet.id },

@@ -15,9 +15,13 @@ const manifestType = 'application/vnd.docker.distribution.manifest.v2+json'
 
 /**
  * Serves an image with one file of so many zeros. With `claimedBytes`, its layer says to be that long, and ends nowhere:
- * 4 MiB come, and nothing more.
+ * 4 MiB come, and nothing more. `login`: the `user:password` that it asks for at the moment.
  */
-export async function serveImage(zeros: number, claimedBytes?: number): Promise<ImageRegistry> {
+export async function serveImage(
+  zeros: number,
+  claimedBytes?: number,
+  login: () => string | null = () => null,
+): Promise<ImageRegistry> {
   const tar = await tarOf([{ name: 'zeros', content: Buffer.alloc(zeros) }])
   const layer = gzipSync(tar)
   const config = Buffer.from(
@@ -45,7 +49,16 @@ export async function serveImage(zeros: number, claimedBytes?: number): Promise<
       layers: [part(layer, 'image.rootfs.diff.tar.gzip', claimedBytes)],
     }),
   )
-  const server = createServer(({ url = '', method }, response) => {
+  const server = createServer(({ url = '', method, headers }, response) => {
+    const wanted = login()
+    if (wanted !== null && headers.authorization !== `Basic ${Buffer.from(wanted).toString('base64')}`) {
+      response.writeHead(401, {
+        'www-authenticate': 'Basic realm="test"',
+        'content-type': 'application/json',
+      })
+      response.end(JSON.stringify({ errors: [{ code: 'UNAUTHORIZED', message: 'authentication required' }] }))
+      return
+    }
     const body = url.includes('/manifests/') ? manifest : blobs.get(url.split('/').at(-1) ?? '')
     if (!body) {
       response.writeHead(url === '/v2/' ? 200 : 404).end()

@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { createInterface } from 'node:readline'
+import { facts } from './stack.ts'
 
 // The documents' examples, pasted into a shell as a reader would.
 
@@ -37,3 +38,15 @@ export function openShell(env: Record<string, string>) {
     },
   }
 }
+
+/** A reader's shell, with the variables of README and the shorthands of docs/vpcs.md. */
+export async function openReaderShell(token: string, env: Record<string, string> = {}) {
+  const shell = openShell({ API: facts().api_url, TOKEN: token, ...env })
+  const [helpers = ''] = blocksOf(await pageOf('vpcs'))
+  await shell.paste(helpers.slice(0, helpers.indexOf('\n\n')))
+  return shell
+}
+
+/** The codes of the refusals in what a shell has printed. */
+export const refusalsIn = (said: string): string[] =>
+  [...said.matchAll(/"type":"urn:keelson:problem:(\w+)"/g)].map(([, code = '']) => code)

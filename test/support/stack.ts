@@ -74,6 +74,9 @@ export const platformS3 = { port: layout.apiPort + 66 }
 /** The server with buckets of tenants that the tests start (test/support/s3-server.ts). */
 export const tenantS3 = { port: layout.apiPort + 73 }
 
+/** The registry with a login that the tests start (test/support/private-registry.ts). */
+export const privateRegistry = { port: layout.apiPort + 99 }
+
 /** The servers of tools that the tests start (test/support/mcp-servers.ts), and a port where none is. */
 export const toolServers = {
   http: layout.apiPort + 80,
@@ -150,7 +153,8 @@ const settings = {
   ...providerSettings,
   KEELSON_TOOLS_IMAGE: 'keelson/test-mcp:1', // test/support/mcp-image.ts
   KEELSON_CONNECTOR_CHECK_SEC: '86400', // tests say when to look
-  KEELSON_IMAGES_PRIVATE: 'localhost:1', // where no registry is
+  // Where no registry is, and where tests start one.
+  KEELSON_IMAGES_PRIVATE: `localhost:1,127.0.0.1:${privateRegistry.port}`,
   KEELSON_RESERVED_PORTS: `${layout.apiPort + 690}-${layout.apiPort + 899}`, // the tests of drivers use these
   KEELSON_HOST_CPU_CORES: '256',
   KEELSON_HOST_MEMORY_MIB: String(256 * 1024),

@@ -39,6 +39,7 @@ import {
 } from '../../lib/backup-protocol.ts'
 import { type ArchiveReport, DatabaseArchivesOnHost, type SegmentPlace } from '../../lib/archive-protocol.ts'
 import { HostLoadBalancers, type HostLoadBalancerSamples } from '../../lib/load-balancer-protocol.ts'
+import { type RegistryLogin, RegistryLoginOnHost } from '../../lib/registry-login.ts'
 import { requestToken } from '../../lib/party-tokens.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { ToolCommand } from '../../lib/tool-protocol.ts'
@@ -171,6 +172,9 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
 
     secretsOf: async (instanceId: string): Promise<z.infer<typeof Secrets>> =>
       call(`${instance(instanceId)}/config-vars`, Secrets),
+
+    registryLogin: async (instanceId: string): Promise<RegistryLogin | null> =>
+      (await call(`${instance(instanceId)}/registry-login`, RegistryLoginOnHost)).login,
 
     keepJoining: async (deployServerId: string, joining: Joining): Promise<void> => {
       const put = { ...post(joining), method: 'PUT' }

@@ -44,7 +44,7 @@ export interface InstanceSteps<S extends Spec, F extends Found> {
 
 /** The host's steps. Each is idempotent by the instance's id. */
 interface HostSteps<S extends Spec, F extends Found> {
-  pull: (image: string, digest?: string | null) => Promise<{ image_digest: string }>
+  pull: (image: string, digest: string | null, id: string) => Promise<{ image_digest: string }>
   run: (spec: S, operationId: string) => Promise<F>
   stop: (id: string, graceSec: number, diskIds: string[]) => Promise<number | null>
   /** Applies the changes that need no restart. */
@@ -112,7 +112,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       undo(() => platform.abandonPlacement(kind, id))
       const { host_id, spec } = await place(id)
       if (steps.makeImage) return { status: 'stopped', host_id } // the first start builds the image
-      const { image_digest } = await host(host_id).pull(spec.image)
+      const { image_digest } = await host(host_id).pull(spec.image, null, id)
       return { status: 'stopped', host_id, image_digest }
     }),
 
@@ -148,7 +148,7 @@ export function instanceWorkflows<S extends Spec, F extends Found>(steps: Instan
       const move = await placeElsewhere(id, input.host_id, operation_id)
       const { from_host_id: from, host_id, host_address, spec, runs, disks, network_hosts } = move
       const disk_ids = disksOf(spec)
-      const { image_digest } = await host(host_id).pull(spec.image, spec.image_digest)
+      const { image_digest } = await host(host_id).pull(spec.image, spec.image_digest, id)
       if (from && runs) {
         progress('stopping it on its current host')
         undo(() => host(from).run(spec, operation_id))

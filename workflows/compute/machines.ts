@@ -33,7 +33,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     on(hostId) {
       const host = on(hostId)
       return {
-        pull: (image, digest) => host.prepareMachineOnHost(kind, image, digest ?? null),
+        pull: (image, digest, id) => host.prepareMachineOnHost(kind, image, digest, id),
         run: host.runMachineOnHost,
         stop: host.stopMachineOnHost,
         resize: host.resizeMachineOnHost,
@@ -42,8 +42,8 @@ export function machineWorkflows(kind: MachineKind, title: string) {
     },
     ...(kind === 'vm'
       ? {
-          makeImage: (hostId: string, { image, image_digest }: Spec) =>
-            on(hostId).prepareMachineOnHost(kind, image, image_digest),
+          makeImage: (hostId: string, { id, image, image_digest }: Spec) =>
+            on(hostId).prepareMachineOnHost(kind, image, image_digest, id),
         }
       : {}),
     fieldsOf: (spec, found) => ({ runs_with: found ? sizeIn(spec) : null }),
