@@ -27,7 +27,7 @@ export async function makeSmallDisk(folder: string, bytes: number): Promise<Smal
   await mkdir(path)
   // The kernel frees the loop device when the file system is unmounted.
   await run('mount', ['-o', 'loop', image, path])
-  let isKept = false
+  let left = new AbortController()
   let keeping = Promise.resolve()
 
   async function fill(leftBytes: number): Promise<void> {
@@ -40,14 +40,14 @@ export async function makeSmallDisk(folder: string, bytes: number): Promise<Smal
       await run('fallocate', args).catch(() => {}) // others took a part of it first: look again
     }
   }
-  async function keep(): Promise<void> {
-    while (isKept) {
+  async function keep({ signal }: AbortController): Promise<void> {
+    while (!signal.aborted) {
       await fill(0)
       await delay(lookEveryMs)
     }
   }
   async function clear(): Promise<void> {
-    isKept = false
+    left.abort()
     await keeping
     await rm(filler, { force: true })
   }
@@ -57,8 +57,8 @@ export async function makeSmallDisk(folder: string, bytes: number): Promise<Smal
     clear,
     async keepFull() {
       await fill(0)
-      isKept = true
-      keeping = keep()
+      left = new AbortController()
+      keeping = keep(left)
     },
     async remove() {
       await clear()
