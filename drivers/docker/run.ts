@@ -224,7 +224,8 @@ const ranMs = ({ State }: ContainerInspectInfo): number =>
   Date.parse(State.FinishedAt) - Date.parse(State.StartedAt)
 
 /** What the engine says if the process has ended in the middle of a call. */
-const hasEnded = /no such process|stopped (process|container)|has stopped|process (has )?already (finished|exited)/i
+const hasEnded =
+  /no such process|stopped (process|container)|has stopped|process (has )?already (finished|exited)/i
 
 async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
