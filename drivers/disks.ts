@@ -4,8 +4,11 @@ export interface FoundDisk {
   size_bytes: number
   /** Bytes used on the host, including snapshots. */
   allocated_bytes: number
-  /** `broken`: attached, but the process that serves it has ended. Attaching it again repairs it. */
-  state: 'detached' | 'attached' | 'broken' | 'migrating'
+  /**
+   * `broken`: attached, but the process that serves it has ended. `failing`: attached, but writes fail. Attaching it again
+   * repairs both, the latter once there is room.
+   */
+  state: 'detached' | 'attached' | 'broken' | 'failing' | 'migrating'
   /** Oldest first. */
   snapshots: FoundSnapshot[]
 }
@@ -84,8 +87,8 @@ export interface Disks {
    * a bind mount in a container that is not created yet; it exists only while the disk is attached. A restarted
    * container loses mounts made while it ran: attach again, or bind `host_path`.
    *
-   * If the disk's serving process was killed, attaching restores every mount with all synced data; open files stay
-   * broken. Throws DiskNotFound, DiskMigrating, InstanceNotFound; EngineRefused if the path cannot be a mount point.
+   * If the disk's serving process was killed, or its file system stopped since writes failed, attaching restores every mount
+   * with all synced data; open files stay broken. Throws DiskNotFound, DiskMigrating, InstanceNotFound; EngineRefused if the path cannot be a mount point.
    */
   attach(id: string, to?: AttachedTo): Promise<{ host_path: string }>
   /**

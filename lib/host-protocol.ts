@@ -83,11 +83,13 @@ export const ObservedInstance = z.strictObject({
   ended_by: z.enum(['shut_down', 'restarted', 'panicked', 'killed', 'disk_full']).nullable(),
 })
 
-/** A disk found on a host. `leftover`: files or other traces with the disk's id, but no complete disk. */
+/**
+ * A disk found on a host. `failing`: writes to it fail. `leftover`: files or other traces with the disk's id, but no complete disk.
+ */
 export const ObservedDisk = z.strictObject({
   kind: z.literal('disk'),
   id: z.string(),
-  state: z.enum(['detached', 'attached', 'broken', 'migrating', 'leftover']),
+  state: z.enum(['detached', 'attached', 'broken', 'failing', 'migrating', 'leftover']),
 })
 
 /** The wanted state of a disk on a host. `as_is`: an operation is changing it, so the host must not. */

@@ -12,8 +12,41 @@ export const pinnedTls = { minVersion: 'TLSv1.3', ALPNProtocols: ['http/1.1'] } 
 const connectsWithinMs = 10_000
 /** For an answer to a request whose body is no stream: a host answers only after its engine has. */
 const answersWithinMs = 300_000
+/**
+ * A server that answers later is asked for another connection so often: a network that drops packets, or a machine that is
+ * frozen, closes none.
+ */
+const looksEveryMs = 5_000
 // Detects that the server has vanished from an idle connection.
 const probeEveryMs = 30_000
+
+type Connected = (error: Error | null, socket: Duplex) => void
+
+/** Connects to the server that shows the certificate `ca` (PEM), and calls `connected` once it has proved to have its key. */
+function connectPinned({ host, port, ca }: RequestOptions, connected?: Connected): void {
+  const pinned = new X509Certificate(ca as string)
+  const socket = connect({
+    host: host ?? '',
+    port: Number(port),
+    ...pinnedTls,
+    ca: pinned.toString(),
+    rejectUnauthorized: true, // set explicitly, since the environment could turn verification off
+    // Called for each connection, since no session is resumed. OpenSSL would also take what the certificate has signed.
+    checkServerIdentity: (_name, { raw }) =>
+      raw.equals(pinned.raw) ? undefined : new Error('The server shows another certificate'),
+  })
+  const failed = (error: Error) => connected?.(error, socket)
+  const tooLate = () => socket.destroy(new Error('The server does not finish its TLS handshake'))
+  socket.setNoDelay(true)
+  socket.setTimeout(connectsWithinMs, tooLate)
+  socket.once('error', failed)
+  socket.once('secureConnect', () => {
+    socket.off('error', failed)
+    socket.setTimeout(0, tooLate)
+    socket.setKeepAlive(true, probeEveryMs)
+    connected?.(null, socket)
+  })
+}
 
 /**
  * Requests with this agent need `ca`: the one certificate (PEM) that their server must show. A request gets its connection
@@ -21,32 +54,8 @@ const probeEveryMs = 30_000
  */
 class PinnedAgent extends Agent {
   // Node keeps connections by their options, `ca` among them: one that was opened for a certificate serves no other.
-  override createConnection(
-    { host, port, ca }: RequestOptions,
-    connected?: (error: Error | null, socket: Duplex) => void,
-  ): null {
-    const pinned = new X509Certificate(ca as string)
-    const socket = connect({
-      host: host ?? '',
-      port: Number(port),
-      ...pinnedTls,
-      ca: pinned.toString(),
-      rejectUnauthorized: true, // set explicitly, since the environment could turn verification off
-      // Called for each connection, since no session is resumed. OpenSSL would also take what the certificate has signed.
-      checkServerIdentity: (_name, { raw }) =>
-        raw.equals(pinned.raw) ? undefined : new Error('The server shows another certificate'),
-    })
-    const failed = (error: Error) => connected?.(error, socket)
-    const tooLate = () => socket.destroy(new Error('The server does not finish its TLS handshake'))
-    socket.setNoDelay(true)
-    socket.setTimeout(connectsWithinMs, tooLate)
-    socket.once('error', failed)
-    socket.once('secureConnect', () => {
-      socket.off('error', failed)
-      socket.setTimeout(0, tooLate)
-      socket.setKeepAlive(true, probeEveryMs)
-      connected?.(null, socket)
-    })
+  override createConnection(options: RequestOptions, connected?: Connected): null {
+    connectPinned(options, connected)
     return null
   }
 }
@@ -82,6 +91,7 @@ const send = (asked: PinnedRequest, agent: PinnedAgent): Promise<IncomingMessage
     const isStream = body instanceof Readable
     const waiting = isStream ? signal : AbortSignal.any([signal, AbortSignal.timeout(answersWithinMs)])
     const sent = request(url, { method, headers, ca, agent }, (answer) => {
+      stopLooking()
       waiting.removeEventListener('abort', giveUp)
       answer.on('error', () => {}) // Node drops an error to which nobody listens, and a later reader would miss it
       resolve(addAbortSignal(signal, answer))
@@ -90,6 +100,7 @@ const send = (asked: PinnedRequest, agent: PinnedAgent): Promise<IncomingMessage
       reject(error)
       sent.destroy()
     }
+    const stopLooking = isStream ? () => {} : lookFor(url, ca, end)
     // Rejects by itself: the request tells of its end only when there is a connection.
     const giveUp = (): void => end(waiting.reason as Error)
     // Does not destroy the request, since an answer that came before may not be read yet.
@@ -98,9 +109,31 @@ const send = (asked: PinnedRequest, agent: PinnedAgent): Promise<IncomingMessage
       if (isStale && !waiting.aborted) resolve(send(asked, unshared))
       else reject(error)
     })
-    sent.once('close', () => waiting.removeEventListener('abort', giveUp))
+    sent.once('close', () => {
+      stopLooking()
+      waiting.removeEventListener('abort', giveUp)
+    })
     if (waiting.aborted) giveUp()
     else waiting.addEventListener('abort', giveUp, { once: true })
     if (isStream) body.on('error', end).pipe(sent)
     else sent.end(body)
   })
+
+/** Calls `gone` once the server does not take another connection. Returns how to end that. */
+function lookFor(url: URL, ca: string, gone: (error: Error) => void): () => void {
+  const host = url.hostname.replace(/^\[|\]$/g, '') // of an IPv6 address
+  let timer = setTimeout(look, looksEveryMs)
+  let isOver = false
+  function look(): void {
+    connectPinned({ host, port: url.port, ca }, (error, socket) => {
+      socket.destroy()
+      if (isOver) return
+      if (error) gone(error)
+      else timer = setTimeout(look, looksEveryMs)
+    })
+  }
+  return () => {
+    isOver = true
+    clearTimeout(timer)
+  }
+}

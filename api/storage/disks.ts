@@ -54,7 +54,9 @@ const DiskView = z
       .describe(
         'Whether a microVM or VM had it writable, or what it is a copy of: no container can have it then',
       ),
-    condition: z.enum(['sound', 'broken', 'missing']).describe('The disk’s condition as its host sees it'),
+    condition: z
+      .enum(['sound', 'broken', 'failing', 'missing'])
+      .describe('The disk’s condition as its host sees it'),
   })
   .meta({ id: 'Disk' })
 

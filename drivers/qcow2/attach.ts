@@ -36,6 +36,7 @@ import {
   withhold,
 } from './daemons.ts'
 import { imageSize } from './images.ts'
+import { hasStopped } from './failures.ts'
 import type { Place } from './places.ts'
 
 // image -> storage daemon -> plain file (FUSE) -> loop device -> file system on the host -> the same in a container.
@@ -84,7 +85,7 @@ export async function attach(place: Place, to?: AttachedTo): Promise<void> {
   let lost: InnerMount[] = []
   const served = await servedTo(place)
   if (served === 'machine') throw new DiskAttached(place.id)
-  if (served === null) {
+  if (served === null || (await hasStopped(place.mount))) {
     await endDaemons(place)
     lost = await clearAway(place)
     await startDaemon(place)

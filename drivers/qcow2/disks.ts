@@ -17,6 +17,7 @@ import { nullIfMissing, publish } from '../system/files.ts'
 import { processesWith, run } from '../system/programs.ts'
 import { attach, attachment, detach, growAttached, isMounted, plug, recordedLoop } from './attach.ts'
 import { copyOf, type ServingMachines } from './daemons.ts'
+import { watchWrites } from './failures.ts'
 import {
   allocatedBytes,
   beginWriting,
@@ -49,6 +50,7 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
   const folder = resolve(settings.folder)
   const runFolder = resolve(settings.run)
   const placeOf = makePlaces(folder, runFolder)
+  const fails = watchWrites(folder)
   const inTurn = makeNamedQueues()
   const doing = <T>(id: string, work: (place: Place) => Promise<T>): Promise<T> =>
     inTurn(id, () => work(placeOf(id)))
@@ -95,7 +97,11 @@ export function makeQcow2Disks(settings: Qcow2Settings): Disks & DiskTransfers {
         return present(place)
       }),
 
-    find: (id) => look(placeOf(id)),
+    async find(id) {
+      const place = placeOf(id)
+      const found = await look(place)
+      return found?.state === 'attached' && (await fails(place)) ? { ...found, state: 'failing' } : found
+    },
 
     list: () => listTraces(folder, runFolder),
 

@@ -54,7 +54,7 @@ export interface DiskDocument extends ResourceDocument<StateOf<typeof diskStates
    */
   written_by_machine: boolean
   /** The condition that its host reports. */
-  condition: 'sound' | 'broken' | 'missing'
+  condition: 'sound' | 'broken' | 'failing' | 'missing'
   /** During a migration: where the target host fetches the disk. Sealed (`sealSource`); `-` for none. */
   transfer_sealed: string
 }

@@ -35,12 +35,21 @@ export const diskObserver = observer({
 const conditions = {
   sound: { reason: null, message: 'The disk is available again' },
   broken: { reason: 'The process that serves the disk ended; the host is restarting it', message: null },
+  failing: {
+    reason:
+      'Writes to the disk fail, since its host’s disk is full or broken. What was synced before is kept; the host makes it writable again as soon as it can',
+    message: null,
+  },
   missing: { reason: 'The disk is missing on its host', message: null },
 } as const
 
 async function compare(disk: DiskDocument, state: ObservedDisk['state'] | undefined): Promise<void> {
   const condition =
-    state === undefined || state === 'leftover' ? 'missing' : state === 'broken' ? state : 'sound'
+    state === undefined || state === 'leftover'
+      ? 'missing'
+      : state === 'broken' || state === 'failing'
+        ? state
+        : 'sound'
   const { _id, tenant_id, attached_to, name, updated_at } = disk
   if (condition === 'missing' && updated_at.getTime() > Date.now() - lookedMs) return
   if (condition === (disk.condition ?? 'sound')) return

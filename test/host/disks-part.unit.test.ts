@@ -1,4 +1,4 @@
-import { expect, test } from '@jest/globals'
+import { expect, jest, test } from '@jest/globals'
 import { makeHostedDisks } from '../../activities/host/disk-mounts.ts'
 import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
 import { DiskNotMountable } from '../../drivers/errors.ts'
@@ -78,4 +78,62 @@ test('a disk that breaks and is repaired between two reports is reported as brok
   expect(await reported()).toEqual(['attached'])
   part.bringAbout?.([disk])
   expect(await reported()).toEqual(['attached'])
+})
+
+/** A part with one disk, whose repair ends half-way while there is no room: its daemon runs, and nothing is mounted. */
+function partOfOne() {
+  const host = { state: 'attached', hasRoom: true, repairs: 0 }
+  const disks = {
+    list: async () => [{ id: disk.id }],
+    find: async () => ({ id: disk.id, state: host.state }),
+    attach: async () => {
+      host.repairs++
+      host.state = 'attached'
+      if (!host.hasRoom) throw new Error('no space left on device')
+    },
+  } as unknown as Disks & DiskTransfers
+  const instance = { id: 'c1', kind: 'container', state: 'running', pid: 7, engine_id: 'e1' }
+  const here = [instance as unknown as FoundInstance]
+  const engine = { find: async () => here[0] ?? null }
+  const hosted = makeHostedDisks({ disks, engine, machines: null, wantedDisk: async () => disk })
+  const api = { wantedDisk: async () => disk } as unknown as Parameters<typeof disksPart>[0]['api']
+  const log = makeLogger('host', 'fatal')
+  const part = disksPart({ disks, hosted, engine, instances: () => here, api, log })
+  let now = 10_000
+  return {
+    host,
+    /** Looks, reports, and hears what is wanted. Returns the reported state, and the number of repairs after it. */
+    report: async (): Promise<[string, number]> => {
+      // The part looks at its disks every five seconds at most.
+      const clock = jest.spyOn(Date, 'now').mockReturnValue((now += 10_000))
+      const seen = ((await part.observe?.()) ?? []).map((thing) => (thing as { state: string }).state)
+      part.bringAbout?.([disk])
+      await new Promise((resolve) => setImmediate(resolve))
+      clock.mockRestore()
+      return [seen.join(), host.repairs]
+    },
+  }
+}
+
+test('a disk whose writes fail is reported so until a repair has succeeded', async () => {
+  const { host, report } = partOfOne()
+  expect(await report()).toEqual(['attached', 1]) // mounts it
+  Object.assign(host, { hasRoom: false, state: 'failing' })
+  expect(await report()).toEqual(['failing', 2])
+  expect(await report()).toEqual(['failing', 3])
+  host.hasRoom = true
+  expect(await report()).toEqual(['failing', 4])
+  expect(await report()).toEqual(['attached', 4])
+})
+
+test('a broken disk is repaired again after a repair that ended half-way', async () => {
+  const { host, report } = partOfOne()
+  expect(await report()).toEqual(['attached', 1])
+  Object.assign(host, { hasRoom: false, state: 'broken' })
+  expect(await report()).toEqual(['broken', 2])
+  expect(await report()).toEqual(['broken', 3])
+  expect(await report()).toEqual(['attached', 4])
+  host.hasRoom = true
+  expect(await report()).toEqual(['attached', 5])
+  expect(await report()).toEqual(['attached', 5])
 })

@@ -11,6 +11,7 @@ import { type PinnedRequest, pinnedSocket, pinnedTls, sendPinned } from '../../l
 import { makeSelfSigned, type SelfSigned } from '../../lib/self-signed.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeAuthority } from '../support/certificates.ts'
+import { openSilentProxy } from '../support/silent-proxy.ts'
 
 // Whether a server gets anything that does not show the one certificate. Each impostor has the host's address.
 
@@ -149,6 +150,25 @@ test('a request ends when its signal does: before there is a connection, and whi
   reading.abort()
   await expect(text(answer)).rejects.toMatchObject({ name: 'AbortError' })
   await eventually(() => connections.at(-1)?.destroyed)
+})
+
+test('a request over a kept connection ends when the network drops its packets', async () => {
+  const url = await listening(serve(pem(host)))
+  const proxy = await openSilentProxy(Number(url.port))
+  url.port = String(proxy.port)
+  expect(await text(await sendPinned(asked(url)))).toBe('/path?query  1')
+  proxy.silence()
+  const begun = performance.now()
+  await expect(sendPinned(asked(url))).rejects.toThrow('TLS handshake')
+  console.log(`ended after ${Math.round(performance.now() - begun)} ms`)
+  await proxy.close()
+})
+
+test('a request waits for a server that takes connections and answers late', async () => {
+  const slow = createServer({ ...pinnedTls, ...pem(host) }, (_request, response) => {
+    void eventually(() => connections.length > 2).then(() => response.end('late'))
+  })
+  expect(await text(await sendPinned(asked(await listening(slow))))).toBe('late')
 })
 
 test('an answer that breaks off is an error, also for who reads it later', async () => {

@@ -5,13 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import type { RoleStatus } from '../../script/lib/role.ts'
-import { askControl } from '../../script/lib/control.ts'
 import { bridgeOf, hasOwnEngine } from '../../script/lib/engine.ts'
-import { readLayout } from '../../script/lib/settings.ts'
-import type { ServerFacts } from '../../script/lib/supervisor.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
+import { type OwnServer, ownServer } from '../support/own-server.ts'
 import { layout as shared } from '../support/stack.ts'
 
 // These tests start their own server beside the shared one, which also shows that two run on one machine. Its folder is
@@ -22,18 +19,10 @@ const portBase = shared.apiPort + 4_000 // clear of the ports of the shared serv
 let folder: string
 let state: string
 
-const layout = () => readLayout({ state, portBase: String(portBase) })
-const server = (...args: string[]) => {
-  // Without the settings of other servers, their engine above all.
-  const others = Object.entries(process.env).filter(([name]) => !name.startsWith('KEELSON_'))
-  const { tools } = readLayout()
-  const own = { KEELSON_STATE: state, KEELSON_PORT_BASE: String(portBase), KEELSON_TOOLS: tools }
-  return run(join(layout().repository, 'script/server'), args, {
-    env: { ...Object.fromEntries(others), ...own },
-  })
-}
-const facts = () => JSON.parse(readFileSync(join(state, 'server.json'), 'utf8')) as ServerFacts
-const roles = async () => (await askControl(layout(), 'GET', '/roles')) as RoleStatus[]
+let own: OwnServer
+const server = (...args: string[]) => own.script(...args)
+const facts = () => own.facts()
+const roles = () => own.roles()
 const pidOf = async (name: string) => (await roles()).find((role) => role.name === name)?.pid ?? 0
 const isAlive = (pid: number) => existsSync(`/proc/${pid}`)
 
@@ -47,6 +36,7 @@ const pidInside = async (container: string) =>
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'keelson-server-'))
   state = join(folder, 'a-folder-with-a-long-name'.repeat(4), 'state')
+  own = ownServer(state, portBase)
   await server('--detach')
 })
 afterAll(async () => {
@@ -110,7 +100,7 @@ testDrawn('a start after a kill -9 of the server ends what that left, and keeps 
 
 test('destroy leaves no process, bridge, rule, mount or data', async () => {
   const pids = (await roles()).map((role) => role.pid ?? 0)
-  const ownEngine = hasOwnEngine(layout())
+  const ownEngine = hasOwnEngine(own.layout)
   await server('destroy', '--yes')
   expect(pids.filter(isAlive)).toEqual([])
   expect(readFileSync('/proc/mounts', 'utf8')).not.toContain(folder)
@@ -118,6 +108,6 @@ test('destroy leaves no process, bridge, rule, mount or data', async () => {
   if (ownEngine) {
     const { stdout: links } = await run('ip', ['-o', 'link'])
     const { stdout: rules } = await run('iptables-save')
-    expect(links + rules).not.toContain(bridgeOf(layout()))
+    expect(links + rules).not.toContain(bridgeOf(own.layout))
   }
 })

@@ -21,9 +21,9 @@ export interface DiskHost {
 
 const hosts: DiskHost[] = []
 
-/** `run`: the folder where the machines of another driver find its disks. */
-export async function diskHost(run: string | null = null): Promise<DiskHost> {
-  const folder = await mkdtemp(join(tmpdir(), 'disks-'))
+/** `run`: the folder where the machines of another driver find its disks. `below`: where the host's own disk is. */
+export async function diskHost(run: string | null = null, below = tmpdir()): Promise<DiskHost> {
+  const folder = await mkdtemp(join(below, 'disks-'))
   const ports = [layout.apiPort + 800, layout.apiPort + 899] as const
   const serveOn = { address: '127.0.0.1', ports }
   const settings = {

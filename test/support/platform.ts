@@ -37,7 +37,7 @@ export const platform = {
  */
 const freezeSec: Record<string, number> = { host: 45, docker: 45, temporal: 20, mongodb: 20 }
 
-async function pidOf(role: RoleName): Promise<number> {
+export async function pidOf(role: RoleName): Promise<number> {
   const pid = (await platform.roles()).find(({ name }) => name === role)?.pid
   if (!pid) throw new Error(`${role} does not run`)
   return pid

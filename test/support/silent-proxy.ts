@@ -14,7 +14,12 @@ export interface SilentProxy {
   close(): Promise<void>
 }
 
-export async function openSilentProxy(toPort: number): Promise<SilentProxy> {
+/** `behind` is a port of 127.0.0.1, or an address with a port. `port`: where it listens; by default a free one. */
+export async function openSilentProxy(
+  behind: number | { host: string; port: number },
+  port = 0,
+): Promise<SilentProxy> {
+  const target = typeof behind === 'number' ? { host: '127.0.0.1', port: behind } : behind
   const sockets = new Set<Socket>()
   let isSilent = false
   let left = Infinity
@@ -37,13 +42,13 @@ export async function openSilentProxy(toPort: number): Promise<SilentProxy> {
     from.on('close', () => sockets.delete(from))
   }
   const server = createServer({ allowHalfOpen: true }, (client) => {
-    const upstream = connect({ port: toPort, host: '127.0.0.1', allowHalfOpen: true })
+    const upstream = connect({ ...target, allowHalfOpen: true })
     joined(client, upstream, () => {
       if (--left <= 0) silence()
     })
     joined(upstream, client, () => {})
   })
-  server.listen(0, '127.0.0.1')
+  server.listen(port, '127.0.0.1')
   await once(server, 'listening')
   return {
     port: (server.address() as AddressInfo).port,

@@ -71,6 +71,9 @@ export const eventReceiver = { port: layout.apiPort + 72 }
 /** The server with a bucket for the platform's own store (test/compute/log-stores.test.ts). */
 export const platformS3 = { port: layout.apiPort + 66 }
 
+/** The server on a disk of its own, which takes the 14 ports from there on (test/server/full-disk.test.ts). */
+export const fullDiskServer = { port: layout.apiPort + 105 }
+
 /** The server with buckets of tenants that the tests start (test/support/s3-server.ts). */
 export const tenantS3 = { port: layout.apiPort + 73 }
 

@@ -30,6 +30,8 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
   const busy = new Set<string>()
   /** Disks repaired before a report showed them as broken. The next report must still say so, for their owners. */
   const untold = new Set<string>()
+  /** Disks whose writes failed, until a report has said so and a repair has succeeded. */
+  const failing = new Set<string>()
 
   async function stateOf(id: string): Promise<ObservedDisk['state']> {
     // An entry with an invalid name is a leftover.
@@ -43,6 +45,7 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
     busy.add(id)
     try {
       const now = await hosted.putRight(id, () => untold.add(id))
+      failing.delete(id)
       log.info({ disk_id: id, now }, why)
       lookedAt = 0
       if (now === 'attached' && run !== undefined) mountedIn.set(id, run)
@@ -55,7 +58,9 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
 
   function see({ id, instance_id, state: wanted }: WantedDisk, here: Map<string, FoundInstance>): void {
     const state = seen.find((one) => one.id === id)?.state
-    if (wanted === 'detached' && (state === 'attached' || state === 'broken'))
+    // Its mounts are gone, or will be: a repair may end half-way.
+    if (state === 'broken' || state === 'failing') mountedIn.delete(id)
+    if (wanted === 'detached' && ['attached', 'broken', 'failing'].includes(state ?? ''))
       void putRight(id, 'detaching a disk that nothing uses')
     const instance = wanted === 'attached' ? here.get(instance_id ?? '') : undefined
     if (instance?.state !== 'running' || !instance.pid) return
@@ -77,7 +82,9 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
       seen = await Promise.all(
         traces.map(async ({ id }): Promise<ObservedDisk> => {
           const state = await stateOf(id)
-          return { kind: 'disk', id, state: state === 'attached' && untold.has(id) ? 'broken' : state }
+          if (state === 'failing') failing.add(id)
+          const told = failing.has(id) ? 'failing' : untold.has(id) ? 'broken' : state
+          return { kind: 'disk', id, state: state === 'attached' ? told : state }
         }),
       )
       return seen
