@@ -118,19 +118,27 @@ export type RunToken = z.infer<typeof RunToken>
 const mostTokens = 1_000
 export const RunTokens = z.strictObject({ tokens: z.array(RunToken).min(1).max(mostTokens) })
 
+/** Characters of an output of a run that comes with the end of a node. */
+export const smallOutput = 64 * 1024
+
 /** A node has succeeded, and its runner goes on. */
 export const Turn = z.strictObject({
   case: z.string().max(63).nullable(),
   output: Output,
   /** What models of the run have said and was not sent yet. */
   tokens: z.array(RunToken).max(mostTokens),
-  /** What the runner would do next. */
-  next: z.union([z.strictObject({ node: NodeName }), z.literal('output'), z.null()]),
+  /** What the runner would do next: a node, the run's output if it has the values at hand, or else their fetching. */
+  next: z.union([
+    z.strictObject({ node: NodeName }),
+    z.strictObject({ output: z.string().max(smallOutput) }),
+    z.literal('output'),
+    z.null(),
+  ]),
 })
 export type Turn = z.infer<typeof Turn>
 
-/** `begun`: of what is next. Null: the run's workflow says what is next. */
-export const Turned = z.object({ begun: Begun.nullable() })
+/** `begun`: of what is next. `output`: the run has its output. Without either, the run's workflow says what is next. */
+export const Turned = z.object({ begun: Begun.nullable(), output: z.boolean().optional() })
 export type Turned = z.infer<typeof Turned>
 
 /** The run's output. */
@@ -141,7 +149,8 @@ export const outputBodyKib = 2 * 8 * 1024 + 1
 
 /** Of requests with tokens: what a runner lets wait (worker/runner/token-sender.ts), as JSON. */
 export const tokensBodyKib = 1024
-export const turnBodyKib = outputBodyKib + tokensBodyKib
+const smallOutputKib = 2 * 4 * (smallOutput / 1024)
+export const turnBodyKib = outputBodyKib + tokensBodyKib + smallOutputKib
 
 /** A runner's private key, as a JSON Web Key. */
 export const RunnerKey = z.strictObject({ ...PublicKey.shape, d: z.string().regex(/^[\w-]{43}$/) })

@@ -1,7 +1,16 @@
 import { cancellationSignal, Context } from '@temporalio/activity'
 import { variablesOf } from '../../lib/ai/plan.ts'
+import { withOutput } from '../../lib/ai/programs.ts'
 import type { Called } from '../../lib/runner-maps.ts'
-import type { Begun, Ended, Given, NodeAnswer, NodesInARow } from '../../lib/runner-protocol.ts'
+import {
+  type Begun,
+  type Ended,
+  type Given,
+  type NodeAnswer,
+  type NodesInARow,
+  smallOutput,
+  type Turn,
+} from '../../lib/runner-protocol.ts'
 import { makeCaller } from './workflow-calls.ts'
 import { outcomeOf } from './kinds.ts'
 import { NodeFault, timedOut, withoutQuotes } from './node-faults.ts'
@@ -40,19 +49,30 @@ export function makeNodesOnRunner(work: RunnerWork) {
       }
       const following = nodes[passed + 1]
       // After a case, the run's workflow says what follows.
-      const next = end.case !== null ? null : following ? { node: following.node } : output ? 'output' : null
-      const said = { case: end.case, output: end.output, tokens: await tokens.take(run, name), next } as const
+      let next: Turn['next'] = null
+      if (end.case === null && following) next = { node: following.node }
+      else if (end.case === null && output) next = await outputAfter(begun, name, end.output)
+      const said = { case: end.case, output: end.output, tokens: await tokens.take(run, name), next }
       const turned = await api.turnNode(run, name, attempt, said, signal)
       if (turned.begun && !following) await giveOutput(run, turned.begun, signal)
       if (!turned.begun || !following)
-        return { ...answerOf(end), passed, ...(turned.begun ? { output: true } : {}) }
+        return { ...answerOf(end), passed, ...(turned.begun || turned.output ? { output: true } : {}) }
       begun = turned.begun
     }
     throw new Error('a row without nodes')
   }
 
-  /** Records the run's output, made of what its nodes have left. */
-  async function giveOutput(run: string, { given }: Given, signal: AbortSignal): Promise<void> {
+  /** The run's output after the last node, if all that it names is at hand, and it is small. */
+  async function outputAfter(begun: Begun, last: string, output: string): Promise<Turn['next']> {
+    const isAtHand = (name: string): boolean => name === last || Object.hasOwn(begun.nodes, name)
+    if (!work.plan.output.uses.every(isAtHand)) return 'output'
+    // A failure is told by the one who asks for the values.
+    const json = await outputOf(withOutput(begun.given, last, output)).catch(() => null)
+    return json !== null && json.length <= smallOutput ? { output: json } : 'output'
+  }
+
+  /** The JSON of the run's output, made of what its nodes have left. */
+  async function outputOf(given: string): Promise<string> {
     const { pool, spec, plan, key } = work
     const variables = variablesOf(plan, plan.output.uses)
     const wanted = { '/output': { value: spec.output } }
@@ -61,8 +81,11 @@ export function makeNodesOnRunner(work: RunnerWork) {
       // No node has such a name.
       pool.evaluate({ key: `${key} /output`, variables, wanted, given }),
     )
-    await api.giveOutput(run, jsonAt('/output', values), signal)
+    return jsonAt('/output', values)
   }
+
+  const giveOutput = async (run: string, { given }: Given, signal: AbortSignal): Promise<void> =>
+    api.giveOutput(run, await outputOf(given), signal)
 
   return {
     /** Answers: the runner has its spec, polls its queue, and opens what is sealed for it. */

@@ -127,14 +127,14 @@ const valueOf = async (value: StoredValue | null): Promise<unknown> =>
   value === null ? null : JSON.parse(await readValue(value))
 
 export async function toRun(run: AiRunDocument): Promise<z.output<typeof RunView>> {
-  const usage = await modelUsageOf(run)
+  const [usage, nodes] = await Promise.all([modelUsageOf(run), nodesOf(run)])
   return {
     ...toRunSummary(run),
     tokens: usage?.tokens ?? 0,
     cost_nano_usd: usage?.cost_nano_usd ?? 0,
     input: JSON.parse(run.input_json) as unknown,
     output: run.status === 'succeeded' ? await valueOf(run.output) : null,
-    nodes: (await nodesOf(run)).map(toRunNode),
+    nodes: nodes.map(toRunNode),
   }
 }
 

@@ -65,6 +65,13 @@ export function variablesJson(
   return `{"input":${input},"nodes":{${results.join()}}${ofItem}}`
 }
 
+/** The same with one more node, which has succeeded. `variables`: as `variablesJson` makes them, without an item. */
+export function withOutput(variables: string, name: string, output: string): string {
+  const before = variables.slice(0, -2)
+  const comma = before.endsWith('{') ? '' : ','
+  return `${before}${comma}${JSON.stringify(name)}:${resultJson({ status: 'succeeded', output })}}}`
+}
+
 function resultJson(result: NodeResult): string {
   if (result.status !== 'succeeded') return JSON.stringify(result)
   return `{"status":"succeeded","output":${result.output}}`

@@ -19,7 +19,6 @@ import {
 import { outputFields, storeOutputOf, wholeOf } from './run-redaction.ts'
 import { needValue } from './run-values.ts'
 import { AiRun, type AiRunDocument, findRun, type RunParent } from './runs.ts'
-import { versionNumbered } from './versions.ts'
 
 // Runs that are a part of another run: a node, or an item of a map, of kind `workflow`.
 
@@ -34,13 +33,12 @@ export async function callWorkflow(
   attempt: number,
   input_json: string,
 ): Promise<Called> {
-  const { tenant_id, workflow_id } = runner
-  const { spec, plan } = await versionOfRunner(runner)
+  const { tenant_id } = runner
+  const { spec, plan, uses } = await versionOfRunner(runner)
   const named = stepNamed(spec.nodes, name)
   if (named?.step.kind !== 'workflow') throw new NotFound('node')
   if (await hasEnded(runner, run_id, name, attempt, named.item)) return { state: 'done' }
   const run = await runOfRunner(runner, run_id)
-  const { uses } = await versionNumbered({ _id: workflow_id, tenant_id }, runner.version)
   const { workflow: reference, version = null } = named.step
   const use = uses.find((one) => one.kind === 'workflow' && one.reference === reference)
   if (!use?.id) throw new NotFound('workflow')

@@ -6,7 +6,7 @@ import type { AiEvalDocument } from './evals.ts'
 import { checkedInput, countOpenRun } from './run-acceptance.ts'
 import { newInput } from './run-redaction.ts'
 import { type AiRunDocument, insertRun, type RunEval } from './runs.ts'
-import { versionNumbered } from './versions.ts'
+import { knownVersion } from './versions.ts'
 
 /**
  * Accepts a run of an eval case on the eval's own deployment, whatever takes other runs. `note` writes the attempt in the
@@ -20,7 +20,7 @@ export async function acceptEvalRun(
   note: (run_id: string) => Promise<void>,
 ): Promise<AiRunDocument> {
   const { tenant_id, workflow_id, deployment_id, requested_by } = its
-  const version = await versionNumbered({ _id: workflow_id, tenant_id }, its.version)
+  const version = await knownVersion({ _id: workflow_id, tenant_id }, its.version)
   const given = await newInput(version, await checkedInput(version, input))
   return transaction(async () => {
     await countOpenRun(tenant_id, workflow_id)

@@ -12,7 +12,7 @@ import type { AiDeploymentDocument } from './deployments.ts'
 import { newInput } from './run-redaction.ts'
 import { isSame, type Routes, routesOf } from './run-routes.ts'
 import { type AiRunDocument, insertRun, type RunTrigger } from './runs.ts'
-import { type AiWorkflowVersionDocument, specOf, versionNumbered } from './versions.ts'
+import { knownVersion, type ReadVersion } from './versions.ts'
 
 export interface NewAiRun {
   /** Any JSON, which fits the version's `input_schema`. */
@@ -112,9 +112,9 @@ async function firstThatFits(
   workflow: AiWorkflowDocument,
   [first, ...others]: Routes,
   input: unknown,
-): Promise<{ to: AiDeploymentDocument; version: AiWorkflowVersionDocument; input_json: string }> {
+): Promise<{ to: AiDeploymentDocument; version: ReadVersion; input_json: string }> {
   try {
-    const version = await versionNumbered(workflow, first.version)
+    const version = await knownVersion(workflow, first.version)
     return { to: first, version, input_json: await checkedInput(version, input) }
   } catch (error) {
     const [next, ...rest] = others
@@ -129,19 +129,15 @@ const checks = new ExpressionPool(checksAtOnce)
 const inTurn = makeQueue(checksAtOnce)
 
 /** The input's JSON. Throws InvalidInput. */
-export async function checkedInput(version: AiWorkflowVersionDocument, input: unknown): Promise<string> {
+export async function checkedInput({ _id, tenant_id, spec }: ReadVersion, input: unknown): Promise<string> {
   const json = JSON.stringify(input)
   if (Buffer.byteLength(json) > runBounds.inputBytes || isDeeperThan(input, runBounds.depth))
     throw invalid('', `has more than 1 MiB, or more than ${runBounds.depth} levels`)
-  const { input_schema } = specOf(version)
-  const schema = input_schema as Record<string, unknown>
-  const check = { key: `input ${version._id}`, schema, given: json }
-  const fault = await inTurn(() => checks.check(check), undefined, version.tenant_id).catch(
-    (error: unknown) => {
-      if (error instanceof NoValue) throw invalid('', `cannot be checked: ${error.message}`)
-      throw error
-    },
-  )
+  const check = { key: `input ${_id}`, schema: spec.input_schema, given: json }
+  const fault = await inTurn(() => checks.check(check), undefined, tenant_id).catch((error: unknown) => {
+    if (error instanceof NoValue) throw invalid('', `cannot be checked: ${error.message}`)
+    throw error
+  })
   if (fault) throw invalid(fault.pointer, fault.message)
   return json
 }

@@ -1,13 +1,12 @@
-import { nanoUsdOf, type Spec } from '../../lib/ai/spec.ts'
+import { nanoUsdOf } from '../../lib/ai/spec.ts'
 import { NotFound } from '../../lib/problem.ts'
 import type { ModelGrant } from '../../lib/runner-protocol.ts'
 import type { ProviderName } from '../connectors/catalogue.ts'
 import { Connector } from '../connectors/connectors.ts'
 import { closeLedger, type LedgerDocument, ledgerOf } from '../llm/ledgers.ts'
 import { issueToken } from '../llm/tokens.ts'
-import { needOpenRun, type RunnerOf } from './run-nodes.ts'
+import { needOpenRun, type RunnerOf, versionOfRunner } from './run-nodes.ts'
 import type { AiRunDocument } from './runs.ts'
-import { specOf, versionNumbered } from './versions.ts'
 
 // Calls of models by runs. Each run has a ledger of its own, with its version's budget.
 
@@ -19,15 +18,12 @@ const purposeOf = ({ _id: id }: Pick<Run, '_id'>) => ({ kind: 'run', id }) as co
  * `issueToken`.
  */
 export async function grantModel(runner: RunnerOf, run_id: string, alias: string): Promise<ModelGrant> {
-  const { tenant_id, workflow_id } = runner
-  await needOpenRun(runner, run_id)
-  const version = await versionNumbered({ _id: workflow_id, tenant_id }, runner.version)
-  const { models = {}, budget } = specOf(version) as unknown as Spec
+  const { tenant_id } = runner
+  const [{ spec, uses }] = await Promise.all([versionOfRunner(runner), needOpenRun(runner, run_id)])
+  const { models = {}, budget } = spec
   const model = Object.hasOwn(models, alias) ? models[alias] : undefined
   if (!model) throw new NotFound('model')
-  const use = version.uses.find(
-    ({ kind, reference }) => kind === 'connector' && reference === model.connector,
-  )
+  const use = uses.find(({ kind, reference }) => kind === 'connector' && reference === model.connector)
   if (!use) throw new NotFound('connector')
   const which =
     use.id === null ? { provider: use.reference as ProviderName, is_default: true } : { _id: use.id }

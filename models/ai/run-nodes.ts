@@ -24,7 +24,7 @@ import {
 } from './run-redaction.ts'
 import { keepValue, needValue, type StoredValue } from './run-values.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
-import { planOf, specOf, versionNumbered } from './versions.ts'
+import { knownVersion, type ReadVersion } from './versions.ts'
 
 // What a runner reads and writes of its runs. Each write is fenced by the run, which must be open, and by the attempt: a
 // late attempt changes nothing.
@@ -200,36 +200,38 @@ export async function giveOutput(runner: RunnerOf, run_id: string, json: string)
   const run = await runOfRunner(runner, run_id)
   if (run.output) return
   needValue(json)
-  const output = await storeInTwo(run, json, await redactionOfOutput(runner, run))
+  const output = await storeRunOutput(run, await versionOfRunner(runner), json)
   const { shown, whole } = output
-  const fields = { output: shown, ...(whole ? { whole_output: whole } : {}) }
   const isInline = !shown.blob && !whole?.blob
-  if (isInline && (await giveInline(runner, run_id, fields))) return
+  // A small output needs no transaction.
+  if (isInline && (await giveWithRoom(runner, run_id, output))) return
   await transaction(async () => {
-    await needOpen(runner, run_id, countedBy(shown))
-    const { matchedCount } = await AiRun.updateOne({ _id: run_id, tenant_id, output: null }, { $set: fields })
-    if (matchedCount) await keepBoth(output)
+    if (await giveWithRoom(runner, run_id, output)) return
+    const { output: before } = await runOfRunner(runner, run_id)
+    if (!before) await needOpen(runner, run_id, countedBy(shown))
   }, run_id)
 }
 
-/** A small output needs no transaction. False: it has found no such run. */
-async function giveInline(
-  runner: RunnerOf,
-  _id: string,
-  fields: { output: StoredValue; whole_output?: StoredValue },
-): Promise<boolean> {
-  const { bytes } = fields.output
-  const { matchedCount } = await AiRun.updateOne(
-    { ...openWithRoom(runner, _id, bytes), output: null },
-    { $set: fields, $inc: { output_bytes: bytes } },
+/** Stores a run's output, not kept yet (see storeValue). */
+export const storeRunOutput = (run: AiRunDocument, { plan }: ReadVersion, json: string): Promise<TwoValues> =>
+  storeInTwo(
+    run,
+    json,
+    run.redacts === 'some' ? (plan.redacted?.output ?? null) : run.redacts === 'all' || null,
   )
-  return matchedCount > 0
-}
 
-async function redactionOfOutput(runner: RunnerOf, { redacts }: AiRunDocument): Promise<Redaction> {
-  if (redacts !== 'some') return redacts === 'all' || null
-  const { plan } = await versionOfRunner(runner)
-  return plan.redacted?.output ?? null
+/** Gives an open run its output; of blobs, call it in a transaction. False: the run has one, or has no room for it. */
+export async function giveWithRoom(runner: RunnerOf, _id: string, output: TwoValues): Promise<boolean> {
+  const { shown, whole } = output
+  const { matchedCount } = await AiRun.updateOne(
+    { ...openWithRoom(runner, _id, shown.bytes), output: null },
+    {
+      $set: { output: shown, ...(whole ? { whole_output: whole } : {}) },
+      $inc: { output_bytes: shown.bytes },
+    },
+  )
+  if (matchedCount > 0) await keepBoth(output)
+  return matchedCount > 0
 }
 
 export function valueOf(record: AiRunNodeDocument, json: string): Promise<TwoValues> {
@@ -286,10 +288,8 @@ export async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Pro
 }
 
 /** What a runner carries out. */
-export async function versionOfRunner({ tenant_id, workflow_id, version }: RunnerOf) {
-  const found = await versionNumbered({ _id: workflow_id, tenant_id }, version)
-  return { tenant_id, uses: found.uses, spec: specOf(found) as Spec, plan: planOf(found) }
-}
+export const versionOfRunner = ({ tenant_id, workflow_id, version }: RunnerOf): Promise<ReadVersion> =>
+  knownVersion({ _id: workflow_id, tenant_id }, version)
 
 /** A node whose success is about to be recorded. */
 export type Ending = Pick<AiRunNodeDocument, 'node' | 'status' | 'case' | 'output' | 'whole' | 'error'>
@@ -423,6 +423,6 @@ export async function nodeOf({ _id: run_id, tenant_id }: Run, node: string): Pro
 
 /** The spec of a run's version. */
 export async function specOfRun({ tenant_id, workflow_id, version }: AiRunVersion): Promise<Spec> {
-  return specOf(await versionNumbered({ _id: workflow_id, tenant_id }, version)) as Spec
+  return (await knownVersion({ _id: workflow_id, tenant_id }, version)).spec
 }
 type AiRunVersion = Pick<AiRunDocument, 'tenant_id' | 'workflow_id' | 'version'>

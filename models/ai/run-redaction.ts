@@ -15,7 +15,7 @@ import {
 import type { AiRunNodeDocument } from './run-node-records.ts'
 import { keepValue, readValue, type StoredValue } from './run-values.ts'
 import type { AiRunDocument } from './runs.ts'
-import { type AiWorkflowVersionDocument, planOf } from './versions.ts'
+import type { ReadVersion } from './versions.ts'
 
 // What readers of a run do not see of its values: what its version redacts or, of a part of another run that was given redacted
 // values, everything.
@@ -31,13 +31,13 @@ export interface NewInput {
 
 /** `former_runs`: a retry shares their key, and so their values. Not in a transaction. */
 export async function newInput(
-  version: AiWorkflowVersionDocument,
+  { tenant_id, plan }: Pick<ReadVersion, 'tenant_id' | 'plan'>,
   input_json: string,
   { redactsAll = false, former_runs = [] }: { redactsAll?: boolean; former_runs?: string[] } = {},
 ): Promise<NewInput> {
-  const { redacted: its } = planOf(version)
+  const { redacted: its } = plan
   if (!redactsAll && !its) return { fields: { input_json }, keep: () => Promise.resolve() }
-  const key = (await runKeyOf(version.tenant_id, former_runs)) ?? newRunKey()
+  const key = (await runKeyOf(tenant_id, former_runs)) ?? newRunKey()
   const redaction = redactsAll || (its?.input ?? null)
   const whole = redaction === null ? null : (await storeWithKey(key, input_json, redaction)).whole
   return {

@@ -1,4 +1,3 @@
-import type { Spec } from '../../lib/ai/spec.ts'
 import { stepNamed } from '../../lib/ai/steps.ts'
 import { defaults } from '../../lib/ai/node-kinds.ts'
 import { NotFound } from '../../lib/problem.ts'
@@ -6,8 +5,7 @@ import type { Passages } from '../../lib/runner-protocol.ts'
 import { RagCollection } from '../retrieval/collections.ts'
 import type { Embeddings } from '../retrieval/embeddings.ts'
 import { search } from '../retrieval/search.ts'
-import { needOpenRun, type RunnerOf } from './run-nodes.ts'
-import { specOf, versionNumbered } from './versions.ts'
+import { needOpenRun, type RunnerOf, versionOfRunner } from './run-nodes.ts'
 
 /**
  * Searches, for a node of kind `retrieve`, the collection that the version names, as it was found by its publication. Throws
@@ -20,15 +18,12 @@ export async function retrieveForRun(
   name: string,
   query: string,
 ): Promise<Passages> {
-  const { tenant_id, workflow_id } = runner
+  const { tenant_id } = runner
   await needOpenRun(runner, run_id)
-  const version = await versionNumbered({ _id: workflow_id, tenant_id }, runner.version)
-  const { nodes } = specOf(version) as unknown as Spec
-  const node = stepNamed(nodes, name)?.step
+  const { spec, uses } = await versionOfRunner(runner)
+  const node = stepNamed(spec.nodes, name)?.step
   if (node?.kind !== 'retrieve') throw new NotFound('node')
-  const use = version.uses.find(
-    ({ kind, reference }) => kind === 'collection' && reference === node.collection,
-  )
+  const use = uses.find(({ kind, reference }) => kind === 'collection' && reference === node.collection)
   const collection = use?.id && (await RagCollection.findOne({ _id: use.id, tenant_id }, { name: 1 }).lean())
   if (!collection) throw new NotFound('collection')
   const asked = { query, mode: 'hybrid' as const, k: node.top_k ?? defaults.top_k }

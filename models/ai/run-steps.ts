@@ -1,22 +1,20 @@
 import { defaults, type ItemStep, type NodeSpec } from '../../lib/ai/node-kinds.ts'
-import type { Spec } from '../../lib/ai/spec.ts'
 import { stepNamed } from '../../lib/ai/steps.ts'
 import { NotFound } from '../../lib/problem.ts'
-import type { RunnerOf } from './run-nodes.ts'
-import { type AiWorkflowVersionDocument, specOf, versionNumbered } from './versions.ts'
+import { type RunnerOf, versionOfRunner } from './run-nodes.ts'
+import type { ReadVersion } from './versions.ts'
 
 type Step = NodeSpec | ItemStep
 type CallingKind = 'http' | 'tool' | 'llm'
 
 /** A node, or what a map does with an item (`map-3`), if it is of this kind. Throws NotFound. */
 export async function stepOfRun<K extends CallingKind>(
-  { tenant_id, workflow_id, version: number }: RunnerOf,
+  runner: RunnerOf,
   name: string,
   ...kinds: K[]
-): Promise<{ step: Extract<Step, { kind: K }>; version: AiWorkflowVersionDocument }> {
-  const version = await versionNumbered({ _id: workflow_id, tenant_id }, number)
-  const { nodes } = specOf(version) as unknown as Spec
-  const step = stepNamed(nodes, name)?.step
+): Promise<{ step: Extract<Step, { kind: K }>; version: ReadVersion }> {
+  const version = await versionOfRunner(runner)
+  const step = stepNamed(version.spec.nodes, name)?.step
   if (!step || !(kinds as string[]).includes(step.kind)) throw new NotFound('node')
   return { step: step as Extract<Step, { kind: K }>, version }
 }

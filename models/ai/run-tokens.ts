@@ -62,10 +62,20 @@ export async function keepTokens(runner: RunnerOf, run_id: string, tokens: RunTo
   return addTokens(run, tokens)
 }
 
-/** Keeps a batch of tokens of a run that is known to be open, but for one that redacts everything. */
+type Last = Pick<AiRunTokensDocument, 'seq' | 'bytes_before' | 'bytes'>
+
+/** The last batch of a run; null: it has none. */
+export const lastTokens = (tenant_id: string, run_id: string): Promise<Last | null> =>
+  AiRunTokens.findOne({ tenant_id, run_id }, { seq: 1, bytes_before: 1, bytes: 1 }).sort({ seq: -1 }).lean()
+
+/**
+ * Keeps a batch of tokens of a run that is known to be open, but for one that redacts everything. `last`: the run's last batch
+ * a moment ago, if its caller knows it.
+ */
 export async function addTokens(
   { _id: run_id, tenant_id, redacts }: Pick<AiRunDocument, '_id' | 'tenant_id' | 'redacts'>,
   tokens: RunToken[],
+  last?: Last | null,
 ): Promise<void> {
   if (redacts === 'all') return
   try {
@@ -76,23 +86,13 @@ export async function addTokens(
   }
   const bytes = Buffer.byteLength(JSON.stringify(tokens))
   for (let attempt = 1; ; attempt++) {
-    const last = await AiRunTokens.findOne({ tenant_id, run_id }, { seq: 1, bytes_before: 1, bytes: 1 })
-      .sort({ seq: -1 })
-      .lean()
-    const seq = (last?.seq ?? 0) + 1
-    const bytes_before = (last?.bytes_before ?? 0) + (last?.bytes ?? 0)
+    const before = last !== undefined && attempt === 1 ? last : await lastTokens(tenant_id, run_id)
+    const seq = (before?.seq ?? 0) + 1
+    const bytes_before = (before?.bytes_before ?? 0) + (before?.bytes ?? 0)
     const expires_at = new Date(Date.now() + tokenBounds.forMs)
+    const batch = { _id: `${run_id}/${seq}`, tenant_id, run_id, seq, tokens, bytes_before, bytes, expires_at }
     try {
-      await new AiRunTokens({
-        _id: `${run_id}/${seq}`,
-        tenant_id,
-        run_id,
-        seq,
-        tokens,
-        bytes_before,
-        bytes,
-        expires_at,
-      }).save()
+      await new AiRunTokens(batch).save()
       await forgetBeyond({ tenant_id, run_id, seq, all: bytes_before + bytes })
       return
     } catch (error) {

@@ -5,7 +5,7 @@ import { Tool, type ToolDocument } from '../tools/tools.ts'
 import { callOnce, type CallResult } from './run-calls.ts'
 import type { RunnerOf } from './run-nodes.ts'
 import { secondsOf, stepOfRun } from './run-steps.ts'
-import type { AiWorkflowVersionDocument } from './versions.ts'
+import type { ReadVersion } from './versions.ts'
 
 // Tools that nodes of runs call: those that the version names, as they were found by its publication.
 
@@ -51,10 +51,7 @@ export async function offeredTools(
   })
 }
 
-async function toolNamed(
-  { tenant_id, uses }: AiWorkflowVersionDocument,
-  reference: string,
-): Promise<ToolDocument> {
+async function toolNamed({ tenant_id, uses }: ReadVersion, reference: string): Promise<ToolDocument> {
   const use = uses.find((one) => one.kind === 'tool' && one.reference === reference)
   const tool = use?.id && (await Tool.findOne({ _id: use.id, tenant_id }).lean())
   if (!tool) throw new CallFault('tool_missing', 'The tool has been deleted', { permanent: true })

@@ -2,11 +2,12 @@ import { exportJWK, generateKeyPair } from 'jose'
 import mongoose, { Schema } from 'mongoose'
 import { PublicKey } from '../../lib/host-protocol.ts'
 import { RunnerKey, type RunnerSpec } from '../../lib/runner-protocol.ts'
+import { readOne } from '../database.ts'
 import { idField } from '../resources.ts'
 import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
-import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { tenantScoped } from '../tenant-scope.ts'
 import { planOf, specOf, versionNumbered } from './versions.ts'
 
 /**
@@ -62,9 +63,8 @@ export async function removeRunner(tenant_id: string, _id: string): Promise<void
   await Runner.deleteOne({ _id, tenant_id })
 }
 
-/** Finds a runner of any tenant by its id. */
-export const runnerOf = (_id: string): Promise<RunnerDocument | null> =>
-  Runner.findOne({ _id }).setOptions(everyTenant).lean()
+/** Finds a runner of any tenant by its id, for each of its requests. */
+export const runnerOf = (_id: string): Promise<RunnerDocument | null> => readOne(Runner, { _id })
 
 /** The settings of a runner's program that name it and have its key. */
 export async function runnerVars(tenant_id: string, _id: string): Promise<Record<string, string>> {

@@ -262,16 +262,17 @@ export async function endRun(
     const running = { tenant_id, run_id: _id, status: { $in: [...openNodeStates] } }
     await AiRunNode.updateMany(running, { $set: { status: 'cancelled', ended_at } })
     // The dispatcher cancels its parts, if its workflow does not.
-    await AiRun.updateMany(
-      {
-        tenant_id,
-        'parent.run_id': _id,
-        parent_key: { $exists: true },
-        open: true,
-        cancel_requested_at: null,
-      },
-      { $set: { cancel_requested_at: ended_at } },
-    )
+    if (ended.children)
+      await AiRun.updateMany(
+        {
+          tenant_id,
+          'parent.run_id': _id,
+          parent_key: { $exists: true },
+          open: true,
+          cancel_requested_at: null,
+        },
+        { $set: { cancel_requested_at: ended_at } },
+      )
     await closeLedger(tenant_id, { kind: 'run', id: _id }) // no call of a model comes after it
     const tookSec = (ended_at.getTime() - ended.created_at.getTime()) / 1000
     afterCommit(() => metrics.aiRunsEnded.observe({ trigger: ended.trigger, status }, tookSec))

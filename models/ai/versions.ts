@@ -1,5 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import type { Plan } from '../../lib/ai/plan.ts'
+import type { Spec } from '../../lib/ai/spec.ts'
 import { NotFound } from '../../lib/problem.ts'
 import { idField } from '../resources.ts'
 import { schemaOptions } from '../schemas.ts'
@@ -69,3 +70,36 @@ export const specOf = ({ spec_json }: AiWorkflowVersionDocument): Record<string,
   JSON.parse(spec_json) as Record<string, unknown>
 
 export const planOf = ({ plan_json }: AiWorkflowVersionDocument): Plan => JSON.parse(plan_json) as Plan
+
+/** What a version says, read. Do not change it: others have it too. */
+export interface ReadVersion extends Omit<AiWorkflowVersionDocument, 'spec_json' | 'plan_json'> {
+  spec: Spec
+  plan: Plan
+}
+
+// Each request of a runner asks for its version, which never changes. That it is still there, its run says.
+const known = new Map<string, { version: ReadVersion; chars: number }>()
+/** Of the JSON of all that are known: the largest version has 1.5 MiB. */
+const mostChars = 4 * 1024 ** 2
+let allChars = 0
+
+/** A version of which a run, or a workflow, is known to be there. Throws NotFound. */
+export async function knownVersion(
+  { _id: workflow_id, tenant_id }: { _id: string; tenant_id: string },
+  number: number,
+): Promise<ReadVersion> {
+  const key = `${tenant_id} ${workflow_id} ${number}`
+  const found = known.get(key)
+  if (found) return found.version
+  const { spec_json, plan_json, ...its } = await versionNumbered({ _id: workflow_id, tenant_id }, number)
+  const version = { ...its, spec: JSON.parse(spec_json) as Spec, plan: JSON.parse(plan_json) as Plan }
+  const chars = spec_json.length + plan_json.length
+  if (!known.has(key)) allChars += chars
+  known.set(key, { version, chars })
+  for (const [oldest, one] of known) {
+    if (allChars <= mostChars) break
+    known.delete(oldest)
+    allChars -= one.chars
+  }
+  return version
+}

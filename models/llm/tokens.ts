@@ -57,8 +57,7 @@ export async function issueToken(
   const [provider] =
     connector_id === null ? [ownProvider] : await needModels(tenant_id, [connector_id, ...others])
   const all = typeof budget === 'object' && budget !== null ? budget : { tokens: budget, nano_usd: null }
-  await openLedger(tenant_id, purpose, all)
-  await dropOrphans(tenant_id, purpose)
+  await Promise.all([openLedger(tenant_id, purpose, all), dropOrphans(tenant_id, purpose)])
   const seconds = Math.min(forSec, longestSec)
   const expires_at = new Date((Math.floor(Date.now() / 1000) + seconds) * 1000)
   const claims = { tenant_id, purpose: purpose.kind, connector_id, provider, fallbacks }

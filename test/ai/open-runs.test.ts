@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { AiWorkflow } from '../../models/ai/ai-workflows.ts'
 import { AiRunNode } from '../../models/ai/run-node-records.ts'
 import { settleNode, skipNodes } from '../../models/ai/run-nodes.ts'
+import { removeOldRuns } from '../../models/ai/run-removal.ts'
 import type { RunnerDocument } from '../../models/ai/runners.ts'
 import { AiRun, endRun } from '../../models/ai/runs.ts'
 import { insertDeployment } from '../support/ai/inserted-runs.ts'
@@ -193,6 +194,28 @@ describe('an open run', () => {
       expect(open).toBe(0)
     }
   })
+})
+
+test('a run goes with its nodes when it has ended for longer than runs are kept, and others stay', async () => {
+  const { id } = await makeOpen()
+  const days = 90
+  const [old, young, open] = await Promise.all(['a', 'b', 'c'].map((text) => workflows.run(id, { text })))
+  const ended = [
+    { run: old, ago: days + 1 },
+    { run: young, ago: days - 1 },
+  ]
+  for (const { run, ago } of ended) {
+    const its = { _id: run?.id ?? '', tenant_id: tenant.id }
+    await skipNodes(its, ['one', 'two'])
+    await endRun({ _id: its._id, workflow_id: id }, { status: 'cancelled' })
+    await AiRun.updateOne(its, { $set: { ended_at: new Date(Date.now() - ago * 86_400_000) } })
+  }
+  while (await removeOldRuns(days)) {} // as a worker does
+  const left = await AiRun.find({ tenant_id: tenant.id, workflow_id: id }, { _id: 1 }).lean()
+  expect(new Set(left.map(({ _id }) => _id))).toEqual(new Set([young?.id, open?.id]))
+  expect(await AiRunNode.countDocuments({ tenant_id: tenant.id, run_id: old?.id ?? '' })).toBe(0)
+  expect(await AiRunNode.countDocuments({ tenant_id: tenant.id, run_id: young?.id ?? '' })).toBe(2)
+  await (await workflows.undeploy(id)).operation.success()
 })
 
 test('a node that is skipped or settled is so once', async () => {

@@ -19,11 +19,17 @@ const nodes = {
   b: { kind: 'template', needs: ['a'], value: '${nodes.a.output + 1}' },
   c: { kind: 'template', needs: ['b'], when: 'nodes.b.output > 3', value: '${nodes.b.output + 1}' },
 }
-const begun = (results: Record<string, NodeResult> = {}): Begun => ({
-  done: null,
-  given: variablesJson('{"text":"abc"}', results),
-  nodes: {},
-})
+type Results = Record<string, NodeResult>
+
+/** What an attempt gets whose expressions name these nodes. */
+function begun(results: Results, names: string[]): Begun {
+  const some = names.flatMap((name) => (results[name] ? [[name, results[name]] as const] : []))
+  return {
+    done: null,
+    given: variablesJson('{"text":"abc"}', Object.fromEntries(some)),
+    nodes: Object.fromEntries(some.map(([name]) => [name, { status: 'succeeded', case: null }])),
+  }
+}
 
 let count = 0
 
@@ -39,19 +45,22 @@ const untilAborted: CallModel = (_, signal) =>
 async function runner({
   stopsAfter = '',
   of = nodes,
+  makes = '${nodes.b.output}',
 }: {
   stopsAfter?: string
   of?: Record<string, unknown>
+  makes?: unknown
 } = {}) {
-  const { valid } = await validate(specOf(of, { output: '${nodes.b.output}' }), lookups())
+  const { valid } = await validate(specOf(of, { output: makes }), lookups())
   if (!valid) throw new Error('the spec is not valid')
   const asked: unknown[] = []
-  const results: Record<string, NodeResult> = {}
+  const results: Results = {}
+  const usesOf = (node: string): string[] => valid.plan.nodes[node]?.uses ?? []
   const api = {
     ...noApi,
     async beginNode(_: string, node: string, attempt: number) {
       asked.push(['begin', node, attempt])
-      return begun(results)
+      return begun(results, usesOf(node))
     },
     async endNode(_: string, node: string, attempt: number, { status }: { status: string }) {
       asked.push(['end', node, attempt, status])
@@ -59,7 +68,10 @@ async function runner({
     async turnNode(_: string, node: string, attempt: number, { output, next }: Turn) {
       asked.push(['turn', node, attempt, output, next])
       results[node] = { status: 'succeeded', output }
-      return { begun: next === null || node === stopsAfter ? null : begun(results) }
+      if (next === null || node === stopsAfter) return { begun: null }
+      if (next === 'output') return { begun: begun(results, valid.plan.output.uses) }
+      if ('output' in next) return { begun: null, output: true }
+      return { begun: begun(results, usesOf(next.node)) }
     },
     modelGrant: async () => ({ token: 't', provider: 'openai' }),
     async giveOutput(_: string, output: string) {
@@ -84,9 +96,32 @@ describe('a row', () => {
       ['begin', 'a', 1],
       ['turn', 'a', 1, '3', { node: 'b' }],
       ['turn', 'b', 1, '4', { node: 'c' }],
-      ['turn', 'c', 1, '5', 'output'],
-      ['output', '4'],
+      ['turn', 'c', 1, '5', { output: '4' }],
     ])
+  })
+
+  const long = 'x'.repeat(40_000)
+  test.each<[string, unknown, string]>([
+    ['names a node of which the last one knows nothing', '${[nodes.a.output, nodes.c.output]}', '[3,5]'],
+    ['is long', [long, long, '${nodes.c.output}'], JSON.stringify([long, long, 5])],
+  ])('asks for the values of an output that %s', async (_, output, json) => {
+    const { asked, activities } = await runner({ makes: output })
+    const answer = await inActivity(() =>
+      activities.runNodeOnRunner('run', 'a', inARow(['a', 'b', 'c'], true)),
+    )
+    expect(answer).toEqual({ status: 'succeeded', case: null, passed: 2, output: true })
+    expect(asked.slice(3)).toEqual([
+      ['turn', 'c', 1, '5', 'output'],
+      ['output', json],
+    ])
+  })
+
+  test('leaves the output to the run’s workflow if the API does not take it', async () => {
+    const { activities } = await runner({ stopsAfter: 'c' })
+    const answer = await inActivity(() =>
+      activities.runNodeOnRunner('run', 'a', inARow(['a', 'b', 'c'], true)),
+    )
+    expect(answer).toEqual({ status: 'succeeded', case: null, passed: 2 })
   })
 
   test('ends where the API begins nothing more', async () => {

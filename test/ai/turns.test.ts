@@ -84,6 +84,41 @@ test('a turn ends a node and begins the next with its output, and repeated it ch
   await end()
 })
 
+test('the last turn brings the run’s output along, once', async () => {
+  const { run, its, begin, turn, end } = await open()
+  await begin('one')
+  for (let time = 0; time < 2; time++)
+    expect(await turn('one', { first: 'h' }, { output: '"o"' })).toEqual({
+      status: 200,
+      body: { begun: null, output: true },
+    })
+  const { output, output_bytes } = (await AiRun.findOne(its).lean()) ?? {}
+  expect(output).toEqual({ bytes: 3, json: '"o"', blob: null })
+  expect(output_bytes).toBe('{"first":"h"}"o"'.length)
+  expect(await AiRunNode.countDocuments({ tenant_id: tenant.id, run_id: run })).toBe(1)
+  await end()
+})
+
+test('an output that is too deep, or for which the run has no room, does not keep the node from its end', async () => {
+  const { id, run, its, begin, turn, end } = await open()
+  const nothing = { status: 200, body: { begun: null } }
+  await begin('one')
+  const deep = '['.repeat(65) + ']'.repeat(65)
+  expect(await turn('one', { first: 'h' }, { output: deep })).toEqual(nothing)
+  await begin('two')
+  await AiRun.updateOne(its, { $set: { output_bytes: 64 * 1024 ** 2 - 4 } })
+  expect(await turn('two', 'x', { output: '"o"' })).toMatchObject({
+    status: 200,
+    body: { begun: null, output: false },
+  })
+  expect((await workflows.getRun(id, run)).nodes.map(({ status }) => status)).toEqual([
+    'succeeded',
+    'succeeded',
+  ])
+  expect((await AiRun.findOne(its).lean())?.output).toBeNull()
+  await end()
+})
+
 test('a turn takes the last of what models have said along, once', async () => {
   const { run, begin, turn, end } = await open()
   await begin('one')
@@ -95,15 +130,20 @@ test('a turn takes the last of what models have said along, once', async () => {
   await end()
 })
 
+// In the future, so that the dispatcher leaves the run alone.
+const cancelled = { cancel_requested_at: new Date(Date.now() + 3_600_000) }
+const late = { started_at: new Date(Date.now() - 600_001) }
 test.each([
-  // In the future, so that the dispatcher leaves the run alone.
-  ['is to be cancelled', { cancel_requested_at: new Date(Date.now() + 3_600_000) }],
-  ['has used its time', { started_at: new Date(Date.now() - 600_001) }],
-])('nothing begins of a run that %s, and the node before has ended', async (_, fields) => {
+  ['begins', 'is to be cancelled', cancelled, { node: 'two' }],
+  ['begins', 'has used its time', late, { node: 'two' }],
+  ['becomes the output', 'is to be cancelled', cancelled, { output: '"o"' }],
+  ['becomes the output', 'has used its time', late, { output: '"o"' }],
+])('nothing %s of a run that %s, and the node before has ended', async (_, _why, fields, next) => {
   const { id, run, its, begin, turn, end } = await open()
   await begin('one')
   await AiRun.updateOne(its, { $set: fields })
-  expect(await turn('one', { first: 'h' }, { node: 'two' })).toEqual({ status: 200, body: { begun: null } })
+  expect(await turn('one', { first: 'h' }, next)).toEqual({ status: 200, body: { begun: null } })
+  expect((await AiRun.findOne(its).lean())?.output).toBeNull()
   expect((await workflows.getRun(id, run)).nodes).toMatchObject([{ node: 'one', status: 'succeeded' }])
   await end()
 })
