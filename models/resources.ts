@@ -94,7 +94,7 @@ export async function readMine<D extends ResourceDocument>(
 ): Promise<D> {
   const document = await readOne(model, { _id, tenant_id }, { maxTimeMS })
   if (!document) throw new NotFound(title)
-  return document as ResourceDocument as D
+  return document as D
 }
 
 /**

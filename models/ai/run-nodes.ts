@@ -196,7 +196,6 @@ export async function keepBoth(value: TwoValues | null): Promise<void> {
 
 /** Records the run's output. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
 export async function giveOutput(runner: RunnerOf, run_id: string, json: string): Promise<void> {
-  const { tenant_id } = runner
   const run = await runOfRunner(runner, run_id)
   if (run.output) return
   needValue(json)

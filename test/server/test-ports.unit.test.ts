@@ -2,7 +2,8 @@ import { expect, test } from '@jest/globals'
 import * as stack from '../support/stack.ts'
 
 test('each server that the tests start has a port of its own', () => {
-  const { mailTopic, acmeServer, eventReceiver, platformS3, tenantS3, privateRegistry, fullDiskServer } = stack
+  const { mailTopic, acmeServer, eventReceiver, platformS3, tenantS3, privateRegistry, fullDiskServer } =
+    stack
   const { toolServers, providerPorts, modelProviderPorts } = stack
   const one = [mailTopic, acmeServer, eventReceiver, platformS3, tenantS3, privateRegistry, fullDiskServer]
   const many = [toolServers, providerPorts, modelProviderPorts]
