@@ -10,7 +10,7 @@ import { ownerFile } from '../../script/lib/secrets.ts'
 import { asRoot } from '../support/as-root.ts'
 import { type Answer, ask, type Json, type Operation, shell, sleeper } from '../support/client.ts'
 import { ClientAt } from '../support/client-at.ts'
-import { testDrawn } from '../support/drawn.ts'
+import { testLong } from '../support/long-tests.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { runInside } from '../support/inside.ts'
@@ -20,7 +20,7 @@ import { makeSmallDisk, type SmallDisk } from '../support/small-disk.ts'
 import { dockerOf, fullDiskServer } from '../support/stack.ts'
 
 // A server whose state folder is on a file system of its own, which fills while clients create things and a container writes
-// output.
+// output. It takes minutes, most of them until MongoDB has ended.
 
 const gib = 1024 ** 3
 const mib = 1024 ** 2
@@ -147,7 +147,7 @@ async function allRun(): Promise<boolean> {
 }
 
 asRoot('a server whose disk was full', () => {
-  testDrawn(
+  testLong(
     'runs all its roles again, has all that it acknowledged, and tells of the output that is lost',
     async () => {
       const { api_url, docker_host } = server.facts()

@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -40,12 +41,13 @@ asRoot('with the pids on a full disk', () => {
     mkdirSync(join(place, 'pids'))
     await expect(writeFile(join(place, 'filler'), Buffer.alloc(65_536 + 1))).rejects.toThrow('ENOSPC')
 
-    const program = join(folder, 'program') // in a comment of the command line
+    // The seconds tell it from others. A shell's own child would have the shell's command line until it runs its program.
+    const program = `86400.${randomInt(1e9)}`
     const notes: string[] = []
     const spec = {
       name: 'role',
-      command: 'sh',
-      args: ['-c', `while :; do sleep 1; done # ${program}`],
+      command: 'sleep',
+      args: [program],
       env: { PATH: process.env['PATH'] ?? '' },
       ready: () => Promise.resolve(),
       graceMs: 1_000,
