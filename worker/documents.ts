@@ -14,7 +14,6 @@ import { documentsQueue } from '../lib/operation-workflows.ts'
 import { dataConverter, platformCodec } from '../lib/temporal.ts'
 import type { CollectionEmbedder } from '../models/retrieval/embedders.ts'
 import type { Embeddings } from '../models/retrieval/embeddings.ts'
-import { inWords } from '../workflows/summaries.ts'
 
 /**
  * The part of a platform worker that takes documents into the index. It has few places, so that thousands of documents keep
@@ -36,10 +35,10 @@ export async function makeDocumentsWorker(
     connection,
     namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
     taskQueue: documentsQueue,
-    activities: inWords({
+    activities: {
       ...makeRagDocumentActivities({ extractor: makeDocumentExtractor(), embeddings, cutFor }),
       ...makeRagEmbedderActivities({ embeddings }),
-    }),
+    },
     maxConcurrentActivityTaskExecutions: settings.KEELSON_DOCUMENTS_AT_ONCE,
     dataConverter: dataConverter(platformCodec(settings)),
     interceptors: { activity: [measured, heartbeats, failures] },

@@ -48,7 +48,6 @@ import { countWaiting } from '../models/operation-dispatch.ts'
 import { useLines } from '../models/operation-lines.ts'
 import { useOutbound } from '../models/outbound.ts'
 import { openEmbeddings } from '../models/retrieval/embeddings.ts'
-import { inWords } from '../workflows/summaries.ts'
 import { startDispatcher } from './dispatcher.ts'
 import { makeDocumentsWorker } from './documents.ts'
 import { startEventSender } from './event-sender.ts'
@@ -84,7 +83,7 @@ const worker = await Worker.create({
   namespace: settings.KEELSON_TEMPORAL_NAMESPACE,
   taskQueue: platformQueue,
   workflowBundle: { codePath: settings.KEELSON_WORKFLOW_BUNDLE },
-  activities: inWords({
+  activities: {
     ...makeOperationActivities({ client }),
     ...makeChildActivities({ client }),
     ...makeInstanceActivities(),
@@ -119,7 +118,7 @@ const worker = await Worker.create({
     ...makeRagCollectionActivities({ client }),
     ...makeTenantActivities(),
     ...makeEncryptionKeyActivities(),
-  }),
+  },
   dataConverter: dataConverter(platformCodec(settings)),
   interceptors: { activity: [measured, heartbeats, failures] },
   // Each cached workflow uses memory; an evicted one is replayed from its short history.

@@ -4,16 +4,9 @@ import { deployWords } from './words/deploy.ts'
 import { hostWords } from './words/hosts.ts'
 import { operationWords } from './words/operations.ts'
 import { resourceWords } from './words/resources.ts'
+import { spoken } from './words/words.ts'
 
 const words = { ...operationWords, ...resourceWords, ...hostWords, ...deployWords, ...aiWords }
-
-/**
- * The activities of a worker, each of which has words for its summary: one without does not compile. Add them to
- * `workflows/words/`.
- */
-export const inWords = <Activities extends object>(
-  activities: Activities & Record<Exclude<keyof Activities, keyof typeof words>, 'has no words'>,
-): Activities => activities
 
 /** Gives every activity a summary for the Temporal UI: "Run container 019… on host 019…". */
 export const interceptors = (): WorkflowInterceptors => ({
@@ -41,7 +34,7 @@ export function summaryOf({
   options: { summary?: string; taskQueue?: string }
 }): string {
   const say = (words as unknown as Record<string, ((...args: unknown[]) => string) | undefined>)[activityType]
-  const what = summary ?? say?.(...args) ?? activityType
+  const what = summary ?? say?.(...args) ?? spoken(activityType, args)
   const host = taskQueue?.startsWith('host-') ? ` on host ${taskQueue.slice('host-'.length)}` : ''
   return what.length + host.length > longest
     ? `${what.slice(0, longest - host.length)} …${host}`

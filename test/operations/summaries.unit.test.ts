@@ -3,6 +3,8 @@ import { summaryOf } from '../../workflows/summaries.ts'
 
 // What the Temporal UI shows beside each activity.
 
+const id = '0199aabb-0000-7000-8000-000000000001'
+
 const of = (
   activityType: string,
   args: unknown[],
@@ -16,9 +18,17 @@ test('an activity’s summary says what is done to which thing', () => {
   )
 })
 
+test('an activity without words of its own is called by its name, with an id and never with another value', () => {
+  expect(of('resizeDiskCacheOnHost', [id, 3], { taskQueue: 'host-h-2' })).toBe(
+    `Resize disk cache ${id} on host h-2`,
+  )
+  expect(of('makeCache', [{ id, name: 'a tenant’s' }])).toBe(`Make cache ${id}`)
+  expect(of('tidyCaches', ['a tenant’s'])).toBe('Tidy caches')
+})
+
 test('what runs on a host names it', () => {
-  expect(of('runContainerOnHost', [{ id: 'c-1', image: 'x' }, 'o-1'], { taskQueue: 'host-h-2' })).toBe(
-    'Run container c-1 on host h-2',
+  expect(of('runContainerOnHost', [{ id, image: 'x' }, 'o-1'], { taskQueue: 'host-h-2' })).toBe(
+    `Run container ${id} on host h-2`,
   )
   expect(of('gatherAiItems', [{}, 'each', 3], { taskQueue: 'platform' })).toBe('Gather the 3 items of each')
 })

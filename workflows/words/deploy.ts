@@ -60,7 +60,6 @@ export const deployWords: Words<
   forgetDeployments: (appId) => `Remove the records of the deployments of application ${appId}`,
   forgetApplications: (serverId) => `Remove the records of the applications of deploy server ${serverId}`,
 
-  planService: (id) => `Plan service ${id}`,
   rememberService: (id) => `Keep the former state of service ${id}`,
   advanceService: (id) => `Record which containers of service ${id} are to run`,
   settleService: (id) => `Record that service ${id} runs`,
@@ -72,15 +71,12 @@ export const deployWords: Words<
   forgetService: (id) => `Remove the records of service ${id}`,
 
   databaseFacts: (id) => `Read database ${id}`,
-  placeDatabase: (id) => `Place database ${id}`,
   formerStart: (id) => `Read how database ${id} ran`,
   settleStart: (id) => `Record that database ${id} is to run`,
   settleStop: (id) => `Record that database ${id} is to stop`,
   takeStartBack: (id) => `Take the start of database ${id} back`,
   noteAnswered: (id) => `Record that database ${id} answers`,
   noteFailedStart: (id) => `Record the output of database ${id}, which did not start`,
-  publishDatabase: (id) => `Publish database ${id}`,
-  unpublishDatabase: (id) => `Unpublish database ${id}`,
   certificateOfDatabase: (id) => `Look for the certificate of database ${id}`,
   volumesOfDatabase: (id) => `List the volumes of database ${id}`,
   databaseHasData: (id) => `Look whether database ${id} has data`,
@@ -97,7 +93,6 @@ export const deployWords: Words<
   beginDetaching: (id) => `Record that attachment ${id} ends`,
   forgetAttachment: (id) => `Remove the record of attachment ${id}`,
   attachmentsOfDatabase: (databaseId) => `List the attachments of database ${databaseId}`,
-  beginBackup: (id) => `Begin backup ${id}`,
   dropCopy: (id) => `Drop the copy of backup ${id}`,
   placeScratch: (id) => `Find room for the trial database of ${id}`,
   releaseScratch: (id) => `Release the room of the trial database of ${id}`,
@@ -110,7 +105,6 @@ export const deployWords: Words<
   uploadOf: (id) => `Look at the upload of artifact ${id}`,
   uploadPlace: (id) => `Look where the upload of artifact ${id} is`,
   noteDigest: (id) => `Record the digest of artifact ${id}`,
-  beginBuild: (id) => `Begin build ${id}`,
   endBuild: (id) => `Record how build ${id} ended`,
   placesToCopyTo: (serverId) => `List the registries of deploy server ${serverId} that lack images`,
   noteImagesOn: (_serverId, { machine_id }) => `Record which images machine ${machine_id} has`,
@@ -120,7 +114,6 @@ export const deployWords: Words<
   noteImagesGone: (serverId) => `Record which images of deploy server ${serverId} are removed`,
 
   domainFacts: (id) => `Read domain ${id}`,
-  routeDomain: (id) => `Route domain ${id}`,
   unrouteDomain: (id) => `Remove the route of domain ${id}`,
   noteSecured: (id) => `Record that domain ${id} has a certificate`,
   noteCertificate: (id) => `Record the certificate of domain ${id}`,
@@ -128,6 +121,5 @@ export const deployWords: Words<
   domainsOfApplication: (appId) => `List the domains of application ${appId}`,
   certificatesOfDomains: (serverId) => `List the certificates of the domains of deploy server ${serverId}`,
 
-  beginTaskRun: (id) => `Begin task run ${id}`,
   endTaskRun: (id) => `Record how task run ${id} ended`,
 }

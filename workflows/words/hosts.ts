@@ -3,29 +3,19 @@ import type { Words } from './words.ts'
 
 export const hostWords: Words<HostActivities> = {
   pullImageOnHost: (image) => `Pull image ${image}`,
-  runContainerOnHost: ({ id }) => `Run container ${id}`,
-  stopContainerOnHost: (id) => `Stop container ${id}`,
-  resizeContainerOnHost: (id) => `Resize container ${id}`,
-  removeContainerOnHost: (id) => `Remove container ${id}`,
   findContainerOnHost: (id) => `Look for container ${id}`,
 
   prepareMachineOnHost: (kind, image) => `Prepare image ${image} for a ${kind}`,
   runMachineOnHost: ({ id, kind }) => `Run ${kind} ${id}`,
   rebootMachineOnHost: ({ id, kind }) => `Reboot ${kind} ${id}`,
   forkMachineOnHost: (fromId, { id, kind }) => `Fork ${kind} ${id} from ${fromId}`,
-  suspendMachineOnHost: (id) => `Suspend machine ${id}`,
   resumeMachineOnHost: ({ id, kind }) => `Resume ${kind} ${id}`,
-  stopMachineOnHost: (id) => `Stop machine ${id}`,
-  resizeMachineOnHost: (id) => `Resize machine ${id}`,
-  removeMachineOnHost: (id) => `Remove machine ${id}`,
   findMachineOnHost: (id) => `Look for machine ${id}`,
   serveMachineOnHost: (id) => `Offer machine ${id} to the host that it moves to`,
   stopServingMachineOnHost: (id) => `Stop offering machine ${id}`,
   pullMachineOnHost: (id) => `Get machine ${id} from its former host`,
 
-  createDiskOnHost: ({ id }) => `Create disk ${id}`,
   resizeDiskOnHost: (id, gib) => `Resize disk ${id} to ${gib} GiB`,
-  removeDiskOnHost: (id) => `Remove disk ${id}`,
   takeSnapshotOnHost: (id) => `Take a snapshot of disk ${id}`,
   removeSnapshotOnHost: (id) => `Remove a snapshot of disk ${id}`,
   attachDiskOnHost: (id, instanceId) => `Attach disk ${id} to instance ${instanceId}`,
@@ -42,7 +32,6 @@ export const hostWords: Words<HostActivities> = {
   unplugNicOnHost: (instanceId, nicId) => `Unplug NIC ${nicId} of instance ${instanceId}`,
   detachNicOnHost: (nicId) => `Detach NIC ${nicId}`,
   applyLoadBalancersOnHost: () => 'Apply all load balancers',
-  runLoadBalancerOnHost: (id) => `Run load balancer ${id}`,
 
   formSwarmOnHost: (serverId, machineId) =>
     `Form the Swarm of deploy server ${serverId} on machine ${machineId}`,

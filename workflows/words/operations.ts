@@ -14,7 +14,6 @@ export const operationWords: Words<
     ConnectorActivities &
     ToolProbeActivities
 > = {
-  beginOperation: (id) => `Begin operation ${id}`,
   noteStep: (_id, step) => `Show the step “${step}”`,
   awaitSuperseded: (id) => `Wait until the superseded operation ${id} has undone its steps`,
   awaitOperation: (id) => `Wait for the end of operation ${id}`,
