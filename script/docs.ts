@@ -48,7 +48,7 @@ function configuration(): string {
 
 All settings are environment variables. Every one has a default that works on one machine;
 \`script/server\` sets those that belong together (addresses, key files) for the roles it runs.
-This page is made from \`config.ts\` by \`node script/docs.ts\`.
+This page is made from \`settings/\` by \`node script/docs.ts\`.
 
 | setting | meaning; default | roles |
 |---|---|---|
