@@ -18,8 +18,6 @@ export interface ScriptEnd {
 export interface RunningScript {
   /** Its input and output. Ending it closes the input. */
   stream: Duplex
-  /** Whether the machine compresses its output, or decompresses its input. */
-  zstd: boolean
   /** Call when the output has ended. Throws EngineUnavailable if the script has not. */
   ended: () => Promise<ScriptEnd>
 }
@@ -27,8 +25,8 @@ export interface RunningScript {
 /** Scripts for /bin/sh in containers of machines. */
 export interface ContainerScripts {
   /**
-   * `mark` names the run in the script's environment. With `zstd` the machine compresses the output, or decompresses the input,
-   * if it can: older machines have no zstd. Throws InstanceNotRunning.
+   * `mark` names the run in the script's environment. With `zstd` the machine compresses the output, or decompresses the input.
+   * Throws InstanceNotRunning.
    */
   open(
     container: LabelledContainer,

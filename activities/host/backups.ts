@@ -3,7 +3,6 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
-import { createZstdCompress, createZstdDecompress } from 'node:zlib'
 import { activityInfo, cancellationSignal } from '@temporalio/activity'
 import type {
   ContainerScripts,
@@ -103,22 +102,19 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     }
   }
 
-  /** Reads a copy whole, passes it on, and compares its digest. `as`: whether it is passed on as it is stored. */
+  /** Reads a copy whole, passes it on as it is stored, and compares its digest. */
   async function readCopy(
     server: string,
     id: string,
     databaseId: string | null,
     order: CopyOrder,
     into: (dump: AsyncIterable<Buffer>) => Promise<void>,
-    as: 'plain' | 'stored' = 'plain',
   ): Promise<void> {
     const digest = makeDigest()
     const stored = Readable.from(dumpOf(server, id, databaseId, order), { objectMode: false })
     const signal = cancellationSignal()
     try {
-      if (!order.compressed) await pipeline(stored, digest.plain, into, { signal })
-      else if (as === 'stored') await pipeline(stored, digest.compressed, into, { signal })
-      else await pipeline(stored, createZstdDecompress(), digest.plain, into, { signal })
+      await pipeline(stored, order.compressed ? digest.compressed : digest.plain, into, { signal })
     } catch (error) {
       if (error instanceof Error && String(Reflect.get(error, 'code')).startsWith('ZSTD'))
         throw new BackupDamaged('it cannot be decompressed', error)
@@ -175,8 +171,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     if (!files) await awaitAnswer(engine, scratchId, answersWithinMs)
     const zstd = order.compressed ? 'input' : null
     const script = await scripts.open(container, engine.restore, `restore-${scratchId}`, { zstd })
-    const as = script.zstd ? 'stored' : 'plain'
-    await readCopy(server, id, databaseId, order, (dump) => feed(script, dump), as)
+    await readCopy(server, id, databaseId, order, (dump) => feed(script, dump))
     if (files) {
       const mark = `fill-${scratchId}`
       if (log?.target) {
@@ -272,9 +267,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
           }
           await Promise.all(waiting)
         }
-        if (!order.compress) await pipeline(script.stream, digest.plain, keep, { signal })
-        else if (script.zstd) await pipeline(script.stream, digest.compressed, keep, { signal })
-        else await pipeline(script.stream, digest.plain, createZstdCompress(), keep, { signal })
+        await pipeline(script.stream, order.compress ? digest.compressed : digest.plain, keep, { signal })
         const { exit_code, errors } = await script.ended()
         if (exit_code !== 0) throw new BackupFailed(`the copy could not be written: ${lastOf(errors)}`)
         const counts = parseCounts(errors)

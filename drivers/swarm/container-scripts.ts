@@ -1,5 +1,3 @@
-import { once } from 'node:events'
-import type { Duplex } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import type Docker from 'dockerode'
 import type { ContainerScripts, LabelledContainer } from '../copies.ts'
@@ -21,8 +19,6 @@ const broke = 'The connection into the container broke'
 const open = `
 said="/run/keelson-script-$2"
 rm -f "$said.exit" "$said.errors" "$said.cut"
-how=$4
-[ -z "$how" ] || if command -v zstd >/dev/null; then echo yes; else how=; echo no; fi
 container=$(docker ps --quiet --filter "label=$1" | head -n 1)
 if [ -z "$container" ]; then
   echo '${absent}' >"$said.errors"
@@ -30,7 +26,7 @@ if [ -z "$container" ]; then
   exit 0
 fi
 run() { docker exec -i -e "${markName}=$2" "$container" /bin/sh -c "$3" 2>>"$said.errors"; }
-case $how in
+case $4 in
 output)
   { run "$@"; echo $? >"$said.exit"; } | zstd -q -c 2>>"$said.errors" || echo 1 >"$said.exit"
   ;;
@@ -56,38 +52,14 @@ tail -c ${errorsAtMost} "$said.errors" 2>/dev/null
 rm -f "$said.exit" "$said.errors"
 `
 
-/** Reads a line, and leaves what follows in the stream. Throws EngineUnavailable. */
-async function firstLine(stream: Duplex): Promise<string> {
-  let bytes: Buffer = Buffer.alloc(0)
-  for (;;) {
-    const chunk = stream.read() as Buffer | null
-    if (chunk) bytes = Buffer.concat([bytes, chunk])
-    const end = bytes.indexOf('\n')
-    if (end >= 0) {
-      if (end + 1 < bytes.length) stream.unshift(bytes.subarray(end + 1))
-      return bytes.toString('utf8', 0, end)
-    }
-    if (chunk) continue
-    if (stream.readableEnded || stream.destroyed) throw new EngineUnavailable(broke)
-    const heard = new AbortController()
-    const { signal } = heard
-    // `once` fails with the stream.
-    await Promise.race(['readable', 'end', 'close'].map((event) => once(stream, event, { signal }))).finally(
-      () => heard.abort(),
-    )
-  }
-}
-
 const filterOf = ({ label: { name, value } }: LabelledContainer): string => `${name}=${value}`
 
 /** Runs scripts in containers of machines, with streams. */
 export const makeContainerScripts = (dial: DialMachine, pipe: PipeMachine): ContainerScripts => ({
   async open(container, script, mark, { zstd } = { zstd: null }) {
     const command = ['sh', '-c', open, 'sh', filterOf(container), mark, script, zstd ?? '']
-    const stream = await pipe(container.machine_id, command)
     return {
-      stream,
-      zstd: zstd !== null && (await firstLine(stream)) === 'yes',
+      stream: await pipe(container.machine_id, command),
       async ended() {
         const looking = await pipe(container.machine_id, ['sh', '-c', result, 'sh', mark])
         looking.end()
