@@ -1,4 +1,4 @@
-import { Client as Temporal, Connection } from '@temporalio/client'
+import { Client as Temporal, Connection, type WorkflowHandle } from '@temporalio/client'
 import proto from '@temporalio/proto'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { ask, type Client, type Json, type OperationBody } from '../support/client.ts'
@@ -19,6 +19,7 @@ let connection: Connection
 let tenant: TestTenant
 let operator: Client
 let operation: OperationBody
+let handle: WorkflowHandle
 let history: proto.temporal.api.history.v1.IHistory
 
 beforeAll(async () => {
@@ -28,7 +29,8 @@ beforeAll(async () => {
   const settings = stackSettings()
   connection = await Connection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
   const temporal = new Temporal({ connection, namespace: settings.KEELSON_TEMPORAL_NAMESPACE })
-  history = await temporal.workflow.getHandle(operation.workflow_id).fetchHistory()
+  handle = temporal.workflow.getHandle(operation.workflow_id)
+  history = await handle.fetchHistory()
 })
 afterAll(() => connection.close())
 
@@ -50,6 +52,26 @@ test('a history holds no name, image, command or secret of the tenant', async ()
     Buffer.from(metadata?.['encoding'] ?? []).toString(),
   )
   expect(encodings).toContain('binary/encrypted')
+})
+
+test('what Temporal stores in plain text beside the history is ids and the kind of work', async () => {
+  const { typedSearchAttributes, memo = {}, type, raw } = await handle.describe()
+  const shown = typedSearchAttributes
+    .getAll()
+    .filter(({ key }) => key.name.startsWith('Keelson'))
+    .map(({ key, value }) => [key.name, value])
+  expect(Object.fromEntries(shown)).toEqual({
+    KeelsonTenant: tenant.id,
+    KeelsonResource: operation.resource_id,
+    KeelsonKind: 'container.create',
+  })
+  expect(memo).toEqual({})
+  expect(type).toBe('createContainer')
+  const bytes = Buffer.from(
+    proto.temporal.api.workflowservice.v1.DescribeWorkflowExecutionResponse.encode(raw).finish(),
+  ).toString('latin1')
+  for (const text of [plain.name, plain.image, plain.command[2] ?? '', secret])
+    expect(bytes).not.toContain(text)
 })
 
 test('an operator’s token decodes a history', async () => {
