@@ -2,7 +2,7 @@ import type { ErrorRequestHandler } from 'express'
 import mongoose from 'mongoose'
 import { z } from 'zod'
 import type { Logger } from '../lib/log.ts'
-import { type InputError, InvalidInput, Problem } from '../lib/problem.ts'
+import { type InputError, InvalidInput, Problem, Unavailable } from '../lib/problem.ts'
 import { DatabaseAway } from '../models/database-away.ts'
 import { wordsFor } from './words.ts'
 
@@ -111,16 +111,22 @@ export const problemHandler =
 
 const maxTimeExpired = 50
 
+export class DatabaseUnavailable extends Unavailable {
+  constructor(cause: unknown) {
+    super('The database does not answer', cause)
+  }
+}
+
 /** The problem to answer an error with. */
 export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error
   const parser = bodyParserProblem(error)
   if (parser) return parser
   const { MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError } = mongoose.mongo
-  const away = [MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError]
+  const away = [DatabaseAway, MongoNetworkError, MongoServerSelectionError, MongoNotConnectedError]
   // A write to a connection that the server has closed: the driver throws the socket's error unchanged.
   const closed = error instanceof Error && 'code' in error && /^(EPIPE|ECONNRESET)$/.test(String(error.code))
-  if (closed || away.some((kind) => error instanceof kind)) return new DatabaseAway(error)
+  if (closed || away.some((kind) => error instanceof kind)) return new DatabaseUnavailable(error)
   if (error instanceof mongoose.mongo.MongoServerError && error.code === maxTimeExpired)
     return new Problem(
       503,

@@ -5,7 +5,7 @@ import { addLogContext, type Logger, withLogContext } from '../lib/log.ts'
 import { metrics } from '../lib/metrics.ts'
 import { NotFound, Problem, TokenRefused } from '../lib/problem.ts'
 import { asksForWebSocket, type WebSockets } from '../lib/websockets.ts'
-import { DatabaseAway, unlessAway } from '../models/database-away.ts'
+import { unlessAway } from '../models/database-away.ts'
 import { once } from '../models/idempotency.ts'
 import { actorOf, audit, type End, isAudited, useAuditLog } from './audit.ts'
 import { authenticate, authenticateHost, authenticateRunner, authorize } from './authenticate.ts'
@@ -24,7 +24,7 @@ import {
   statusOf,
   successOf,
 } from './operation.ts'
-import { parse, problemHandler, toProblem } from './problems.ts'
+import { DatabaseUnavailable, parse, problemHandler, toProblem } from './problems.ts'
 import { etagOf, revisionsIn } from './revisions.ts'
 import { attend, checkOrigin, type ServeSocket } from './sockets.ts'
 import { makeShared, unlessRevoked } from './still-allowed.ts'
@@ -150,7 +150,7 @@ function handlerOf(
       const problem = toProblem(error)
       const stored = end({ status: problem.status, problem })
       // The event would wait for the same database, and goes to the log if that stays away.
-      if (!(problem instanceof DatabaseAway)) await stored
+      if (!(problem instanceof DatabaseUnavailable)) await stored
       throw error
     }
     const status = statusOf(operation, answer)

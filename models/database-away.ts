@@ -1,6 +1,5 @@
 import { EventEmitter, setMaxListeners } from 'node:events'
 import type { mongo } from 'mongoose'
-import { Unavailable } from '../lib/problem.ts'
 
 // How soon this process notices that MongoDB is away, and how long its work waits for it. A MongoDB that is silent (its machine
 // is frozen, the network drops packets) closes no connection: only its heartbeat tells. The driver then closes all connections
@@ -20,9 +19,11 @@ export const patience = {
   bufferCommands: false,
 }
 
-export class DatabaseAway extends Unavailable {
-  constructor(cause?: unknown) {
-    super('The database does not answer', cause)
+/** No Problem: whoever asked is told by the API, and a step of a workflow is tried again, as after any fault of the database. */
+export class DatabaseAway extends Error {
+  constructor() {
+    super('The database does not answer')
+    this.name = 'DatabaseAway'
   }
 }
 

@@ -1,7 +1,9 @@
 import { expect, test } from '@jest/globals'
-import { failureOf } from '../../activities/failures.ts'
+import { failureOf, permanently } from '../../activities/failures.ts'
 import { withImage } from '../../activities/host/containers.ts'
 import { EngineUnavailable, ImageNotFound, PortInUse } from '../../drivers/errors.ts'
+import { NameTaken } from '../../lib/problem.ts'
+import { DatabaseAway } from '../../models/database-away.ts'
 
 test('a permanent fault is not retried and has a code; other faults are retried; other values pass unchanged', () => {
   const cause = new Error('bind: address already in use')
@@ -16,6 +18,15 @@ test('a permanent fault is not retried and has a code; other faults are retried;
     nonRetryable: false,
   })
   expect(failureOf(cause)).toBe(cause)
+})
+
+test('a refusal ends a step; a database that does not answer is asked again', async () => {
+  expect(await endOf(new NameTaken('container', 'x'))).toMatchObject({
+    type: 'name_taken',
+    nonRetryable: true,
+  })
+  const away = new DatabaseAway()
+  expect(await endOf(away)).toBe(away)
 })
 
 test('a start whose image has gone since it was pulled pulls it again, once', async () => {
@@ -36,3 +47,14 @@ test('a start whose image has gone since it was pulled pulls it again, once', as
   await expect(running([new PortInUse(80)])).rejects.toMatchObject({ code: 'port_in_use' })
   expect(said).toEqual(['run', 'pull', 'run', 'run', 'pull', 'run', 'run'])
 })
+
+/** How a step ends that throws this. */
+async function endOf(error: Error): Promise<unknown> {
+  try {
+    return await permanently(async () => {
+      throw error
+    })
+  } catch (failure) {
+    return failureOf(failure)
+  }
+}
