@@ -11,6 +11,7 @@ import { hasEngines, makeDatabaseImages, putPsql } from '../support/database-ima
 import { testDrawn } from '../support/drawn.ts'
 import { innerEngine } from '../support/machines-inside.ts'
 import { blocksOf, openReaderShell, pageOf, refusalsIn, statesIn } from '../support/paste.ts'
+import { startReceiver } from '../support/receiver.ts'
 import { hasS3Server, openS3Server } from '../support/s3-server.ts'
 import { docsServers } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -181,4 +182,20 @@ describeEngines('docs/databases.md', () => {
     expect(await named('ledger')).toEqual([])
     expect(await databases.keptVolumes()).toEqual([])
   })
+})
+
+test('docs/events.md: a webhook and mails, and a test event that is delivered', async () => {
+  const [block = '', ...rest] = blocksOf(await pageOf('events'))
+  expect(rest).toEqual([])
+  const receiver = await startReceiver(docsServers.receiver)
+  servers.push(receiver)
+  const { email } = await tenant.owner.get<{ email: string }>('/api/v1/account')
+  const mine = block
+    .replace('https://hooks.example.com/deploys', receiver.url('/deploys'))
+    .replace('ada@example.com', email)
+  const said = await shell.paste(mine)
+  expect(refusalsIn(said)).toEqual([])
+  expect(lastOf(said)).toMatchObject({ items: [{ kind: 'test' }] })
+  const [received] = await receiver.arrived('/deploys')
+  expect(JSON.parse(received?.body ?? '')).toMatchObject({ type: 'test' })
 })
