@@ -5,8 +5,8 @@ export interface FoundDisk {
   /** Bytes used on the host, including snapshots. */
   allocated_bytes: number
   /**
-   * `broken`: attached, but the process that serves it has ended. `failing`: attached, but writes fail. Attaching it again
-   * repairs both, the latter once there is room.
+   * `broken`: attached, but the process that serves it has ended; attaching it again repairs it. `failing`: attached, but
+   * writes to it fail; attaching it again repairs it if the host's storage has free space.
    */
   state: 'detached' | 'attached' | 'broken' | 'failing' | 'migrating'
   /** Oldest first. */

@@ -21,6 +21,7 @@ import {
   type SeenPointInTime,
 } from '../../models/deploy/point-in-time.ts'
 import { databaseTypes } from '../../models/deploy/engines/index.ts'
+import type { Accepted } from '../../models/operations.ts'
 import { seenDatabases } from '../../models/deploy/database-views.ts'
 import { accepting } from '../accept.ts'
 import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, time, timeOrNull } from '../fields.ts'
@@ -173,6 +174,10 @@ const unseen = {
 }
 
 const viewOf = async (database: DatabaseDocument): Promise<View> => (await toViews([database]))[0] as View
+const viewOfAccepted = async ({ document, operation: { _id } }: Accepted<DatabaseDocument>) => ({
+  operation_id: _id,
+  body: await viewOf(document),
+})
 
 /** The HTTP operations on databases. */
 export function makeDatabases({ databaseImages = {} }: OperationsContext) {
@@ -283,8 +288,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       responses: { 202: DatabaseView },
       handle: async ({ caller, params: { id, db }, query }) => {
         await databaseOf(caller, id, db)
-        const { document, operation: accepted } = await acceptDatabaseDeletion(byOf(caller), db, query)
-        return { operation_id: accepted._id, body: await viewOf(document) }
+        return viewOfAccepted(await acceptDatabaseDeletion(byOf(caller), db, query))
       },
     }),
 
@@ -299,11 +303,10 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         z.strictObject({ execution_id: Id.describe('The backup') }),
         z.strictObject({ at: Moment.describe('A moment within its `point_in_time`') }),
       ]),
-      responses: { 202: null },
+      responses: { 202: DatabaseView },
       handle: async ({ caller, params: { id, db }, body }) => {
         await databaseOf(caller, id, db)
-        const { operation: accepted } = await acceptRestore(byOf(caller), db, body)
-        return { operation_id: accepted._id, body: undefined }
+        return viewOfAccepted(await acceptRestore(byOf(caller), db, body))
       },
     }),
 
@@ -315,11 +318,10 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         'Bring a running database to a newer major version by a backup; no client reaches it meanwhile. The former volume is kept',
       params: byDatabase,
       body: z.strictObject({ version: z.string().max(32).describe('One of `major_upgrades`') }),
-      responses: { 202: null },
+      responses: { 202: DatabaseView },
       handle: async ({ caller, params: { id, db }, body: { version } }) => {
         await databaseOf(caller, id, db)
-        const { operation: accepted } = await acceptUpgrade(byOf(caller), db, version, databaseImages)
-        return { operation_id: accepted._id, body: undefined }
+        return viewOfAccepted(await acceptUpgrade(byOf(caller), db, version, databaseImages))
       },
     }),
 
@@ -341,11 +343,10 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         permission: 'deploy_servers:manage',
         summary: summaries[verb],
         params: byDatabase,
-        responses: { 202: null },
+        responses: { 202: DatabaseView },
         handle: async ({ caller, params: { id, db } }) => {
           await databaseOf(caller, id, db)
-          const { operation: accepted } = await begin(byOf(caller), databaseResource, db, verb)
-          return { operation_id: accepted._id, body: undefined }
+          return viewOfAccepted(await begin(byOf(caller), databaseResource, db, verb))
         },
       }),
     ),

@@ -2,8 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Connector, connectorOf } from '../../models/connectors/connectors.ts'
 import { openCredential, sealCredential } from '../../models/connectors/credentials.ts'
 import { secretOf } from '../../models/connectors/secrets.ts'
-import type { Answer } from '../support/clients/ask.ts'
-import { Caller } from '../support/clients/caller.ts'
+import { ClientAt } from '../support/client-at.ts'
 import { type ConnectorBody, connectorsOf } from '../support/clients/connectors.ts'
 import '../support/exclusive.ts'
 import { isLong } from '../support/long.ts'
@@ -14,23 +13,6 @@ import { outboundAllowed } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Logins and tokens at Gitea itself, in the long form, since it takes minutes to build.
-
-/** Calls the API of this test, whose settings name this Gitea. */
-class OwnCaller extends Caller {
-  readonly #url: string
-  constructor(token: string, url: string) {
-    super(token)
-    this.#url = url
-  }
-  override ask(
-    method: string,
-    path: string,
-    body?: unknown,
-    headers?: Record<string, string>,
-  ): Promise<Answer> {
-    return super.ask(method, new URL(path, this.#url).href, body, headers)
-  }
-}
 
 const describeGitea = isLong && hasGitea ? describe : describe.skip
 
@@ -57,7 +39,7 @@ describeGitea('Gitea', () => {
       apiPort,
     )
     tenant = await makeTenant()
-    connectors = connectorsOf(new OwnCaller(tenant.owner.token, api.url))
+    connectors = connectorsOf(new ClientAt(api.url, tenant.owner.token)) // its settings name this Gitea
   })
   afterAll(async () => {
     await api?.stop()

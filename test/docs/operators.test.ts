@@ -5,9 +5,10 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { MailSuppression } from '../../models/mail/suppressions.ts'
+import { describeHosts, third } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts' // it rotates keys of the whole stack
-import { allHosts, closeFurther } from '../support/hosts.ts'
+import { closeFurther } from '../support/hosts.ts'
 import { blocksOf, openShell, pageOf, refusalsIn } from '../support/paste.ts'
 import { facts } from '../support/stack.ts'
 import { makeOperator } from '../support/tenants.ts'
@@ -50,27 +51,28 @@ test('docs/operators.md: a tenant, its limits and its deletion, and a new data k
   expect(JSON.parse(await shell.paste(rotated))).toMatchObject({ state: 'succeeded' })
 })
 
-const ofHosts = facts().hosts === 1 ? test.skip : test
-ofHosts('docs/hosts.md: a host is announced, one is emptied, and the announced one is deleted', async () => {
-  const name = `host-${newId().slice(-12)}`
-  const [announced = '', emptied = '', ...rest] = blocksOf(await pageOf('hosts')).map((block) =>
-    block.replaceAll('host-2', name),
-  )
-  expect(rest).toEqual([])
-  expect(JSON.parse(await shell.paste(announced))).toMatchObject({ name, token: expect.any(String) })
-  // A host that never enrolled has nothing to evacuate: another one, which is empty, stands for it.
-  const last = (await allHosts()).at(-1)
-  await shell.paste(`ANNOUNCED=$HOST_ID HOST_ID=${last?.id}`)
-  const [helper = '', list = '', cordon = '', evacuate = '', uncordon = '', remove = ''] = emptied.split('\n')
-  await shell.paste(helper)
-  expect(await shell.paste(list)).toContain(name)
-  expect(JSON.parse(await shell.paste(cordon))).toMatchObject({ id: last?.id, cordoned: true })
-  expect(refusalsIn(await shell.paste(evacuate))).toEqual([])
-  await eventually(async () => (await Host.findById(last?.id).lean())?.operation_id === null)
-  expect(JSON.parse(await shell.paste(uncordon))).toMatchObject({ cordoned: false })
-  expect(await shell.paste(`HOST_ID=$ANNOUNCED; ${remove}`)).toBe('')
-  expect(await Host.exists({ name })).toBeNull()
-  await closeFurther()
+describeHosts('docs/hosts.md', () => {
+  test('a host is announced, one is emptied, and the announced one is deleted', async () => {
+    const name = `host-${newId().slice(-12)}`
+    const [announced = '', emptied = '', ...rest] = blocksOf(await pageOf('hosts')).map((block) =>
+      block.replaceAll('host-2', name),
+    )
+    expect(rest).toEqual([])
+    expect(JSON.parse(await shell.paste(announced))).toMatchObject({ name, token: expect.any(String) })
+    // A host that never enrolled has nothing to evacuate: another one, which is empty, stands for it.
+    await shell.paste(`ANNOUNCED=$HOST_ID HOST_ID=${third.id}`)
+    const [helper = '', list = '', cordon = '', evacuate = '', uncordon = '', remove = ''] =
+      emptied.split('\n')
+    await shell.paste(helper)
+    expect(await shell.paste(list)).toContain(name)
+    expect(JSON.parse(await shell.paste(cordon))).toMatchObject({ id: third.id, cordoned: true })
+    expect(refusalsIn(await shell.paste(evacuate))).toEqual([])
+    await eventually(async () => (await Host.findById(third.id).lean())?.operation_id === null)
+    expect(JSON.parse(await shell.paste(uncordon))).toMatchObject({ cordoned: false })
+    expect(await shell.paste(`HOST_ID=$ANNOUNCED; ${remove}`)).toBe('')
+    expect(await Host.exists({ name })).toBeNull()
+    await closeFurther()
+  })
 })
 
 test('docs/mail.md: an address that gets mail again', async () => {

@@ -4,9 +4,9 @@ import * as stack from '../support/stack.ts'
 test('each server that the tests start has a port of its own', () => {
   const { mailTopic, acmeServer, eventReceiver, platformS3, tenantS3, privateRegistry, fullDiskServer } =
     stack
-  const { toolServers, providerPorts, modelProviderPorts } = stack
+  const { docsServers, toolServers, providerPorts, modelProviderPorts } = stack
   const one = [mailTopic, acmeServer, eventReceiver, platformS3, tenantS3, privateRegistry, fullDiskServer]
-  const many = [toolServers, providerPorts, modelProviderPorts]
+  const many = [docsServers, toolServers, providerPorts, modelProviderPorts]
   const ports = [...one, ...many].flatMap((server) => Object.values<unknown>(server))
   const numbers = ports.filter((port) => typeof port === 'number')
   expect(numbers.length).toBeGreaterThan(16)

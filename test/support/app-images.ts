@@ -42,6 +42,22 @@ export async function loadAppImages(client: Client, server: DeployServerBody): P
   }
 }
 
+/** Gives images of `demo` further names in the engines of all workers: they stand for public images. */
+export async function nameAppImages(
+  client: Client,
+  server: DeployServerBody,
+  names: Record<string, keyof typeof commands>,
+): Promise<void> {
+  await loadAppImages(client, server)
+  for (const { machine_id } of server.workers) {
+    const inner = await innerEngine(client, machine_id)
+    for (const [name, tag] of Object.entries(names)) {
+      const [repo = '', as = ''] = name.split(':')
+      await inner.getImage(`demo:${tag}`).tag({ repo, tag: as })
+    }
+  }
+}
+
 /** Loads busybox, on which images are built, into the engine of the worker that builds. */
 export async function loadBaseImage(client: Client, { workers }: DeployServerBody): Promise<void> {
   const inner = await innerEngine(client, workers[0]?.machine_id ?? '')

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { readdir, readFile } from 'node:fs/promises'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { ArchiveEntry } from './archives.ts'
 import { copiesOf, filesBelow, image, librariesOf, nodeOfThis } from './base-images.ts'
@@ -51,7 +51,7 @@ const starts = (path: string): string[] => [
   'ENTRYPOINT ["docker-entrypoint.sh"]',
 ]
 
-/** Has no locales and no time zones but UTC. Begins as root and goes on as its user, as the public image does. */
+/** Has no locales and no time zones but UTC, and several versions. Begins as root and goes on as its user, as the public image does. */
 async function postgresql(): Promise<void> {
   const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
   const at = `usr/lib/postgresql/${version}`
@@ -84,7 +84,8 @@ exec "$@" -c 'listen_addresses=*' -c unix_socket_directories=/tmp -c jit=off`
     entrypoint(script),
   ]
   const changes = [...starts(`/${bin}`), 'ENV PGDATA=/var/lib/postgresql/data', 'CMD ["postgres"]']
-  await image('keelson/test-postgresql', '17.6', entries, changes, { settings: { StopSignal: 'SIGINT' } })
+  for (const tag of ['16.10', '17.5', '17.6'])
+    await image('keelson/test-postgresql', tag, entries, changes, { settings: { StopSignal: 'SIGINT' } })
 }
 
 /** Has no time zones, plugins and `sys` schema, and runs as root. */
@@ -221,6 +222,15 @@ exec clickhouse-server --config-file=/etc/clickhouse-server/config.xml "$@"`
     entrypoint(script),
   ]
   await image('keelson/test-clickhouse', '25.8.2.29', entries, starts('/usr/sbin'))
+}
+
+/** Puts a `psql` of Debian's engines into a folder, for a PATH. */
+export async function putPsql(into: string): Promise<void> {
+  const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
+  const libraries = ['usr/lib', 'lib'].map((path) => join(root, path, 'x86_64-linux-gnu')).join(':')
+  const program = join(root, 'usr/lib/postgresql', version, 'bin/psql')
+  const script = `#!/bin/sh\nLD_LIBRARY_PATH=${libraries} exec ${program} "$@"\n`
+  await writeFile(join(into, 'psql'), script, { mode: 0o755 })
 }
 
 const makers = { postgresql, mariadb, redis, mongodb, clickhouse }

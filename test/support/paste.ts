@@ -47,6 +47,9 @@ export async function openReaderShell(token: string, env: Record<string, string>
   return shell
 }
 
+/** The states of the operations that a shell has waited for, as `ended` of docs/vpcs.md prints them. */
+export const statesIn = (said: string): string[] => said.match(/(succeeded|failed|cancelled)$/gm) ?? []
+
 /** The codes of the refusals in what a shell has printed. */
 export const refusalsIn = (said: string): string[] =>
   [...said.matchAll(/"type":"urn:keelson:problem:(\w+)"/g)].map(([, code = '']) => code)

@@ -14,8 +14,8 @@ export interface Received {
 /** What the receiver answers to one request; null: nothing, it keeps the connection open. */
 type Reply = { status: number; body?: string } | null
 
-/** A receiver of webhooks at the one port that the stack's operator allows. */
-export async function startReceiver() {
+/** A receiver of webhooks at a port that the stack's operator allows. */
+export async function startReceiver(port = eventReceiver.port) {
   const all: Received[] = []
   const replies = new Map<string, (count: number) => Reply>()
   const at = (path: string): Received[] => all.filter((one) => one.path === path)
@@ -28,10 +28,10 @@ export async function startReceiver() {
       if (reply) response.writeHead(reply.status).end(reply.body)
     })()
   })
-  server.listen(eventReceiver.port, '127.0.0.1')
+  server.listen(port, '127.0.0.1')
   await once(server, 'listening')
   return {
-    url: (path: string, host = '127.0.0.1') => `http://${host}:${eventReceiver.port}${path}`,
+    url: (path: string, host = '127.0.0.1') => `http://${host}:${port}${path}`,
     /** How it answers at a path, by the number of requests there, from 1. Without it, 204. */
     replies: (path: string, reply: (count: number) => Reply) => void replies.set(path, reply),
     at,

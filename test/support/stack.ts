@@ -68,6 +68,9 @@ export const acmeServer = {
 /** The receiver of webhooks that the tests start (test/support/receiver.ts). */
 export const eventReceiver = { port: layout.apiPort + 72 }
 
+/** The receiver of webhooks and the server with a bucket of test/docs, which other tests may run beside. */
+export const docsServers = { receiver: layout.apiPort + 111, s3: layout.apiPort + 112 }
+
 /** The server with a bucket for the platform's own store (test/compute/log-stores.test.ts). */
 export const platformS3 = { port: layout.apiPort + 66 }
 
@@ -140,6 +143,7 @@ export const outboundAllowed = [
   `127.0.0.1:${eventReceiver.port}`,
   `localhost:${eventReceiver.port}`,
   `127.0.0.1:${tenantS3.port}`,
+  ...Object.values(docsServers).map((port) => `127.0.0.1:${port}`),
   ...Object.values(toolServers).map((port) => `127.0.0.1:${port}`),
   ...Object.values(providerPorts).map((port) => `127.0.0.1:${port}`),
   ...Object.values(modelProviderPorts).map((port) => `127.0.0.1:${port}`),
