@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { AiRunTokens } from '../../models/ai/run-tokens.ts'
+import { LlmCall } from '../../models/llm/calls.ts'
 import { specOf } from '../support/ai/specs.ts'
 import { insertConnector } from '../support/ai/tenant-things.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
@@ -25,7 +26,9 @@ const asked: { what: string; key: unknown }[] = []
 const countOf = (what: string): number => asked.filter((one) => one.what === what).length
 /** What is asked while this is held has no answer. */
 let held: PromiseWithResolvers<void> | null = null
-let speaking = Promise.withResolvers<void>()
+const speaking = Promise.withResolvers<void>()
+/** The models that wait for this in their answers. */
+const waiting = new Map([['speaker', speaking.promise]])
 
 let provider: ModelProvider
 let server: Awaited<ReturnType<typeof listen>>
@@ -50,10 +53,10 @@ beforeAll(async () => {
     const answer = () => response.setHeader('content-type', 'application/json').end('{"total":7}')
     void (url === '/held' ? held?.promise.then(answer) : answer())
   }, toolServers.counted)
-  provider = await startModelProvider(
-    (model): Treatment => (model === 'speaker' ? { waits: { after: 2, for: speaking.promise } } : {}),
-    modelProviderPorts.tools,
-  )
+  provider = await startModelProvider((model): Treatment => {
+    const until = waiting.get(model)
+    return until ? { waits: { after: 2, for: until } } : {}
+  }, modelProviderPorts.tools)
   tenant = await makeTenant()
   workflows = aiWorkflowsOf(tenant.owner)
   connector = await insertConnector(tenant.id, 'openai_compatible', provider.base_url)
@@ -67,10 +70,12 @@ afterAll(async () => {
   server.close()
 })
 
+const inARow = ['one', 'two', 'three']
+
 const deployed = async (nodes: Record<string, unknown>, output: unknown): Promise<string> => {
   const parameters = { max_tokens: 30 }
   const models = Object.fromEntries(
-    ['talker', 'speaker'].map((model) => [model, { connector, model, parameters }]),
+    ['talker', 'speaker', ...inARow].map((model) => [model, { connector, model, parameters }]),
   )
   const { id } = await workflows.published(
     specOf(nodes, { models, output, budget: { tokens: 200_000, wall_sec: 3_600 } }),
@@ -85,11 +90,13 @@ const ask = (model: string, more: object = {}) => ({
   ...more,
 })
 
-async function kill(role: RoleName | 'runner'): Promise<void> {
-  if (role !== 'runner') return platform.restartKilled(role)
+const kill = (role: RoleName | 'runner'): Promise<void> =>
+  role === 'runner' ? killRunners() : platform.restartKilled(role)
+
+async function killRunners(): Promise<void> {
   const its = { tenant_id: tenant.id, runner: true, status: 'running' as const }
-  const runner = await instanceKinds.container.model.findOne(its).lean()
-  await engine.kill(runner?._id ?? '') // its engine starts it again
+  const runners = await instanceKinds.container.model.find(its).lean()
+  for (const { _id } of runners) await engine.kill(_id) // its engine starts it again
 }
 
 const roles = ['api', 'runner', 'worker', 'gateway', 'model-gateway', 'host', 'temporal', 'mongodb'] as const
@@ -136,6 +143,39 @@ test.each(sampled(cases, 2))(
     const keys = asked.filter((one) => one.what === what).map(({ key }) => key)
     expect(new Set(keys).size).toBe(1)
     expect(provider.askedFor('talker').length - before).toBe(of === 'tool' ? 2 : 0)
+  },
+)
+
+let row: Promise<string> | undefined
+const rowCases = roles
+  .filter((role) => role !== 'model-gateway') // what it has under way is lost with it
+  .flatMap((role) => ['one', 'three'].map((model) => ({ role, model })))
+
+test.each(sampled(rowCases, 1))(
+  'each call of nodes in a row is made once if $role is killed while the model $model answers',
+  async ({ role, model }) => {
+    const chain = inARow.map((name, at) => [name, ask(name, at > 0 ? { needs: [inARow[at - 1]] } : {})])
+    row ??= deployed(Object.fromEntries(chain), '${nodes.three.output}')
+    const id = await row
+    const countAll = () => inARow.map((name) => provider.askedFor(name).length)
+    const before = countAll()
+    const until = Promise.withResolvers<void>()
+    waiting.set(model, until.promise)
+    const { id: run } = await workflows.run(id, { text: 'x' })
+    const place = inARow.indexOf(model)
+    await eventually(() => countAll()[place] === (before[place] ?? 0) + 1)
+    if (role === 'runner') await killRunners()
+    else await platform.kill(role)
+    until.resolve() // soon, as the gateway reads on for half a minute
+    if (role !== 'runner') await platform.start(role)
+    const end = await workflows.endOfRun(id, run)
+    expect(end).toMatchObject({ status: 'succeeded', output: text })
+    expect(end.nodes.map(({ node, status }) => [node, status])).toEqual(
+      inARow.map((name) => [name, 'succeeded']),
+    )
+    expect(countAll()).toEqual(before.map((count) => count + 1))
+    const calls = await LlmCall.find({ tenant_id: tenant.id, purpose_id: run }).lean()
+    expect(calls.filter(({ code }) => code !== 'kept')).toHaveLength(inARow.length)
   },
 )
 
