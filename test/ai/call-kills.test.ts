@@ -216,3 +216,25 @@ test('streams of a run go on behind what they have had if the API is killed, and
   for (const at of open.keys())
     expect([...(ids[at] ?? []), ...(ids[at + open.length] ?? [])].toSorted()).toEqual(kept.toSorted())
 })
+
+test('an undeployment ends the runs in flight although their model, their runner and its host do nothing more', async () => {
+  const id = await deployed({ say: ask('one') }, '${nodes.say.output}')
+  const until = Promise.withResolvers<void>()
+  waiting.set('one', until.promise)
+  const before = provider.askedFor('one').length
+  const runs = await Promise.all(Array.from({ length: 50 }, () => workflows.run(id, { text: 'x' })))
+  // Half of them are at their model, the others wait for a place at the runner, or are on their way there.
+  await eventually(() => provider.askedFor('one').length - before >= 25)
+  await platform.kill('host')
+  const { operation } = await workflows.undeploy(id)
+  for (const { id: run } of runs) {
+    const { status, error, nodes } = await workflows.endOfRun(id, run)
+    expect([status, error?.code]).toEqual(['failed', 'undeployed'])
+    for (const node of nodes) expect(node.status).toBe('cancelled')
+  }
+  expect(await operation.now()).toMatchObject({ state: 'running' }) // the container has not been removed
+  until.resolve()
+  await platform.start('host')
+  await operation.success()
+  expect(provider.askedFor('one').length - before).toBeLessThan(50)
+})
