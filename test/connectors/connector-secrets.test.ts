@@ -14,7 +14,7 @@ import type { Answer } from '../support/client.ts'
 import { connectorsOf } from '../support/clients/connectors.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
-import { decodedHistory } from '../support/histories.ts'
+import { decodedHistory, textOfHistory } from '../support/histories.ts'
 import { plantAll, planted } from '../support/planted.ts'
 import { logIn } from '../support/providers/browser-login.ts'
 import { startGithub, startGitlab } from '../support/providers/git-hosts.ts'
@@ -133,7 +133,7 @@ test('no history has one', async () => {
   for await (const { workflowId, runId } of temporal.workflow.list({
     query: `WorkflowType = 'lookAfterConnectors'`,
   }))
-    histories.push(JSON.stringify([workflowId, runId, await decodedHistory(temporal, workflowId)]))
+    histories.push(`${workflowId} ${runId} ${textOfHistory(await decodedHistory(temporal, workflowId))}`)
   expect(histories.length).toBeGreaterThan(1)
   await writeFile(file, histories.join('\n'))
   expect(await secretsIn([file])).toEqual([])

@@ -6,7 +6,7 @@ import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { type BuildBody, buildsOf } from '../support/clients/builds.ts'
 import { testDrawn } from '../support/drawn.ts'
-import { decodedHistory } from '../support/histories.ts'
+import { decodedHistory, textOfHistory } from '../support/histories.ts'
 import { eventually } from '../support/eventually.ts'
 import { followLog } from '../support/follow.ts'
 import { stackSettings } from '../support/stack.ts'
@@ -149,7 +149,7 @@ describe('a build', () => {
     )
     expect(inside).toContain('9cc2ae8a1ba7a93da39b46fc1019c481')
     const { workflow_id } = await operation.now()
-    const history = JSON.stringify(await decodedHistory(temporalClient(stackSettings()), workflow_id))
+    const history = textOfHistory(await decodedHistory(temporalClient(stackSettings()), workflow_id))
     const disk = await onWorker('w1', `grep -rlsF "${secret}" /run /tmp /var/lib/machine || echo nowhere`)
     expect(disk).toBe('nowhere')
     for (const place of [JSON.stringify(build), log, inside, history]) {

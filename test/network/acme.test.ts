@@ -17,7 +17,7 @@ import { makeAuthority } from '../support/certificates.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeHosts, second } from '../support/describe-hosts.ts'
-import { decodedHistory } from '../support/histories.ts'
+import { decodedHistory, textOfHistory } from '../support/histories.ts'
 import { closeFurther, open } from '../support/hosts.ts'
 import { describeAcme } from '../support/describe-acme.ts'
 import { openPebble } from '../support/pebble.ts'
@@ -39,12 +39,8 @@ const ask = (method: string, path: string, body?: unknown) =>
 const temporal = temporalClient(stackSettings())
 const look = (): Promise<void> => temporal.schedule.getHandle(certificateSchedule).trigger()
 
-/** A workflow's history with its payloads as text. */
 const historyOf = async (workflowId: string): Promise<string> =>
-  JSON.stringify(await decodedHistory(temporal, workflowId)).replaceAll(
-    /"data":"([\w+/=]*)"/g,
-    (_, data: string) => Buffer.from(data, 'base64').toString(),
-  )
+  textOfHistory(await decodedHistory(temporal, workflowId))
 
 async function upload(name: string, days: number): Promise<string> {
   const { cert, key } = await (await makeAuthority()).issue([name], { until: inDays(days) })

@@ -15,7 +15,7 @@ import { ask, Client, sleeper, smallVm } from '../support/client.ts'
 import { connectorsOf } from '../support/clients/connectors.ts'
 import { engine } from '../support/engine.ts'
 import '../support/exclusive.ts'
-import { decodedHistory } from '../support/histories.ts'
+import { decodedHistory, textOfHistory } from '../support/histories.ts'
 import { mailedToken } from '../support/mailbox.ts'
 import { makeMachine, tokenOf } from '../support/api-clients.ts'
 import { plantAll, planted } from '../support/planted.ts'
@@ -83,12 +83,12 @@ test('neither Temporal’s database nor a decoded history holds a secret', async
   async function* lines() {
     for await (const { workflowId } of temporal.workflow.list()) {
       const history = await decodedHistory(temporal, workflowId).catch(() => null) // retention may have removed it
-      yield `${JSON.stringify(history, (_, value: unknown) => readable(value))}\n`
+      if (history) yield `${textOfHistory(history)}\n`
     }
   }
   await pipeline(Readable.from(lines()), createWriteStream(histories))
   await temporal.connection.close()
-  expect((await readFile(histories, 'utf8')).length).toBeGreaterThan(10_000)
+  expect(await readFile(histories, 'utf8')).toContain('"Run container ') // a summary, which is sealed as the rest is
   expect(await secretsIn([histories])).toEqual([])
 })
 
@@ -202,11 +202,4 @@ async function useUserData(): Promise<void> {
   await tenant.owner.get(`${headers.get('operation-location')}?wait=60`)
   expect(await create()).toMatchObject({ status: 409 }) // the name is taken
   expect(await create({ image: userData })).toMatchObject({ status: 422 })
-}
-
-/** Decodes payloads, which are bytes. */
-const readable = (value: unknown): unknown => {
-  if (value instanceof Uint8Array) return Buffer.from(value).toString()
-  const { type, data } = (value ?? {}) as { type?: string; data?: number[] }
-  return type === 'Buffer' && data ? Buffer.from(data).toString() : value
 }

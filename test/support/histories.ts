@@ -14,6 +14,12 @@ export async function decodedHistory(temporal: Client, workflowId: string): Prom
   return history
 }
 
+/** What a search of a decoded history must read: its JSON has the payloads in base64, in which no word is found. */
+export const textOfHistory = (history: History): string =>
+  JSON.stringify(history).replaceAll(/"data":"([\w+/=]*)"/g, (_, data: string) =>
+    Buffer.from(data, 'base64').toString(),
+  )
+
 function decode(part: unknown, codec: EncryptingCodec): void {
   if (typeof part !== 'object' || part === null || part instanceof Uint8Array) return
   for (const [name, value] of Object.entries(part)) {
