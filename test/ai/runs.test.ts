@@ -9,7 +9,7 @@ import { UnwantedBlob } from '../../models/blobs.ts'
 import { specOf } from '../support/ai/specs.ts'
 import { aiWorkflowsOf, type RunNodeBody } from '../support/clients/ai-workflows.ts'
 import { eventually } from '../support/eventually.ts'
-import { decodedHistory } from '../support/histories.ts'
+import { decodedHistory, textOfHistory } from '../support/histories.ts'
 import { blocksOf, openShell, pageOf } from '../support/paste.ts'
 import { mistakeAt } from '../support/refusals.ts'
 import { facts, stackSettings } from '../support/stack.ts'
@@ -215,6 +215,30 @@ describe('a run fails', () => {
     await undeploy(id)
   })
 
+  test('by an expression that would take hours, and its runner goes on', async () => {
+    const hundred = `[${Array.from({ length: 100 }, (_, at) => at).join()}]`
+    const rounds = ['a', 'b', 'c', 'd', 'e'].reduceRight(
+      (inner, name) => `${hundred}.all(${name}, ${inner})`,
+      'a + b + c + d + e >= 0',
+    )
+    const id = await deployed(
+      {
+        bomb: { kind: 'template', when: 'input.text == "bomb"', value: `\${${rounds}}` },
+        // JavaScript would try each way to divide the text.
+        pattern: { kind: 'template', value: '${re(input.text, "(a+)+$")}' },
+      },
+      { output: '${nodes.pattern.output}' },
+    )
+    const error = { code: 'expression_took_too_long', node: 'bomb' }
+    for (const text of ['bomb', 'bomb', `${'a'.repeat(100_000)}!`]) {
+      const end = await workflows.run(id, { text }, '?wait=60')
+      expect(end).toMatchObject(
+        text === 'bomb' ? { status: 'failed', error } : { status: 'succeeded', output: false },
+      )
+    }
+    await undeploy(id)
+  })
+
   test('by its output', async () => {
     const say = { kind: 'template', value: 'hello' }
     const id = await deployed({ say }, { output: '${input.tags[7]}' })
@@ -224,6 +248,48 @@ describe('a run fails', () => {
     })
     await undeploy(id)
   })
+})
+
+/** Nodes of which each puts the output of the one before into one more object. */
+const chain = (name: string, length: number) =>
+  Object.fromEntries(
+    Array.from({ length }, (_, at) => [
+      `${name}${at}`,
+      at === 0
+        ? { kind: 'template', value: { deep: '${input.text}' } }
+        : {
+            kind: 'template',
+            needs: [`${name}${at - 1}`],
+            value: { deep: `\${nodes.${name}${at - 1}.output}` },
+          },
+    ]),
+  )
+
+// One chain is one activity. Of two at once each node is one, until one of them has ended.
+test.each([
+  ['one chain', ['a']],
+  ['two chains at once', ['a', 'b']],
+])('%s of ten references has the value at its end, ten levels deep', async (_, names) => {
+  const length = 10
+  const path = Array.from({ length }, () => 'deep').join('.')
+  const nodes = Object.assign({}, ...names.map((name) => chain(name, length))) as Record<string, unknown>
+  const id = await deployed(nodes, {
+    output: names.map((name) => `\${nodes.${name}${length - 1}.output.${path} + " is ${name}"}`),
+  })
+  const run = await workflows.run(id, { text: 'here' }, '?wait=60')
+  expect(run).toMatchObject({ status: 'succeeded', output: names.map((name) => `here is ${name}`) })
+  expect(Object.fromEntries(run.nodes.map(({ node, status }) => [node, status]))).toEqual(
+    Object.fromEntries(Object.keys(nodes).map((node) => [node, 'succeeded'])),
+  )
+  for (const name of names)
+    expect(await workflows.runNode(id, run.id, `${name}${length - 1}`)).toMatchObject({
+      output: path.split('.').reduceRight<unknown>((inner, key) => ({ [key]: inner }), 'here'),
+    })
+  const { events } = await decodedHistory(temporal, runWorkflowId(run.id))
+  const activities = events.filter((event) => event.activityTaskScheduledEventAttributes)
+  if (names.length === 1) expect(activities).toHaveLength(1)
+  else expect(activities.length).toBeGreaterThan(length)
+  await undeploy(id)
 })
 
 test('outputs of megabytes pass by Temporal, and are gone with their run', async () => {
@@ -244,9 +310,10 @@ test('outputs of megabytes pass by Temporal, and are gone with their run', async
   const node = await workflows.runNode(id, run.id, 'again')
   expect((node.output as string[]).at(-1)).toBe(text.repeat(4))
 
-  const history = await decodedHistory(temporal, runWorkflowId(run.id))
-  expect(JSON.stringify(history).length).toBeLessThan(100_000)
-  expect(JSON.stringify(history)).not.toContain('xxxx')
+  const history = textOfHistory(await decodedHistory(temporal, runWorkflowId(run.id)))
+  expect(history.length).toBeLessThan(100_000)
+  expect(history).toContain(run.id)
+  expect(history).not.toContain('xxxx')
 
   const [record, nodes] = [
     await AiRun.findOne({ _id: run.id, tenant_id: tenant.id }).lean(),
