@@ -9,7 +9,8 @@ import { insertConnector } from '../support/ai/tenant-things.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
-import { decodedHistory } from '../support/histories.ts'
+import { decodedHistory, textOfHistory } from '../support/histories.ts'
+import { isLong } from '../support/long.ts'
 import { said, text } from '../support/model-provider/answers.ts'
 import { type ModelProvider, startModelProvider, type Treatment } from '../support/model-provider/server.ts'
 import { modelProviderPorts, stackSettings } from '../support/stack.ts'
@@ -20,6 +21,8 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 const released = Promise.withResolvers<void>()
 const killed = Promise.withResolvers<void>()
 const gone = Promise.withResolvers<void>()
+/** Models that answer when the test says so. */
+const told = ['left', 'right', 'joined'].map((model) => ({ model, ...Promise.withResolvers<void>() }))
 const treatments: Record<string, (count: number) => Treatment> = {
   classifier: () => ({ says: '{"topic":"billing","sure":0.9}' }),
   // The gateway itself asks twice.
@@ -30,6 +33,9 @@ const treatments: Record<string, (count: number) => Treatment> = {
   limping: (count) => (count <= 2 ? { status: 503 } : {}),
   held: () => ({ waits: { after: 0, for: gone.promise } }),
   orphaned: () => ({ waits: { after: 0, for: killed.promise } }),
+  ...Object.fromEntries(
+    told.map(({ model, promise }) => [model, () => ({ waits: { after: 0, for: promise } })]),
+  ),
 }
 const temporal = temporalClient(stackSettings())
 let provider: ModelProvider
@@ -51,6 +57,7 @@ afterAll(async () => {
   released.resolve()
   killed.resolve()
   gone.resolve()
+  for (const { resolve } of told) resolve()
   await removeTenants()
   await provider.close()
   await temporal.connection.close()
@@ -127,6 +134,9 @@ test('a model’s answer goes to the nodes that name it, and the run knows what 
   const ledger = await ledgerOf(tenant.id, { kind: 'run', id: run.id })
   expect(ledger).toMatchObject({ budget_tokens: 200_000, tokens: 2 * taken })
   expect(ledger?.closed_at).not.toBeNull()
+  const history = textOfHistory(await decodedHistory(temporal, runWorkflowId(run.id)))
+  expect(history).toContain('classify')
+  for (const value of ['My invoice', '"sure"', text]) expect(history).not.toContain(value)
   await undeploy(id)
 })
 
@@ -162,6 +172,45 @@ async function killRunner(): Promise<void> {
   await engine.kill(runner?._id ?? '')
 }
 
+/** What the Temporal UI shows of a run’s activities, in the order of their beginnings. */
+async function summariesOf(runId: string): Promise<unknown[]> {
+  const { events } = await decodedHistory(temporal, runWorkflowId(runId))
+  return events.flatMap(({ activityTaskScheduledEventAttributes: its, userMetadata }) =>
+    its ? [JSON.parse(Buffer.from(userMetadata?.summary?.data ?? []).toString()) as unknown] : [],
+  )
+}
+
+/** The current details of a run, as the Temporal UI asks for them. */
+async function detailsOf(runId: string): Promise<string> {
+  const handle = temporal.workflow.getHandle(runWorkflowId(runId))
+  const { currentDetails } = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata')
+  return currentDetails
+}
+
+test('operators see in Temporal which nodes of a run are at work, and then how it ended', async () => {
+  const names = told.map(({ model }) => model)
+  const id = await deployed(
+    {
+      left: asking('left'),
+      right: asking('right'),
+      joined: asking('joined', { needs: ['left', 'right'] }),
+      last: { kind: 'template', needs: ['joined'], value: '${nodes.joined.output}' },
+    },
+    names,
+    { output: '${nodes.last.output}' },
+  )
+  const { id: runId } = await workflows.run(id, { text: 'x' })
+  for (const [at, details] of ['left, right', 'right', 'joined and what follows'].entries()) {
+    await eventually(() => provider.askedFor(names[at] ?? '').length === 1)
+    await eventually(async () => (await detailsOf(runId)) === `running ${details}`)
+    told[at]?.resolve()
+  }
+  expect(await workflows.endOfRun(id, runId)).toMatchObject({ status: 'succeeded', output: text })
+  expect(await summariesOf(runId)).toEqual(['left', 'right', 'joined → last → output'])
+  await eventually(async () => (await detailsOf(runId)) === 'succeeded')
+  await undeploy(id)
+})
+
 test('nodes in a row are one activity, until one fails or their runner is killed: that one is attempted again', async () => {
   const retry = { max: 1, backoff_sec: 0.1 }
   const id = await deployed(
@@ -193,11 +242,7 @@ test('nodes in a row are one activity, until one fails or their runner is killed
     3,
     1,
   ])
-  const { events } = await decodedHistory(temporal, runWorkflowId(runId))
-  const summaries = events.flatMap(({ activityTaskScheduledEventAttributes: its, userMetadata }) =>
-    its ? [JSON.parse(Buffer.from(userMetadata?.summary?.data ?? []).toString()) as unknown] : [],
-  )
-  expect(summaries).toEqual([
+  expect(await summariesOf(runId)).toEqual([
     'first → second → third → last → output',
     'second',
     'third → last → output',
@@ -246,6 +291,7 @@ test('a run that is cancelled ends while its model has not answered, and calls n
   expect(await workflows.askCancel(id, runId)).toMatchObject({ status: 200 })
   expect(await workflows.endOfRun(id, runId)).toMatchObject({ status: 'cancelled' })
   expect((await ledgerOf(tenant.id, { kind: 'run', id: runId }))?.closed_at).not.toBeNull()
+  if (isLong) await eventually(() => provider.wasLeft('slow')) // the gateway reads on for half a minute
   expect(provider.askedFor('slow')).toHaveLength(1)
   await undeploy(id)
 })

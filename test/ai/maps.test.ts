@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals'
+import { bounds } from '../../lib/ai/bounds.ts'
 import { runWorkflowId } from '../../lib/operation-workflows.ts'
 import { temporalClient } from '../../lib/temporal.ts'
 import { AiRunNode } from '../../models/ai/run-node-records.ts'
@@ -19,16 +20,24 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 
 const temporal = temporalClient(stackSettings())
 const atOnce = 4
+const { mapAtOnce } = bounds
 const when = (word: string) => ({ when: `input.text == '${word}'` })
 /** Calls of the model that is asked for items: from this one on, they wait. */
 const held = { from: Infinity, open: 0, most: 0, release: Promise.withResolvers<void>() }
+/** Calls of the model `wide`, of which each waits until it is released. The longest wait is the first. */
+const wide = { open: [] as (() => void)[], most: 0 }
 let provider: ModelProvider
 let tenant: TestTenant
 let workflows: ReturnType<typeof aiWorkflowsOf>
 let id: string
 
 beforeAll(async () => {
-  provider = await startModelProvider((_, count) => {
+  provider = await startModelProvider((model, count) => {
+    if (model === 'wide') {
+      const { promise, resolve } = Promise.withResolvers<void>()
+      wide.most = Math.max(wide.most, wide.open.push(resolve))
+      return { waits: { after: 0, for: promise } }
+    }
     if (count < held.from) return {}
     held.most = Math.max(held.most, ++held.open)
     return { waits: { after: 0, for: held.release.promise.then(() => held.open--) } }
@@ -38,19 +47,20 @@ beforeAll(async () => {
   const connector = await insertConnector(tenant.id, 'openai_compatible', provider.base_url, {
     token: 'planted-secret',
   })
-  const models = { items: { connector, model: 'items' } }
+  const models = Object.fromEntries(['items', 'wide'].map((model) => [model, { connector, model }]))
   const messages = [{ role: 'user', content: '${index}: ${item}' }]
   const map = { kind: 'map', items: 'input.tags' }
   const nodes = {
     many: { ...map, ...when('many'), do: { kind: 'template', value: '${item} ${index}' } },
     asked: { ...map, ...when('asked'), at_once: atOnce, do: { kind: 'llm', model: 'items', messages } },
+    wide: { ...map, ...when('wide'), at_once: mapAtOnce, do: { kind: 'llm', model: 'wide', messages } },
     mild: {
       ...map,
       ...when('mild'),
       do: { kind: 'template', value: '${input.tags[index + 1]}', on_error: { value: 'none' } },
     },
     strict: { ...map, ...when('strict'), do: { kind: 'template', value: '${input.tags[index + 1]}' } },
-    all: { kind: 'merge', needs: ['many', 'asked', 'mild', 'strict'], take: 'first' },
+    all: { kind: 'merge', needs: ['many', 'asked', 'wide', 'mild', 'strict'], take: 'first' },
   }
   const budget = { tokens: 1_000_000, wall_sec: 3_600 }
   id = (await workflows.published(specOf(nodes, { models, budget, output: '${nodes.all.output}' }))).id
@@ -61,6 +71,7 @@ beforeEach(() => {
 })
 afterAll(async () => {
   held.release.resolve()
+  for (const release of wide.open) release()
   await removeTenants()
   await provider.close()
   await temporal.connection.close()
@@ -134,4 +145,19 @@ test('a map carries out as many items at once as it says, and ends when its run 
   expect(held.most).toBe(atOnce)
   expect(provider.askedFor('items').length - before).toBe(atOnce)
   expect(await AiRunNode.countDocuments({ tenant_id: tenant.id, run_id: run, status: 'running' })).toBe(0)
+})
+
+test('a map makes the most calls at once that one may, and the next when one of them has ended', async () => {
+  const all = 60
+  const { id: run } = await workflows.run(id, { text: 'wide', tags: tags(all) })
+  for (let asked = mapAtOnce; asked <= all; asked++) {
+    await eventually(() => provider.askedFor('wide').length === asked)
+    expect(wide.open).toHaveLength(mapAtOnce)
+    wide.open.shift()?.()
+  }
+  for (const release of wide.open.splice(0)) release()
+  const end = await workflows.endOfRun(id, run)
+  expect(end).toMatchObject({ status: 'succeeded', output: tags(all).map(() => text) })
+  expect(nodeOf(end, 'wide')).toMatchObject({ items: { all, ended: all, failed: 0 } })
+  expect([wide.most, provider.askedFor('wide').length]).toEqual([16, all])
 })

@@ -1,4 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { itemsWorkflowId } from '../../lib/operation-workflows.ts'
+import { temporalClient } from '../../lib/temporal.ts'
 import { AiWorkflow } from '../../models/ai/ai-workflows.ts'
 import { AiRunNode } from '../../models/ai/run-node-records.ts'
 import { AiRun } from '../../models/ai/runs.ts'
@@ -7,12 +9,14 @@ import { specOf } from '../support/ai/specs.ts'
 import { aiWorkflowsOf, type RunBody } from '../support/clients/ai-workflows.ts'
 import { eventually } from '../support/eventually.ts'
 import { platform, startAll } from '../support/platform.ts'
+import { stackSettings } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Nodes that wait: for a person, and for runs of another workflow. Two workflows are deployed: one calls the other.
 
 const when = (text: string) => ({ when: `input.text == '${text}'` })
 const plain = { models: {}, budget: { wall_sec: 3_600 } }
+const temporal = temporalClient(stackSettings())
 let tenant: TestTenant
 let workflows: ReturnType<typeof aiWorkflowsOf>
 let callee: string
@@ -60,7 +64,10 @@ beforeAll(async () => {
   await (await workflows.deploy(id)).operation.success()
 })
 afterEach(startAll)
-afterAll(removeTenants)
+afterAll(async () => {
+  await removeTenants()
+  await temporal.connection.close()
+})
 
 const nodeOf = (run: RunBody, name: string) => run.nodes.find(({ node }) => node === name)
 const decide = (run: string, body: object, node = 'ask', by = workflows) =>
@@ -174,6 +181,28 @@ describe('a node that is a run of another workflow', () => {
     const children = await childrenOf(run)
     expect(children).toHaveLength(4)
     expect(new Set(children.map(({ parent }) => parent?.item))).toEqual(new Set([0, 1, 2, 3]))
+  })
+
+  test('is a map’s item, of which as many run at once as the map says, and operators see in Temporal which began last', async () => {
+    const { id: run } = await workflows.run(id, { text: 'each', tags: ['wait', 'wait', 'wait'] })
+    const map = temporal.workflow.getHandle(itemsWorkflowId(run, 'each'))
+    const isAt = async (details: string): Promise<boolean> =>
+      (await map.query<{ currentDetails: string }>('__temporal_workflow_metadata')).currentDetails === details
+    await eventually(() => isAt('item 1 of 3'))
+    for (const item of [0, 1, 2]) {
+      const child = await eventually(async () =>
+        (await childrenOf(run)).find(({ parent }) => parent?.item === item),
+      )
+      if (item === 2) await eventually(() => isAt('item 2 of 3'))
+      const decided = () => workflows.askDecision(callee, child._id, 'ask', { approved: true })
+      await eventually(async () => (await decided()).status === 200)
+    }
+    const end = await workflows.endOfRun(id, run)
+    expect(end).toMatchObject({ status: 'succeeded', output: ['wait, fine!', 'wait, fine!', 'wait, fine!'] })
+    const children = await childrenOf(run)
+    const last = children.find(({ parent }) => parent?.item === 2)
+    const ends = children.flatMap((child) => (child === last ? [] : [Number(child.ended_at)]))
+    expect(Number(last?.created_at)).toBeGreaterThanOrEqual(Math.min(...ends))
   })
 
   test('is cancelled with the run whose part it is', async () => {
