@@ -17,11 +17,14 @@ const deployments = 5
 const manyRuns = 100
 const manyAtOnce = 20
 const idleMs = 10_000
+const undeployments = 5
+const undeployedRuns = 50
 
 interface Run {
   id: string
   status: string
   error: unknown
+  ended_at: string | null
 }
 
 /**
@@ -40,7 +43,7 @@ export async function workflowRuns(stack: Stack, port: number): Promise<Row[]> {
     KEELSON_MASTER_KEY_FILE: stack.masterKeyFile,
   })
   try {
-    const id = await publish(stack, url)
+    const id = await publish(stack, 'bench-runs', await callsInARow(stack, url))
     const deployed: number[] = []
     const memory: number[] = []
     for (let round = 0; round < deployments; round++) {
@@ -62,6 +65,7 @@ export async function workflowRuns(stack: Stack, port: number): Promise<Row[]> {
     }
     const many = await timed(() => runMany(stack, id))
     await stack.finish('POST', `${root}/${id}/undeploy`)
+    const undeployed = await undeployUnderRuns(stack)
     return [
       { what: 'an AI workflow, from deploy to ready', unit: 'ms', figures: deployed, note: '< 3000' },
       { what: 'its runner, idle', unit: 'MiB', figures: memory, note: '< 120' },
@@ -78,6 +82,12 @@ export async function workflowRuns(stack: Stack, port: number): Promise<Row[]> {
         unit: '1/s',
         figures: [manyRuns / (many / 1000)],
       },
+      {
+        what: `an undeployment under ${undeployedRuns} runs, until the last has failed`,
+        unit: 'ms',
+        figures: undeployed,
+        note: '< 10000',
+      },
     ]
   } finally {
     await disconnectDatabase()
@@ -86,15 +96,12 @@ export async function workflowRuns(stack: Stack, port: number): Promise<Row[]> {
   }
 }
 
-/** A published workflow of calls in a row. Returns its id. */
-async function publish(stack: Stack, base_url: string): Promise<string> {
+/** The models and nodes of calls in a row. */
+async function callsInARow(stack: Stack, base_url: string): Promise<object> {
   const { body: me } = await stack.request<{ tenant_id: string }>('GET', '/api/v1/limits')
   const connector = await insertConnector(me.tenant_id, base_url)
   const names = Array.from({ length: nodes }, (_, at) => `step_${at}`)
-  const spec = {
-    spec: 1,
-    input_schema: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
-    budget: { wall_sec: 600 },
+  return {
     models: { fast: { connector, model: 'gpt-4o', parameters: { max_tokens: 200 } } },
     nodes: Object.fromEntries(
       names.map((name, at) => [
@@ -111,10 +118,48 @@ async function publish(stack: Stack, base_url: string): Promise<string> {
     ),
     output: `\${nodes.${names.at(-1)}.output}`,
   }
-  const made = await stack.request<{ id: string }>('POST', root, { name: 'bench-runs', spec })
+}
+
+/** A published workflow. Returns its id. */
+async function publish(stack: Stack, name: string, its: object): Promise<string> {
+  const spec = {
+    spec: 1,
+    input_schema: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
+    budget: { wall_sec: 600 },
+    ...its,
+  }
+  const made = await stack.request<{ id: string }>('POST', root, { name, spec })
   const published = await stack.request('POST', `${root}/${made.body.id}/publish`)
   if (published.status !== 201) throw new Error(JSON.stringify(published.body))
   return made.body.id
+}
+
+/** Undeploys a workflow whose runs wait for a person. Returns the times from the request to the end of the last run. */
+async function undeployUnderRuns(stack: Stack): Promise<number[]> {
+  const ask = { kind: 'approve', message: 'Go on?', deadline_sec: 500 }
+  const id = await publish(stack, 'bench-undeployments', { nodes: { ask }, output: null })
+  const figures: number[] = []
+  for (let round = 0; round < undeployments; round++) {
+    await stack.finish('POST', `${root}/${id}/deploy`)
+    const accepted = await Promise.all(
+      Array.from({ length: undeployedRuns }, () =>
+        stack.request<Run>('POST', `${root}/${id}/run`, { input: { text: 'x' } }),
+      ),
+    )
+    const ids = new Set(accepted.map(({ body }) => body.id))
+    const runs = async (): Promise<Run[]> => {
+      const { body } = await stack.request<{ items: Run[] }>('GET', `${root}/${id}/runs?limit=100`)
+      return body.items.filter((one) => ids.has(one.id))
+    }
+    while ((await runs()).some(({ status }) => status !== 'running')) await delay(100)
+    const begun = Date.now()
+    await stack.finish('POST', `${root}/${id}/undeploy`)
+    const ended = await runs()
+    if (ended.length !== undeployedRuns || ended.some(({ status }) => status !== 'failed'))
+      throw new Error(JSON.stringify(ended))
+    figures.push(Math.max(...ended.map(({ ended_at }) => Date.parse(ended_at ?? ''))) - begun)
+  }
+  return figures
 }
 
 async function oneRun(stack: Stack, id: string): Promise<void> {
