@@ -1,33 +1,20 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import { type Answer, Operation, sleeper } from '../support/client.ts'
 import { describeHosts } from '../support/describe-hosts.ts'
-import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
-import { closeFurther } from '../support/hosts.ts'
+import { placesOf } from '../support/hosts.ts'
+import { interrupted, stories, tenant } from '../support/interrupted.ts'
 import type { RoleName } from '../support/platform.ts'
 import { roleThrough, type Way } from '../support/role-through.ts'
 import { sampled } from '../support/sampled.ts'
 import { openSilentProxy } from '../support/silent-proxy.ts'
 import { facts, layout } from '../support/stack.ts'
-import { storiesOf, within } from '../support/stories.ts'
-import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
+import { within } from '../support/stories.ts'
 
 // Between two roles, every packet is dropped in the middle of an operation, for longer than each side waits, and then passes
 // again. Both sides go on meanwhile, and their connections stay open. test/server/silent-database.test.ts does the same with
 // MongoDB.
-
-jest.setTimeout(900_000)
-
-let tenant: TestTenant
-beforeAll(async () => {
-  tenant = await makeTenant()
-})
-afterEach(async () => {
-  await closeFurther()
-  await removeTenants()
-  tenant = await makeTenant()
-})
 
 /** How one role reaches another through a proxy. */
 interface Link {
@@ -94,17 +81,14 @@ async function expectCreated({ body, headers }: Answer): Promise<void> {
   const operation = new Operation(tenant.owner, headers.get('operation-location') ?? '')
   const { state } = await operation.end(within)
   const found = async (): Promise<string> =>
-    (await engine.withLabel('keelson.resource', String(body['id']))).map(({ State }) => State).join()
+    (await placesOf(String(body['id']))).map((place) => place.state).join()
   await eventually(async () => (await found()) === (state === 'succeeded' ? 'running' : ''))
 }
 
 // The creation of another container begins in the silence.
-const verbs = ['stop']
-const cases = Object.entries(storiesOf(() => tenant))
-  .filter(([verb]) => verbs.includes(verb))
-  .flatMap(([verb, story]) =>
-    Object.entries(links).map(([between, link]) => ({ verb, story, between, link })),
-  )
+const cases = stories.flatMap(({ verb, story }) =>
+  Object.entries(links).map(([between, link]) => ({ verb, story, between, link })),
+)
 
 describeHosts('with dropped packets in the middle,', () => {
   test.each(sampled(cases, 1))(
@@ -114,17 +98,12 @@ describeHosts('with dropped packets in the middle,', () => {
       try {
         const { id: witness } = await tenant.containers.make()
         await tenant.owner.get(`/api/v1/containers/${witness}/logs?lines=1`) // its connection is kept
-        const scene = await story.before()
-        const accepted = await story.begin(scene)
-        await story.middle(scene, accepted)
-        proxy.silence()
-        const [created] = await Promise.all([askMeanwhile(witness), delay(silentSec * 1000)])
-        proxy.pass()
-        const { state, error } = await accepted.operation.end(within)
-        // A failed operation says why, in words for tenants.
-        if (state !== 'succeeded')
-          expect({ state, code: error?.code }).not.toMatchObject({ code: 'internal' })
-        await story.after(scene, state === 'succeeded')
+        const created = await interrupted(story, async () => {
+          proxy.silence()
+          const [answer] = await Promise.all([askMeanwhile(witness), delay(silentSec * 1000)])
+          proxy.pass()
+          return answer
+        })
         await expectCreated(created)
       } finally {
         await end()
