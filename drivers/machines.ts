@@ -96,6 +96,11 @@ export interface FoundMachine extends Omit<FoundContainer, 'kind' | 'state' | 'n
   pending: ('cpu_cores' | 'memory_mib')[]
   /** Null while the machine runs, and if nothing observed its end. */
   ended_by: Ending | null
+  /**
+   * Disks for whose writes the host has no room; `root` is the root disk. The running machine stands still, and goes on by
+   * itself as soon as there is room.
+   */
+  full_disks: string[]
 }
 
 /** Why a machine ended without a stop request and without its command ending. */

@@ -74,6 +74,8 @@ export const ObservedInstance = z.strictObject({
   restart_count: z.int(),
   /** It ended again and again, each time soon after its start, and is restarted after longer and longer pauses. */
   crash_looping: z.boolean(),
+  /** A machine that runs, but stands still, since its host has no room for what it writes. */
+  waits_for_room: z.boolean().default(false),
   started_at: z.iso.datetime().nullable(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
   /**

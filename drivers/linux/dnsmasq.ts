@@ -69,6 +69,12 @@ export async function applyResolver(spec: SubnetSpec, resolver: Resolver, ifinde
   await writeFile(join(folder, 'read'), await listsDigest(folder))
 }
 
+/** A running dnsmasq of these folders; null if none runs. */
+export async function findAnyResolver(folders: string[]): Promise<number | null> {
+  const found = await Promise.all(folders.map(findResolver))
+  return found.find((one) => one !== null)?.pid ?? null
+}
+
 /** Ends a dnsmasq in a deleted namespace: it would keep the namespace's resources alive, including VXLAN numbers. */
 export async function endElsewhere(folder: string, namespace: string): Promise<void> {
   const running = await findResolver(folder)

@@ -24,10 +24,18 @@ export const isNamespace = (name: string): Promise<boolean> =>
     () => false,
   )
 
-export async function makeNamespace(name: string): Promise<void> {
+/**
+ * `inside` finds a process that may still be in the namespace. Somebody may have deleted its name, which leaves it and all in it to
+ * its processes: it gets its name back.
+ */
+export async function makeNamespace(
+  name: string,
+  inside: () => Promise<number | null> = async () => null,
+): Promise<void> {
   if (await isNamespace(name)) return
   await rm(namespaceFile(name), { force: true })
-  await run('ip', ['netns', 'add', name])
+  const pid = await inside()
+  await run('ip', ['netns', ...(pid === null ? ['add', name] : ['attach', name, String(pid)])])
 }
 
 export async function removeNamespace(name: string): Promise<void> {

@@ -12,7 +12,7 @@ import {
   type Neighbour,
   type Seen,
 } from './commands.ts'
-import { applyResolver, endElsewhere, endResolver } from './dnsmasq.ts'
+import { applyResolver, endElsewhere, endResolver, findAnyResolver } from './dnsmasq.ts'
 import type { Host } from './host.ts'
 import { isNamespace, makeNamespace, vpcNamespaces } from './namespaces.ts'
 import { ownEnd, peerEnds } from './tunnel.ts'
@@ -26,10 +26,10 @@ export async function applySubnet(host: Host, spec: SubnetSpec): Promise<void> {
   if (there && there.vpc_id !== spec.vpc_id) throw new EngineRefused('A subnet stays in its VPC')
   await host.records.saveSubnet(spec)
   const namespace = host.names.vpc(spec.vpc_id)
-  await makeNamespace(namespace)
-
   const subnets = await subnetsOf(host, spec.vpc_id)
-  await Promise.all(subnets.map(({ id }) => endElsewhere(host.records.subnetFolder(id), namespace)))
+  const folders = subnets.map(({ id }) => host.records.subnetFolder(id))
+  await makeNamespace(namespace, () => findAnyResolver(folders))
+  await Promise.all(folders.map((folder) => endElsewhere(folder, namespace)))
 
   const before = await lookAt(namespace)
   // Apply the rules before anything can pass. They name links that need not exist yet.

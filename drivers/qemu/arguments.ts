@@ -49,8 +49,12 @@ export const diskNode = (diskId: string, socket: string, readOnly: boolean): Rec
 
 const reconnectSec = 3600
 
+export const rootNode = 'root'
 /** A node's name has at most 31 characters. */
 export const nodeName = (diskId: string): string => `d${diskId.replaceAll('-', '').slice(-30)}`
+
+/** A write that finds no room on the host stops the machine, see room.ts. The guest gets other errors. */
+const onFailedWrites = { werror: 'enospc', rerror: 'report' }
 
 export const diskProperties = (diskId: string, lun: number): Record<string, unknown> => ({
   driver: 'scsi-hd',
@@ -61,6 +65,7 @@ export const diskProperties = (diskId: string, lun: number): Record<string, unkn
   'scsi-id': 0,
   lun,
   serial: diskId,
+  ...onFailedWrites,
 })
 
 interface Launch {
@@ -129,7 +134,7 @@ export function qemuArguments({ id, kind, launched, place, boot, memory: file }:
   )
   const root = {
     driver: 'qcow2',
-    'node-name': 'root',
+    'node-name': rootNode,
     discard: 'unmap',
     'detect-zeroes': 'unmap',
     file: { driver: 'file', filename: place.root, discard: 'unmap' },
@@ -155,8 +160,9 @@ export function qemuArguments({ id, kind, launched, place, boot, memory: file }:
     device({
       driver: 'virtio-blk-pci',
       id: 'root-disk',
-      drive: 'root',
+      drive: rootNode,
       serial: 'root',
+      ...onFailedWrites,
       bus: 'pcie.0',
       addr: '0x2',
     }),

@@ -22,6 +22,7 @@ import { readMachineLogs } from './log-reader.ts'
 import { logSource, makeMachineLogFiles } from './logs.ts'
 import { publishPorts } from './ports.ts'
 import { forgetProcess } from './processes.ts'
+import { awaitRoom } from './room.ts'
 import { leastGib, prepareImage, runMachine, stopMachine } from './runs.ts'
 import { openMachinePipe } from './pipes.ts'
 import { portKey } from '../system/host-ports.ts'
@@ -82,6 +83,7 @@ export async function openQemuMachines(
       // It may have been restarted in the meantime.
       if (host.presentLink(id)?.status?.phase === 'ended') await stopMachine(host, id, 0)
     })
+  host.onFull = (id, link) => void awaitRoom(host, id, link).catch(() => {}) // it has ended
   host.onLinked = (id, link) => void keepChecking(host, id, link).catch(() => {}) // its record is gone
   await discardBuilds(host)
   // In parallel: a machine on a busy host may take seconds to answer, and thirty in turn would take minutes.

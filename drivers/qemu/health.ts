@@ -1,6 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { HealthCheck } from '../containers.ts'
-import { InstanceNotFound } from '../errors.ts'
 import type { MachineHost } from './host.ts'
 import type { Link } from './links.ts'
 import type { Health } from './records.ts'
@@ -21,7 +20,8 @@ export async function keepChecking(host: MachineHost, id: string, link: Link): P
   while (!signal.aborted) {
     await delay(check.interval_sec * 1000, undefined, { signal }).catch(() => undefined)
     const status = link.status
-    if (signal.aborted || status?.phase !== 'running') continue
+    // One that stands still, since its host has no room for its writes, answers nothing.
+    if (signal.aborted || status?.phase !== 'running' || link.full.size > 0) continue
     const record = await host.record(id)
     if (!record) return
     if (checked !== status.restarts) {
@@ -58,14 +58,10 @@ function after(
 }
 
 async function note(host: MachineHost, id: string, health: Health): Promise<void> {
-  try {
-    const before = (await host.needed(id)).health
-    if (JSON.stringify(before) === JSON.stringify(health)) return
-    await host.change(id, { health })
-    if (before?.status !== health.status) host.changed(id)
-  } catch (error) {
-    if (!(error instanceof InstanceNotFound)) throw error
-  }
+  const before = (await host.record(id))?.health ?? null
+  if (JSON.stringify(before) === JSON.stringify(health)) return
+  await host.note(id, { health })
+  if (before?.status !== health.status) host.changed(id)
 }
 
 const size = { cols: 80, rows: 24 }

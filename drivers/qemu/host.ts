@@ -1,9 +1,11 @@
 import { readdir, rm, stat } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import type { IoLimits } from '../linux/block-devices.ts'
 import { markOf } from '../linux/groups.ts'
 import { EngineUnavailable, InstanceNotFound, InstanceNotRunning } from '../errors.ts'
 import type { FoundMachine, MachineSpec } from '../machines.ts'
+import { nodeName, rootNode } from './arguments.ts'
 import type { HostBoot } from './boot.ts'
 import { type ImagePulls, machineImage, type makeRootImages } from './images.ts'
 import type { makeKernels } from './kernels.ts'
@@ -51,6 +53,8 @@ export interface QemuSettings {
   beforeRemoval?: (id: string) => Promise<void>
 }
 
+const roomEveryMs = 5_000
+
 /** Machines of a host: state shared by the parts of the driver. */
 export class MachineHost implements PromisedRoom {
   readonly settings: Required<QemuSettings>
@@ -71,6 +75,8 @@ export class MachineHost implements PromisedRoom {
   /** Called when a machine ends by itself, and when its command ends. */
   onGone: (id: string) => void = () => {}
   onEnded: (id: string) => void = () => {}
+  /** Called when QEMU has stopped a machine, since a write found no room. */
+  onFull: (id: string, link: Link) => void = () => {}
   /** Called for each new connection, to start work that lasts as long. */
   onLinked: (id: string, link: Link) => void = () => {}
 
@@ -119,9 +125,10 @@ export class MachineHost implements PromisedRoom {
     const record = await this.needed(id)
     const place = this.placeOf(id)
     if ((await findQemu(place)) === null) throw new InstanceNotRunning(id)
-    const opened = await Link.open(place, record, this.settings.logBacklogMib, {
+    const opened: Link = await Link.open(place, record, this.settings.logBacklogMib, {
       onStatus: (status) => void this.#onStatus(id, status),
-      onEnding: (ended_by) => void this.#note(id, { ended_by }),
+      onEnding: (ended_by) => void this.note(id, { ended_by }),
+      onFull: () => this.onFull(id, opened),
       onGone: () => this.onGone(id),
     })
     const other = this.#links.get(id)
@@ -162,7 +169,7 @@ export class MachineHost implements PromisedRoom {
   }
 
   async #noteStatus(id: string, status: CommandStatus): Promise<void> {
-    await this.#note(id, {
+    await this.note(id, {
       exit_code: status.phase === 'running' ? null : status.exit_code,
       oom_killed: status.oom_killed,
       restart_count: status.restarts,
@@ -171,13 +178,17 @@ export class MachineHost implements PromisedRoom {
     if (status.phase === 'ended') this.onEnded(id)
   }
 
-  /** Records a machine's report, unless the machine has been removed. */
-  async #note(id: string, patch: Partial<MachineRecord>): Promise<void> {
-    try {
-      await this.change(id, patch)
-    } catch (error) {
-      if (!(error instanceof InstanceNotFound)) throw error
-    }
+  /** Records a machine's report, unless the machine has been removed. On a full disk, waits for room. */
+  async note(id: string, patch: Partial<MachineRecord>): Promise<void> {
+    for (;;)
+      try {
+        await this.change(id, patch)
+        return
+      } catch (error) {
+        if (error instanceof InstanceNotFound) return
+        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
+        await delay(roomEveryMs, undefined, { ref: false })
+      }
   }
 
   changed(id: string | null): void {
@@ -219,6 +230,7 @@ export class MachineHost implements PromisedRoom {
       pending: runs || isSuspended ? differences(spec, launched) : [],
       health: healthOf(record),
       ended_by: runs ? null : record.ended_by,
+      full_disks: runs ? fullDisks(spec, this.presentLink(id)) : [],
       ports: record.ports,
     }
   }
@@ -267,6 +279,11 @@ function stateOf(
   if (runs) return 'running'
   return record.started_at === null ? 'created' : 'exited'
 }
+
+const fullDisks = ({ disks }: MachineSpec, link: Link | null): string[] => [
+  ...(link?.full.has(rootNode) ? ['root'] : []),
+  ...disks.map(({ disk_id }) => disk_id).filter((diskId) => link?.full.has(nodeName(diskId))),
+]
 
 function differences(spec: MachineSpec, launched: MachineRecord['launched']): FoundMachine['pending'] {
   const sizes = ['cpu_cores', 'memory_mib'] as const

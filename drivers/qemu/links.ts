@@ -22,6 +22,8 @@ export interface LinkListener {
   onStatus(status: CommandStatus): void
   /** QEMU is about to end, with the reason. */
   onEnding(how: Ending): void
+  /** QEMU has stopped the machine, since a write found no room. Called once until `full` is empty again. */
+  onFull(): void
   /** QEMU has ended. */
   onGone(): void
 }
@@ -31,6 +33,10 @@ export class Link {
   readonly monitor: Qmp
   readonly agent: Agent
   readonly logs: LogWriter
+  /** The nodes of the disks whose writes found no room, for which QEMU has stopped the machine. */
+  readonly full = new Set<string>()
+  /** How often it has. */
+  stops = 0
   #status: CommandStatus | null = null
   readonly #console: MachineConsole
   readonly #closed = Promise.withResolvers<void>()
@@ -67,6 +73,12 @@ export class Link {
       monitor.onEvent(({ event, data }) => {
         const how = event === 'SHUTDOWN' ? endings[String(data['reason'])] : undefined
         if (how) listener.onEnding(how)
+        if (event === 'BLOCK_IO_ERROR' && data['action'] === 'stop') {
+          const isFirst = opened.full.size === 0
+          opened.full.add(String(data['node-name']))
+          opened.stops++
+          if (isFirst) listener.onFull()
+        }
       })
       link = opened
       monitor.closed.catch(() => {

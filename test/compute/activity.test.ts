@@ -1,8 +1,10 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import mongoose from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { Activity, noteActivity } from '../../models/activity.ts'
 import { acceptContainer } from '../../models/compute/containers.ts'
 import { findOperation, requestCancel } from '../../models/operations.ts'
+import { urlOfRoot } from '../support/database-root.ts'
 import { eventually } from '../support/eventually.ts'
 import { newContainer } from '../support/new-instances.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -117,4 +119,40 @@ describe('an activity feed', () => {
     await (await tenant.containers.delete(id)).operation.success()
     expect(await Activity.countDocuments(feed)).toBe(0)
   })
+
+  test('loses its entries after their lifetime', async () => {
+    const indexes = await Activity.collection.indexes()
+    const lifetimeSec = Number(indexes.find(({ name }) => name === 'time_1')?.['expireAfterSeconds'])
+    const { id, note } = await made()
+    const feed = { tenant_id: tenant.id, resource_id: id }
+    const minute = 60_000
+    for (const [message, agedMs] of [
+      ['gone', lifetimeSec * 1000 + minute],
+      ['kept', lifetimeSec * 1000 - 60 * minute],
+    ] as const) {
+      await note('changed', message)
+      await Activity.updateOne({ ...feed, message }, { time: new Date(Date.now() - agedMs) })
+    }
+    // MongoDB looks once a minute by default.
+    await lookingEverySec(1, () =>
+      eventually(async () => !(await Activity.exists({ ...feed, message: 'gone' }))),
+    )
+    expect((await tenant.containers.activity(id)).map(({ message }) => message)).toEqual([
+      'kept',
+      expect.stringMatching(/was created/),
+    ])
+  })
 })
+
+/** Has MongoDB look for what has had its lifetime so often. */
+async function lookingEverySec(sec: number, work: () => Promise<unknown>): Promise<void> {
+  const root = await new mongoose.mongo.MongoClient(urlOfRoot('admin')).connect()
+  const set = (ttlMonitorSleepSecs: number) => root.db().command({ setParameter: 1, ttlMonitorSleepSecs })
+  const { was } = await set(sec)
+  try {
+    await work()
+  } finally {
+    await set(Number(was))
+    await root.close()
+  }
+}

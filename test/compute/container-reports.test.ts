@@ -6,15 +6,16 @@ import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-// Reports about one container. They leave out all else on the host, of which the platform then begins repairs.
+// Reports about one instance. They leave out all else on the host, of which the platform then begins repairs.
 
-/** A running container, and a way to report its host's things. */
-async function reported() {
+/** A running instance, and a way to report its host's things. */
+async function reported(plural: 'containers' | 'microvms' = 'containers') {
   const tenant = await makeTenant()
-  const { id, host_id } = await tenant.containers.make()
+  const instances = tenant[plural]
+  const { id, host_id } = await instances.make()
   // A record that has just changed is left to the next report.
   await eventually(async () => {
-    const { updated_at } = await tenant.containers.get(id)
+    const { updated_at } = await instances.get(id)
     return Date.now() - Date.parse(String(updated_at)) > 2_500
   })
   const host = await Host.findById(host_id).orFail().lean()
@@ -37,7 +38,7 @@ async function reported() {
         age_ms,
       }),
     )
-  return { id, report, activity: () => tenant.containers.activity(id) }
+  return { id, report, get: () => instances.get(id), activity: () => instances.activity(id) }
 }
 
 test('a report that began before its container was created does not end the container', async () => {
@@ -66,5 +67,30 @@ test('the feed says that a container was started again with its engine', async (
   expect(await activity()).toMatchObject([
     { kind: 'created' },
     { kind: 'restarted', message: expect.stringMatching(/started again with its engine/) },
+  ])
+})
+
+test('a microVM that stands still, since its host’s disk is full, says so until it goes on', async () => {
+  const { id, report, get, activity } = await reported('microvms')
+  const { started_at } = await get()
+  const seen = {
+    state: 'running',
+    exit_code: null,
+    oom_killed: false,
+    restart_count: 0,
+    crash_looping: false,
+  }
+  const more = { health: 'none', ended_by: null, started_at, waits_for_room: true }
+  await report([{ id, kind: 'microvm', ...seen, ...more }], 0)
+  expect(await get()).toMatchObject({
+    status: 'running',
+    status_reason: expect.stringMatching(/^waits_for_room: /),
+  })
+  // Its host says otherwise.
+  await eventually(async () => (await get())['status_reason'] === null)
+  expect(await activity()).toMatchObject([
+    { kind: 'created' },
+    { kind: 'waits_for_room', message: 'The microVM stands still: the disk of its host is full' },
+    { kind: 'went_on', message: 'The microVM goes on: its host has room again' },
   ])
 })

@@ -81,27 +81,34 @@ test('a disk that breaks and is repaired between two reports is reported as brok
 })
 
 /** A part with one disk, whose repair ends half-way while there is no room: its daemon runs, and nothing is mounted. */
-function partOfOne() {
+function partOfOne(kind: FoundInstance['kind'] = 'container') {
   const host = { state: 'attached', hasRoom: true, repairs: 0 }
+  const attach = async (): Promise<void> => {
+    host.repairs++
+    host.state = 'attached'
+    if (!host.hasRoom) throw new Error('no space left on device')
+  }
   const disks = {
     list: async () => [{ id: disk.id }],
     find: async () => ({ id: disk.id, state: host.state }),
-    attach: async () => {
-      host.repairs++
-      host.state = 'attached'
-      if (!host.hasRoom) throw new Error('no space left on device')
-    },
+    attach,
+    plug: attach,
   } as unknown as Disks & DiskTransfers
-  const instance = { id: 'c1', kind: 'container', state: 'running', pid: 7, engine_id: 'e1' }
+  const machines = { attachDisk: async () => {} } as unknown as Parameters<
+    typeof makeHostedDisks
+  >[0]['machines']
+  const full_disks: string[] = []
+  const instance = { id: 'c1', kind, state: 'running', pid: 7, engine_id: 'e1', full_disks }
   const here = [instance as unknown as FoundInstance]
   const engine = { find: async () => here[0] ?? null }
-  const hosted = makeHostedDisks({ disks, engine, machines: null, wantedDisk: async () => disk })
+  const hosted = makeHostedDisks({ disks, engine, machines, wantedDisk: async () => disk })
   const api = { wantedDisk: async () => disk } as unknown as Parameters<typeof disksPart>[0]['api']
   const log = makeLogger('host', 'fatal')
   const part = disksPart({ disks, hosted, engine, instances: () => here, api, log })
   let now = 10_000
   return {
     host,
+    instance,
     /** Looks, reports, and hears what is wanted. Returns the reported state, and the number of repairs after it. */
     report: async (): Promise<[string, number]> => {
       // The part looks at its disks every five seconds at most.
@@ -124,6 +131,20 @@ test('a disk whose writes fail is reported so until a repair has succeeded', asy
   host.hasRoom = true
   expect(await report()).toEqual(['failing', 4])
   expect(await report()).toEqual(['attached', 4])
+})
+
+test('a machine’s disk whose writes fail is reported so while the machine stands still, and is left to it', async () => {
+  const { instance, host, report } = partOfOne('microvm')
+  expect(await report()).toEqual(['attached', 1])
+  instance.full_disks = ['root']
+  expect(await report()).toEqual(['attached', 1])
+  instance.full_disks = ['root', disk.id]
+  expect(await report()).toEqual(['failing', 1])
+  instance.full_disks = []
+  expect(await report()).toEqual(['attached', 1])
+  host.state = 'broken' // its daemon has ended: to be repaired although it stands still
+  instance.full_disks = [disk.id]
+  expect(await report()).toEqual(['broken', 2])
 })
 
 test('a broken disk is repaired again after a repair that ended half-way', async () => {

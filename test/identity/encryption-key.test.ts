@@ -1,11 +1,10 @@
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import mongoose from 'mongoose'
 import { Secret, TOTP } from 'otpauth'
 import { newId } from '../../lib/ids.ts'
 import { keyIdOf } from '../../lib/seal.ts'
-import { keyLine, type MongodbSecrets } from '../../script/lib/secrets.ts'
+import { keyLine } from '../../script/lib/secrets.ts'
 import { Container, openConfigVars, sealConfigVars } from '../../models/compute/containers.ts'
 import { DataKey, openDataKeys } from '../../models/data-keys.ts'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
@@ -15,6 +14,7 @@ import { hashPassword, User } from '../../models/identity/users.ts'
 import { sealedFields } from '../../models/sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../../models/secrets.ts'
 import { ask, Client, type Json, type Operation } from '../support/client.ts'
+import { urlOfRoot } from '../support/database-root.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
@@ -22,7 +22,7 @@ import { makeMachine, replicas, requestToken } from '../support/api-clients.ts'
 import { platform, type RoleName, startAll } from '../support/platform.ts'
 import { insertContainers } from '../support/rows.ts'
 import { sampled } from '../support/sampled.ts'
-import { layout, stackSettings } from '../support/stack.ts'
+import { stackSettings } from '../support/stack.ts'
 import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // The keys of secrets at rest, and their rotation. A rotation must lose no secret.
@@ -178,15 +178,9 @@ describe('a key rotation', () => {
 
 test('only one of many processes that start at once on a new database creates the keys', async () => {
   const settings = stackSettings()
-  const { rootPassword } = JSON.parse(
-    readFileSync(join(layout.state, 'mongodb.json'), 'utf8'),
-  ) as MongodbSecrets
-  const url = new URL(settings.KEELSON_MONGODB_URL)
-  Object.assign(url, { username: 'root', password: rootPassword, pathname: `/test-${newId().slice(-12)}` })
-  url.searchParams.set('authSource', 'admin')
   await disconnectDatabase()
   try {
-    await connectDatabase({ ...settings, KEELSON_MONGODB_URL: url.href })
+    await connectDatabase({ ...settings, KEELSON_MONGODB_URL: urlOfRoot(`test-${newId().slice(-12)}`) })
     await DataKey.collection.drop()
     await Promise.all(Array.from({ length: 8 }, openDataKeys))
     const keys = await DataKey.find().lean()

@@ -1,4 +1,4 @@
-import type { FoundInstance, InstanceEngine } from '../../drivers/instances.ts'
+import { type FoundInstance, type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import type { ObservedInstance } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeQueue } from '../../lib/queue.ts'
@@ -112,6 +112,7 @@ const neverSeen = (id: string): ObservedInstance => ({
   oom_killed: false,
   restart_count: 0,
   crash_looping: false,
+  waits_for_room: false,
   started_at: null,
   health: 'none',
   ended_by: null,
@@ -125,6 +126,7 @@ const toObserved = (found: FoundInstance): ObservedInstance => ({
   oom_killed: found.oom_killed,
   restart_count: found.restart_count,
   crash_looping: (found.kind === 'container' && found.crash_looping) || false,
+  waits_for_room: isMachine(found) && found.full_disks.length > 0,
   started_at: found.started_at,
   health: found.health,
   ended_by: found.ended_by ?? null,

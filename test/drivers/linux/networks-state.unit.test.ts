@@ -10,6 +10,7 @@ import { expect, test } from '@jest/globals'
 import { floodPeers, linksOf, lookAt, namespaceFile, run, runIn } from '../../../drivers/linux/commands.ts'
 import { makeLinuxNetworks } from '../../../drivers/linux/networks.ts'
 import { Names } from '../../../drivers/linux/names.ts'
+import { isNamespace } from '../../../drivers/linux/namespaces.ts'
 import { tunnelPrograms } from '../../../drivers/linux/tunnel.ts'
 import type { SubnetSpec } from '../../../drivers/networks.ts'
 import { makeHosts, removeHosts } from '../../../script/lib/hosts.ts'
@@ -100,6 +101,20 @@ asRoot('network state', () => {
       reached(member, [one.address]),
     ])
     expect(seen).toEqual([['10.0.0.10'], 'outside', 'far', []])
+  })
+
+  test('applying a subnet again gives a deleted namespace its name back, and nothing in it is lost', async () => {
+    const subnet = subnetSpec({ peers: [two.peer] })
+    await one.networks.applySubnet(subnet)
+    const member = await fabric.join(one, subnet, '10.0.0.10')
+    const vpc = new Names(one.settings.host).vpc(subnet.vpc_id)
+    const before = await stateOf(one, subnet)
+    await run('ip', ['netns', 'delete', vpc])
+    expect(await isNamespace(vpc)).toBe(false)
+    await one.networks.applySubnet(subnet)
+    expect(await one.networks.attachNic(member.nic)).toMatchObject({ restored: false })
+    expect(await stateOf(one, subnet)).toEqual(before)
+    expect(await get(member, fabric.outsideAddress)).toBe('outside')
   })
 
   test('removing a subnet leaves nothing of it, and does not touch others', async () => {

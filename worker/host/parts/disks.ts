@@ -1,7 +1,7 @@
 import type { HostedDisks } from '../../../activities/host/disk-mounts.ts'
 import { type DiskApi, makeDisksOnHost } from '../../../activities/host/disks.ts'
 import type { Disks, DiskTransfers } from '../../../drivers/disks.ts'
-import type { FoundInstance, InstanceEngine } from '../../../drivers/instances.ts'
+import { type FoundInstance, type InstanceEngine, isMachine } from '../../../drivers/instances.ts'
 import { type ObservedDisk, WantedDisk } from '../../../lib/host-protocol.ts'
 import type { Logger } from '../../../lib/log.ts'
 import type { HostPart } from '../part.ts'
@@ -56,6 +56,19 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
     }
   }
 
+  async function look(): Promise<void> {
+    lookedAt = Date.now()
+    const traces = await disks.list()
+    seen = await Promise.all(
+      traces.map(async ({ id }): Promise<ObservedDisk> => {
+        const state = await stateOf(id)
+        if (state === 'failing') failing.add(id)
+        const told = failing.has(id) ? 'failing' : untold.has(id) ? 'broken' : state
+        return { kind: 'disk', id, state: state === 'attached' ? told : state }
+      }),
+    )
+  }
+
   function see({ id, instance_id, state: wanted }: WantedDisk, here: Map<string, FoundInstance>): void {
     const state = seen.find((one) => one.id === id)?.state
     // Its mounts are gone, or will be: a repair may end half-way.
@@ -76,18 +89,12 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
 
     /** The result may be some seconds old. */
     async observe() {
-      if (Date.now() - lookedAt < lookEveryMs) return seen
-      lookedAt = Date.now()
-      const traces = await disks.list()
-      seen = await Promise.all(
-        traces.map(async ({ id }): Promise<ObservedDisk> => {
-          const state = await stateOf(id)
-          if (state === 'failing') failing.add(id)
-          const told = failing.has(id) ? 'failing' : untold.has(id) ? 'broken' : state
-          return { kind: 'disk', id, state: state === 'attached' ? told : state }
-        }),
+      if (Date.now() - lookedAt >= lookEveryMs) await look()
+      // Of a machine's disk, the machine tells that writes fail. It goes on by itself: there is nothing to repair.
+      const full = new Set(instances().flatMap((one) => (isMachine(one) ? one.full_disks : [])))
+      return seen.map((one) =>
+        one.state === 'attached' && full.has(one.id) ? { ...one, state: 'failing' } : one,
       )
-      return seen
     },
 
     remove(ids) {
