@@ -69,7 +69,7 @@ export const acmeServer = {
 export const eventReceiver = { port: layout.apiPort + 72 }
 
 /** The receiver of webhooks and the server with a bucket of test/docs, which other tests may run beside. */
-export const docsServers = { receiver: layout.apiPort + 111, s3: layout.apiPort + 112 }
+export const docsServers = { receiver: layout.apiPort + 119, s3: layout.apiPort + 120 }
 
 /** The server with a bucket for the platform's own store (test/compute/log-stores.test.ts). */
 export const platformS3 = { port: layout.apiPort + 66 }
