@@ -19,7 +19,7 @@ export const patience = {
   bufferCommands: false,
 }
 
-/** No Problem: whoever asked is told by the API, and a step of a workflow is tried again, as after any fault of the database. */
+/** Not a Problem: the API answers a request with one of its own, and Temporal retries a step, as after any fault of the database. */
 export class DatabaseAway extends Error {
   constructor() {
     super('The database does not answer')
