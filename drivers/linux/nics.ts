@@ -36,7 +36,7 @@ export async function attach(host: Host, spec: NicSpec): Promise<AttachedNic> {
   if (member !== null) await mustBeApart(host, member)
 
   const before = await records.nic(spec.id)
-  const wasHere = JSON.stringify(before) === JSON.stringify(spec)
+  const wasHere = before !== null && (await isSame(before, spec))
   if (before && before.subnet_id !== spec.subnet_id) {
     await detach(host, spec.id)
     links = await look()
@@ -179,6 +179,15 @@ const isOtherEnd = (link: Link, port: Link, spec: NicSpec): boolean =>
 
 function freeName(links: Links): string {
   for (let index = 0; ; index++) if (!links.has(`eth${index}`)) return `eth${index}`
+}
+
+/** Whether both are the same NIC in the same namespace, which another process of the instance may name. */
+async function isSame(one: NicSpec, other: NicSpec): Promise<boolean> {
+  const [of, its] = [memberOf(one), memberOf(other)]
+  const [rest, itsRest] = [one, other].map((spec) => JSON.stringify({ ...spec, into: null }))
+  if (rest !== itsRest || of === null || its === null) return false
+  const known = await inode(namespaceFile(of))
+  return known !== null && known === (await inode(namespaceFile(its)))
 }
 
 /** Throws EngineRefused if the member shares the host's namespace, which must not be changed. */

@@ -326,6 +326,10 @@ asRoot('NICs', () => {
       expect(await get(client, '10.0.0.10')).toBe('server')
       expect(await get(namespace, fabric.outsideAddress)).toBe('outside')
       expect(await reached(namespace, [one.address])).toEqual([])
+      // A process of it names the same namespace.
+      await batch('ip', namespace, [['link', 'delete', 'eth0']])
+      const into = { pid: server.pid }
+      expect(await one.networks.attachNic({ ...nic, into })).toMatchObject({ restored: true })
       await one.networks.detachNic(nic.id)
       expect([...(await linksOf(namespace)).keys()]).toEqual(['lo'])
       await fabric.end(server)
