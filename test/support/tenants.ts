@@ -1,4 +1,5 @@
 import { newId } from '../../lib/ids.ts'
+import { mapAtOnce } from '../../lib/queue.ts'
 import { allKinds } from '../../models/compute/instance-kinds.ts'
 import { Reservation } from '../../models/compute/reservations.ts'
 import type { Limits } from '../../models/identity/limits.ts'
@@ -33,6 +34,9 @@ export interface TestTenant {
 }
 
 const made: TestTenant[] = []
+
+// A tenant may have 2,000 instances, and a request waits 300 s at most for its answer.
+const atOnce = 60
 
 export async function makeTenant(limits: Partial<Limits> = {}): Promise<TestTenant> {
   const tenant = await new Tenant({ name: `test-${newId()}`, limits }).save()
@@ -117,10 +121,9 @@ export async function removeTenants(): Promise<void> {
     for (const { model, kind } of allKinds) {
       const instances = await model.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
       const living = instances.filter(({ status }) => status !== 'deleting')
-      const deletions = await Promise.all(
-        living.map(({ _id }) => tenant.owner.begin('DELETE', `/api/v1/${kind}s/${_id}`)),
-      )
-      await Promise.all(deletions.map(({ operation }) => operation.end()))
+      await mapAtOnce(living, atOnce, async ({ _id }) => {
+        await (await tenant.owner.begin('DELETE', `/api/v1/${kind}s/${_id}`)).operation.end()
+      })
       await eventually(async () => (await model.countDocuments({ tenant_id: tenant.id })) === 0)
     }
     const disks = await Disk.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
