@@ -2,18 +2,19 @@ import { once } from 'node:events'
 import http from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { growthRows, type Point, type Row } from '../measure.ts'
-import { rssMib, type Stack } from '../stack.ts'
+import type { Stack } from '../stack.ts'
+import { usedMib } from '../used-memory.ts'
 import { putWaiting, removeWaiting } from './waiting.ts'
 import { withStored } from './stored.ts'
 
 const openAtOnce = 50
-// Time for the garbage collection of what the requests themselves used.
+// Time for the requests to end what they do at their begin.
 const settleMs = 5_000
 
-/** Readers that are there all the while: a new process has room for so many, which would not be counted. */
-const filling = 300
+/** Readers that are there all the while: the first load modules and fill caches. */
+const filling = 100
 
-/** What readers add to the API's memory: those that wait for an operation, and those that follow a log. */
+/** What readers add to the memory that the API uses: those that wait for an operation, and those that follow a log. */
 export async function growingReaders(stack: Stack, sizes = [100, 1_000]): Promise<Row[]> {
   const container = await stack.finish('POST', '/api/v1/containers', {
     name: 'bench-readers',
@@ -33,8 +34,8 @@ export async function growingReaders(stack: Stack, sizes = [100, 1_000]): Promis
     })
     const followers = await added(stack, `/api/v1/containers/${container.id}/logs?follow=true`, sizes)
     return [
-      ...growthRows((n) => `memory of api for ${n} readers that wait`, 'MiB', waiters, 1),
-      ...growthRows((n) => `memory of api for ${n} readers that follow`, 'MiB', followers, 1),
+      ...growthRows((n) => `memory used by api for ${n} more readers that wait`, 'MiB', waiters, 1),
+      ...growthRows((n) => `memory used by api for ${n} more readers that follow`, 'MiB', followers, 1),
     ]
   } finally {
     await stack.finish('DELETE', `/api/v1/containers/${container.id}`)
@@ -43,7 +44,7 @@ export async function growingReaders(stack: Stack, sizes = [100, 1_000]): Promis
 
 /** MiB with that many readers of a path. */
 async function added(stack: Stack, path: string, sizes: number[]): Promise<Point[]> {
-  // A new process: an old one would reuse the memory of earlier readers, which would not be counted.
+  // A new process: an old one holds what earlier rows left in its caches.
   for (const verb of ['stop', 'start'] as const) await stack.role(verb, 'api')
   const { api = 0 } = await stack.pids()
   const points: Point[] = []
@@ -51,12 +52,11 @@ async function added(stack: Stack, path: string, sizes: number[]): Promise<Point
   try {
     readers.push(...(await open(stack, path, filling)))
     await delay(settleMs)
-    const without = rssMib(api)
+    const without = await usedMib(api)
     for (const size of sizes) {
       readers.push(...(await open(stack, path, filling + size - readers.length)))
       await delay(settleMs)
-      // A logarithm needs more than 0.
-      points.push({ size, figures: [Math.max(0.1, rssMib(api) - without)] })
+      points.push({ size, figures: [(await usedMib(api)) - without] })
     }
   } finally {
     await closeAll(readers)
