@@ -43,7 +43,7 @@ function callsOver(socket: WebSocket) {
     const id = ++last
     socket.send(JSON.stringify({ id, method, params }))
     for (;;) {
-      const [event] = (await once(socket, 'message')) as [MessageEvent<string>]
+      const [event] = (await once(socket, 'message')) as [{ data: string }]
       const answer = JSON.parse(event.data) as { id?: number; result: T; error?: { message: string } }
       if (answer.error) throw new Error(answer.error.message)
       if (answer.id === id) return answer.result
