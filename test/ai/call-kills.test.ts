@@ -149,7 +149,7 @@ test.each(sampled(cases, 2))(
 let row: Promise<string> | undefined
 const rowCases = roles
   .filter((role) => role !== 'model-gateway') // what it has under way is lost with it
-  .flatMap((role) => ['one', 'three'].map((model) => ({ role, model })))
+  .flatMap((role) => inARow.map((model) => ({ role, model })))
 
 test.each(sampled(rowCases, 1))(
   'each call of nodes in a row is made once if $role is killed while the model $model answers',

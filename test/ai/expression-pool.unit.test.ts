@@ -59,6 +59,15 @@ describe('the expressions of a node', () => {
     })
   })
 
+  test('take what looks like an expression in a value as the text that it is', async () => {
+    const hostile = '${input.secret} $${x} ${"${input.secret}"} {{7*7}} #{secret} <%= secret %>'
+    const wanted = { '/whole': { value: '${input.text}' }, '/part': { text: 'It says: ${input.text}' } }
+    expect(await evaluate(wanted, { text: hostile, secret: 'planted' })).toEqual({
+      '/whole': hostile,
+      '/part': `It says: ${hostile}`,
+    })
+  })
+
   test('name the part that failed', async () => {
     const wanted = { '/value': { value: { a: ['', { 'b/c': '${input.text}' }] } } }
     await expect(evaluate(wanted)).rejects.toMatchObject({

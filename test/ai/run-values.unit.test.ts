@@ -25,6 +25,8 @@ describe('a value of a run', () => {
   })
 
   test('of up to 64 KiB is kept as it is', async () => {
+    const most = JSON.stringify('x'.repeat(64 * 1024 - 2))
+    expect(await storeValue(most)).toEqual({ bytes: 64 * 1024, json: most, blob: null })
     await fc.assert(
       fc.asyncProperty(fc.json(), async (json) => {
         const stored = await storeValue(json)

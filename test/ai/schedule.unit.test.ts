@@ -3,6 +3,7 @@ import * as fc from 'fast-check'
 import type { Edge, Graph, GraphNode } from '../../lib/ai/graph.ts'
 import { graphOf } from '../../lib/ai/graph.ts'
 import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
+import { rowFrom } from '../../lib/ai/rows.ts'
 import { nextStep, type NodeState, type RunEnd, type States } from '../../lib/ai/schedule.ts'
 import { isLong } from '../support/long.ts'
 import { Dice } from '../support/random.ts'
@@ -18,21 +19,35 @@ interface Run {
   end: RunEnd
   states: States
   starts: string[]
+  /** Nodes that followed another one in its row. */
+  inRows: number
 }
 
-/** Carries the steps out; the dice say which running node ends next. Throws if a rule of runs is broken. */
-function carryOut(graph: Graph, fates: Fates, dice: Dice): Run {
+/**
+ * Carries the steps out; the dice say which running node ends next. `withRows`: nodes in a row follow each other without a step
+ * between them, as on a runner; the dice say which are fit for that. Throws if a rule of runs is broken.
+ */
+function carryOut(graph: Graph, fates: Fates, dice: Dice, withRows = false): Run {
   const states: States = {}
   const starts: string[] = []
+  let inRows = 0
   // Each round starts, skips or ends a node, so a run has at most two for each.
   for (let round = 0; round <= 2 * Object.keys(graph).length + 1; round++) {
     const step = nextStep(graph, states)
     for (const name of [...step.skip, ...step.start]) demand(!states[name], `${name} starts twice`)
     for (const name of step.skip) states[name] = { is: 'skipped' }
+    const isIdle = !Object.values(states).some(({ is }) => is === 'running')
+    const [first] = step.start
+    if (withRows && isIdle && step.skip.length === 0 && first !== undefined && step.start.length === 1) {
+      const began = carryOutRow(graph, states, fates, first, dice)
+      starts.push(...began)
+      inRows += began.length - 1
+      continue
+    }
     for (const name of step.start) states[name] = { is: 'running' }
     for (const name of step.cancel) states[name] = { is: 'cancelled' }
     starts.push(...step.start)
-    if (step.end) return { end: step.end, states, starts }
+    if (step.end) return { end: step.end, states, starts, inRows }
     const running = Object.keys(states).filter((name) => states[name]?.is === 'running')
     if (running.length > 0) {
       const name = dice.one(running)
@@ -40,6 +55,26 @@ function carryOut(graph: Graph, fates: Fates, dice: Dice): Run {
     }
   }
   throw new Error('The run does not end')
+}
+
+/** Carries a row out until one of its nodes does anything but succeed. Returns the nodes that have begun. */
+function carryOutRow(graph: Graph, states: States, fates: Fates, first: string, dice: Dice): string[] {
+  const row = rowFrom(graph, states, first, () => dice.chance(0.9))
+  const began: string[] = []
+  for (const name of row.names) {
+    demand(!states[name], `${name} starts twice`)
+    const end = endOf(fates[name])
+    states[name] = end
+    began.push(name)
+    if (end.is !== 'succeeded' || end.case !== undefined) return began
+  }
+  const { start, skip, end } = nextStep(graph, states)
+  if (row.output)
+    demand(
+      start.length + skip.length === 0 && end?.status === 'succeeded',
+      'a row makes the output too early',
+    )
+  return began
 }
 
 function endOf(fate: Fate | undefined): NodeState {
@@ -80,8 +115,9 @@ function interpret(graph: Graph, fates: Fates): Map<string, NodeState> {
 }
 
 /** Compares a run with the reference. */
-function check(graph: Graph, fates: Fates, dice: Dice): void {
-  const { end, states, starts } = carryOut(graph, fates, dice)
+function check(graph: Graph, fates: Fates, dice: Dice, withRows = false): Run {
+  const run = carryOut(graph, fates, dice, withRows)
+  const { end, states, starts } = run
   const expected = interpret(graph, fates)
   const failures = [...expected].filter(
     ([name, { is }]) => is === 'failed' && graph[name]?.on_error === 'fail',
@@ -102,6 +138,7 @@ function check(graph: Graph, fates: Fates, dice: Dice): void {
       'another node’s failure ended the run',
     )
   }
+  return run
 }
 
 /** Thousands of runs: an `expect` for each takes seconds. */
@@ -110,6 +147,18 @@ function demand(isSo: boolean, otherwise: string): void {
 }
 
 const cases = ['a', 'b']
+
+/** The same, most of whose nodes wait for the one before, succeed, and choose no case. */
+const randomRows = (): typeof randomRun =>
+  fc.tuple(randomRun, fc.array(fc.nat({ max: 9 }), { minLength: 24, maxLength: 24 })).map(([run, digits]) => {
+    const { graph, fates } = structuredClone(run)
+    for (const [at, digit] of digits.slice(0, Object.keys(graph).length).entries()) {
+      const { edges } = graph[nameOf(at)] as GraphNode
+      if (at > 0 && digit < 9) edges.push({ from: nameOf(at - 1), if: 'success' })
+      if (digit < 8) fates[nameOf(at)] = { does: 'succeed' }
+    }
+    return { ...run, graph, fates }
+  })
 
 /** A graph without cycles: a node waits only for those before it. Every third or so is a switch. */
 const randomRun = fc
@@ -198,9 +247,20 @@ describe('a run', () => {
   const graphs = isLong ? 20_000 : 1_000
   test(`of ${graphs} random graphs ends as a plain interpreter says, and starts each node at most once`, () => {
     fc.assert(
-      fc.property(randomRun, ({ graph, fates, seed: order }) => check(graph, fates, new Dice(order))),
+      fc.property(randomRun, ({ graph, fates, seed: order }) => void check(graph, fates, new Dice(order))),
       { seed, numRuns: graphs },
     )
+  })
+
+  test(`of ${graphs} random graphs ends so if nodes follow each other in rows`, () => {
+    let inRows = 0
+    fc.assert(
+      fc.property(randomRows(), ({ graph, fates, seed: order }) => {
+        inRows += check(graph, fates, new Dice(order), true).inRows
+      }),
+      { seed, numRuns: graphs },
+    )
+    expect(inRows).toBeGreaterThan(graphs)
   })
 
   test('ends the same in whatever order its nodes end', () => {

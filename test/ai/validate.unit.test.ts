@@ -205,6 +205,7 @@ describe('a draft', () => {
     ['invalid_field', '/value', { kind: 'template' }],
     ['invalid_field', '/items', { kind: 'map', items: '', do: template(1) }],
     ['invalid_field', '/max_items', { kind: 'map', items: '[1]', max_items: 1_001, do: template(1) }],
+    ['invalid_field', '/at_once', { kind: 'map', items: '[1]', at_once: 17, do: template(1) }],
     ['invalid_field', '/do/when', { kind: 'map', items: '[1]', do: template(1, { when: 'true' }) }],
   ])('has %s at %s of a node: case %#', async (code, pointer, node) => {
     const deep = { ...shout, depth: 5 }
