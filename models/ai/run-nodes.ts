@@ -139,17 +139,17 @@ export function valuesOf(
   return given(run, spec, [...(plan.nodes[node]?.uses ?? []), ...needs], ending)
 }
 
-/** What the expressions of a node see. Throws NotFound. */
+/** What the expressions of a node see. Throws NotFound, `attempt_over`. */
 export async function givenForNode(runner: RunnerOf, run_id: string, node: string): Promise<Given> {
   const version = await versionOfRunner(runner)
   if (!Object.hasOwn(version.spec.nodes, node)) throw new NotFound('node')
-  return valuesOf(await runOfRunner(runner, run_id), version, node)
+  return valuesOf(await needOpenRun(runner, run_id), version, node)
 }
 
-/** What the expressions of the run's output see. Throws NotFound. */
+/** What the expressions of the run's output see. Throws NotFound, `attempt_over`. */
 export async function givenForOutput(runner: RunnerOf, run_id: string): Promise<Given> {
   const { spec, plan } = await versionOfRunner(runner)
-  return given(await runOfRunner(runner, run_id), spec, plan.output.uses)
+  return given(await needOpenRun(runner, run_id), spec, plan.output.uses)
 }
 
 /** Records how a node has ended. Repeated, it changes nothing. Throws NotFound, `attempt_over`, and as `needValue`. */
@@ -275,9 +275,11 @@ const openWithRoom = ({ tenant_id, id: deployment_id }: RunnerOf, _id: string, b
 
 type HeldRun = Pick<AiRunDocument, 'cancel_requested_at' | 'started_at'>
 
-/** Throws NotFound, `attempt_over`. */
-export async function needOpenRun(runner: RunnerOf, _id: string): Promise<void> {
-  if (!(await runOfRunner(runner, _id)).open) throw over('The run has ended')
+/** A run that has not ended: of those that have, a runner reads nothing any more. Throws NotFound, `attempt_over`. */
+export async function needOpenRun(runner: RunnerOf, _id: string): Promise<AiRunDocument> {
+  const run = await runOfRunner(runner, _id)
+  if (!run.open) throw over('The run has ended')
+  return run
 }
 
 export async function runOfRunner({ id, tenant_id }: RunnerOf, _id: string): Promise<AiRunDocument> {

@@ -58,7 +58,7 @@ export async function keepTokens(runner: RunnerOf, run_id: string, tokens: RunTo
   const { tenant_id, id: deployment_id } = runner
   const open = { _id: run_id, tenant_id, deployment_id, open: true as const }
   const run = await AiRun.findOne(open, { tenant_id: 1, redacts: 1 }).lean()
-  if (!run) return needOpenRun(runner, run_id)
+  if (!run) return void (await needOpenRun(runner, run_id))
   return addTokens(run, tokens)
 }
 

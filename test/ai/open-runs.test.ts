@@ -82,6 +82,14 @@ describe('a runner', () => {
       body: { code: 'attempt_over' },
     })
     expect(await ask('PUT', `${run.id}/output`, { output: '1' })).toMatchObject({ status: 409 })
+    // It reads nothing of a run that has ended, either.
+    for (const [method, path] of [
+      ['GET', 'output'],
+      ['GET', 'nodes/three/values'],
+      ['POST', 'nodes/three/begin?attempt=2'],
+      ['POST', 'models/fast/token'],
+    ] as const)
+      expect([path, await ask(method, `${run.id}/${path}`)]).toMatchObject([path, { status: 409 }])
     expect(await workflows.runNode(id, run.id, 'three')).toMatchObject({ status: 'cancelled', output: null })
     await (await workflows.undeploy(id)).operation.success()
   })
