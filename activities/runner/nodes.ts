@@ -1,5 +1,6 @@
 import { cancellationSignal, Context } from '@temporalio/activity'
 import { variablesOf } from '../../lib/ai/plan.ts'
+import { defaults, type NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { withOutput } from '../../lib/ai/programs.ts'
 import type { Called } from '../../lib/runner-maps.ts'
 import {
@@ -41,7 +42,8 @@ export function makeNodesOnRunner(work: RunnerWork) {
       begun ??= await api.beginNode(run, name, attempt, signal)
       if (begun.done) return { ...begun.done, passed }
       const task = { run, name, attempt, begun }
-      const end = await within(within_sec, signal, (its) => outcomeOf(work, { ...task, signal: its }))
+      const sec = Math.min(within_sec, ownSec(work.spec.nodes[name]))
+      const end = await within(sec, signal, (its) => outcomeOf(work, { ...task, signal: its }))
       if (end.status !== 'succeeded') {
         await tokens.sent(run) // they come before the node's end
         await api.endNode(run, name, attempt, end, signal)
@@ -113,6 +115,12 @@ export function makeNodesOnRunner(work: RunnerWork) {
     },
   }
 }
+
+/** Of one attempt, which its workflow gives some seconds more. The API holds requests and tools to theirs, and says how they failed. */
+const ownSec = (node: NodeSpec | undefined): number =>
+  node?.kind === 'llm' || node?.kind === 'retrieve'
+    ? (node.timeout_sec ?? defaults.timeout_sec[node.kind])
+    : Infinity
 
 /** Ends work that takes too long. Throws NodeFault then. */
 async function within<T>(

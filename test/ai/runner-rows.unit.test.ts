@@ -139,6 +139,18 @@ describe('a row', () => {
     expect(asked).toEqual([['begin', 'a', 1]])
   })
 
+  test.each<[string, object | undefined]>([
+    ['alone', undefined],
+    ['in a row', inARow(['a', 'b'], false)],
+  ])('ends an attempt that takes longer than the `timeout_sec` of its node, %s', async (_, how) => {
+    const messages = [{ role: 'user', content: '${input.text}' }]
+    const ask = { kind: 'llm', model: 'fast', messages, timeout_sec: 1 }
+    const { asked, activities } = await runner({ of: { a: ask, b: { ...nodes.b, value: 1 } } })
+    const failing = inActivity(() => activities.runNodeOnRunner('run', 'a', how))
+    await expect(failing).rejects.toMatchObject({ code: 'timed_out', permanent: false })
+    expect(asked).toEqual([['begin', 'a', 1]])
+  })
+
   test('of one node counts the attempts before it', async () => {
     const { asked, activities } = await runner()
     await inActivity(() => activities.runNodeOnRunner('run', 'a', { before: 1 }), 2)
