@@ -188,7 +188,8 @@ export function aiWorkflowsOf(caller: Caller) {
     askRunEvals: (id: string, body?: Json): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/evals/run`, body),
     /** The request must be accepted. */
-    runEvals: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/evals/run`),
+    runEvals: (id: string, body?: Json): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/evals/run`, body),
     evalResults: (id: string, query = '') =>
       caller.get<{ items: EvalResultBody[]; next: string | null }>(`${path}/${id}/evals/results${query}`),
     setSchedule: (id: string, fields: Json): Promise<Answer> =>
