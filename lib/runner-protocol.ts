@@ -158,3 +158,7 @@ export type RunnerKey = z.infer<typeof RunnerKey>
 
 /** Names a call of a model within its run, for the gateway for models (docs/model-gateway.md). */
 export const callKeyHeader = 'x-keelson-call'
+
+/** The node that makes a call of this name, also if it is a map whose item calls; null: it names none. */
+export const nodeOfCall = (key: string): string | null =>
+  /^([a-z][a-z0-9_]{0,62})(-\d{1,3})?\//.exec(key)?.[1] ?? null

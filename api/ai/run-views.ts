@@ -1,9 +1,10 @@
 import { z } from 'zod'
 import { type AiRunNodeDocument, runNodeStates } from '../../models/ai/run-node-records.ts'
-import { modelUsageOf } from '../../models/ai/run-models.ts'
+import { modelUsageOf, nodeUsageOf } from '../../models/ai/run-models.ts'
 import { nodesOf } from '../../models/ai/run-nodes.ts'
 import { readValue, type StoredValue } from '../../models/ai/run-values.ts'
 import { type AiRunDocument, type RunSummary, runStates, runTriggers } from '../../models/ai/runs.ts'
+import { type ModelUsage, noModelUsage } from '../../models/llm/node-usage.ts'
 import { Id, Timestamp, time, timeOrNull } from '../fields.ts'
 
 const shownOfRun = {
@@ -71,19 +72,32 @@ export const RunNodeView = z
   })
   .meta({ id: 'WorkflowRunNodeSummary' })
 
+const usage = {
+  tokens: z.int().describe('Of its calls of models, those included that are under way'),
+  cost_nano_usd: z
+    .int()
+    .nullable()
+    .describe('Of its calls of models, in billionths of a dollar; null: the price of one is unknown'),
+  prices_versions: z.array(z.string()).describe('The lists of prices by which the cost was counted'),
+}
+
+/** With what its calls of models took. */
+export const RunNodeUsageView = z
+  .strictObject({ ...RunNodeView.shape, ...usage })
+  .meta({ id: 'WorkflowRunNodeUsage' })
+
 export const RunView = z
   .strictObject({
     ...shownOfRun,
-    tokens: z.int().describe('Of its calls of models, those included that are under way'),
-    cost_nano_usd: z.int().describe('Of the calls with a known price, in billionths of a dollar'),
+    ...usage,
     input: z.unknown(),
     output: z.unknown().describe('Null unless it succeeded'),
-    nodes: z.array(RunNodeView).describe('Those that have begun or were skipped'),
+    nodes: z.array(RunNodeUsageView).describe('Those that have begun or were skipped'),
   })
   .meta({ id: 'WorkflowRun' })
 
 export const RunNodeOutputView = z
-  .strictObject({ ...RunNodeView.shape, output: z.unknown().describe('Null: it has none') })
+  .strictObject({ ...RunNodeUsageView.shape, output: z.unknown().describe('Null: it has none') })
   .meta({ id: 'WorkflowRunNode' })
 
 export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> => ({
@@ -126,18 +140,34 @@ export const toRunNode = (node: AiRunNodeDocument): z.output<typeof RunNodeView>
 const valueOf = async (value: StoredValue | null): Promise<unknown> =>
   value === null ? null : JSON.parse(await readValue(value))
 
+const toUsage = ({ tokens, cost_nano_usd, prices_versions }: ModelUsage): ModelUsage => ({
+  tokens,
+  cost_nano_usd,
+  prices_versions,
+})
+
+const withUsage = (
+  node: AiRunNodeDocument,
+  byNode: Map<string, ModelUsage>,
+): z.output<typeof RunNodeUsageView> => ({
+  ...toRunNode(node),
+  ...toUsage(byNode.get(node.node) ?? noModelUsage),
+})
+
 export async function toRun(run: AiRunDocument): Promise<z.output<typeof RunView>> {
-  const [usage, nodes] = await Promise.all([modelUsageOf(run), nodesOf(run)])
+  const [byNode, nodes] = await Promise.all([nodeUsageOf(run), nodesOf(run)])
   return {
     ...toRunSummary(run),
-    tokens: usage?.tokens ?? 0,
-    cost_nano_usd: usage?.cost_nano_usd ?? 0,
+    ...toUsage(await modelUsageOf(run, byNode)),
     input: JSON.parse(run.input_json) as unknown,
     output: run.status === 'succeeded' ? await valueOf(run.output) : null,
-    nodes: nodes.map(toRunNode),
+    nodes: nodes.map((node) => withUsage(node, byNode)),
   }
 }
 
-export const toRunNodeWithOutput = async (
+export async function toRunNodeWithOutput(
   node: AiRunNodeDocument,
-): Promise<z.output<typeof RunNodeOutputView>> => ({ ...toRunNode(node), output: await valueOf(node.output) })
+): Promise<z.output<typeof RunNodeOutputView>> {
+  const byNode = await nodeUsageOf({ _id: node.run_id, tenant_id: node.tenant_id })
+  return { ...withUsage(node, byNode), output: await valueOf(node.output) }
+}

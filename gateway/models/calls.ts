@@ -85,34 +85,31 @@ function authenticate({ headers }: IncomingMessage): Promise<IssuedGrant> {
 
 async function metered(context: CallContext, http: Http, grant: IssuedGrant, asked: Asked): Promise<void> {
   const { endpoint } = http
-  const { kept, keeper } = await repeatsOf({ ...http, ...context, mostMs: context.callMs }, grant, asked)
+  const { kept, keeper, node } = await repeatsOf(
+    { ...http, ...context, mostMs: context.callMs },
+    grant,
+    asked,
+  )
   const begunMs = Date.now()
   const now = new Date(begunMs)
+  const { connector_id, provider } = grant
+  const whose = { connector_id, provider, base_url: '', model: asked.model }
   const one = newCall({
+    ...whose,
     _id: keeper?.call_id ?? newId(),
     tenant_id: grant.tenant_id,
     purpose_kind: grant.purpose.kind,
     purpose_id: grant.purpose.id,
+    node,
     month: monthOf(now),
-    connector_id: grant.connector_id,
-    provider: grant.provider,
-    base_url: '',
     endpoint: endpoint.name,
-    model: asked.model,
     estimated_input_tokens: asked.input_tokens,
     // A call that takes none reserves none.
     reserved_tokens: kept ? 0 : asked.input_tokens + asked.output_tokens,
     lease_until: new Date(begunMs + context.callMs + drainMs + graceMs),
     created_at: now,
   })
-  const end: CallEnd = {
-    ...noEnd,
-    status: 'failed',
-    connector_id: grant.connector_id,
-    provider: grant.provider,
-    base_url: '',
-    model: asked.model,
-  }
+  const end: CallEnd = { ...noEnd, ...whose, status: 'failed' }
   const record = recorder(context, one, end, begunMs)
   try {
     const { target, isLast } = await admitted(one, end, http.dialect, grant, asked)

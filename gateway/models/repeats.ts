@@ -7,7 +7,7 @@ import { type Answer, type Claim, claimAnswer, mostPlainBytes } from '../../mode
 import type { IssuedGrant } from '../../models/llm/tokens.ts'
 import { CallRefused, type Endpoint } from './dialects.ts'
 import type { Asked } from './requests.ts'
-import { callKeyHeader as header } from '../../lib/runner-protocol.ts'
+import { callKeyHeader as header, nodeOfCall } from '../../lib/runner-protocol.ts'
 
 // A step of a workflow's run that was killed runs again, and repeats its calls of models. The answer to the first call is
 // kept, and given to the others.
@@ -20,9 +20,11 @@ export interface Repeats {
   kept: Answer | null
   /** Null: the answer to this call is not kept. */
   keeper: Keeper | null
+  /** Of a run: the node that calls. Null: the call has no name. */
+  node: string | null
 }
 
-const none: Repeats = { kept: null, keeper: null }
+const none: Repeats = { kept: null, keeper: null, node: null }
 
 interface Waiting {
   request: IncomingMessage
@@ -56,13 +58,14 @@ export async function repeatsOf(waiting: Waiting, grant: IssuedGrant, asked: Ask
   if (!endpoint.metered) return none
   const { method, path } = endpoint
   const of = { tenant_id, run_id: purpose.id, connector_id, key, method, path: `${path}${search}` }
-  return claimed({ ...of, body: asked.bytes }, waiting)
+  const claim = await claimed({ ...of, body: asked.bytes }, waiting)
+  return { ...claim, node: purpose.kind === 'run' ? nodeOfCall(key) : null }
 }
 
 async function claimed(
   call: Parameters<typeof claimAnswer>[0],
   { response, mostMs, underWay, log }: Waiting,
-): Promise<Repeats> {
+): Promise<Pick<Repeats, 'kept' | 'keeper'>> {
   const stop = new AbortController()
   const onClose = () => stop.abort()
   const untilMs = Date.now() + mostMs

@@ -3,7 +3,8 @@ import { NotFound } from '../../lib/problem.ts'
 import type { ModelGrant } from '../../lib/runner-protocol.ts'
 import type { ProviderName } from '../connectors/catalogue.ts'
 import { Connector } from '../connectors/connectors.ts'
-import { closeLedger, type LedgerDocument, ledgerOf } from '../llm/ledgers.ts'
+import { closeLedger, ledgerOf } from '../llm/ledgers.ts'
+import { type ModelUsage, usageByNode } from '../llm/node-usage.ts'
 import { issueToken } from '../llm/tokens.ts'
 import { needOpenRun, type RunnerOf, versionOfRunner } from './run-nodes.ts'
 import type { AiRunDocument } from './runs.ts'
@@ -44,6 +45,17 @@ export async function grantModel(runner: RunnerOf, run_id: string, alias: string
 /** Ends the run's tokens. Calls that are under way go on. */
 export const endModelCalls = (run: Run): Promise<void> => closeLedger(run.tenant_id, purposeOf(run))
 
-/** What the run's calls of models have taken; null: it has made none. */
-export const modelUsageOf = (run: Run): Promise<LedgerDocument | null> =>
-  ledgerOf(run.tenant_id, purposeOf(run))
+/** What the calls of models of each of a run's nodes have taken. A node that is not named has made none. */
+export const nodeUsageOf = ({ tenant_id, _id }: Run): Promise<Map<string, ModelUsage>> =>
+  usageByNode(tenant_id, _id)
+
+/** What all of a run's calls have taken. `byNode`: as `nodeUsageOf` says. */
+export async function modelUsageOf(run: Run, byNode: Map<string, ModelUsage>): Promise<ModelUsage> {
+  const ledger = await ledgerOf(run.tenant_id, purposeOf(run))
+  const all = [...byNode.values()]
+  return {
+    tokens: ledger?.tokens ?? 0,
+    cost_nano_usd: all.some((one) => one.cost_nano_usd === null) ? null : (ledger?.cost_nano_usd ?? 0),
+    prices_versions: [...new Set(all.flatMap((one) => one.prices_versions))].toSorted(),
+  }
+}

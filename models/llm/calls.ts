@@ -19,6 +19,8 @@ export interface CallDocument extends Usage {
   tenant_id: string
   purpose_kind: Purpose['kind']
   purpose_id: string
+  /** Of a run: the node that calls, as its runner says. Null: the call has no name, or is no run's. */
+  node: string | null
   /** The ledger of the tenant's month that has its reservation. */
   month: string
   /** The one that answered; until then, the one that was asked. Null: a model of the platform's own. */
@@ -61,6 +63,7 @@ const schema = new Schema<CallDocument>(
     tenant_id: { type: String, required: true },
     purpose_kind: { type: String, enum: purposeKinds, required: true },
     purpose_id: { type: String, required: true },
+    node: { type: String, default: null },
     month: { type: String, required: true },
     connector_id: { type: String, default: null },
     provider: text,
@@ -90,6 +93,8 @@ const schema = new Schema<CallDocument>(
 )
 tenantScoped(schema)
 schema.index({ tenant_id: 1, created_at: -1 })
+// The calls of a run (node-usage.ts).
+schema.index({ tenant_id: 1, purpose_id: 1 }, { partialFilterExpression: { node: { $type: 'string' } } })
 schema.index({ created_at: 1 }, { expireAfterSeconds: keptDays * 86_400 })
 schema.index({ lease_until: 1 }, { partialFilterExpression: { settled: false } })
 export const LlmCall = mongoose.model<CallDocument>('LlmCall', schema)
@@ -101,6 +106,7 @@ export type NewCall = Pick<
   | 'tenant_id'
   | 'purpose_kind'
   | 'purpose_id'
+  | 'node'
   | 'month'
   | 'connector_id'
   | 'provider'

@@ -10,7 +10,7 @@ import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
 import { nodesOfItems, stepNamed } from '../../lib/ai/steps.ts'
 import { validate } from '../../lib/ai/validate.ts'
 import type { Fault, ItemEnd } from '../../lib/runner-maps.ts'
-import type { Ended } from '../../lib/runner-protocol.ts'
+import { type Ended, nodeOfCall } from '../../lib/runner-protocol.ts'
 import { never, noApi, noTokens } from '../support/ai/runner-work.ts'
 import { lookups, specOf } from '../support/ai/specs.ts'
 
@@ -345,6 +345,11 @@ test('an item of a map has a name that no node has', () => {
     null,
   ])
   expect(nodesOfItems(map as unknown as Extract<NodeSpec, { kind: 'map' }>)).toEqual(['a'])
+})
+
+test('a call counts for the node that makes it, also if an item of a map does', () => {
+  const calls = ['ask/0', 'ask/12', 'all-7/0', 'all-1000/0', 'Ask/0', 'ask', '-1/0', `${'a'.repeat(64)}/0`]
+  expect(calls.map(nodeOfCall)).toEqual(['ask', 'ask', 'all', null, null, null, null, null])
 })
 
 const endWith = (item: number, bytes = 1): ItemEnd => ({
