@@ -1,13 +1,14 @@
-// Proves docker-compose.yml: builds the platform's image, starts all services with three workers, does the platform's
-// main job through the API, and removes everything. Without an image registry, stand-ins (script/standins) replace the
-// public images. Run it by `node script/compose-proof.ts`; it takes minutes. An interrupted proof removes everything too, and
-// the next one what a killed one has left.
+// Proves docker-compose.yml by the commands of docs/compose.md, as printed there: builds the platform's image, starts all
+// services with three workers, does the platform's main job through the API, and removes everything. Without an image registry,
+// stand-ins (script/standins) replace the public images. Run it by `node script/compose-proof.ts`; it takes minutes. An
+// interrupted proof removes everything too, and the next one what a killed one has left.
 import { execFile } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs, promisify } from 'node:util'
 import { removeContainerNetworks } from '../drivers/docker/network.ts'
 import { removeFence } from '../drivers/linux/fences.ts'
+import { blocksOf, pageOf } from './lib/pages.ts'
 import { unmountUnder } from './lib/destroy.ts'
 import { existingEngine, ownEngine, removeBridge } from './lib/engine.ts'
 import { endRecorded, recordedNames } from './lib/processes.ts'
@@ -37,8 +38,13 @@ async function run(command: string, ...args: string[]): Promise<string> {
   return (await running).stdout
 }
 const docker = (...args: string[]): Promise<string> => run('docker', ...args)
-const compose = (...args: string[]): Promise<string> =>
-  docker('compose', '--project-name', 'keelson-proof', ...args)
+const compose = (...args: string[]): Promise<string> => docker('compose', ...args)
+/** Runs a block of the page, of which no command may fail. */
+async function paste(block: string): Promise<string> {
+  for (const line of lines(block)) console.log(`$ ${line}`)
+  // Bash takes a socket as its input for a remote login, and would read the user's settings.
+  return run('bash', '--norc', '-euo', 'pipefail', '-c', block)
+}
 const lines = (output: string): string[] => output.split('\n').filter(Boolean)
 const say = (words: string) => console.log(`compose: ${words}`)
 
@@ -76,23 +82,14 @@ async function chooseImages(): Promise<void> {
   }
 }
 
-async function buildPlatform(): Promise<void> {
-  try {
-    await docker('buildx', 'version')
-  } catch {
-    process.env['DOCKER_BUILDKIT'] = '0' // the builder without a plugin
-  }
-  const node = process.env['NODE_IMAGE'] ?? 'node:24-slim'
-  const args = ['--network', 'host', '--build-arg', `NODE_IMAGE=${node}`, '--tag', 'keelson/platform:local']
-  await docker('build', ...args, '--file', 'images/platform/Dockerfile', '.')
-}
-
 /** The engine's bridge: an address of this machine that the API's container and clients here reach. */
 const gateway = async (): Promise<string> =>
   (await docker('network', 'inspect', 'bridge', '--format', '{{(index .IPAM.Config 0).Gateway}}')).trim()
 
-async function up(): Promise<void> {
+/** The settings of the page, for a machine where other platforms run. */
+async function configure(): Promise<void> {
   Object.assign(process.env, {
+    COMPOSE_PROJECT_NAME: 'keelson-proof',
     KEELSON_API_PORT: String(layout.apiPort),
     KEELSON_API_URL: layout.apiUrl,
     KEELSON_HOST_ADDRESS: await gateway(),
@@ -105,14 +102,16 @@ async function up(): Promise<void> {
     DOCKER_SOCKET: String(process.env['DOCKER_HOST']).replace('unix://', ''),
     DOCKER_ROOT: (await docker('info', '--format', '{{.DockerRootDir}}')).trim(),
   })
-  await compose('up', '--detach', '--wait', '--scale', 'worker=3')
+  try {
+    await docker('buildx', 'version')
+  } catch {
+    process.env['DOCKER_BUILDKIT'] = '0' // the builder without a plugin
+  }
 }
 
 /** The main job, as a client, with the password from setup's log. */
-async function useIt(): Promise<void> {
-  await run('script/images')
-  const setup = await compose('ps', '--all', '--quiet', 'setup')
-  const [first = ''] = lines(await docker('logs', setup.trim()))
+async function useIt(logged: string): Promise<void> {
+  const first = /\{.*"password".*\}/.exec(logged)?.[0] ?? ''
   const { email, password } = JSON.parse(first) as { email: string; password: string }
   writePrivate(ownerFile(layout), JSON.stringify({ email, password }))
   console.log(await run(process.execPath, 'script/demo.ts', layout.state, layout.apiUrl))
@@ -145,6 +144,21 @@ async function down(): Promise<void> {
   await compose('down', '--volumes')
 }
 
+/** After the page's last commands, nothing is left of the services and of what their host has made. */
+async function needNothing(host: string | null): Promise<void> {
+  if (host === null) throw new Error('the host has not enrolled')
+  const its = ['--quiet', '--filter', `label=keelson.host=${host}`]
+  const project = ['--quiet', '--filter', 'label=com.docker.compose.project=keelson-proof']
+  const left = [
+    await docker('ps', '--all', ...its),
+    await docker('network', 'ls', ...its),
+    await docker('ps', '--all', ...project),
+    await docker('volume', 'ls', ...project),
+  ]
+  if (left.some(Boolean)) throw new Error(`containers, networks or volumes are left: ${left.join(' ')}`)
+  await removeFence({ host, namespace: null })
+}
+
 async function removeEngine(): Promise<void> {
   if (!engine) return
   await engine.stop()
@@ -155,14 +169,18 @@ async function removeEngine(): Promise<void> {
 const engine = await startEngine()
 try {
   await chooseImages()
+  await configure()
   await down() // what a proof that was killed left
-  await buildPlatform()
+  const [up = '', images = '', away = ''] = blocksOf(await pageOf('compose'))
+  const logged = await paste(up)
   const bytes = Number(await docker('image', 'inspect', 'keelson/platform:local', '--format', '{{.Size}}'))
-  say(`the platform image is built, ${Math.round(bytes / 2 ** 20)} MiB`)
-  await up()
-  say('all services are up')
+  say(`all services are up; the platform's image has ${Math.round(bytes / 2 ** 20)} MiB`)
   console.log(await compose('ps', '--format', 'table {{.Service}}\t{{.Status}}'))
-  await useIt()
+  await paste(images)
+  await useIt(logged)
+  const host = await hostId()
+  await paste(away)
+  await needNothing(host)
   say('passed')
 } catch (error) {
   if (!interruption.signal.aborted) await tellWhy()

@@ -4,12 +4,12 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { Host } from '../../models/compute/hosts.ts'
-import { MailSuppression } from '../../models/mail/suppressions.ts'
 import { describeHosts, third } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts' // it rotates keys of the whole stack
 import { closeFurther } from '../support/hosts.ts'
-import { blocksOf, openShell, pageOf, refusalsIn } from '../support/paste.ts'
+import { blocksOf, pageOf } from '../../script/lib/pages.ts'
+import { openShell, refusalsIn } from '../support/paste.ts'
 import { facts } from '../support/stack.ts'
 import { makeOperator } from '../support/tenants.ts'
 
@@ -73,13 +73,4 @@ describeHosts('docs/hosts.md', () => {
     expect(await Host.exists({ name })).toBeNull()
     await closeFurther()
   })
-})
-
-test('docs/mail.md: an address that gets mail again', async () => {
-  const address = `${newId()}@example.com`
-  const [, lifted = '', ...rest] = blocksOf(await pageOf('mail')) // the first one is for an account at AWS
-  expect(rest).toEqual([])
-  await new MailSuppression({ _id: newId(), address, reason: 'bounce', detail: null }).save()
-  expect(await shell.paste(lifted.replaceAll('ada@example.com', address))).toBe('')
-  expect(await MailSuppression.exists({ address })).toBeNull()
 })

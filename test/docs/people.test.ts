@@ -7,7 +7,8 @@ import { newId } from '../../lib/ids.ts'
 import { createTenant } from '../../models/identity/tenants.ts'
 import { mailedToken } from '../support/mailbox.ts'
 import { ask } from '../support/client.ts'
-import { blocksOf, openShell, pageOf, refusalsIn } from '../support/paste.ts'
+import { blocksOf, pageOf } from '../../script/lib/pages.ts'
+import { openShell, refusalsIn } from '../support/paste.ts'
 import { facts } from '../support/stack.ts'
 
 // The examples of docs/users-and-roles.md and docs/identity.md, pasted into a shell as an owner would. What the pages cannot know

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { describeAcme } from '../support/describe-acme.ts'
 import '../support/exclusive.ts' // one ACME server in each stack
-import { blocksOf, openShell, pageOf } from '../support/paste.ts'
+import { blocksOf, pageOf } from '../../script/lib/pages.ts'
+import { openShell } from '../support/paste.ts'
 import { openPebble, type Pebble } from '../support/pebble.ts'
 import { facts } from '../support/stack.ts'
 import { makeTenant } from '../support/tenants.ts'

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { createTenant } from '../../models/identity/tenants.ts'
-import { blocksOf, openShell } from '../support/paste.ts'
+import { blocksOf } from '../../script/lib/pages.ts'
+import { openShell } from '../support/paste.ts'
 import { facts } from '../support/stack.ts'
 
 // The first use of README.md, pasted block by block. Only the API's address is the stack's.

@@ -1,9 +1,8 @@
-import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { type BlobStore, BlobMissing } from '../../lib/blob-store.ts'
 import { makeOutbound, type Outbound } from '../../lib/outbound.ts'
 import { type BucketPlace, checkBucket, openTenantBucket } from '../../lib/tenant-buckets.ts'
+import { freePort } from '../../script/lib/free-port.ts'
 import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.ts'
 
 // Buckets on a server that checks signatures, by the guard of lib/outbound.ts.
@@ -35,15 +34,6 @@ afterAll(async () => {
   await outbound?.close()
   await server?.close()
 })
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const { port } = probe.address() as AddressInfo
-  probe.close()
-  await once(probe, 'close')
-  return port
-}
 
 const open = (over: Partial<BucketPlace> = {}): Promise<BlobStore> =>
   openTenantBucket({ ...place, ...over }, outbound)

@@ -1,7 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { connect } from 'node:net'
 import { eventually } from './eventually.ts'
+import { freePort } from '../../script/lib/free-port.ts'
 import { layout, stackSettings } from './stack.ts'
 
 /** An API process with its own settings, on the stack's database. */
@@ -64,16 +65,6 @@ async function startAt(port: number, settings: Record<string, string>) {
 
 /** Of a role that says so in its log: that its port answers is no proof, since another server may have taken it. */
 export const isReady = (log: string): boolean => log.includes('"msg":"ready"')
-
-/** A port that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
-}
 
 /** Whether a server listens at this address, seen from this machine. */
 export const accepts = (port: number, address = '127.0.0.1'): Promise<boolean> =>

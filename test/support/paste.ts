@@ -1,18 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
 import { createInterface } from 'node:readline'
+import { blocksOf, pageOf } from '../../script/lib/pages.ts'
 import { facts } from './stack.ts'
 
 // The documents' examples, pasted into a shell as a reader would.
-
-/** A page of the documents, by its name. */
-export const pageOf = (name: string): Promise<string> =>
-  readFile(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8')
-
-/** Its examples for a shell. */
-export const blocksOf = (text: string): string[] =>
-  [...text.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block = '']) => block)
 
 /** A shell into which blocks are pasted. Each returns what it has printed. */
 export function openShell(env: Record<string, string>) {

@@ -4,6 +4,7 @@ import type { McpServer } from '../../lib/mcp-probe.ts'
 import { makeOutbound } from '../../lib/outbound.ts'
 import { makeRedactor } from '../../lib/redact.ts'
 import { answerOf, answerOfHttp } from '../../models/tools/calls.ts'
+import { freePort } from '../../script/lib/free-port.ts'
 import { listen, type McpAnswers, mcpAnswers, openEverything } from '../support/mcp-servers.ts'
 
 // Calls of tools of MCP servers on this machine, and the outputs that their answers become.
@@ -34,11 +35,6 @@ async function fake(answers: McpAnswers): Promise<string> {
   const server = await listen(mcpAnswers(answers))
   closing.push(() => server.close())
   return server.origin
-}
-const freePort = async (): Promise<number> => {
-  const server = await listen(() => {})
-  server.close()
-  return server.port
 }
 
 describe('a call', () => {

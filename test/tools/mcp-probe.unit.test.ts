@@ -9,6 +9,7 @@ import { ProbeFailed, type Stage, stageNames, Stages } from '../../lib/probe-sta
 import { makeRedactor } from '../../lib/redact.ts'
 import { makeAuthority } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
+import { freePort } from '../../script/lib/free-port.ts'
 import { listen, mcpAnswers, openEverything, toolNamed } from '../support/mcp-servers.ts'
 
 // Probes of real servers and of fakes, on this machine alone.
@@ -73,12 +74,6 @@ async function tcp(onSocket: (socket: Socket) => void): Promise<number> {
     server.close()
   })
   return (server.address() as AddressInfo).port
-}
-
-const freePort = async (): Promise<number> => {
-  const server = await listen(() => {})
-  server.close()
-  return server.port
 }
 
 const states = (stages: Stage[]): Record<string, string> =>

@@ -2,14 +2,13 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
-import { createServer } from 'node:net'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Agent, request } from 'undici'
 import { bytesOf } from '../../../../images/rag/vectors.ts'
+import { freePort } from '../../../lib/free-port.ts'
 import { installedChroma, installedNpm, titles } from './installed.ts'
 
 /** A store of vectors beside which ours is measured. Its numbers for vectors are their places. */
@@ -165,13 +164,4 @@ async function untilUp<T>(work: () => Promise<T>): Promise<T> {
       await delay(250)
     }
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }
