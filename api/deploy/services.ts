@@ -65,6 +65,7 @@ const Diff = z
     volumes: z.strictObject({ added: z.array(z.string()), removed: z.array(z.string()) }),
   })
   .meta({ id: 'ServiceDiff' })
+const ServiceChange = ServiceView.extend({ changes: Diff }).meta({ id: 'ServiceChange' })
 
 /** The usual limit of bodies is too small for a text with its escapes. */
 const bodyKib = 1024
@@ -229,15 +230,15 @@ export function makeServices({ appsDomain = 'localhost' }: OperationsContext) {
           dry_run: z.boolean().default(false).describe('Only tell what would change'),
         })
         .refine(({ docker_compose, envs }) => docker_compose ?? envs, 'docker_compose or envs'),
-      responses: { 200: Diff, 202: Diff },
+      responses: { 200: ServiceChange, 202: ServiceChange },
       json_kib: bodyKib,
       handle: async ({ caller, params: { id, svc }, body: { dry_run, ...changes } }) => {
         const service = await serviceOf(caller, id, svc)
         const server = await mine(deployServerResource, caller, id)
         const { revision, diff } = await reviseService(service, server, appsDomain, changes)
-        if (dry_run) return diff
-        const { operation: accepted } = await acceptServiceUpdate(byOf(caller), service, revision)
-        return { operation_id: accepted._id, body: diff }
+        if (dry_run) return { ...(await viewOf(service)), changes: diff }
+        const { document, operation: accepted } = await acceptServiceUpdate(byOf(caller), service, revision)
+        return { operation_id: accepted._id, body: { ...(await viewOf(document)), changes: diff } }
       },
     }),
 

@@ -32,6 +32,7 @@ export const fieldWords: Record<string, string> = {
   cpu_milli: 'Thousandths of a CPU core',
   mount_path: 'Where it is mounted: an absolute path',
   log_cap_mib: 'Output that stays on its host, in MiB; older output goes to the archive',
+  changes: 'What this changes, or would change with `dry_run`',
   image_digest: 'The digest of the image with which it runs; null until it was pulled',
   restart_policy:
     'Whether it is started again after its command has ended: always, after a failure, or never',

@@ -69,7 +69,7 @@ describe('docs/services.md', () => {
     const said = await shell.paste(changes)
     expect(refusalsIn(said)).toEqual([])
     expect(said).toContain('"change":"changed"')
-    expect(statesIn(said)).toEqual(['succeeded', 'succeeded', 'succeeded'])
+    expect(statesIn(said)).toEqual(['succeeded', 'succeeded', 'succeeded', 'succeeded'])
     expect((await visit(url)).text).toContain('<h1>My page</h1>')
 
     const more = await shell.paste(rest)

@@ -96,7 +96,7 @@ describe('a service of three containers', () => {
     expect(await services.preview(service.id, { docker_compose })).toEqual(wanted)
     expect(await look(service)).toBe('hello v1 7')
     const { body, operation } = await services.update(service.id, { docker_compose })
-    expect(body).toMatchObject(wanted)
+    expect(body).toMatchObject({ id: service.id, operation_id: operation.id, changes: wanted })
     await operation.success()
     expect(await look(service)).toBe('welcome v2 7')
     const after = await services.compose(service.id)

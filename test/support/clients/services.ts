@@ -41,7 +41,7 @@ export function servicesOf(caller: Caller, server: string) {
         `${path}/${id}/compose`,
       ),
     preview: async (id: string, changes: Json) =>
-      (await caller.ask('PATCH', `${path}/${id}`, { ...changes, dry_run: true })).body as DiffBody,
+      (await caller.ask('PATCH', `${path}/${id}`, { ...changes, dry_run: true })).body['changes'] as DiffBody,
     update: (id: string, changes: Json): Promise<Accepted> => caller.begin('PATCH', `${path}/${id}`, changes),
     do: (id: string, verb: 'start' | 'stop' | 'restart'): Promise<Accepted> =>
       caller.begin('POST', `${path}/${id}/${verb}`),
