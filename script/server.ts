@@ -1,7 +1,7 @@
-// Runs the whole platform on this machine. See `script/server --help`.
+// Runs the whole platform on this machine. See `script/server --help`; script/server refuses unknown flags before.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, openSync } from 'node:fs'
+import { mkdirSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { banner } from './lib/banner.ts'
@@ -11,22 +11,7 @@ import type { RoleStatus } from './lib/role.ts'
 import { type Layout, readLayout } from './lib/settings.ts'
 import { type ServerFacts, Supervisor } from './lib/supervisor.ts'
 
-const usage = `script/server                        run the platform until Ctrl-C
-script/server --detach               the same in the background; returns when all is ready
-script/server --demo                 then make a container, as a client of the API would
-script/server status                 the roles of the running server
-script/server stop                   stop all in order; the tenants' containers go on running
-script/server start|stop|restart|kill ROLE
-script/server destroy --yes          stop all; delete all data, and the containers on the server's own engine
-
-  --state DIR       the state folder (KEELSON_STATE; default .state)
-  --port-base N     use the 1000 ports from N on, so that two servers can run on one machine (KEELSON_PORT_BASE)
-  --workers N       that many worker processes (1)
-  --apis N          that many API processes, each 10 ports above the one before (1)
-  --hosts N         that many hosts: this machine, and further ones as network namespaces on it, for development (1)
-Each role serves /metrics for Prometheus on 127.0.0.1, so far above the first API's port: api 5, worker 6, host 7,
-gateway 9, model-gateway 13, and each further one of them 10 more.
-Other settings are environment variables: docs/configuration.md.`
+const usage = readFileSync(new URL('lib/server-usage.txt', import.meta.url), 'utf8').trimEnd()
 
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,

@@ -19,7 +19,7 @@ import { endRecorded, recordedNames, serverName } from './processes.ts'
 import { furtherEngineRole, furtherIndexes, makeFurtherHosts, removeFurtherHosts } from './further-hosts.ts'
 import { Role, type RoleSpec } from './role.ts'
 import { dockerRole } from './roles.ts'
-import { doorsRunOf, type Layout } from './settings.ts'
+import { doorsRunOf, type Layout, toolsFile } from './settings.ts'
 
 const run = promisify(execFile)
 
@@ -46,7 +46,7 @@ export async function destroy(layout: Layout): Promise<void> {
   await unmountUnder([layout.run, layout.state])
   for (const entry of existsSync(layout.state) ? readdirSync(layout.state) : []) {
     const path = join(layout.state, entry)
-    if (path !== layout.tools) await rm(path, { recursive: true, force: true })
+    if (path !== layout.tools && entry !== toolsFile) await rm(path, { recursive: true, force: true })
   }
   await rm(layout.run, { recursive: true, force: true })
   await rm(doorsRunOf(layout), { recursive: true, force: true })

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
@@ -12,7 +12,9 @@ export const serverSettings = z.object({
   KEELSON_TOOLS: z
     .string()
     .optional()
-    .describe('Where script/bootstrap keeps its tools; `tools` in the state folder'),
+    .describe(
+      'Where script/bootstrap keeps its tools, and from then on finds them; `tools` in the state folder',
+    ),
   KEELSON_PORT_BASE: port.describe('The first port of a block of 1000 that replaces the default ports'),
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
   KEELSON_API_PORT: port.describe('The port of the first API process; each further one listens 10 above'),
@@ -115,7 +117,7 @@ export function readLayout(
   return {
     repository,
     state,
-    tools: resolve(set.KEELSON_TOOLS ?? join(state, 'tools')),
+    tools: resolve(set.KEELSON_TOOLS ?? rememberedTools(state) ?? join(state, 'tools')),
     run: runFolder(state),
     apiHost: set.KEELSON_API_HOST,
     apiPort,
@@ -137,6 +139,14 @@ export function readLayout(
     temporalUiUrl: set.KEELSON_TEMPORAL_UI_URL ?? `http://127.0.0.1:${temporalUiPort}`,
     dockerHost: set.KEELSON_DOCKER_HOST,
   }
+}
+
+/** In the state folder: where the tools are, if not in it. script/lib/folders.sh reads it too. */
+export const toolsFile = 'tools-folder'
+
+function rememberedTools(state: string): string | undefined {
+  const file = join(state, toolsFile)
+  return existsSync(file) ? readFileSync(file, 'utf8').trim() : undefined
 }
 
 /** The longest path below it is some 45 bytes longer; the kernel's limit is 107. */
