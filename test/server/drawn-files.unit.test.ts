@@ -1,8 +1,9 @@
 import { globSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
-import { drawnFiles } from '../support/drawn-files.ts'
+import { drawnFiles, fitting } from '../support/drawn-files.ts'
 import { isLong } from '../support/long.ts'
+import { Dice } from '../support/random.ts'
 import { secondsOf } from '../support/times.ts'
 
 const all = globSync('**/*.test.ts', { cwd: join(import.meta.dirname, '..') })
@@ -24,6 +25,15 @@ test('an area within its budget has all its files, and one beyond it as many as 
   const spare = 3 * 300 - secondsOfAll(inArea(drawn, 'deploy'))
   expect(spare).toBeGreaterThanOrEqual(0)
   for (const file of left) expect(secondsOf(file)).toBeGreaterThan(spare)
+})
+
+test('a file that takes longer than its area has is drawn too, alone', () => {
+  const seconds: Record<string, number> = { 'a.test.ts': 500, 'b.test.ts': 100, 'c.test.ts': 150 }
+  const drawn = [...Array(20).keys()].map((seed) =>
+    fitting(Object.keys(seconds), 300, new Dice(seed), (file) => seconds[file] ?? 0).toSorted(),
+  )
+  expect(drawn).toContainEqual(['a.test.ts'])
+  expect(drawn).toContainEqual(['b.test.ts', 'c.test.ts'])
 })
 
 test('what examines everything is in every run', () => {

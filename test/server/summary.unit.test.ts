@@ -1,15 +1,16 @@
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { afterAll, expect, test } from '@jest/globals'
 import Counts from '../support/counts.ts'
+import { recorded } from '../support/times.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'keelson-summary-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
 const fileOf = (name: string): string => resolve(import.meta.dirname, '..', name)
-const passed = { fullName: 'passes', status: 'passed', failureMessages: [] }
+const passed = { fullName: 'passes', status: 'passed', failureMessages: [] as string[] }
 const failed = {
   fullName: 'deletes a disk',
   status: 'failed',
@@ -55,4 +56,32 @@ test('a run ends with its failures, without colours, and the counts', () => {
     '',
   ])
   expect(summary.status).toBe(1)
+})
+
+test('--times keeps the seconds of a file that has passed, and of no other', () => {
+  const [path, times] = [join(folder, 'more-counts'), join(folder, 'times.json')]
+  process.env['KEELSON_TEST_COUNTS'] = path
+  const one = (name: string, testResults: (typeof passed)[]) => ({
+    testFilePath: fileOf(name),
+    perfStats: { runtime: 12_345_000 },
+    testResults,
+  })
+  const skipped = { fullName: 'is skipped', status: 'pending', failureMessages: [] as string[] }
+  const [whole, broken, unmeasured] = [
+    'storage/disks.test.ts',
+    'mail/webhook.test.ts',
+    'docs/compute.test.ts',
+  ] as const
+  new Counts().onRunComplete(undefined, {
+    numPassedTests: 2,
+    numFailedTests: 1,
+    numRuntimeErrorTestSuites: 0,
+    numPendingTests: 2,
+    numTodoTests: 0,
+    testResults: [one(whole, [passed, skipped]), one(broken, [passed, failed]), one(unmeasured, [skipped])],
+  })
+  spawnSync(process.execPath, [fileOf('support/summary.ts'), '--times', times, path])
+  const kept = JSON.parse(readFileSync(times, 'utf8')) as Record<string, number>
+  expect(kept[whole]).toBe(12_345)
+  expect([kept[broken], kept[unmeasured]]).toEqual([recorded[broken], recorded[unmeasured]])
 })

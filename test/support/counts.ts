@@ -27,6 +27,8 @@ export interface Counted {
   failures: string[]
   /** Seconds by a file's path below test/. */
   seconds: Record<string, number>
+  /** The files whose seconds say how long they take: they passed, and have run a test. */
+  whole: string[]
 }
 
 const tests = resolve(import.meta.dirname, '..')
@@ -44,6 +46,11 @@ function failuresOf({ testFilePath, testResults, testExecError }: FileResult): s
   })
 }
 
+const isWhole = ({ testResults, testExecError }: FileResult): boolean =>
+  !testExecError &&
+  testResults.some(({ status }) => status === 'passed') &&
+  testResults.every(({ status }) => status !== 'failed')
+
 /** Writes the counts of a run. A file that fails outside its tests counts as one more failure. */
 export default class Counts {
   onRunComplete(_: unknown, results: Results): void {
@@ -54,6 +61,7 @@ export default class Counts {
       failed: results.numFailedTests + results.numRuntimeErrorTestSuites,
       skipped: results.numPendingTests + results.numTodoTests,
       failures: results.testResults.flatMap(failuresOf),
+      whole: results.testResults.filter(isWhole).map(({ testFilePath }) => relative(tests, testFilePath)),
       seconds: Object.fromEntries(
         results.testResults.map(({ testFilePath, perfStats }) => [
           relative(tests, testFilePath),

@@ -33,15 +33,23 @@ export function filesOfRun(): string[] {
  * drawn by the seed. The long form has all.
  */
 export const drawnFiles = (files: string[]): string[] =>
-  isLong ? files : [...Map.groupBy(files, areaOf)].flatMap(([area, all]) => fitting(area, all))
+  isLong
+    ? files
+    : [...Map.groupBy(files, areaOf)].flatMap(([area, all]) =>
+        fitting(all, budgets[area] ?? budgetSec, new Dice(seed ^ numberOf(area))),
+      )
 
-function fitting(area: string, all: string[]): string[] {
-  const drawn = new Dice(seed ^ numberOf(area)).shuffled(all.toSorted())
-  const inTurn = drawn.toSorted((a, b) => Number(always.includes(b)) - Number(always.includes(a)))
-  let left = budgets[area] ?? budgetSec
-  return inTurn.filter((file) => {
-    if (secondsOf(file) > left) return false
-    left -= secondsOf(file)
+/** A file that takes longer than the whole budget counts as all of it: it would never be drawn, and its time never measured. */
+export function fitting(all: string[], budget: number, dice: Dice, secondsFor = secondsOf): string[] {
+  const ever = all.filter((file) => always.includes(file))
+  const drawn = dice.shuffled(all.filter((file) => !always.includes(file)).toSorted())
+  const room = ever.reduce((left, file) => left - secondsFor(file), budget)
+  let left = room
+  const fits = (file: string): boolean => {
+    const seconds = Math.min(secondsFor(file), room)
+    if (seconds > left) return false
+    left -= seconds
     return true
-  })
+  }
+  return [...ever, ...drawn.filter(fits)]
 }

@@ -2,9 +2,10 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 /** The recorded seconds of test files, by their paths below test/: `script/test --times` writes them. */
-export const timesFile = join(import.meta.dirname, 'times.json')
-
-export const recorded = JSON.parse(readFileSync(timesFile, 'utf8')) as Record<string, number>
+export const recorded = JSON.parse(readFileSync(join(import.meta.dirname, 'times.json'), 'utf8')) as Record<
+  string,
+  number
+>
 const sum = (seconds: number[]): number => seconds.reduce((all, one) => all + one, 0)
 const mean = sum(Object.values(recorded)) / Math.max(1, Object.keys(recorded).length)
 
