@@ -18,8 +18,9 @@ import { makeSelfSigned } from '../../lib/self-signed.ts'
 import { type DataPlane, serveDataPlane } from '../../worker/host/data-plane.ts'
 import { makePlaneTokens } from '../../worker/host/plane-tokens.ts'
 import { makeStoreRelay } from '../../worker/host/store-relay.ts'
-import { engine, files, removeTestContainers, shell } from '../support/containers.ts'
+import { docker, engine, files, removeTestContainers, shell } from '../support/containers.ts'
 import { eventually } from '../support/eventually.ts'
+import { runInside } from '../support/inside.ts'
 
 const hostId = newId()
 const now = (): number => Math.floor(Date.now() / 1000)
@@ -86,6 +87,12 @@ const ask = (path: string, bearer?: string, signal?: AbortSignal): Promise<Respo
 async function running(script: string): Promise<string> {
   const { id } = await engine.run(shell(script), {}, newId())
   return id
+}
+
+/** Writes a line to a container's output. */
+async function write(id: string, line: string): Promise<void> {
+  const [found] = await docker.listContainers({ filters: { label: [`keelson.resource=${id}`] } })
+  await runInside(docker, found?.Id ?? '', `echo ${line} >/proc/1/fd/1`)
 }
 
 const post = (part: string, bearer: string): Promise<Response> =>
@@ -261,6 +268,41 @@ test('following continues while it is read, and ends on the engine too when the 
     await eventually(() => followed === 0)
   } finally {
     await counted.close()
+  }
+})
+
+test('a follower without former lines gets what is written before the engine reads its log', async () => {
+  const written = Promise.withResolvers<void>()
+  const late: ContainerEngine = {
+    ...engine,
+    async *logs(id, options) {
+      await written.promise
+      yield* engine.logs(id, options)
+    },
+  }
+  const log = makeLogger('host', 'error')
+  const slow = await serveDataPlane({ engine: late, files, tokens, log }, address)
+  try {
+    const id = await running('echo before; sleep 600')
+    const has = async (line: string): Promise<boolean> => {
+      for await (const entry of engine.logs(id, {})) if (entry.line === line) return true
+      return false
+    }
+    await eventually(() => has('before'))
+    const path = `/instances/${id}/logs?follow=true&lines=0`
+    const answer = await fetch(`https://127.0.0.1:${slow.port}${path}`, {
+      dispatcher,
+      headers: { authorization: `Bearer ${await token(id, { at: `GET ${path}` })}` },
+    })
+    await write(id, 'after')
+    await eventually(() => has('after'))
+    written.resolve()
+    const reader = answer.body?.getReader()
+    const { value } = (await reader?.read()) ?? {}
+    await reader?.cancel()
+    expect(JSON.parse(Buffer.from(value as Uint8Array).toString())).toMatchObject({ line: 'after' })
+  } finally {
+    await slow.close()
   }
 })
 

@@ -241,20 +241,24 @@ async function sendLogs(
 
 async function sendEntries(
   open: (options: LogOptions) => Promise<AsyncIterable<LogEntry>>,
-  { lines, since, follow }: z.infer<typeof LogQuery>,
+  query: z.infer<typeof LogQuery>,
   response: ServerResponse,
 ): Promise<void> {
   const gone = new AbortController()
   response.on('close', () => gone.abort())
-  const entries = await open({
-    follow: follow === 'true',
-    signal: gone.signal,
-    ...(lines === undefined ? {} : { lines }),
-    ...(since === undefined ? {} : { since }),
-  })
+  const entries = await open({ ...logOptions(query), signal: gone.signal })
   response.writeHead(200, { 'content-type': 'application/x-ndjson', 'cache-control': 'no-store' })
   response.flushHeaders()
   await pipeline(Readable.from(jsonLines(entries)), response)
+}
+
+function logOptions({ lines, since, follow }: z.infer<typeof LogQuery>): LogOptions {
+  const from = since === undefined ? {} : { since }
+  if (follow === 'false') return { ...from, ...(lines === undefined ? {} : { lines }) }
+  if (lines !== 0) return { ...from, follow: true, ...(lines === undefined ? {} : { lines }) }
+  // An engine reads its log after the answer has begun: by their number, the lines of between would be lines of before.
+  const now = new Date().toISOString()
+  return { since: since !== undefined && Date.parse(since) > Date.now() ? since : now, follow: true }
 }
 
 async function* jsonLines(entries: AsyncIterable<LogEntry>): AsyncGenerator<string> {
