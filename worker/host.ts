@@ -27,7 +27,7 @@ import {
 import { enrolled, planeIdentity } from './host/enrolment.ts'
 import { observeInstances } from './host/instances.ts'
 import { openFence } from './host/fence.ts'
-import { enrol, InternalApiFault, makeInternalApi } from './host/internal-api.ts'
+import { enrol, makeInternalApi } from './host/internal-api.ts'
 import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines, untilTheyStart } from './host/machine-engines.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
@@ -50,6 +50,7 @@ import { sampleReplicas } from './host/replica-sampler.ts'
 import { keepSampling, sampleInstances } from './host/sampler.ts'
 import { keepAlive, watchEngine } from './host/sign-of-life.ts'
 import { taskSlots } from './host/task-slots.ts'
+import { PlatformFault } from './platform-fault.ts'
 import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
@@ -76,7 +77,7 @@ const opensWithinMs = 10_000
 
 /** Errors that no retry can fix. A 401 is one here: a rejected token stays invalid. */
 const hopeless = (error: unknown): boolean =>
-  error instanceof InternalApiFault && (error.permanent || error.status === 401)
+  error instanceof PlatformFault && (error.permanent || error.status === 401)
 
 const authoritiesIn = (file: string | undefined): string | null =>
   file === undefined ? null : readFileSync(file, 'utf8')

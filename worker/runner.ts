@@ -8,7 +8,8 @@ import { makeLogger } from '../lib/log.ts'
 import { RunnerKey } from '../lib/runner-protocol.ts'
 import { gatewayAt, keepWorking } from './queue-work.ts'
 import { untilItWorks } from './retry.ts'
-import { DoorFault, makeModelCaller, makeRunnerApi, openPort } from './runner/door.ts'
+import { PlatformFault } from './platform-fault.ts'
+import { makeModelCaller, makeRunnerApi, openPort } from './runner/door.ts'
 import { rememberGrants } from './runner/grants.ts'
 import { makeTokenSender } from './runner/token-sender.ts'
 import { installTemporalRuntime } from './temporal-runtime.ts'
@@ -36,7 +37,7 @@ const { workflow_id, version, spec_sha256, spec, plan } = await untilItWorks(
   {
     signal,
     log,
-    hopeless: (error) => error instanceof DoorFault && error.permanent,
+    hopeless: (error) => error instanceof PlatformFault && error.permanent,
   },
 )
 // One process: a second one would take the memory that values need.

@@ -3,7 +3,7 @@ import { gunzipSync } from 'node:zlib'
 import { pino } from 'pino'
 import type { LogFile, LogFiles, LogSource } from '../../drivers/log-files.ts'
 import type { LogPiece } from '../../lib/host-protocol.ts'
-import { InternalApiFault } from '../../worker/host/internal-api.ts'
+import { PlatformFault } from '../../worker/platform-fault.ts'
 import { makeLogShipper } from '../../worker/host/log-shipper.ts'
 
 // Output while the platform's store is full: of what runs it stays on the host, of what goes it is told to be missing.
@@ -42,7 +42,7 @@ function shipping(send: (piece: LogPiece, text: string) => number | null, conten
   return { left, shipper }
 }
 
-const full = () => new InternalApiFault(503, 'store_full', 'The platform’s API refused: the store is full')
+const full = () => new PlatformFault(503, 'store_full', 'The platform’s API refused: the store is full')
 
 describe('while the store is full', () => {
   test('the output of a running instance stays on the host, and is archived when there is room', async () => {
@@ -75,7 +75,7 @@ describe('while the store is full', () => {
 
   test('any other refusal keeps the output', async () => {
     const { shipper } = shipping(() => {
-      throw new InternalApiFault(503, 'unavailable', 'The platform’s API refused')
+      throw new PlatformFault(503, 'unavailable', 'The platform’s API refused')
     })
     await expect(shipper.shipAll(source.id)).rejects.toMatchObject({ code: 'unavailable' })
   })

@@ -43,6 +43,7 @@ import { type RegistryLogin, RegistryLoginOnHost } from '../../lib/registry-logi
 import { requestToken } from '../../lib/party-tokens.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
 import { ToolCommand } from '../../lib/tool-protocol.ts'
+import { PlatformFault } from '../platform-fault.ts'
 import type { Credential } from './enrolment.ts'
 import { exchange } from './large-bodies.ts'
 
@@ -50,29 +51,13 @@ const answersWithinMs = 10_000
 /** A large file, over a slow line. */
 const readsWithinMs = 15 * 60_000
 
-/** The API refused (`status`), or did not answer (no status). */
-export class InternalApiFault extends Error {
-  override readonly name = 'InternalApiFault'
-  readonly code: string
-  readonly permanent: boolean
-  readonly status: number | null
-
-  constructor(status: number | null, code: string, message: string, cause?: unknown) {
-    super(message, { cause })
-    this.status = status
-    this.code = code
-    // A 401 may come from a wrong clock, which can be corrected.
-    this.permanent = status !== null && status < 500 && ![401, 408, 429].includes(status)
-  }
-}
-
-/** Enrols the host. May be repeated with the same token and key. Throws InternalApiFault. */
+/** Enrols the host. May be repeated with the same token and key. Throws PlatformFault. */
 export const enrol = (apiUrl: string, enrolment: Enrolment): Promise<Enrolled> =>
   read(send(new URL('/internal/v1/hosts/enrol', apiUrl), post(enrolment)), Enrolled)
 
 export type InternalApi = ReturnType<typeof makeInternalApi>
 
-/** API calls of a host, signed with its key. All throw InternalApiFault. */
+/** API calls of a host, signed with its key. All throw PlatformFault. */
 export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential, 'hostId' | 'key'>) {
   /** Each request has a token of its own, also one that is sent again: the API takes a token once. */
   async function addressed(path: string, method: string): Promise<{ url: URL; token: string }> {
@@ -151,7 +136,7 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
       try {
         return (await call(`${path}?${query.toString()}`, LogPieceTaken, init)).kept_to
       } catch (error) {
-        if (error instanceof InternalApiFault && error.status === 404) return null
+        if (error instanceof PlatformFault && error.status === 404) return null
         throw error
       }
     },
@@ -335,13 +320,13 @@ function send(
 }
 
 function away(cause: unknown): never {
-  throw new InternalApiFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
+  throw new PlatformFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
 }
 
-async function refusalOf(response: Response): Promise<InternalApiFault> {
+async function refusalOf(response: Response): Promise<PlatformFault> {
   const body: unknown = await response.json().catch(away)
   const refusal = Refusal.catch({ code: 'refused', title: response.statusText }).parse(body)
   const isPlain = refusal.code === targetFailedCode
   const message = isPlain ? refusal.title : `The platform’s API refused: ${refusal.title}`
-  return new InternalApiFault(response.status, refusal.code, message)
+  return new PlatformFault(response.status, refusal.code, message)
 }

@@ -6,7 +6,7 @@ import { tornIn } from '../../lib/log-torn.ts'
 import { type LogPiece, logPieceBytes, storeFullCode } from '../../lib/host-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeNamedQueues, makeQueue } from '../../lib/queue.ts'
-import { InternalApiFault } from './internal-api.ts'
+import { PlatformFault } from '../platform-fault.ts'
 
 const compress = promisify(gzip)
 
@@ -165,6 +165,6 @@ export function makeLogShipper({ files, send, onShipped = () => {}, log }: Parts
 }
 
 const isStoreFull = (error: unknown): boolean =>
-  error instanceof InternalApiFault && error.code === storeFullCode
+  error instanceof PlatformFault && error.code === storeFullCode
 
 const nameOf = ({ engine_id, cap_mib }: WithOutput): string => `${engine_id} ${cap_mib ?? ''}`

@@ -22,25 +22,11 @@ import {
   Turned,
 } from '../../lib/runner-protocol.ts'
 import { type KeyRing, parseKeyRing } from '../../lib/seal.ts'
+import { PlatformFault } from '../platform-fault.ts'
 import { untilItWorks } from '../retry.ts'
 import { makeCalls } from './calls.ts'
 
 // A runner's way out: the socket that its host has put in its container (worker/host/door.ts).
-
-/** The API refused (`status`), or did not answer (no status). */
-export class DoorFault extends Error {
-  override readonly name = 'DoorFault'
-  readonly code: string
-  readonly permanent: boolean
-  readonly status: number | null
-
-  constructor(status: number | null, code: string, message: string, cause?: unknown) {
-    super(message, { cause })
-    this.status = status
-    this.code = code
-    this.permanent = status !== null && status < 500 && ![401, 408, 429].includes(status)
-  }
-}
 
 /**
  * A port of the runner's own loopback that leads to the door, byte by byte: the SDK takes no socket of a file as its proxy.
@@ -74,7 +60,7 @@ const modelCallsAtOnce = 32
 
 export type RunnerApi = ReturnType<typeof makeRunnerApi>
 
-/** API calls of a runner, signed with its key. All throw DoorFault. */
+/** API calls of a runner, signed with its key. All throw PlatformFault. */
 export function makeRunnerApi(door: string, credential: Credential) {
   const inTurn = makeQueue(requestsAtOnce)
 
@@ -92,11 +78,11 @@ export function makeRunnerApi(door: string, credential: Credential) {
     }, signal)
     const { status, said } = await asked.catch((cause: unknown) => {
       signal?.throwIfAborted()
-      throw new DoorFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
+      throw new PlatformFault(null, 'platform_unavailable', 'The platform’s API does not answer', cause)
     })
     if (status === 200 || status === 204) return schema.parse(said ? JSON.parse(said) : undefined)
     const { code, title } = refusalIn(said)
-    throw new DoorFault(status, code, `The platform’s API refused: ${title}`)
+    throw new PlatformFault(status, code, `The platform’s API refused: ${title}`)
   }
 
   return {
@@ -191,7 +177,7 @@ export function makeRunnerApi(door: string, credential: Credential) {
   }
 }
 
-/** Calls a model at the gateway for models. Throws DoorFault if there is no answer, or not all of one that streams. */
+/** Calls a model at the gateway for models. Throws PlatformFault if there is no answer, or not all of one that streams. */
 export function makeModelCaller(door: string): CallModel {
   const inTurn = makeQueue(modelCallsAtOnce) // a map has several under way
   return async ({ path, body, token, key }, signal, onText) => {
@@ -202,7 +188,7 @@ export function makeModelCaller(door: string): CallModel {
       return await inTurn(() => send(door, sent, token, signal, null, read), signal)
     } catch (cause) {
       signal.throwIfAborted()
-      throw new DoorFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
+      throw new PlatformFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
     }
   }
 }
@@ -224,7 +210,7 @@ const patiently = <T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> =
 const isHopeless =
   (signal: AbortSignal) =>
   (error: unknown): boolean =>
-    signal.aborted || !(error instanceof DoorFault) || error.permanent
+    signal.aborted || !(error instanceof PlatformFault) || error.permanent
 
 /** What a node is refused is its own matter, and its activity says why it failed. */
 const quiet = { warn: () => {} }
@@ -273,7 +259,7 @@ async function* bounded(answer: IncomingMessage): AsyncGenerator<Buffer> {
   let bytes = 0
   for await (const piece of answer as AsyncIterable<Buffer>) {
     bytes += piece.length
-    if (bytes > mostAnswerBytes) throw new DoorFault(413, 'too_large', 'The answer is too large')
+    if (bytes > mostAnswerBytes) throw new PlatformFault(413, 'too_large', 'The answer is too large')
     yield piece
   }
 }
