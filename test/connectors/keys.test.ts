@@ -288,6 +288,27 @@ describe('the default of a provider', () => {
     })
     expect(await defaults()).toEqual([third])
   })
+
+  test('is the one that stays, when the default and the next one are deleted at once', async () => {
+    const other = connectorsOf((await makeTenant()).owner)
+    for (let times = 0; times < 5; times++) {
+      const ids: string[] = []
+      for (let count = 0; count < 4; count++) ids.push((await make({ provider: 'openai' }, other)).id)
+      const [first = '', second = '', third = '', last = ''] = ids
+      const answers = await Promise.all([
+        other.delete(first),
+        other.delete(second),
+        other.makeDefault(second),
+        other.delete(third),
+      ])
+      // A connector that is being deleted may be gone when it is made the default.
+      const [, , { status: made }, ...rest] = answers
+      expect([200, 404]).toContain(made)
+      expect([answers[0], answers[1], ...rest].map(({ status }) => status)).toEqual([200, 200, 200])
+      expect(await other.list('?provider=openai')).toMatchObject([{ id: last, is_default: true }])
+      await other.delete(last)
+    }
+  })
 })
 
 describe('a connector', () => {
