@@ -162,7 +162,7 @@ export function temporalRole(layout: Layout): RoleSpec {
       ['--ui-port', String(layout.temporalUiPort)],
       ['--db-filename', join(layout.state, 'temporal.db')],
       ['--namespace', layout.temporalNamespace],
-      ['--ui-codec-endpoint', `${layout.apiUrl}/codec`],
+      // No `--ui-codec-endpoint`: with it the UI would send the codec no cookie, whatever its settings say.
       // Measured: two to three times the throughput of the defaults. Normal is safe against kill -9. A power cut may
       // lose the last commits; then the dispatcher starts the pending operations again.
       ['--sqlite-pragma', 'journal_mode=wal'],
