@@ -30,6 +30,7 @@ import { cancelOperation, tellOfDecision, tellOfUpload } from '../workflows/star
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
 import { serveConnectorCallback } from './connectors/callback.ts'
+import { serveMailedPages } from './identity/mailed-pages.ts'
 import { serveDashboard } from './deploy/dashboard.ts'
 import { serveRegistries } from './deploy/registry.ts'
 import { artifactUpload } from './deploy/uploads.ts'
@@ -147,6 +148,7 @@ app.get('/healthz', (_request, response) => void response.json({ ok: true }))
 serveDocs(app, openApiDocument(operations, settings.KEELSON_API_URL))
 serveDashboard(app)
 serveConnectorCallback(app)
+serveMailedPages(app)
 serveRegistries(app, { ratePerSec: settings.KEELSON_RATE_PER_SEC }, log)
 serveUploads(app, {
   kinds: [artifactUpload, documentUpload],

@@ -25,7 +25,7 @@ function known(): Urls {
 export const consolePage = (page: string): string => `${known().console.replace(/\/$/, '')}/${page}`
 
 /**
- * The instructions for using a one-time token: a page of the console, or one API call. The token is in the fragment of
+ * The instructions for using a one-time token: a page of the console or of the API, or one API call. The token is in the fragment of
  * the link, which reaches no server and no log.
  */
 export function waysToUse(token: string, page: string, operation: string): string {
@@ -33,7 +33,7 @@ export function waysToUse(token: string, page: string, operation: string): strin
   const body = JSON.stringify({ token, password: 'YOUR NEW PASSWORD' })
   return `${console}/${page}#token=${token}
 
-Without the console, send the token yourself:
+Or send the token yourself:
 
   curl ${api}${operation} \\
     -H 'content-type: application/json' \\
