@@ -69,15 +69,18 @@ export async function placeElsewhere(
   return target ? hostOf(target) : takeBest(held, constraints, 'target_host_id')
 }
 
-/** Throws NoCapacity if `placeElsewhere` would. Reserves nothing, so that `placeElsewhere` may still fail later. */
+/** Throws NoCapacity if `placeElsewhere` would, which also says what the present host lacks. Reserves nothing, so that `placeElsewhere` may still fail later. */
 export async function needRoomElsewhere(ids: [string, ...string[]], constraints: Constraints): Promise<void> {
   const held = await Promise.all(ids.map(heldBy))
-  const { best, size, refusal } = await candidates(held, constraints)
+  const { best, size, later, refusal } = await candidates(held, constraints)
   const hasRoom = ({ capacity, reserved }: HostDocument): boolean =>
     reserved.cpu_milli + size.cpu_milli <= (capacity?.cpu_cores ?? 0) * 1000 &&
     reserved.memory_mib + size.memory_mib <= (capacity?.memory_mib ?? 0) &&
     reserved.disk_gib + size.disk_gib <= (capacity?.disk_gib ?? 0)
-  if (!best.some(hasRoom)) throw refusal()
+  if (best.some(hasRoom)) return
+  const from = held[0]?.host_id
+  const short = from ? shortOf(await hostOf(from), later).join(' and ') : ''
+  throw refusal({ own: short ? `Its own host has too little ${short}. ` : '' })
 }
 
 const isOpen = { status: 'active', cordoned: false, engine_silent_since: null } as const
@@ -121,7 +124,9 @@ async function candidates(held: ReservationDocument[], constraints: Constraints)
   const open = others.filter(takesMore)
   const met = ({ _id }: HostDocument) => crowd.get(_id) ?? 0
   const best = open.toSorted((a, b) => met(a) - met(b) || free(b, size) - free(a, size))
-  const refusal = (how = {}): NoCapacity => new NoCapacity(explain(others, size), how)
+  const who = held.some(({ host_id }) => host_id) ? 'No other host' : 'No host'
+  const refusal = ({ own = '', mayChange = false } = {}): NoCapacity =>
+    new NoCapacity(`${own}${explain(others, size, who)}`, { mayChange })
   return { best, size, later, others, refusal }
 }
 
@@ -169,6 +174,7 @@ async function hostOf(id: string): Promise<HostDocument> {
 export function explain(
   hosts: Pick<HostDocument, keyof typeof isOpen | 'capacity' | 'reserved'>[],
   size: Size,
+  who = 'No host',
 ): string {
   const open = hosts.filter(takesMore)
   const shorts = Map.groupBy(open, (host) => shortOf(host, size).join(' and '))
@@ -185,7 +191,7 @@ export function explain(
       'with an engine that does not answer',
     ],
   ]
-  const what = open.length ? lacking(size) : 'No host takes new instances'
+  const what = open.length ? lacking(size, `${who} has`) : `${who} takes new instances`
   const told = reasons.flatMap(([many, why]) => (many ? [`${many} ${why}`] : []))
   return told.length ? `${what} (${hosts.length} in all: ${told.join(', ')})` : what
 }

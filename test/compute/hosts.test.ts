@@ -321,7 +321,9 @@ describeHosts('a host', () => {
     const { operation } = await operator.begin('POST', `${hostPath(third)}/evacuate`)
     const { error } = await operation.end()
     expect(error).toMatchObject({ code: 'not_evacuated' })
-    expect(error?.detail).toMatch(/^1 of the host’s instances and disks could not be moved: No host takes/)
+    expect(error?.detail).toMatch(
+      /^1 of the host’s instances and disks could not be moved: No other host takes/,
+    )
     expect((await expectAt(before.id, third)).started_at).toBe(before.started_at)
   })
 

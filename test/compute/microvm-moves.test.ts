@@ -91,7 +91,8 @@ describeHosts('a move', () => {
     await platform.start('host')
     await whileFull(first, async () => {
       const refused = await own.owner.ask('POST', `/api/v1/microvms/${id}/resume`)
-      expect(refused).toMatchObject({ status: 409, body: { code: 'no_capacity' } })
+      const detail = expect.stringMatching(/^Its own host has too little memory\. No other host /)
+      expect(refused).toMatchObject({ status: 409, body: { code: 'no_capacity', detail } })
       expect(await own.microvms.get(id)).toMatchObject({ status: 'suspended', desired_state: 'suspended' })
       expect(await own.holds()).toEqual(room)
 

@@ -55,6 +55,8 @@ test('a microVM is created, logs, runs commands, keeps its root disk over stop a
   })
   expect(Object.fromEntries(said)).toEqual({ stderr: 'oops', stdout: 'hello world' })
   expect(await outputOf(tenant, id, 'echo kept >/file; sync; nproc')).toBe('1')
+  const answer = await ask('exec', id, { command: ['sh', '-c', 'echo "$1"; exit 7', 'sh', 'a  b'] })
+  expect(answer).toMatchObject({ status: 200, body: { output: 'a  b\n', exit_code: 7, truncated: false } })
   expect((await tenant.storage()).disk_gib).toBe(1)
 
   await (await tenant.microvms.stop(id, { grace_sec: 5 })).operation.success()

@@ -20,6 +20,13 @@ test('says what is full, by host', () => {
   )
 })
 
+test('says of other hosts where the present one does not count', () => {
+  expect(explain([host(4000, 0)], size, 'No other host')).toMatch(
+    /^No other host has 2 cpu cores .* too little CPU\)$/,
+  )
+  expect(explain([], size, 'No other host')).toBe('No other host takes new instances')
+})
+
 test('says of disk only where disk is asked for', () => {
   expect(explain([host(0, 0)], { cpu_milli: 0, memory_mib: 0, disk_gib: 5 })).toBe(
     'No host has 5 GiB of disk free (1 in all: 1 with too little disk)',
