@@ -63,10 +63,10 @@ export const shell = (script: string, over: Partial<ContainerSpec> = {}): Contai
 export const onEngine = (id: string) =>
   docker.listContainers({ all: true, filters: { label: [`keelson.resource=${id}`] } })
 
-export async function removeTestContainers(): Promise<void> {
+export async function removeTestContainers(tenant = testTenant): Promise<void> {
   const left = await docker.listContainers({
     all: true,
-    filters: { label: [`keelson.tenant=${testTenant}`] },
+    filters: { label: [`keelson.tenant=${tenant}`] },
   })
   await Promise.all(left.map(({ Id }) => docker.getContainer(Id).remove({ force: true, v: true })))
 }
