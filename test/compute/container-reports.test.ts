@@ -1,25 +1,36 @@
-import { expect, test } from '@jest/globals'
+import { afterEach, expect, test } from '@jest/globals'
 import { HostReport, type ThingOnHost } from '../../lib/host-protocol.ts'
+import { Container } from '../../models/compute/containers.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { observe } from '../../models/compute/observe.ts'
+import { repairsAtOnce } from '../../models/compute/repairs.ts'
+import { Operation } from '../../models/operations.ts'
 import { eventually } from '../support/eventually.ts'
-import '../support/exclusive.ts'
+import type { Json } from '../support/client.ts'
+import { platform, startAll } from '../support/platform.ts'
 import { makeTenant } from '../support/tenants.ts'
 
-// Reports about one instance. They leave out all else on the host, of which the platform then begins repairs.
+// Reports about some instances. They leave out all else on the host, of which the platform then begins repairs.
+
+afterEach(startAll)
 
 /** A running instance, and a way to report its host's things. */
 async function reported(plural: 'containers' | 'microvms' = 'containers') {
   const tenant = await makeTenant()
   const instances = tenant[plural]
   const { id, host_id } = await instances.make()
-  // A record that has just changed is left to the next report.
-  await eventually(async () => {
-    const { updated_at } = await instances.get(id)
-    return Date.now() - Date.parse(String(updated_at)) > 2_500
-  })
-  const host = await Host.findById(host_id).orFail().lean()
-  const report = (things: ThingOnHost[], age_ms: number) =>
+  await settled(() => instances.get(id))
+  const report = await reportsOf(host_id)
+  return { id, report, get: () => instances.get(id), activity: () => instances.activity(id) }
+}
+
+/** Resolves when a report is compared with the record: one that has just changed is left to the next report. */
+const settled = (get: () => Promise<Json>) =>
+  eventually(async () => Date.now() - Date.parse(String((await get())['updated_at'])) > 2_500)
+
+async function reportsOf(hostId: string | null) {
+  const host = await Host.findById(hostId).orFail().lean()
+  return (things: ThingOnHost[], age_ms: number) =>
     observe(
       host._id,
       HostReport.parse({
@@ -38,7 +49,6 @@ async function reported(plural: 'containers' | 'microvms' = 'containers') {
         age_ms,
       }),
     )
-  return { id, report, get: () => instances.get(id), activity: () => instances.activity(id) }
 }
 
 test('a report that began before its container was created does not end the container', async () => {
@@ -93,4 +103,29 @@ test('a microVM that stands still, since its host’s disk is full, says so unti
     { kind: 'waits_for_room', message: 'The microVM stands still: the disk of its host is full' },
     { kind: 'went_on', message: 'The microVM goes on: its host has room again' },
   ])
+})
+
+const openRepairs = (tenant_id: string) => Operation.countDocuments({ tenant_id, verb: 'repair', open: true })
+
+test('a tenant whose containers end again and again has four repaired at a time, and holds up nobody else’s', async () => {
+  const [looper, other] = [await makeTenant(), await makeTenant()]
+  const loops = await Promise.all(Array.from({ length: 6 }, () => looper.containers.make()))
+  const { id, host_id } = await other.containers.make()
+  const report = await reportsOf(host_id)
+  for (const one of loops) await settled(() => looper.containers.get(one.id))
+  await settled(() => other.containers.get(id))
+  // Each has ended as often as is repaired at once, and its pause is over.
+  const repairs = { count: repairsAtOnce, last_at: new Date(Date.now() - 60_000) }
+  const ids = [...loops.map((one) => one.id), id]
+  for (const tenant_id of [looper.id, other.id])
+    await Container.updateMany({ tenant_id, _id: { $in: ids } }, { $set: { repairs } }, { timestamps: false })
+
+  await platform.stop('worker') // so that no repair ends
+  const seen = { exit_code: 5, oom_killed: false, restart_count: 0, crash_looping: false }
+  const more = { health: 'none', ended_by: null, started_at: null }
+  const ended = (one: string) => ({ id: one, kind: 'container', state: 'exited', ...seen, ...more })
+  await report(ids.map(ended), 0)
+  expect([await openRepairs(looper.id), await openRepairs(other.id)]).toEqual([4, 1])
+  await platform.start('worker')
+  await eventually(async () => (await openRepairs(looper.id)) === 0)
 })
