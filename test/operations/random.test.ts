@@ -1,20 +1,20 @@
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { afterEach, beforeAll, expect, test } from '@jest/globals'
 import { setTimeout as delay } from 'node:timers/promises'
 import { newId } from '../../lib/ids.ts'
 import { isLong } from '../support/long.ts'
 import { Operation } from '../support/client.ts'
 import { describeHosts } from '../support/describe-hosts.ts'
 import { closeFurther, open } from '../support/hosts.ts'
-import { platform, type RoleName } from '../support/platform.ts'
 import { Dice } from '../support/random.ts'
 import { seed } from '../support/sampled.ts'
-import { makeTenant } from '../support/tenants.ts'
+import { makeTenant, removeTenants } from '../support/tenants.ts'
 import { type Command, World } from '../support/world.ts'
 import { compare } from '../support/world-checks.ts'
+import { type Fault, type Faults, openFaults } from '../support/world-faults.ts'
 
-// Random operations on containers, disks and subnets, several at a time, with kills and freezes in the middle. After each round the
-// platform's records and the machine must match the model. To repeat a seed: KEELSON_TEST_SEED=… script/test
-// operations/random
+// Random operations on containers, disks and subnets, several at a time, with a fault in the middle: a kill, a freeze, dropped
+// packets or a full disk. After each round the platform's records and the machine must match the model. To repeat a seed:
+// KEELSON_TEST_SEED=… script/test operations/random
 
 const operations = isLong ? 300 : 30
 const slots = isLong ? { containers: 20, disks: 10 } : { containers: 6, disks: 4 }
@@ -23,11 +23,21 @@ const within = 240_000
 
 describeHosts('random operations', () => {
   let world: World
+  let faults: Faults
   beforeAll(async () => {
     world = await World.make(await makeTenant())
+    faults = await openFaults(world)
     await open(world.hosts)
   })
-  afterAll(closeFurther)
+  // Before the stack starts the roles that it does not run now.
+  afterEach(async () => {
+    try {
+      await removeTenants()
+    } finally {
+      await faults.end()
+      await closeFurther()
+    }
+  })
 
   test(
     `match the model after ${operations}, seed ${seed}`,
@@ -37,9 +47,12 @@ describeHosts('random operations', () => {
       for (let round = 1; done < operations; round++) {
         const commands = draw(world, dice)
         if (commands.length === 0) continue
-        const words = `seed ${seed}, round ${round}: ${commands.map((command) => command.words).join('; ')}`
+        const fault = dice.chance(0.5) ? faults.draw(dice) : null
+        const all = commands.map((command) => command.words).join('; ')
+        const words = `seed ${seed}, round ${round}: ${all}; ${fault?.words ?? 'no fault'}`
+        console.log(words)
         try {
-          await carryOut(world, dice, commands)
+          await carryOut(world, commands, fault, dice.number(1_500))
           await compare(world)
         } catch (error) {
           throw new Error(words, { cause: error })
@@ -47,7 +60,7 @@ describeHosts('random operations', () => {
         done += commands.length
       }
     },
-    30 * 60_000,
+    (isLong ? 120 : 30) * 60_000,
   )
 })
 
@@ -63,11 +76,13 @@ function draw(world: World, dice: Dice): Command[] {
   return commands
 }
 
-/** Starts all commands, kills or freezes a role meanwhile, and waits until each has succeeded. */
-async function carryOut(world: World, dice: Dice, commands: Command[]): Promise<void> {
-  const victim = dice.chance(0.5) ? dice.one(victims(world)) : null
-  const fault = dice.chance(0.2) ? platform.freeze : platform.restartKilled
-  const afterMs = dice.number(1_500)
+/** Starts all commands, has a fault happen after so long, and waits until each has succeeded. */
+async function carryOut(
+  world: World,
+  commands: Command[],
+  fault: Fault | null,
+  afterMs: number,
+): Promise<void> {
   const { owner } = world.tenant
   const sent = await Promise.all(
     commands.map(async (command) => {
@@ -82,18 +97,20 @@ async function carryOut(world: World, dice: Dice, commands: Command[]): Promise<
       return { command, body: answer.body, operation: location ? new Operation(owner, location) : null }
     }),
   )
-  if (victim) {
+  if (fault) {
     await delay(afterMs)
-    await fault(victim)
+    await fault.happen()
   }
   for (const { command, body, operation } of sent) {
-    if (command.refused) continue
-    await operation?.success(within)
-    command.apply?.(body)
+    if (command.refused || !operation) continue
+    const { state, error } = await operation.end(within)
+    if (state === 'succeeded') command.apply?.(body)
+    else {
+      const { words, made } = command
+      console.log(`${words}: ${JSON.stringify({ state, error })}`)
+      expect({ words, state, error }).toMatchObject({ state: fault?.mayFail ? 'failed' : 'succeeded' })
+      expect({ words, error }).not.toMatchObject({ error: { code: 'internal' } })
+      if (made) await (await owner.begin('DELETE', made(body))).operation.success(within)
+    }
   }
 }
-
-const victims = ({ hosts }: World): RoleName[] => [
-  ...(['worker', 'api', 'temporal', 'mongodb'] as const),
-  ...hosts.map(({ roles }) => roles.host),
-]

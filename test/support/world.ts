@@ -46,6 +46,8 @@ export interface Command {
   body?: Json
   /** The request must be refused with this status, and changes nothing. */
   refused?: number
+  /** The path of what it makes, which stays as `error` if it fails. */
+  made?: (body: Json) => string
   /** Updates the model; called with the body of the acceptance. */
   apply?: (body: Json) => void
 }
@@ -132,6 +134,7 @@ export class World {
         start,
         nics: subnets.map((subnet_id) => ({ subnet_id })),
       },
+      made: ({ id }) => `/api/v1/containers/${String(id)}`,
       apply: ({ id }) => {
         const made = { slot, id: String(id), running: start, memory_mib: 16, subnets, disks: new Map() }
         this.containers.set(slot, made)
@@ -232,6 +235,7 @@ export class World {
       method: 'POST',
       path: '/api/v1/disks',
       body: { name: `${slot}-${newId().slice(-6)}`, size_gib: 1 },
+      made: ({ id }) => `/api/v1/disks/${String(id)}`,
       apply: ({ id }) => this.#addDisk(slot, String(id), 1, null),
     }
   }
@@ -277,7 +281,8 @@ export class World {
     return {
       ...command,
       uses: [...command.uses, slot],
-      apply: (body) => this.#addDisk(slot, String(body['new_disk_uuid'] ?? body['new_disk_id']), gib, mark),
+      made: (body) => `/api/v1/disks/${newDisk(body)}`,
+      apply: (body) => this.#addDisk(slot, newDisk(body), gib, mark),
     }
   }
 
@@ -327,6 +332,8 @@ export class World {
   /** The recorded NICs, from the last look. */
   readonly nicsOf = new Map<string, { id: string; subnet_id: string; ip_address: string }[]>()
 }
+
+const newDisk = (body: Json): string => String(body['new_disk_uuid'] ?? body['new_disk_id'])
 
 async function created(client: Client, path: string, body: Json): Promise<string> {
   const answer = await client.ask('POST', path, body)
