@@ -36,9 +36,9 @@ export interface DatabaseFacts {
   /** It runs without a port. */
   isolated: boolean
   /** Clients outside are led to it, or were until an operation ended in the middle. */
-  published?: boolean
-  /** Its data may have users of attached instances. Histories from before there were any do not say so. */
-  has_users?: boolean
+  published: boolean
+  /** Its data may have users of attached instances. */
+  has_users: boolean
 }
 
 /** What it was started with before; null: it did not run, or never did. */

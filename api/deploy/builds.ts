@@ -1,6 +1,5 @@
 import { z } from 'zod'
 import { acceptBuild, Build, type BuildDocument, buildOf, imageStates } from '../../models/deploy/builds.ts'
-import { holdersOf } from '../../models/deploy/image-copies.ts'
 import { logsQuery, sendLogs } from '../compute/observation/logs.ts'
 import { ConfigVars } from '../compute/instances.ts'
 import { byId, Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
@@ -81,7 +80,7 @@ const toView = (build: BuildDocument): View => ({
   digest: build.digest,
   size_bytes: build.size_bytes,
   image_state: build.image_state,
-  image_on: holdersOf(build),
+  image_on: build.image_on,
   requested_by: build.requested_by,
   created_at: time(build.created_at),
   updated_at: time(build.updated_at),

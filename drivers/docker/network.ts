@@ -101,11 +101,14 @@ export function* freeSubnets(pool: string, hostId: string, used: string[]): Gene
   }
 }
 
-/** Moves the host's containers of before from the default network. They keep running, with their published ports. */
+/**
+ * Moves the host's containers from the default network, where they are if `defaultBridge` was set when they started: no fence
+ * is around it now. They keep running, with their published ports.
+ */
 async function moveOver(docker: Docker, hostId: string, name: string): Promise<void> {
   const label = [`${labels.host}=${hostId}`]
-  const before = await docker.listContainers({ all: true, filters: { label, network: [defaultNetwork] } })
-  for (const { Id: Container } of before) {
+  const unfenced = await docker.listContainers({ all: true, filters: { label, network: [defaultNetwork] } })
+  for (const { Id: Container } of unfenced) {
     await unless([403], docker.getNetwork(name).connect({ Container })) // 403: it is on both
     await unless([404], docker.getNetwork(defaultNetwork).disconnect({ Container, Force: true }))
   }

@@ -11,7 +11,7 @@ import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { everyTenant, tenantScoped } from '../tenant-scope.ts'
 import { noteCut } from './log-gaps.ts'
-import { addToTotal, totalTurn } from './log-totals.ts'
+import { addToTotal, takeFromTotal, totalTurn } from './log-totals.ts'
 
 /** The archive of the output of one instance, or of one load balancer (log-owners.ts). */
 export interface LogArchiveDocument {
@@ -168,7 +168,7 @@ async function commit(
     created_at: new Date(),
   })
   await keepBlob(blob)
-  const total = await addToTotal(tenant_id, stored_bytes, () => sumOfPieces(tenant_id))
+  const total = await addToTotal(tenant_id, stored_bytes)
   if (total > most) await cut(tenant_id, total - most, blob.key)
   return true
 }
@@ -305,19 +305,11 @@ async function drop(pieces: LogPieceDocument[]): Promise<void> {
     await LogArchive.updateOne({ _id: id }, { $inc: { stored_bytes: -bytesOf(of) } }).setOptions(everyTenant)
   }
   for (const [tenant, of] of Map.groupBy(pieces, ({ tenant_id }) => tenant_id))
-    await addToTotal(tenant, -bytesOf(of), () => sumOfPieces(tenant))
+    await takeFromTotal(tenant, bytesOf(of))
 }
 
 const bytesOf = (pieces: Pick<LogPieceDocument, 'stored_bytes'>[]): number =>
   pieces.reduce((sum, { stored_bytes }) => sum + stored_bytes, 0)
-
-async function sumOfPieces(tenant_id: string): Promise<number> {
-  const [all] = await LogPiece.aggregate<{ bytes: number }>([
-    { $match: { tenant_id } },
-    { $group: { _id: null, bytes: { $sum: '$stored_bytes' } } },
-  ])
-  return all?.bytes ?? 0
-}
 
 const cutAtOnce = 20
 

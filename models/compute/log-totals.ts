@@ -1,6 +1,6 @@
 import mongoose, { Schema } from 'mongoose'
 import { schemaOptions } from '../schemas.ts'
-import { everyTenant, tenantScoped } from '../tenant-scope.ts'
+import { tenantScoped } from '../tenant-scope.ts'
 
 /**
  * The size of all archived output of a tenant. It changes in the transactions that add and remove pieces, so a killed
@@ -27,24 +27,17 @@ export const LogTotal = mongoose.model<LogTotalDocument>('LogTotal', schema)
 /** The turn of the transactions that change a tenant's total, so that they seldom conflict. */
 export const totalTurn = (tenantId: string): string => `output of ${tenantId}`
 
-/**
- * Changes a tenant's total, and returns it. Call in the transaction that adds or removes the pieces, after that. A tenant
- * without a total, from before there were totals, gets what `sum` returns: the sum of all pieces that are now there.
- */
-export async function addToTotal(
-  tenantId: string,
-  bytes: number,
-  sum: () => Promise<number>,
-): Promise<number> {
-  const changed = await LogTotal.findOneAndUpdate(
-    { _id: tenantId },
+/** Adds to a tenant's total, and returns it. Call in the transaction that adds the pieces. */
+export async function addToTotal(tenant_id: string, bytes: number): Promise<number> {
+  const { stored_bytes } = await LogTotal.findOneAndUpdate(
+    { _id: tenant_id, tenant_id },
     { $inc: { stored_bytes: bytes } },
-    { returnDocument: 'after' },
-  )
-    .setOptions(everyTenant)
-    .lean()
-  if (changed) return changed.stored_bytes
-  const stored_bytes = await sum()
-  await LogTotal.create({ _id: tenantId, tenant_id: tenantId, stored_bytes })
+    { upsert: true, returnDocument: 'after' },
+  ).lean()
   return stored_bytes
+}
+
+/** Call in the transaction that removes the pieces. The tenant may be gone, with its total. */
+export async function takeFromTotal(tenant_id: string, bytes: number): Promise<void> {
+  await LogTotal.updateOne({ _id: tenant_id, tenant_id }, { $inc: { stored_bytes: -bytes } })
 }

@@ -88,7 +88,6 @@ async function newExecution(
     target_id,
   }: { backup: BackupDocument | null; at: Date | null; target_id: string | null },
 ) {
-  // Schedules from before there were targets have no such field.
   const target = target_id ? await holdTarget(database.tenant_id, target_id) : null
   const { _id, name, deploy_server_id, type, applied } = database
   const { version, image, cpu_cores, memory_mib } = applied ?? database

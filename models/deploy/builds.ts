@@ -53,8 +53,8 @@ export interface BuildDocument extends ResourceDocument<StateOf<typeof buildStat
   size_bytes: number | null
   /** The image in the registry. `leaving`: it is to be removed; there may be none. */
   image_state: (typeof imageStates)[number]
-  /** The machines whose registries have the image. Not there: made before there were copies, so only w1 has it. */
-  image_on?: RegistryNode[]
+  /** The machines whose registries have the image. */
+  image_on: RegistryNode[]
   /** When a deployment last took the image. Its change keeps the image from being removed in the same moment. */
   last_taken_at: Date | null
 }

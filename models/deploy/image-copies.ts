@@ -11,16 +11,7 @@ import { otherRegistry, type RegistryNode, registryNodes } from './registries.ts
 type Server = Pick<DeployServerDocument, '_id' | 'tenant_id'>
 
 const kept = { image_state: 'kept' as const, digest: { $ne: null } }
-/** Builds from before there were copies do not say where their images are. */
-const isOn = (node: RegistryNode) =>
-  node === builder ? { $or: [{ image_on: node }, { image_on: { $exists: false } }] } : { image_on: node }
-
-/** The machines whose registries have the image of a build. */
-export const holdersOf = ({
-  image_on,
-  image_state,
-}: Pick<BuildDocument, 'image_on' | 'image_state'>): RegistryNode[] =>
-  image_on ?? (image_state === 'kept' ? [builder] : [])
+const onlyOn = (node: RegistryNode) => ({ image_on: node, $nor: [{ image_on: otherRegistry(node) }] })
 
 /** The images that one registry is to get from the other, the newest first. */
 export const imagesToCopy = ({ _id, tenant_id }: Server, to: RegistryNode): Promise<BuildDocument[]> =>
@@ -28,7 +19,7 @@ export const imagesToCopy = ({ _id, tenant_id }: Server, to: RegistryNode): Prom
     deploy_server_id: _id,
     tenant_id,
     ...kept,
-    $and: [isOn(otherRegistry(to)), { $nor: [isOn(to)] }],
+    ...onlyOn(otherRegistry(to)),
   })
     .sort({ created_at: -1 })
     .lean()
@@ -55,16 +46,16 @@ export async function noteImagesOn(
     deploy_server_id: _id,
     image_state: { $in: ['kept', 'leaving'] as const },
   }
-  const unsaid = { ...its, image_on: { $exists: false } }
-  await Build.updateMany(unsaid, { $set: { image_on: [builder] } })
   await Build.updateMany(its, { $addToSet: { image_on: node } })
 }
 
 /** A registry was lost with its machine: images that only it had are gone. Idempotent. */
 export async function noteRegistryLost(deploy_server_id: string, node: RegistryNode): Promise<void> {
   const there = { deploy_server_id, image_state: { $in: ['kept', 'leaving'] as const } }
-  const lost = { ...there, $and: [isOn(node), { $nor: [isOn(otherRegistry(node))] }] }
-  await Build.updateMany(lost, { $set: { image_state: 'gone', image_on: [] } }).setOptions(everyTenant)
+  await Build.updateMany(
+    { ...there, ...onlyOn(node) },
+    { $set: { image_state: 'gone', image_on: [] } },
+  ).setOptions(everyTenant)
   await Build.updateMany(there, { $pull: { image_on: node } }).setOptions(everyTenant)
 }
 
@@ -74,7 +65,7 @@ export async function registryFor(
   built: NonNullable<DeploymentDocument['built']>,
 ): Promise<RegistryNode> {
   const build = await Build.findOne({ _id: built.build_id, tenant_id }).lean()
-  const holders = build ? holdersOf(build) : []
+  const holders = build?.image_on ?? []
   const answers = (node: RegistryNode): boolean =>
     nodes.some(({ name, registered, lost_at }) => name === node && registered && lost_at === null)
   return registryNodes.find((node) => holders.includes(node) && answers(node)) ?? builder

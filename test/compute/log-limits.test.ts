@@ -63,17 +63,15 @@ describe('a tenant’s archive', () => {
     expect(await totalOf(tenant)).toBe(used)
   })
 
-  test('of before there were totals is counted once', async () => {
+  test('is counted from its first piece to its last, first pieces in parallel', async () => {
     const tenant = await limited(1)
-    const { id, send } = sender(tenant)
-    for (const _ of [1, 2]) await send()
-    await LogTotal.deleteOne({ tenant_id: tenant })
-    await send()
+    const senders = [sender(tenant), sender(tenant), sender(tenant)]
+    await Promise.all(senders.map(({ send }) => send()))
     expect(await totalOf(tenant)).toBe(await sumOf(tenant))
-    expect(await piecesOf(id)).toHaveLength(3)
-    await LogTotal.deleteOne({ tenant_id: tenant })
-    await removeArchive(id)
+    expect(await piecesOf(senders[0]?.id ?? '')).toHaveLength(1)
+    for (const { id } of senders) await removeArchive(id)
     expect(await totalOf(tenant)).toBe(0)
+    expect(await sumOf(tenant)).toBe(0)
   })
 
   test('of a container that writes without end stays at the limit, and its answer says what is missing', async () => {
