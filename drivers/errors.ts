@@ -1,5 +1,3 @@
-import type { DocumentStage } from './documents.ts'
-
 /**
  * An engine failure. `code` is stable: it becomes the operation's problem `code`. A permanent failure repeats at every
  * retry. The message is for the tenant and contains no details of the host.
@@ -85,18 +83,6 @@ export class PortNotAllowed extends EngineError {
   constructor(port: number) {
     super(`The host does not publish the port ${port}: it is outside its range, or reserved`)
     this.port = port
-  }
-}
-
-/** A machine wrote the disk, so the host's kernel must not mount it. */
-export class DiskNotMountable extends EngineError {
-  override readonly name = 'DiskNotMountable'
-  readonly code = 'disk_written_by_machine'
-  readonly permanent = true
-  readonly disk: string
-  constructor(disk: string) {
-    super('A machine wrote the disk, so no container can have it')
-    this.disk = disk
   }
 }
 
@@ -305,64 +291,6 @@ export class SubnetNotOnHost extends EngineError {
   }
 }
 
-export class DiskNotFound extends EngineError {
-  override readonly name = 'DiskNotFound'
-  readonly code = 'disk_not_found'
-  readonly permanent = true
-  readonly id: string
-  constructor(id: string, cause?: unknown) {
-    super('The disk is not on its host', { cause })
-    this.id = id
-  }
-}
-
-export class SnapshotNotFound extends EngineError {
-  override readonly name = 'SnapshotNotFound'
-  readonly code = 'snapshot_not_found'
-  readonly permanent = true
-  readonly snapshot: string
-  constructor(snapshot: string, cause?: unknown) {
-    super(`The disk has no snapshot ${snapshot}`, { cause })
-    this.snapshot = snapshot
-  }
-}
-
-/** The call needs a disk that is not in use. */
-export class DiskAttached extends EngineError {
-  override readonly name = 'DiskAttached'
-  readonly code = 'disk_attached'
-  readonly permanent = true
-  readonly id: string
-  constructor(id: string, cause?: unknown) {
-    super('The disk is attached to an instance', { cause })
-    this.id = id
-  }
-}
-
-/** Another host is reading the disk, so it must not change. */
-export class DiskMigrating extends EngineError {
-  override readonly name = 'DiskMigrating'
-  readonly code = 'disk_migrating'
-  readonly permanent = true
-  readonly id: string
-  constructor(id: string, cause?: unknown) {
-    super('The disk is migrating', { cause })
-    this.id = id
-  }
-}
-
-/** A process of the instance has an open file or its working directory on the disk. */
-export class DiskInUse extends EngineError {
-  override readonly name = 'DiskInUse'
-  readonly code = 'disk_in_use'
-  readonly permanent = true
-  readonly mountPath: string
-  constructor(mountPath: string, cause?: unknown) {
-    super(`The instance still has files open below ${mountPath}`, { cause })
-    this.mountPath = mountPath
-  }
-}
-
 /**
  * The host cannot guarantee the space: all its disks, filled to their sizes, would not fit with the new one. Also
  * thrown for a machine's memory, and for an image.
@@ -445,62 +373,4 @@ export class EmbedderUnavailable extends EngineError {
   override readonly name = 'EmbedderUnavailable'
   readonly code = 'embedder_unavailable'
   readonly permanent = false
-}
-
-export type DocumentFault =
-  | 'empty'
-  | 'wrong_type'
-  | 'not_utf8'
-  | 'encrypted'
-  | 'broken'
-  | 'too_large'
-  | 'too_deep'
-
-/** The document of a tenant cannot be read, or is more than is taken. The message says what is the matter with it. */
-export class DocumentRefused extends EngineError {
-  override readonly name = 'DocumentRefused'
-  readonly code = 'document_refused'
-  readonly permanent = true
-  readonly stage: DocumentStage
-  readonly fault: DocumentFault
-  constructor(fault: DocumentFault, why: string, more: { stage?: DocumentStage; cause?: unknown } = {}) {
-    super(why, { cause: more.cause })
-    this.fault = fault
-    this.stage = more.stage ?? 'extracting'
-  }
-}
-
-export type ExtractionBound = 'cpu' | 'time' | 'memory'
-
-/** Reading a document takes more time or memory than it may, and would do so again. */
-export class ExtractionExceeded extends EngineError {
-  override readonly name = 'ExtractionExceeded'
-  readonly code = 'extraction_exceeded'
-  readonly permanent = true
-  readonly stage: DocumentStage
-  readonly bound: ExtractionBound
-  /** `most`: in ms, or MiB. */
-  constructor(bound: ExtractionBound, most: number, stage: DocumentStage) {
-    super(
-      {
-        cpu: `Reading the document takes more than ${most / 1000} s of processor time`,
-        time: `Reading the document takes longer than ${most / 1000} s`,
-        memory: `Reading the document takes more than ${most} MiB of memory`,
-      }[bound],
-    )
-    this.bound = bound
-    this.stage = stage
-  }
-}
-
-/** The process that was reading a document was killed from outside, or could not begin: another attempt may succeed. */
-export class ExtractionEnded extends EngineError {
-  override readonly name = 'ExtractionEnded'
-  readonly code = 'extraction_ended'
-  readonly permanent = false
-  readonly stage: DocumentStage
-  constructor(stage: DocumentStage, cause?: unknown) {
-    super('The program that reads documents ended before it was done', { cause })
-    this.stage = stage
-  }
 }

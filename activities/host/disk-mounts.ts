@@ -1,13 +1,7 @@
 import type { BindMount } from '../../drivers/containers.ts'
 import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
-import {
-  DiskInUse,
-  DiskMigrating,
-  DiskNotFound,
-  DiskNotMountable,
-  EngineUnavailable,
-  InstanceNotRunning,
-} from '../../drivers/errors.ts'
+import { EngineUnavailable, InstanceNotRunning } from '../../drivers/errors.ts'
+import { DiskInUse, DiskMigrating, DiskNotFound, DiskNotMountable } from '../../drivers/disk-errors.ts'
 import { type InstanceEngine, isMachine } from '../../drivers/instances.ts'
 import type { MachineAttachments, MachineDisk, MachineLifecycle } from '../../drivers/machines.ts'
 import type { WantedDisk } from '../../lib/host-protocol.ts'

@@ -1,6 +1,6 @@
 import { cancellationSignal } from '@temporalio/activity'
 import type { Disks, DiskSpec, DiskTransfers } from '../../drivers/disks.ts'
-import { DiskAttached } from '../../drivers/errors.ts'
+import { DiskAttached } from '../../drivers/disk-errors.ts'
 import type { InstanceEngine } from '../../drivers/instances.ts'
 import type { DiskTransfer, WantedDisk } from '../../lib/host-protocol.ts'
 import type { HostedDisks } from './disk-mounts.ts'

@@ -1,5 +1,5 @@
 import { activityInfo, ApplicationFailure } from '@temporalio/activity'
-import { ExtractionEnded } from '../../drivers/errors.ts'
+import { ExtractionEnded } from '../../drivers/document-errors.ts'
 import { BlobMissing } from '../../lib/blob-store.ts'
 import { ModelFailed } from '../../models/retrieval/embeddings.ts'
 import { type ErrorCode, StoreError } from '../../models/retrieval/store-rules.ts'

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { DocumentChunk, Tokenizer } from '../documents.ts'
-import { DocumentRefused } from '../errors.ts'
+import { DocumentRefused } from '../document-errors.ts'
 import { cuts, type Piece, type Pieces, span } from './pieces.ts'
 import { mostCharacters, partsOf } from './split.ts'
 

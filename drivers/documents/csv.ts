@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { CsvError, parse } from 'csv-parse'
-import { DocumentRefused } from '../errors.ts'
+import { DocumentRefused } from '../document-errors.ts'
 import { cuts, type Piece } from './pieces.ts'
 import { checkHasNoNull, checkIsText, newlines, notUtf8In } from './text.ts'
 

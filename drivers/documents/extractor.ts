@@ -12,7 +12,12 @@ import type {
   ExtractionRequest,
 } from '../documents.ts'
 import { makeQueue } from '../../lib/queue.ts'
-import { DocumentRefused, type ExtractionBound, ExtractionEnded, ExtractionExceeded } from '../errors.ts'
+import {
+  DocumentRefused,
+  type ExtractionBound,
+  ExtractionEnded,
+  ExtractionExceeded,
+} from '../document-errors.ts'
 import { Clock } from './clock.ts'
 import { type Order, over, type Report } from './protocol.ts'
 

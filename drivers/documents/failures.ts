@@ -1,4 +1,4 @@
-import { DocumentRefused } from '../errors.ts'
+import { DocumentRefused } from '../document-errors.ts'
 import type { Piece, Pieces } from './pieces.ts'
 
 // What a parser throws that does not know what is the matter with the document. It would do so at each attempt.

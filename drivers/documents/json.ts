@@ -1,4 +1,4 @@
-import { DocumentRefused } from '../errors.ts'
+import { DocumentRefused } from '../document-errors.ts'
 import { cuts, type Piece } from './pieces.ts'
 import { decodeText } from './text.ts'
 

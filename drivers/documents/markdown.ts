@@ -1,5 +1,5 @@
 import { lexer, type Token, type Tokens } from 'marked'
-import { DocumentRefused } from '../errors.ts'
+import { DocumentRefused } from '../document-errors.ts'
 import { Outline, type Piece } from './pieces.ts'
 import { decodeText, linesOf, newlines } from './text.ts'
 

@@ -1,5 +1,5 @@
 import { getDocumentProxy } from 'unpdf'
-import { DocumentRefused } from '../errors.ts'
+import { DocumentRefused } from '../document-errors.ts'
 import type { Piece } from './pieces.ts'
 import { type Item, linesOf, type Segment, segmentsOf } from './pdf-lines.ts'
 import { withoutRunningLines } from './pdf-margins.ts'

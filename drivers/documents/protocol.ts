@@ -5,7 +5,7 @@ import type {
   ExtractionBounds,
   TokenizerModule,
 } from '../documents.ts'
-import type { DocumentFault } from '../errors.ts'
+import type { DocumentFault } from '../document-errors.ts'
 
 // What a worker and the process that reads a document say to each other. The document goes through the input.
 

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import { DocumentRefused } from '../errors.ts'
+import { DocumentRefused } from '../document-errors.ts'
 import { Outline, type Piece } from './pieces.ts'
 
 // What all types of text have in common, and plain text.

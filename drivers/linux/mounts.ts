@@ -1,5 +1,6 @@
 import { readdir, readFile, readlink } from 'node:fs/promises'
-import { DiskInUse, EngineRefused, HostNotEquipped, InstanceNotFound } from '../errors.ts'
+import { EngineRefused, HostNotEquipped, InstanceNotFound } from '../errors.ts'
+import { DiskInUse } from '../disk-errors.ts'
 import { processIds, run, stderrOf, until } from '../system/programs.ts'
 
 // Loop devices and their mounted file systems, on the host and in containers' mount namespaces.

@@ -1,7 +1,8 @@
 import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { basename } from 'node:path'
 import type { AttachedTo } from '../disks.ts'
-import { DiskAttached, DiskInUse, EngineUnavailable, HostNotEquipped } from '../errors.ts'
+import { EngineUnavailable, HostNotEquipped } from '../errors.ts'
+import { DiskAttached, DiskInUse } from '../disk-errors.ts'
 import { thaw } from '../linux/freezing.ts'
 import {
   freeLoop,

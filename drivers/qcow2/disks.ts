@@ -2,14 +2,8 @@ import { mkdir, readdir, rename, rm, statfs } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { makeNamedQueues } from '../../lib/queue.ts'
 import type { Disks, DiskTraces, DiskTransfers, FoundDisk, FoundSnapshot, Space, Watching } from '../disks.ts'
-import {
-  DiskAttached,
-  DiskMigrating,
-  DiskNotFound,
-  EngineRefused,
-  HostDiskFull,
-  SnapshotNotFound,
-} from '../errors.ts'
+import { EngineRefused, HostDiskFull } from '../errors.ts'
+import { DiskAttached, DiskMigrating, DiskNotFound, SnapshotNotFound } from '../disk-errors.ts'
 import { whileFrozen } from '../linux/freezing.ts'
 import { loopsBelow, mountsOf } from '../linux/mounts.ts'
 import { giveFile } from '../system/confinement.ts'

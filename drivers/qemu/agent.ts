@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
-import { DiskInUse, EngineRefused, EngineUnavailable } from '../errors.ts'
+import { EngineRefused, EngineUnavailable } from '../errors.ts'
+import { DiskInUse } from '../disk-errors.ts'
 import {
   type AgentLine,
   AgentMessage,

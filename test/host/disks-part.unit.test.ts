@@ -1,7 +1,7 @@
 import { expect, jest, test } from '@jest/globals'
 import { makeHostedDisks } from '../../activities/host/disk-mounts.ts'
 import type { Disks, DiskTransfers } from '../../drivers/disks.ts'
-import { DiskNotMountable } from '../../drivers/errors.ts'
+import { DiskNotMountable } from '../../drivers/disk-errors.ts'
 import type { FoundInstance } from '../../drivers/instances.ts'
 import type { WantedDisk } from '../../lib/host-protocol.ts'
 import { makeLogger } from '../../lib/log.ts'

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globa
 import { Clock } from '../../../drivers/documents/clock.ts'
 import { readable } from '../../../drivers/documents/failures.ts'
 import type { Piece } from '../../../drivers/documents/pieces.ts'
-import { DocumentRefused } from '../../../drivers/errors.ts'
+import { DocumentRefused } from '../../../drivers/document-errors.ts'
 import { listOf } from '../../support/documents/extracted.ts'
 
 // What the extractor is made of, where no document shows it.
