@@ -63,6 +63,7 @@ test.each([
   ],
   ['names of config vars', { config_vars: { 'NOT-A-NAME': 'x' } }],
   ['50 tags at most', { tags: Object.fromEntries(Array.from({ length: 51 }, (_, i) => [`t${i}`, 'x'])) }],
+  ['5 s between two health checks', { health_check: { command: ['true'], interval_sec: 4 } }],
   ['at least 0.1 cpu cores', { cpu_cores: 0.01 }],
   ['hundredths of a core', { cpu_cores: 0.123 }],
   ['room for files', { disk_gib: 0 }],

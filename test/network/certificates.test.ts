@@ -73,6 +73,15 @@ describe('a certificate', () => {
   })
 })
 
+test('certificates and trusted authorities are limited for each tenant', async () => {
+  const small = uploadsOf(await makeTenant({ max_certificates: 1 }), authority)
+  const exceeded = { status: 409, body: { code: 'quota_exceeded', limit: 'max_certificates', allowed: 1 } }
+  await small.uploaded()
+  expect(await small.upload(['more.example'])).toMatchObject(exceeded)
+  expect(await small.trust(authority.cert)).toMatchObject({ status: 201 })
+  expect(await small.trust(authority.cert)).toMatchObject(exceeded)
+})
+
 describe('a CA trust', () => {
   test('is one or more authorities, and nothing else', async () => {
     const { cert } = await authority.issue(['a.example'])
