@@ -1,5 +1,6 @@
 import { z } from 'zod'
-import { Operation, type OperationDocument, operationStates, requestCancel } from '../models/operations.ts'
+import { Operation, type OperationDocument, operationStates } from '../models/operations.ts'
+import { requestCancel } from '../models/operation-cancels.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { operationEnds } from '../models/operation-watch.ts'
 import type { DatabaseImages } from '../models/deploy/engines/index.ts'

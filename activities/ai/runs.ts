@@ -5,7 +5,7 @@ import { runWorkflowId } from '../../lib/operation-workflows.ts'
 import { mapAtOnce } from '../../lib/queue.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
 import { lookAtCanary } from '../../models/ai/canary-looks.ts'
-import { lookAtRow, settleNode, skipNodes, specOfRun } from '../../models/ai/run-nodes.ts'
+import { lookAtRow, settleNode, skipNodes, specOfRun } from '../../models/ai/run-node-ends.ts'
 import {
   beginRun,
   endRun,

@@ -4,7 +4,7 @@ import { type FoundInstance, type InstanceEngine, isMachine } from '../../driver
 import { isProcessOf } from '../../drivers/linux/cgroups.ts'
 import type { MachineAttachments, MachineLifecycle, MachineNic } from '../../drivers/machines.ts'
 import type { AttachedNic, NetworkDriver, NicSpec } from '../../drivers/networks.ts'
-import type { HostNetworks, RestoredNic } from '../../lib/host-protocol.ts'
+import type { HostNetworks, RestoredNic } from '../../lib/network-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
 import { makeNamedQueues, makeQueue, mapAtOnce } from '../../lib/queue.ts'
 

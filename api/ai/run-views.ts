@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { type AiRunNodeDocument, runNodeStates } from '../../models/ai/run-node-records.ts'
 import { modelUsageOf, nodeUsageOf } from '../../models/ai/run-models.ts'
-import { nodesOf } from '../../models/ai/run-nodes.ts'
+import { nodesOf } from '../../models/ai/run-node-ends.ts'
 import { readValue, type StoredValue } from '../../models/ai/run-values.ts'
 import { type AiRunDocument, type RunSummary, runStates, runTriggers } from '../../models/ai/runs.ts'
 import { type ModelUsage, noModelUsage } from '../../models/llm/node-usage.ts'

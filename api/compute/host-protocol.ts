@@ -3,7 +3,6 @@ import {
   CodecKeys,
   Enrolled,
   Enrolment,
-  HostNetworks,
   HostReport,
   HostSamples,
   LogPiece,
@@ -13,6 +12,7 @@ import {
   ReportAnswer,
   SignOfLife,
 } from '../../lib/host-protocol.ts'
+import { HostNetworks } from '../../lib/network-protocol.ts'
 import { NotFound, Unauthenticated } from '../../lib/problem.ts'
 import { RegistryLoginOnHost } from '../../lib/registry-login.ts'
 import { enrolHost } from '../../models/compute/hosts.ts'

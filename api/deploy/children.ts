@@ -1,6 +1,6 @@
 import { StateConflict } from '../../lib/problem.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
-import { requestCancel } from '../../models/operations.ts'
+import { requestCancel } from '../../models/operation-cancels.ts'
 import { mine } from '../../models/resources.ts'
 
 // What the operations on all things below a deploy server share.

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { PeerHost, SubnetSpec } from '../../drivers/networks.ts'
-import type { HostNetworks } from '../../lib/host-protocol.ts'
+import type { HostNetworks } from '../../lib/network-protocol.ts'
 import { Host } from '../compute/hosts.ts'
 import { hostsOf, Reservation } from '../compute/reservations.ts'
 import { everyTenant } from '../tenant-scope.ts'

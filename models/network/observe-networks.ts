@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { ObservedPath, RestoredNic } from '../../lib/host-protocol.ts'
+import { ObservedPath, RestoredNic } from '../../lib/network-protocol.ts'
 import { noteOnce } from '../activity.ts'
 import { findInstances } from '../compute/instance-kinds.ts'
 import { observer, type Observer } from '../compute/observer.ts'

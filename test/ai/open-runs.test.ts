@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { AiWorkflow } from '../../models/ai/ai-workflows.ts'
 import { AiRunNode } from '../../models/ai/run-node-records.ts'
-import { settleNode, skipNodes } from '../../models/ai/run-nodes.ts'
+import { settleNode, skipNodes } from '../../models/ai/run-node-ends.ts'
 import { removeOldRuns } from '../../models/ai/run-removal.ts'
 import type { RunnerDocument } from '../../models/ai/runners.ts'
 import { AiRun, endRun } from '../../models/ai/runs.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals'
 import { makeNetworks } from '../../activities/host/networks.ts'
 import type { NetworkDriver, NicSpec, SubnetSpec } from '../../drivers/networks.ts'
-import type { HostNetworks } from '../../lib/host-protocol.ts'
+import type { HostNetworks } from '../../lib/network-protocol.ts'
 import { makeLogger } from '../../lib/log.ts'
 
 // The order of work on a host's networks. test/network/ has the networks themselves.

@@ -7,7 +7,6 @@ import {
   WantedDisk,
   Enrolled,
   type Enrolment,
-  HostNetworks,
   type HostReport,
   type HostSamples,
   type LogPiece,
@@ -17,6 +16,7 @@ import {
   ReportAnswer,
   type SignOfLife,
 } from '../../lib/host-protocol.ts'
+import { HostNetworks } from '../../lib/network-protocol.ts'
 import {
   type BuildLogPart,
   BuildOnHost,
