@@ -206,7 +206,7 @@ export async function acceptVerb<D extends ResourceDocument, Verb extends string
           { $set: set },
           { returnDocument: 'before', timestamps: false },
         )
-        .lean()
+        .lean<D>()
     let before = await take({ operation_id: null, status: { $in: from } })
     if (!before) {
       const cutOff = await supersede(resource, tenantId, id, verb)
@@ -218,12 +218,12 @@ export async function acceptVerb<D extends ResourceDocument, Verb extends string
       before.status = status
     }
     if (request.for_tenant) needUnmanaged(resource.title, before)
-    if (verb === 'delete') await resource.mayDelete(before as D)
+    if (verb === 'delete') await resource.mayDelete(before)
     operation.resource_name = before.name
     operation.before = { ...pick(before, Object.keys(request.set ?? {})), status: before.status }
     await Operation.create([operation])
     afterCommit(() => accepted(operation))
-    return { document: { ...before, ...set } as ResourceDocument as D, operation }
+    return { document: { ...before, ...set }, operation }
   }, tenantId)
 }
 

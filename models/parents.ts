@@ -25,8 +25,8 @@ export async function lockParent<D extends ResourceDocument & ParentDocument>(
   const open = { status: { $nin: [states.during('delete'), 'error'] } }
   const parent = await model
     .findOneAndUpdate({ ...its, ...open }, { $inc: { turns: 1 } }, { timestamps: false })
-    .lean()
-  if (parent) return parent as ResourceDocument as D
+    .lean<D>()
+  if (parent) return parent
   const closed = await model.findOne(its).lean()
   if (!closed) throw new NotFound(title)
   throw new StateConflict(`use the ${title}`, closed.status)

@@ -81,9 +81,9 @@ export async function mine<D extends ResourceDocument>(
   { tenant_id }: { tenant_id: string },
   _id: string,
 ): Promise<D> {
-  const document = await model.findOne({ _id, tenant_id }).lean()
+  const document = await model.findOne({ _id, tenant_id }).lean<D>()
   if (!document) throw new NotFound(title)
-  return document as ResourceDocument as D
+  return document
 }
 
 /** As `mine`, in half the time, and never part of a transaction: for what only shows it. */
