@@ -34,7 +34,7 @@ export function makeImagePolicy({
   }
 }
 
-/** An engine takes these for the id of an image that it has, of whomever. */
+/** An engine takes these for the id of an image that it has, of any tenant. */
 const isLocalId = (reference: string): boolean => /^(sha256:.*|[0-9a-f]{12}|[0-9a-f]{64})$/i.test(reference)
 
 /** Engines take both names for Docker Hub. */

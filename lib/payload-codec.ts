@@ -19,8 +19,8 @@ export interface CodecKeys {
 
 /**
  * Encrypts all payloads in Temporal's histories: its database and UI show no tenant data without the key. Each payload
- * is bound to its workflow, and decodes in no other. Throws PayloadRefused for any payload that is not ours: whoever
- * reaches Temporal without the key can give no workflow and no activity an input.
+ * is bound to its workflow, and decodes in no other. Throws PayloadRefused for any payload that is not ours: an
+ * attacker who reaches Temporal without the key can give no workflow and no activity an input.
  *
  * The SDK does not pass search attributes, headers and its own markers through codecs. Temporal's server adds two words of
  * its own, which are let through: they say nothing that who reaches Temporal could not bring about by a cancel.

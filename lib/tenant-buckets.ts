@@ -57,7 +57,7 @@ export async function openTenantBucket(
     forcePathStyle: path_style,
     credentials: { accessKeyId: access_key_id, secretAccessKey: secret_access_key },
     requestHandler: handlerOf(outbound, withinMs),
-    // Whoever asks decides whether to wait.
+    // The caller decides whether to wait.
     maxAttempts: 1,
     // Other servers do not know the newer checksums.
     requestChecksumCalculation: 'WHEN_REQUIRED',

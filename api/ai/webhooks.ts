@@ -21,7 +21,7 @@ export const aiWebhooks = [
     method: 'POST',
     path: `${path}/{id}/webhook/rotate`,
     permission: 'workflows:update',
-    summary: 'Make a new secret for the webhooks to an AI workflow; shown only once',
+    summary: 'Rotate the secret of the webhooks to an AI workflow; it is shown only once',
     params: byId,
     body: z
       .strictObject({

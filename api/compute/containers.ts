@@ -94,7 +94,7 @@ const shown = {
   ...shownAs(containerKind),
   plural: 'containers' as const,
   staysBehind: 'files outside its disks are lost',
-  console: { words: 'A terminal in a running container', command: ['/bin/sh'] },
+  console: { words: 'Open a terminal in a running container', command: ['/bin/sh'] },
   stored: { ports: 'bindings' },
   view: ContainerView,
   toView,

@@ -57,7 +57,7 @@ export const toMachineView = (machine: MachineDocument) => ({
 
 /** The serial console, which several clients can watch in parallel; with a command, a terminal in the machine. */
 export const serialConsole = (title: string) => ({
-  words: `The serial console of a running ${title}, or a terminal that runs a command`,
+  words: `Open the serial console of a running ${title}, or a terminal that runs a command`,
   command: [],
 })
 

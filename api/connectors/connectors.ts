@@ -107,7 +107,7 @@ export const connectors = [
     method: 'POST',
     path: `${path}/{id}/check`,
     permission: 'connectors:update',
-    summary: 'Ask the provider whether it accepts the credential; `status` says what came of it',
+    summary: 'Ask the provider whether it accepts the credential; `status` tells the result',
     params: byId,
     responses: { 200: ConnectorView },
     handle: async ({ caller, params }) => toView(await checkConnector(await connectorOf(caller, params.id))),

@@ -86,7 +86,7 @@ export const backups = [
     method: 'POST',
     path,
     permission: 'deploy_servers:manage',
-    summary: 'Have a database backed up at the times of a cron expression',
+    summary: 'Schedule backups of a database by a cron expression',
     params: byDatabase,
     body: z.strictObject({
       ...fields,

@@ -297,7 +297,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       path: `${path}/{db}/restore`,
       permission: 'deploy_servers:manage',
       summary:
-        'Put a backup, or what there was at a moment, in the place of a database’s data. The former volume is kept',
+        'Restore a database from a backup, or to a moment; the former volume is kept',
       params: byDatabase,
       body: z.union([
         z.strictObject({ execution_id: Id.describe('The backup') }),
@@ -315,7 +315,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       path: `${path}/{db}/upgrade`,
       permission: 'deploy_servers:manage',
       summary:
-        'Bring a running database to a newer major version by a backup; no client reaches it meanwhile. The former volume is kept',
+        'Upgrade a running database to a newer major version; no client reaches it meanwhile',
       params: byDatabase,
       body: z.strictObject({ version: z.string().max(32).describe('One of `major_upgrades`') }),
       responses: { 202: DatabaseView },
@@ -356,7 +356,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
 const summaries = {
   start: 'Start a stopped database',
   stop: 'Stop a database. It keeps its volumes and its address',
-  publish: 'Have clients outside of the deploy server reach a running database by TLS',
-  unpublish: 'Have no client outside of the deploy server reach a database any more',
+  publish: 'Let clients outside the deploy server reach a running database by TLS',
+  unpublish: 'Close a database to clients outside the deploy server',
   restart: 'Restart a database, which applies its present settings; it goes back if it does not answer',
 }

@@ -170,7 +170,7 @@ export function makeEventSubscriptions({ outbound }: OperationsContext) {
       method: 'POST',
       path: `${path}/{subscription}/rotate-secret`,
       permission: 'webhooks:update',
-      summary: 'Make a new secret; the former one signs as well for a day',
+      summary: 'Rotate the secret; the former one signs as well for a day',
       params: bySubscription,
       responses: { 200: SubscriptionWithSecret },
       handle: async ({ caller, params: { id, subscription } }) =>

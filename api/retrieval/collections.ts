@@ -137,7 +137,7 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
     method: 'POST',
     path,
     permission: 'rag:create',
-    summary: 'Make a collection of documents that are searched together',
+    summary: 'Create a collection of documents that are searched together',
     body: z.strictObject({
       name: CollectionName.describe('Unique in the tenant'),
       embedder: Embedder.optional(),

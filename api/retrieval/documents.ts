@@ -234,7 +234,7 @@ export const makeRagDocuments = ({ apiUrl }: OperationsContext) => [
     method: 'POST',
     path: `${path}/{docId}/retry`,
     permission: 'rag:create',
-    summary: 'Go on with an upload that failed or was cancelled, at the stage where it stopped',
+    summary: 'Retry an upload that failed or was cancelled, from the stage where it stopped',
     params: byDocument,
     responses: { 202: DocumentView },
     handle: ({ caller, params: { name, docId } }) =>

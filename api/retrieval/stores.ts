@@ -133,7 +133,7 @@ export const ragStores = [
     method: 'POST',
     path: '/api/v1/rag/enable',
     permission: 'rag:create',
-    summary: 'Make the tenant’s store in a subnet, or get the one that exists',
+    summary: 'Create the tenant’s store in a subnet, or get the one that exists',
     body: z.strictObject({
       subnet_id: Id.describe('The tenant’s instances in its VPC reach the store'),
       engine: z
@@ -203,7 +203,7 @@ export const ragStores = [
     method: 'PUT',
     path: '/api/v1/rag/snapshots',
     permission: 'rag:update',
-    summary: 'Say when snapshots of the store’s disk are taken, and how many are kept',
+    summary: 'Set when snapshots of the store’s disk are taken, and how many are kept',
     body: z.strictObject({
       frequency: timingFields.frequency.nullable().describe('A cron expression of five fields; null: none'),
       timezone: timingFields.timezone.default('UTC'),

@@ -78,8 +78,8 @@ export async function findApiClient(tenant_id: string, _id: string): Promise<Api
 }
 
 /**
- * Throws GrantDenied if the caller lacks a former or new scope, also to prolong the client; NotFound, NameTaken. Whoever
- * may delete it or revoke its tokens needs no scope for that: it only takes away.
+ * Throws GrantDenied if the caller lacks a former or new scope, also to prolong the client; NotFound, NameTaken. A
+ * caller who may delete it or revoke its tokens needs no scope for that: it only takes away.
  */
 export function changeApiClient(
   by: Grantor,

@@ -55,7 +55,8 @@ describe.each(operations.map((operation) => ({ name: nameOf(operation), ...opera
     })
 
     test('describes itself and its parameters', () => {
-      expect(operation.summary).not.toBe('')
+      // It begins with a verb, as a command does: Create, Get, List.
+      expect(operation.summary).toMatch(/^(?!An? |The |This )[A-Z][a-z]+[ ,]/)
       const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name)
       expect(Object.keys((params as { shape?: object } | undefined)?.shape ?? {})).toEqual(names)
     })

@@ -126,7 +126,7 @@ export async function openDoor(
 
 /**
  * Whether a request is to the runner's own part of the internal API. Ids and names have no dots and no escapes there, so no
- * path leads out of it, whoever reads it.
+ * path leads out of it, by whatever parser.
  */
 function ownPath(runnerId: string): (request: IncomingMessage) => boolean {
   const path = new RegExp(`^/internal/v1/runners/${runnerId}(/[A-Za-z0-9_-]+)+(\\?[A-Za-z0-9_=&-]*)?$`)

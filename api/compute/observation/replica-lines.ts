@@ -82,7 +82,7 @@ async function present(
 async function ask(replicas: Replicas, name: string, query: LogsQuery): Promise<Readable> {
   try {
     const answer = await replicas.ask(name, query)
-    answer.on('error', () => {}) // whoever reads it gets the error
+    answer.on('error', () => {}) // its reader gets the error
     return answer
   } catch (error) {
     if (error instanceof NotFound) return Readable.from([])
