@@ -105,10 +105,11 @@ function describe(operation: Operation, operationId: string, schemas: Json): Jso
       ? [bytes.media_type]
       : ['application/json', ...media_types]
   const open = typeof permission === 'object' && permission.for === 'anybody'
-  const example = operationId in examples ? { example: examples[operationId] } : {}
+  const known = operation.example ?? examples[operationId]
+  const example = known === undefined ? {} : { example: known }
   return {
     operationId,
-    tags: [areaOf(path)],
+    tags: [operation.area ?? areaOf(path)],
     summary,
     description:
       typeof permission === 'string'

@@ -145,6 +145,10 @@ export interface Declaration<
   params?: P | undefined
   query?: Q | undefined
   body?: B | undefined
+  /** A body for the document and its reference, unless `api/document/examples.ts` has one. */
+  example?: B extends z.ZodType ? z.input<B> : undefined
+  /** Its area of the document, unless `api/document/areas.ts` has the path. */
+  area?: string
   responses: S
   /** The body is a form, as OAuth requires; unknown fields are ignored. */
   form?: true
@@ -212,6 +216,10 @@ export function operation<
 >(declaration: Declaration<A, P, Q, B, S>): Operation {
   return declaration
 }
+
+/** Operations of one area of the document. */
+export const inArea = (area: string, operations: Operation[]): Operation[] =>
+  operations.map((one) => ({ ...one, area }))
 
 /** The status of an answer. Only an operation that declares two has a choice. */
 export const statusOf = ({ responses }: Operation, answer: unknown) => {

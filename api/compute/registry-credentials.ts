@@ -9,7 +9,7 @@ import {
 } from '../../models/compute/registry-credentials.ts'
 import { byId, Id, PlainText, Timestamp, time } from '../fields.ts'
 import { list } from '../list.ts'
-import { operation } from '../operation.ts'
+import { inArea, operation } from '../operation.ts'
 
 // A tenant's logins at registries, by which hosts pull its private images.
 
@@ -54,7 +54,7 @@ const toView = (credential: RegistryCredentialDocument): z.output<typeof Registr
 
 const path = '/api/v1/registry-credentials'
 
-export const registryCredentials = [
+export const registryCredentials = inArea('Containers', [
   list({
     path,
     permission: 'registry_credentials:read',
@@ -81,6 +81,7 @@ export const registryCredentials = [
         .max(8192)
         .describe('The password, or a token that may pull. It is not shown again'),
     }),
+    example: { registry: 'registry.example.com', username: 'shop', password: 'a-token-that-may-pull' },
     responses: { 200: RegistryCredentialView, 201: RegistryCredentialView },
     handle: async ({ caller, body }) => {
       const { credential, isNew } = await keepRegistryCredential(caller.tenant_id, body)
@@ -108,4 +109,4 @@ export const registryCredentials = [
     responses: { 204: null },
     handle: async ({ caller, params }) => deleteRegistryCredential(caller.tenant_id, params.id),
   }),
-]
+])

@@ -296,8 +296,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'POST',
       path: `${path}/{db}/restore`,
       permission: 'deploy_servers:manage',
-      summary:
-        'Restore a database from a backup, or to a moment; the former volume is kept',
+      summary: 'Restore a database from a backup, or to a moment; the former volume is kept',
       params: byDatabase,
       body: z.union([
         z.strictObject({ execution_id: Id.describe('The backup') }),
@@ -314,8 +313,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'POST',
       path: `${path}/{db}/upgrade`,
       permission: 'deploy_servers:manage',
-      summary:
-        'Upgrade a running database to a newer major version; no client reaches it meanwhile',
+      summary: 'Upgrade a running database to a newer major version; no client reaches it meanwhile',
       params: byDatabase,
       body: z.strictObject({ version: z.string().max(32).describe('One of `major_upgrades`') }),
       responses: { 202: DatabaseView },

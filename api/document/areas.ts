@@ -32,7 +32,7 @@ export const areas: Area[] = [
     name: 'Containers',
     description:
       'Containers on shared kernels: they start in a second. Also the logins at registries of private images.',
-    paths: ['/containers', '/registry-credentials'],
+    paths: ['/containers'],
   },
   {
     name: 'MicroVMs',

@@ -2,8 +2,8 @@ import { deployExamples } from './examples-deploy.ts'
 import { otherExamples } from './examples-other.ts'
 import { authority, id, time } from './example-values.ts'
 
-// A body for each operation that takes one, by the operation's id: what the reference prefills. Each is accepted as it
-// is, where the ids are those of things that exist. A test validates them.
+// A body for each operation that takes one and has no `example` of its own, by the operation's id: what the reference
+// prefills. Each is accepted as it is, where the ids are those of things that exist. A test validates them.
 
 const password = 'correct horse battery staple'
 const limits = { max_cpu_cores: 16, max_ram_gib: 64 }
@@ -64,11 +64,6 @@ const compute = {
     memory_mib: 64,
     ports: [{ container_port: 8080 }],
     tags: { env: 'prod' },
-  },
-  createRegistryCredential: {
-    registry: 'registry.example.com',
-    username: 'shop',
-    password: 'a-token-that-may-pull',
   },
   updateContainer: { memory_mib: 128, tags: { env: 'prod', team: 'blue' } },
   stopContainer: instance.stop,
