@@ -68,10 +68,10 @@ test('the server’s keys are readable by this user alone', () => {
     expect([file, statSync(join(state, file)).mode & 0o777]).toEqual([file, 0o600])
 })
 
-test('the host role gets neither the address of MongoDB nor the master key', async () => {
+test('the host role gets neither the address of MongoDB or Temporal nor a key of the platform', async () => {
   const environment = readFileSync(`/proc/${await pidOf('host')}/environ`, 'utf8')
   expect(environment).toContain('KEELSON_DOCKER_HOST=')
-  expect(environment).not.toMatch(/MONGODB|MASTER_KEY/)
+  expect(environment).not.toMatch(/MONGODB|TEMPORAL_(ADDRESS|TLS|API)|MASTER_KEY|CODEC_KEY/)
 })
 
 test('a second server on the same state folder is refused, and the first keeps running', async () => {
