@@ -92,7 +92,7 @@ const isAway = (error: unknown): boolean =>
   error instanceof ActivityFailure &&
   (error.cause instanceof TimeoutFailure ||
     isFailure(error.cause, 'engine_unavailable') ||
-    (isFailure(error.cause, 'platform_unavailable') && patched('a copy waits for the API')))
+    isFailure(error.cause, 'platform_unavailable'))
 
 /** Has the registry run from which the workers pull the image of a deployment. */
 export async function ensureRegistry(deployServerId: string, deploymentId: string): Promise<void> {
