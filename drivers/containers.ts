@@ -177,7 +177,10 @@ export interface EngineDescription {
  * Containers of one host. All calls are idempotent by the container's id. No call touches a container without this
  * host's labels.
  */
-export interface ContainerEngine {
+export type ContainerEngine = ContainerLifecycle & ContainerInside
+
+/** Whether and how they run. */
+export interface ContainerLifecycle {
   /**
    * Makes the image present and returns its digest. Asks the registry only if the host does not have the image, or has it
    * by somebody's login. Throws ImageNotFound, ImageAccessDenied, ImageTooLarge, HostDiskFull, EngineUnavailable.
@@ -204,8 +207,6 @@ export interface ContainerEngine {
   list(): Promise<FoundContainer[]>
   /** The ids of all, also of those of which only the network is left. Gives up as `find` does. */
   ids(signal?: AbortSignal): Promise<string[]>
-  /** Usage of those of the given containers that still run. Reads it from the kernel, not from the engine. */
-  sample(containers: FoundContainer[]): Promise<ContainerSample[]>
   /**
    * Waits until the container has ended, or kills it after `graceSec`. It stays ended, even if the engine restarts.
    * Succeeds if nothing runs. An aborted call stops waiting; the container still ends.
@@ -224,6 +225,17 @@ export interface ContainerEngine {
    * once. Succeeds if the container is gone or has another engine id than `engineId`.
    */
   remove(id: string, options?: { engineId?: string | undefined; discard?: boolean }): Promise<void>
+  /**
+   * Calls back with the id at each change of one of this host's containers, until aborted. Calls back with null at
+   * each connection to the engine, because earlier changes may have been missed.
+   */
+  watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
+}
+
+/** What goes on in them. */
+export interface ContainerInside {
+  /** Usage of those of the given containers that still run. Reads it from the kernel, not from the engine. */
+  sample(containers: FoundContainer[]): Promise<ContainerSample[]>
   /** Runs a command in a running container. Throws InstanceNotFound, InstanceNotRunning. */
   exec(id: string, command: string[], size: TerminalSize): Promise<Terminal>
   /**
@@ -233,9 +245,4 @@ export interface ContainerEngine {
   pipe(id: string, command: string[]): Promise<Duplex>
   /** Throws InstanceNotFound. */
   logs(id: string, options: LogOptions): AsyncIterable<LogEntry>
-  /**
-   * Calls back with the id at each change of one of this host's containers, until aborted. Calls back with null at
-   * each connection to the engine, because earlier changes may have been missed.
-   */
-  watch(onChange: (id: string | null) => void, signal: AbortSignal): Promise<void>
 }

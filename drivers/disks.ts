@@ -69,7 +69,10 @@ export interface Watching {
  * call. Calls for one disk run one after another; two processes must not share a folder. All calls can also throw
  * HostNotEquipped and EngineUnavailable.
  */
-export interface Disks {
+export type Disks = DiskImages & DiskAttachments
+
+/** What is on the host. */
+export interface DiskImages {
   /** Makes and formats the disk; an existing disk stays unchanged. Throws HostDiskFull, SnapshotNotFound. */
   create(spec: DiskSpec, watching?: Watching): Promise<FoundDisk>
   find(id: string): Promise<FoundDisk | null>
@@ -82,6 +85,22 @@ export interface Disks {
   resize(id: string, sizeGib: number): Promise<FoundDisk>
   /** Removes the disk and its snapshots. Succeeds if there is no disk. Throws DiskAttached, DiskMigrating. */
   remove(id: string): Promise<void>
+  /**
+   * Keeps the disk's present content under a name; writers wait for some milliseconds. Succeeds if the name exists.
+   * Throws DiskNotFound, DiskMigrating, HostDiskFull.
+   */
+  snapshot(id: string, name: string): Promise<FoundSnapshot>
+  /** Succeeds if there is no such snapshot. */
+  removeSnapshot(id: string, name: string): Promise<void>
+  /**
+   * `used_bytes` is what disks and snapshots use; `promised_bytes` is free space that existing disks may still claim,
+   * so it must not be allocated again.
+   */
+  space(): Promise<Space>
+}
+
+/** Who has a disk. */
+export interface DiskAttachments {
   /**
    * Mounts the disk on the host and, with `to`, in a running container. `host_path` is the folder with its files, for
    * a bind mount in a container that is not created yet; it exists only while the disk is attached. A restarted
@@ -102,18 +121,6 @@ export interface Disks {
    * is still attached.
    */
   detach(id: string): Promise<void>
-  /**
-   * Keeps the disk's present content under a name; writers wait for some milliseconds. Succeeds if the name exists.
-   * Throws DiskNotFound, DiskMigrating, HostDiskFull.
-   */
-  snapshot(id: string, name: string): Promise<FoundSnapshot>
-  /** Succeeds if there is no such snapshot. */
-  removeSnapshot(id: string, name: string): Promise<void>
-  /**
-   * `used_bytes` is what disks and snapshots use; `promised_bytes` is free space that existing disks may still claim,
-   * so it must not be allocated again.
-   */
-  space(): Promise<Space>
 }
 
 /** Where another host reads a disk. The key is a secret: it gives read access to the disk. */
