@@ -7,6 +7,7 @@ import { readSettings } from '../../../config.ts'
 import { makeHostPorts } from '../../../drivers/system/host-ports.ts'
 import { newId } from '../../../lib/ids.ts'
 import { image } from '../../support/base-images.ts'
+import { confinementOf } from '../../support/confinement.ts'
 import {
   docker,
   onEngine,
@@ -28,6 +29,10 @@ const engine = makeDockerEngine({
   io: disk === null ? null : { disk, bytes: 16 * 1024 ** 2, operations: 500 },
 })
 afterAll(removeTestContainers)
+
+// linux/capability.h: what Docker gives by default, and what the platform takes from that.
+const engineDefaults = new Set([0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31])
+const dropped = new Set([13, 27, 29, 31]) // NET_RAW, MKNOD, AUDIT_WRITE, SETFCAP
 
 const output = async (id: string, script: string): Promise<string> => {
   const [container] = await onEngine(id)
@@ -56,6 +61,16 @@ test('a container opens so many files, starts so many processes and writes no co
   const { HostConfig } = await docker.getContainer(container?.Id ?? '').inspect()
   expect(HostConfig.PidsLimit).toBe(1024)
   expect(Number((await output(spec.id, bomb)).split(/\s+/).at(-1) || 0)).toBeLessThanOrEqual(1024)
+})
+
+test('root in a container may open no raw socket, makes no device and gains no capability', async () => {
+  const spec = shell('sleep 600')
+  const { pid } = await engine.run(spec, {}, newId())
+  const { capabilities, most_capabilities, no_new_privileges, filtered } = await confinementOf(pid)
+  expect(capabilities).toEqual([...engineDefaults].filter((one) => !dropped.has(one)))
+  expect(most_capabilities).toEqual(capabilities)
+  expect({ no_new_privileges, filtered }).toEqual({ no_new_privileges: true, filtered: true })
+  expect(await output(spec.id, 'mknod /tmp/null c 1 3 2>/dev/null || echo none')).toBe('none')
 })
 
 test('a container has a share of the engine’s disk', async () => {
