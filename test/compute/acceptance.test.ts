@@ -1,7 +1,7 @@
 import { beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { acceptanceOf, type By } from '../../models/acceptance.ts'
-import { acceptContainer } from '../../models/compute/containers.ts'
+import { acceptContainer, acceptContainerUpdate } from '../../models/compute/containers.ts'
 import { acceptResume, acceptSuspend } from '../../models/compute/machines.ts'
 import { acceptMicrovm, microvmKind } from '../../models/compute/microvms.ts'
 import { Host } from '../../models/compute/hosts.ts'
@@ -45,6 +45,8 @@ test('a container without an HTTP request runs, uses quota, keeps its name and l
   await expect(acceptContainer(by, container('accepted'))).rejects.toMatchObject({ code: 'name_taken' })
   const large = container('large', { memory_mib: 2048 })
   await expect(acceptContainer(by, large)).rejects.toMatchObject({ code: 'quota_exceeded' })
+  const endless = acceptContainerUpdate(by, id, { command: ['x'.repeat(1024 ** 2)] })
+  await expect(endless).rejects.toMatchObject({ code: 'too_large' }) // the API's fields have smaller bounds
   const stop = acceptanceOf('container', 'stop')
   const asked = { id, input: { grace_sec: 0 } }
   await expect(stop(by, asked)).rejects.toMatchObject({ code: 'operation_in_progress' })

@@ -48,6 +48,7 @@ test('the tests have planted a secret of each kind', () => {
     /^kls_/,
     /^kcs_/,
     /^klb_/,
+    /^kli_/,
     /^klp_/,
     /^ey.*\..*\./,
     /^[A-Z2-7]{32}$/,
@@ -140,6 +141,12 @@ async function useIdentity(): Promise<void> {
   const machine = await makeMachine(tenant.owner, ['containers:read'])
   await ask('GET', '/api/v1/containers', { token: await tokenOf(machine) })
   await tenant.owner.ask('POST', `/api/v1/api-clients/${machine.id}/rotate`)
+
+  const invited = `${newId()}@example.com`
+  await tenant.owner.ask('POST', '/api/v1/users', { email: invited, roles: ['viewer'] })
+  const invitation = { token: await mailedToken(invited), password }
+  const accepted = await ask('POST', '/api/v1/auth/accept-invitation', { body: invitation })
+  expect(accepted).toMatchObject({ status: 204 })
 
   await ask('POST', '/api/v1/auth/password-reset', { body: { email } })
   const token = await mailedToken(email)
