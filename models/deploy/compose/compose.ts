@@ -8,6 +8,7 @@ import { interpolate, type Lookup, variablesIn } from './variables.ts'
 // A compose file: parsed, then rendered with the values of its variables. Pure functions.
 
 const atMost = { services: 20, volumes: 20, configs: 20, networks: 5 } as const
+const variablesAtMost = 500
 
 export interface ComposeFile {
   text: ParsedText
@@ -24,7 +25,10 @@ export function readCompose(source: string): ComposeFile {
   if (value === null || typeof value !== 'object' || Array.isArray(value))
     throw refusal(text, [{ path: [], message: 'must be a compose file, with `services`' }])
   const { services } = value as { services?: object }
-  return { text, variables: variablesIn(value), names: Object.keys(services ?? {}) }
+  const variables = variablesIn(value)
+  if (variables.length > variablesAtMost)
+    throw refusal(text, [{ path: [], message: `has more than ${variablesAtMost} variables` }])
+  return { text, variables, names: Object.keys(services ?? {}) }
 }
 
 /** Renders a compose file. Throws InvalidInput with the line of each fault. */

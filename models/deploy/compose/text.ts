@@ -17,6 +17,11 @@ import { type InputError, InvalidInput } from '../../../lib/problem.ts'
 /** A longer text is refused. */
 export const composeAtMost = 256 * 1024
 const deepest = 32
+/**
+ * Keys, values and the marks and spaces between them. The parser compares each key of a mapping with all before it, so its
+ * time grows with the square. The templates have 450 at most.
+ */
+const tokensAtMost = 5_000
 /** The document, and the scalar at the bottom. */
 const aroundEach = 2
 /** Aliases may multiply: the parser counts what they stand for. */
@@ -37,6 +42,9 @@ export interface ParsedText {
   lineOf(path: Path): number
 }
 
+/** Each has a line, which is looked for in the text. */
+const faultsShown = 100
+
 const pointer = '/docker_compose'
 const errorAt = (line: number, message: string): InputError => ({
   pointer,
@@ -44,13 +52,15 @@ const errorAt = (line: number, message: string): InputError => ({
   message: `line ${line}: ${message}`,
 })
 
-/** The refusal of a text, which names the line of each fault. */
+/** The refusal of a text, which names the line of each fault, of the first 100. */
 export const refusal = (text: ParsedText, faults: Fault[]): InvalidInput =>
   new InvalidInput(
     422,
-    faults.map(({ path, message }) =>
-      errorAt(text.lineOf(path), path.length ? `${path.join('.')}: ${message}` : message),
-    ),
+    faults
+      .slice(0, faultsShown)
+      .map(({ path, message }) =>
+        errorAt(text.lineOf(path), path.length ? `${path.join('.')}: ${message}` : message),
+      ),
   )
 
 /** Parses a text. Throws InvalidInput. */
@@ -79,12 +89,17 @@ function compose(text: string, lines: LineCounter): Document {
   return document
 }
 
-/** Stops at the depth: what the parser takes for deep texts grows with its square, and the composer recurses. */
+/** Stops at the limits: what the parser takes for deep texts grows with its square, and the composer recurses. */
 function tokensOf(text: string, lines: LineCounter): CST.Token[] {
   const parser = new Parser(lines.addNewLine)
   const tokens: CST.Token[] = []
   lines.addNewLine(0)
+  let count = 0
   for (const lexeme of new Lexer().lex(text)) {
+    if (++count > tokensAtMost)
+      throw new InvalidInput(422, [
+        errorAt(lines.lineStarts.length, `has more than ${tokensAtMost} keys, values and marks`),
+      ])
     tokens.push(...parser.next(lexeme))
     if (parser.stack.length > deepest + aroundEach)
       throw new InvalidInput(422, [errorAt(lines.lineStarts.length, `nests more than ${deepest} deep`)])

@@ -5,6 +5,9 @@ import type { Fault, Path } from './text.ts'
 
 export type Lookup = (name: string) => string | undefined
 
+/** A variable within the default of a variable, and so on. */
+const deepest = 32
+
 const start = /\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(:?[-?+])?)/g
 
 class BadVariable extends Error {}
@@ -55,33 +58,56 @@ function operated(name: string, operator: string, rest: string, lookup: Lookup):
   throw new BadVariable(`${name} has no value: ${rest || 'it must be given in envs'}`)
 }
 
-/** The index of the brace that closes the one before `from`. */
+const brace = /\$\{|\}/g
+
+/** The index of the brace that closes the one before `from`. Whatever is within is read again, so its depth is limited. */
 function closing(text: string, from: number): number {
   let depth = 1
-  for (let at = from; at < text.length; at++) {
-    if (text.startsWith('${', at)) depth++
-    if (text[at] === '}' && --depth === 0) return at
+  brace.lastIndex = from
+  for (let found = brace.exec(text); found; found = brace.exec(text)) {
+    depth += found[0] === '}' ? -1 : 1
+    if (depth > deepest) throw new BadVariable(`has variables within each other more than ${deepest} deep`)
+    if (depth === 0) return found.index
   }
   throw new BadVariable('has a variable whose `}` is missing')
 }
 
-/** Replaces the variables in all texts of a value; keys stay as they are. Adds to `faults` what cannot be replaced. */
-export function interpolate(value: unknown, lookup: Lookup, faults: Fault[], path: Path = []): unknown {
-  if (typeof value === 'string') {
-    try {
-      return replace(value, lookup)
-    } catch (error) {
-      if (!(error instanceof BadVariable)) throw error
-      faults.push({ path, message: error.message })
-      return value
-    }
+/** A text with its variables replaced, or why they cannot be. */
+function replacedText(text: string, lookup: Lookup): { value: string; fault?: string } {
+  try {
+    return { value: replace(text, lookup) }
+  } catch (error) {
+    if (!(error instanceof BadVariable)) throw error
+    return { value: text, fault: error.message }
   }
-  if (Array.isArray(value))
-    return value.map((item, index) => interpolate(item, lookup, faults, [...path, index]))
-  if (value === null || typeof value !== 'object') return value
-  return Object.fromEntries(
-    Object.entries(value).map(([key, item]) => [key, interpolate(item, lookup, faults, [...path, key])]),
-  )
+}
+
+/** Replaces the variables in all texts of a value; keys stay as they are. Adds to `faults` what cannot be replaced. */
+export function interpolate(value: unknown, lookup: Lookup, faults: Fault[]): unknown {
+  // What aliases stand for is there many times, and is replaced once.
+  const texts = new Map<string, ReturnType<typeof replacedText>>()
+  const objects = new Map<object, unknown>()
+  const inText = (text: string, path: Path): string => {
+    const done = texts.get(text) ?? replacedText(text, lookup)
+    texts.set(text, done)
+    if (done.fault) faults.push({ path, message: done.fault })
+    return done.value
+  }
+  const inAll = (within: unknown, path: Path): unknown => {
+    if (typeof within === 'string') return inText(within, path)
+    if (within === null || typeof within !== 'object') return within
+    if (!objects.has(within))
+      objects.set(
+        within,
+        Array.isArray(within)
+          ? within.map((item, index) => inAll(item, [...path, index]))
+          : Object.fromEntries(
+              Object.entries(within).map(([key, item]) => [key, inAll(item, [...path, key])]),
+            ),
+      )
+    return objects.get(within)
+  }
+  return inAll(value, [])
 }
 
 /** The names of all variables of a value, also of those that have a default. */

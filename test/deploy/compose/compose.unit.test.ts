@@ -23,6 +23,8 @@ function refusedAs(text: string): InputError[] {
 const withKeys = (...lines: string[]): string =>
   ['services:', '  web:', '    image: demo:v1', ...lines.map((line) => `    ${line}`), ''].join('\n')
 
+const numbers = (count: number): number[] => Array.from({ length: count }, (_, index) => index)
+
 test('a compose file says what its containers are made from', () => {
   const plan = render(
     `
@@ -217,7 +219,25 @@ describe('a text is refused within its limits', () => {
     ['of 5 MB', `x-a: "${'a'.repeat(5 * 1024 ** 2)}"`, 'is larger than 256 KiB'],
     ['that nests deeply in brackets', `x-a: ${'['.repeat(200_000)}`, 'nests more than 32 deep'],
     ['that nests deeply in lines', `x-a:\n  ${'- '.repeat(100_000)}a`, 'nests more than 32 deep'],
+    ['of very many keys', `x-a: {${numbers(20_000).join()}}`, 'has more than 5000 keys, values and marks'],
+    [
+      'of very many lines',
+      `${withKeys()}${'\n'.repeat(200_000)}`,
+      'has more than 5000 keys, values and marks',
+    ],
     ['whose aliases multiply', bomb(), 'its aliases stand for too much'],
+    [
+      'with variables deeply within each other',
+      `x-a: "${'${A:-'.repeat(30_000)}${'}'.repeat(30_000)}"`,
+      'has variables within each other more than 32 deep',
+    ],
+    [
+      'with very many variables',
+      `x-a: "${numbers(501)
+        .map((n) => `$A${n}`)
+        .join('')}"`,
+      'has more than 500 variables',
+    ],
     ['that is no YAML', 'services: [', 'is not YAML'],
     ['with a key twice', 'services: {}\nservices: {}', 'is not YAML'],
     ['of two documents', `${withKeys()}---\n${withKeys()}`, 'must be one YAML document'],
@@ -226,6 +246,32 @@ describe('a text is refused within its limits', () => {
     ['without a container', 'services: {}', 'has no container'],
   ])('%s', (_, text, words) => {
     expect(refusedAs(text)[0]?.message).toContain(words)
+  })
+
+  test('with the first 100 of its faults', () => {
+    const errors = refusedAs(
+      withKeys(
+        `volumes: [${numbers(300)
+          .map((n) => `/:/data${n}`)
+          .join()}]`,
+      ),
+    )
+    expect(errors).toHaveLength(100)
+  })
+
+  test('with the line of each variable that has no value', () => {
+    const errors = refusedAs(withKeys('command: ["$NONE"]', 'entrypoint: ["$NONE"]'))
+    expect(errors.map(({ line }) => line)).toEqual([4, 5])
+  })
+
+  test('whose aliases repeat a large text: its variables are replaced once', () => {
+    const deep = `${'${A:-'.repeat(30)}${'x'.repeat(200_000)}${'}'.repeat(30)}`
+    const text = `x-a: &a "${deep}"\nx-b: [${numbers(90)
+      .map(() => `*a`)
+      .join()}]\n${withKeys()}`
+    let lookups = 0
+    renderCompose(readCompose(text), () => void lookups++)
+    expect(lookups).toBe(30)
   })
 
   test('with too many containers', () => {
