@@ -359,7 +359,11 @@ export async function endOperation(id: string, ending: Ending): Promise<Operatio
     await model.updateOne(mine, {
       $set: { status_reason: error?.detail ?? error?.title ?? null, ...settled, operation_id: null },
     })
-    await comesToRest?.({ _id: operation.resource_id, tenant_id: operation.tenant_id })
+    await comesToRest?.({
+      _id: operation.resource_id,
+      tenant_id: operation.tenant_id,
+      ended: ending.state,
+    })
     await noteEnd(operation, ending)
     return operation
   })

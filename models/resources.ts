@@ -42,7 +42,11 @@ export interface Resource<D extends ResourceDocument = ResourceDocument, Verb ex
   /** What its operations tell its activity feed, if it has one. */
   feed: readonly FeedEvent[]
   /** Runs in the transaction that ends an operation on the resource, if other records must be settled with it. */
-  comesToRest?: (resource: { _id: string; tenant_id: string }) => Promise<void>
+  comesToRest?: (resource: {
+    _id: string
+    tenant_id: string
+    ended: 'succeeded' | 'failed' | 'cancelled'
+  }) => Promise<void>
   /** Throws a 409 while another record needs this one. Runs in the transaction that accepts the deletion. */
   mayDelete(this: void, document: D): Promise<void>
 }

@@ -1,7 +1,7 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import { newId } from '../../lib/ids.ts'
 import { transaction } from '../../models/database.ts'
-import { findBackupExecution } from '../../models/deploy/backup-executions.ts'
+import { BackupExecution, findBackupExecution } from '../../models/deploy/backup-executions.ts'
 import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
 import { placeTogether } from '../../models/deploy/places.ts'
@@ -60,6 +60,12 @@ export const makeRefillActivities = () => ({
     const starts = applied.starts + 1
     const isolated = { runs: true, isolated: true, applied: { ...applied, starts } }
     await Database.updateOne({ _id: id }, { $set: isolated }).setOptions(everyTenant)
+  },
+
+  /** Has the platform read a backup back, which says and tells that it is damaged. */
+  async lookAtBackup(execution_id: string): Promise<void> {
+    const now = { look_at: new Date() }
+    await BackupExecution.updateOne({ _id: execution_id }, { $set: now }).setOptions(everyTenant)
   },
 
   async endRefill(id: string): Promise<void> {

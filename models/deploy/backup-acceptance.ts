@@ -218,7 +218,7 @@ accepts(backupExecutionResource, {
 })
 
 /** What the end of a backup tells. It runs in the transaction that ends its operation. */
-backupExecutionResource.comesToRest = async ({ _id, tenant_id }) => {
+backupExecutionResource.comesToRest = async ({ _id, tenant_id, ended }) => {
   const execution = await BackupExecution.findOne({ _id, tenant_id }).lean()
   if (!execution) return
   const { deploy_server_id, database_name, database_id, status, status_reason, name } = execution
@@ -232,6 +232,13 @@ backupExecutionResource.comesToRest = async ({ _id, tenant_id }) => {
       data,
     })
   const hasEnded = execution.ended_at !== null
+  if (status === 'succeeded' && ended === 'failed')
+    await tellEvent({
+      ...about,
+      kind: 'backup.not_verified',
+      message: `The backup ${name} of ${database_name} could not be read back: ${status_reason ?? ''}`,
+      data,
+    })
   await BackupExecution.updateOne(
     { _id, tenant_id },
     { $set: { ended_at: execution.ended_at ?? new Date() } },

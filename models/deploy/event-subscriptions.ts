@@ -29,6 +29,7 @@ export const eventKinds = [
   'backup.failed',
   'backup.missed',
   'backup.damaged',
+  'backup.not_verified',
   'archive.paused',
   'archive.damaged',
 ] as const

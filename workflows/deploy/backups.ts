@@ -27,7 +27,8 @@ async function takeRoom(id: string): Promise<ReadingPlace> {
   }
 }
 
-const typeOf = (error: unknown): string | null | undefined =>
+/** The code of the fault of an activity. */
+export const typeOf = (error: unknown): string | null | undefined =>
   error instanceof ActivityFailure && error.cause instanceof ApplicationFailure ? error.cause.type : null
 
 /** Restores the copy into a scratch engine and compares it; reads it in full where that cannot be. */

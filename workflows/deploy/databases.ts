@@ -6,7 +6,7 @@ import { isFailure } from '../carry-out.ts'
 import { durable, type Work } from '../durable.ts'
 import { someTries, takeAway, unlessCancelled } from './attachments.ts'
 import { on } from '../hosts.ts'
-import { copying } from './backups.ts'
+import { copying, typeOf } from './backups.ts'
 import { apply, balance, keepVolumes } from './deployments.ts'
 import { listen } from './domains.ts'
 
@@ -136,7 +136,13 @@ async function refill(
   await platform.beginRefill(id, executionId, as)
   const { at, deploy_server_id } = await platform.databaseFacts(id)
   progress(as.at ? 'recovering the moment in a new volume' : 'restoring the backup into a new volume')
-  if (at) await on(at.host_id, copying).refillOnHost(deploy_server_id, executionId, id)
+  if (!at) return
+  try {
+    await on(at.host_id, copying).refillOnHost(deploy_server_id, executionId, id)
+  } catch (error) {
+    if (typeOf(error) === 'backup_damaged') await platform.lookAtBackup(executionId)
+    throw error
+  }
 }
 
 /** Has it run again as it did before. */
