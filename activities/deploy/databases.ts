@@ -21,6 +21,8 @@ import {
 } from '../../models/deploy/published-databases.ts'
 import { placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
 
+export type { BeginsWith } from '../../models/deploy/databases.ts'
+
 /** What a workflow knows of a database. */
 export interface DatabaseFacts {
   deploy_server_id: string
@@ -110,11 +112,12 @@ export const makeDatabaseActivities = () => ({
   },
 
   /**
-   * It has answered: its volumes have something to lose. Paths and clients outside are led to where it is now; returns how
-   * these are.
+   * It has answered: its volumes have something to lose, and it begins no more. Paths and clients outside are led to where
+   * it is now; returns how these are.
    */
   async noteAnswered(id: string): Promise<Routed | null> {
-    await Database.updateOne({ _id: id }, { $set: { has_data: true } }).setOptions(everyTenant)
+    const answered = { has_data: true, begins_with: null }
+    await Database.updateOne({ _id: id }, { $set: answered }).setOptions(everyTenant)
     const database = await theDatabase(id)
     if (database.has_users) await leadPathsTo(database)
     const balanced = await leadClients(id)

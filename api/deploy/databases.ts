@@ -3,6 +3,7 @@ import { begin, type By } from '../../models/acceptance.ts'
 import {
   acceptDatabase,
   acceptDatabaseDeletion,
+  acceptDatabaseStart,
   acceptRestore,
   acceptUpgrade,
   changeDatabase,
@@ -344,7 +345,11 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         responses: { 202: DatabaseView },
         handle: async ({ caller, params: { id, db } }) => {
           await databaseOf(caller, id, db)
-          return viewOfAccepted(await begin(byOf(caller), databaseResource, db, verb))
+          const by = byOf(caller)
+          const starts = verb === 'start' || verb === 'restart'
+          return viewOfAccepted(
+            await (starts ? acceptDatabaseStart(by, db, verb) : begin(by, databaseResource, db, verb)),
+          )
         },
       }),
     ),

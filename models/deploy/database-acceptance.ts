@@ -93,9 +93,11 @@ export const acceptDatabase = (
     const memory = asked.memory_mib ?? memory_mib.usual
     needMemory(type, memory)
     const its = { _id: id, tenant_id, deploy_server_id: deployServerId, type }
+    const begins_with =
+      execution_id === undefined ? null : { execution_id, ...(at && { at: at.toISOString() }) }
     const accepted = await create(by, databaseResource, {
       id,
-      input: execution_id === undefined ? {} : { execution_id, ...(at && { at: at.toISOString() }) },
+      input: begins_with ?? {},
       fields: {
         name,
         tags,
@@ -112,6 +114,7 @@ export const acceptDatabase = (
         runs: false,
         applied: null,
         has_data: kept !== null,
+        begins_with,
         refill: null,
         isolated: false,
         former_volumes: kept?.former_volumes ?? [],
@@ -186,6 +189,20 @@ export const acceptDatabaseDeletion = (
   })
 
 /**
+ * Starts a database, or restarts one. If its creation from a backup failed, it begins with the backup again. Throws as
+ * `begin`.
+ */
+export const acceptDatabaseStart = (
+  by: By,
+  id: string,
+  verb: 'start' | 'restart',
+): Promise<Accepted<DatabaseDocument>> =>
+  transaction(async () => {
+    const { begins_with } = await mine(databaseResource, by, id)
+    return begin(by, databaseResource, id, verb, { input: begins_with ?? {} })
+  }, id)
+
+/**
  * Has a backup, or what there was at a moment, take the place of a database's data. Throws as `begin`, NotFound, InvalidInput for a backup that it does not
  * take, and StateConflict for one that is damaged or not whole.
  */
@@ -239,7 +256,13 @@ export async function forgetFormerVolume(
   if (!modifiedCount) throw new NotFound('former volume')
 }
 
-accepts(databaseResource, { verbs: { delete: acceptDatabaseDeletion } })
+accepts(databaseResource, {
+  verbs: {
+    delete: acceptDatabaseDeletion,
+    start: (by, id) => acceptDatabaseStart(by, id, 'start'),
+    restart: (by, id) => acceptDatabaseStart(by, id, 'restart'),
+  },
+})
 
 const refused = (pointer: string, message: string) => new InvalidInput(422, [{ pointer, message }])
 

@@ -59,6 +59,12 @@ export interface Refill {
   memory_mib: number
 }
 
+/** The backup with which a database begins, and the moment to which it is brought then. Absent: that of the backup. */
+export interface BeginsWith {
+  execution_id: string
+  at?: string
+}
+
 /** A volume with the data that a database had before a restore or an upgrade. It is kept until it is deleted. */
 export interface FormerVolume {
   storage_id: string
@@ -85,6 +91,8 @@ export interface DatabaseDocument extends ResourceDocument<StateOf<typeof databa
   applied: (DatabaseSettings & { mounts: { id: string; mount_path: string }[]; starts: number }) | null
   /** It has answered once, so its volumes have something to lose. */
   has_data: boolean
+  /** Until it has answered: a start after a failed creation begins with it, too. Null: it begins empty. */
+  begins_with: BeginsWith | null
   refill: Refill | null
   /** Its engine runs without a port, so that no client changes what is copied. */
   isolated: boolean
@@ -118,6 +126,7 @@ const schema = resourceSchema<DatabaseDocument>(
     runs: { type: Boolean, default: false },
     applied: { type: Mixed, default: null },
     has_data: { type: Boolean, default: false },
+    begins_with: { type: Mixed, default: null },
     refill: { type: Mixed, default: null },
     isolated: { type: Boolean, default: false },
     former_volumes: { type: [Mixed], default: [] },

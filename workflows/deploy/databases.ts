@@ -1,6 +1,11 @@
 import { patched, proxyLocalActivities } from '@temporalio/workflow'
 import type { AttachmentActivities } from '../../activities/deploy/attachments.ts'
-import type { DatabaseActivities, DatabaseFacts, FormerStart } from '../../activities/deploy/databases.ts'
+import type {
+  BeginsWith,
+  DatabaseActivities,
+  DatabaseFacts,
+  FormerStart,
+} from '../../activities/deploy/databases.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { isFailure } from '../carry-out.ts'
 import { durable, type Work } from '../durable.ts'
@@ -179,7 +184,7 @@ async function takeRefill(work: Work<unknown>, before: FormerStart): Promise<voi
 /** Runs one that does not run. A failure leaves it stopped. */
 async function run(
   work: Work<unknown>,
-  { execution_id: executionId, at: moment }: { execution_id?: string; at?: string } = {},
+  { execution_id: executionId, at: moment }: Partial<BeginsWith>,
 ): Promise<void> {
   const { id, undo } = work
   const former = await platform.formerStart(id)
@@ -203,7 +208,7 @@ const nothingBefore = 'a new database waits for no former one'
 const neverRan = async (id: string, { applied }: FormerStart): Promise<boolean> =>
   applied === null && !(await platform.databaseHasData(id))
 
-export const createDatabase = durable<{ execution_id?: string; at?: string }>(
+export const createDatabase = durable<Partial<BeginsWith>>(
   async (work) => {
     await run(work, work.input)
     return { status: 'running' }
@@ -211,20 +216,20 @@ export const createDatabase = durable<{ execution_id?: string; at?: string }>(
   { onFailure: 'error' },
 )
 
-export const startDatabase = durable(
+export const startDatabase = durable<Partial<BeginsWith>>(
   async (work) => {
-    await run(work)
+    await run(work, work.input)
     return { status: 'running' }
   },
   { cancelRestores: true },
 )
 
 /** Applies its present settings. If it does not answer with them, it goes back to the former ones. */
-export const restartDatabase = durable(async (work) => {
+export const restartDatabase = durable<Partial<BeginsWith>>(async (work) => {
   const { id, undo, progress } = work
   const former = await platform.formerStart(id)
   if (!former.runs) {
-    await run(work)
+    await run(work, work.input)
     return { status: 'running' }
   }
   await prepare(work)
