@@ -85,7 +85,7 @@ export const makeRefillActivities = () => ({
         version: applied?.version ?? version,
         kept_at: new Date(),
       }
-      const now = { version: refill.version, image: refill.image }
+      const now = { version: refill.version, image: refill.image, 'refill.former_id': storage._id }
       await Database.updateOne({ _id: id, tenant_id }, { $set: now, $push: { former_volumes: former } })
       await beginAnew(database)
     }, id),
@@ -94,12 +94,12 @@ export const makeRefillActivities = () => ({
   takeVolumesBack: (id: string): Promise<void> =>
     transaction(async () => {
       const database = await theDatabase(id)
-      const { tenant_id, refill, former_volumes } = database
+      const { tenant_id, refill } = database
       const storage = await dataStorageOf({ _id: id, tenant_id })
-      const former = former_volumes.at(-1)
-      if (!refill || !former || storage._id !== refill.storage_id) return
-      await replaceDataStorage(storage, former.storage_id)
-      const { storage_id } = former
+      // Also if the tenant has deleted it from the former volumes meanwhile: only the next start destroys it.
+      const storage_id = refill?.former_id
+      if (!storage_id || storage._id !== refill.storage_id) return
+      await replaceDataStorage(storage, storage_id)
       await Database.updateOne(
         { _id: id, tenant_id },
         { $set: refill.before, $pull: { former_volumes: { storage_id } } },

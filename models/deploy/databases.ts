@@ -53,6 +53,8 @@ export interface Refill {
   image: string
   /** What the database goes back to if it does not run with the copy. */
   before: { version: string; image: string }
+  /** The storage that had the data until the copy took its place. Absent: the copy has not. */
+  former_id?: string
   /** The moment to which it is brought. Absent: that of the copy. */
   at?: Date | null
   /** What the engine that fills the volume takes on the worker beside the database. */

@@ -3,6 +3,7 @@ import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import { eventually } from './eventually.ts'
 import '../../models/index.ts'
 import { engine } from './engine.ts'
+import { removeDatabaseRecords } from './database-records.ts'
 import { removeInsertedHosts } from './inserted-hosts.ts'
 import { startAll } from './platform.ts'
 import { removeRows } from './rows.ts'
@@ -19,6 +20,7 @@ afterAll(async () => {
   try {
     await startAll()
     await removeRows()
+    await removeDatabaseRecords()
     await removeInsertedHosts()
     await removeTenants()
   } finally {
