@@ -3,8 +3,13 @@ import type { Logger } from '../lib/log.ts'
 import { beginDueRun, dueSchedules } from '../models/ai/run-schedules.ts'
 import { archivesToLookAt, lookAtArchive, pauseSilentArchives } from '../models/deploy/archive-bases.ts'
 import { tidyArchive, untidyArchives } from '../models/deploy/archive-segments.ts'
-import { beginDueBackup, beginVerification, unverifiedBackups } from '../models/deploy/backup-acceptance.ts'
-import { dueBackups } from '../models/deploy/backups.ts'
+import {
+  beginDueBackup,
+  beginVerification,
+  removeOldBackups,
+  unverifiedBackups,
+} from '../models/deploy/backup-acceptance.ts'
+import { dueBackups, untidyBackups } from '../models/deploy/backups.ts'
 import { dueTasks } from '../models/deploy/scheduled-tasks.ts'
 import { beginDue } from '../models/deploy/task-runs.ts'
 import { beginDueSnapshot, dueSnapshots } from '../models/retrieval/snapshots.ts'
@@ -13,7 +18,7 @@ const everyMs = 1_000
 const batch = 100
 const looks = 2
 
-/** Begins what is due: runs of scheduled tasks and of AI workflows, backups, snapshots, bases of archives, and looks at old backups. Every worker looks; each begins once. */
+/** Begins what is due: runs of scheduled tasks and of AI workflows, backups and the removal of old ones, snapshots, bases of archives, and looks at old backups. Every worker looks; each begins once. */
 export function startTaskClock(log: Logger): { stop(): Promise<void> } {
   const stopping = new AbortController()
 
@@ -34,6 +39,7 @@ export function startTaskClock(log: Logger): { stop(): Promise<void> } {
         await begin('a scheduled task', await dueTasks(batch), beginDue)
         await begin('a scheduled run of an AI workflow', await dueSchedules(batch), beginDueRun)
         await begin('a backup', await dueBackups(batch), beginDueBackup)
+        await begin('the removal of old backups', await untidyBackups(batch), removeOldBackups)
         await begin('a snapshot of a store of retrieval', await dueSnapshots(batch), beginDueSnapshot)
         await begin('a base of an archive', await archivesToLookAt(batch), lookAtArchive)
         await begin('the tidying of an archive', await untidyArchives(batch), tidyArchive)

@@ -1,7 +1,6 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import type { Verified } from '../../lib/backup-protocol.ts'
 import { transaction } from '../../models/database.ts'
-import { removeOldBackups } from '../../models/deploy/backup-acceptance.ts'
 import { noteDamagedSegment } from '../../models/deploy/archive-orders.ts'
 import { noteUntidy } from '../../models/deploy/archives.ts'
 import {
@@ -10,6 +9,7 @@ import {
   findBackupExecution,
 } from '../../models/deploy/backup-executions.ts'
 import { dropParts } from '../../models/deploy/backup-parts.ts'
+import { tidySoon } from '../../models/deploy/backups.ts'
 import { findDatabase } from '../../models/deploy/databases.ts'
 import { DeployServer, deployServerResource } from '../../models/deploy/deploy-servers.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
@@ -107,7 +107,7 @@ export const makeBackupActivities = () => ({
   /** Has those removed that its schedule no longer keeps. */
   async removeOldBackupsOf(id: string): Promise<void> {
     const execution = await findBackupExecution(id)
-    if (execution?.backup_id) await removeOldBackups(execution.tenant_id, execution.backup_id)
+    if (execution?.backup_id) await tidySoon({ _id: execution.backup_id, tenant_id: execution.tenant_id })
   },
 })
 

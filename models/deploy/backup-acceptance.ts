@@ -16,7 +16,7 @@ import { forgetArchives } from './archive-segments.ts'
 import { currentArchive } from './archives.ts'
 import { dropParts } from './backup-parts.ts'
 import { needBackupQuota } from './backup-quota.ts'
-import { Backup, type BackupDocument } from './backups.ts'
+import { Backup, type BackupDocument, takeTidying, tidySoon } from './backups.ts'
 import { holdTarget } from './backup-targets.ts'
 import { credentialsOf, Database, type DatabaseDocument, databaseResource } from './databases.ts'
 import { tellEvent } from './events.ts'
@@ -28,6 +28,8 @@ import { nextTime } from './scheduled-tasks.ts'
 const latestMs = 60 * 60_000
 /** How many executions of a schedule that did not succeed are kept. */
 const keptFailures = 50
+/** How many backups are removed in one transaction. */
+const removedAtOnce = 100
 /** When a look at a backup is tried again that could not be made. */
 const lookAgainMs = 86_400_000
 
@@ -143,6 +145,7 @@ export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument)
       tenant_id,
       ...skipped,
     }).save()
+    await tidySoon(backup)
     await tellEvent({
       tenant_id,
       deploy_server_id: database.deploy_server_id,
@@ -172,13 +175,27 @@ async function whyNot(
 
 const shown = ({ _id, name, type }: DatabaseDocument) => ({ id: _id, name, type })
 
-/** Has the backups of a schedule removed that are no longer kept. The last one that succeeded is always kept. */
-export async function removeOldBackups(tenant_id: string, backupId: string): Promise<void> {
-  const backup = await Backup.findOne({ _id: backupId, tenant_id }).lean()
-  if (!backup) return
-  const { keep_count, keep_days } = backup
+/**
+ * Has backups removed that their schedule no longer keeps. The last one that succeeded is always kept. Nothing happens if
+ * another worker does so.
+ */
+export const removeOldBackups = (due: BackupDocument): Promise<void> =>
+  transaction(async () => {
+    if (!(await takeTidying(due))) return
+    const leaving = await oldBackups(due)
+    for (const { _id } of leaving.slice(0, removedAtOnce))
+      await begin({ tenant_id: due.tenant_id, id: null }, backupExecutionResource, _id, 'delete')
+    if (leaving.length > removedAtOnce) await tidySoon(due)
+  }, due._id)
+
+async function oldBackups({
+  _id: backup_id,
+  tenant_id,
+  keep_count,
+  keep_days,
+}: BackupDocument): Promise<Pick<BackupExecutionDocument, '_id'>[]> {
   const of = (succeeded: boolean) => ({
-    backup_id: backupId,
+    backup_id,
     tenant_id,
     operation_id: null,
     status: succeeded ? ('succeeded' as const) : { $ne: 'succeeded' as const },
@@ -192,8 +209,7 @@ export async function removeOldBackups(tenant_id: string, backupId: string): Pro
     .sort({ created_at: -1 })
     .skip(keptFailures)
     .lean()
-  for (const { _id } of [...leaving, ...bad])
-    await begin({ tenant_id, id: null }, backupExecutionResource, _id, 'delete')
+  return [...leaving, ...bad]
 }
 
 /** The whole backups of all tenants at which a look is due, the oldest first. */
@@ -244,6 +260,7 @@ backupExecutionResource.comesToRest = async ({ _id, tenant_id, ended }) => {
     { $set: { ended_at: execution.ended_at ?? new Date() } },
   )
   if (hasEnded) return
+  if (execution.backup_id && status !== 'succeeded') await tidySoon({ _id: execution.backup_id, tenant_id })
   if (status === 'succeeded')
     await tellEvent({ ...about, kind: 'backup.succeeded', message: `${database_name} was backed up`, data })
   if (status === 'failed' || status === 'error')

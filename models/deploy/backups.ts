@@ -30,6 +30,8 @@ export interface BackupDocument {
   /** The tenant's bucket that new ones go to. Null: the platform's storage. */
   target_id: string | null
   next_at: Date | null
+  /** When the workers look for what it no longer keeps. */
+  tidy_at: Date
   created_at: Date
   updated_at: Date
 }
@@ -48,16 +50,21 @@ const schema = new Schema<BackupDocument>(
     keep_days: { type: Number, default: null },
     target_id: { type: String, default: null },
     next_at: { type: Date, default: null },
+    tidy_at: { type: Date, required: true },
   },
   { ...documentOptions, collection: 'backups' },
 )
 tenantScoped(schema)
 schema.index({ database_id: 1, name: 1 }, { unique: true })
 schema.index({ next_at: 1 })
+schema.index({ tidy_at: 1 })
 schema.index({ target_id: 1 }, { partialFilterExpression: { target_id: { $type: 'string' } } })
 export const Backup = mongoose.model<BackupDocument>('Backup', schema)
 
 export const backupsAtMost = 10
+
+/** Age alone makes a backup leave, so schedules are looked at also if none of their backups ends. */
+const tidiedEveryMs = 86_400_000
 
 export type BackupFields = Pick<
   BackupDocument,
@@ -86,12 +93,13 @@ export const createBackup = (
           `The database has ${backupsAtMost} backup schedules, and may have no more`,
         )
       if (fields.target_id !== null) await holdTarget(tenant_id, fields.target_id)
-      const its = { _id: newId(), tenant_id, deploy_server_id, database_id, next_at: timed(fields) }
-      return (await new Backup({ ...fields, ...its }).save()).toObject()
+      const its = { _id: newId(), tenant_id, deploy_server_id, database_id }
+      const times = { next_at: timed(fields), tidy_at: new Date(Date.now() + tidiedEveryMs) }
+      return (await new Backup({ ...fields, ...its, ...times }).save()).toObject()
     }, database_id),
   )
 
-/** Throws NotFound, InvalidInput and NameTaken. The next time is computed anew. */
+/** Throws NotFound, InvalidInput and NameTaken. The next time is computed anew, and what it no longer keeps is removed. */
 export const changeBackup = (
   backup: BackupDocument,
   changes: { [Field in keyof BackupFields]?: BackupFields[Field] | undefined },
@@ -104,7 +112,7 @@ export const changeBackup = (
       if (set.target_id) await holdTarget(tenant_id, set.target_id)
       const changed = await Backup.findOneAndUpdate(
         { _id, tenant_id },
-        { $set: { ...set, next_at: timed({ ...backup, ...set }) } },
+        { $set: { ...set, next_at: timed({ ...backup, ...set }), tidy_at: new Date() } },
         { returnDocument: 'after' },
       ).lean()
       if (!changed) throw new NotFound('backup schedule')
@@ -135,6 +143,26 @@ export const dueBackups = (limit: number): Promise<BackupDocument[]> =>
     .sort({ next_at: 1 })
     .limit(limit)
     .lean()
+
+/** The schedules of all tenants at which a look for what they no longer keep is due, those that wait longest first. */
+export const untidyBackups = (limit: number): Promise<BackupDocument[]> =>
+  Backup.find({ tidy_at: { $lte: new Date() } })
+    .setOptions(everyTenant)
+    .sort({ tidy_at: 1 })
+    .limit(limit)
+    .lean()
+
+/** Has the workers look for what a schedule no longer keeps. Joins the caller's transaction. */
+export async function tidySoon({ _id, tenant_id }: Pick<BackupDocument, '_id' | 'tenant_id'>): Promise<void> {
+  await Backup.updateOne({ _id, tenant_id }, { $set: { tidy_at: new Date() } })
+}
+
+/** Takes up the look that is due. Joins the caller's transaction. Returns whether no other worker has. */
+export async function takeTidying({ _id, tenant_id, tidy_at }: BackupDocument): Promise<boolean> {
+  const next = { tidy_at: new Date(Date.now() + tidiedEveryMs) }
+  const { modifiedCount } = await Backup.updateOne({ _id, tenant_id, tidy_at }, { $set: next })
+  return modifiedCount > 0
+}
 
 /** Removes the schedules of a database, or of all of a deploy server. */
 export async function forgetBackups(

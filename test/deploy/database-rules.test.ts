@@ -1,10 +1,13 @@
-import { beforeAll, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { makeRefillActivities } from '../../activities/deploy/refills.ts'
 import { newId } from '../../lib/ids.ts'
+import { BackupExecution } from '../../models/deploy/backup-executions.ts'
+import { Backup, changeBackup } from '../../models/deploy/backups.ts'
 import { forgetFormerVolume } from '../../models/deploy/database-acceptance.ts'
-import { Database } from '../../models/deploy/databases.ts'
+import { Database, type DatabaseDocument } from '../../models/deploy/databases.ts'
 import { dataStorageOf } from '../../models/deploy/storages.ts'
 import { databaseRecordsOf } from '../support/database-records.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Rules of databases and their backups, on records of databases that are on no engine. The stack's worker acts on them.
@@ -14,6 +17,77 @@ let records: ReturnType<typeof databaseRecordsOf>
 beforeAll(async () => {
   tenant = await makeTenant()
   records = databaseRecordsOf(tenant.id)
+})
+
+/** The backups of a schedule that are left, once the worker has looked at it. */
+async function leftOf(backup_id: string): Promise<string[]> {
+  const of = { backup_id, tenant_id: tenant.id }
+  await eventually(async () => {
+    const schedule = await Backup.findOne({ _id: backup_id, tenant_id: tenant.id }).lean()
+    const waits = !schedule || schedule.tidy_at <= new Date()
+    return !waits && !(await BackupExecution.exists({ ...of, operation_id: { $ne: null } }))
+  })
+  return (await BackupExecution.find(of).sort({ created_at: -1 }).lean()).map(({ _id }) => _id)
+}
+
+describe('a schedule of backups', () => {
+  test('keeps none that is older than its days, but the last, though the database is stopped', async () => {
+    const database = await records.database({ status: 'stopped' })
+    const { _id: backup_id, ...schedule } = await records.schedule(database)
+    const [first, second] = [
+      await records.execution(database, { backup_id, days: 0.5 }),
+      await records.execution(database, { backup_id, days: 0.9 }),
+    ]
+    await records.execution(database, { backup_id, days: 2 })
+    const byHand = await records.execution(database, { days: 9 })
+    await changeBackup({ _id: backup_id, ...schedule }, { keep_days: 1 })
+    expect(await leftOf(backup_id)).toEqual([first._id, second._id])
+    expect(await BackupExecution.exists({ _id: byHand._id, tenant_id: tenant.id })).not.toBeNull()
+
+    const old = await records.database({ status: 'stopped' })
+    const { _id: other, ...its } = await records.schedule(old)
+    const last = await records.execution(old, { backup_id: other, days: 20 })
+    await records.execution(old, { backup_id: other, days: 21 })
+    await changeBackup({ _id: other, ...its }, { keep_days: 1 })
+    expect(await leftOf(other)).toEqual([last._id])
+  })
+
+  test('is looked at once a day: age alone makes a backup leave', async () => {
+    const database = await records.database({ status: 'stopped' })
+    const { _id: backup_id } = await records.schedule(database, { keep_days: 1, enabled: false })
+    const kept = await records.execution(database, { backup_id })
+    await records.execution(database, { backup_id, days: 2 })
+    await Backup.updateOne({ _id: backup_id, tenant_id: tenant.id }, { $set: { tidy_at: new Date() } })
+    expect(await leftOf(backup_id)).toEqual([kept._id])
+    const schedule = await Backup.findOne({ _id: backup_id, tenant_id: tenant.id }).lean()
+    expect(schedule?.tidy_at.getTime()).toBeGreaterThan(Date.now() + 23 * 3_600_000)
+  })
+
+  test.each<[string, Partial<DatabaseDocument>, { lateMs?: number; open?: boolean }]>([
+    ['The platform was down at the time of the schedule', {}, { lateMs: 2 * 3_600_000 }],
+    ['The backup before had not ended', {}, { open: true }],
+    ['The database was stopped', { status: 'stopped' }, {}],
+  ])('misses a backup, and says why: %s', async (reason, over, { lateMs = 0, open = false }) => {
+    const database = await records.database(over)
+    if (open) await records.execution(database, { status: 'creating', ended_at: null })
+    const next_at = new Date(Date.now() - lateMs)
+    const { _id: backup_id } = await records.schedule(database, { next_at })
+    const missed = await eventually(() => BackupExecution.findOne({ backup_id, tenant_id: tenant.id }).lean())
+    expect(missed).toMatchObject({ status: 'skipped', status_reason: reason, scheduled_at: next_at })
+  })
+
+  test('keeps the last 50 of those that it missed, and no more', async () => {
+    const database = await records.database({ status: 'stopped' })
+    const { _id: backup_id } = await records.schedule(database)
+    for (let days = 1; days <= 51; days++)
+      await records.execution(database, { backup_id, days, status: 'skipped' })
+    const of = { _id: backup_id, tenant_id: tenant.id }
+    await Backup.updateOne(of, { $set: { next_at: new Date() } })
+    await eventually(() =>
+      BackupExecution.exists({ backup_id, tenant_id: tenant.id, scheduled_at: { $ne: null } }),
+    )
+    expect(await leftOf(backup_id)).toHaveLength(50)
+  })
 })
 
 test('a restore that fails brings back the volume that it replaced, also if that was deleted meanwhile', async () => {
