@@ -3,8 +3,14 @@ import { makeRefillActivities } from '../../activities/deploy/refills.ts'
 import { newId } from '../../lib/ids.ts'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { Backup, changeBackup } from '../../models/deploy/backups.ts'
-import { forgetFormerVolume } from '../../models/deploy/database-acceptance.ts'
+import {
+  acceptRestore,
+  acceptUpgrade,
+  changeDatabase,
+  forgetFormerVolume,
+} from '../../models/deploy/database-acceptance.ts'
 import { Database, type DatabaseDocument } from '../../models/deploy/databases.ts'
+import type { DatabaseImages } from '../../models/deploy/engines/index.ts'
 import { dataStorageOf } from '../../models/deploy/storages.ts'
 import { databaseRecordsOf } from '../support/database-records.ts'
 import { eventually } from '../support/eventually.ts'
@@ -88,6 +94,40 @@ describe('a schedule of backups', () => {
     )
     expect(await leftOf(backup_id)).toHaveLength(50)
   })
+})
+
+const by = () => ({ tenant_id: tenant.id, id: null })
+const images: DatabaseImages = {}
+
+test.each<[string, string, (database: DatabaseDocument) => Promise<unknown>]>([
+  [
+    'a change to a version of another line',
+    'does not take the data of 7.4.5 as they are',
+    (one) => changeDatabase(one, { version: '8.2.1' }, images),
+  ],
+  [
+    'a change to an older version',
+    'does not take the data of 7.4.5 as they are',
+    (one) => changeDatabase(one, { version: '7.2.10' }, images),
+  ],
+  ['an upgrade that is not offered', 'it can be', (one) => acceptUpgrade(by(), one._id, '9.9.9', images)],
+  [
+    'a backup that a newer version wrote',
+    '8.2.1 wrote the backup, which 7.4.5 does not take',
+    async (one) => {
+      const newer = await records.database({ version: '8.2.1' })
+      const { _id: execution_id } = await records.execution(newer)
+      return acceptRestore(by(), one._id, { execution_id })
+    },
+  ],
+])('a database refuses %s', async (_, words, ask) => {
+  const database = await records.database({ version: '7.4.5' })
+  const error = await ask(database).then(
+    () => null,
+    (refused: unknown) => refused,
+  )
+  expect(error).toMatchObject({ status: 422 })
+  expect(JSON.stringify(error)).toContain(words)
 })
 
 test('a restore that fails brings back the volume that it replaced, also if that was deleted meanwhile', async () => {
