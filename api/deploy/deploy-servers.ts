@@ -104,7 +104,8 @@ const toView = (server: DeployServerDocument): z.output<typeof DeployServerView>
 const common = resourceOperations({
   resource: deployServerResource,
   plural: 'deploy_servers',
-  deletion: 'Delete a deploy server with its machines, applications and their data',
+  deletion:
+    'Delete a deploy server with its machines, its applications, databases and services, all volumes and backups',
   stored: { uuid: '_id' },
   view: DeployServerView,
   toView,
