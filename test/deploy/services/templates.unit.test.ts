@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals'
 import { readCompose, renderCompose } from '../../../models/deploy/compose/compose.ts'
 import { askedUrl, generateValue } from '../../../models/deploy/compose/generated.ts'
+import { mebibytesOf } from '../../../models/deploy/compose/values.ts'
 import { serviceTemplates } from '../../../models/deploy/templates/templates.ts'
 
 // Each one-click template parses and renders, and says what it exposes.
@@ -32,7 +33,9 @@ describe.each(templates.map((template) => ({ ...template })))('the template $typ
   })
 
   test('pins its images, limits their memory, and checks their health', () => {
-    for (const { image, health_check, volumes } of plan.containers) {
+    const { services } = file.text.value as { services: Record<string, { mem_limit?: string }> }
+    for (const { name, image, health_check, memory_mib, volumes } of plan.containers) {
+      expect(mebibytesOf(services[name]?.mem_limit ?? '')).toBe(memory_mib)
       expect(image).toMatch(/:[\w.-]*\d[\w.-]*$/)
       expect(image).not.toMatch(/:(latest|\d+)$/)
       expect(health_check).toMatchObject({ command: expect.any(Array) })
