@@ -182,6 +182,62 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
+  test('whose damage a restore finds first is read back and told; a database that was to begin with it stays without data until it can', async () => {
+    const { id, name } = await filled()
+    const { id: execution } = await backUp(id)
+    const part = await BackupPart.findOne({ execution_id: execution, tenant_id: tenant.id }).lean()
+    if (!part) throw new Error('it has no part')
+    await spoil(part.blob)
+    // Before the next look: what is known of it is that it succeeded.
+    const { id: copy, operation } = await databases.create({ name: `${name}-copy`, execution_id: execution })
+    const restored = await databases.restore(id, execution)
+    expect(await restored.operation.end()).toMatchObject({
+      state: 'failed',
+      error: { code: 'backup_damaged' },
+    })
+    expect(await databases.get(id)).toMatchObject({ status: 'running', former_volumes: [] })
+    expect(await inside.count(id, 'redis')).toBe(rows)
+    expect(await inside.containers(id)).toHaveLength(1)
+    expect(await inside.volumes(id)).toHaveLength(1)
+
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'backup_damaged' } })
+    expect(await inside.scratches()).toEqual([])
+    await eventually(async () => (await databases.execution(execution)).status === 'damaged')
+    await told('backup.damaged', `of ${name} is damaged`)
+
+    expect(await (await databases.start(copy)).operation.end()).toMatchObject({
+      state: 'failed',
+      error: { code: 'backup_damaged' },
+    })
+    expect(await databases.get(copy)).toMatchObject({ status: 'error' })
+    expect([await inside.containers(copy), await inside.volumes(copy)]).toEqual([[], []])
+    await spoil(part.blob) // the same byte is changed back
+    await (await databases.start(copy)).operation.success()
+    expect(await inside.count(copy, 'redis')).toBe(rows)
+    // From now on it has data of its own.
+    await inside.clear(copy, 'redis')
+    await (await databases.stop(copy)).operation.success()
+    await (await databases.start(copy)).operation.success()
+    expect(await inside.count(copy, 'redis')).toBe(0)
+    for (const one of [copy, id]) await remove(one)
+  })
+
+  test('that cannot be read back for another reason than damage stays, and that is told', async () => {
+    const { id, name } = await filled()
+    const { id: execution } = await backUp(id)
+    const stored = { _id: execution, tenant_id: tenant.id }
+    // The engine of the scratch container does not begin with so little.
+    await BackupExecution.updateOne(stored, { $set: { memory_mib: 6 } })
+    const { operation } = await databases.verify(execution)
+    expect(await operation.end()).toMatchObject({ state: 'failed' })
+    expect(await databases.execution(execution)).toMatchObject({
+      status: 'succeeded',
+      reason: expect.any(String),
+    })
+    await told('backup.not_verified', `of ${name} could not be read back`)
+    await remove(id)
+  })
+
   testDrawn(
     'is made at the times of its schedule, which keeps the newest; a missed one is told',
     async () => {
@@ -217,7 +273,7 @@ describeEngines('a backup', () => {
     },
   )
 
-  testDrawn('fails, and leaves nothing, if the engine ends meanwhile, or it is cancelled', async () => {
+  testDrawn('leaves nothing if it is cancelled; a database that is stopped is not backed up', async () => {
     const { id } = await filled()
     const { id: execution, operation } = await databases.backUp(id)
     await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
@@ -276,5 +332,23 @@ describeEngines('a major upgrade', () => {
     expect(execution).toMatchObject({ status: 'succeeded', version: '7.4.5' })
     await remove(id)
     expect(await inside.volumes(id)).toEqual([])
+  })
+
+  testDrawn('that fails leaves the former version with its rows, its volume and nothing else', async () => {
+    const { id, connection_string } = await filled('redis', { version: '7.4.5' })
+    // Nothing can be mounted below a file, so the newer version does not start.
+    const { body } = await databases.addStorage(id, '/usr/bin/redis-cli/x')
+    const { operation } = await databases.upgrade(id, '8.2.1')
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
+    const after = { status: 'running', version: '7.4.5', connection_string, former_volumes: [] }
+    expect(await databases.get(id)).toMatchObject(after)
+    expect(await inside.count(id, 'redis')).toBe(rows)
+    expect(await inside.containers(id)).toHaveLength(1)
+    expect(await inside.scratches()).toEqual([])
+    await databases.removeStorage(id, String(body['id']))
+    await (await databases.restart(id)).operation.success()
+    expect(await inside.volumes(id)).toHaveLength(1)
+    expect(await inside.count(id, 'redis')).toBe(rows)
+    await remove(id)
   })
 })
