@@ -31,6 +31,15 @@ export function checkedArchive(packed: Readable, limits: ArchiveLimits): Checked
   const rules = makeArchiveRules(limits.entries)
   let packedBytes = 0
   let bytes = 0
+  let fault: unknown = null // the first one: the streams that it ends fail too
+  const refuse = (error: unknown): void => {
+    fault ??= asRefusal(error)
+  }
+  packed.on('error', (error) => {
+    fault ??= error
+  })
+  const unpacked = createGunzip().on('error', refuse)
+  entries.on('error', refuse)
 
   const counted = async function* (source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
     for await (const chunk of source) {
@@ -48,9 +57,18 @@ export function checkedArchive(packed: Readable, limits: ArchiveLimits): Checked
     }
   }
 
+  const checkedHeader: typeof rules.check = (header) => {
+    try {
+      return rules.check(header)
+    } catch (error) {
+      refuse(error)
+      throw error
+    }
+  }
+
   async function copy(): Promise<void> {
     for await (const entry of entries) {
-      const header = rules.check(entry.header)
+      const header = checkedHeader(entry.header)
       if (!header) {
         entry.resume()
         continue
@@ -66,11 +84,11 @@ export function checkedArchive(packed: Readable, limits: ArchiveLimits): Checked
 
   async function read(): Promise<void> {
     try {
-      await Promise.all([pipeline(packed, counted, createGunzip(), bounded, asWritable(entries)), copy()])
+      await Promise.all([pipeline(packed, counted, unpacked, bounded, asWritable(entries)), copy()])
       files.finalize()
     } catch (error) {
       packed.destroy()
-      files.destroy(asRefusal(error) as Error)
+      files.destroy((fault ?? asRefusal(error)) as Error)
     }
   }
 
@@ -91,11 +109,11 @@ const asWritable = (stream: unknown): Writable => stream as Writable
 
 const mib = (bytes: number): number => Math.round(bytes / 1024 ** 2)
 
-/** What the readers of gzip and tar say of bytes that are neither. */
-function asRefusal(error: unknown): unknown {
-  if (error instanceof ArchiveRefused) return error
-  const { code = '', message = '' } = error as { code?: string; message?: string }
-  if (code.startsWith('Z_') || /invalid tar|unexpected end|checksum/i.test(message))
-    return new ArchiveRefused('it is not a whole .tgz', error)
-  return error
-}
+/**
+ * What the readers of gzip and tar say of bytes that could be read is the archive's fault: another try would find the same.
+ * Not so if the bytes ended before their time.
+ */
+const asRefusal = (error: unknown): unknown =>
+  error instanceof ArchiveRefused || (error as { code?: string }).code === 'ERR_STREAM_PREMATURE_CLOSE'
+    ? error
+    : new ArchiveRefused('it is not a whole .tgz', error)

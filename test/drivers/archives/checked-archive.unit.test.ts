@@ -41,6 +41,16 @@ test('an archive keeps its files, folders and inner links, as root’s and witho
   ])
 })
 
+/** A pax header for the next entry: tar-stream writes only those that are right. */
+async function extendedHeader(content: string): Promise<Buffer> {
+  const tar = (await tarOf([{ name: 'x', content }])).subarray(0, -1024)
+  tar.write('x', 156)
+  tar.fill(' ', 148, 156)
+  const sum = tar.subarray(0, 512).reduce((all, byte) => all + byte, 0)
+  tar.write(sum.toString(8).padStart(6, '0'), 148)
+  return tar
+}
+
 const link = (name: string, linkname: string): ArchiveEntry => ({ name, type: 'symlink', linkname })
 
 describe('an archive is refused', () => {
@@ -63,6 +73,37 @@ describe('an archive is refused', () => {
     ['a path too deep', [{ name: 'a/'.repeat(70), type: 'directory' }]],
   ])('with %s', async (_, entries) => {
     await expect(check(entries)).rejects.toMatchObject({ code: 'archive_refused', permanent: true })
+  })
+
+  test.each([
+    ['a header of more than 4 MiB', 'x'.repeat(5_000_000)],
+    ['a size that is no number', '12 size=abc\n'],
+    ['a size below zero', '11 size=-5\n'],
+  ])('with %s', async (_, extended) => {
+    const within = { ...limits, bytes: 10_000_000, ratio_from_bytes: 10_000_000 }
+    const tar = Buffer.concat([await extendedHeader(extended), await tarOf([{ name: 'a', content: 'a' }])])
+    await expect(checked(gzipSync(tar), within)).rejects.toMatchObject({ code: 'archive_refused' })
+  })
+
+  test.each([
+    ['no gzip', Buffer.from('hello')],
+    ['no tar', gzipSync('hello'.repeat(500))],
+    ['a path that leaves the folder', null],
+  ])('with %s before it has arrived whole', async (_, first) => {
+    const source = new Readable({ read() {} })
+    source.push(first ?? gzipSync(await tarOf([{ name: '../x', content: 'x' }])))
+    const { files } = checkedArchive(source, limits)
+    await expect(buffer(files)).rejects.toMatchObject({ code: 'archive_refused' })
+  })
+
+  test('only for what is in it: a source that breaks off is not its fault', async () => {
+    for (const error of [new Error('reset'), undefined]) {
+      const source = new Readable({ read() {} })
+      source.push(gzipSync(await tarOf([{ name: 'a', content: 'a' }])).subarray(0, 20))
+      const { files } = checkedArchive(source, limits)
+      setImmediate(() => source.destroy(error))
+      await expect(buffer(files)).rejects.toThrow(error?.message ?? 'Premature close')
+    }
   })
 
   test('that is no gzip, no tar, or cut off', async () => {
