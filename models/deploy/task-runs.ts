@@ -1,5 +1,6 @@
 import mongoose from 'mongoose'
-import { NotFound } from '../../lib/problem.ts'
+import { newId } from '../../lib/ids.ts'
+import { NotFound, OperationInProgress } from '../../lib/problem.ts'
 import { type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import { type Accepted, Operation } from '../operations.ts'
@@ -78,15 +79,37 @@ const latestMs = 10 * 60_000
 
 const nameOf = (at: Date): string => at.toISOString().replaceAll(/[-:.]/g, '').toLowerCase()
 
-/** Accepts a run of the task. Throws NotFound. */
+/** Several may be asked for in one millisecond. */
+const nameOfNow = (): string => `${nameOf(new Date())}-${newId().slice(-6)}`
+
+/**
+ * Accepts a run of the task. Throws NotFound (the task is deleted), and OperationInProgress while another run of a task
+ * without `overlaps` is open.
+ */
 export const acceptRun = (
   by: By,
   task: ScheduledTaskDocument,
   scheduled_at: Date | null = null,
 ): Promise<Accepted<TaskRunDocument>> =>
   create(by, taskRunResource, {
-    fields: { ...newRun(task, scheduled_at), name: nameOf(scheduled_at ?? new Date()), tags: {} },
+    fields: {
+      ...newRun(task, scheduled_at),
+      name: scheduled_at ? nameOf(scheduled_at) : nameOfNow(),
+      tags: {},
+    },
+    async reserve({ _id }) {
+      // Touched, so that of two runs at once the second one sees the first.
+      const its = { _id: task._id, tenant_id: by.tenant_id }
+      const there = await ScheduledTask.updateOne(its, { $set: { updated_at: new Date() } })
+      if (there.matchedCount === 0) throw new NotFound('scheduled task')
+      const open = await openRun(task, _id)
+      if (open && !task.overlaps) throw new OperationInProgress(open.operation_id ?? '')
+    },
   })
+
+/** A run of the task that has not ended, other than `but`. */
+const openRun = ({ _id: task_id, tenant_id }: ScheduledTaskDocument, but: string | null = null) =>
+  TaskRun.findOne({ task_id, tenant_id, status: 'creating', _id: { $ne: but } }, { operation_id: 1 }).lean()
 
 const newRun = (
   { _id, deploy_server_id, app_id, owner_kind, container, command, timeout_sec }: ScheduledTaskDocument,
@@ -119,8 +142,7 @@ export const beginDue = ({ _id, tenant_id, next_at: due }: ScheduledTaskDocument
     const runs = await model.exists({ _id: task.app_id, tenant_id, ...running })
     if (!runs || now.getTime() - due.getTime() > latestMs) return
     await forgetOldRuns(task)
-    const open = await TaskRun.exists({ task_id: _id, tenant_id, status: 'creating' })
-    if (!open || task.overlaps) {
+    if (task.overlaps || !(await openRun(task))) {
       await acceptRun({ tenant_id, id: null }, task, due)
       return
     }

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { ScheduledTask } from '../../models/deploy/scheduled-tasks.ts'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
@@ -126,6 +127,36 @@ describe('a scheduled task', () => {
     expect(await cancelled.operation.end()).toMatchObject({ state: 'cancelled' })
     // Neither command is left in the container.
     expect(await sleeping('3600')).toBe(false)
+  })
+
+  testDrawn('does not run while it runs, unless it may overlap', async () => {
+    const app = await apps.make()
+    const { body } = await apps.addTask(app.id, { command: 'sleep 3602' })
+    const task = String(body['id'])
+    const path = `/api/v1/deploy-servers/${server.id}/applications/${app.id}/scheduled-tasks/${task}`
+    const runNow = () => tenant.owner.ask('POST', `${path}/run`)
+    const answers = await Promise.all([runNow(), runNow(), runNow()])
+    expect(answers.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([202, 409, 409])
+    const { operation_id } = answers.find(({ status }) => status === 202)?.body ?? {}
+    for (const { status, body: refused } of answers)
+      if (status === 409) expect(refused).toMatchObject({ code: 'operation_in_progress', operation_id })
+
+    const statuses = async () => (await apps.runs(app.id, task)).map((run) => run.status).toSorted()
+    /** The clock of the workers finds the task due. */
+    const isDue = async (): Promise<void> => {
+      await ScheduledTask.updateOne({ _id: task, tenant_id: tenant.id }, { next_at: new Date() })
+    }
+    await isDue()
+    await eventually(async () => (await statuses()).join() === 'creating,skipped')
+    const [skipped] = (await apps.runs(app.id, task)).filter(({ status }) => status === 'skipped')
+    expect(skipped).toMatchObject({ exit_code: null, status_reason: 'The run before had not ended' })
+
+    await tenant.owner.ask('PATCH', path, { overlaps: true })
+    await isDue()
+    await eventually(async () => (await statuses()).join() === 'creating,creating,skipped')
+    expect((await runNow()).status).toBe(202)
+    expect(await statuses()).toEqual(['creating', 'creating', 'creating', 'skipped'])
+    await (await apps.delete(app.id)).operation.success()
   })
 
   test.each([
