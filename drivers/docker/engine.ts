@@ -11,6 +11,7 @@ import type { HostImages } from './host-images.ts'
 import type { HostLayers } from './host-layers.ts'
 import { pullImage } from './images.ts'
 import { readLogs } from './logs.ts'
+import { limitApplications } from './machine-limits.ts'
 import { isJoined, lookAtPause, pair, removeAny, stopPause, toFoundAlone, toFoundWith } from './pause.ts'
 import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './run.ts'
 import { openPipe } from './pipe.ts'
@@ -169,11 +170,19 @@ export function makeDockerEngine({
         // A stopped container has no restart policy on the engine; the next start sets it.
         const isByEngine = !(await loops?.resize(id, size.restart_policy)) && info.State.Running
         const policy = isByEngine ? restartPolicy(size.restart_policy) : {}
+        const container = docker.getContainer(info.Id)
         try {
-          await docker.getContainer(info.Id).update({ ...sizeLimits(size), ...policy })
+          await container.update({ ...sizeLimits(size), ...policy })
         } catch (error) {
           if (!/device or resource busy/i.test(wordsOf(error))) throw error
           throw new EngineRefused('The container uses more memory than the new limit', error)
+        }
+        try {
+          await limitApplications(docker, info)
+        } catch (error) {
+          const { NanoCpus, Memory, MemorySwap } = info.HostConfig
+          await container.update({ NanoCpus, Memory, MemorySwap })
+          throw error
         }
         await layers?.resize(id, size.disk_gib ?? null)
       }),

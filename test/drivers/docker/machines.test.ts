@@ -1,4 +1,4 @@
-import { statSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,6 +21,7 @@ import {
   testHost,
   testPorts,
 } from '../../support/containers.ts'
+import { eventually } from '../../support/eventually.ts'
 
 // Machines of deploy servers as containers: an engine runs in them, within their limits, and what they must not reach
 // stays out of reach. Root in a machine may mount /proc anew: docs/deploy-servers.md says what is not promised.
@@ -66,6 +67,14 @@ afterAll(async () => {
 const inMachine = async (command: string): Promise<string> =>
   (await text(await engine.pipe(id, ['sh', '-c', `{ ${command}; } 2>&1`]))).trim()
 
+const resize = (memory_mib: number): Promise<void> =>
+  engine.resize(id, { cpu_cores: 1, memory_mib, disk_gib: null, restart_policy: 'always' })
+const forApplications = async (): Promise<number> => {
+  const group = '/sys/fs/cgroup'
+  const limits = await inMachine(`cat ${group}/apps/memory.max ${group}/memory/apps/memory.limit_in_bytes`)
+  return Number(/^\d+$/m.exec(limits)?.[0]) / 1024 ** 2
+}
+
 const runInner = async (command: string): Promise<number> => {
   const container = await inner.createContainer({ Image: 'busybox:latest', Cmd: ['sh', '-c', command] })
   await container.start()
@@ -94,11 +103,73 @@ describe('a machine', () => {
     expect(await runInner('exit 0')).toBe(0)
   })
 
-  const forbidden = { SYS_MODULE: 16, SYS_RAWIO: 17, SYS_PTRACE: 19, SYS_BOOT: 22, SYS_TIME: 25, SYSLOG: 34 }
-  test('has no right to load modules, to trace, to reboot, to set the clock, nor to raw I/O', async () => {
-    const all = BigInt(`0x${await inMachine("sed -n 's/^CapBnd:\\t//p' /proc/self/status")}`)
-    const there = Object.entries(forbidden).filter(([, bit]) => (all >> BigInt(bit)) & 1n)
-    expect(there).toEqual([])
+  test.each([
+    [1024, 896],
+    [4096, 3840],
+    [384, 336],
+  ])('of %i MiB gives its applications %i MiB, also if it runs when its size changes', async (size, part) => {
+    await resize(size)
+    expect(await forApplications()).toBe(part)
+  })
+
+  test('keeps its former size if its applications cannot have their part of the new one', async () => {
+    const program = '/usr/local/bin/machine-limit'
+    await inMachine(`mv ${program} /tmp; printf '#!/bin/sh\nexit 1' >${program}; chmod 755 ${program}`)
+    await expect(resize(256)).rejects.toMatchObject({ code: 'engine_refused' })
+    await inMachine(`mv /tmp/machine-limit ${program}`)
+    expect((await docker.getContainer(`keelson-${id}`).inspect()).HostConfig.Memory).toBe(384 * 1024 ** 2)
+    expect(await forApplications()).toBe(336)
+  })
+
+  // Bits of include/uapi/linux/capability.h.
+  const rights = {
+    CHOWN: 0,
+    DAC_OVERRIDE: 1,
+    FOWNER: 3,
+    FSETID: 4,
+    KILL: 5,
+    SETGID: 6,
+    SETUID: 7,
+    SETPCAP: 8,
+    NET_BIND_SERVICE: 10,
+    NET_ADMIN: 12,
+    NET_RAW: 13,
+    SYS_CHROOT: 18,
+    SYS_ADMIN: 21,
+    MKNOD: 27,
+    AUDIT_WRITE: 29,
+    SETFCAP: 31,
+  }
+  test('has the rights that docs/deploy-servers.md names and no other', async () => {
+    const all = Number(`0x${await inMachine("sed -n 's/^CapBnd:\\t//p' /proc/self/status")}`)
+    expect(all).toBe(Object.values(rights).reduce((sum, bit) => sum + 2 ** bit, 0))
+    const page = readFileSync('docs/deploy-servers.md', 'utf8')
+    for (const right of Object.keys(rights)) expect(page).toContain(`\`${right}\``)
+  })
+
+  test.each(['NET_ADMIN', 'SYS_ADMIN'])('has no engine without %s', async (right) => {
+    const own = await mkdtemp(join(tmpdir(), 'machine-'))
+    const { Config, HostConfig } = await docker.getContainer(`keelson-${id}`).inspect()
+    const lesser = await docker.createContainer({
+      Image: Config.Image,
+      Env: Config.Env,
+      HostConfig: {
+        ...HostConfig,
+        Mounts: [{ Type: 'bind', Source: own, Target: '/var/lib/machine' }],
+        CapAdd: Object.keys(rights).filter((one) => one !== right),
+        RestartPolicy: { Name: 'no' },
+      },
+    })
+    try {
+      await lesser.start()
+      const fails = async (): Promise<boolean> =>
+        !(await lesser.inspect()).State.Running ||
+        String(await lesser.logs({ stdout: true, stderr: true })).includes('the engine ended')
+      expect(await eventually(fails)).toBe(true)
+    } finally {
+      await lesser.remove({ force: true, v: true })
+      await rm(own, { recursive: true })
+    }
   })
 
   const { dev } = statSync('/')
