@@ -47,12 +47,13 @@ const ApplicationView = z
 type View = z.output<typeof ApplicationView>
 
 const byApp = z.strictObject({ id: Id, app: Id })
-const Message = z
+const Message = z.string().max(500).nullable().default(null).describe('Shown with the deployment')
+const Commit = z
   .string()
-  .max(500)
+  .regex(/^[0-9a-f]{7,64}$/)
   .nullable()
   .default(null)
-  .describe('Shown with the deployment, such as a commit')
+  .describe('The commit that is released: 7 to 64 hexadecimal digits')
 
 /** The HTTP operations on applications. */
 export function makeApplications({ appsDomain = 'localhost' }: OperationsContext) {
@@ -179,17 +180,18 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
             'Release again what this deployment released, with its environment',
           ),
           message: Message,
+          commit: Commit,
         })
         .refine(({ tag, deployment_id }) => !(tag && deployment_id), 'either a tag or a deployment_id')
         .prefault({}),
       responses: { 202: DeploymentView },
-      handle: ({ caller, params, body: { tag, deployment_id, message } }) =>
+      handle: ({ caller, params, body: { tag, deployment_id, ...told } }) =>
         deploying(
           caller,
           params,
           deployment_id
-            ? { kind: 'promote', of_id: deployment_id, message }
-            : { kind: 'deploy', tag, message },
+            ? { kind: 'promote', of_id: deployment_id, ...told }
+            : { kind: 'deploy', tag, ...told },
         ),
     }),
 

@@ -28,7 +28,11 @@ export const DeploymentView = z
     status: z.enum(deploymentStatuses),
     status_reason: z.string().nullable(),
     operation_id: Id.nullable(),
-    message: z.string().nullable().describe('What its caller said of it, such as a commit'),
+    message: z.string().nullable().describe('What its caller said of it'),
+    commit: z
+      .string()
+      .nullable()
+      .describe('The commit that its caller named, or that of the release that it repeats'),
     of_id: Id.nullable().describe('The deployment whose release it repeats'),
     requested_by: Id.nullable().describe(
       'The user, API client or deploy server; null when the platform itself began it',
@@ -69,6 +73,7 @@ export const toDeploymentView = (deployment: DeploymentDocument, app: string): V
   status_reason: deployment.status_reason,
   operation_id: deployment.operation_id,
   message: deployment.message,
+  commit: deployment.commit,
   of_id: deployment.of_id,
   requested_by: deployment.requested_by,
   ...toReleaseView(deployment),

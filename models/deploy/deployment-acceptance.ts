@@ -116,6 +116,8 @@ export interface AskedDeployment {
   app_id: string
   kind: DeploymentKind
   message: string | null
+  /** Default: that of the release that it repeats. */
+  commit?: string | null
   /** Also the application's tag from now on. */
   tag?: string | undefined
   /** The deployment whose release and environment are taken, for `promote`. */
@@ -151,6 +153,7 @@ export const acceptDeployment = (by: By, asked: AskedDeployment): Promise<Accept
         kind,
         of_id,
         message,
+        commit: asked.commit ?? source.commit ?? null,
         requested_by: by.id,
         ...releaseOf(source),
         // A restart takes the present environment: that is what people restart for.
@@ -172,7 +175,7 @@ async function sourceOf(
   application: ApplicationDocument,
   kind: DeploymentKind,
   of_id: string | null,
-): Promise<Release & ImageSource & { envs_sealed: string }> {
+): Promise<Release & ImageSource & { envs_sealed: string; commit?: string | null }> {
   const { _id: app_id, tenant_id, current_id } = application
   if (kind === 'deploy' || kind === 'stop') return application
   const id = kind === 'promote' ? of_id : current_id

@@ -41,8 +41,10 @@ export interface DeploymentDocument extends ResourceDocument<StateOf<typeof depl
   kind: DeploymentKind
   /** The deployment of which this one repeats the release, for `promote`. */
   of_id: string | null
-  /** What the caller says of it, such as a commit. */
+  /** What the caller says of it. */
   message: string | null
+  /** The commit of which it is a release, as the caller says. */
+  commit: string | null
   requested_by: string | null
   envs_sealed: string
   /** The build that has made the image. Null: it is from another registry. */
@@ -72,6 +74,7 @@ const schema = resourceSchema<DeploymentDocument>(
     kind: { type: String, required: true, enum: deploymentKinds },
     of_id: { type: String, default: null },
     message: { type: String, default: null },
+    commit: { type: String, default: null },
     requested_by: { type: String, default: null },
     ...releaseFields,
     envs_sealed: { type: String, required: true },

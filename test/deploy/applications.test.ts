@@ -200,6 +200,20 @@ describe('an application', () => {
     expect(await saysOf(app.url)).toBe('v1 one')
   })
 
+  testDrawn('names the commit of a release, also when that is repeated', async () => {
+    const app = await apps.make()
+    const [first] = await apps.deployments(`&app_id=${app.id}`)
+    const commit = '3f2a91c0'
+    await (await apps.deploy(app.id, { tag: 'v2', commit })).operation.success()
+    await (await apps.restart(app.id)).operation.success()
+    await (await apps.deploy(app.id, { deployment_id: first?.id })).operation.success()
+    const all = await apps.deployments(`&app_id=${app.id}&sort_by=number&order=asc`)
+    expect(all.map((one) => one['commit'])).toEqual([null, commit, commit, null])
+    const path = `/api/v1/deploy-servers/${server.id}/applications/${app.id}/deploy`
+    const refused = await tenant.owner.ask('POST', path, { commit: 'main' })
+    expect(refused).toMatchObject({ status: 422, body: { errors: [{ pointer: '/commit' }] } })
+  })
+
   test('is stopped, started and deleted', async () => {
     const app = await apps.make()
     await (await apps.stop(app.id)).operation.success()
