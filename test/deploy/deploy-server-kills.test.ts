@@ -1,16 +1,19 @@
 import { describe, expect, test } from '@jest/globals'
+import { loadAppImages } from '../support/app-images.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
+import { applicationsOf } from '../support/clients/applications.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
-import { platform } from '../support/platform.ts'
+import '../support/exclusive.ts'
 import { sampled } from '../support/sampled.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
+import { kill, leftOn, type Victim, victims } from '../support/victims.ts'
+import { visit, visitors } from '../support/visits.ts'
 
-// If a process is killed (-9) while a deploy server is created, changed or deleted, it ends as requested and leaves no
-// traces. The tests look at the engine, not only at the records.
+// If a process or a machine is killed (-9) while a deploy server is created, changed or deleted, it ends as requested, its
+// applications serve on, and it leaves no traces. The tests look at the engine, not only at the records.
 
 const within = 240_000
-const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
 
 const containersOf = ({ id }: TestTenant) => engine.withLabel('keelson.tenant', id)
 const machinesOf = async (tenant: TestTenant): Promise<number> =>
@@ -22,6 +25,9 @@ const says = (words: RegExp) => (_: TestTenant, operation: Accepted['operation']
     const { step, state } = await operation.now()
     return words.test(String(step)) || !['pending', 'running'].includes(state)
   })
+
+const killDuring = (victim: Victim, tenant: TestTenant, id: string, operation: Accepted['operation']) =>
+  kill(victim, tenant.owner, id, async () => !['pending', 'running'].includes((await operation.now()).state))
 
 const ready = async (tenant: TestTenant, id: string, workers: number): Promise<DeployServerBody> => {
   const server = await tenant.owner.deployServers.get(id)
@@ -47,7 +53,26 @@ const remove = async (tenant: TestTenant, id: string): Promise<void> => {
 type Moment = (tenant: TestTenant, operation: Accepted['operation']) => Promise<unknown>
 
 const points = (moments: Record<string, Moment>) =>
-  Object.entries(moments).flatMap(([when, moment]) => roles.map((role) => ({ role, when, moment })))
+  Object.entries(moments).flatMap(([when, moment]) => victims.map((victim) => ({ victim, when, moment })))
+
+/** An application that serves from all workers, with visitors that may not see anything. */
+async function serving(tenant: TestTenant, server: DeployServerBody) {
+  await loadAppImages(tenant.owner, server)
+  const apps = applicationsOf(tenant.owner, server.id)
+  const app = await apps.make({ replicas: server.workers.length })
+  const load = visitors(app.url, 2)
+  return {
+    /** `victim`: a worker may take its only replica with it. */
+    served: async (victim: Victim): Promise<void> => {
+      await load.stop()
+      if (victim !== 'w1') expect(load.failures).toEqual([])
+      await eventually(async () => (await visit(app.url)).text === 'v1')
+      await (await apps.delete(app.id)).operation.success()
+      const present = await tenant.owner.deployServers.get(server.id)
+      await eventually(async () => (await leftOn(tenant.owner, present)).length === 0)
+    },
+  }
+}
 
 describe('a creation', () => {
   const moments = {
@@ -56,12 +81,12 @@ describe('a creation', () => {
     'joins them into a Swarm': says(/Swarm/),
   }
   test.each(sampled(points(moments), 2))(
-    'completes if $role is killed when it $when',
-    async ({ role, moment }) => {
+    'completes if $victim is killed when it $when',
+    async ({ victim, moment }) => {
       const tenant = await makeTenant()
       const { id, operation } = await tenant.owner.deployServers.create()
       await moment(tenant, operation)
-      await platform.restartKilled(role)
+      await killDuring(victim, tenant, id, operation)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await remove(tenant, id)
@@ -85,30 +110,36 @@ describe('a creation', () => {
 describe('a change of the number of workers', () => {
   const growing = { 'makes a machine': says(/machines$/), 'has it join': says(/Swarm/) }
   test.each(sampled(points(growing), 1))(
-    'completes if $role is killed when it $when',
-    async ({ role, moment }) => {
+    'completes if $victim is killed when it $when',
+    async ({ victim, moment }) => {
       const tenant = await makeTenant()
-      const { id } = await tenant.owner.deployServers.make()
+      const server = await tenant.owner.deployServers.make()
+      const { id } = server
+      const { served } = await serving(tenant, server)
       const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 2 })
       await moment(tenant, operation)
-      await platform.restartKilled(role)
+      await killDuring(victim, tenant, id, operation)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 2)
+      await served(victim)
       await remove(tenant, id)
     },
   )
 
   const shrinking = { 'moves applications away': says(/moving/), 'removes a machine': says(/removing/) }
   test.each(sampled(points(shrinking), 1))(
-    'completes if $role is killed when it $when',
-    async ({ role, moment }) => {
+    'completes if $victim is killed when it $when',
+    async ({ victim, moment }) => {
       const tenant = await makeTenant()
-      const { id } = await tenant.owner.deployServers.make({ worker_count: 2 })
+      const server = await tenant.owner.deployServers.make({ worker_count: 2 })
+      const { id } = server
+      const { served } = await serving(tenant, server)
       const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 1 })
       await moment(tenant, operation)
-      await platform.restartKilled(role)
+      await killDuring(victim, tenant, id, operation)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
+      await served(victim)
       await remove(tenant, id)
     },
   )
@@ -122,14 +153,14 @@ describe('the replacement of a machine', () => {
   }
   const cases = ['w1', 'cp'].flatMap((machine) => points(replacing).map((point) => ({ machine, ...point })))
   test.each(sampled(cases, 1))(
-    'completes for $machine if $role is killed when it $when',
-    async ({ machine, role, moment }) => {
+    'completes for $machine if $victim is killed when it $when',
+    async ({ machine, victim, moment }) => {
       const tenant = await makeTenant()
       const { id } = await tenant.owner.deployServers.make()
       const path = `/api/v1/deploy-servers/${id}/machines/${machine}/replace`
       const { operation } = await tenant.owner.begin('POST', path)
       await moment(tenant, operation)
-      await platform.restartKilled(role)
+      await killDuring(victim, tenant, id, operation)
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await remove(tenant, id)
@@ -137,12 +168,12 @@ describe('the replacement of a machine', () => {
   )
 })
 
-test.each(sampled(roles, 1))('a deletion completes if %s is killed', async (role) => {
+test.each(sampled(victims, 1))('a deletion completes if %s is killed', async (victim) => {
   const tenant = await makeTenant()
   const { id } = await tenant.owner.deployServers.make()
   const { operation } = await tenant.owner.deployServers.delete(id)
   await says(/deleting/)(tenant, operation)
-  await platform.restartKilled(role)
+  await killDuring(victim, tenant, id, operation)
   expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
   await gone(tenant)
 })
