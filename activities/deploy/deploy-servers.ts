@@ -6,6 +6,7 @@ import {
   type DeployNode,
   type DeployServerDocument,
 } from '../../models/deploy/deploy-servers.ts'
+import { keepWorker } from '../../models/deploy/deploy-server-update.ts'
 import { noteVolumesDiscarded } from '../../models/deploy/discarded-volumes.ts'
 import { noteRegistryLost } from '../../models/deploy/image-copies.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
@@ -129,6 +130,8 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
     changeNode(id, name, changes),
 
   noteReplaced,
+
+  keepWorker,
 
   /** Records that a machine and its disk are gone, with the registry that it may have had. */
   async emptyNode(id: string, name: string): Promise<void> {

@@ -1,6 +1,7 @@
 import { InvalidInput } from '../../lib/problem.ts'
 import { begin, type By } from '../acceptance.ts'
-import type { Accepted } from '../operations.ts'
+import { type Accepted, Operation } from '../operations.ts'
+import { everyTenant } from '../tenant-scope.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 import { needNoVolumesBeyond } from './storages.ts'
 
@@ -34,4 +35,17 @@ export const acceptDeployServerUpdate = (
       throw new InvalidInput(422, [{ pointer: '/worker_disk_gib', message }])
     },
   })
+}
+
+/**
+ * Keeps a worker that an update has added, and those before it, among the wanted ones, also if the update fails: it may
+ * serve already. The control plane is always wanted.
+ */
+export async function keepWorker(operation_id: string, name: string): Promise<void> {
+  if (name === 'cp') return
+  const worker_count = Number(name.slice(1))
+  await Operation.updateOne(
+    { _id: operation_id, 'before.worker_count': { $lt: worker_count } },
+    { $set: { 'before.worker_count': worker_count } },
+  ).setOptions(everyTenant)
 }

@@ -108,6 +108,7 @@ export const deployServerResource = defineResource('deploy_server', DeployServer
   feed: wholeFeed,
   // In the transaction that makes it ready, so that a ready deploy server has credentials.
   async comesToRest({ _id, tenant_id }) {
+    await DeployServer.updateOne({ _id, tenant_id }, { $set: { init_step: null } }) // also after a failure
     if (await DeployServer.exists({ _id, tenant_id, status: 'ready' }))
       await ensureDeployCredentials({ _id, tenant_id })
   },

@@ -5,6 +5,7 @@ import { applicationsOf } from '../support/clients/applications.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
+import { innerEngine } from '../support/machines-inside.ts'
 import { sampled } from '../support/sampled.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 import { kill, leftOn, type Victim, victims } from '../support/victims.ts'
@@ -140,6 +141,41 @@ describe('a change of the number of workers', () => {
       expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await served(victim)
+      await remove(tenant, id)
+    },
+  )
+})
+
+/** The workers on which applications run. */
+const runsOn = async (tenant: TestTenant, server: DeployServerBody): Promise<string[]> => {
+  const names = server.workers.map(async ({ name, machine_id }) => {
+    const inner = await innerEngine(tenant.owner, machine_id ?? '')
+    return (await inner.listContainers()).some(({ Labels }) => 'keelson.deployment' in Labels) ? name : []
+  })
+  return (await Promise.all(names)).flat()
+}
+
+describe('a removal of a worker', () => {
+  test.each(sampled(['moving', 'removing'], 1))(
+    'that is cancelled at the step "%s" leaves workers that all take applications',
+    async (step) => {
+      const tenant = await makeTenant()
+      const { deployServers } = tenant.owner
+      const server = await deployServers.make({ worker_count: 2 })
+      const { id } = server
+      await loadAppImages(tenant.owner, server)
+      const apps = applicationsOf(tenant.owner, id)
+      const app = await apps.make({ replicas: 2 })
+      const { operation } = await deployServers.update(id, { worker_count: 1 })
+      await says(new RegExp(step))(tenant, operation)
+      await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
+      const { state } = await operation.end(within) // a worker that has left the Swarm is removed whole
+      const workers = state === 'cancelled' ? 2 : 1
+      expect((await deployServers.get(id)).worker_count).toBe(workers)
+      await (await deployServers.update(id, {})).operation.success(within)
+      const after = await ready(tenant, id, workers)
+      await (await apps.deploy(app.id)).operation.success()
+      expect(await runsOn(tenant, after)).toEqual(after.workers.map(({ name }) => name))
       await remove(tenant, id)
     },
   )

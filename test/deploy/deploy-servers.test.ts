@@ -4,7 +4,10 @@ import { EventDelivery } from '../../models/deploy/events.ts'
 import type { DeployServerBody, Json } from '../support/client.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { testDrawn } from '../support/drawn.ts'
+import { replicas } from '../support/api-clients.ts'
 import { engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
+import { runOnMachine } from '../support/machines-inside.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
 let tenant: TestTenant
@@ -16,7 +19,7 @@ beforeAll(async () => {
 })
 
 const machines = () =>
-  tenant.owner.get<{ items: (Json & { name: string; memory_mib: number })[] }>(
+  tenant.owner.get<{ items: (Json & { id: string; name: string; memory_mib: number })[] }>(
     `/api/v1/containers?managed_by=${server.id}&sort_by=name&order=asc`,
   )
 
@@ -51,12 +54,18 @@ describe('a deploy server', () => {
 
     const another = await makeTenant()
     const first = await Promise.all(
-      Array.from({ length: 20 }, () => another.owner.ask('POST', '/api/v1/deploy-servers')),
+      Array.from({ length: 20 }, (_, index) =>
+        another.owner.ask('POST', new URL('/api/v1/deploy-servers', replicas()[index % 2]).href),
+      ),
     )
     expect(new Set(first.map(({ body }) => body['id'])).size).toBe(1)
     expect(first.filter(({ status }) => status === 202)).toHaveLength(1)
     expect(first.filter(({ status }) => status === 200)).toHaveLength(19)
     const [id = ''] = first.map(({ body }) => String(body['id']))
+    await eventually(
+      async () =>
+        (await another.owner.deployServers.get(id)).init_step === 'making the network and the machines',
+    )
     const deletion = await another.owner.deployServers.delete(id) // while it is being created
     await deletion.operation.success()
     expect(await another.holds()).toEqual(holdsNothing)
@@ -66,11 +75,16 @@ describe('a deploy server', () => {
   })
 
   testDrawn('grows and shrinks by workers, and changes their size and disks', async () => {
-    const changes = { worker_count: 3, worker_instance_type: 'small', worker_disk_gib: 3 }
+    const changes = {
+      worker_count: 3,
+      worker_instance_type: 'small',
+      worker_disk_gib: 3,
+      app_instance_type: 'small',
+    }
     await (await tenant.owner.deployServers.update(server.id, changes)).operation.success()
     expect(await tenant.owner.deployServers.get(server.id)).toMatchObject({
       status: 'ready',
-      control_plane: { instance_type: 'mini' },
+      control_plane: { instance_type: 'small' },
       workers: [1, 2, 3].map((number) => ({
         name: `w${number}`,
         registered: true,
@@ -79,7 +93,12 @@ describe('a deploy server', () => {
       })),
     })
     const { items } = await machines()
-    expect(items.map(({ memory_mib }) => memory_mib)).toEqual([512, 1024, 1024, 1024])
+    expect(items.map(({ memory_mib }) => memory_mib)).toEqual([1024, 1024, 1024, 1024])
+    for (const { id } of items) {
+      const group = '/sys/fs/cgroup'
+      const limits = `cat ${group}/apps/memory.max ${group}/memory/apps/memory.limit_in_bytes 2>/dev/null`
+      expect(await runOnMachine(tenant.owner, id, limits)).toBe(String(896 * 1024 ** 2))
+    }
 
     await (await tenant.owner.deployServers.update(server.id, { worker_count: 1 })).operation.success()
     expect(await tenant.owner.deployServers.get(server.id)).toMatchObject({
@@ -109,6 +128,7 @@ describe('a deploy server', () => {
     expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'quota_exceeded' } })
     expect(await poor.owner.deployServers.get(id)).toMatchObject({
       status: 'error',
+      init_step: null,
       control_plane: null,
       workers: [],
     })
@@ -118,6 +138,32 @@ describe('a deploy server', () => {
     })
     expect(await poor.holds()).toEqual(holdsNothing)
     expect(await poor.owner.get('/api/v1/vpcs?limit=0')).toMatchObject({ total: 0 })
+  })
+
+  testDrawn('keeps a worker that has joined if its update fails later', async () => {
+    const small = await makeTenant({ max_ram_gib: 3 })
+    const { deployServers } = small.owner
+    const { id } = await deployServers.make()
+    // The new worker and the control plane take the rest of the quota, and the first worker cannot grow.
+    const changes = { worker_count: 2, worker_instance_type: 'small', app_instance_type: 'small' }
+    const { operation } = await deployServers.update(id, changes)
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'quota_exceeded' } })
+    const kept = await deployServers.get(id)
+    expect(kept).toMatchObject({
+      status: 'ready',
+      worker_count: 2,
+      worker_instance_type: 'mini',
+      workers: [
+        { name: 'w1', registered: true, instance_type: 'mini' },
+        { name: 'w2', registered: true, instance_type: 'small' },
+      ],
+    })
+    await runOnMachine(small.owner, kept.workers[1]?.machine_id ?? '', 'docker info')
+    await (await deployServers.update(id, {})).operation.success()
+    expect(await deployServers.get(id)).toMatchObject({
+      workers: [1, 2].map((number) => ({ name: `w${number}`, registered: true, instance_type: 'mini' })),
+    })
+    await (await deployServers.delete(id)).operation.success()
   })
 
   testDrawn('is deleted with everything that it has made, and with those who subscribed to it', async () => {

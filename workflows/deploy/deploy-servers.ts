@@ -1,3 +1,4 @@
+import type { DeployPlan } from '../../activities/deploy/deploy-servers.ts'
 import { durable } from '../durable.ts'
 import { remove } from '../remove.ts'
 import { together } from '../together.ts'
@@ -15,34 +16,39 @@ import {
   type Server,
 } from './machines.ts'
 
-/** Makes what is missing, and changes and removes what is not as the record says. */
-async function bringAbout(work: Server): Promise<void> {
+/** Makes the machines that are missing, in batches: those of one are made at once. `keep` follows each. */
+async function makeMissing(
+  work: Server,
+  { lb_id, missing }: Pick<DeployPlan, 'lb_id' | 'missing'>,
+  batches: string[][],
+  keep: (names: string[]) => Promise<void>,
+): Promise<void> {
   const { id, carryOut } = work
-  const {
-    machine_kind: kind,
-    restarts,
-    missing,
-    extra,
-    resize,
-    grow,
-    lb_id,
-  } = await platform.planDeployServer(id)
-
-  if (missing.length || lb_id === null) {
-    await say(work, 'making the network and the machines')
-    const { load_balancer } = await platform.makeDeployNetwork(id)
-    const makeBalancer = async (): Promise<void> => {
-      if (lb_id !== null) return
-      work.undo(() => platform.noteLoadBalancer(id, null))
-      const made = await carryOut({ kind: 'load_balancer' }, 'create', load_balancer, { key: 'ingress' })
-      await platform.noteLoadBalancer(id, made)
-    }
-    await together([makeBalancer(), ...missing.map((name) => makeNode(work, name))])
-    await say(work, 'joining the machines into a Swarm')
-    if (missing.includes('cp')) await register(work, 'cp')
-    await together(missing.filter((name) => name !== 'cp').map((name) => register(work, name)))
+  if (missing.length === 0 && lb_id !== null) return
+  await say(work, 'making the network and the machines')
+  const { load_balancer } = await platform.makeDeployNetwork(id)
+  const makeBalancer = async (): Promise<void> => {
+    if (lb_id !== null) return
+    work.undo(() => platform.noteLoadBalancer(id, null))
+    const made = await carryOut({ kind: 'load_balancer' }, 'create', load_balancer, { key: 'ingress' })
+    await platform.noteLoadBalancer(id, made)
   }
+  for (const [index, names] of batches.entries()) {
+    if (index > 0) await say(work, `making the machine ${names.join(' and ')}`)
+    await together([...(index === 0 ? [makeBalancer()] : []), ...names.map((name) => makeNode(work, name))])
+    await say(work, 'joining the machines into a Swarm')
+    if (names.includes('cp')) await register(work, 'cp')
+    await together(names.filter((name) => name !== 'cp').map((name) => register(work, name)))
+    await keep(names)
+  }
+}
 
+/** Changes and removes what is not as the record says. */
+async function changeOthers(
+  work: Server,
+  { machine_kind: kind, restarts, extra, resize, grow }: DeployPlan,
+): Promise<void> {
+  const { id, carryOut } = work
   for (const { name, machine_id, instance_type, size } of resize) {
     await say(work, `resizing ${name}`)
     await carryOut({ kind, id: machine_id }, 'update', size)
@@ -63,16 +69,28 @@ const ready = { status: 'ready', init_step: null }
 /** A failure removes everything that it has made. */
 export const createDeployServer = durable(
   async (work) => {
-    work.undo(() => platform.removeDeployNetwork(work.id))
-    await bringAbout(work)
+    const { id, undo } = work
+    undo(() => platform.removeDeployNetwork(id))
+    const plan = await platform.planDeployServer(id)
+    await makeMissing(work, plan, [plan.missing], async () => {})
+    await changeOthers(work, plan)
     return ready
   },
   { onFailure: 'error' },
 )
 
-/** Workers come and go one at a time. A failure removes the workers that it has added. */
+/**
+ * Machines come, change and go one at a time. A failure or cancel leaves those that have joined: they may serve, and have
+ * volumes.
+ */
 export const updateDeployServer = durable(async (work) => {
-  await bringAbout(work)
+  const { id, operation_id, settle } = work
+  const plan = await platform.planDeployServer(id)
+  const batches = plan.missing.length > 0 ? plan.missing.map((name) => [name]) : [[]]
+  await makeMissing(work, plan, batches, (names) =>
+    settle(() => together(names.map((name) => platform.keepWorker(operation_id, name)))),
+  )
+  await changeOthers(work, plan)
   return ready
 })
 

@@ -40,8 +40,10 @@ export async function makeNode(
   name: string,
   takeBack = () => platform.dropNode(id, name),
 ): Promise<void> {
-  undo(takeBack)
+  let isThere = false // a worker that only has to join again stays
+  undo(async () => isThere || takeBack())
   const { disk, machine, disk_id: diskThere, machine_id: machineThere } = await platform.planNode(id, name)
+  isThere = machineThere !== null
   const disk_id = diskThere ?? (await carryOut({ kind: 'disk' }, 'create', disk, { key: `disk ${name}` }))
   await platform.noteNode(id, name, { disk_id })
   if (machineThere) return
@@ -123,19 +125,31 @@ async function moveApplications({ id, carryOut }: Server, name: string): Promise
   }
 }
 
-/** Takes a worker out of the Swarm, and deletes its machine with the disk. */
+/**
+ * Takes a worker out of the Swarm, and deletes its machine with the disk. It is not `registered` meanwhile: until it has left
+ * the Swarm a cancel or failure admits it again, and where that fails the next update does.
+ */
 export async function removeNode(work: Server, name: string): Promise<void> {
-  const { id } = work
-  const places = await platform.placesOfNodes(id)
-  const [manager, place] = [places['cp'], places[name]]
+  const { id, undo, settle } = work
+  const { cp: manager, [name]: place } = await platform.placesOfNodes(id)
   if (manager && place) {
+    undo(() => readmit(id, name, manager, place).catch(() => undefined))
+    await platform.noteNode(id, name, { registered: false }) // nothing more is placed there
     await say(work, `moving the applications away from ${name}`)
     await moveApplications(work, name)
     await on(manager.host_id).drainNodeOnHost(manager.machine_id, place.machine_id)
     await say(work, `removing ${name}`)
-    await on(manager.host_id).removeNodeOnHost(manager.machine_id, place.machine_id)
+    await settle(() => on(manager.host_id).removeNodeOnHost(manager.machine_id, place.machine_id))
   }
-  await deleteNode(work, name)
+  // Whole: a record without its machine, or a machine without its record, has nothing to go back to.
+  await settle(() => deleteNode(work, name))
+}
+
+async function readmit(id: string, name: string, manager: MachinePlace, place: MachinePlace): Promise<void> {
+  // The worker or its control plane may be lost: then the wait is for nothing.
+  const once = on(manager.host_id, { scheduleToStartTimeout: '1 minute', retry: { maximumAttempts: 1 } })
+  await once.admitNodeOnHost(manager.machine_id, place.machine_id, place.ip_address)
+  await platform.noteNode(id, name, { registered: true })
 }
 
 async function deleteNode(work: Server, name: string): Promise<void> {
