@@ -23,7 +23,7 @@ const againAfterMs = 60_000
 export async function rescueDeployServers(now = Date.now()): Promise<void> {
   const lost = await machinesOnLostHosts()
   const unmade = { 'nodes.machine_id': null } // an earlier replacement failed
-  const known = { 'nodes.lost_at': { $ne: null } }
+  const known = { nodes: { $elemMatch: { lost_at: { $ne: null } } } } // of any: the others have null
   const servers = await DeployServer.find({
     status: 'ready',
     $or: [{ 'nodes.machine_id': { $in: [...lost] } }, unmade, known],

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { temporalClient } from '../../lib/temporal.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
+import { Deployment } from '../../models/deploy/deployments.ts'
 import { Route } from '../../models/network/load-balancer-routes.ts'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
@@ -9,7 +10,7 @@ import { eventsOf } from '../support/clients/events.ts'
 import { type ServiceBody, servicesOf } from '../support/clients/services.ts'
 import { describeHosts, first, second, third } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
-import { closeFurther, open } from '../support/hosts.ts'
+import { closeFurther, open, type TestHost } from '../support/hosts.ts'
 import { platform } from '../support/platform.ts'
 import { stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -18,6 +19,13 @@ import { visit, visitors } from '../support/visits.ts'
 // Machines of a deploy server whose hosts are lost. Each test continues from the one before it.
 
 const within = 240_000
+
+/** A host breaks, with the machine on it. */
+const lose = async (host: TestHost, machine: string | undefined): Promise<void> => {
+  await platform.kill(host.roles.host)
+  const its = { filters: { label: [`keelson.resource=${machine}`] } }
+  for (const { Id } of await host.engine.listContainers(its)) await host.engine.getContainer(Id).kill()
+}
 
 describeHosts('a deploy server', () => {
   let tenant: TestTenant
@@ -36,6 +44,18 @@ describeHosts('a deploy server', () => {
       `/api/v1/deploy-servers/${server.id}/activity?limit=100`,
     )
     return items.map(({ kind, message }) => `${kind}: ${message}`)
+  }
+  /** The deployment whose release serves, and its workers. */
+  const placesOf = async (app: string) => {
+    const { deployment_id } = await apps.get(app)
+    const serves = await Deployment.findOne({ _id: deployment_id, tenant_id: tenant.id }).lean()
+    return { kind: serves?.kind, nodes: serves?.places.map(({ node }) => node) ?? [] }
+  }
+  /** A host is back, and has ended what it had of this tenant. */
+  const isBack = async (host: TestHost): Promise<void> => {
+    await platform.start(host.roles.host)
+    const its = { all: true, filters: { label: [`keelson.tenant=${tenant.id}`] } }
+    await eventually(async () => (await host.engine.listContainers(its)).length === 0)
   }
   const path = (machine: string): string => `/api/v1/deploy-servers/${server.id}/machines/${machine}/replace`
   const replace = (machine: string) => tenant.owner.ask('POST', path(machine))
@@ -93,9 +113,7 @@ describeHosts('a deploy server', () => {
   })
 
   test('loses what is left of the former worker when its host is back', async () => {
-    await platform.start(second.roles.host)
-    const its = { all: true, filters: { label: [`keelson.tenant=${tenant.id}`] } }
-    await eventually(async () => (await second.engine.listContainers(its)).length === 0)
+    await isBack(second)
     server = await now()
     await loadAppImages(tenant.owner, server) // there is no registry here
     for (const { id } of services)
@@ -130,11 +148,85 @@ describeHosts('a deploy server', () => {
     expect((await visit(app.url)).text).toBe('v2')
   })
 
+  test('has a new control plane when the host of the former one is lost, and serves on', async () => {
+    await open([second])
+    await (await replacing('cp')).success(within)
+    expect(await hostOf('cp')).toBe(second.id)
+    await open([first, third])
+    const wide = await apps.make({ replicas: 2 })
+    const events = eventsOf(tenant.owner, server.id)
+    const { id: subscription } = await events.make({ url: 'https://hooks.example.com/' })
+    const lost = (await now()).control_plane?.machine_id
+    const visiting = visitors(wide.url)
+    await lose(second, lost)
+    await eventually(
+      async () => {
+        const { status, control_plane, workers } = await now()
+        const isNew = control_plane?.registered && control_plane.machine_id !== lost
+        return status === 'ready' && isNew && workers.every(({ registered }) => registered)
+      },
+      { withinMs: within },
+    )
+    await (await apps.deploy(wide.id, { tag: 'v2' })).operation.success()
+    await visiting.stop()
+    expect(visiting.failures).toEqual([])
+    expect((await visit(wide.url)).text).toBe('v2')
+    expect(await activity()).toEqual(
+      expect.arrayContaining([
+        'machine_lost: The host of cp does not answer',
+        'rescue: The platform is replacing cp',
+      ]),
+    )
+    const told = (await events.deliveries(subscription)).map(({ kind, message }) => `${kind}: ${message}`)
+    expect(told).toEqual(
+      expect.arrayContaining([
+        'control_plane.lost: The host of cp does not answer',
+        'control_plane.replaced: cp has been replaced by a new machine',
+      ]),
+    )
+    await (await apps.delete(wide.id)).operation.success()
+    await isBack(second)
+  })
+
+  test('moves what has no volumes from a lost worker that has some, which serves again when it is back', async () => {
+    await open([second])
+    await (await replacing('w2')).success(within)
+    await loadAppImages(tenant.owner, await now())
+    await open([first, third])
+    const machine = (await now()).workers[1]?.machine_id
+    let kept = await apps.make()
+    const keep = async (): Promise<void> => {
+      await apps.addStorage(kept.id, '/data')
+      await (await apps.deploy(kept.id)).operation.success()
+    }
+    await keep()
+    while ((await placesOf(kept.id)).nodes[0] !== 'w2') {
+      kept = await apps.make()
+      await keep()
+    }
+    const wide = await apps.make({ replicas: 2 })
+    expect((await placesOf(wide.id)).nodes.toSorted()).toEqual(['w1', 'w2'])
+    await lose(second, machine)
+    await eventually(async () => !(await placesOf(wide.id)).nodes.includes('w2'), { withinMs: within })
+    expect(await placesOf(wide.id)).toEqual({ kind: 'move', nodes: ['w1', 'w1'] })
+    expect((await visit(wide.url)).text).toBe('v1')
+    expect(await now()).toMatchObject({ status: 'ready', workers: [{}, { machine_id: machine }] })
+    expect((await now()).workers[1]).toMatchObject({ lost_at: expect.any(String) })
+    expect((await placesOf(kept.id)).nodes).toEqual(['w2'])
+
+    await platform.start(second.roles.host)
+    await eventually(async () => (await now()).workers[1]?.lost_at === null, { withinMs: within })
+    await eventually(async () => (await visit(kept.url)).text === 'v1', { withinMs: within })
+    expect((await now()).workers[1]?.machine_id).toBe(machine)
+    for (const { id } of [kept, wide]) await (await apps.delete(id)).operation.success()
+  })
+
   test('destroys the volumes of a worker only when it is told to', async () => {
     const app = await apps.make()
     await apps.addStorage(app.id, '/data')
     await (await apps.deploy(app.id)).operation.success()
-    const refused = await replace('w1')
+    const [worker = ''] = (await placesOf(app.id)).nodes
+    const refused = await replace(worker)
     expect([refused.status, refused.body['code']]).toEqual([409, 'storage_on_worker'])
     expect((await replace('w9')).status).toBe(404)
   })

@@ -41,6 +41,7 @@ export interface NodeBody {
   instance_type: string
   disk_gib: number
   registered: boolean
+  lost_at: string | null
 }
 
 const path = '/api/v1/deploy-servers'
