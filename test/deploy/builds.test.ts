@@ -56,6 +56,12 @@ describe('a build', () => {
     expect(log).toContain('building by the artifact’s Dockerfile')
     expect(log).toMatch(/#\d+ \[2\/2\] RUN mkdir \/site/)
     expect(log).toContain(`the image is ${build.digest}`)
+    const again = await builds.make(
+      'shop',
+      { Dockerfile: serving('first'), 'src/file': 'y' },
+      { tag: 'again' },
+    )
+    expect(await builds.log(again.id)).toMatch(/#\d+ CACHED/) // the steps before are kept
     const app = await apps.make({ name: 'shop', image: 'shop', tag: 'v1', replicas: 2 })
     expect((await visit(app.url)).text).toBe('first')
     const deployment = await apps.deployment(app.deployment_id ?? '')

@@ -32,6 +32,8 @@ beforeAll(async () => {
 
 afterAll(() => receiver?.close())
 
+const minutesUntil = (time: string | null): number => (Date.parse(String(time)) - Date.now()) / 60_000
+
 const isVerified = (secret: string, { body, headers }: Received): boolean => {
   try {
     return Boolean(new Webhook(secret).verify(body, headers))
@@ -97,6 +99,11 @@ describe('a webhook', () => {
     expect(second.body).toBe(first.body)
     expect(second.headers['webhook-timestamp']).not.toBe(first.headers['webhook-timestamp'])
     expect(isVerified(secret, second)).toBe(true)
+    const again = await events.awaitDelivery(id, told.id, ({ attempts, next_at, status }) => {
+      return attempts === 2 && status === 'waiting' && minutesUntil(next_at) > 1 // the attempt has ended
+    })
+    expect(minutesUntil(failed.next_at)).toBeLessThan(1)
+    expect(minutesUntil(again.next_at)).toBeGreaterThan(4)
     busy.now = false
     expect(await events.redeliver(id, told.id)).toMatchObject({ status: 200 }) // the next retry is minutes away
     expect(await events.awaitDelivery(id, told.id, hasEnded)).toMatchObject({

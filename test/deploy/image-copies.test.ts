@@ -138,6 +138,8 @@ describeHosts('an image of a deploy server', () => {
       { withinMs: within },
     )
     expect((await kept()).map(({ id }) => id)).toEqual(before)
+    const [built] = (await builds.list()).filter(({ tag }) => tag === 'today')
+    expect(await builds.log(built?.id ?? '')).toContain(`the image is ${built?.digest}`) // w1 has built it
     expect(await holders()).toEqual(new Set(['cp,w1']))
     await keptOnBoth()
     const oldest = await Deployment.findOne({ app_id: app.id, tenant_id: tenant.id, number: 1 }).lean()

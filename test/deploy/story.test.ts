@@ -1,8 +1,12 @@
 import { afterAll, beforeAll, expect } from '@jest/globals'
 import { makeCaddy, makeNode, makePython } from '../support/base-images.ts'
+import { balancerTraces } from '../support/balancer-traces.ts'
+import { tracesOf } from '../support/disk-traces.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { networksOf } from '../support/host-networks.ts'
 import { testLong } from '../support/long-tests.ts'
+import { machineTraces } from '../support/machine-traces.ts'
 import { blocksOf, pageOf } from '../../script/lib/pages.ts'
 import { openShell } from '../support/paste.ts'
 import { facts } from '../support/stack.ts'
@@ -40,6 +44,23 @@ beforeAll(async () => {
   shell = openShell({ API: facts().api_url, TOKEN: tenant.owner.token })
 })
 afterAll(() => shell?.close())
+
+/** The ids of what a deploy server has made. */
+async function partsOf(deploy: string) {
+  const { vpc_id, subnet_id, lb_id } = await tenant.owner.deployServers.get(deploy)
+  const its = async (plural: string): Promise<string[]> => {
+    const path = `/api/v1/${plural}?managed_by=${deploy}&limit=100`
+    return (await tenant.owner.get<{ items: { id: string }[] }>(path)).items.map(({ id }) => id)
+  }
+  const machines = (await Promise.all(['containers', 'vms'].map(its))).flat()
+  return { machines, disks: await its('disks'), networks: [vpc_id, subnet_id], balancer: lb_id }
+}
+
+/** What is left of them on the hosts, without the platform's records. */
+async function leftOf({ machines, disks, networks, balancer }: Awaited<ReturnType<typeof partsOf>>) {
+  const traces = [...machines.map(machineTraces), ...disks.map(tracesOf), balancerTraces(balancer)]
+  return [...(await Promise.all(traces)).flat(), ...(await networksOf(networks))]
+}
 
 const theShop = async (deploy: string) => {
   const path = `/api/v1/deploy-servers/${deploy}/applications?name=shop`
@@ -93,7 +114,13 @@ testLong.each(kinds)(
     expect(load.failures).toEqual([])
     expect([...load.answers.keys()].toSorted()).toEqual(['shop one', 'shop one hello', 'shop two'])
     expect(await shell.paste(volume)).toContain('"output":"kept in the volume')
+    const parts = await partsOf((await shell.paste('echo $DEPLOY')).trim())
+    expect(parts).toMatchObject({ machines: [expect.any(String), expect.any(String)] }) // cp and w1
+    expect(parts.disks).toHaveLength(2)
+    for (const id of parts.disks) expect(await tracesOf(id)).not.toEqual([])
+    expect(await networksOf(parts.networks)).not.toEqual([])
     expect(await shell.paste(end)).toBe('succeeded')
+    await eventually(async () => (await leftOf(parts)).length === 0)
 
     expect(await tenant.holds()).toEqual(holdsNothing)
     expect(await tenant.storage()).toEqual({ disk_gib: 0, reservations: 0 })

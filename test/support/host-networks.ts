@@ -8,7 +8,7 @@ import { Subnet } from '../../models/network/subnets.ts'
 import { Nic } from '../../models/network/nics.ts'
 import { shortHash } from '../../script/lib/settings.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
-import type { TestHost } from './hosts.ts'
+import { allHosts, type TestHost } from './hosts.ts'
 import { layout } from './stack.ts'
 import { join } from 'node:path'
 
@@ -34,6 +34,12 @@ export const networkThings = (host: TestHost): Promise<NetworkThing[]> =>
 const hostNamespace = (host: TestHost): { hostNamespace?: string } => {
   const namespace = namespaceOf(host)
   return namespace ? { hostNamespace: namespace } : {}
+}
+
+/** What the stack's hosts have of these VPCs and subnets. */
+export async function networksOf(ids: string[]): Promise<NetworkThing[]> {
+  const all = await Promise.all((await allHosts()).map(networkThings))
+  return all.flat().filter(({ of }) => of.id !== null && ids.includes(of.id))
 }
 
 /** Throws if the host still has networks of a tenant that has none. */

@@ -20,6 +20,7 @@ export interface DeliveryBody extends Json {
   message: string
   status: string
   attempts: number
+  next_at: string | null
 }
 
 /** The event subscriptions of one deploy server. */
