@@ -4,7 +4,11 @@ import { loadAppImages } from '../support/app-images.ts'
 import { type OpenPage, openBrowser } from '../support/browser.ts'
 import { Client, type DeployServerBody, type Json } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
+import { databasesOf } from '../support/clients/databases.ts'
 import { rootLogin } from '../support/clients/deploy-servers.ts'
+import { servicesOf } from '../support/clients/services.ts'
+import { composed } from '../support/composed.ts'
+import { makeDatabaseImages } from '../support/database-images.ts'
 import { makeMachine, replicas, tokenOf } from '../support/api-clients.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
@@ -179,6 +183,8 @@ describe('the dashboard', () => {
     browser.page.getByRole(role, name === undefined ? {} : { name, exact: true })
   const status = (text: string) => browser.page.locator('#log-status').filter({ hasText: text })
 
+  const hostile = '<img src="x" onerror="window.hasRun = true">'
+
   /** Waits for the end of the deployment whose log is shown; returns the log. */
   async function watchEnd(): Promise<string> {
     await status('succeeded').waitFor()
@@ -220,8 +226,27 @@ describe('the dashboard', () => {
     await page.getByRole('heading', { name: 'Worker w1' }).waitFor()
   })
 
-  async function deploy(tag: string): Promise<void> {
+  test('shows the databases and services', async () => {
+    await makeDatabaseImages('redis')
+    const [databases, services] = [databasesOf(tenant.owner, server.id), servicesOf(tenant.owner, server.id)]
+    await Promise.all([
+      databases.make({ name: 'ledger' }),
+      services.make({ name: 'notes', docker_compose: composed() }),
+    ])
+    const { page } = browser
+    for (const [list, name, about] of [
+      ['databases', 'ledger', /redis .* · worker w1/],
+      ['services', 'notes', /compose · \d containers? · worker w1/],
+    ] as const) {
+      const shown = page.locator(`#${list}`).getByRole('listitem').filter({ hasText: name })
+      await shown.getByText('running', { exact: true }).waitFor()
+      expect(await shown.innerText()).toMatch(about)
+    }
+  })
+
+  async function deploy(tag: string, message = ''): Promise<void> {
     await the('button', 'Deploy shop').click()
+    await browser.page.getByLabel('Message').fill(message)
     await browser.page.getByLabel('Image tag').fill(tag)
     await browser.page.keyboard.press('Enter')
   }
@@ -238,9 +263,29 @@ describe('the dashboard', () => {
   })
 
   test('deploys a tag, and shows when it serves', async () => {
-    await deploy('v2')
+    await deploy('v2', hostile)
     expect(await watchEnd()).toContain('waiting until the release serves')
     expect((await visit(app.url)).text).toBe('v2 hello')
+  })
+
+  test('shows the HTML of a message as text, and runs no inline script', async () => {
+    const { page, faults } = browser
+    await page.locator('#deployments').getByText(hostile).waitFor()
+    expect(await page.locator('main img').count()).toBe(0)
+    const refused = await page.evaluate(
+      `(() => {
+        try {
+          const script = document.createElement('script')
+          script.textContent = 'window.hasRun = true'
+          document.head.append(script)
+        } catch (error) {
+          return error.name
+        }
+      })()`,
+    )
+    expect(refused).toBe('TypeError')
+    expect(await page.evaluate('window.hasRun')).toBeUndefined()
+    expect(faults.splice(0)).toEqual([expect.stringContaining('TrustedScript')])
   })
 
   test('reads the log of a deployment by an operation that ends with the deployment', async () => {

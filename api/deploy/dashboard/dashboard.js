@@ -55,7 +55,8 @@ function logOut(why = '') {
   token = null
   sessionStorage.removeItem(kept)
   for (const dialog of document.querySelectorAll('dialog[open]')) dialog.close()
-  for (const list of ['applications', 'deployments', 'machines']) $(list).replaceChildren()
+  for (const list of ['applications', 'deployments', 'databases', 'services', 'machines'])
+    $(list).replaceChildren()
   $('title').textContent = 'Deploy server'
   $('state').textContent = ''
   show()
@@ -157,11 +158,11 @@ function showApplication(app, part) {
 const when = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' })
 
 function showDeployment(deployment, part) {
-  const { app, number, status, status_reason, kind, image, tag, message, created_at } = deployment
+  const { app, number, status, status_reason, kind, image, tag, commit, message, created_at } = deployment
   say(part('name'), `${app} #${number}`)
   sayStatus(part('status'), status)
-  const about = [kind, `${image}:${tag}`, when.format(new Date(created_at)), ...(message ? [message] : [])]
-  say(part('about'), about.join(' · '))
+  const about = [kind, `${image}:${tag}`, when.format(new Date(created_at)), commit, message]
+  say(part('about'), about.filter(Boolean).join(' · '))
   say(part('reason'), status === 'failed' ? status_reason : '')
   part('log').setAttribute('aria-label', `Log of ${app} #${number}`)
 }
@@ -172,11 +173,28 @@ function showMachine({ name, instance_type, disk_gib, registered }, part) {
   say(part('about'), `${instance_type} · disk of ${disk_gib} GiB`)
 }
 
+const onWorker = (worker) => (worker ? ` · worker ${worker}` : '')
+
+function showDatabase({ name, status, type, version, memory_mib, worker }, part) {
+  say(part('name'), name)
+  sayStatus(part('status'), status)
+  say(part('about'), `${type} ${version} · ${memory_mib} MiB${onWorker(worker)}`)
+}
+
+function showService({ name, status, type, containers, worker }, part) {
+  say(part('name'), name)
+  sayStatus(part('status'), status)
+  const count = containers.length === 1 ? '1 container' : `${containers.length} containers`
+  say(part('about'), `${type ?? 'compose'} · ${count}${onWorker(worker)}`)
+}
+
 async function refresh() {
-  const [server, apps, deployments] = await Promise.all([
+  const [server, apps, deployments, databases, services] = await Promise.all([
     get(''),
     get('/applications?limit=100&sort_by=name&order=asc'),
     get('/deployments?limit=20'),
+    get('/databases?limit=100&sort_by=name&order=asc'),
+    get('/services?limit=100&sort_by=name&order=asc'),
   ])
   if (!token) return
   say($('title'), server.name)
@@ -184,15 +202,19 @@ async function refresh() {
   say($('state'), server.init_step ? `${server.status}: ${server.init_step}` : server.status)
   fill($('applications'), 'application', apps.items, showApplication)
   fill($('deployments'), 'deployment', deployments.items, showDeployment)
+  fill($('databases'), 'thing', databases.items, showDatabase)
+  fill($('services'), 'thing', services.items, showService)
   const machines = [...server.workers, ...(server.control_plane ? [server.control_plane] : [])]
   fill(
     $('machines'),
-    'machine',
+    'thing',
     machines.map((machine) => ({ id: machine.name, ...machine })),
     showMachine,
   )
   $('no-applications').hidden = apps.total > 0
   $('no-deployments').hidden = deployments.total > 0
+  $('no-databases').hidden = databases.total > 0
+  $('no-services').hidden = services.total > 0
   const followed = deployments.items.find((deployment) => deployment.id === shown)
   if (followed) showProgress(followed)
 }
