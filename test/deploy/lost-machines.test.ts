@@ -11,6 +11,7 @@ import { type ServiceBody, servicesOf } from '../support/clients/services.ts'
 import { describeHosts, first, second, third } from '../support/describe-hosts.ts'
 import { eventually } from '../support/eventually.ts'
 import { closeFurther, open, type TestHost } from '../support/hosts.ts'
+import { testLong } from '../support/long-tests.ts'
 import { platform } from '../support/platform.ts'
 import { stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -148,7 +149,7 @@ describeHosts('a deploy server', () => {
     expect((await visit(app.url)).text).toBe('v2')
   })
 
-  test('has a new control plane when the host of the former one is lost, and serves on', async () => {
+  testLong('has a new control plane when the host of the former one is lost, and serves on', async () => {
     await open([second])
     await (await replacing('cp')).success(within)
     expect(await hostOf('cp')).toBe(second.id)
@@ -188,38 +189,41 @@ describeHosts('a deploy server', () => {
     await isBack(second)
   })
 
-  test('moves what has no volumes from a lost worker that has some, which serves again when it is back', async () => {
-    await open([second])
-    await (await replacing('w2')).success(within)
-    await loadAppImages(tenant.owner, await now())
-    await open([first, third])
-    const machine = (await now()).workers[1]?.machine_id
-    let kept = await apps.make()
-    const keep = async (): Promise<void> => {
-      await apps.addStorage(kept.id, '/data')
-      await (await apps.deploy(kept.id)).operation.success()
-    }
-    await keep()
-    while ((await placesOf(kept.id)).nodes[0] !== 'w2') {
-      kept = await apps.make()
+  testLong(
+    'moves what has no volumes from a lost worker that has some, which serves again when it is back',
+    async () => {
+      await open([second])
+      await (await replacing('w2')).success(within)
+      await loadAppImages(tenant.owner, await now())
+      await open([first, third])
+      const machine = (await now()).workers[1]?.machine_id
+      let kept = await apps.make()
+      const keep = async (): Promise<void> => {
+        await apps.addStorage(kept.id, '/data')
+        await (await apps.deploy(kept.id)).operation.success()
+      }
       await keep()
-    }
-    const wide = await apps.make({ replicas: 2 })
-    expect((await placesOf(wide.id)).nodes.toSorted()).toEqual(['w1', 'w2'])
-    await lose(second, machine)
-    await eventually(async () => !(await placesOf(wide.id)).nodes.includes('w2'), { withinMs: within })
-    expect(await placesOf(wide.id)).toEqual({ kind: 'move', nodes: ['w1', 'w1'] })
-    expect((await visit(wide.url)).text).toBe('v1')
-    expect(await now()).toMatchObject({ status: 'ready', workers: [{}, { machine_id: machine }] })
-    expect((await now()).workers[1]).toMatchObject({ lost_at: expect.any(String) })
-    expect((await placesOf(kept.id)).nodes).toEqual(['w2'])
+      while ((await placesOf(kept.id)).nodes[0] !== 'w2') {
+        kept = await apps.make()
+        await keep()
+      }
+      const wide = await apps.make({ replicas: 2 })
+      expect((await placesOf(wide.id)).nodes.toSorted()).toEqual(['w1', 'w2'])
+      await lose(second, machine)
+      await eventually(async () => !(await placesOf(wide.id)).nodes.includes('w2'), { withinMs: within })
+      expect(await placesOf(wide.id)).toEqual({ kind: 'move', nodes: ['w1', 'w1'] })
+      expect((await visit(wide.url)).text).toBe('v1')
+      expect(await now()).toMatchObject({ status: 'ready', workers: [{}, { machine_id: machine }] })
+      expect((await now()).workers[1]).toMatchObject({ lost_at: expect.any(String) })
+      expect((await placesOf(kept.id)).nodes).toEqual(['w2'])
 
-    await platform.start(second.roles.host)
-    await eventually(async () => (await now()).workers[1]?.lost_at === null, { withinMs: within })
-    await eventually(async () => (await visit(kept.url)).text === 'v1', { withinMs: within })
-    expect((await now()).workers[1]?.machine_id).toBe(machine)
-    for (const { id } of [kept, wide]) await (await apps.delete(id)).operation.success()
-  })
+      await platform.start(second.roles.host)
+      await eventually(async () => (await now()).workers[1]?.lost_at === null, { withinMs: within })
+      await eventually(async () => (await visit(kept.url)).text === 'v1', { withinMs: within })
+      expect((await now()).workers[1]?.machine_id).toBe(machine)
+      for (const { id } of [kept, wide]) await (await apps.delete(id)).operation.success()
+    },
+  )
 
   test('destroys the volumes of a worker only when it is told to', async () => {
     const app = await apps.make()
