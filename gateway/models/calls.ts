@@ -240,6 +240,7 @@ async function forwarded(context: CallContext, http: Http, sent: Sent, first: Ta
       endpoint,
       asked,
       headers: request.headers,
+      providerKey: keeper?.provider_key ?? null,
       search,
       grant,
       // An answer that is no stream begins when it is whole.

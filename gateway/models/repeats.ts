@@ -100,6 +100,7 @@ export function giveKept(response: ServerResponse, kept: Answer, end: CallEnd, b
 /** Takes an answer on its way to the caller, and keeps it. */
 export interface Keeper {
   call_id: string
+  provider_key: string
   add(bytes: Buffer): void
   /** Keeps what was added, the first time. If MongoDB is away the caller gets it all the same, and `end` keeps it. */
   keep(status: number, headers: Answer['headers']): Promise<void>
@@ -111,7 +112,7 @@ export interface Keeper {
 const lasting = /^(content-type|cache-control|(x-)?request-id|openai-(model|version))$/
 
 function makeKeeper(claim: Claim, log: Logger): Keeper {
-  const { call_id } = claim
+  const { call_id, provider_key } = claim
   let chunks: Buffer[] = []
   let length = 0
   let waiting: Answer | null = null
@@ -128,6 +129,7 @@ function makeKeeper(claim: Claim, log: Logger): Keeper {
   }
   return {
     call_id,
+    provider_key,
     add(bytes) {
       length += bytes.length
       if (length > mostPlainBytes) chunks = []

@@ -30,6 +30,8 @@ export interface Sending {
   endpoint: Endpoint
   asked: Asked
   headers: IncomingHttpHeaders
+  /** Names the call to the provider, instead of the caller's `Idempotency-Key`. */
+  providerKey: string | null
   /** The query of the caller's URL, with its question mark. */
   search: string
   grant: Grant
@@ -54,14 +56,16 @@ export async function send(first: Target, sending: Sending): Promise<Answered> {
   const dialect = dialectOf(first.credential.provider)
   const targets: (Fallback | Target)[] = [first, ...grant.fallbacks]
   let failed: Answered | CallRefused | null = null
+  let failures = 0
   for (const next of targets) {
     const target = 'credential' in next ? next : await fallbackTarget(next, sending, dialect)
     if (!target) continue
     for (let attempt = 1; attempt <= attemptsEach; attempt++) {
       discard(failed)
-      const got = await once(target, target !== first, sending)
+      const got = await once(target, target !== first, sending, failures)
       if (!mayPass(got)) return taken(got)
       failed = got
+      if (!(got instanceof CallRefused)) failures++
       const pauseMs = pauseAfter(got, attempt)
       if (attempt === attemptsEach || pauseMs > longestPauseMs || signal.aborted) break
       await sleep(pauseMs, undefined, { signal }).catch(() => {})
@@ -96,8 +100,15 @@ async function fallbackTarget(
   }
 }
 
-async function once(target: Target, isFallback: boolean, sending: Sending): Promise<Answered | CallRefused> {
-  const { outbound, endpoint, asked, headers, search, signal, headWithinMs, pieceWithinMs } = sending
+/** `failures`: how many answers to this call have been failures. Under the same key a provider may repeat them. */
+async function once(
+  target: Target,
+  isFallback: boolean,
+  sending: Sending,
+  failures: number,
+): Promise<Answered | CallRefused> {
+  const { outbound, endpoint, asked, headers, providerKey, search, signal } = sending
+  const { headWithinMs, pieceWithinMs } = sending
   const { model } = target
   const credential = atOpenaiApi(target.credential)
   sending.onAttempt(target)
@@ -105,7 +116,12 @@ async function once(target: Target, isFallback: boolean, sending: Sending): Prom
   try {
     const answer = await outbound.stream(urlOf(credential, endpoint, model, search), {
       method: endpoint.method,
-      headers: headersFor(headers, credential),
+      headers: {
+        ...headersFor(headers, credential),
+        ...(providerKey !== null && {
+          'idempotency-key': failures ? `${providerKey}-${failures}` : providerKey,
+        }),
+      },
       ...(endpoint.method === 'POST' ? { body } : {}),
       headWithinMs,
       pieceWithinMs,

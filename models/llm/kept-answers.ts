@@ -21,6 +21,8 @@ export interface KeptAnswerDocument {
   state: 'open' | 'done'
   /** The call that makes the answer, or has made it. Only that call writes here, until the lease or the answer is over. */
   call_id: string
+  /** What the provider gets as `Idempotency-Key`, also from a call that takes over from another. */
+  provider_key: string
   lease_until: Date
   /** Null until it is done. */
   answer_sealed: string | null
@@ -36,6 +38,7 @@ const schema = new Schema<KeptAnswerDocument>(
     run_id: { type: String, required: true },
     state: { type: String, enum: ['open', 'done'], required: true },
     call_id: { type: String, required: true },
+    provider_key: { type: String, required: true },
     lease_until: { type: Date, required: true },
     answer_sealed: { type: String, default: null },
     expires_at: { type: Date, required: true },
@@ -82,6 +85,8 @@ export interface Answer {
 /** The right to make an answer, which one call has at a time. */
 export interface Claim {
   call_id: string
+  /** Goes to the provider, which may have begun the same answer for a call whose gateway was killed. */
+  provider_key: string
   /**
    * Keeps the answer, unless it is too large, MongoDB's disk is full, or another call has taken over because the lease had
    * ended. After an error it can be called again.
@@ -102,20 +107,21 @@ export async function claimAnswer(
   const { tenant_id, run_id } = call
   const at = { _id: idOf(call), tenant_id }
   const find = () => KeptAnswer.findOne(at).lean()
-  const fields = { ...at, run_id, ...begin(call_id) }
+  const fields = { ...at, run_id, ...begin(call_id, call_id) }
   // In the journal: after a crash of MongoDB, another call must find it.
   const { isDuplicate } = await insert(collection, fields, durable)
-  if (!isDuplicate) return { claim: hold(at, call_id) }
+  if (!isDuplicate) return { claim: hold(at, fields) }
   const found = await find()
   if (!found) return null // the other call has just given up
   // A command that was repeated, because MongoDB went away, has found what it had written.
-  if (found.call_id === call_id) return { claim: hold(at, call_id) }
+  if (found.call_id === call_id) return { claim: hold(at, found) }
   if (!isOver(found))
     return found.answer_sealed === null ? null : { kept: await opened(found._id, found.answer_sealed) }
-  const { call_id: former, lease_until, expires_at } = found
+  const { call_id: former, provider_key, lease_until, expires_at } = found
   const q = { ...at, call_id: former, lease_until, expires_at }
-  await update(collection, [{ q, u: { $set: begin(call_id) } }], durable)
-  return (await find())?.call_id === call_id ? { claim: hold(at, call_id) } : null
+  const ours = begin(call_id, found.state === 'open' ? provider_key : call_id)
+  await update(collection, [{ q, u: { $set: ours } }], durable)
+  return (await find())?.call_id === call_id ? { claim: hold(at, ours) } : null
 }
 
 const idOf = ({ tenant_id, run_id, connector_id, key, method, path, body }: RepeatableCall): string =>
@@ -124,11 +130,15 @@ const idOf = ({ tenant_id, run_id, connector_id, key, method, path, body }: Repe
     .update(body)
     .digest('hex')
 
-function begin(call_id: string): Omit<KeptAnswerDocument, '_id' | 'tenant_id' | 'run_id'> {
+function begin(
+  call_id: string,
+  provider_key: string,
+): Omit<KeptAnswerDocument, '_id' | 'tenant_id' | 'run_id'> {
   const created_at = new Date()
   return {
     state: 'open',
     call_id,
+    provider_key,
     lease_until: new Date(created_at.getTime() + leaseMs),
     answer_sealed: null,
     expires_at: new Date(created_at.getTime() + keptMs),
@@ -142,12 +152,13 @@ const isOver = ({ state, lease_until, expires_at }: KeptAnswerDocument, now = ne
 
 type At = Pick<KeptAnswerDocument, '_id' | 'tenant_id'>
 
-function hold(at: At, call_id: string): Claim {
+function hold(at: At, { call_id, provider_key }: Pick<Claim, 'call_id' | 'provider_key'>): Claim {
   const ours = { ...at, call_id, state: 'open' as const }
   startRenewing(ours)
   let isKept = false
   return {
     call_id,
+    provider_key,
     async keep(answer) {
       const answer_sealed = (await hasRoom()) ? await sealed(at._id, answer) : null
       if (answer_sealed === null) return

@@ -259,6 +259,8 @@ describe('a failure is not kept', () => {
     expect((await ask(by, chat(model, more))).status).toBe(status)
     expect(await ask(by, chat(model, more))).toMatchObject({ status: 200, from: 'provider' })
     expect(await ask(by, chat(model, more))).toMatchObject({ status: 200, from: 'kept' })
+    // A provider that knows a request by its key would answer it with the failure again.
+    expect(provider.billedFor(model)).toBe(provider.askedFor(model).length)
   })
 
   test('a stream that broke off', async () => {
@@ -270,7 +272,7 @@ describe('a failure is not kept', () => {
   })
 })
 
-test('a gateway that is killed in a call leaves it to the next, which pays again, and both are in the ledger', async () => {
+test('a gateway that is killed in a call leaves it to the next, whose request the provider can tell, and both are in the ledger', async () => {
   const killed = await startGateway({ KEELSON_OUTBOUND_ALLOWED: `127.0.0.1:${provider.port}` })
   const by = await run()
   const body = chat('hangs-1', { stream: true })
@@ -287,6 +289,7 @@ test('a gateway that is killed in a call leaves it to the next, which pays again
   const froms = (await Promise.all(repeated)).map(({ from }) => from)
   expect(froms.toSorted()).toEqual(['kept', 'provider'])
   expect(provider.askedFor(body.model)).toHaveLength(2)
+  expect(provider.billedFor(body.model)).toBe(1)
   await LlmCall.updateOne(
     { tenant_id: tenant.id, _id: open?._id ?? '' },
     { $set: { lease_until: new Date() } },

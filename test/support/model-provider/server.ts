@@ -86,6 +86,13 @@ export async function startModelProvider(
     base_url: `http://127.0.0.1:${port}/v1`,
     asked,
     askedFor: (model: string) => asked.filter(({ body }) => body['model'] === model),
+    /** How many answers for this model it takes money for, as one that knows a repeated request by its `Idempotency-Key`. */
+    billedFor(model: string): number {
+      const keys = asked.flatMap(({ body, headers }, at) =>
+        body['model'] === model ? [headers['idempotency-key'] ?? at] : [],
+      )
+      return new Set(keys).size
+    },
     /** Whether the other side has ended the connection of an answer for this model. */
     wasLeft: (model: string) => left.has(model),
     async close() {
