@@ -22,7 +22,7 @@ test('an area within its budget has all its files, and one beyond it as many as 
   expect(inArea(drawn, 'mail').toSorted()).toEqual(inArea(all, 'mail').toSorted())
   if (isLong) return expect(drawn).toHaveLength(all.length)
   const left = inArea(all, 'deploy').filter((file) => !drawn.includes(file))
-  const spare = 3 * 300 - secondsOfAll(inArea(drawn, 'deploy'))
+  const spare = 3 * 270 - secondsOfAll(inArea(drawn, 'deploy'))
   expect(spare).toBeGreaterThanOrEqual(0)
   for (const file of left) expect(secondsOf(file)).toBeGreaterThan(spare)
 })
