@@ -78,11 +78,16 @@ describe('a call of a model', () => {
   })
 
   test('has no answer if the stream breaks or ends early, and a bad one if it says so', async () => {
+    const heard = Promise.withResolvers<void>()
     answer = async (response) => {
       streaming(response).write(events.slice(0, 2).join(''))
+      await heard.promise
       response.destroy()
     }
-    await expect(ask(onText)).rejects.toMatchObject({ code: 'model_unavailable', permanent: false })
+    await expect(ask(() => heard.resolve())).rejects.toMatchObject({
+      code: 'model_unavailable',
+      permanent: false,
+    })
     answer = async (response) => {
       streaming(response).end(events.slice(0, 2).join(''))
     }
@@ -92,6 +97,46 @@ describe('a call of a model', () => {
       streaming(response).end(`data: ${error}\n\n`)
     }
     expect(await ask(onText)).toEqual({ status: 502, said: error })
+  })
+
+  const refusing = (status: number, body: string) => async (response: ServerResponse) => {
+    response.writeHead(status, { 'content-type': 'application/json' }).end(body)
+  }
+  test.each<[string, typeof answer]>([
+    ['the door does not reach the gateway', refusing(502, '')],
+    ['the gateway has no MongoDB', refusing(503, '{"error":{"code":"unavailable"}}')],
+    [
+      'the gateway has no MongoDB, as Anthropic’s API says it',
+      refusing(503, '{"type":"error","error":{"type":"unavailable"}}'),
+    ],
+    ['the gateway breaks off before a word', async (response) => void response.destroy()],
+    [
+      'the stream breaks off before a word',
+      async (response) => void streaming(response).write(events[0]?.slice(0, 9), () => response.destroy()),
+    ],
+  ])('is made again while %s', async (_, away) => {
+    let times = 0
+    answer = async (response) => {
+      if (++times < 3) return away(response)
+      streaming(response).end(events.join(''))
+    }
+    expect(await ask(onText)).toMatchObject({ status: 200 })
+    expect([times, texts]).toEqual([3, said.pieces])
+  })
+
+  test('is made until its node’s time has passed', async () => {
+    const over = new AbortController()
+    answer = async (response) => {
+      over.abort(new Error('too late'))
+      await refusing(502, '')(response)
+    }
+    await expect(makeModelCaller(door)(call, over.signal)).rejects.toThrow('too late')
+  })
+
+  test('a provider’s own failure is its answer', async () => {
+    const body = '{"error":{"code":"provider_unavailable"}}'
+    answer = refusing(502, body)
+    expect(await ask(onText)).toEqual({ status: 502, said: body })
   })
 
   test('that is refused says why', async () => {

@@ -177,21 +177,46 @@ export function makeRunnerApi(door: string, credential: Credential) {
   }
 }
 
-/** Calls a model at the gateway for models. Throws PlatformFault if there is no answer, or not all of one that streams. */
+/**
+ * Calls a model at the gateway for models. It tries until there is an answer: a gateway that is away is no fault of the node, and
+ * a repeated call costs nothing. Throws PlatformFault if an answer breaks off after some of its text was given.
+ */
 export function makeModelCaller(door: string): CallModel {
   const inTurn = makeQueue(modelCallsAtOnce) // a map has several under way
-  return async ({ path, body, token, key }, signal, onText) => {
+  return ({ path, body, token, key }, signal, onText) => {
     const asked = onText ? { ...body, stream: true } : body
     const sent = { method: 'POST', path, body: JSON.stringify(asked), headers: { [callKeyHeader]: key } }
-    const read = onText ? readingOf(path, onText) : readWhole
-    try {
-      return await inTurn(() => send(door, sent, token, signal, null, read), signal)
-    } catch (cause) {
-      signal.throwIfAborted()
-      throw new PlatformFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
+    let isGiven = false
+    const give = (text: string): void => {
+      isGiven = true
+      onText?.(text)
     }
+    const read = onText ? readingOf(path, give) : readWhole
+    const once = async (): Promise<Answer> => {
+      const answer = await inTurn(() => send(door, sent, token, signal, null, read), signal).catch(
+        (cause: unknown) => {
+          signal.throwIfAborted()
+          throw cause instanceof PlatformFault ? cause : unanswered(cause)
+        },
+      )
+      if (isAway(answer)) throw unanswered()
+      return answer
+    }
+    // Who watches the run would read the text twice.
+    return patiently(signal, once, () => isGiven)
   }
 }
+
+const unanswered = (cause?: unknown): PlatformFault =>
+  new PlatformFault(null, 'model_unavailable', 'The gateway for models does not answer', cause)
+
+const unavailable = z.literal('unavailable')
+/** In the form of OpenAI's errors, or of Anthropic's. */
+const Unavailable = z.object({ error: z.object({ code: unavailable }).or(z.object({ type: unavailable })) })
+
+/** The door's answer when it does not reach the gateway has no text. `unavailable` is a gateway without MongoDB, or at its end. */
+const isAway = ({ status, said }: Answer): boolean =>
+  (status >= 502 && said === '') || (status === 503 && Unavailable.safeParse(quietly(said)).success)
 
 /** A server that does not stream answers as usual. */
 const readingOf =
@@ -204,13 +229,12 @@ const readingOf =
     return { status: failed ? 502 : (answer.statusCode ?? 0), said }
   }
 
-const patiently = <T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
-  untilItWorks('a request of a node', work, { signal, log: quiet, hopeless: isHopeless(signal) })
-
-const isHopeless =
-  (signal: AbortSignal) =>
-  (error: unknown): boolean =>
-    signal.aborted || !(error instanceof PlatformFault) || error.permanent
+const patiently = <T>(signal: AbortSignal, work: () => Promise<T>, isOver = () => false): Promise<T> =>
+  untilItWorks('a request of a node', work, {
+    signal,
+    log: quiet,
+    hopeless: (error) => signal.aborted || isOver() || !(error instanceof PlatformFault) || error.permanent,
+  })
 
 /** What a node is refused is its own matter, and its activity says why it failed. */
 const quiet = { warn: () => {} }
@@ -275,9 +299,14 @@ async function readWhole(answer: IncomingMessage): Promise<Answer> {
 const Refusal = z.object({ code: z.string(), title: z.string() })
 
 function refusalIn(said: string): z.infer<typeof Refusal> {
+  return Refusal.safeParse(quietly(said)).data ?? { code: 'refused', title: 'no reason is given' }
+}
+
+/** Undefined: it is no JSON. */
+function quietly(text: string): unknown {
   try {
-    return Refusal.parse(JSON.parse(said))
+    return JSON.parse(text)
   } catch {
-    return { code: 'refused', title: 'no reason is given' }
+    return undefined
   }
 }
