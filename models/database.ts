@@ -49,28 +49,8 @@ export { onReconnected } from './database-away.ts'
 
 export const disconnectDatabase = (): Promise<void> => mongoose.disconnect()
 
-/** Indexes of former releases that refuse what is allowed now. */
-const formerIndexes = [
-  ['users', 'email_1'],
-  ['ai_deployments', 'tenant_id_1_workflow_id_1'],
-] as const
-
-/** Fields that records of former releases lack, and queries ask for. */
-const newFields = [['ai_deployments', 'role', 'primary']] as const
-
 /** Makes the collections and indexes that the models declare. Safe to repeat and to run from several processes. */
 export async function ensureIndexes(): Promise<void> {
-  for (const [collection, name] of formerIndexes)
-    await mongoose.connection
-      .collection(collection)
-      .dropIndex(name)
-      .catch((error: unknown) => {
-        if (!isMissing(error)) throw error
-      })
-  for (const [collection, field, value] of newFields)
-    await mongoose.connection
-      .collection(collection)
-      .updateMany({ [field]: { $exists: false } }, { $set: { [field]: value } })
   for (const model of Object.values(mongoose.models)) {
     await model.createCollection()
     await model.createIndexes()
@@ -124,10 +104,6 @@ const outside = AsyncLocalStorage.snapshot()
  * snapshot. For what was asked of others, which cannot be taken back.
  */
 export const apart = <T>(work: () => Promise<T>): Promise<T> => outside(work)
-
-/** Whether MongoDB has no such collection or index. */
-const isMissing = (error: unknown): boolean =>
-  error instanceof mongoose.mongo.MongoServerError && (error.code === 26 || error.code === 27)
 
 /** Whether MongoDB refused a write because of a unique index. */
 export const isDuplicateKey = (error: unknown): error is { keyPattern: Record<string, unknown> } =>

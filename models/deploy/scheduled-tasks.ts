@@ -16,8 +16,7 @@ export interface ScheduledTaskDocument {
   deploy_server_id: string
   /** Its owner of any kind. The name is from when only applications had tasks. */
   app_id: string
-  /** Missing: an application. */
-  owner_kind?: TaskOwnerKind
+  owner_kind: TaskOwnerKind
   /** The container of a service in which it runs. */
   container?: string
   /** Unique in the owner. */
@@ -44,7 +43,7 @@ const schema = new Schema<ScheduledTaskDocument>(
     tenant_id: { type: String, required: true },
     deploy_server_id: { type: String, required: true },
     app_id: { type: String, required: true },
-    owner_kind: String,
+    owner_kind: { type: String, required: true },
     container: String,
     name: { type: String, required: true },
     frequency: { type: String, required: true },
@@ -109,9 +108,10 @@ export const createTask = (
           'Too many scheduled tasks',
           `The ${kind} has ${tasksAtMost} scheduled tasks, and may have no more`,
         )
-      const its = { _id: newId(), tenant_id, deploy_server_id, app_id, next_at: timed(fields) }
-      const of = kind === 'application' ? {} : { owner_kind: kind }
-      return (await new ScheduledTask({ ...fields, ...its, ...of }).save()).toObject()
+      const of = { tenant_id, deploy_server_id, app_id, owner_kind: kind }
+      return (
+        await new ScheduledTask({ ...fields, _id: newId(), ...of, next_at: timed(fields) }).save()
+      ).toObject()
     }, app_id),
   )
 

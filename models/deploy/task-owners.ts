@@ -56,4 +56,4 @@ export const taskOwners = {
 
 export type TaskOwnerKind = keyof typeof taskOwners
 
-export const taskOwnerKind = (kind: TaskOwnerKind | undefined): OwnerKind => taskOwners[kind ?? 'application']
+export const taskOwnerKind = (kind: TaskOwnerKind): OwnerKind => taskOwners[kind]

@@ -28,8 +28,7 @@ export interface TaskRunDocument extends ResourceDocument<StateOf<typeof taskRun
   deploy_server_id: string
   /** Its owner of any kind. */
   app_id: string
-  /** Missing: an application. */
-  owner_kind?: TaskOwnerKind
+  owner_kind: TaskOwnerKind
   /** The container of a service in which it runs. */
   container?: string
   task_id: string
@@ -51,7 +50,7 @@ const schema = resourceSchema<TaskRunDocument>(
   {
     deploy_server_id: { type: String, required: true },
     app_id: { type: String, required: true },
-    owner_kind: String,
+    owner_kind: { type: String, required: true },
     container: String,
     task_id: { type: String, required: true },
     command: { type: String, required: true },
@@ -117,7 +116,7 @@ const newRun = (
 ) => ({
   deploy_server_id,
   app_id,
-  ...(owner_kind ? { owner_kind } : {}),
+  owner_kind,
   ...(container ? { container } : {}),
   task_id: _id,
   command,

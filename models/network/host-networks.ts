@@ -150,8 +150,7 @@ async function hostsOfPaths(nics: NicDocument[]): Promise<[string, string][]> {
 
 /** How other hosts reach each host that they can reach. */
 async function peerHosts(hostIds: string[]): Promise<Map<string, PeerHost>> {
-  // Not lean: the record of a host that has never had a tunnel may lack the field, and the schema says that it is null.
-  const hosts = await Host.find({ _id: { $in: hostIds } }, { underlay_address: 1, tunnel_key: 1 })
+  const hosts = await Host.find({ _id: { $in: hostIds } }, { underlay_address: 1, tunnel_key: 1 }).lean()
   return new Map(
     hosts.flatMap(({ _id, underlay_address: address, tunnel_key }) =>
       address ? [[_id, { address, tunnel_key }]] : [],
