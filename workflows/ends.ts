@@ -1,4 +1,4 @@
-import { ApplicationFailure, CancelledFailure, patched, setCurrentDetails } from '@temporalio/workflow'
+import { ApplicationFailure, CancelledFailure, setCurrentDetails } from '@temporalio/workflow'
 import type { Ended } from '../activities/operations.ts'
 import { failureMessage } from '../lib/operation-workflows.ts'
 
@@ -9,8 +9,6 @@ import { failureMessage } from '../lib/operation-workflows.ts'
 export function endAs({ state, code }: Ended): void {
   setCurrentDetails(state === 'failed' && code ? failureMessage(code) : state)
   if (state === 'succeeded') return
-  // The Temporal UI asks those that had ended as completed for their details: they must replay.
-  if (!patched('ends as its operation')) return
   // Temporal takes it as a cancel if somebody has cancelled the workflow, else as a failure.
   if (state === 'cancelled') throw new CancelledFailure('It was cancelled')
   // Without the tenant's words: the SDK writes the failure to the worker's log.

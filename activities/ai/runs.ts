@@ -33,10 +33,8 @@ export interface RunToCarryOut {
   graph: Graph
   /** By node. A node that is not named only evaluates expressions. */
   attempts: Record<string, Attempts>
-  /** What waits without a runner. Runs that began before there was any have none. */
-  waits?: Waits
-  /** Nodes in a row are one activity. Not of runs that began before there were rows. */
-  rows?: true
+  /** What waits without a runner. */
+  waits: Waits
   wall_sec: number
   /** It was cancelled before it began. */
   cancelled: boolean
@@ -70,7 +68,6 @@ export const makeAiRunActivities = ({ client, log }: { client: Client; log: Logg
         }),
       ),
       waits: waitsOf(nodes),
-      rows: true,
       wall_sec: budget.wall_sec,
       cancelled,
     }

@@ -173,8 +173,8 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
     container: string[]
     vm: string[]
     disk: string[]
-    /** Of its databases to instances. Histories from before there were any have none. */
-    attachments?: string[]
+    /** Of its databases to instances. */
+    attachments: string[]
   }> {
     const { tenant_id } = await serverOf(id)
     const its = { tenant_id, managed_by: id }

@@ -132,12 +132,12 @@ export const makeLoadBalancersOnHost = (balancers: LoadBalancers | null) => ({
   /**
    * Applies the wanted load balancers, and returns how this one runs. It waits some seconds until new checks have found
    * healthy the targets that are to be: those run by now, whatever the checks of before have said. Returns the targets that
-   * were not found healthy; none in what an older worker has returned.
+   * were not found healthy.
    */
   async runLoadBalancerOnHost(
     id: string,
     toBeHealthy: RouteTargets | RouteTargets[] | null = null,
-  ): Promise<Pick<LoadBalancerState, 'ports' | 'refused'> & { unreached?: UnreachedTarget[] }> {
+  ): Promise<Pick<LoadBalancerState, 'ports' | 'refused'> & { unreached: UnreachedTarget[] }> {
     if (!balancers) throw new HostNotEquipped('the program haproxy')
     const { ports, refused } = await balancers.run(id)
     const targets = [toBeHealthy ?? []].flat()

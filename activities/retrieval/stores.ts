@@ -21,8 +21,8 @@ export interface RagStorePlan {
   disk_id: string | null
   /** The container on this disk. */
   container_id: string | null
-  /** What operations that failed have left. Absent: a former version of this activity made the plan. */
-  other_containers?: string[]
+  /** What operations that failed have left. */
+  other_containers: string[]
   /** The container is to run, and to keep running. */
   runs: boolean
   disk: { name: string; [field: string]: unknown }

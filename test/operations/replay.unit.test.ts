@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { bundleWorkflowCode, DefaultLogger, Runtime, Worker } from '@temporalio/worker'
 import * as workflows from '../../workflows/index.ts'
+import { anonymous } from '../replay/anonymous.ts'
 
 // A new worker continues the workflows of an older one: each recorded history is replayed by the present code and must
 // lead to the same steps. A change that breaks replay uses `patched`; record only new workflows, by
@@ -62,5 +63,13 @@ describe('the replay test', () => {
 
   test('needs no key: the recorded histories are not encrypted', () => {
     for (const file of files) expect(readFileSync(join(folder, file), 'utf8')).not.toContain('key_id')
+  })
+
+  test('has histories that name nothing of the machine that recorded them', () => {
+    for (const file of files) {
+      const nameless = read(file)
+      anonymous(nameless)
+      expect(read(file)).toEqual(nameless)
+    }
   })
 })

@@ -9,6 +9,7 @@ import { disconnectDatabase } from '../../models/database.ts'
 import { decodedHistory } from '../support/histories.ts'
 import { closeFurther } from '../support/hosts.ts'
 import { removeTenants } from '../support/tenants.ts'
+import { anonymous } from './anonymous.ts'
 import { aiStories } from './stories/ai.ts'
 import { backupStories } from './stories/backups.ts'
 import { attachmentStories } from './stories/attachments.ts'
@@ -42,24 +43,6 @@ const stories: Stories = {
 
 const folder = new URL('histories/', import.meta.url)
 
-/** Removes the identity of the recording machine, in every payload too. */
-function anonymous(part: unknown): void {
-  if (typeof part !== 'object' || part === null || part instanceof Uint8Array) return
-  for (const [name, value] of Object.entries(part)) {
-    if (name === 'stackTrace' || name === 'identity') Object.assign(part, { [name]: '' })
-    else if (name === 'data' && value instanceof Uint8Array)
-      Object.assign(part, { data: withoutTrace(value) })
-    else anonymous(value)
-  }
-}
-
-function withoutTrace(data: Uint8Array): Uint8Array {
-  const text = Buffer.from(data).toString()
-  if (!text.startsWith('{')) return data
-  const value = JSON.parse(text, (key, inner: unknown) => (key === 'stack_trace' ? '' : inner)) as unknown
-  return Buffer.from(JSON.stringify(value))
-}
-
 /** A workflow ends as its operation: it may fail, or be cancelled. */
 function unlessEnded(error: unknown): void {
   if (!(error instanceof WorkflowFailedError)) throw error
@@ -70,9 +53,10 @@ async function record(name: string, story: Stories[string]): Promise<void> {
   // The workflow closes some time after the operation.
   await temporal.workflow.getHandle(workflow_id).result().catch(unlessEnded)
   const history = await decodedHistory(temporal, workflow_id) // decoded, so that the replay needs no key
-  anonymous(history)
+  const json: unknown = JSON.parse(historyToJSON(history))
+  anonymous(json)
   // One history is one line: thousands of lines would bury a review.
-  await writeFile(new URL(`${name}.json`, folder), `${JSON.stringify(JSON.parse(historyToJSON(history)))}\n`)
+  await writeFile(new URL(`${name}.json`, folder), `${JSON.stringify(json)}\n`)
   console.log(`${name}: ${state}, ${history.events.length} events`)
   await closeFurther()
 }

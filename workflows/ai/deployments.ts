@@ -1,4 +1,4 @@
-import { patched, proxyActivities, proxyLocalActivities, sleep } from '@temporalio/workflow'
+import { proxyActivities, proxyLocalActivities, sleep } from '@temporalio/workflow'
 import type { AiDeploymentActivities } from '../../activities/ai/deployments.ts'
 import type { AiRunEndActivities } from '../../activities/ai/runs.ts'
 import type { RunnerActivities } from '../../activities/runner/nodes.ts'
@@ -52,8 +52,7 @@ export const deleteAiDeployment = durable(
   async (work: Work<DeploymentEnd>) => {
     const { id, progress } = work
     progress('ending the runner')
-    // Deployments of a time before there were canaries have no others.
-    const others = patched('ends-others') ? await records.othersOfAiDeployment(id) : []
+    const others = await records.othersOfAiDeployment(id)
     const ends = others.map((one) => remove(work, 'ai_deployment', one))
     await together([endRunner(work), ...ends])
     return 'deleted'
@@ -84,10 +83,7 @@ const longestPauseSec = 30
 async function endRunner(work: Work<DeploymentEnd>): Promise<void> {
   const { id, input, progress } = work
   const containers = await records.endAiRunner(id)
-  // Deployments of a time before there were runs have none.
-  if (patched('ends-runs')) {
-    progress('ending its runs')
-    await undeployAiRuns(id, input.code)
-  }
+  progress('ending its runs')
+  await undeployAiRuns(id, input.code)
   await together(containers.map((one) => remove(work, 'container', one)))
 }

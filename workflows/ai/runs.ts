@@ -164,14 +164,10 @@ async function carryOut(its: RunToCarryOut, cancelled: Promise<never>): Promise<
 }
 
 /** Null: what starts is no row. */
-function rowOf(
-  { graph, rows, waits }: RunToCarryOut,
-  states: States,
-  [first, ...others]: string[],
-): Row | null {
-  const isAlone = rows && first !== undefined && others.length === 0
-  if (!isAlone || namesOf(states, 'running').length > 0) return null
-  const isMap = (name: string): boolean => waits?.maps[name] !== undefined // has attempts of its items
+function rowOf({ graph, waits }: RunToCarryOut, states: States, [first, ...others]: string[]): Row | null {
+  const isAlone = others.length === 0 && namesOf(states, 'running').length === 0
+  if (first === undefined || !isAlone) return null
+  const isMap = (name: string): boolean => waits.maps[name] !== undefined // has attempts of its items
   const row = rowFrom(graph, states, first, (name) => !isMap(name))
   return !isMap(first) && (row.names.length > 1 || row.output) ? row : null
 }

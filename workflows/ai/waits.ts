@@ -12,8 +12,8 @@ export async function endOfWait(
   awaitDecision: AwaitDecision,
 ): Promise<NodeEnd> {
   const { run, deployment_id, waits } = its
-  const attempts = waits?.calls[node]
-  const map = waits?.maps[node]
+  const attempts = waits.calls[node]
+  const map = waits.maps[node]
   if (!attempts) return awaitDecision(run, node)
   if (!map) return carryOutRun(its, node, null, attempts)
   return awaitItems({ run, deployment_id, node, all: items ?? 0, attempts, ...map })

@@ -3,7 +3,6 @@ import {
   CancellationScope,
   CancelledFailure,
   isCancellation,
-  patched,
   proxyLocalActivities,
   TemporalFailure,
   TimeoutFailure,
@@ -35,15 +34,13 @@ async function tidy(deployServerId: string, place: PlaceOnHost): Promise<void> {
   const removeFrom = ({ host_id, machine_id }: PlaceOnHost) =>
     tidying(host_id).tidyImagesOnHost(deployServerId, machine_id)
   const removed = await removeFrom(place)
-  const copies = removed.length && patched(copying) ? await platform.copyPlace(deployServerId) : null
+  const copies = removed.length ? await platform.copyPlace(deployServerId) : null
   const copiesRemoved = copies ? await removeFrom(copies) : removed
   const gone = removed.filter((id) => copiesRemoved.includes(id))
   await platform.noteImagesGone(deployServerId, gone)
   const workers = await platform.workerPlaces(deployServerId)
   await together(workers.map((worker) => tidying(worker.host_id).forgetImagesOnHost(worker.machine_id)))
 }
-
-const copying = 'images are copied to a second registry'
 
 /** A machine whose host is lost is replaced within minutes. */
 const triesToCopy = 15
@@ -64,7 +61,6 @@ export async function copyImages(
   deployServerId: string,
   { buildId = null, tries = triesToCopy, progress }: Copying = {},
 ): Promise<void> {
-  if (!patched(copying)) return
   progress?.('copying the image to the control plane')
   const done = new Set<string>()
   for (let left = tries; left > 0; left--) {
@@ -144,12 +140,7 @@ export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>
     const image = await cancelled(host.buildImageOnHost(deploy_server_id, id, place.machine_id))
     await platform.endBuild(id, image)
     await copyImages(deploy_server_id, { buildId: id, progress })
-    const removal = () => tidy(deploy_server_id, place)
-    if (patched('nobody waits for the removal of images')) afterwards(removal)
-    else {
-      progress('removing images that are no longer needed')
-      await removal().catch(() => undefined)
-    }
+    afterwards(() => tidy(deploy_server_id, place))
     return { status: 'succeeded' }
   },
   { onFailure: 'failed', onCancel: 'cancelled' },

@@ -1,4 +1,4 @@
-import { patched, proxyLocalActivities } from '@temporalio/workflow'
+import { proxyLocalActivities } from '@temporalio/workflow'
 import type { AttachmentActivities } from '../../activities/deploy/attachments.ts'
 import type {
   BeginsWith,
@@ -164,7 +164,7 @@ async function startAsBefore(id: string, former: FormerStart): Promise<void> {
   const facts = await platform.databaseFacts(id)
   await apply(facts.deploy_server_id)
   await awaitAnswer(id)
-  if (patched('clients reach what is started as before')) await admitClients(id)
+  await admitClients(id)
   await makeUsers(id, facts)
 }
 
@@ -189,7 +189,7 @@ async function run(
   const { id, undo } = work
   const former = await platform.formerStart(id)
   undo(() => takeBack(id, former))
-  const isNew = patched(nothingBefore) && (await neverRan(id, former))
+  const isNew = await neverRan(id, former)
   await prepare(work)
   if (!isNew) {
     // One of its containers may still be ending.
@@ -201,8 +201,6 @@ async function run(
   if (executionId !== undefined) await platform.endRefill(id)
   if (!isNew || executionId !== undefined) await tidy(id)
 }
-
-const nothingBefore = 'a new database waits for no former one'
 
 /** It has neither containers nor volumes: a start that failed took its own away. */
 const neverRan = async (id: string, { applied }: FormerStart): Promise<boolean> =>

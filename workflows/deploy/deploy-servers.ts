@@ -97,7 +97,7 @@ export const updateDeployServer = durable(async (work) => {
 export const deleteDeployServer = durable(
   async (work) => {
     const { id } = work
-    const { load_balancer, container, vm, disk, attachments = [] } = await platform.partsOfDeployServer(id)
+    const { load_balancer, container, vm, disk, attachments } = await platform.partsOfDeployServer(id)
     if (attachments.length > 0) await say(work, 'detaching its databases from instances')
     for (const attachment of attachments) await takeAway(attachment)
     await say(work, 'cancelling deployments')

@@ -74,7 +74,7 @@ export async function balance(routed: Balancing | null): Promise<void> {
   const found = await Promise.all(
     host_ids.map((hostId) => balancing(hostId).runLoadBalancerOnHost(lb_id, targets)),
   )
-  const unreached = found.flatMap((one) => one.unreached ?? [])
+  const unreached = found.flatMap((one) => one.unreached)
   if (unreached.length) await platform.noteUnreached(lb_id, unreached)
 }
 

@@ -1,4 +1,4 @@
-import { ActivityFailure, patched } from '@temporalio/workflow'
+import { ActivityFailure } from '@temporalio/workflow'
 import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
@@ -9,9 +9,6 @@ import { atRest, deployments, emptyNode, makeNode, platform, register, say, type
 
 /** The worker with the registry whose copy is on the control plane. */
 const builder = 'w1'
-const saving = 'images are copied from a worker before it is replaced'
-const filling = 'a new machine gets the images that it is to have'
-const starting = 'services start again on a new machine'
 
 /** Makes a machine in the place of one that is lost, or that its owner wants anew. */
 export const replaceDeployServer = durable<{ name: string }>(async (work) => {
@@ -26,7 +23,7 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
   undo(() => platform.noteNode(id, name, { registered }))
   await platform.noteNode(id, name, { registered: false }) // nothing more is placed there
   // The last chance to copy what only this worker has. Its applications pull from the copies.
-  if (name === builder && patched(saving) && (await platform.workersThatAnswer(id)).includes(name))
+  if (name === builder && (await platform.workersThatAnswer(id)).includes(name))
     await copyImages(id, { tries: 1 })
   if (cp && place) {
     await say(work, `moving the applications away from ${name}`)
@@ -41,12 +38,11 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
   await work.settle(() => platform.noteReplaced(id, name, work.operation_id))
   await say(work, `releasing the applications of ${name} again`)
   await releaseAgain(work, name, 'after') // those that had no room elsewhere
-  if (patched(starting)) await apply(id)
+  await apply(id) // its services start again
 }
 
 /** Copies the images of the other registry to the one on a new machine: what it cannot, the next build does. */
 async function fill(work: Server, name: string): Promise<void> {
-  if (!patched(filling)) return
   await say(work, `copying images to ${name}`)
   await copyImages(work.id, { tries: 1 })
 }

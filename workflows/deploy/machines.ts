@@ -1,4 +1,4 @@
-import { ApplicationFailure, patched, proxyLocalActivities } from '@temporalio/workflow'
+import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { DeployServerActivities, MachinePlace } from '../../activities/deploy/deploy-servers.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { isFailure } from '../carry-out.ts'
@@ -71,7 +71,6 @@ export async function register(work: Server, name: string): Promise<void> {
  * serves, and those that are open are answered before.
  */
 export async function atRest({ id, undo }: Server, name: string, step: () => Promise<void>): Promise<void> {
-  if (!patched('a worker rests before it stops')) return step()
   const rest = async (resting: boolean): Promise<number | null> => {
     await platform.noteNode(id, name, { resting })
     const routed = await deployments.weighTargets(id)

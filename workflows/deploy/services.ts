@@ -1,4 +1,4 @@
-import { CancellationScope, isCancellation, patched, proxyLocalActivities } from '@temporalio/workflow'
+import { CancellationScope, isCancellation, proxyLocalActivities } from '@temporalio/workflow'
 import type { AwaitedContainer } from '../../lib/deploy-protocol.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import type { ServiceActivities } from '../../activities/deploy/services.ts'
@@ -28,12 +28,7 @@ async function awaitAll(deployServerId: string, row: AwaitedContainer[], withinS
  * service's own affair: its status says whether it runs.
  */
 async function route(id: string): Promise<void> {
-  const routed = await platform.routeService(id)
-  if (!routed) return
-  if (patched('all ports of a service are waited for at once')) return balance(routed)
-  const { targets, ...balancer } = routed
-  await balance({ ...balancer, targets: null })
-  for (const one of targets) await balance({ ...balancer, targets: one }).catch(() => undefined)
+  await balance(await platform.routeService(id))
 }
 
 /** Starts the containers row by row, each when those that it depends on are as it wants them. */

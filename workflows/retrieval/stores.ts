@@ -23,7 +23,7 @@ const graceSec = 10
 async function make(work: Work<unknown>): Promise<{ status: string }> {
   const { id, carryOut, undo, progress } = work
   const { disk, container, mounted, ...there } = await records.planRagStore(id)
-  for (const one of there.other_containers ?? []) await remove(work, 'container', one)
+  for (const one of there.other_containers) await remove(work, 'container', one)
   progress('making its disk')
   undo(() => records.noteRagStore(id, { disk_id: there.disk_id }))
   const disk_id = there.disk_id ?? (await carryOut({ kind: 'disk' }, 'create', disk, { key: 'disk' }))
