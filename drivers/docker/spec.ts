@@ -226,9 +226,17 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
 export function specHash(spec: ContainerSpec, configVars: Record<string, string>, digest: string): string {
   const { command, entrypoint, health_check, log_cap_mib, machine = false, runner } = spec
   const vars = Object.entries(configVars).toSorted(([a], [b]) => (a < b ? -1 : 1))
-  const fixed = [digest, command, entrypoint, health_check, log_cap_mib, vars, spec.mounts ?? [], machine]
-  // Only there: what others have had as their hash stays.
-  const all = runner ? [...fixed, runner] : fixed
+  const all = [
+    digest,
+    command,
+    entrypoint,
+    health_check,
+    log_cap_mib,
+    vars,
+    spec.mounts ?? [],
+    machine,
+    runner,
+  ]
   return createHash('sha256').update(JSON.stringify(all)).digest('hex')
 }
 
