@@ -9,7 +9,6 @@ import { ensureEncryptionKey } from '../models/identity/encryption-key.ts'
 import { ensureSigningKey } from '../models/identity/signing-keys.ts'
 import { createTenant } from '../models/identity/tenants.ts'
 import { User } from '../models/identity/users.ts'
-import { markWrittenDisks } from '../models/storage/disks.ts'
 import { everyTenant } from '../models/tenant-scope.ts'
 import { ensureNamespace } from './lib/namespace.ts'
 
@@ -24,7 +23,6 @@ await keepActivity(settings.KEELSON_ACTIVITY_DAYS)
 await ensureSigningKey()
 await ensureEncryptionKey()
 await ensureBuiltInRoles()
-await markWrittenDisks()
 await ensureNamespace(settings)
 const owner = await ensureOwner(settings)
 const host_token = await ensureHost(settings.KEELSON_HOST_NAME)

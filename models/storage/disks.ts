@@ -5,7 +5,6 @@ import { defineResource, type ResourceDocument, resourceSchema, wholeFeed } from
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
-import { everyTenant } from '../tenant-scope.ts'
 
 const changes = {
   update: 'resizing',
@@ -94,14 +93,6 @@ async function settleStatus({ _id, tenant_id }: { _id: string; tenant_id: string
 /** What a mount by this kind of instance makes of a disk's record. */
 export const writtenBy = (kind: InstanceKindName, { read_only }: Mount): Partial<DiskDocument> =>
   kind !== 'container' && !read_only ? { written_by_machine: true } : {}
-
-/** Marks the disks that machines had before disks were marked. */
-export async function markWrittenDisks(): Promise<void> {
-  await Disk.updateMany(
-    { 'attached_to.kind': { $in: ['microvm', 'vm'] }, 'attached_to.read_only': false },
-    { $set: { written_by_machine: true } },
-  ).setOptions({ ...everyTenant, timestamps: false })
-}
 
 const sourceOf = (tenantId: string): string => `disks.transfer:${tenantId}`
 sealedField(Disk, 'transfer_sealed', ({ tenant_id }) => sourceOf(tenant_id))
