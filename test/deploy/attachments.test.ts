@@ -4,7 +4,7 @@ import { makeUser, pathsOn, recordsOf, redisUsers } from '../support/attached.ts
 import { Client, type DeployServerBody } from '../support/client.ts'
 import { attachmentsOf } from '../support/clients/attachments.ts'
 import { databasesOf } from '../support/clients/databases.ts'
-import { insideOf } from '../support/database-insides.ts'
+import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
@@ -135,7 +135,9 @@ describeEngines('an attached database', () => {
       body: { code: 'nic_in_use' },
     })
 
+    await eventually(async () => (await user.list())[0]?.reachable)
     await (await databases.stop(id)).operation.success()
+    await eventually(async () => (await user.list())[0]?.reachable === false)
     const next = await makeUser(tenant, 'containers', subnet)
     expect(await next.ask(id)).toMatchObject({
       status: 409,
@@ -252,6 +254,41 @@ describeEngines('an attached database', () => {
         'MYSQL_PWD=$MARIADB_PASSWORD mariadb -h 127.0.0.1 -u $MARIADB_USER app -Ne "SELECT count(*) FROM notes"',
       ),
     ).toBe('1')
+    await container.delete()
+    await (await databases.delete(id)).operation.success()
+  })
+
+  testDrawn('of MongoDB has users that read and write its own database alone', async () => {
+    await makeDatabaseImages('mongodb')
+    const { id } = await databases.make({ type: 'mongodb', memory_mib: 256 })
+    await inside.write(id, 'mongodb')
+    const container = await makeUser(tenant, 'containers', subnet)
+    await (await container.attach(id)).operation.success()
+    await eventually(async () => (await container.list())[0]?.reachable)
+    const { DATABASE_URL: url = '' } = await container.vars()
+    expect(url).toMatch(
+      /^mongodb:\/\/k_[0-9a-f]{24}:[0-9a-f]{40}@10\.0\.0\.\d+:27017\/app\?authSource=admin$/,
+    )
+    const local = url.replace(/@[\d.]+:/, '@127.0.0.1:')
+    const ask = (work: string) =>
+      inside.runIn(
+        id,
+        `node -e "const { MongoClient } = require('/opt/driver/node_modules/mongodb'); const client = new MongoClient('${local}'); client.${work}.then(String, String).then((said) => { console.log(said); process.exit() })"`,
+      )
+    expect(await ask("db().collection('rows').countDocuments({})")).toBe(String(rows))
+    expect(await ask("db().collection('notes').insertOne({}).then(() => 'written')")).toBe('written')
+    for (const work of [
+      "db('other').collection('notes').insertOne({})",
+      "db('admin').command({ createUser: 'other', pwd: 'x', roles: ['root'] })",
+      "db('admin').command({ usersInfo: 1 })",
+    ])
+      expect(await ask(work)).toContain('not authorized')
+    // Made again by the next start, which the host may do twice.
+    await (await databases.restart(id)).operation.success()
+    expect(await ask("db().collection('notes').countDocuments({})")).toBe('1')
+    await (await container.detach(id)).operation.success()
+    expect(await ask("db().collection('notes').countDocuments({})")).toContain('Authentication failed')
+    expect(await inside.count(id, 'mongodb')).toBe(rows)
     await container.delete()
     await (await databases.delete(id)).operation.success()
   })

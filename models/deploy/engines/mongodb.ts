@@ -12,18 +12,20 @@ import {
 const mongosh = (script: string): string =>
   `mongosh --quiet -u "$MONGO_INITDB_ROOT_USERNAME" -p "$MONGO_INITDB_ROOT_PASSWORD" --authenticationDatabase admin --eval '${script}' mongodb://127.0.0.1:27017/admin`
 
+/** The engine's own commands, which throw if they fail. */
 const users: DatabaseUsers = {
-  list: mongosh('db.getUsers().users.forEach((one) => print(one.user))'),
+  list: mongosh('(await db.runCommand({ usersInfo: 1 })).users.forEach((one) => print(one.user))'),
   make: mongosh(`
     const { ATTACHED_USER: user, ATTACHED_PASSWORD: pwd, MONGO_INITDB_DATABASE: of } = process.env
     const its = { pwd, roles: [{ role: "readWrite", db: of }] }
-    if (db.getUser(user)) db.updateUser(user, its)
-    else db.createUser({ user, ...its })`),
+    const { users } = await db.runCommand({ usersInfo: user })
+    await db.runCommand(users.length ? { updateUser: user, ...its } : { createUser: user, ...its })`),
   remove: mongosh(`
     const user = process.env.ATTACHED_USER
-    if (db.getUser(user)) {
-      db.adminCommand({ killAllSessions: [{ user, db: "admin" }] })
-      db.dropUser(user)
+    const { users } = await db.runCommand({ usersInfo: user })
+    if (users.length) {
+      await db.runCommand({ killAllSessions: [{ user, db: "admin" }] })
+      await db.runCommand({ dropUser: user })
     }`),
 }
 
