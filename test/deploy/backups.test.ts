@@ -238,10 +238,11 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
-  testDrawn(
-    'is made at the times of its schedule, which keeps the newest; a missed one is told',
-    async () => {
-      const { id, name } = await filled()
+  test.each(sampled(types, 1))(
+    'of %s is made at the times of its schedule, which keeps the newest; a missed one is told',
+    async (type) => {
+      await makeDatabaseImages(type)
+      const { id, name } = await filled(type)
       const { status, body } = await databases.schedule(id, { frequency: '0 3 * * *', keep_count: 1 })
       expect([status, body['timezone'], body['keep_count'], body['enabled']]).toEqual([201, 'UTC', 1, true])
       const backup = String(body['id'])
@@ -320,19 +321,31 @@ describeEngines('a backup', () => {
 })
 
 describeEngines('a major upgrade', () => {
-  testDrawn('keeps the rows, the address and the password, and the former volume', async () => {
-    const { id, connection_string, major_upgrades } = await filled('redis', { version: '7.4.5' })
-    expect(major_upgrades).toContain('8.2.1')
-    await (await databases.upgrade(id, '8.2.1')).operation.success()
-    const upgraded = await databases.get(id)
-    expect(upgraded).toMatchObject({ status: 'running', version: '8.2.1', connection_string })
-    expect(upgraded.former_volumes).toMatchObject([{ version: '7.4.5' }])
-    expect(await inside.count(id, 'redis')).toBe(rows)
-    const [execution] = await databases.executions(`&database_id=${id}`)
-    expect(execution).toMatchObject({ status: 'succeeded', version: '7.4.5' })
-    await remove(id)
-    expect(await inside.volumes(id)).toEqual([])
-  })
+  test.each(
+    sampled<[Written, string, string]>(
+      [
+        ['redis', '7.4.5', '8.2.1'],
+        ['postgresql', '16.10', '17.6'],
+      ],
+      1,
+    ),
+  )(
+    'of %s keeps the rows, the address and the password, and the former volume',
+    async (type, version, next) => {
+      await makeDatabaseImages(type)
+      const { id, connection_string, major_upgrades } = await filled(type, { version })
+      expect(major_upgrades).toContain(next)
+      await (await databases.upgrade(id, next)).operation.success()
+      const upgraded = await databases.get(id)
+      expect(upgraded).toMatchObject({ status: 'running', version: next, connection_string })
+      expect(upgraded.former_volumes).toMatchObject([{ version }])
+      expect(await inside.count(id, type)).toBe(rows)
+      const [execution] = await databases.executions(`&database_id=${id}`)
+      expect(execution).toMatchObject({ status: 'succeeded', version })
+      await remove(id)
+      expect(await inside.volumes(id)).toEqual([])
+    },
+  )
 
   testDrawn('that fails leaves the former version with its rows, its volume and nothing else', async () => {
     const { id, connection_string } = await filled('redis', { version: '7.4.5' })

@@ -2,13 +2,14 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Database } from '../../models/deploy/databases.ts'
 import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { Storage } from '../../models/deploy/storages.ts'
+import { type Acknowledging, writeTo } from '../support/acknowledged.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
-import { insideOf, rows, type Written } from '../support/database-insides.ts'
+import { inPostgresql, insideOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
-import { askOutside } from '../support/public-clients.ts'
+import { askOutside, askPlainly } from '../support/public-clients.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -73,6 +74,42 @@ describeEngines('a database', () => {
     expect(await databases.keptVolumes()).toEqual([])
   })
 
+  test.each(
+    sampled<[Acknowledging, number]>(
+      [
+        ['redis', 32],
+        ['postgresql', 96],
+        ['mariadb', 160],
+      ],
+      1,
+    ),
+  )('of %s restarts under load without the loss of an acknowledged write', async (type, memory_mib) => {
+    await makeDatabaseImages(type)
+    const database = await databases.make({ type, memory_mib })
+    const writer = await writeTo(inside, database, type)
+    await writer.goesOn()
+    await (await databases.restart(database.id)).operation.success()
+    await writer.goesOn()
+    const { acknowledged, lost } = await writer.end()
+    expect(acknowledged).toBeGreaterThan(1)
+    expect(lost).toEqual([])
+    await (await databases.delete(database.id)).operation.success()
+  })
+
+  testDrawn('keeps the files of a storage that was added when it restarts', async () => {
+    const { id } = await databases.make()
+    const { status } = await databases.addStorage(id, '/exports')
+    expect(status).toBe(201)
+    expect(await databases.get(id)).toMatchObject({ pending_changes: true })
+    await (await databases.restart(id)).operation.success()
+    await inside.runIn(id, 'echo kept >/exports/file')
+    await (await databases.restart(id)).operation.success()
+    expect(await inside.runIn(id, 'cat /exports/file')).toBe('kept')
+    expect(await inside.volumes(id)).toHaveLength(2)
+    await (await databases.delete(id)).operation.success()
+    expect(await inside.volumes(id)).toEqual([])
+  })
+
   test('is reached by containers of the deploy server with its password alone', async () => {
     const { id, connection_string: url } = await databases.make()
     const client = 'docker run --rm keelson/test-redis:8.2.1 redis-cli'
@@ -82,28 +119,38 @@ describeEngines('a database', () => {
     await (await databases.delete(id)).operation.success()
   })
 
-  testDrawn(
-    'leaves its volume when it is deleted, and another one takes it with its rows and its password',
-    async () => {
-      const { id, name, connection_string } = await databases.make({ name: 'ledger', version: '8.0.3' })
-      await inside.write(id, 'redis')
+  test.each(
+    sampled<[Written, string, number]>(
+      [
+        ['redis', '8.0.3', 32],
+        ['postgresql', '17.5', 96],
+      ],
+      1,
+    ),
+  )(
+    'of %s leaves its volume when it is deleted, and another one takes it with its rows and its password',
+    async (type, version, memory_mib) => {
+      await makeDatabaseImages(type)
+      const of = { type, version, memory_mib }
+      const { id, name, connection_string } = await databases.make({ name: 'ledger', ...of })
+      await inside.write(id, type)
       await (await databases.delete(id, '')).operation.success()
       expect(await inside.containers(id)).toEqual([])
       expect(await databases.keptVolumes()).toMatchObject([
-        { id, name, type: 'redis', version: '8.0.3', worker: 'w1', status: 'kept' },
+        { id, name, type, version, worker: 'w1', status: 'kept' },
       ])
       const replace = `/api/v1/deploy-servers/${server.id}/machines/w1/replace`
       expect(await tenant.owner.ask('POST', replace)).toMatchObject({
         status: 409,
         body: { code: 'storage_on_worker', detail: expect.stringContaining('deleted database ledger') },
       })
-      const wrong = await databases.ask({ name: 'x', type: 'postgresql', volume_id: id })
+      const wrong = await databases.ask({ name: 'x', type: 'mariadb', volume_id: id })
       expect(wrong).toMatchObject({ status: 422, body: { errors: [{ pointer: '/type' }] } })
 
-      const next = await databases.make({ name: 'ledger', volume_id: id })
-      expect([next.id, next.version]).toEqual([id, '8.0.3'])
+      const next = await databases.make({ name: 'ledger', type, memory_mib, volume_id: id })
+      expect([next.id, next.version]).toEqual([id, version])
       expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
-      expect(await inside.count(id, 'redis')).toBe(rows)
+      expect(await inside.count(id, type)).toBe(rows)
       expect(await databases.keptVolumes()).toEqual([])
 
       await (await databases.delete(id, '')).operation.success()
@@ -128,6 +175,22 @@ describeEngines('a database', () => {
     expect(back).toMatchObject({ status: 422, body: { errors: [{ pointer: '/version' }] } })
     await (await databases.delete(id)).operation.success()
   })
+
+  testDrawn(
+    'of PostgreSQL gets its configuration and a newer version by a restart, with its rows',
+    async () => {
+      await makeDatabaseImages('postgresql')
+      const { id } = await databases.make({ type: 'postgresql', version: '17.5', memory_mib: 96 })
+      await inside.write(id, 'postgresql')
+      const changes = { version: '17.6', configuration: { max_connections: 50 } }
+      expect(await databases.change(id, changes)).toMatchObject({ status: 200, body: changes })
+      await (await databases.restart(id)).operation.success()
+      expect(await databases.get(id)).toMatchObject({ pending_changes: false, version: '17.6', upgrades: [] })
+      expect(await inside.runIn(id, inPostgresql('SHOW max_connections'))).toBe('50')
+      expect(await inside.count(id, 'postgresql')).toBe(rows)
+      await (await databases.delete(id)).operation.success()
+    },
+  )
 
   testDrawn('goes back to its former storages if it does not start with new ones', async () => {
     const { id } = await databases.make()
@@ -180,33 +243,39 @@ describeEngines('a database', () => {
       ],
       1,
     ),
-  ])('of %s is reached from outside by TLS alone, while it is published', async (type, memory_mib) => {
-    await makeDatabaseImages(type)
-    const { id, public_port, public_connection_string } = await databases.make({ type, memory_mib })
-    expect([public_port, public_connection_string]).toEqual([null, null])
-    await (await databases.publish(id)).operation.success()
-    const database = await databases.get(id)
-    expect(database).toMatchObject({ status: 'running', public_host: expect.any(String) })
-    expect(await askOutside(database)).toMatch(/1 by TLS$/)
-    const other = await databases.make()
-    await expect(askOutside(database, { ca: other.tls_certificate_pem })).rejects.toThrow(/certificate/)
+  ])(
+    'of %s is reached from outside by TLS while it is published, and without TLS only where the engine ends it',
+    async (type, memory_mib) => {
+      await makeDatabaseImages(type)
+      const { id, public_port, public_connection_string } = await databases.make({ type, memory_mib })
+      expect([public_port, public_connection_string]).toEqual([null, null])
+      await (await databases.publish(id)).operation.success()
+      const database = await databases.get(id)
+      expect(database).toMatchObject({ status: 'running', public_host: expect.any(String) })
+      expect(await askOutside(database)).toMatch(/1 by TLS$/)
+      // Their protocols begin without TLS, and the client asks for it.
+      const servesPlain = type === 'postgresql' || type === 'mariadb'
+      expect(await askPlainly(database).catch(() => 'refused')).toBe(servesPlain ? 'plain' : 'refused')
+      const other = await databases.make()
+      await expect(askOutside(database, { ca: other.tls_certificate_pem })).rejects.toThrow(/certificate/)
 
-    await (await databases.restart(id)).operation.success()
-    expect(await askOutside(await databases.get(id))).toMatch(/1 by TLS$/)
-    // Nothing can be mounted below a file, so it goes back to its former storages.
-    const { body } = await databases.addStorage(id, '/etc/passwd/x')
-    expect(await (await databases.restart(id)).operation.end()).toMatchObject({ state: 'failed' })
-    expect(await askOutside(await databases.get(id))).toMatch(/1 by TLS$/)
-    await databases.removeStorage(id, String(body['id']))
-    await (await databases.unpublish(id)).operation.success()
-    await expect(askOutside(database)).rejects.toThrow()
-    expect(await databases.get(id)).toMatchObject({ public_port: null, public_connection_string: null })
+      await (await databases.restart(id)).operation.success()
+      expect(await askOutside(await databases.get(id))).toMatch(/1 by TLS$/)
+      // Nothing can be mounted below a file, so it goes back to its former storages.
+      const { body } = await databases.addStorage(id, '/etc/passwd/x')
+      expect(await (await databases.restart(id)).operation.end()).toMatchObject({ state: 'failed' })
+      expect(await askOutside(await databases.get(id))).toMatch(/1 by TLS$/)
+      await databases.removeStorage(id, String(body['id']))
+      await (await databases.unpublish(id)).operation.success()
+      await expect(askOutside(database)).rejects.toThrow()
+      expect(await databases.get(id)).toMatchObject({ public_port: null, public_connection_string: null })
 
-    await (await databases.publish(id)).operation.success()
-    await (await databases.delete(id)).operation.success()
-    await (await databases.delete(other.id)).operation.success()
-    expect(await outsideOf()).toEqual({ ports: [80], certificates: [] })
-  })
+      await (await databases.publish(id)).operation.success()
+      await (await databases.delete(id)).operation.success()
+      await (await databases.delete(other.id)).operation.success()
+      expect(await outsideOf()).toEqual({ ports: [80], certificates: [] })
+    },
+  )
 
   test('shows its output, and its connection string to no one who may not manage it', async () => {
     const { id } = await databases.make()

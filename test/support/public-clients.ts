@@ -1,4 +1,5 @@
 import { request } from 'node:https'
+import { connect as connectPlainly } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { connect } from 'node:tls'
 import { MongoClient } from 'mongodb'
@@ -82,6 +83,52 @@ const clients = {
         .end()
     }),
 } satisfies Record<string, Asks>
+
+/** Clients without TLS. Each rejects, or resolves with `plain` if it was served. */
+const plainClients: Record<keyof typeof clients, (url: URL) => Promise<string>> = {
+  postgresql: async ({ username: user, password, hostname: host, port, pathname }) => {
+    const client = new Client({ user, password, host, port: Number(port), database: pathname.slice(1) })
+    await client.connect()
+    await client.end()
+    return 'plain'
+  },
+  mariadb: async ({ username: user, password, hostname: host, port, pathname }) => {
+    const database = pathname.slice(1)
+    const connection = await createConnection({ user, password, host, port: Number(port), database })
+    await connection.end()
+    return 'plain'
+  },
+  mongodb: async ({ host, username, password, pathname }) => {
+    const url = `mongodb://${username}:${password}@${host}${pathname}?authSource=admin`
+    const client = new MongoClient(url, { directConnection: true, serverSelectionTimeoutMS: 3000 })
+    try {
+      await client.db().command({ ping: 1 })
+      return 'plain'
+    } finally {
+      await client.close()
+    }
+  },
+  redis: (url) => plainAnswer(url, `AUTH default ${url.password}\r\nECHO 1\r\n`),
+  clickhouse: (url) => plainAnswer(url, `GET /ping HTTP/1.1\r\nHost: ${url.host}\r\n\r\n`),
+}
+
+const tlsAlert = 0x15
+
+/** Sends a first request as it is. Rejects if the connection ends without an answer. */
+const plainAnswer = ({ hostname: host, port }: URL, said: string): Promise<string> =>
+  new Promise((resolve, reject) => {
+    const socket = connectPlainly({ host, port: Number(port) }, () => socket.write(said))
+    socket.once('data', (data) => {
+      if (data[0] === tlsAlert) reject(new Error('answered by a TLS alert'))
+      else resolve('plain')
+      socket.destroy()
+    })
+    socket.once('error', reject).once('close', () => reject(new Error('closed without an answer')))
+  })
+
+/** Asks a published database as a client that knows of no TLS. */
+export const askPlainly = (database: DatabaseBody): Promise<string> =>
+  plainClients[database.type as keyof typeof clients](new URL(database.public_connection_string ?? ''))
 
 /** Asks a published database for a 1. `ca`: another authority than its certificate. */
 export const askOutside = (
