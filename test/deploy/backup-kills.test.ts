@@ -1,6 +1,10 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
+import { UnwantedBlob } from '../../models/blobs.ts'
+import { LogPiece } from '../../models/compute/log-archive.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import { storedBlobs } from '../support/blobs.ts'
 import type { Json } from '../support/clients/ask.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { backupTargetsOf } from '../support/clients/backup-targets.ts'
@@ -9,6 +13,7 @@ import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { inTime, killedAt } from '../support/killed-at.ts'
 import { momentsOf } from '../support/moments.ts'
 import { platform } from '../support/platform.ts'
 import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.ts'
@@ -20,7 +25,6 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 // what is said to have succeeded can be restored, and no scratch engine, part or volume is left.
 
 const describeEngines = hasEngines ? describe : describe.skip
-const within = 240_000
 /** What is killed: the platform's processes, and the machine on which the database runs. */
 const roles = ['worker', 'host', 'temporal', 'mongodb', 'machine'] as const
 const pointsOf = (...steps: string[]) => steps.flatMap((step) => roles.map((role) => ({ step, role })))
@@ -47,16 +51,12 @@ afterEach(async () => {
 })
 afterAll(() => s3?.close())
 
-/** Kills when the operation has come to a step that begins so, and waits for the end. */
-async function killedAt(step: string, role: (typeof roles)[number], { operation }: Accepted): Promise<void> {
-  await eventually(async () => {
-    const { state, step: present } = await operation.now()
-    return present?.startsWith(step) || !['pending', 'running'].includes(state)
-  })
-  await kill(role)
-  expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-  // An operation that had ended before the kill waits for nothing.
+/** Kills when the operation has come to a step that begins so, and waits until it has succeeded. Returns whether it ran when killed. */
+async function killed(step: string, role: (typeof roles)[number], { operation }: Accepted): Promise<boolean> {
+  const ran = await killedAt(step, () => kill(role), operation)
+  // The machine may still be starting.
   await eventually(() => inside.scratches())
+  return ran
 }
 
 async function kill(role: (typeof roles)[number]): Promise<void> {
@@ -75,12 +75,12 @@ async function filled(over: Json = {}): Promise<string> {
 }
 
 /** A bucket of the tenant. */
-async function target(): Promise<string> {
+async function target(): Promise<{ id: string; bucket: string }> {
   s3 ??= await openS3Server(tenantS3.port)
   const bucket = newId()
   await s3.makeBucket(bucket)
   const { body } = await backupTargetsOf(tenant.owner).create({ endpoint: s3.endpoint, bucket, ...s3.access })
-  return String(body['id'])
+  return { id: String(body['id']), bucket }
 }
 
 async function backUp(id: string): Promise<string> {
@@ -90,6 +90,26 @@ async function backUp(id: string): Promise<string> {
 }
 
 const partsOf = (execution_id: string) => BackupPart.find({ execution_id, tenant_id: tenant.id }).lean()
+
+/** The keys of what is stored in a bucket, or with the platform. */
+const storedIn = (bucket: string | null): Promise<string[]> =>
+  bucket && s3 ? s3.keys(bucket) : storedBlobs()
+
+/**
+ * What has been stored since `before` is the parts, beside archived logs and what the platform removes by itself: a write that
+ * was cut off, after an hour.
+ */
+async function holdsThePartsAlone(execution: string, bucket: string | null, before: string[]): Promise<void> {
+  const parts = (await partsOf(execution)).map(({ blob }) => blob.key)
+  await eventually(async () => {
+    const leaving = (await UnwantedBlob.find().lean()).map(({ _id }) => _id)
+    const logs = await LogPiece.distinct('_id').setOptions(everyTenant)
+    const others = new Set([...leaving, ...logs])
+    const stored = (await storedIn(bucket)).filter((key) => !before.includes(key))
+    const kept = stored.filter((key) => !others.has(key))
+    return String(kept.toSorted()) === String(parts.toSorted())
+  })
+}
 
 /** Nothing is left of a database but its backups. */
 async function remove(id: string): Promise<void> {
@@ -109,60 +129,73 @@ const backedUp = pointsOf('copying', 'waiting', 'restoring').flatMap((point) =>
 describeEngines('a backup', () => {
   test.each(sampled(backedUp, 1))(
     'is made in $place, and can be restored, if $role is killed at the step "$step"',
-    async ({ step, role, place }) => {
-      const id = await filled()
-      const target_id = place === 'a bucket' ? await target() : null
-      const created = await databases.backUp(id, { target_id })
-      await killedAt(step, role, created)
-      expect(await databases.execution(created.id)).toMatchObject({
-        status: 'succeeded',
-        verified: { by: 'restore', rows },
-      })
-      await eventually(async () => (await inside.containers(id)).length === 1)
-      const parts = await partsOf(created.id)
-      expect(parts.map(({ index }) => index)).toEqual([0])
-      expect(await inside.scratches()).toEqual([])
-      await inside.clear(id, 'redis')
-      await (await databases.restore(id, created.id)).operation.success()
-      expect(await inside.count(id, 'redis')).toBe(rows)
-      await remove(id)
-    },
+    ({ step, role, place }) =>
+      inTime(async () => {
+        const id = await filled()
+        const { id: target_id, bucket } = place === 'a bucket' ? await target() : { id: null, bucket: null }
+        const before = await storedIn(bucket)
+        const created = await databases.backUp(id, { target_id })
+        const ran = await killed(step, role, created)
+        expect(await databases.execution(created.id)).toMatchObject({
+          status: 'succeeded',
+          verified: { by: 'restore', rows },
+        })
+        await eventually(async () => (await inside.containers(id)).length === 1)
+        const parts = await partsOf(created.id)
+        expect(parts.map(({ index }) => index)).toEqual([0])
+        await holdsThePartsAlone(created.id, bucket, before)
+        expect(await inside.scratches()).toEqual([])
+        await inside.clear(id, 'redis')
+        await (await databases.restore(id, created.id)).operation.success()
+        expect(await inside.count(id, 'redis')).toBe(rows)
+        await remove(id)
+        return ran
+      }),
   )
 
-  test.each(sampled(roles, 1))('is deleted if %s is killed meanwhile', async (role) => {
-    const id = await filled()
-    const execution = await backUp(id)
-    await killedAt('removing', role, await databases.deleteExecution(execution))
-    expect(await partsOf(execution)).toEqual([])
-    await remove(id)
-  })
+  test.each(sampled(roles, 1))('is deleted with all that is stored of it if %s is killed meanwhile', (role) =>
+    inTime(async () => {
+      const id = await filled()
+      const before = await storedIn(null)
+      const execution = await backUp(id)
+      const ran = await killed('removing', role, await databases.deleteExecution(execution))
+      expect(await partsOf(execution)).toEqual([])
+      await holdsThePartsAlone(execution, null, before)
+      await remove(id)
+      return ran
+    }),
+  )
 })
 
 describeEngines('a database', () => {
   test.each(sampled(pointsOf('finding', 'restoring', 'ending', 'starting', 'waiting'), 1))(
     'is restored if $role is killed at the step "$step"',
-    async ({ step, role }) => {
-      const id = await filled()
-      const execution = await backUp(id)
-      await inside.clear(id, 'redis')
-      await killedAt(step, role, await databases.restore(id, execution))
-      await hasRows(id)
-      expect(await inside.containers(id)).toHaveLength(1)
-      expect(await inside.volumes(id)).toHaveLength(2) // the former one
-      await remove(id)
-    },
+    ({ step, role }) =>
+      inTime(async () => {
+        const id = await filled()
+        const execution = await backUp(id)
+        await inside.clear(id, 'redis')
+        const ran = await killed(step, role, await databases.restore(id, execution))
+        await hasRows(id)
+        expect(await inside.containers(id)).toHaveLength(1)
+        expect(await inside.volumes(id)).toHaveLength(2) // the former one
+        await remove(id)
+        return ran
+      }),
   )
 
   test.each(sampled(pointsOf('ending the conn', 'backing', 'restoring', 'ending the data', 'starting'), 1))(
     'is upgraded with its rows if $role is killed at the step "$step"',
-    async ({ step, role }) => {
-      const id = await filled({ version: '7.4.5' })
-      await killedAt(step, role, await databases.upgrade(id, '8.2.1'))
-      expect(await databases.get(id)).toMatchObject({ status: 'running', version: '8.2.1' })
-      await hasRows(id)
-      expect(await inside.containers(id)).toHaveLength(1)
-      await remove(id)
-    },
+    ({ step, role }) =>
+      inTime(async () => {
+        const id = await filled({ version: '7.4.5' })
+        const ran = await killed(step, role, await databases.upgrade(id, '8.2.1'))
+        expect(await databases.get(id)).toMatchObject({ status: 'running', version: '8.2.1' })
+        await hasRows(id)
+        expect(await inside.containers(id)).toHaveLength(1)
+        await remove(id)
+        return ran
+      }),
   )
 })
 
@@ -178,19 +211,21 @@ describeEngines('a database with an archive', () => {
 
   test.each(sampled(recovered, 1))(
     'is recovered to a moment, from $place, if $role is killed at the step "$step"',
-    async ({ step, role, place }) => {
-      const target_id = place === 'a bucket' ? await target() : null
-      const id = await moments.make({ point_in_time: { enabled: true, target_id } })
-      await inside.write(id, 'postgresql')
-      const [moment, written] = [await moments.now(id), await digest(id)]
-      await inside.clear(id, 'postgresql')
-      await moments.reaches(id, await moments.now(id))
-      await killedAt(step, role, await databases.recover(id, moment))
-      await eventually(async () => (await digest(id)) === written)
-      expect(await inside.containers(id)).toHaveLength(1)
-      expect(await inside.volumes(id)).toHaveLength(2) // the former one
-      await remove(id)
-    },
+    ({ step, role, place }) =>
+      inTime(async () => {
+        const target_id = place === 'a bucket' ? (await target()).id : null
+        const id = await moments.make({ point_in_time: { enabled: true, target_id } })
+        await inside.write(id, 'postgresql')
+        const [moment, written] = [await moments.now(id), await digest(id)]
+        await inside.clear(id, 'postgresql')
+        await moments.reaches(id, await moments.now(id))
+        const ran = await killed(step, role, await databases.recover(id, moment))
+        await eventually(async () => (await digest(id)) === written)
+        expect(await inside.containers(id)).toHaveLength(1)
+        expect(await inside.volumes(id)).toHaveLength(2) // the former one
+        await remove(id)
+        return ran
+      }),
   )
 
   test.each(sampled(roles, 1))(

@@ -1,9 +1,12 @@
 import { afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { Backup } from '../../models/deploy/backups.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { inTime, killedAt } from '../support/killed-at.ts'
 import { platform } from '../support/platform.ts'
 import { askOutside } from '../support/public-clients.ts'
 import { sampled } from '../support/sampled.ts'
@@ -13,8 +16,10 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 // engines run on one volume, and the rows are there. The tests look at the worker's engine, not only at the records.
 
 const describeEngines = hasEngines ? describe : describe.skip
-const within = 240_000
 const roles = ['worker', 'host', 'temporal', 'mongodb'] as const
+/** A database that is deleted: also the machine on which it runs. */
+const victims = [...roles, 'machine'] as const
+type Victim = (typeof victims)[number]
 
 let tenant: TestTenant
 let server: DeployServerBody
@@ -34,14 +39,15 @@ afterEach(async () => {
   for (const { id } of await databases.list()) await (await databases.delete(id)).operation.success()
 })
 
-/** The operation has come to a step that begins so. */
-const at =
-  (step: string) =>
-  ({ operation }: Accepted) =>
-    eventually(async () => {
-      const { state, step: present } = await operation.now()
-      return present?.startsWith(step) || !['pending', 'running'].includes(state)
-    })
+async function kill(victim: Victim): Promise<void> {
+  // The platform starts the machine again by itself.
+  if (victim === 'machine') await engine.kill(server.workers[0]?.machine_id ?? '')
+  else await platform.restartKilled(victim)
+}
+
+/** Kills when the operation has come to a step that begins so, and waits until it has succeeded. Returns whether it ran when killed. */
+const killed = (step: string, victim: Victim, { operation }: Accepted): Promise<boolean> =>
+  killedAt(step, () => kill(victim), operation)
 
 const pointsOf = (...steps: string[]) => steps.flatMap((step) => roles.map((role) => ({ step, role })))
 
@@ -70,83 +76,83 @@ async function remove(id: string): Promise<void> {
 describeEngines('a database', () => {
   test.each(sampled(pointsOf('finding', 'getting', 'starting', 'waiting'), 1))(
     'is created if $role is killed at the step "$step"',
-    async ({ step, role }) => {
-      const created = await databases.create()
-      await at(step)(created)
-      await platform.restartKilled(role)
-      expect(await created.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-      expect(await databases.get(created.id)).toMatchObject({ status: 'running' })
-      await inside.write(created.id, 'redis')
-      expect(await inside.containers(created.id)).toHaveLength(1)
-      await remove(created.id)
-    },
+    ({ step, role }) =>
+      inTime(async () => {
+        const created = await databases.create()
+        const ran = await killed(step, role, created)
+        expect(await databases.get(created.id)).toMatchObject({ status: 'running' })
+        await inside.write(created.id, 'redis')
+        expect(await inside.containers(created.id)).toHaveLength(1)
+        await remove(created.id)
+        return ran
+      }),
   )
 
   test.each(sampled(pointsOf('getting', 'ending', 'starting', 'waiting'), 1))(
     'restarts with its rows and never with two engines if $role is killed at the step "$step"',
-    async ({ step, role }) => {
-      const { id } = await databases.make()
-      await inside.write(id, 'redis')
-      const engines = watchEngines(id)
-      const restarted = await databases.restart(id)
-      await at(step)(restarted)
-      await platform.restartKilled(role)
-      expect(await restarted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-      expect(await engines.most()).toBe(1)
-      expect(await inside.count(id, 'redis')).toBe(rows)
-      await remove(id)
-    },
+    ({ step, role }) =>
+      inTime(async () => {
+        const { id } = await databases.make()
+        await inside.write(id, 'redis')
+        const engines = watchEngines(id)
+        const ran = await killed(step, role, await databases.restart(id))
+        expect(await engines.most()).toBe(1)
+        expect(await inside.count(id, 'redis')).toBe(rows)
+        await remove(id)
+        return ran
+      }),
   )
 
-  test.each(sampled(roles, 1))(
-    'stops, and starts again with its rows, if %s is killed meanwhile',
-    async (role) => {
+  test.each(sampled(roles, 1))('stops, and starts again with its rows, if %s is killed meanwhile', (role) =>
+    inTime(async () => {
       const { id } = await databases.make()
       await inside.write(id, 'redis')
-      const stopped = await databases.stop(id)
-      await at('ending')(stopped)
-      await platform.restartKilled(role)
-      expect(await stopped.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      const ran = await killed('ending', role, await databases.stop(id))
       expect(await inside.containers(id)).toEqual([])
       await (await databases.start(id)).operation.success()
       expect(await inside.count(id, 'redis')).toBe(rows)
       await remove(id)
-    },
+      return ran
+    }),
   )
 
   test.each(sampled(roles, 1))(
     'is published, and withdrawn, with nothing left, if %s is killed meanwhile',
-    async (role) => {
-      const { id } = await databases.make()
-      const published = await databases.publish(id)
-      await at('opening')(published)
-      await platform.restartKilled(role)
-      expect(await published.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-      expect(await eventually(async () => askOutside(await databases.get(id)))).toMatch(/1 by TLS$/)
-      const withdrawn = await databases.unpublish(id)
-      await at('closing')(withdrawn)
-      await platform.restartKilled(role)
-      expect(await withdrawn.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-      expect((await tenant.owner.loadBalancers.get(server.lb_id)).listeners).toHaveLength(1)
-      expect(await tenant.owner.get('/api/v1/certificates')).toMatchObject({ items: [] })
-      await remove(id)
-    },
+    (role) =>
+      inTime(async () => {
+        const { id } = await databases.make()
+        const opened = await killed('opening', role, await databases.publish(id))
+        expect(await eventually(async () => askOutside(await databases.get(id)))).toMatch(/1 by TLS$/)
+        const closed = await killed('closing', role, await databases.unpublish(id))
+        expect((await tenant.owner.loadBalancers.get(server.lb_id)).listeners).toHaveLength(1)
+        expect(await tenant.owner.get('/api/v1/certificates')).toMatchObject({ items: [] })
+        await remove(id)
+        return opened && closed
+      }),
   )
 
   test.each(
     sampled(
-      roles.flatMap((role) => [true, false].map((keeps) => ({ role, keeps }))),
+      victims.flatMap((victim) => [true, false].map((keeps) => ({ victim, keeps }))),
       1,
     ),
-  )('is deleted if $role is killed meanwhile; its volume is kept: $keeps', async ({ role, keeps }) => {
-    const { id } = await databases.make()
-    const deleted = await databases.delete(id, keeps ? '' : '?delete_volumes=true')
-    await at('ending')(deleted)
-    await platform.restartKilled(role)
-    expect(await deleted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-    expect(await inside.containers(id)).toEqual([])
-    expect(await inside.volumes(id)).toHaveLength(keeps ? 1 : 0)
-    expect(await databases.keptVolumes()).toHaveLength(keeps ? 1 : 0)
-    if (keeps) await (await databases.destroyKept(id)).operation.success()
-  })
+  )(
+    'is deleted with its schedule if $victim is killed meanwhile; its volume is kept: $keeps',
+    ({ victim, keeps }) =>
+      inTime(async () => {
+        const { id } = await databases.make()
+        expect(await databases.schedule(id, { frequency: '0 3 * * *' })).toMatchObject({ status: 201 })
+        const ran = await killed(
+          'ending',
+          victim,
+          await databases.delete(id, keeps ? '' : '?delete_volumes=true'),
+        )
+        expect(await eventually(() => inside.containers(id))).toEqual([])
+        expect(await inside.volumes(id)).toHaveLength(keeps ? 1 : 0)
+        expect(await databases.keptVolumes()).toHaveLength(keeps ? 1 : 0)
+        expect(await Backup.countDocuments({ database_id: id, tenant_id: tenant.id })).toBe(0)
+        if (keeps) await (await databases.destroyKept(id)).operation.success()
+        return ran
+      }),
+  )
 })

@@ -15,6 +15,15 @@ export async function storedBytes({ key }: BlobName): Promise<Buffer> {
   return Buffer.concat(found.map(({ data }) => Buffer.from(data.value())))
 }
 
+/** The keys of all blobs in MongoDB. */
+export const storedBlobs = async (): Promise<string[]> =>
+  (
+    await mongoose.connection
+      .collection<{ _id: string }>('blobs.files')
+      .find({}, { projection: { _id: 1 } })
+      .toArray()
+  ).map(({ _id }) => _id)
+
 /** Changes one byte in the middle of a blob's first chunk. */
 export async function spoil({ key }: BlobName): Promise<void> {
   const chunk = await chunks().findOne({ files_id: key, n: 0 })

@@ -1,0 +1,34 @@
+import { expect } from '@jest/globals'
+import { Operation as OperationRecord } from '../../models/operations.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
+import type { Operation } from './client.ts'
+
+const within = 240_000
+const attemptsAtMost = 5
+
+/**
+ * Kills when the operation has come to a step that begins so, and waits until it has succeeded. Returns whether it ran when
+ * the kill came: a short step may have passed unseen.
+ */
+export async function killedAt(
+  step: string,
+  kill: () => Promise<void>,
+  operation: Operation,
+): Promise<boolean> {
+  // The record is read without a pause, since a step may take milliseconds.
+  for (;;) {
+    const record = await OperationRecord.findById(operation.id).setOptions(everyTenant).lean()
+    if (!record?.open || record.step?.startsWith(step)) break
+  }
+  const at = new Date()
+  await kill()
+  const end = await operation.end(within)
+  expect(end).toMatchObject({ state: 'succeeded', error: null })
+  return new Date(String(end['ended_at'])) > at
+}
+
+/** Tries again what a kill came too late for. `attempt` returns whether it came in time. */
+export async function inTime(attempt: () => Promise<boolean>): Promise<void> {
+  for (let tries = 1; !(await attempt()); tries++)
+    if (tries === attemptsAtMost) throw new Error(`the operation ended before each of ${tries} kills`)
+}
