@@ -4,6 +4,7 @@ import type { Accepted, DeployServerBody } from '../../support/client.ts'
 import { servicesOf } from '../../support/clients/services.ts'
 import { composed } from '../../support/composed.ts'
 import { eventually } from '../../support/eventually.ts'
+import { inTime, killedAt } from '../../support/killed-at.ts'
 import { innerEngine } from '../../support/machines-inside.ts'
 import { platform } from '../../support/platform.ts'
 import { sampled } from '../../support/sampled.ts'
@@ -13,7 +14,6 @@ import { visit } from '../../support/visits.ts'
 // If a process is killed (-9) while a service is created, changed or deleted, it ends as requested, and nothing is left
 // over. The tests look at the worker's engine and at what visitors get, not only at the records.
 
-const within = 240_000
 const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
 type Role = (typeof roles)[number]
 
@@ -27,13 +27,9 @@ beforeAll(async () => {
   services = servicesOf(tenant.owner, server.id)
 })
 
-const atStep =
-  (begins: string) =>
-  ({ operation }: Accepted) =>
-    eventually(async () => {
-      const { step, state } = await operation.now()
-      return step?.startsWith(begins) || (state !== 'pending' && state !== 'running')
-    })
+/** Kills when the operation has come to a step that begins so, and waits until it has succeeded. Returns whether it ran when killed. */
+const killed = (step: string, role: Role, { operation }: Accepted): Promise<boolean> =>
+  killedAt(step, () => platform.restartKilled(role), operation)
 
 const inner = () => innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
 const filters = { label: ['keelson.composed'] }
@@ -49,9 +45,13 @@ async function shows(id: string, words: string): Promise<void> {
   await eventually(async () => (await containers()).toSorted().join() === 'app,store,worker')
 }
 
-async function isDeleted({ operation }: Accepted): Promise<void> {
-  expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+async function nothingIsLeft(): Promise<void> {
   expect([await containers(), await volumes()]).toEqual([[], 0])
+}
+
+async function remove(id: string): Promise<void> {
+  await (await services.delete(id)).operation.success()
+  await nothingIsLeft()
 }
 
 const points = (...steps: string[]): { role: Role; step: string }[] =>
@@ -59,37 +59,37 @@ const points = (...steps: string[]): { role: Role; step: string }[] =>
 
 test.each(sampled(points('starting store', 'starting app', 'sending requests'), 1))(
   'a service is created whole if $role is killed while it is $step',
-  async ({ role, step }) => {
-    const created = await services.create({ docker_compose: composed() })
-    await atStep(step)(created)
-    await platform.restartKilled(role)
-    expect(await created.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-    await shows(created.id, 'hello v1 0')
-    await isDeleted(await services.delete(created.id))
-  },
+  ({ role, step }) =>
+    inTime(async () => {
+      const created = await services.create({ docker_compose: composed() })
+      const ran = await killed(step, role, created)
+      await shows(created.id, 'hello v1 0')
+      await remove(created.id)
+      return ran
+    }),
 )
 
 test.each(sampled(points('starting app', 'waiting until', 'sending requests'), 1))(
   'a service is changed and keeps its data if $role is killed while it is $step',
-  async ({ role, step }) => {
-    const { id } = await services.make({ docker_compose: composed() })
-    await services.run(id, 'store', 'echo 7 >/data/count')
-    const changed = await services.update(id, { docker_compose: composed({ greeting: 'new', tag: 'v2' }) })
-    await atStep(step)(changed)
-    await platform.restartKilled(role)
-    expect(await changed.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
-    await shows(id, 'new v2 7')
-    await isDeleted(await services.delete(id))
-  },
+  ({ role, step }) =>
+    inTime(async () => {
+      const { id } = await services.make({ docker_compose: composed() })
+      await services.run(id, 'store', 'echo 7 >/data/count')
+      const changed = await services.update(id, { docker_compose: composed({ greeting: 'new', tag: 'v2' }) })
+      const ran = await killed(step, role, changed)
+      await shows(id, 'new v2 7')
+      await remove(id)
+      return ran
+    }),
 )
 
 test.each(sampled(points('stopping its containers', 'destroying its volumes'), 1))(
   'a service is deleted whole if $role is killed while it is $step',
-  async ({ role, step }) => {
-    const { id } = await services.make({ docker_compose: composed() })
-    const deleted = await services.delete(id)
-    await atStep(step)(deleted)
-    await platform.restartKilled(role)
-    await isDeleted(deleted)
-  },
+  ({ role, step }) =>
+    inTime(async () => {
+      const { id } = await services.make({ docker_compose: composed() })
+      const ran = await killed(step, role, await services.delete(id))
+      await nothingIsLeft()
+      return ran
+    }),
 )
