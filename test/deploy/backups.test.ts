@@ -10,24 +10,16 @@ import { spoil, storedBytes } from '../support/blobs.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts'
 import { eventsOf } from '../support/clients/events.ts'
-import { insideOf, rows, type Written } from '../support/database-insides.ts'
+import { insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
-import { isLong } from '../support/long.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Backups of databases on one deploy server, on engines that can be had here (test/support/database-images.ts).
 
 const describeEngines = hasEngines ? describe : describe.skip
-const memoryOf: Record<Written, number> = {
-  redis: isLong ? 96 : 32, // it copies itself while it is dumped
-  postgresql: 96,
-  mariadb: 160,
-  mongodb: 256,
-  clickhouse: 384,
-}
 const types: Written[] = [
   'redis',
   'postgresql',

@@ -2,10 +2,10 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Database } from '../../models/deploy/databases.ts'
 import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
 import { Storage } from '../../models/deploy/storages.ts'
-import { type Acknowledging, writeTo } from '../support/acknowledged.ts'
+import { writeTo } from '../support/acknowledged.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
-import { inPostgresql, insideOf, rows, type Written } from '../support/database-insides.ts'
+import { inPostgresql, insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
@@ -18,6 +18,16 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 const passwordOf = (url: string | null) => /:(\w+)@/.exec(url ?? '')?.[1]
 
 const describeEngines = hasEngines ? describe : describe.skip
+
+const types: Written[] = [
+  'redis',
+  'postgresql',
+  'mariadb',
+  'mongodb',
+  ...(hasClickHouse ? (['clickhouse'] as const) : []),
+]
+/** The protocols of these engines begin without TLS, and the client asks for it: the engine ends it itself. */
+const endsTls = (type: Written) => type === 'postgresql' || type === 'mariadb'
 
 let tenant: TestTenant
 let server: DeployServerBody
@@ -40,75 +50,67 @@ async function outsideOf() {
 }
 
 describeEngines('a database', () => {
-  test.each(
-    sampled<[Written, number]>(
-      [
-        ['redis', 32],
-        ['postgresql', 96],
-        ['mariadb', 160],
-        ['mongodb', 256],
-        ...(hasClickHouse ? ([['clickhouse', 384]] as [Written, number][]) : []),
-      ],
-      2,
-    ),
-  )('of %s keeps its rows when it restarts, and when it stops and starts', async (type, memory_mib) => {
-    await makeDatabaseImages(type)
-    const { id, status, connection_string } = await databases.make({ type, memory_mib })
-    expect(status).toBe('running')
-    expect(connection_string).toMatch(/^\w+:\/\/\w*:\w{40}@10\.77\.0\.11:2\d{4}\//)
-    await inside.write(id, type)
+  test.each(sampled(types, 2))(
+    'of %s keeps its rows when it restarts, and when it stops and starts',
+    async (type) => {
+      await makeDatabaseImages(type)
+      const { id, status, connection_string } = await databases.make({ type, memory_mib: memoryOf[type] })
+      expect(status).toBe('running')
+      expect(connection_string).toMatch(/^\w+:\/\/\w*:\w{40}@10\.77\.0\.11:2\d{4}\//)
+      await inside.write(id, type)
 
-    await (await databases.restart(id)).operation.success()
-    expect(await inside.count(id, type)).toBe(rows)
+      await (await databases.restart(id)).operation.success()
+      expect(await inside.count(id, type)).toBe(rows)
 
-    await (await databases.stop(id)).operation.success()
-    expect(await databases.get(id)).toMatchObject({ status: 'stopped', connection_string })
-    expect(await inside.containers(id)).toEqual([])
-    await (await databases.start(id)).operation.success()
-    expect(await databases.get(id)).toMatchObject({ status: 'running', connection_string })
-    expect(await inside.count(id, type)).toBe(rows)
+      await (await databases.stop(id)).operation.success()
+      expect(await databases.get(id)).toMatchObject({ status: 'stopped', connection_string })
+      expect(await inside.containers(id)).toEqual([])
+      await (await databases.start(id)).operation.success()
+      expect(await databases.get(id)).toMatchObject({ status: 'running', connection_string })
+      expect(await inside.count(id, type)).toBe(rows)
 
-    await (await databases.delete(id)).operation.success()
-    expect([await inside.containers(id), await inside.volumes(id)]).toEqual([[], []])
-    expect((await databases.list()).map((one) => one.id)).not.toContain(id)
-    expect(await databases.keptVolumes()).toEqual([])
-  })
+      await (await databases.delete(id)).operation.success()
+      expect([await inside.containers(id), await inside.volumes(id)]).toEqual([[], []])
+      expect((await databases.list()).map((one) => one.id)).not.toContain(id)
+      expect(await databases.keptVolumes()).toEqual([])
+    },
+  )
 
-  test.each(
-    sampled<[Acknowledging, number]>(
-      [
-        ['redis', 32],
-        ['postgresql', 96],
-        ['mariadb', 160],
-      ],
-      1,
-    ),
-  )('of %s restarts under load without the loss of an acknowledged write', async (type, memory_mib) => {
-    await makeDatabaseImages(type)
-    const database = await databases.make({ type, memory_mib })
-    const writer = await writeTo(inside, database, type)
-    await writer.goesOn()
-    await (await databases.restart(database.id)).operation.success()
-    await writer.goesOn()
-    const { acknowledged, lost } = await writer.end()
-    expect(acknowledged).toBeGreaterThan(1)
-    expect(lost).toEqual([])
-    await (await databases.delete(database.id)).operation.success()
-  })
+  test.each(sampled(types, 1))(
+    'of %s restarts under load without the loss of an acknowledged write',
+    async (type) => {
+      await makeDatabaseImages(type)
+      const database = await databases.make({ type, memory_mib: memoryOf[type] })
+      const writer = await writeTo(inside, database, type)
+      await writer.goesOn()
+      await (await databases.restart(database.id)).operation.success()
+      await writer.goesOn()
+      const { acknowledged, lost } = await writer.end()
+      expect(acknowledged).toBeGreaterThan(1)
+      expect(lost).toEqual([])
+      await (await databases.delete(database.id)).operation.success()
+    },
+  )
 
-  testDrawn('keeps the files of a storage that was added when it restarts', async () => {
-    const { id } = await databases.make()
-    const { status } = await databases.addStorage(id, '/exports')
-    expect(status).toBe(201)
-    expect(await databases.get(id)).toMatchObject({ pending_changes: true })
-    await (await databases.restart(id)).operation.success()
-    await inside.runIn(id, 'echo kept >/exports/file')
-    await (await databases.restart(id)).operation.success()
-    expect(await inside.runIn(id, 'cat /exports/file')).toBe('kept')
-    expect(await inside.volumes(id)).toHaveLength(2)
-    await (await databases.delete(id)).operation.success()
-    expect(await inside.volumes(id)).toEqual([])
-  })
+  test.each(sampled(types, 1))(
+    'of %s keeps the files of a storage that was added when it restarts',
+    async (type) => {
+      await makeDatabaseImages(type)
+      const { id } = await databases.make({ type, memory_mib: memoryOf[type] })
+      await inside.write(id, type)
+      const { status } = await databases.addStorage(id, '/exports')
+      expect(status).toBe(201)
+      expect(await databases.get(id)).toMatchObject({ pending_changes: true })
+      await (await databases.restart(id)).operation.success()
+      await inside.runIn(id, 'echo kept >/exports/file')
+      await (await databases.restart(id)).operation.success()
+      expect(await inside.runIn(id, 'cat /exports/file')).toBe('kept')
+      expect(await inside.volumes(id)).toHaveLength(2)
+      expect(await inside.count(id, type)).toBe(rows)
+      await (await databases.delete(id)).operation.success()
+      expect(await inside.volumes(id)).toEqual([])
+    },
+  )
 
   test('is reached by containers of the deploy server with its password alone', async () => {
     const { id, connection_string: url } = await databases.make()
@@ -120,18 +122,18 @@ describeEngines('a database', () => {
   })
 
   test.each(
-    sampled<[Written, string, number]>(
+    sampled<[Written, string]>(
       [
-        ['redis', '8.0.3', 32],
-        ['postgresql', '17.5', 96],
+        ['redis', '8.0.3'],
+        ['postgresql', '17.5'],
       ],
       1,
     ),
   )(
     'of %s leaves its volume when it is deleted, and another one takes it with its rows and its password',
-    async (type, version, memory_mib) => {
+    async (type, version) => {
       await makeDatabaseImages(type)
-      const of = { type, version, memory_mib }
+      const of = { type, version, memory_mib: memoryOf[type] }
       const { id, name, connection_string } = await databases.make({ name: 'ledger', ...of })
       await inside.write(id, type)
       await (await databases.delete(id, '')).operation.success()
@@ -147,7 +149,12 @@ describeEngines('a database', () => {
       const wrong = await databases.ask({ name: 'x', type: 'mariadb', volume_id: id })
       expect(wrong).toMatchObject({ status: 422, body: { errors: [{ pointer: '/type' }] } })
 
-      const next = await databases.make({ name: 'ledger', type, memory_mib, volume_id: id })
+      const next = await databases.make({
+        name: 'ledger',
+        type,
+        memory_mib: memoryOf[type],
+        volume_id: id,
+      })
       expect([next.id, next.version]).toEqual([id, version])
       expect(passwordOf(next.connection_string)).toBe(passwordOf(connection_string))
       expect(await inside.count(id, type)).toBe(rows)
@@ -173,6 +180,30 @@ describeEngines('a database', () => {
     expect(await inside.runIn(id, 'redis-cli config get maxmemory')).toContain(String(36 * 1024 ** 2))
     const back = await databases.change(id, { version: '8.0.3' })
     expect(back).toMatchObject({ status: 422, body: { errors: [{ pointer: '/version' }] } })
+    await (await databases.delete(id)).operation.success()
+  })
+
+  test.each(
+    sampled<[Written, string, string]>(
+      [
+        ['redis', '8.0.3', '8.2.1'],
+        ['mariadb', '11.8.2', '11.8.3'],
+        ['mongodb', '8.0.10', '8.0.12'],
+        ...(hasClickHouse ? ([['clickhouse', '25.3.5.42', '25.3.6.56']] as [Written, string, string][]) : []),
+      ],
+      1,
+    ),
+  )('of %s takes its rows from %s to %s by a restart', async (type, version, next) => {
+    await makeDatabaseImages(type)
+    const { id } = await databases.make({ type, version, memory_mib: memoryOf[type] })
+    await inside.write(id, type)
+    expect(await databases.change(id, { version: next })).toMatchObject({ status: 200 })
+    await (await databases.restart(id)).operation.success()
+    expect(await databases.get(id)).toMatchObject({ pending_changes: false, version: next })
+    expect(
+      await inside.run(`docker inspect -f '{{.Config.Image}}' $(docker ps -qf label=keelson.database=${id})`),
+    ).toContain(`:${next}`)
+    expect(await inside.count(id, type)).toBe(rows)
     await (await databases.delete(id)).operation.success()
   })
 
@@ -228,34 +259,26 @@ describeEngines('a database', () => {
   })
 
   test.each([
-    ...sampled<[Written, number]>(
-      [
-        ['postgresql', 96],
-        ['mariadb', 160],
-      ],
-      1,
-    ),
-    ...sampled<[Written, number]>(
-      [
-        ['redis', 32],
-        ['mongodb', 256],
-        ...(hasClickHouse ? ([['clickhouse', 384]] as [Written, number][]) : []),
-      ],
+    ...sampled(types.filter(endsTls), 1),
+    ...sampled(
+      types.filter((type) => !endsTls(type)),
       1,
     ),
   ])(
     'of %s is reached from outside by TLS while it is published, and without TLS only where the engine ends it',
-    async (type, memory_mib) => {
+    async (type) => {
       await makeDatabaseImages(type)
-      const { id, public_port, public_connection_string } = await databases.make({ type, memory_mib })
+      const { id, public_port, public_connection_string } = await databases.make({
+        type,
+        memory_mib: memoryOf[type],
+      })
       expect([public_port, public_connection_string]).toEqual([null, null])
       await (await databases.publish(id)).operation.success()
       const database = await databases.get(id)
       expect(database).toMatchObject({ status: 'running', public_host: expect.any(String) })
       expect(await askOutside(database)).toMatch(/1 by TLS$/)
-      // Their protocols begin without TLS, and the client asks for it.
-      const servesPlain = type === 'postgresql' || type === 'mariadb'
-      expect(await askPlainly(database).catch(() => 'refused')).toBe(servesPlain ? 'plain' : 'refused')
+      const served = endsTls(type) ? 'plain' : 'refused'
+      expect(await askPlainly(database).catch(() => 'refused')).toBe(served)
       const other = await databases.make()
       await expect(askOutside(database, { ca: other.tls_certificate_pem })).rejects.toThrow(/certificate/)
 

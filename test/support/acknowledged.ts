@@ -1,5 +1,5 @@
 import type { DatabaseBody } from './clients/databases.ts'
-import type { insideOf } from './database-insides.ts'
+import { inClickHouse, inMariadb, inPostgresql, type insideOf, type Written } from './database-insides.ts'
 import { eventually } from './eventually.ts'
 
 // A client of the deploy server's network that writes the numbers 1, 2, 3 … to a database without a pause, and prints each
@@ -14,34 +14,44 @@ interface Writer {
   found: string
 }
 
-const writers: Record<'redis' | 'postgresql' | 'mariadb', Writer> = {
+const writers: Record<Written, Writer> = {
   redis: {
     prepare: 'true',
-    insert: ({ href }) => `[ "$(redis-cli -u ${href} set number:$i 1)" = OK ]`,
+    insert: ({ href }) => `[ "$(redis-cli -u ${href} set number:$i 1 2>/dev/null)" = OK ]`,
     found: "redis-cli --scan --pattern 'number:*' | tr -d ':a-z'",
   },
   postgresql: {
-    prepare: 'psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "CREATE TABLE numbers (id int)"',
+    prepare: inPostgresql('CREATE TABLE numbers (id int)'),
     insert: ({ href }) => `psql '${href}' -qc "INSERT INTO numbers VALUES ($i)"`,
-    found: 'psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -tAc "SELECT id FROM numbers"',
+    found: inPostgresql('SELECT id FROM numbers'),
   },
   mariadb: {
-    prepare:
-      'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -e "CREATE TABLE numbers (id int)"',
+    prepare: inMariadb('CREATE TABLE numbers (id int)'),
     insert: ({ hostname, port, username, password, pathname }) =>
       `MYSQL_PWD=${password} mariadb -h ${hostname} -P ${port} -u ${username} ${pathname.slice(1)} -e "INSERT INTO numbers VALUES ($i)"`,
+    found: inMariadb('SELECT id FROM numbers'),
+  },
+  mongodb: {
+    prepare: 'true',
+    // An answer may have the fault of a document beside `ok: 1`.
+    insert: ({ host, username, password, pathname }) =>
+      `mongosh --quiet -u ${username} -p ${password} --authenticationDatabase admin --eval "if ((await db.runCommand({ insert: 'numbers', documents: [{ id: $i }] })).n !== 1) quit(1)" mongodb://${host}${pathname}`,
     found:
-      'MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -Ne "SELECT id FROM numbers"',
+      'mongosh --quiet -u "$MONGO_INITDB_ROOT_USERNAME" -p "$MONGO_INITDB_ROOT_PASSWORD" --authenticationDatabase admin --eval "(await db.runCommand({ find: \'numbers\', batchSize: 100000 })).cursor.firstBatch.forEach((one) => print(one.id))" "mongodb://127.0.0.1:27017/$MONGO_INITDB_DATABASE"',
+  },
+  clickhouse: {
+    prepare: inClickHouse('CREATE TABLE numbers (id UInt32) ENGINE = MergeTree ORDER BY id'),
+    insert: ({ href }) => `wget -q -O /dev/null --post-data "INSERT INTO numbers VALUES ($i)" '${href}'`,
+    found: inClickHouse('SELECT id FROM numbers'),
   },
 }
-export type Acknowledging = keyof typeof writers
 
 const numbersIn = (text: string): number[] => text.split(/\s+/).filter(Boolean).map(Number)
 
 export async function writeTo(
   inside: ReturnType<typeof insideOf>,
   { id, version, connection_string }: DatabaseBody,
-  type: Acknowledging,
+  type: Written,
 ) {
   const { prepare, insert, found } = writers[type]
   await inside.runIn(id, prepare)

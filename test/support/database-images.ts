@@ -3,6 +3,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { ArchiveEntry } from './archives.ts'
 import { copiesOf, filesBelow, image, librariesOf, nodeOfThis } from './base-images.ts'
+import { docker } from './containers.ts'
 
 // Stand-ins for the public images of databases: Debian's own engines, which script/bootstrap --tests has unpacked. They take
 // the variables, the arguments and the paths of the public images, and carry the tags of the versions in the catalogue, but
@@ -51,7 +52,19 @@ const starts = (path: string): string[] => [
   'ENTRYPOINT ["docker-entrypoint.sh"]',
 ]
 
-/** Has no locales and no time zones but UTC, and several versions. Begins as root and goes on as its user, as the public image does. */
+/** One image with several tags, so that changes of the version can be tested. */
+async function tagged(
+  repo: string,
+  [first = '', ...others]: string[],
+  entries: ArchiveEntry[],
+  changes: string[],
+  settings: object = {},
+): Promise<void> {
+  await image(repo, first, entries, changes, { settings })
+  for (const tag of others) await docker.getImage(`${repo}:${first}`).tag({ repo, tag })
+}
+
+/** Has no locales and no time zones but UTC. Begins as root and goes on as its user, as the public image does. */
 async function postgresql(): Promise<void> {
   const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
   const at = `usr/lib/postgresql/${version}`
@@ -84,8 +97,8 @@ exec "$@" -c 'listen_addresses=*' -c unix_socket_directories=/tmp -c jit=off`
     entrypoint(script),
   ]
   const changes = [...starts(`/${bin}`), 'ENV PGDATA=/var/lib/postgresql/data', 'CMD ["postgres"]']
-  for (const tag of ['16.10', '17.5', '17.6'])
-    await image('keelson/test-postgresql', tag, entries, changes, { settings: { StopSignal: 'SIGINT' } })
+  const tags = ['16.10', '17.5', '17.6']
+  await tagged('keelson/test-postgresql', tags, entries, changes, { StopSignal: 'SIGINT' })
 }
 
 /** Has no time zones, plugins and `sys` schema, and runs as root. */
@@ -119,10 +132,11 @@ exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=
     folder('run/mysqld'),
     entrypoint(script),
   ]
-  await image('keelson/test-mariadb', '11.8.3', entries, [...starts('/usr/sbin'), 'CMD ["mariadbd"]'])
+  const changes = [...starts('/usr/sbin'), 'CMD ["mariadbd"]']
+  await tagged('keelson/test-mariadb', ['11.8.2', '11.8.3'], entries, changes)
 }
 
-/** Runs as root. There are several versions of it, so that upgrades can be tested. */
+/** Runs as root. */
 async function redis(): Promise<void> {
   const entries = [
     ...(await programs('usr/bin/redis-check-rdb', 'usr/bin/redis-cli')),
@@ -130,8 +144,8 @@ async function redis(): Promise<void> {
     folder('data'),
     entrypoint('exec "$@"'),
   ]
-  for (const tag of ['7.4.5', '8.0.3', '8.2.1'])
-    await image('keelson/test-redis', tag, entries, [...starts('/usr/bin'), 'WORKDIR /data'])
+  const changes = [...starts('/usr/bin'), 'WORKDIR /data']
+  await tagged('keelson/test-redis', ['7.4.5', '8.0.3', '8.2.1'], entries, changes)
 }
 
 /** What the driver of MongoDB consists of. */
@@ -179,7 +193,8 @@ exec "$@" --auth --bind_ip_all --dbpath /data/db`
     folder('data/db'),
     entrypoint(script),
   ]
-  await image('keelson/test-mongodb', '8.0.12', entries, [...starts('/usr/local/bin'), 'CMD ["mongod"]'])
+  const changes = [...starts('/usr/local/bin'), 'CMD ["mongod"]']
+  await tagged('keelson/test-mongodb', ['8.0.10', '8.0.12'], entries, changes)
 }
 
 /** Of 2018, the only one that Debian has, and runs as root. It has no users by SQL, and creates no `Atomic` database. */
@@ -221,7 +236,12 @@ exec clickhouse-server --config-file=/etc/clickhouse-server/config.xml "$@"`
     folder('tmp/clickhouse'),
     entrypoint(script),
   ]
-  await image('keelson/test-clickhouse', '25.8.2.29', entries, starts('/usr/sbin'))
+  await tagged(
+    'keelson/test-clickhouse',
+    ['25.3.5.42', '25.3.6.56', '25.8.2.29'],
+    entries,
+    starts('/usr/sbin'),
+  )
 }
 
 /** Puts a `psql` of Debian's engines into a folder, for a PATH. */

@@ -6,7 +6,7 @@ import type { TestTenant } from './tenants.ts'
 const inMongo = (work: string): string =>
   `node -e "const { MongoClient } = require('/opt/driver/node_modules/mongodb'); const env = process.env; new MongoClient('mongodb://127.0.0.1', { auth: { username: env.MONGO_INITDB_ROOT_USERNAME, password: env.MONGO_INITDB_ROOT_PASSWORD } }).db(env.MONGO_INITDB_DATABASE).collection('rows').${work}.then((found) => { console.log(['number', 'string'].includes(typeof found) ? found : ''); process.exit() })"`
 
-const inClickHouse = (query: string): string =>
+export const inClickHouse = (query: string): string =>
   `clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD" --database "$CLICKHOUSE_DB" --query "${query}"`
 
 /** What tests write to a database. */
@@ -16,7 +16,7 @@ export const rows = isLong ? 100_000 : 1_000
 export const inPostgresql = (query: string): string =>
   `psql -q -h /tmp -U "$POSTGRES_USER" -d "$POSTGRES_DB" -tAc "${query}"`
 
-const inMariadb = (query: string): string =>
+export const inMariadb = (query: string): string =>
   `MYSQL_PWD="$MARIADB_PASSWORD" mariadb -h 127.0.0.1 -u "$MARIADB_USER" "$MARIADB_DATABASE" -Ne "${query}"`
 
 /** How tests write rows to an engine, count them, and make one text of all, in its container. */
@@ -62,6 +62,15 @@ const statements = {
 }
 export type Written = keyof typeof statements
 
+/** What an engine needs for these rows, in MiB. */
+export const memoryOf: Record<Written, number> = {
+  redis: isLong ? 96 : 32, // it copies itself while it is dumped
+  postgresql: 96,
+  mariadb: 160,
+  mongodb: 256,
+  clickhouse: 384,
+}
+
 /** What is in the worker of a deploy server. */
 export function insideOf({ owner }: TestTenant, server: DeployServerBody) {
   const machine = server.workers[0]?.machine_id ?? ''
@@ -73,9 +82,16 @@ export function insideOf({ owner }: TestTenant, server: DeployServerBody) {
       inside.run(
         `docker exec $(docker ps -qf label=keelson.database=${id}) sh -c '${command.replaceAll("'", `'\\''`)}'`,
       ),
-    write: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].write),
-    count: async (id: string, type: Written): Promise<number> =>
-      Number(await inside.runIn(id, statements[type].count)),
+    async write(id: string, type: Written): Promise<void> {
+      const said = await inside.runIn(id, statements[type].write)
+      if ((await inside.count(id, type)) !== rows) throw new Error(`the rows were not written: ${said}`)
+    },
+    async count(id: string, type: Written): Promise<number> {
+      const said = await inside.runIn(id, statements[type].count)
+      // No answer is not 0.
+      if (!/^\d+$/.test(said)) throw new Error(`the rows were not counted: ${said}`)
+      return Number(said)
+    },
     /** The same for databases with equal rows. */
     digest: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].digest),
     clear: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].clear),
