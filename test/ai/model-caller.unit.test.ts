@@ -45,6 +45,10 @@ const ask = (listener?: typeof onText) => makeModelCaller(door)(call, new AbortC
 const streaming = (response: ServerResponse) =>
   response.writeHead(200, { 'content-type': 'text/event-stream' })
 
+const refusing = (status: number, body: string) => async (response: ServerResponse) => {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(body)
+}
+
 describe('a call of a model', () => {
   test('gives its text while the model speaks, and then the whole answer', async () => {
     const heard = Promise.withResolvers<void>()
@@ -99,9 +103,6 @@ describe('a call of a model', () => {
     expect(await ask(onText)).toEqual({ status: 502, said: error })
   })
 
-  const refusing = (status: number, body: string) => async (response: ServerResponse) => {
-    response.writeHead(status, { 'content-type': 'application/json' }).end(body)
-  }
   test.each<[string, typeof answer]>([
     ['the door does not reach the gateway', refusing(502, '')],
     ['the gateway has no MongoDB', refusing(503, '{"error":{"code":"unavailable"}}')],

@@ -192,7 +192,7 @@ export function makeModelCaller(door: string): CallModel {
       onText?.(text)
     }
     const read = onText ? readingOf(path, give) : readWhole
-    const once = async (): Promise<Answer> => {
+    const call = async (): Promise<Answer> => {
       const answer = await inTurn(() => send(door, sent, token, signal, null, read), signal).catch(
         (cause: unknown) => {
           signal.throwIfAborted()
@@ -203,7 +203,7 @@ export function makeModelCaller(door: string): CallModel {
       return answer
     }
     // Who watches the run would read the text twice.
-    return patiently(signal, once, () => isGiven)
+    return patiently(signal, call, () => isGiven)
   }
 }
 
