@@ -74,6 +74,19 @@ describe('a tenant’s archive', () => {
     expect(await sumOf(tenant)).toBe(0)
   })
 
+  test('shows what it takes in GET /limits, beside its limit, and never counts as storage', async () => {
+    const tenant = await makeTenant({ max_archive_gib: 2 })
+    const { id, send } = sender(tenant.id)
+    await send()
+    await LogTotal.updateOne({ tenant_id: tenant.id }, { $inc: { stored_bytes: 1.5 * gib } })
+    expect(await tenant.owner.get('/api/v1/limits')).toMatchObject({
+      max_archive_gib: 2,
+      usage: { max_archive_gib: { used: 1.5, reserved: 0 }, max_storage_gib: { used: 0, reserved: 0 } },
+    })
+    await LogTotal.updateOne({ tenant_id: tenant.id }, { $inc: { stored_bytes: -1.5 * gib } })
+    await removeArchive(id)
+  })
+
   test('of a container that writes without end stays at the limit, and its answer says what is missing', async () => {
     const tenant = await makeTenant({ max_archive_gib: 0 }) // nothing but the newest piece
     const { id } = await tenant.containers.make(writer(50_000, 'sleep 600'))
