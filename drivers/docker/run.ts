@@ -146,6 +146,9 @@ async function present(
   avoid: ReadonlySet<string>,
 ): Promise<ContainerInspectInfo> {
   const { spec, configVars, pause } = order
+  // Asked while the engine tells of the container: each answer takes it some milliseconds. Not needed if that runs.
+  const needed = Promise.all([localImage(docker, spec.image, spec.image_digest), networkOf(order)])
+  needed.catch(() => {})
   let there = await lookAt(docker, order.hostId, spec.id)
   if (there?.State.Running) {
     there = await running(docker, order)
@@ -153,7 +156,7 @@ async function present(
     there = await lookAt(docker, order.hostId, spec.id)
   }
 
-  const image = await localImage(docker, spec.image, spec.image_digest)
+  const [image, network] = await needed
   if (there) {
     const placed = pause
       ? joins(there, pause)
@@ -162,19 +165,22 @@ async function present(
     await order.beforeRemoval(spec.id)
     await docker.getContainer(there.Id).remove({ force: true, v: true })
   }
-  const { Id } = await create(docker, hostPorts, { ...order, image }, avoid)
+  const { Id } = await create(docker, hostPorts, { ...order, image, mode: network }, avoid)
   return docker.getContainer(Id).inspect()
 }
+
+/** The network mode of an order's container. Makes its host's network if that is missing. */
+const networkOf = async ({ pause, spec, network }: Joining): Promise<string | null> =>
+  pause ? joining(spec.id) : spec.runner ? 'none' : network()
 
 async function create(
   docker: Docker,
   hostPorts: HostPorts,
-  order: Joining & { image: LocalImage },
+  order: Joining & { image: LocalImage; mode: string | null },
   avoid: ReadonlySet<string>,
 ): Promise<{ Id: string }> {
-  const { pause } = order
+  const { pause, mode: network } = order
   const ports = pause ? [] : await hostPorts.place(order.spec.id, order.spec.ports, avoid)
-  const network = pause ? joining(order.spec.id) : order.spec.runner ? 'none' : await order.network()
   const options = createOptions({ ...order, ports, joined: pause !== null, network }, hostPorts.address)
   try {
     const { id } = await docker.createContainer(options)
